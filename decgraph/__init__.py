@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_LAZY` says the same t
     from decgraph import models, stdlib, testing, zoo
     from decgraph.api import Algorithm, algorithm, load, parse, run
     from decgraph.check.report import Report
+    from decgraph.masking import masked
     from decgraph.passes.plan import Plan
     from decgraph.runtime.request import Request
     from decgraph.runtime.session import Result, Session
@@ -34,6 +35,7 @@ _LAZY: dict[str, tuple[str, str]] = {
     "Result": ("decgraph.runtime.session", "Result"),
     "Session": ("decgraph.runtime.session", "Session"),
     "load": ("decgraph.api", "load"),
+    "masked": ("decgraph.masking", "masked"),
     "parse": ("decgraph.api", "parse"),
     "run": ("decgraph.api", "run"),
     "algorithm": ("decgraph.api", "algorithm"),
@@ -58,6 +60,7 @@ __all__ = [
     "check",
     "hf",
     "load",
+    "masked",
     "models",
     "parse",
     "run",

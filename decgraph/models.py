@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from decgraph.errors import DecError, needs_models
 from decgraph.ir.values import Function, Param
 from decgraph.runtime.models.interface import Model, Vocab
+from decgraph.runtime.models.masked_settings import MaskedSettings, model_of
 from decgraph.runtime.prompts import request_for
 from decgraph.zoo.folders import folder_of, is_shipped
 
@@ -45,7 +46,8 @@ def shipped(function: Function) -> dict[str, str]:
 
 @needs_models()
 def bind(function: Function, given: Mapping[str, ModelLike], *, tokenizer: TokenizerLike | None = None) -> Bound:
-    """A model for every model parameter of a function. `name.heads` is for the Medusa heads of the model `name`.
+    """A model for every model parameter of a function. `name.heads` is for the Medusa heads of the model `name`; `name.shift`,
+    `name.mask_token` and `name.visibility` say how a masked model is read (`runtime/models/masked_settings.py`).
 
     A transformers module is bound as the folder that it was saved in would be, on its own weights and in evaluation mode; its
     vocabulary and its tokenizer are those of the folder that it was loaded from, where that is on this machine.
@@ -53,10 +55,15 @@ def bind(function: Function, given: Mapping[str, ModelLike], *, tokenizer: Token
     Raises DecError for a name the function does not have, a folder or module that cannot be used, a part (heads, features,
     adapter) whose target is neither a folder nor a module, and a model left out beside one that is not shipped.
     """
+    from decgraph.hf.modules import check_settings
+
     wanted = {p.name: p for p in _model_params(function)}
     for name in given:
-        if name.removesuffix(".heads") not in wanted:
+        if model_of(name)[0].removesuffix(".heads") not in wanted:
             raise DecError(f"{function.name} takes no model `{name}`", hint=f"it takes {', '.join(wanted) or 'none'}")
+    check_settings(function, given)
+    asked = {name: MaskedSettings.among(given, name) for name in wanted}
+    given = {name: value for name, value in given.items() if not model_of(name)[1]}
     _check_left_out(function, wanted, given)
     sources = {**shipped(function), **given}
     folders = {name: folder_of(value) for name, value in sources.items() if isinstance(value, str | Path)}
@@ -64,7 +71,7 @@ def bind(function: Function, given: Mapping[str, ModelLike], *, tokenizer: Token
     # Parts come after what they read; modules after folders, which may name the vocabulary of modules of the same size.
     for name in sorted(wanted, key=lambda n: (_kind(wanted[n]) in PARTS, n not in folders)):
         heads = sources.get(f"{name}.heads", "medusa")
-        models[name] = _bound(function, wanted[name], sources[name], models, heads)
+        models[name] = _bound(function, wanted[name], sources[name], models, heads, asked[name])
     if tokenizer is not None:
         from decgraph.hf.text import text_side
 
@@ -81,8 +88,15 @@ def _kind(param: Param) -> str:
     return str(param.value.type.of[0])
 
 
-def _bound(function: Function, param: Param, value: ModelLike, models: Mapping[str, Model], heads: ModelLike) -> Model:
-    """The model that a folder or a module is, of the kind of a parameter; with heads where that has them."""
+def _bound(
+    function: Function,
+    param: Param,
+    value: ModelLike,
+    models: Mapping[str, Model],
+    heads: ModelLike,
+    asked: MaskedSettings,
+) -> Model:
+    """The model that a folder or a module is, of the kind of a parameter; with heads where that has them, read as `asked`."""
     from decgraph.hf import modules
     from decgraph.runtime.models import hf
 
@@ -101,10 +115,10 @@ def _bound(function: Function, param: Param, value: ModelLike, models: Mapping[s
         return modules.part_of(str(kind), param.name, value, target)
     if modules.is_module(value):
         named = next((m.vocab for m in models.values() if m.vocab.name != "ids"), None)
-        vocab = _vocabulary(value) or modules.vocabulary_of(value, named)
-        model = modules.live(value, str(kind), vocab, "first")
+        vocab = vocabulary_of(value) or modules.vocabulary_of(value, named)
+        model = modules.live(value, str(kind), vocab, asked if kind == "masked" else "first")
     elif kind == "masked":
-        return hf.load_masked(folder_of(value))  # type: ignore[arg-type]  # not a module: a folder
+        return hf.load_masked(folder_of(value), asked)  # type: ignore[arg-type]  # not a module: a folder
     else:
         model = hf.load_causal(folder_of(value), reuse=True)  # type: ignore[arg-type]
     if visibility == "causal+heads" and getattr(model, "attached", None) is None:
@@ -113,12 +127,14 @@ def _bound(function: Function, param: Param, value: ModelLike, models: Mapping[s
 
 
 def _home(value: ModelLike) -> Path | None:
-    """The folder that a module was loaded from, if it is on this machine."""
+    """The folder that a module or a model of ours was loaded from, if it is on this machine."""
+    if isinstance(value, Model):
+        return value.home
     folder = Path(str(getattr(getattr(value, "config", None), "name_or_path", "") or "/nowhere"))
     return folder if folder.is_dir() else None
 
 
-def _vocabulary(module: ModelLike) -> Vocab | None:
+def vocabulary_of(module: ModelLike) -> Vocab | None:
     """The vocabulary of the tokenizer beside a module's weights: rows of the output matrix past its size are padding."""
     from decgraph.hf.modules import width_of
 

@@ -19,6 +19,7 @@ from decgraph.ir.values import Function
 from decgraph.ir.values import Module as IR
 from decgraph.ir.walk import ops_of
 from decgraph.runtime.models.interface import Model, Vocab
+from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings, model_of
 
 Module = Any  # a torch module; torch loads when it is used
 _STATES = {"model.memory", "model.derive", "model.layers", "model.embed", "memory.only", "memory.join"}
@@ -49,7 +50,8 @@ def main_parameter(function: Function) -> str:
 
 
 def split(function: Function, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(models, parameters) by the algorithm's own names; `heads` is short for `<main model>.heads`.
+    """(models, parameters) by the algorithm's own names; `heads` is short for `<main model>.heads`, and so are the settings of
+    a masked model: `shift`, `mask_token`, `visibility`.
 
     Raises DecError for the main model, which is the one generate is called on, and for one that is missing.
     """
@@ -59,11 +61,12 @@ def split(function: Function, given: Mapping[str, Any]) -> tuple[dict[str, Any],
     wanted = [p.name for p in function.params if p.value.type.elem == "model"]
     models, params = {}, {}
     for name, value in given.items():
-        if name == "heads" and not any(p.name == name for p in function.params):
-            models[f"{main}.heads"] = value
-        elif name.removesuffix(".heads") in wanted:
+        of, setting = model_of(name)
+        if name in ("heads", *NAMES) and not any(p.name == name for p in function.params):
+            models[f"{main}.{name}"] = value
+        elif of.removesuffix(".heads") in wanted:
             models[name] = value
-            if isinstance(value, str | Path):
+            if isinstance(value, str | Path) and not setting:
                 folder_of(value)  # an invalid folder is refused here, not in the first call
         else:
             params[name] = value
@@ -72,6 +75,7 @@ def split(function: Function, given: Mapping[str, Any]) -> tuple[dict[str, Any],
             f"`{main}` is the model on which generate is called, so it is not given to decgraph.hf",
             hint=f"leave out {main}=...",
         )
+    check_settings(function, models)
     for name in models:
         if name.endswith(".heads") and function.param(name.removesuffix(".heads")).value.type.of[3] != "causal+heads":
             raise DecError(f"{function.name} uses no heads", hint="leave heads out")
@@ -81,6 +85,20 @@ def split(function: Function, given: Mapping[str, Any]) -> tuple[dict[str, Any],
                 f"{function.name} needs the model `{name}`", hint=f"decgraph.hf({function.name!r}, {name}=MODULE_OR_FOLDER)"
             )
     return models, params
+
+
+def check_settings(function: Function, given: Mapping[str, Any]) -> None:
+    """Raises DecError for settings of a masked model (`model.shift`) that are given for another kind of model or for a model
+    that is read already, and for bad values."""
+    kinds = {p.name: p.value.type.of[0] for p in function.params if p.value.type.elem == "model"}
+    for name in given:
+        of, setting = model_of(name)
+        if setting and kinds.get(of) != "masked":
+            raise DecError(f"{function.name}: `{of}` is no masked model, so it has no {setting}", hint=f"leave {setting} out")
+        if setting and isinstance(given.get(of), Model):
+            raise DecError(f"{function.name}: `{of}` is a model of decgraph's, whose {setting} was set when it was made",
+                           hint=f"decgraph.masked(MODULE_OR_FOLDER, {setting}=...)")  # fmt: skip
+        MaskedSettings.among(given, of)
 
 
 class Binder:
@@ -109,12 +127,14 @@ class Binder:
         if not is_module(module):
             raise DecError(f"`{self.main}` must be a Hugging Face model, not {type(module).__name__}")
         whole = {name: value for name, value in {self.main: module, **self.given}.items() if self._kind(name) in _WHOLE}
-        models = {name: self._once(name, None, lambda v=value, n=name: _read(v, self._kind(n)))  # type: ignore[misc]
+        read = {name: MaskedSettings.among(self.given, name) for name in whole}
+        models = {name: self._once(name, None, lambda v=value, n=name: _read(v, self._kind(n), read[n]))  # type: ignore[misc]
                   for name, value in whole.items() if not is_module(value)}  # fmt: skip
         named = next((m.vocab for m in models.values() if isinstance(m, Model) and m.vocab.name != "ids"), None)
         for name, value in whole.items():
             if is_module(value):
-                models[name] = live(value, self._kind(name), vocabulary_of(value, named), self.form)
+                how = read[name] if self._kind(name) == "masked" else self.form
+                models[name] = live(value, self._kind(name), vocabulary_of(value, named), how)
         for name, (_, _, family, sees) in self.types.items():
             if sees == "causal+heads" and getattr(models[name], "attached", None) is None:
                 base = models[name]
@@ -136,7 +156,7 @@ class Binder:
                 _kept(value).weights = _weights(value)
 
     def _kind(self, name: str) -> str:
-        return "heads" if name.endswith(".heads") else str(self.types[name][0])
+        return "heads" if name.endswith(".heads") else "setting" if model_of(name)[1] else str(self.types[name][0])
 
     def _once(self, name: str, base: Any, make: Callable[[], Any]) -> Any:
         """The result of `make`, cached as long as the base is the same."""
@@ -202,14 +222,14 @@ def is_module(value: Any) -> bool:
     return any(c.__module__ == "torch.nn.modules.module" and c.__name__ == "Module" for c in type(value).__mro__)
 
 
-def _read(value: Any, kind: str) -> Any:
+def _read(value: Any, kind: str, asked: MaskedSettings) -> Any:
     """The model in a folder, or under a shipped model's name; anything else as it is."""
     if not isinstance(value, str | Path):
         return value
     from decgraph.runtime.models import hf
     from decgraph.zoo.folders import folder_of
 
-    return hf.load_causal(folder_of(value), reuse=True) if kind == "causal" else hf.load_masked(folder_of(value))
+    return hf.load_causal(folder_of(value), reuse=True) if kind == "causal" else hf.load_masked(folder_of(value), asked)
 
 
 def vocabulary_of(module: Module, named: Vocab | None) -> Vocab:
@@ -219,9 +239,9 @@ def vocabulary_of(module: Module, named: Vocab | None) -> Vocab:
     return named if named is not None and named.size == size else Vocab("ids", size)
 
 
-def live(module: Module, kind: str, vocab: Vocab, form: str) -> Model:
-    """The decgraph model of a live module, created once for its present weights. form: see `Binder`. Raises DecError for
-    weights that were created in torch.inference_mode."""
+def live(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -> Model:
+    """The decgraph model of a live module, created once for its present weights. form: see `Binder`; of a masked model, how
+    it is read. Raises DecError for weights that were created in torch.inference_mode."""
     if any(p.is_inference() for p in module.parameters()):
         raise DecError(
             f"the weights of {type(module).__name__} were created in torch.inference_mode, which other code cannot use",
@@ -242,7 +262,7 @@ def live(module: Module, kind: str, vocab: Vocab, form: str) -> Model:
 
 def _ends(module: Module) -> frozenset[int]:
     """The tokens that end a text, in the module's generation settings or else in its configuration."""
-    for settings in (getattr(module, "generation_config", None), module.config):
+    for settings in (getattr(module, "generation_config", None), getattr(module, "config", None)):
         found = getattr(settings, "eos_token_id", None)
         if found is not None:
             return frozenset(found if isinstance(found, list | tuple) else [found])
@@ -267,10 +287,13 @@ def _plain_weights(module: Module, prefix: str, keep_vars: bool) -> None:
             p.data = p.data.contiguous()
 
 
-def _made(module: Module, kind: str, vocab: Vocab, form: str) -> Any:
-    name = Path(str(getattr(module.config, "name_or_path", ""))).name or type(module).__name__
-    if kind == "masked":
-        return _masked(module, name, vocab)
+def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -> Any:
+    name = Path(str(getattr(getattr(module, "config", None), "name_or_path", "") or "")).name or type(module).__name__
+    if isinstance(form, MaskedSettings):
+        from decgraph.runtime.models.masked_load import from_module as from_masked
+
+        with _grads_kept(module):
+            return from_masked(module, name, vocab, form, _attending)
     if form != "as it is":
         try:
             return _by_layers(module, name, vocab)
@@ -282,18 +305,32 @@ def _made(module: Module, kind: str, vocab: Vocab, form: str) -> Any:
     return from_module(module, name=name, vocab=vocab)
 
 
-def _net(module: Module) -> Any:
-    """The module's weights under decgraph's own attention: new Python objects around the same tensors."""
-    from decgraph.runtime.models.hf_net import ATTENTION, Net
+def _attending(module: Module) -> Module:
+    """The module with decgraph's own attention: new Python objects around the same tensors."""
+    from decgraph.runtime.models.hf_net import ATTENTION
 
+    mine = copy.deepcopy(module, {id(t): t for t in (*module.parameters(), *module.buffers())})
+    mine.config._attn_implementation = ATTENTION
+    return mine
+
+
+@contextmanager
+def _grads_kept(module: Module) -> Iterator[None]:
+    """A model that shares a module's parameters needs no gradients of them; the module keeps its own choice."""
     grads = [(p, p.requires_grad) for p in module.parameters()]
     try:
-        mine = copy.deepcopy(module, {id(t): t for t in (*module.parameters(), *module.buffers())})
-        mine.config._attn_implementation = ATTENTION
-        return Net(mine)
+        yield
     finally:
         for p, grad in grads:
             p.requires_grad_(grad)
+
+
+def _net(module: Module) -> Any:
+    """The module's weights under decgraph's own attention."""
+    from decgraph.runtime.models.hf_net import Net
+
+    with _grads_kept(module):
+        return Net(_attending(module))
 
 
 def _by_layers(module: Module, name: str, vocab: Vocab) -> Any:
@@ -303,17 +340,6 @@ def _by_layers(module: Module, name: str, vocab: Vocab) -> Any:
         raise DecError(f"{type(module).__name__} is an encoder-decoder model; decgraph decodes decoder-only and masked models")
     family = f"{name}#{id(module)}"
     return HFCausal(_net(module), reuse=True, name=name, vocab=vocab, context=_context(module.config), family=family)
-
-
-def _masked(module: Module, name: str, vocab: Vocab) -> Any:
-    from decgraph.runtime.models.hf_masked import HFMasked
-
-    config = module.config
-    mask, block = getattr(config, "mask_token_id", None), getattr(config, "decgraph_block", None)
-    if mask is None:
-        raise DecError(f"{type(module).__name__} does not say which token is the mask", hint="set model.config.mask_token_id")
-    return HFMasked(_net(module), mask=int(mask), visibility=("block", int(block)) if block else "full", name=name, vocab=vocab,
-                    context=_context(config), family=f"{name}#{id(module)}")  # fmt: skip
 
 
 def _context(config: Any) -> int | None:
@@ -341,9 +367,15 @@ def evaluating(found: Iterable[Any]) -> Iterator[None]:
 
 
 def width_of(module: Module) -> int:
-    """How many scores a module returns: the rows of its output matrix. Raises DecError for other objects."""
-    if not hasattr(module, "config") or not hasattr(module, "get_output_embeddings"):
+    """How many scores a module returns: the rows of its output matrix, or its configuration's vocabulary. Raises DecError for
+    other objects."""
+    config, output = getattr(module, "config", None), getattr(module, "get_output_embeddings", lambda: None)
+    try:
+        out = output()
+    except (NotImplementedError, AttributeError):
+        out = None
+    size = getattr(config, "vocab_size", None) if out is None else out.weight.shape[0]
+    if config is None or size is None:
         what = type(module).__name__
         raise DecError(f"a {what} is not a model of transformers", hint="AutoModelForCausalLM.from_pretrained(...)")
-    out = module.get_output_embeddings()
-    return int(out.weight.shape[0]) if out is not None else int(module.config.vocab_size)
+    return int(size)

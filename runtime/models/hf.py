@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.interface import Model, Visibility, Vocab, check_vocab
+from decgraph.runtime.models.interface import Model, Vocab, check_vocab
 from decgraph.runtime.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
     from decgraph.runtime.models.hf_live import Live
-    from decgraph.runtime.models.hf_masked import HFMasked
+    from decgraph.runtime.models.masked_load import AnyMasked
+    from decgraph.runtime.models.masked_settings import MaskedSettings
 
 def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal | Live:
     """A causal language model. With `reuse` calls share earlier calls' cached nodes (see `HFCausal`).
@@ -61,26 +62,14 @@ def _live(folder: Path, vocab: Vocab, refused: Exception) -> Live:
     return model
 
 
-def load_masked(path: str | Path) -> HFMasked:
-    """A masked language model, of visibility ("block", b) if its config.json says `decgraph_block: b`.
+def load_masked(path: str | Path, asked: MaskedSettings | None = None) -> AnyMasked:
+    """A masked language model, read as `asked` and its folder say (`masked_load.from_folder`).
 
     Raises DecError if the folder, its configuration or its architecture cannot be used.
     """
-    folder, config = _folder(path, "masked", "ForMaskedLM")
-    from decgraph.runtime.models.hf_masked import HFMasked
+    from decgraph.runtime.models.masked_load import from_folder
 
-    net, vocab = _net(folder, "AutoModelForMaskedLM"), _vocab(folder, config)
-    block = config.get("decgraph_block")
-    visibility: Visibility = ("block", int(block)) if block else "full"
-    return HFMasked(
-        net,
-        name=folder.name,
-        vocab=vocab,
-        context=_context(config),
-        family=str(folder),
-        mask=_mask(folder, config),
-        visibility=visibility,
-    )
+    return from_folder(path, asked)
 
 
 def load_heads(path: str | Path, target: HFCausal) -> HFHeads:
@@ -127,12 +116,6 @@ def _folder(path: str | Path, kind: str, ending: str | tuple[str, ...]) -> tuple
     if not any(folder.glob("*.safetensors")):
         raise DecError(f"{folder} has no safetensors file")
     return folder, config
-
-
-def _net(folder: Path, loader: str) -> Any:
-    from decgraph.runtime.models.hf_net import Net
-
-    return Net(_attending(folder, loader))
 
 
 def _attending(folder: Path, loader: str) -> Any:
@@ -199,18 +182,3 @@ def _vocab(folder: Path, config: dict[str, Any]) -> Vocab:
 def _context(config: dict[str, Any]) -> int | None:
     limit = config.get("max_position_embeddings")
     return None if limit is None else int(limit)
-
-
-def _mask(folder: Path, config: dict[str, Any]) -> int:
-    """The mask's token id: of the configuration, else of the tokenizer."""
-    if isinstance(config.get("mask_token_id"), int):
-        return int(config["mask_token_id"])
-    try:
-        named = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("mask_token")
-    except (OSError, ValueError):
-        named = None
-    text = named.get("content") if isinstance(named, dict) else named
-    found = Tokenizer(folder).token(text) if text and (folder / "tokenizer.json").is_file() else None
-    if found is None:
-        raise DecError(f"{folder} does not say which token is the mask", hint="put mask_token_id in its config.json")
-    return found

@@ -147,7 +147,8 @@ def source_of(model: Model, position: int) -> int:
 
 
 def no_state(name: str, position: int | str) -> DecError:
-    """Refuses the scores of a position of a model with a shift, of which neither the call nor its memory has the state before."""
+    """Refuses the scores of a position of a model with a shift, of which neither the call nor its memory has the state
+    before."""
     where = f"position {position}" if isinstance(position, int) else position
     return DecError(
         f"{name!r} predicts a position from the one before it, which neither the call nor its memory has: {where}",

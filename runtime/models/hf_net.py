@@ -6,8 +6,8 @@ from positions, so no mask of the library is used. One forward thus serves a cha
 paths (each node attends to its ancestors) and a canvas on top of a memory (the fresh positions attend to the cached
 ones), always with batch size one.
 
-Needs: decoder or encoder layers in a `layers` list that pass unknown keyword arguments on to attention, as
-Llama, Qwen, Mistral, EuroBERT and ModernBERT do. Loading checks this.
+Needs: decoder or encoder layers in a list that pass unknown keyword arguments on to attention, as Llama, Qwen, Mistral, BERT,
+EuroBERT and ModernBERT do. Loading checks this.
 """
 
 from __future__ import annotations
@@ -95,17 +95,22 @@ AttentionInterface.register(ATTENTION, _attention)
 
 
 class Net:
-    """A loaded model in evaluation mode. `base` returns last hidden states, `output` turns them into logits."""
+    """A loaded model in evaluation mode. `base` returns last hidden states, `output` turns them into logits.
 
-    def __init__(self, model: Any) -> None:
+    readout: what turns last hidden states into logits, where that is neither the output matrix nor `head` and the output matrix
+    (encoders: `masked_net`); such a model may lack a final norm.
+    """
+
+    def __init__(self, model: Any, readout: nn.Module | None = None) -> None:
         model.eval().requires_grad_(False)
         self.base: Any = model.base_model
-        self.layers = _layers(self.base)  # all that there are; `uses` says which of them `base` runs
+        self.layers = list(layer_list(self.base)[-1])  # all that there are; `uses` says which of them `base` runs
         self.uses: tuple[Use, ...] = tuple(Use(index) for index in range(len(self.layers)))
         self.norm: Any = next((getattr(self.base, n) for n in ("norm", "final_norm") if hasattr(self.base, n)), None)
-        self._head: Any = getattr(model, "head", None)  # ModernBERT's, between the last state and the output matrix
-        self._out: Any = model.get_output_embeddings()
-        if self._out is None or self.norm is None:
+        # ModernBERT's, between the last state and the output matrix
+        self._head: Any = getattr(model, "head", None) if readout is None else None
+        self._out: Any = model.get_output_embeddings() if readout is None else readout
+        if self._out is None or (self.norm is None and readout is None):
             raise DecError(f"{type(model).__name__} is not supported: no final norm or no output matrix was found")
         if getattr(model.config, "final_logit_softcapping", None):
             raise DecError(f"{type(model).__name__} is not supported: it caps its logits")
@@ -148,6 +153,8 @@ class Net:
     @torch.no_grad()
     def normed(self, states: Tensor) -> Tensor:
         """The final norm of states that have not been through it."""
+        if self.norm is None:
+            raise DecError(f"{type(self.base).__name__} has no final norm, so no layer but its last can be read out")
         out: Tensor = self.norm(states)
         return out
 
@@ -155,9 +162,7 @@ class Net:
         """The same weights with only these layers, or parts of layers."""
         made = copy.copy(self)
         made.uses = tuple(use if isinstance(use, Use) else Use(use) for use in uses)
-        made.base = copy.copy(self.base)
-        made.base._modules = dict(self.base._modules)
-        made.base._modules["layers"] = nn.ModuleList(part_of(self.layers[use.layer], use) for use in made.uses)
+        made.base = _with_layers(self.base, nn.ModuleList(part_of(self.layers[use.layer], use) for use in made.uses))
         return made
 
     def quantized(self, bits: int) -> Net:
@@ -172,11 +177,29 @@ class Net:
         return made.using(self.uses)
 
 
-def _layers(base: Any) -> list[nn.Module]:
-    layers = getattr(base, "layers", None)
-    if not isinstance(layers, nn.ModuleList):
-        raise DecError(f"{type(base).__name__} is not supported: it has no list of layers")
-    return list(layers)
+_LISTS = (("layers",), ("encoder", "layer"), ("transformer", "layer"), ("encoder", "layers"))
+"""Where models have their layers: decoders and newer encoders, BERT and its like, DistilBERT."""
+
+
+def layer_list(base: Any) -> list[Any]:
+    """The modules from a base model down to its list of layers, the list last. Raises DecError for a model without one."""
+    for names in _LISTS:
+        found = [base]
+        for name in names:
+            found.append(getattr(found[-1], name, None))
+        if isinstance(found[-1], nn.ModuleList):
+            return found
+    raise DecError(f"{type(base).__name__} is not supported: it has no list of layers")
+
+
+def _with_layers(base: Any, layers: nn.ModuleList) -> Any:
+    """A base model with another list of layers, everything else shared."""
+    old, new = layer_list(base), layers
+    for outer, inner in zip(reversed(old[:-1]), reversed(old[1:]), strict=True):
+        made = copy.copy(outer)
+        made._modules = {name: new if child is inner else child for name, child in outer._modules.items()}
+        new = made
+    return new
 
 
 def _recorder(index: int) -> Any:  # Any: what register_forward_pre_hook takes

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from operator import index
+from pathlib import Path as FolderPath
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -253,7 +254,7 @@ class Model:
     positions it reads, or None. visibility: which positions a position attends to. layers: how many layers of keys
     and values. exact: rows carry fractions. family: models of one family may read each other's memory. mask:
     the mask's token id, if it has one. eos: the tokens that end its texts (None: those in its folder's files). shift: whether
-    the scores of a position are read from the output one position before it (Dream), see `HFMasked`.
+    the scores of a position are read from the output one position before it (Dream), see `HFMasked`. home: the folder that it was loaded from, or None.
     """
 
     name: str
@@ -267,6 +268,7 @@ class Model:
     mask: int | None = None
     eos: frozenset[int] | None = None
     shift: bool = False
+    home: FolderPath | None = None
 
     def after(self, prompt: int) -> Model:
         """The same model for canvases that begin at position `prompt`; only ("prompt+block", n) models depend on it."""
@@ -312,9 +314,9 @@ class Model:
 def sees(visibility: Visibility, position: int, length: int, prompt: int = 0) -> range:
     """The positions among `length` that a position attends to.
 
-    causal: all up to itself. full: all. ("block", n): all up to its block's end, with blocks of n from position 0 (SDAR, Fast-dLLM
-    v2). ("prompt+block", n): the `prompt` is one block, and blocks of n begin behind it (D2F). ("window", n): the last n positions
-    attend to all, those before are causal (SDLM).
+    causal: all up to itself. full: all. ("block", n): all up to its block's end, with blocks of n from position 0 (SDAR,
+    Fast-dLLM v2). ("prompt+block", n): the `prompt` is one block, and blocks of n begin behind it (D2F). ("window", n): the
+    last n positions attend to all, those before are causal (SDLM).
     """
     if visibility == "causal":
         return range(position + 1)

@@ -54,8 +54,8 @@ class CanvasCall:
     mask's. fresh: the positions to compute, which attend to each other and to `given`; without `given` or without
     `fresh` all positions are computed. rows: the positions whose scores are wanted, among those computed. keep:
     whether the call's memory is wanted. consumed: no memory that shares rows with `given` is read after this call,
-    which may therefore overwrite them in place. name: how messages call the request; the sequence, if left out. prompt: how many
-    of the cells are the committed context; only ("prompt+block", n) models depend on it.
+    which may therefore overwrite them in place. name: how messages call the request; the sequence, if left out. prompt: how
+    many of the cells are the committed context; only ("prompt+block", n) models depend on it.
 
     Request the scores and the memory in one call: in two they share a forward only while the engine remembers the
     first.

@@ -26,14 +26,19 @@ from decgraph.runtime.models.engine.masked_memo import Entry, Key, Memo
 from decgraph.runtime.models.engine.masked_memory import CachedMemory, empty
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import Model, check_size
+from decgraph.runtime.models.masked_called import CalledMasked
 
 _CPU_BUDGET = 2 << 30
 
 
 def masked_engine(model: Model) -> MaskedEngine:
-    """The engine of a masked model: batched for Hugging Face models, else the model's own calls one by one."""
+    """The engine of a masked model: batched for Hugging Face models and other modules, else the model's own calls."""
     if isinstance(model, HFMasked):
         return HFMaskedEngine(model)
+    if isinstance(model, CalledMasked):
+        from decgraph.runtime.models.engine.masked_called import CalledEngine
+
+        return CalledEngine(model)
     from decgraph.runtime.models.engine.masked_plain import PlainMaskedEngine
 
     return PlainMaskedEngine(model)

@@ -59,7 +59,8 @@ class Recorded:
 class Unit:
     """One canvas to be computed: int64[S] cells; the fresh positions int64[n] in order, or None for all; `given`
     comes with `fresh`. rows: int64, indices into the fresh positions whose scores are wanted. consumed: `given` is not
-    read after this. prompt: where the canvas begins. Filled in: `start`, its first position in the forward, `padding`, the padding after its own, and `kept`."""
+    read after this. prompt: where the canvas begins. Filled in: `start`, its first position in the forward, `padding`, the
+    padding after its own, and `kept`."""
 
     cells: np.ndarray
     fresh: np.ndarray | None

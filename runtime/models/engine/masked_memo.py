@@ -19,11 +19,13 @@ Key = tuple[Any, ...]  # Any: bytes and numbers that say what was computed from
 
 @dataclass
 class Entry:
-    """The result of one canvas's forward. hidden: [n, width], the states that its fresh positions are predicted from. rows: int64, the fresh positions
-    whose scores are rows `start`, `start` + 1, ... of `block` [m, vocabulary]. kept: its memory, if that was recorded.
-    good: bool[rows], which scores are not NaN, or None: all. own: [n, width], the states of the fresh positions, of a model
-    with a shift. holding: objects whose addresses are in the key, which
-    must live as long as the entry."""
+    """The result of one canvas's forward.
+
+    hidden: [n, width], the states that its fresh positions are predicted from. rows: int64, the fresh positions whose scores are
+    rows `start`, `start` + 1, ... of `block` [m, vocabulary]. kept: its memory, if that was recorded. good: bool[rows], which
+    scores are not NaN, or None: all. holding: objects whose addresses are in the key, which must live as long as the entry.
+    own: [n, width], the states of the fresh positions, of a model with a shift.
+    """
 
     hidden: Tensor
     rows: np.ndarray

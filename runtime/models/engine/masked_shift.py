@@ -49,7 +49,8 @@ def check_sources(name: str, wanted: np.ndarray, fresh: np.ndarray, given: Cache
 
 
 def keep_states(kept: CachedMemory, unit: Unit, states: Tensor) -> None:
-    """Gives a memory the last hidden states [n, width] of the call that made it, over those of the memory that it was made on."""
+    """Gives a memory the last hidden states [n, width] of the call that made it, over those of the memory that it was made
+    on."""
     old = None if unit.given is None else unit.given.version.last
     if unit.fresh is None:
         kept.version.last = states

@@ -1,0 +1,167 @@
+"""Masked models from folders and from modules: their settings, and the best way in which each can run.
+
+The best way is by layers (`HFMasked`: cached, batched, captured). A module whose layers cannot be reached is called as it is
+(`CalledMasked`), and says why if a program asks for its keys and values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.errors import DecError
+from decgraph.runtime.models import hf
+from decgraph.runtime.models.hf_masked import HFMasked
+from decgraph.runtime.models.hf_net import ATTENTION, Net, Tape
+from decgraph.runtime.models.interface import Vocab
+from decgraph.runtime.models.masked_called import CalledMasked
+from decgraph.runtime.models.masked_net import masked_net
+from decgraph.runtime.models.masked_restored import RESTORED, restored, weights_of
+from decgraph.runtime.models.masked_settings import MaskedSettings, Reading, reading_of
+from decgraph.runtime.text import Tokenizer
+
+_DECODERS = ("ForCausalLM", "LMHeadModel")
+_SAMPLE = 7  # positions of the forward by which a restored model is compared
+_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}  # of the largest logit; others: 5e-2
+
+AnyMasked = HFMasked | CalledMasked
+
+
+def from_folder(path: str | Path, asked: MaskedSettings | None = None) -> AnyMasked:
+    """The masked model in a folder, in float32: a `ForMaskedLM`, a decoder trained to fill masks (`ForCausalLM`), or a
+    published class of which transformers has no code (LLaDA, Dream, Fast-dLLM v2, SDAR). asked: settings before the folder's
+    own.
+
+    Raises DecError for a folder without such a model, and for settings that nobody says.
+    """
+    folder, config = hf._folder(path, "masked", "")
+    kind = str((config.get("architectures") or [config.get("model_type")])[0])
+    if kind not in RESTORED and not kind.endswith(("ForMaskedLM", *_DECODERS)):
+        raise DecError(
+            f"{folder} is not a masked model but a {kind}",
+            hint=f"a masked model is a ...ForMaskedLM, a ...ForCausalLM that fills masks, or a {', '.join(RESTORED)}",
+        )
+    vocab = hf._vocab(folder, config)
+    reading = _reading(folder.name, kind, config, asked or MaskedSettings(), folder)
+    named: dict[str, Any] = {"name": folder.name, "vocab": vocab, "family": str(folder)}
+    if kind in RESTORED:
+        net = Net(restored(kind, config, _weights(folder), ATTENTION))
+        return _at(folder, HFMasked(net, context=hf._context(net.base.config.to_dict()), **_settings(reading), **named))
+    loader = "AutoModelForMaskedLM" if kind.endswith("ForMaskedLM") else "AutoModelForCausalLM"
+    try:
+        module = hf._attending(folder, loader)
+        net = _net(module)
+    except (DecError, TypeError, AttributeError) as refused:  # layers that cannot be reached, or called so
+        import transformers
+
+        module = hf._pretrained(getattr(transformers, loader), folder, torch.float32, None)
+        return _at(folder, CalledMasked(module, reading, context=hf._context(config), why=_why(refused), **named))
+    return _at(folder, HFMasked(net, context=hf._context(module.config.to_dict()), **_settings(reading), **named))
+
+
+def from_module(module: Any, name: str, vocab: Vocab, asked: MaskedSettings, copied: Callable[[Any], Any]) -> AnyMasked:
+    """The masked model of a live module, whose weights it shares. copied: a copy of the module around the same weights, with
+    the attention of `Net`. Raises DecError as `from_folder` does."""
+    config, kind = _config(module), type(module).__name__
+    reading = _reading(name, kind, {"vocab_size": vocab.size, **config}, asked, _home(module))
+    named: dict[str, Any] = {"name": name, "vocab": vocab, "family": f"{name}#{id(module)}"}
+    context = hf._context(config) or config.get("max_sequence_length")
+    try:
+        if kind in RESTORED:
+            net = Net(restored(kind, config, weights_of(module), ATTENTION))
+            _check_equal(module, net, kind)
+        else:
+            net = _net(copied(module))
+            context = hf._context(net.base.config.to_dict())
+    except (DecError, TypeError, AttributeError, KeyError) as refused:  # a class of unknown make: it is called instead
+        return _at(_home(module), CalledMasked(module, reading, context=context, why=_why(refused), **named))
+    return _at(_home(module), HFMasked(net, context=context, **_settings(reading), **named))
+
+
+def _at(home: Path | None, model: AnyMasked) -> AnyMasked:
+    model.home = home
+    return model
+
+
+def _net(module: Any) -> Net:
+    return masked_net(module) if type(module).__name__.endswith("ForMaskedLM") else Net(module)
+
+
+def _settings(reading: Reading) -> dict[str, Any]:
+    return {"mask": reading.mask, "shift": reading.shift, "visibility": reading.visibility}
+
+
+def _config(module: Any) -> dict[str, Any]:
+    config = getattr(module, "config", None)
+    written = getattr(config, "to_dict", None)
+    found = written() if written is not None else vars(config) if hasattr(config, "__dict__") else {}
+    return {key: value for key, value in found.items() if not key.startswith("_")}
+
+
+def _why(refused: Exception) -> str:
+    return str(refused.diagnostics[0]) if isinstance(refused, DecError) else f"{type(refused).__name__}: {refused}"
+
+
+def _home(module: Any) -> Path | None:
+    folder = Path(str(getattr(getattr(module, "config", None), "name_or_path", "") or "/nowhere"))
+    return folder if folder.is_dir() else None
+
+
+def _reading(name: str, kind: str, config: dict[str, Any], asked: MaskedSettings, home: Path | None) -> Reading:
+    """The settings of a model, with the mask that its folder's tokenizer names where its configuration names none."""
+    if config.get("mask_token_id") is None:
+        config = {**config, "mask_token_id": _mask_text(home)}
+    return reading_of(name, kind, config, asked, _token(home))
+
+
+def _token(folder: Path | None) -> Callable[[str], int | None]:
+    """The id of a special token's text, by a folder's tokenizer."""
+    if folder is None or not (folder / "tokenizer.json").is_file():
+        return lambda text: None
+    return lambda text: Tokenizer(folder).token(text)
+
+
+def _mask_text(folder: Path | None) -> str | None:
+    """The text of the mask token that a folder's tokenizer names."""
+    if folder is None or not (folder / "tokenizer.json").is_file():
+        return None
+    try:
+        found = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("mask_token")
+    except (OSError, ValueError):
+        return None
+    text = found.get("content") if isinstance(found, dict) else found
+    return text if isinstance(text, str) else None
+
+
+def _weights(folder: Path) -> dict[str, Tensor]:
+    """The weights of a folder's safetensors files, in float32."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    found: dict[str, Tensor] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            found |= {name: value.float() for name, value in load_file(path).items()}
+        except SafetensorError as error:
+            raise DecError(f"{path} cannot be read: {error}") from None
+    return found
+
+
+@torch.no_grad()
+def _check_equal(module: Any, net: Net, kind: str) -> None:
+    """Raises DecError unless a restored model gives the module's own scores."""
+    at = net.embedding.device
+    ids = torch.arange(_SAMPLE, device=at) * 5 % len(net.embedding)
+    training = module.training
+    expected = module.eval()(input_ids=ids[None]).logits[0].double()
+    module.train(training)
+    tape = Tape(torch.arange(_SAMPLE, device=at), torch.ones(_SAMPLE, _SAMPLE, dtype=torch.bool, device=at))
+    ours = net.logits(net.run(ids, tape))
+    limit = _TOLERANCE.get(net.embedding.dtype, 5e-2) * max(1.0, float(expected.abs().max()))
+    if expected.shape != ours.shape or not float((ours - expected).abs().max()) <= limit:
+        raise DecError(f"this {kind} computes something else than its published class")
