@@ -155,12 +155,17 @@ def _check_left_out(function: Function, wanted: Mapping[str, Param], given: Mapp
         return
     left = [name for name in wanted if name not in given]
     reading = (n for n, p in wanted.items() if n in given and p.value.type.of[3] == "causal+heads")
-    left += [f"{n}.heads" for n in reading if f"{n}.heads" not in given and getattr(given[n], "attached", None) is None]
+    left += [f"{n}.heads" for n in reading if f"{n}.heads" not in given and not _has_heads(given[n])]
     if left:
         raise DecError(
             f"{function.name}: `{left[0]}` was left out, and `{foreign}` is not a shipped model: no shipped one goes with it",
             hint=f'give it: --model {left[0]}=FOLDER, or models={{"{left[0]}": ...}} in Python',
         )
+
+
+def _has_heads(value: ModelLike) -> bool:
+    """Whether a model of decgraph's has heads: attached ones, or, where none can be attached, its own."""
+    return isinstance(value, Model) and getattr(value, "attached", True) is not None
 
 
 def _is_shipped(value: ModelLike) -> bool:

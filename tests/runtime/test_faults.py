@@ -55,15 +55,15 @@ class Failing(TableModel):
 
     def __init__(self, made: Callable[[], BaseException], after: int = 6, **more: Any) -> None:
         super().__init__(V, **{"seed": 1, "vocab": "V", **more})
-        self.made, self.after = made, after
+        self.made, self.least = made, after
 
     def eval(self, paths: Sequence[tuple[int, ...]], given: Any = None) -> Any:
-        if any(path[0] == BAD and len(path) >= self.after for path in paths):
+        if any(path[0] == BAD and len(path) >= self.least for path in paths):
             raise self.made()
         return super().eval(paths, given)
 
     def eval_canvas(self, cells: Any, at: Any, given: Any = None) -> Any:
-        if cells[0] == BAD and sum(isinstance(c, int) for c in cells) >= self.after:
+        if cells[0] == BAD and sum(isinstance(c, int) for c in cells) >= self.least:
             raise self.made()
         return super().eval_canvas(cells, at, given)
 
