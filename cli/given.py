@@ -7,12 +7,15 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Function
+
+if TYPE_CHECKING:
+    from decgraph.runtime.arguments import Prompt
 
 
 def algorithm(help: str = "A name that `decgraph list` prints, or a .dec file.") -> Any:  # Any: typer's description of one
@@ -130,6 +133,14 @@ def prompt(text: str | None, file: Path | None) -> str:
     if file is None and sys.stdin.isatty():
         raise DecError("there is no prompt", hint='--prompt "def f(x):", --prompt-file FILE, or text on stdin')
     return _without_line_end(sys.stdin.read())
+
+
+def said(chat: bool, system: str | None) -> Callable[[str], Prompt]:
+    """What a text of the command line is as a prompt: itself, or with `chat` a user's message, after a system message."""
+    if not chat:
+        return lambda text: text
+    before = [] if system is None else [{"role": "system", "content": system}]
+    return lambda text: [*before, {"role": "user", "content": text}]
 
 
 def _without_line_end(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,22 @@ from rich.text import Text
 from decgraph.cli import output
 from decgraph.cli.summary import result_of
 from decgraph.errors import DecError
+from decgraph.runtime.arguments import Prompt
 from decgraph.runtime.session import Result, Session
 
 
-def run_all(session: Session, file: Path, batch: int, fields: Mapping[str, Any], *, json: bool, quiet: bool) -> int:
-    """Decode every line of a file, at most `batch` at a time; prints each as it ends. Returns the exit code."""
+def run_all(
+    session: Session,
+    file: Path,
+    batch: int,
+    fields: Mapping[str, Any],
+    said: Callable[[str], Prompt],
+    *,
+    json: bool,
+    quiet: bool,
+) -> int:
+    """Decode every line of a file, as the prompt that `said` makes of it, at most `batch` at a time; prints each as it ends.
+    Returns the exit code."""
     lines = prompts_of(file)
     console = output.console()
 
@@ -34,7 +45,8 @@ def run_all(session: Session, file: Path, batch: int, fields: Mapping[str, Any],
             console.print(Text(str(result.error), "red"))
 
     started = time.perf_counter()
-    results = session.generate(lines, batch=batch, progress=sys.stderr.isatty() and not json, finished=show, **fields)
+    asked = [said(line) for line in lines]
+    results = session.generate(asked, batch=batch, progress=sys.stderr.isatty() and not json, finished=show, **fields)
     seconds = time.perf_counter() - started
     tokens = sum(len(r.tokens) for r in results)
     if json:

@@ -19,9 +19,9 @@ from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request
 from decgraph.runtime.session import Result, Session, check_params
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-OWN = ("prompt", "prompt_file", "prompts", "batch", "model", "set", "max_new", "temperature", "top_k", "top_p", "min_p",
-       "repetition_penalty", "seed", "stop", "eos", "ban", "extern", "cache", "trace", "backend", "passes", "no_pass",
-       "dump_ir", "validate", "compile", "profile", "show_drafts", "quiet", "json")  # fmt: skip
+OWN = ("prompt", "prompt_file", "prompts", "batch", "chat", "system", "model", "set", "max_new", "temperature", "top_k",
+       "top_p", "min_p", "repetition_penalty", "seed", "stop", "eos", "ban", "extern", "cache", "trace", "backend", "passes",
+       "no_pass", "dump_ir", "validate", "compile", "profile", "show_drafts", "quiet", "json")  # fmt: skip
 
 
 def option(*names: str, help: str) -> Any:  # Any: typer's description of an option
@@ -36,7 +36,9 @@ def command(
     prompt_file: Annotated[Path | None, option("--prompt-file", help="A file with the prompt; - is stdin.")] = None,
     prompts: Annotated[Path | None, option("--prompts", help="A file with a prompt on every line, decoded together.")] = None,
     batch: Annotated[int, option("--batch", help="With --prompts: how many at a time.")] = 8,
-    model: Annotated[list[str] | None, option("--model", "-m", help="target=FOLDER or a shipped model's name.")] = None,
+    chat: Annotated[bool, option("--chat", help="The prompt is a message: use the model's chat template.")] = False,
+    system: Annotated[str | None, option("--system", help="With --chat: the system message before it.")] = None,
+    model: Annotated[list[str] | None, option("--model", "-m", help="target=FOLDER, or a name of `decgraph zoo list`.")] = None,
     set_: Annotated[list[str] | None, option("--set", help="A parameter: gamma=4. Also as --gamma 4.")] = None,
     max_new: Annotated[int, option("--max-new", "-n", help="Most new tokens.")] = 64,
     temperature: Annotated[float, option("--temperature", "-t", help="0 is greedy.")] = DEFAULT_TEMPERATURE,
@@ -86,6 +88,8 @@ def command(
     externs = given.functions(extern or ())
     if prompts is not None and (prompt is not None or prompt_file is not None or trace is not None):
         raise decgraph.DecError("--prompts goes with no other prompt and no --trace", hint="one file, a prompt on every line")
+    if system is not None and not chat:
+        raise decgraph.DecError("--system goes with --chat", hint='--chat --system "Answer in one sentence."')
     text = given.prompt(prompt, prompt_file) if prompts is None else ""
     session = open_session(chosen, folders, params, externs, backend, plan, compile)
     if applied is not None:
@@ -106,15 +110,15 @@ def command(
     if prompts is not None:
         from decgraph.cli.many import run_all
 
-        raise typer.Exit(run_all(session, prompts, batch, fields, json=json, quiet=quiet))
-    request = request_for(session, text, **fields)
+        raise typer.Exit(run_all(session, prompts, batch, fields, given.said(chat, system), json=json, quiet=quiet))
+    request = request_for(session, given.said(chat, system)(text), **fields)
     if json:
         from decgraph.cli.summary import result_of
 
         result = session.run(request, keep_events=trace is not None)
         output.emit_json(result_of(session, result))
     else:
-        result = show(session, request, text, quiet=quiet, drafts=show_drafts)
+        result = show(session, request, f"{text}\n" if chat else text, quiet=quiet, drafts=show_drafts)
     if trace is not None:
         write_trace(trace, session, result)
     if result.reason == "interrupted":

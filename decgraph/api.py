@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from decgraph.check import CheckOptions, Report
     from decgraph.dsl.explain import Explanation
     from decgraph.passes.cost import Cost
-    from decgraph.runtime.arguments import AlgorithmLike, Externs, Listener, ModelLike, ParamValue, TokenizerLike
+    from decgraph.runtime.arguments import AlgorithmLike, Externs, Listener, ModelLike, ParamValue, Prompt, TokenizerLike
     from decgraph.runtime.request import RequestFields
     from decgraph.runtime.session import Result, Session
 
@@ -213,7 +213,7 @@ class Algorithm:
 
     def run(
         self,
-        prompt: str | Sequence[int],
+        prompt: Prompt,
         models: Mapping[str, ModelLike] | None = None,
         *,
         params: Mapping[str, ParamValue] | None = None,
@@ -295,7 +295,7 @@ def algorithm(function: Callable[..., object]) -> Algorithm:
 
 def run(
     algorithm: AlgorithmLike,
-    prompt: str | Sequence[int],
+    prompt: Prompt,
     models: Mapping[str, ModelLike] | None = None,
     *,
     params: Mapping[str, ParamValue] | None = None,
@@ -306,7 +306,8 @@ def run(
     listener: Listener | None = None,
     **request: Unpack[RequestFields],
 ) -> Result:
-    """Decode one prompt, text or token ids, with an algorithm given by name, path or object.
+    """Decode one prompt (a text, token ids, or messages for the model's chat template) with an algorithm given by name, path or
+    object.
 
     `params` are the algorithm's, `request` the fields of `runtime.request.Request` (limit, temperature, top_k, seed,
     stop, ...): greedy unless a temperature is given, eos the target's unless given. `listener` is called with every event

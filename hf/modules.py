@@ -261,12 +261,11 @@ def live(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) ->
 
 
 def _ends(module: Module) -> frozenset[int]:
-    """The tokens that end a text, in the module's generation settings or else in its configuration."""
-    for settings in (getattr(module, "generation_config", None), getattr(module, "config", None)):
-        found = getattr(settings, "eos_token_id", None)
-        if found is not None:
-            return frozenset(found if isinstance(found, list | tuple) else [found])
-    return frozenset()
+    """The tokens that end a text: as in `generate`, those of the module's generation settings, or of its configuration where it
+    has no such settings."""
+    settings = getattr(module, "generation_config", None)
+    found = getattr(settings if settings is not None else getattr(module, "config", None), "eos_token_id", None)
+    return frozenset(found if isinstance(found, list | tuple) else [] if found is None else [found])
 
 
 def _weights(module: Module) -> tuple[Any, ...]:

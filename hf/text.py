@@ -26,4 +26,6 @@ def text_side(tokenizer: Any, model: Any) -> Any:
         return tokenizer
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "tokenizer.json").write_text(backend.to_str(), encoding="utf-8")
-        return Tokenizer(place)
+        made = Tokenizer(place)
+    made.source = tokenizer
+    return made

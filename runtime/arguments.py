@@ -11,6 +11,7 @@ import numpy as np
 
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Module
+from decgraph.runtime.chat import Messages
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.text import Detokenizer, Tokenizer
 from decgraph.runtime.trace import Event
@@ -54,6 +55,9 @@ Tokenizing: TypeAlias = Tokenizer | OwnTokenizer
 
 TokenizerLike: TypeAlias = str | Path | Tokenizing | FastTokenizer
 """A folder with a tokenizer.json, a shipped model's name, a tokenizer of decgraph's or a fast one of transformers."""
+
+Prompt: TypeAlias = str | Sequence[int] | Messages
+"""A text, token ids, or the messages of a chat: `[{"role": "user", "content": "Hello"}]`."""
 
 AlgorithmLike: TypeAlias = str | Path | Module | WithModule
 """A name of the standard library, a path of a .dec file, or an object that carries the IR."""

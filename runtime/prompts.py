@@ -1,4 +1,4 @@
-"""From what a caller has, a text or token ids, to a request of a session."""
+"""From what a caller has, a text, token ids or the messages of a chat, to a request of a session."""
 
 from __future__ import annotations
 
@@ -8,26 +8,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from decgraph.errors import DecError
+from decgraph.runtime import chat
 from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request, RequestFields
 
 if TYPE_CHECKING:
+    from decgraph.runtime.arguments import Prompt
     from decgraph.runtime.session import Session
 
 
-def request_for(session: Session, prompt: str | Sequence[int], **fields: Unpack[RequestFields]) -> Request:
+def request_for(session: Session, prompt: Prompt, **fields: Unpack[RequestFields]) -> Request:
     """A request for a session's models: the prompt as tokens, greedy unless `temperature` is given (`DEFAULT_TEMPERATURE`), and
-    the model's own end of text unless `eos` is.
+    the model's own end of text unless `eos` is. Messages, each `{"role": ..., "content": ...}`, go through its chat template.
 
-    Raises DecError for a text without a tokenizer and for every field outside its range.
+    Raises DecError for a text without a tokenizer, messages without a template, and for every field outside its range.
     """
-    if isinstance(prompt, str):
+    tokens: Sequence[int]
+    if chat.is_chat(prompt):
+        tokens = chat.tokens_of(session.tokenizer, prompt)
+    elif isinstance(prompt, str):
         if session.tokenizer is None:
             raise DecError("a text needs a tokenizer, and these models have none", hint="give the prompt as token ids")
         if not prompt:
             raise DecError("the prompt is empty; a request needs at least one token to read")
-        tokens: Sequence[int] = session.tokenizer.encode(prompt)
+        tokens = session.tokenizer.encode(prompt)
     else:
-        tokens = prompt
+        tokens = cast("Sequence[int]", prompt)
     if "eos" not in fields:
         fields["eos"] = _end_of_text(session)
     fields.setdefault("temperature", DEFAULT_TEMPERATURE)
@@ -41,7 +46,8 @@ def request_for(session: Session, prompt: str | Sequence[int], **fields: Unpack[
 
 
 def _end_of_text(session: Session) -> frozenset[int]:
-    """The end-of-text tokens that the first model names, or that its folder's generation settings or configuration do."""
+    """The end-of-text tokens that the first model names, or its folder: as in transformers' `generate`, the generation settings
+    decide where there are any, even if they name none, and else the configuration."""
     for model in list(session.models.values())[:1]:
         if model.eos is not None:
             return model.eos
@@ -49,6 +55,5 @@ def _end_of_text(session: Session) -> frozenset[int]:
         for name in ("generation_config.json", "config.json"):
             if (folder / name).is_file():
                 found = json.loads((folder / name).read_text(encoding="utf-8")).get("eos_token_id")
-                if found is not None:
-                    return frozenset(found if isinstance(found, list) else [found])
+                return frozenset(found if isinstance(found, list) else [] if found is None else [found])
     return frozenset()

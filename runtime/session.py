@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Module
-from decgraph.runtime.arguments import Externs, Listener, ParamValue, Tokenizing
+from decgraph.runtime.arguments import Externs, Listener, ParamValue, Prompt, Tokenizing
 from decgraph.runtime.faults import fault, title_of
 from decgraph.runtime.logprobs import Logprobs
 from decgraph.runtime.models.interface import Model
@@ -173,7 +173,7 @@ class Session:
 
     def generate(
         self,
-        prompts: Iterable[Request | str | Sequence[int]],
+        prompts: Iterable[Request | Prompt],
         *,
         batch: int | None = None,
         budget: int | None = None,
@@ -185,9 +185,9 @@ class Session:
     ) -> list[Result]:
         """Run many requests, at most `batch` at a time (default: the session's), and give their results in order.
 
-        prompts: requests, or texts or token ids, which become requests numbered by their place (`request_id`) with the fields
-        of `request` (limit, temperature, stop, ...). budget: bytes that each model's keys and values may take; what does not
-        fit at once goes one after the other. progress: a bar on stderr.
+        prompts: requests, or texts, token ids or messages of a chat, which become requests numbered by their place
+        (`request_id`) with the fields of `request` (limit, temperature, stop, ...). budget: bytes that each model's keys and
+        values may take; what does not fit at once goes one after the other. progress: a bar on stderr.
         Runs join and leave as they end; each commits the tokens it would have got alone (its noise is keyed by its
         `request_id` and seed). `listener(number, event)` hears the events of all, `finished(number, result)` is told of each
         as it ends. A failed request has its error in its result; after Ctrl-C unfinished results are marked "interrupted".

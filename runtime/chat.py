@@ -1,0 +1,73 @@
+"""Messages as a prompt: a model's chat template turns them into token ids, as transformers' `apply_chat_template` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from decgraph.errors import DecError
+
+Messages = Sequence[Mapping[str, object]]
+
+
+def is_chat(prompt: object) -> TypeGuard[Messages]:
+    """Whether a prompt is a list of messages, `{"role": ..., "content": ...}`, and not a text or token ids."""
+    return isinstance(prompt, Sequence) and not isinstance(prompt, str) and bool(prompt) and isinstance(prompt[0], Mapping)
+
+
+def tokens_of(tokenizer: Any, messages: Messages) -> tuple[int, ...]:
+    """The token ids of a conversation and of the beginning of the assistant's answer; special tokens are the template's alone.
+
+    Where the last message is the assistant's own, the answer goes on from it. tokenizer: decgraph's or transformers'. Raises
+    DecError for what is no message, without a template, and for messages that the template refuses.
+    """
+    _check(messages)
+    source = _templates(tokenizer)
+    goes_on = messages[-1]["role"] == "assistant"
+    try:
+        ids = source.apply_chat_template(
+            [dict(m) for m in messages],
+            tokenize=True,
+            return_dict=False,
+            add_generation_prompt=not goes_on,
+            continue_final_message=goes_on,
+        )
+    except Exception as error:  # a template is a program of the model's: it raises what it likes
+        raise DecError(f"the model's chat template refuses these messages: {error}") from error
+    return tuple(int(t) for t in ids)
+
+
+def _check(messages: Messages) -> None:
+    for number, message in enumerate(messages):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str) or "content" not in message:
+            raise DecError(
+                f"message {number} of the prompt is {message!r}, which has no role and content",
+                hint='[{"role": "user", "content": "Hello"}]',
+            )
+
+
+def _templates(tokenizer: Any) -> Any:
+    """The tokenizer of transformers that has the chat template. Raises DecError where there is none."""
+    if tokenizer is None:
+        raise DecError("messages need a tokenizer with a chat template, and these models have none", hint="tokenizer=FOLDER")
+    source = getattr(tokenizer, "source", None)  # the tokenizer of transformers that one of decgraph's was made from
+    if source is None and getattr(tokenizer, "path", None) is not None:
+        source = tokenizer.source = _read(Path(tokenizer.path).parent)
+    source = source if source is not None else tokenizer
+    if getattr(source, "chat_template", None) is None or not hasattr(source, "apply_chat_template"):
+        raise DecError(
+            "this model has no chat template, so it cannot read messages",
+            hint="give the prompt as a text; a model trained for chats has chat_template.jinja in its folder",
+        )
+    return source
+
+
+def _read(folder: Path) -> Any:
+    """transformers' tokenizer of a folder."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except Exception as error:  # transformers raises many kinds for what it cannot read
+        raise DecError(f"transformers cannot read the tokenizer in {folder}: {error}") from error
