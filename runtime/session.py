@@ -236,7 +236,7 @@ class Session:
                 shown.close()
         return [results[number] for number in range(len(asked))]
 
-    def _requests(self, prompts: Iterable[Request | str | Sequence[int]], given: RequestFields) -> list[Request]:
+    def _requests(self, prompts: Iterable[Request | Prompt], given: RequestFields) -> list[Request]:
         """The requests of prompts, numbered by their place. Raises DecError for one that no run can begin with."""
         asked: list[Request] = []
         for i, p in enumerate(prompts):
@@ -328,7 +328,7 @@ class Session:
 
     def stream_many(
         self,
-        prompts: Iterable[Request | str | Sequence[int]],
+        prompts: Iterable[Request | Prompt],
         *,
         batch: int | None = None,
         **request: Unpack[RequestFields],
