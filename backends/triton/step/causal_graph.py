@@ -86,7 +86,7 @@ class DeviceStep(CapturedForward):
         masks: Mapping[str, Any],
     ) -> Any:
         """See `Step`."""
-        variant: Variant = (len(positions) == 1,)
+        variant = Variant(len(positions) == 1)
         run = self._runs.get(variant)
         if run is None:
             run = self._runs[variant] = self._made(variant)

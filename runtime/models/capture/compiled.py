@@ -35,8 +35,8 @@ class _Compiled(CapturedForward):
     def _like(self, part: Part) -> CapturedForward:
         return _Compiled(self.program, part, self.backend, self.notice)
 
-    def _made(self, variant: Variant, *, single: bool | None = None) -> Any:
-        plain = super()._made(variant, single=single)
+    def _made(self, variant: Variant) -> Any:
+        plain = super()._made(variant)
         fast = torch.compile(self._module(variant), dynamic=True, backend=self.backend)
         tried = False
 
@@ -59,7 +59,7 @@ class _Compiled(CapturedForward):
                 cause = getattr(error, "inner_exception", error)
                 lines = str(cause).strip().splitlines() or [type(cause).__name__]
                 self.notice(f"the captured forward runs uncompiled, compiling it failed: {lines[0]}")
-                self._runs[bool(single), *variant] = plain
+                self._runs[variant] = plain
                 return plain(ids, positions, write, keys, values, masks)
             tried = True
             return out

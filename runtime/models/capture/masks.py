@@ -47,6 +47,21 @@ def unmask(program: CapturedGraph, kinds: Collection[object]) -> None:
     program.sweep()
 
 
+def addable(program: CapturedGraph) -> bool:
+    """Whether `masks` converted every mask of a graph."""
+    given = [u for u in program.input("masks").users if u.users]
+    return bool(given) and all(is_op(use, "where") and use.args[0] is mask for mask in given for use in mask.users)
+
+
+def added(program: CapturedGraph) -> None:
+    """Masks that are numbers to add already are not converted. Precondition: `addable`."""
+    for mask in program.input("masks").users:
+        for use in list(mask.users):
+            program.replace(use, mask)
+            mask.meta["dtype"] = dtype_of(use)
+    program.sweep()
+
+
 def _number(program: CapturedGraph, name: str, value: float, dtype: torch.dtype) -> fx.Node:
     name = f"mask_{name}_{str(dtype).removeprefix('torch.')}"
     if name in program.named:

@@ -6,21 +6,29 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.capture.masks import unmask
+from decgraph.runtime.models.capture.masks import addable, added, unmask
 from decgraph.runtime.models.capture.packing import matrices, pack
 from decgraph.runtime.models.capture.program import EFFECTS, CapturedGraph, is_op, shape_of
+from decgraph.runtime.models.capture.single import single
 from decgraph.runtime.models.capture.writes import writes
 from decgraph.runtime.models.packs import large
 
-# Whether there is one sequence, and the kinds of masks that hide nothing.
-Variant = tuple[bool | str, ...]
-_Key = tuple[bool | str, ...]  # a variant after whether there is one token
+
+class Variant(NamedTuple):
+    """What is known of a call before it runs, for which there is code of its own. one: there is one sequence. single: there
+    is one token; None: packed matrices are not wanted, for one or many. added: masks are numbers to add to scores. open: the
+    kinds of masks that hide nothing."""
+
+    one: bool
+    single: bool | None = None
+    added: bool = False
+    open: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,8 @@ class CapturedForward:
         self.kinds, self.windows = tuple(program.kinds), tuple(program.windows)
         self.layers = len(program.kinds)
         self.part = replace(part or Part(), last=self.layers if part is None or part.last < 0 else part.last)
-        self._runs: dict[_Key, Any] = {}
+        self._runs: dict[Variant, Any] = {}
+        self._additive: bool | None = None
         self._dropped = 0  # `Packs.dropped` when `_runs` were made
         self._derived: dict[Part, CapturedForward] = {}
 
@@ -62,20 +71,24 @@ class CapturedForward:
         """The last hidden states [B, T, width] of tokens int64[B, T] at positions int64[B, T].
 
         write: int64[B, T], each new token's row in the caches. keys, values: per layer of the whole model, [B, H, S, D],
-        written in place. masks: bool[B, 1, T, S] by kind, the rows that each token attends to after the write; None where
-        every token attends to all S rows. With taps, a pair of the result and the tuple of states [B, T, width]. Any: one
-        or the other. Results are inference tensors (gradient bookkeeping would take a tenth of a small model's step): to
-        change one in place, clone it.
+        written in place. masks: bool[B, 1, T, S] by kind, the rows that each token attends to after the write, or numbers to
+        add to scores, in the model's dtype (see `additive`); None where every token attends to all S rows. With taps, a pair
+        of the result and the tuple of states [B, T, width]. Any: one or the other. Results are inference tensors (gradient
+        bookkeeping would take a tenth of a small model's step): to change one in place, clone it.
         """
-        key: _Key = (
-            positions.numel() == 1, len(positions) == 1, *[kind for kind, mask in masks.items() if mask is None]
-        )  # fmt: skip
+        hidden = [mask for mask in masks.values() if mask is not None]
+        variant = Variant(
+            len(positions) == 1,
+            positions.numel() == 1,
+            bool(hidden) and hidden[0].is_floating_point(),
+            tuple([kind for kind, mask in masks.items() if mask is None]),
+        )
         dropped = self.program.packs.dropped()
         if dropped != self._dropped:
             self._runs, self._dropped = {}, dropped
-        run = self._runs.get(key)
+        run = self._runs.get(variant)
         if run is None:
-            run = self._runs[key] = self._made(key[1:], single=bool(key[0]))
+            run = self._runs[variant] = self._made(variant)
         with torch.inference_mode():
             return run(ids, positions, write, keys, values, masks)
 
@@ -109,6 +122,13 @@ class CapturedForward:
         return CapturedForward(self.program, part)
 
     @property
+    def additive(self) -> bool:
+        """Whether masks may be numbers to add to scores, 0 or the dtype's lowest: a step then converts none."""
+        if self._additive is None:
+            self._additive = addable(self.program)
+        return self._additive
+
+    @property
     def graph(self) -> fx.GraphModule:
         """The graph for many sequences as a module, with the weights it shares with the captured one."""
         return self.module(one=False)
@@ -116,16 +136,16 @@ class CapturedForward:
     @property
     def code(self) -> str:
         """The Python that runs for one sequence."""
-        return _source(self._specialised((True,)))
+        return _source(self._specialised(Variant(True)))
 
     @property
     def nodes(self) -> int:
         """Operations in the graph for one sequence, weights and sizes aside."""
-        calls = [n for n in self._specialised((True,)).graph.nodes if n.op in ("call_function", "call_method")]
+        calls = [n for n in self._specialised(Variant(True)).graph.nodes if n.op in ("call_function", "call_method")]
         return sum(not is_op(n, "input", "item", "size", "numel") for n in calls)
 
     def module(self, *, one: bool) -> fx.GraphModule:
-        return self._module((one,))
+        return self._module(Variant(one))
 
     def _module(self, variant: Variant) -> fx.GraphModule:
         program = self._specialised(variant)
@@ -135,20 +155,23 @@ class CapturedForward:
         program = _copied(self.program)
         _cut(program, self.part)
         self._adapt(program)
-        writes(program, one=bool(variant[0]))
-        unmask(program, variant[1:])
+        writes(program, one=variant.one)
+        unmask(program, variant.open)
+        if variant.added:
+            added(program)
+        if variant.one and variant.single:
+            single(program)
         _near_use(program)
         return program
 
     def _adapt(self, program: CapturedGraph) -> None:
         """What else is to be done to a part of the forward, before it is said how caches are written."""
 
-    def _made(self, variant: Variant, *, single: bool | None = None) -> Any:
-        """The function that runs, with packed matrices for calls of one token (`single`) or several; without: None."""
+    def _made(self, variant: Variant) -> Any:
         program = _direct(self._specialised(variant))
-        if single is not None:
+        if variant.single is not None:
             found = matrices(self.program)
-            if found and (not single or large(found)) and self.program.packs.allowed(found):
+            if found and (not variant.single or large(found)) and self.program.packs.allowed(found):
                 pack(program)
         made = program.graph.python_code("self")
         space: dict[str, Any] = dict(made.globals)
@@ -158,10 +181,12 @@ class CapturedForward:
 
 
 def _direct(program: CapturedGraph) -> CapturedGraph:
-    """Splits by widths as torch's own function: the tensor's method is Python and costs as much as what follows it."""
+    """Splits by widths and lookups as torch's own functions: what is in Python around them costs as much as they do."""
     made = _copied(program)
     for node in made.graph.nodes:
-        if node.op == "call_method" and node.target == "split" and isinstance(node.args[1], tuple | list):
+        if is_op(node, "embedding"):
+            node.target, node.args = torch.embedding, (node.args[1], node.args[0])
+        elif node.op == "call_method" and node.target == "split" and isinstance(node.args[1], tuple | list):
             node.op, node.target = "call_function", torch.split_with_sizes
     return made
 

@@ -104,7 +104,10 @@ def _plainly(
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """A boolean mask as a term to add to scores, of the mask's shape: 0 or -inf. Computed once a call, not once a layer."""
+    """A boolean mask as a term to add to scores, of the mask's shape: 0 or -inf. Computed once a call, not once a layer. A
+    mask that is such a term already is itself."""
+    if mask.is_floating_point():
+        return mask
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
 
 

@@ -23,6 +23,7 @@ from decgraph.runtime.models.engine.draft_loop import draft
 from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, Output
 from decgraph.runtime.models.engine.slots import TAIL, Slot, SlotPlan, plan
 from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout, Step
+from decgraph.runtime.models.engine.straight import MOST, StraightMasks
 from decgraph.runtime.models.interface import check_size
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class CausalEngine:
         self.lowers: dict[int, CausalEngine] = {}  # engines of this model's first layers, by their number (exits.py)
         self._slots: dict[Hashable, Slot] = {}
         self._steps = torch.arange(ROWS, device=layout.device)
+        self._straight = StraightMasks(layout)
         self._clock = 0
         self._of_tokens = type(self) is CausalEngine  # a forward takes tokens and nothing else
 
@@ -202,6 +204,7 @@ class CausalEngine:
             self._drop(sequence)
         self.below, self.step, self.layout = below, step, layout
         self.store = Store(layout, self.store.budget)
+        self._straight = StraightMasks(layout)
 
     # Slots and memory.
 
@@ -332,10 +335,7 @@ class CausalEngine:
         first = made.positions[0]  # without branches a token's row is its position
         steps = self._steps[first : first + count]
         where = steps[None]
-        seen = self._steps[:length] <= steps[:, None]
-        masks = {FULL: seen[None, None]}
-        if self.layout.window is not None:
-            masks[SLIDING] = (seen & (self._steps[:length] > steps[:, None] - self.layout.window))[None, None]
+        masks = self.straight_masks(first, count, length)
         part = self.store.part(number, 1, length)
         ids = torch.tensor([made.ids], device=self.layout.device)
         states = self.step(ids, where, where, part.keys, part.values, masks)[0]
@@ -348,6 +348,17 @@ class CausalEngine:
         if want and want[0] >= 0 and want == list(range(want[0], want[0] + len(want))):
             return states if len(want) == count else states[want[0] : want[0] + len(want)]
         return self.store.states(number, made.want)
+
+    def straight_masks(self, first: int, count: int, length: int) -> dict[str, Tensor]:
+        """The masks [1, 1, count, length] of tokens at positions `first`, ... that attend to all rows up to their own."""
+        if count <= MOST and getattr(self.step, "additive", False):
+            return self._straight.of(first, count, length)
+        steps = self._steps[first : first + count, None]
+        seen = self._steps[:length] <= steps
+        masks = {FULL: seen[None, None]}
+        if self.layout.window is not None:
+            masks[SLIDING] = (seen & (self._steps[:length] > steps - self.layout.window))[None, None]
+        return masks
 
     def _take(self, p: SlotPlan) -> int:
         """How many tokens of a plan the next forward can compute."""

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from decgraph.runtime.models.engine.cache import ROWS
 from decgraph.runtime.models.engine.forward_call import DraftLoop, ForwardCall
-from decgraph.runtime.models.engine.step import FULL, SLIDING
 
 
 def draft(engine: Any, loops: Sequence[DraftLoop]) -> list[Tensor | Exception]:  # Any: a CausalEngine
@@ -70,13 +69,8 @@ def one_more(engine: Any, call: ForwardCall, one: DraftLoop, j: int, token: int)
     position = len(call.context) + depth + j - 1
     if row != position or length > engine.store.rows or (engine.context is not None and position >= engine.context):
         return None
-    steps = engine._steps[:length]
     where = engine._steps[row : row + 1][None]
-    seen = (steps <= row).view(1, 1, 1, length)
-    masks = {FULL: seen}
-    window = engine.layout.window
-    if window is not None:
-        masks[SLIDING] = seen & (steps > row - window).view(1, 1, 1, length)
+    masks = engine.straight_masks(row, 1, length)
     part = engine.store.part(slot.number, 1, length)
     ids = torch.tensor([[token]], device=engine.layout.device)
     states = engine.step(ids, where, where, part.keys, part.values, masks)[0]

@@ -56,6 +56,8 @@ class ModuleStep:
     other kinds than full and sliding attention, or its results on a few tokens differ from its own forward's.
     """
 
+    additive = True  # masks may be numbers to add to scores
+
     def __init__(self, base: Any, name: str, plain: Callable[[Tensor], Tensor] | None = None) -> None:
         self.base, self.name = base, name
         self._config = base.config.get_text_config()

@@ -40,7 +40,7 @@ def close(mine: Tensor, theirs: Tensor) -> None:
 
 def operations(step: Any, cells: int) -> set[str]:
     """The names in the code that runs for calls of so many tokens of one sequence."""
-    (run,) = [r for key, r in step._runs.items() if key[:2] == (cells == 1, True)]
+    (run,) = [r for key, r in step._runs.items() if key.one and key.single == (cells == 1)]
     return set(run.__func__.__code__.co_names)
 
 
@@ -155,3 +155,34 @@ def test_what_is_more_than_a_matrix_is_left(random_model: Callable[..., Any]) ->
         assert output_of(matrix, base) is matrix
     coarse = capture(random_model("llama", torch.bfloat16))
     assert coarse is not None and not coarse.program.packs.bytes
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gpt2", "mistral"])
+def test_masks_of_numbers_and_of_truth_values(name: str, random_model: Callable[..., Any], caches: Callable[..., Any]) -> None:
+    """A step takes masks in either form, of one token and of several, alone and in a batch."""
+    model = random_model(name)
+    step = capture(model)
+    assert step is not None and step.additive
+    for batch, cells in ((1, 1), (1, 4), (2, 1), (2, 3)):
+        now = (torch.arange(cells) + 6).expand(batch, cells).contiguous()
+        ids = torch.randint(97, (batch, cells))
+        seen = (torch.arange(17) <= now[:, :, None])[:, None]
+        near = seen & (torch.arange(17) > now[:, :, None] - 5)[:, None]
+        held = caches(step, model, batch, 17)
+        truth = {"full_attention": seen, "sliding_attention": near}
+        lowest = torch.finfo(torch.float32).min
+        numbers = {kind: torch.zeros(m.shape).masked_fill(~m, lowest) for kind, m in truth.items()}
+        out = [
+            step(ids, now, now, [k.clone() for k in held.keys], [v.clone() for v in held.values], m) for m in (truth, numbers)
+        ]
+        assert torch.equal(*out)
+
+
+def test_one_token_is_not_transposed(random_model: Callable[..., Any], caches: Callable[..., Any]) -> None:
+    for name in ("llama", "gpt2", "qwen2"):
+        model = random_model(name)
+        step = capture(model)
+        assert step is not None
+        ids = torch.randint(97, (9,)).tolist()
+        close(rows_of(model, step, caches, ids, 1), rows_of(model, step, caches, ids, 3))
+        assert "transpose" in operations(step, 3) and not {"transpose", "permute", "repeat"} & operations(step, 1), name

@@ -1,0 +1,47 @@
+"""Masks of a few tokens in a row, each of which attends to all rows before its own: views of one table.
+
+Why: comparing, broadcasting and converting makes four tensors a call; a small drafter's whole step makes seventy.
+
+A table is `shown` where column <= row + reach. Its part [count, length] from column reach - first on is the mask of tokens
+at positions first, first + 1, ... over the cache rows 0 .. length - 1.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout
+
+MOST = 64  # tokens
+
+
+class StraightMasks:
+    """Masks by layer type; see the module. Numbers to add to scores, 0 or the dtype's lowest, in the layout's dtype."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._reach = 0
+        self._tables: dict[str, Tensor] = {}
+
+    def of(self, first: int, count: int, length: int) -> dict[str, Tensor]:
+        """Views [1, 1, count, length] for `count` <= MOST tokens from position `first` on, whose rows are their positions,
+        over `length` rows."""
+        if max(first, length) > self._reach:
+            self._grow(max(first, length))
+        start = self._reach - first
+        return {kind: table[:, :, :count, start : start + length] for kind, table in self._tables.items()}
+
+    def _grow(self, wanted: int) -> None:
+        reach = max(self._reach, 256)
+        while reach < wanted:
+            reach *= 2
+        device, dtype, window = self.layout.device, self.layout.dtype, self.layout.window
+        columns = torch.arange(2 * reach, device=device) - reach
+        ahead = columns - torch.arange(MOST, device=device)[:, None]
+        kinds = {FULL: ahead <= 0}
+        if window is not None:
+            kinds[SLIDING] = kinds[FULL] & (ahead > -window)
+        shown, hidden = (torch.tensor(n, dtype=dtype, device=device) for n in (0.0, torch.finfo(dtype).min))
+        self._tables = {kind: torch.where(seen, shown, hidden)[None, None] for kind, seen in kinds.items()}
+        self._reach = reach
