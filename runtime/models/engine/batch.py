@@ -45,14 +45,13 @@ def batch_of(plans: Sequence[SlotPlan], takes: Sequence[int], width: int, layout
     """
     length = rows_of(plans, takes)
     count = len(plans)
+    if count == 1 and takes[0] == width and plans[0].tokens is None and layout.device.type == "cpu":
+        return _of_one(plans[0], width, length, layout.window)
     branched = any(not p.linear and p.done + take > len(p.fresh) for p, take in zip(plans, takes))
-    if count == 1 and takes[0] == width:
-        table = np.array(_columns(plans[0], width), dtype=np.int64)[:, None]
-    else:
-        table = np.zeros((4, count, width), dtype=np.int64)
-        table[_WRITE], table[_LIMIT] = length - 1, 1
-        for b, (plan, take) in enumerate(zip(plans, takes)):
-            table[:, b, :take] = _columns(plan, take)
+    table = np.zeros((4, count, width), dtype=np.int64)
+    table[_WRITE], table[_LIMIT] = length - 1, 1
+    for b, (plan, take) in enumerate(zip(plans, takes)):
+        table[:, b, :take] = _columns(plan, take)
     ids, positions, write, limit = torch.from_numpy(table).to(layout.device).unbind(0)
     for b, (plan, take) in enumerate(zip(plans, takes)):
         if plan.tokens is not None:
@@ -69,6 +68,28 @@ def batch_of(plans: Sequence[SlotPlan], takes: Sequence[int], width: int, layout
         for kind, mask in masks.items():
             mask.scatter_(3, where, torch.from_numpy(tails[kind]).to(layout.device)[:, None])
     return Batch(ids, positions, write, masks, length)
+
+
+def _of_one(plan: SlotPlan, take: int, length: int, window: int | None) -> Batch:
+    """The next `take` tokens of one plan on the CPU: the same tensors, of few NumPy arrays."""
+    ids, positions, write, _ = _columns(plan, take)
+    table = np.array((ids, positions, write), dtype=np.int64)
+    row, own = np.arange(length), table[_WRITE, :, None]
+    seen = row <= own
+    first = max(len(plan.fresh) - plan.done, 0)  # where draft tokens begin
+    branched = not plan.linear and first < take
+    if branched:
+        begin = plan.done + first - len(plan.fresh)
+        seen[first:, plan.base :] = False
+        seen[first:, plan.base : plan.base + plan.span] = plan.sees()[begin : begin + take - first]
+    masks = {FULL: torch.from_numpy(seen)[None, None]}
+    if window is not None:
+        if branched:
+            row = row.copy()
+            row[plan.base : plan.base + plan.span] = plan.tail_positions()
+        masks[SLIDING] = torch.from_numpy(seen & (row > table[_POSITIONS, :, None] - window))[None, None]
+    made = torch.from_numpy(table)[:, None]
+    return Batch(made[0], made[1], made[2], masks, length)
 
 
 def _columns(plan: SlotPlan, take: int) -> tuple[list[int], list[int], list[int], list[int]]:
