@@ -18,9 +18,9 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from decgraph.runtime.models import hf
-from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
+from decgraph.runtime.models.hf_heads import HFAdapter, HFHeads
 from decgraph.runtime.models.interface import Model, Path, Scores, Vocab
-from decgraph.zoo.modeling import EagleConfig, EagleHead, ExitAdapter, ExitConfig
+from decgraph.zoo.modeling import ExitAdapter, ExitConfig
 
 
 def folder(name: str) -> Any:
@@ -121,20 +121,9 @@ def acceptance(name: str = "specdecpp_head", drafter: str = "drafter") -> Any:
 
 
 @cache
-def eagle(name: str = "eagle_head", target: str = "target") -> Any:
-    """An EAGLE-1/2 head: a bias where decgraph's has none, and no norm before the attention."""
-    config, read = weights(name)
-    model = causal(target)
-    module = EagleHead(EagleConfig(**{k: v for k, v in config.items() if k in _LLAMA}))
-    module.config._attn_implementation = "eager"
-    module.fc = nn.Linear(2 * config["hidden_size"], config["hidden_size"], bias=True)
-    module.layer.input_layernorm = nn.Identity()
-    named = {k.replace("layers.0.", "layer."): v.float() for k, v in read.items()}
-    if "embed_tokens.weight" not in named:
-        named["embed_tokens.weight"] = model.net.embedding.detach()
-    missing, unexpected = module.load_state_dict(named, strict=False)
-    assert not unexpected and not missing, (missing, unexpected)
-    return HFFeatures(module.eval().requires_grad_(False), model, name)
+def features(name: str = "eagle_head", target: str = "target") -> Any:
+    """A head that reads the target's features, from its authors' folder."""
+    return hf.load_features(folder(name), causal(target))
 
 
 _LLAMA = (
