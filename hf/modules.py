@@ -166,8 +166,8 @@ class Binder:
 
 
 def part_of(kind: str, name: str, value: Any, target: Any) -> Model:
-    """An EAGLE head ("features") or a Kangaroo adapter ("layers"), from a module (`decgraph.zoo.modeling`) or from a folder in any
-    layout of docs/heads.md, in its target's precision; anything else is a part already."""
+    """An EAGLE head ("features") or a Kangaroo adapter ("layers"), from a module (`decgraph.zoo.modeling`) or from a folder
+    in any layout of docs/heads.md, in its target's precision; anything else is a part already."""
     from decgraph.runtime.models import hf
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, check_width
     from decgraph.zoo.folders import folder_of

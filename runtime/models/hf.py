@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.masked_load import AnyMasked
     from decgraph.runtime.models.masked_settings import MaskedSettings
 
+
 def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal | Live:
     """A causal language model. With `reuse` calls share earlier calls' cached nodes (see `HFCausal`).
 

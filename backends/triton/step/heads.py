@@ -38,8 +38,8 @@ class FeaturesOnDevice(CausalOnDevice):
             raise DecError(f"{model.name!r} is not implemented on the device: it is a {type(model).__name__}")
         how = suited(attention, next(model.module.parameters()))
         if model.module.reads is not None or model.module.mask is not None or model.module.own_output:
-            raise DecError(f"{model.name!r} is not implemented on the device: it reads states of several layers, or has an output "
-                           "matrix of its own")  # fmt: skip
+            why = "it reads states of several layers, or has an output matrix of its own"
+            raise DecError(f"{model.name!r} is not implemented on the device: {why}")
         step, layout, reach = layer_step(model.module, model.name, how)
         if layout.width != target.layout.width or layout.device != target.device:
             raise DecError(f"{model.name!r} does not read the states of {target.name!r}")

@@ -48,7 +48,7 @@ def convert(folder: Path, *, out: Path | None = None, target: Path | None = None
     if target is not None:
         base = hf.load_causal(target, reuse=True)
         bind = {"features": hf.load_features, "heads": hf.load_heads, "layers": hf.load_adapter}[head.part]
-        bind(folder, base)  # type: ignore[operator]  # a target whose states cannot be read is refused by them
+        bind(folder, base)  # type: ignore[arg-type]  # a target whose states cannot be read is refused by them
     else:
         load.module(head, folder, torch.float32)
     sizes: Counter[str] = Counter()

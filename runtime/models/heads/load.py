@@ -12,16 +12,18 @@ from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.heads import chained, eagle
+from decgraph.runtime.models.heads import chained, eagle, kangaroo, medusa
 from decgraph.runtime.models.heads.files import configuration, tensors
 from decgraph.runtime.models.heads.layout import Config, Layout, Part, ReadHead, Source, some
 
-LAYOUTS: tuple[Layout, ...] = (*eagle.LAYOUTS,)
+LAYOUTS: tuple[Layout, ...] = (*eagle.LAYOUTS, *medusa.LAYOUTS, *kangaroo.LAYOUTS)
 
 # Our own kinds of heads: what each can be bound to, and its class.
 MODULES: dict[str, tuple[Part, Callable[[Config], nn.Module]]] = {
     "decgraph_eagle2": ("features", chained.Eagle),
     "decgraph_eagle3": ("features", chained.Eagle3),
+    "decgraph_medusa_output": ("heads", medusa.Medusa),
+    "decgraph_kangaroo": ("layers", kangaroo.Adapter),
 }
 # Those that decgraph trains. By name, because they are defined beside their training, in a room that builds on this one.
 TRAINED: dict[str, tuple[Part, str, str]] = {
@@ -117,7 +119,7 @@ def _check(head: ReadHead, folder: Path, wanted: dict[str, Tensor]) -> None:
     missing = sorted(set(wanted) - set(head.tensors))
     if missing:
         raise DecError(f"{folder} has no tensor {head.name(missing[0])}" + _more(missing),
-                       hint=f"a head of the layout {head.layout} has it; loading without it would leave random weights")  # fmt: skip
+                       hint=f"a head of the layout {head.layout} has it; without it weights would be random")  # fmt: skip
     extra = sorted(set(head.tensors) - set(wanted))
     if extra:
         raise DecError(f"{folder} has a tensor {head.name(extra[0])}{_more(extra)}, which no part of a head of the layout "
@@ -125,7 +127,9 @@ def _check(head: ReadHead, folder: Path, wanted: dict[str, Tensor]) -> None:
     for name, tensor in head.tensors.items():
         if tensor.shape != wanted[name].shape:
             mine, theirs = ("x".join(map(str, t.shape)) or "one number" for t in (tensor, wanted[name]))
-            raise DecError(f"{folder}: {head.name(name)} has the shape {mine}, and by the rest of the head it should have {theirs}")
+            raise DecError(
+                f"{folder}: {head.name(name)} has the shape {mine}, and by the rest of the head it should have {theirs}"
+            )
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise DecError(f"{folder}: {head.name(name)} holds numbers that are NaN or infinite")
 
