@@ -54,6 +54,6 @@ def convert(folder: Path, *, out: Path | None = None, target: Path | None = None
     sizes: Counter[str] = Counter()
     for tensor in head.tensors.values():
         sizes[str(tensor.dtype).removeprefix("torch.")] += tensor.numel() if tensor.is_floating_point() else 0
-    files = () if out is None else tuple(load.write(head, folder, out.expanduser()))
+    files = () if out is None else tuple(load.write(head, out.expanduser()))
     dtype = sizes.most_common(1)[0][0] if sizes else "float32"
     return Converted(head.layout, head.part, head.model_type, TAKES[head.part], sizes.total(), dtype, files)
