@@ -15,7 +15,7 @@ from decgraph.errors import needs_models
 def command(
     folder: Annotated[Path, typer.Argument(help="A folder with drafting heads in a published layout (docs/heads.md).")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write; left out, nothing is written.")] = None,
-    target: Annotated[str | None, typer.Option("--target", help="The target's folder: the heads are also checked with it.")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="The target: the heads are checked with it.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Read drafting heads in the layout of their authors; write them in decgraph's, or say what they are."""

@@ -166,10 +166,10 @@ class Binder:
 
 
 def part_of(kind: str, name: str, value: Any, target: Any) -> Model:
-    """An EAGLE head ("features") or a Kangaroo adapter ("layers"), from a module (`decgraph.zoo.modeling`) or from a folder in any
-    layout of docs/heads.md, in its target's precision; anything else is a part already."""
+    """An EAGLE head ("features") or a Kangaroo adapter ("layers"), from a module (`decgraph.zoo.modeling`) or from a folder
+    in any layout of docs/heads.md, in its target's precision; anything else is a part already."""
     from decgraph.runtime.models import hf
-    from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, check_width
+    from decgraph.runtime.models.hf_heads import HFAdapter, check_width
     from decgraph.zoo.folders import folder_of
 
     if not isinstance(value, str | Path) and not is_module(value):
@@ -179,7 +179,8 @@ def part_of(kind: str, name: str, value: Any, target: Any) -> Model:
     if not is_module(value):
         return (hf.load_features if features else hf.load_adapter)(folder_of(value), target)
     check_width(value, target, name)
-    return (HFFeatures if features else HFAdapter)(_as_target(value, target), target, name)
+    made = _as_target(value, target)
+    return hf.features_model(made, target, name) if features else HFAdapter(made, target, name)
 
 
 def with_heads(model: Any, heads: Any) -> Model:

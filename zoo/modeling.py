@@ -53,6 +53,7 @@ class MedusaHeads(PreTrainedModel):
     """
 
     config_class = MedusaConfig
+    own_output = False  # as `runtime/models/heads/medusa.py` has it
 
     def __init__(self, config: MedusaConfig) -> None:
         super().__init__(config)
@@ -152,9 +153,11 @@ class ExitAdapter(_Layer):
     """
 
     config_class = ExitConfig
+    norm = None  # as `runtime/models/heads/kangaroo.py` has it: the target's norm reads its states
 
     def __init__(self, config: ExitConfig) -> None:
         super().__init__(config)
+        self.exit_layer = config.exit_layer
         self.post_init()
 
     def forward(

@@ -110,4 +110,7 @@ class Headed(Model):
         self.target, self.inner = target, inner
 
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
-        return [self.target.read_out(self.inner.states(path, given)[len(path) - 1]) for path in paths]
+        # An adapter with a final norm of its own hands on states that have been through it.
+        normed = getattr(getattr(self.inner, "adapter", None), "normed", False)
+        read = self.target.read_feature if normed else self.target.read_out
+        return [read(self.inner.states(path, given)[len(path) - 1]) for path in paths]

@@ -14,12 +14,14 @@ from decgraph.runtime.models.interface import Model, Vocab, check_vocab
 from decgraph.runtime.text import Tokenizer
 
 if TYPE_CHECKING:
+    from decgraph.runtime.models.hf_rooted import HFRooted
     from decgraph.runtime.models.heads.layout import Part
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
     from decgraph.runtime.models.hf_live import Live
     from decgraph.runtime.models.masked_load import AnyMasked
     from decgraph.runtime.models.masked_settings import MaskedSettings
+
 
 def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal | Live:
     """A causal language model. With `reuse` calls share earlier calls' cached nodes (see `HFCausal`).
@@ -81,14 +83,21 @@ def load_heads(path: str | Path, target: HFCausal) -> HFHeads:
     return HFHeads(module, target, folder.name)
 
 
-def load_features(path: str | Path, target: HFCausal) -> HFFeatures:
-    """A head that reads `target`'s features, as EAGLE's does, of any layout that decgraph knows (docs/heads.md) and in the
+def load_features(path: str | Path, target: HFCausal) -> HFFeatures | HFRooted:
+    """A head that reads `target`'s features, as EAGLE's, Hydra's and DFlash's do, of any layout that decgraph knows (docs/heads.md) and in the
     target's precision. Raises DecError for a folder of no known layout, for tensors that are missing, misshapen, unexpected or
     not finite, and for a head of another target."""
-    from decgraph.runtime.models.hf_heads import HFFeatures
-
     folder, module = _part(path, target, "features")
-    return HFFeatures(module, target, folder.name)
+    return features_model(module, target, folder.name)
+
+
+def features_model(module: Any, target: HFCausal, name: str) -> HFFeatures | HFRooted:
+    """The model of a module that reads `target`'s features."""
+    from decgraph.runtime.models.heads.rooted import Rooted
+    from decgraph.runtime.models.hf_heads import HFFeatures
+    from decgraph.runtime.models.hf_rooted import HFRooted
+
+    return (HFRooted if isinstance(module, Rooted) else HFFeatures)(module, target, name)
 
 
 def load_adapter(path: str | Path, target: HFCausal) -> HFAdapter:
@@ -157,7 +166,8 @@ def _part(path: str | Path, target: HFCausal, part: Part) -> tuple[Path, Any]:
     head = load.read(folder)
     load.expect(head, folder, part)
     embedding = target.token_embeddings()
-    module = load.module(head, folder, embedding.dtype).to(embedding.device)
+    config = target.net.base.config.get_text_config().to_dict()
+    module = load.module(head, folder, embedding.dtype, config).to(embedding.device)
     if part != "features":
         check_width(module, target, folder.name)
     if (folder / "tokenizer.json").is_file():

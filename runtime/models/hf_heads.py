@@ -43,19 +43,24 @@ class HFHeads(_Head):
     @torch.no_grad()
     def read(self, last: Row) -> list[Scores]:
         """The heads' scores on the target's last hidden state, after the final norm."""
-        return [self.target.read_feature(state[0, 0]) for state in self.module(last[None, None])]
+        made = [made[0, 0] for made in self.module(last[None, None])]
+        if self.module.own_output:
+            return [self.target.scores(logits) for logits in made]
+        return [self.target.read_feature(state) for state in made]
 
     def heads(self, path: Path) -> list[Scores]:
         return self._of.heads(path)
 
 
 class HFAdapter(_Head):
-    """An adapter from the target's states after `exit_layer` layers to states its norm and head can read."""
+    """An adapter from the target's states after `exit_layer` layers (None: any number) to states that its norm and head can
+    read; `normed`: its head alone, because the adapter has a final norm."""
 
     def __init__(self, module: Any, target: HFCausal, name: str) -> None:
         super().__init__(module, target, name)
         self.kind = "layers"
-        self.exit_layer = int(module.config.exit_layer)
+        self.exit_layer: int | None = module.exit_layer
+        self.normed = module.norm is not None
 
     @torch.no_grad()
     def apply(self, states: Mapping[int, Row]) -> dict[int, Row]:
@@ -71,8 +76,8 @@ class HFAdapter(_Head):
 
 
 class HFFeatures(_Head):
-    """An EAGLE head (a module as in heads/chained.py). Feature i and token i + 1 make a slot; the slots of one call form a tree in
-    which each sees the target's features and its own ancestors, and every depth is one forward."""
+    """An EAGLE head (a module as in heads/chained.py). Feature i and token i + 1 make a slot; the slots of one call form a tree
+    in which each sees the target's features and its own ancestors, and every depth is one forward."""
 
     def __init__(self, module: Any, target: HFCausal, name: str) -> None:
         super().__init__(module, target, name)
@@ -188,18 +193,21 @@ def attach(module: Any, target: HFCausal, name: str) -> None:
                        hint="give its folder, or a module of decgraph.zoo.modeling")  # fmt: skip
     vocab = int(getattr(module, "vocab", target.vocab.size))
     if vocab < target.vocab.size:
-        raise DecError(f"{name!r} has a vocabulary of {vocab} tokens and {target.name!r} one of {target.vocab.size}: it belongs to "
-                       "another target")  # fmt: skip
+        raise DecError(f"{name!r} has a vocabulary of {vocab} tokens and {target.name!r} one of {target.vocab.size}: it "
+                       "belongs to another target")  # fmt: skip
     if module.reads is None:
         check_width(module, target, name)
     try:
         module.attach(target.token_embeddings(), target.net._out, target.layers)
     except DecError as error:
-        raise DecError(f"{name!r} does not fit {target.name!r}: {error.diagnostics[0]}", hint=error.hint) from error  # fmt: skip
+        raise DecError(f"{name!r} does not fit {target.name!r}: {error.diagnostics[0]}", hint=error.hint) from error
 
 
 def check_width(module: Any, target: HFCausal, name: str) -> None:
-    """Raises DecError unless a head's hidden size is the target's."""
+    """Raises DecError unless a head's hidden size is the target's, and its vocabulary if it has an output matrix."""
+    if getattr(module, "own_output", False) and int(module.vocab) < target.vocab.size:
+        raise DecError(f"{name!r} has output matrices for {module.vocab} tokens, and {target.name!r} has {target.vocab.size}: "
+                       "it belongs to another target")  # fmt: skip
     if int(module.config.hidden_size) != target.width:
         raise DecError(
             f"{name!r} reads hidden states of size {module.config.hidden_size}, "

@@ -52,9 +52,9 @@ def medusa(case: Case, backend: str, heads: str, typical: bool = False) -> Outco
     return beside(case, backend, "medusa", {"target": models.medusa(heads)}, before=1, shape=shape, **rule)
 
 
-def eagle2(case: Case, backend: str, head: str) -> Outcome:
+def eagle2(case: Case, backend: str, head: str, target: str = "target") -> Outcome:
     p = case["parameters"]
-    both = {"target": models.causal("target"), "head": models.eagle(head)}
+    both = {"target": models.causal(target), "head": models.features(head, target)}
     return beside(case, backend, "eagle2", both, before=1, depth=p["depth"] + 1, k=p["top_k"], budget=p["total_token"] - 1)
 
 
@@ -100,6 +100,12 @@ ENTRIES = [
         note="total_token counts the root, depth the levels after the first",
     ),
     Entry("heads/eagle2", "eagle2", partial(eagle2, head="heads/checkpoints/eagle1")),
+    Entry(
+        "heads/eagle3",
+        "eagle2",
+        partial(eagle2, head="heads/checkpoints/eagle3", target="heads/checkpoints/target8"),
+        note="EAGLE-3's decoding loop is EAGLE-2's: what is new is the head",
+    ),
     Entry("ar/token_recycling", "token_recycling", recycling),
     Entry(
         "ar/mcsd_greedy",

@@ -56,7 +56,7 @@ def specdecpp(case: Case, backend: str) -> Outcome:
 
 
 def eagle1(case: Case, backend: str) -> Outcome:
-    both = {"target": models.causal("target"), "head": models.eagle("heads/checkpoints/eagle1")}
+    both = {"target": models.causal("target"), "head": models.features("heads/checkpoints/eagle1")}
     prompt = [*case["prompt"], case["calls"][1]["fed"][0]]  # the recorded prefill gives the first token
     return beside(case, backend, "", both, prompt=prompt, text=text("eagle1"), shape=ranks(case["tree_parents"]))
 

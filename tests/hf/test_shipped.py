@@ -79,7 +79,9 @@ def test_parts_of_a_model(algorithm: str, given: dict[str, Any], shipped: Any, t
         assert greedy(shipped, inputs, max_new_tokens=16, custom_generate=door) == expected
     coarse = AutoModelForCausalLM.from_pretrained(zoo.path("target"), dtype=torch.bfloat16)
     expected = greedy(coarse, inputs, max_new_tokens=8)
-    assert greedy(coarse, inputs, max_new_tokens=8, custom_generate=decgraph.hf(algorithm, backend=backend, **given)) == expected
+    assert (
+        greedy(coarse, inputs, max_new_tokens=8, custom_generate=decgraph.hf(algorithm, backend=backend, **given)) == expected
+    )
     with pytest.raises(DecError, match="hidden states of size"):
         llama(1).generate(inputs["input_ids"] % 61, custom_generate=decgraph.hf(algorithm, **live), max_new_tokens=4)
 

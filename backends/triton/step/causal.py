@@ -134,7 +134,9 @@ class CausalOnDevice:
         if self.weights.guesses is None or self.last is None:
             raise DecError(f"{self.name!r} has no heads")
         index = slots[:, None, None].expand(-1, 1, self.layout.width)
-        return self.read(torch.cat(self.weights.guesses(self.last.gather(1, index)), dim=1))
+        made = torch.cat(self.weights.guesses(self.last.gather(1, index)), dim=1)
+        own = getattr(self.weights.guesses, "own_output", False)  # then they are logits already
+        return made[..., : self.vocab_size].contiguous() if own else self.read(made)
 
     def read(self, states: Tensor) -> Tensor:
         """Logits [..., V] of last states [..., width], of the vocabulary's tokens only."""

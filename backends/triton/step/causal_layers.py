@@ -14,7 +14,7 @@ from decgraph.backends.triton.step.causal_graph import Attention, DeviceStep, de
 from decgraph.errors import DecError
 from decgraph.runtime.models.capture.program import CapturedGraph
 from decgraph.runtime.models.capture.step import CapturedForward
-from decgraph.runtime.models.engine.exits import normed
+from decgraph.runtime.models.engine.exits import adapted_head, normed
 from decgraph.runtime.models.engine.heads import LayerStep, layer_base
 from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout, ModuleStep
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -110,7 +110,8 @@ def adapted(target: HFCausal, whole: Weights, layer: int, module: Any, attention
         return made
 
     layout = replace(below.layout, shapes=below.layout.shapes + own.shapes, types=below.layout.types + own.types)
-    return replace(below, step=step, layout=layout, context=least(whole.context, reach))
+    head = adapted_head(target.net, module)
+    return replace(below, step=step, layout=layout, head=head, context=least(whole.context, reach))
 
 
 def layer_step(module: Any, name: str, attention: Attention) -> tuple[CapturedForward, Layout, int | None]:

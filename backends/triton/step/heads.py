@@ -37,6 +37,9 @@ class FeaturesOnDevice(CausalOnDevice):
         if not isinstance(model, HFFeatures):
             raise DecError(f"{model.name!r} is not implemented on the device: it is a {type(model).__name__}")
         how = suited(attention, next(model.module.parameters()))
+        if model.module.reads is not None or model.module.mask is not None or model.module.own_output:
+            why = "it reads states of several layers, or has an output matrix of its own"
+            raise DecError(f"{model.name!r} is not implemented on the device: {why}")
         step, layout, reach = layer_step(model.module, model.name, how)
         if layout.width != target.layout.width or layout.device != target.device:
             raise DecError(f"{model.name!r} does not read the states of {target.name!r}")
@@ -73,9 +76,7 @@ class FeaturesOnDevice(CausalOnDevice):
             parents = seen & (cells.tail_positions[:, None, :count] == placed.positions[..., None] - 1)
             slots = placed.cached + (parents * cells.steps[:count]).sum(-1)
             features = torch.where((placed.positions < given[:, None])[..., None], features, _at(self._own, slots))
-        features = features.to(self.layout.dtype)
-        joined = torch.cat((self.module.embed_tokens(placed.tokens).to(features.dtype), features), dim=-1)
-        made: Tensor = self.module.fc(joined)
+        made: Tensor = self.module.enter(placed.tokens, features.to(self.layout.dtype))
         return made
 
 

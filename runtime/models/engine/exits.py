@@ -97,12 +97,25 @@ def adapted_engine(target: HFCausal, engine: CausalEngine, layer: int, adapter: 
     return CausalEngine(
         step,
         layout,
-        normed(target.net),
+        adapted_head(target.net, adapter.module),
         name=name,
         size=target.vocab.size,
         context=target.context,
         below=lower(target, engine, layer),
     )
+
+
+def adapted_head(net: Net, module: Any) -> Head:
+    """The head of an adapter's states: the target's norm and output matrix, or the matrix after the adapter's own norm."""
+    own = module.norm
+    if own is None:
+        return normed(net)
+
+    def head(states: Tensor) -> Tensor:
+        logits: Tensor = net._out(own(states))
+        return logits
+
+    return head
 
 
 def lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:

@@ -61,7 +61,8 @@ class HeadsEngine:
             guesses = torch.stack([head[0] for head in self.module(state[None, :, : self.core.width])], dim=1)
             # A head's NaN is reported at the row that the head reads.
             rows = [row for row in call.rows for _ in range(guesses.shape[1])]
-            outputs[n] = self.core.read([replace(call, rows=rows)], [guesses.flatten(0, 1)])[0]
+            head = _as_it_is if self.module.own_output else None
+            outputs[n] = self.core.read([replace(call, rows=rows)], [guesses.flatten(0, 1)], head)[0]
         self.counted.add(self.core.counted.since(before))
         return outputs
 
@@ -81,9 +82,14 @@ class HeadsEngine:
         self.core.close(sequence)
 
 
+def _as_it_is(logits: Tensor) -> Tensor:
+    """The read-out of heads that give logits."""
+    return logits
+
+
 class LayerStep:
-    """The layers of a head as a step on the states [B, T, width] that enter the first one. A head's module has `config`, `layers`
-    and `rotary`, as those of zoo/modeling.py and runtime/models/heads have."""
+    """The layers of a head as a step on the states [B, T, width] that enter the first one. A head's module has `config`,
+    `layers` and `rotary`, as those of zoo/modeling.py and runtime/models/heads have."""
 
     def __init__(self, module: Any) -> None:
         config, weight = module.config, next(module.parameters())

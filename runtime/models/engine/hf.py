@@ -19,11 +19,13 @@ from decgraph.runtime.models.engine.given import Memories, copying
 from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine
 from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.engine.plain import PlainEngine
+from decgraph.runtime.models.engine.rooted import RootedEngine
 from decgraph.runtime.models.engine.step import ModuleStep
 from decgraph.runtime.models.engine.taps import tap
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
 from decgraph.runtime.models.hf_live import Live
+from decgraph.runtime.models.hf_rooted import HFRooted
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.parts import untouched
 
@@ -102,6 +104,15 @@ def features_engine(model: HFFeatures) -> FeaturesEngine:
     return FeaturesEngine(model, engine, module.read_out if module.own_output else output_of(target.net._out, target.net.base))
 
 
+def rooted_engine(model: HFRooted) -> RootedEngine:
+    """The engine of a head that reads states up to a root, as `features_engine`."""
+    target, reads = model.target, model.module.reads
+    engine = net_engine(target)
+    if reads is not None:
+        tap(engine, target.net, reads, lambda: _net_engine(target).step)
+    return RootedEngine(model, engine)
+
+
 def hf_engine(model: Model) -> Engine:
     """The engine of a Hugging Face model of any causal kind."""
     made: CausalEngine | ReadEngine
@@ -118,6 +129,8 @@ def hf_engine(model: Model) -> Engine:
             return HeadsEngine(net_engine(model.target), model.module, only=True)
         case HFFeatures():
             return features_engine(model)
+        case HFRooted():
+            return rooted_engine(model)
         case Headed(target=HFCausal(origin=None) as target, inner=Upto() as inner) if inner.target is target and inner.layer:
             made = exit_engine(target, net_engine(target), inner.layer)
             made.memories = Memories(model)

@@ -37,7 +37,7 @@ def tap(engine: CausalEngine, net: Net, layers: Sequence[int], whole: Callable[[
 
 
 def columns(engine: CausalEngine, rows: Tensor, reads: Sequence[int] | None, layers: int) -> Tensor:
-    """Of an engine's rows [n, ...] the states [n, k width] entering the layers `reads`, in that order; None: the last states."""
+    """Of an engine's rows [n, ...] the states [n, k width] entering the layers `reads`, in that order; None: the last ones."""
     width = engine.width
     if reads is None:
         return rows[..., :width]

@@ -37,7 +37,7 @@ class Head(nn.Module):
         self.config = LlamaConfig(**shape)
         self.config._attn_implementation = "eager"
         self.options: dict[str, Any] = {key: value for key, value in config.items() if key not in LLAMA}
-        self.vocab = int(config["vocab_size"])
+        self.vocab = int(config.get("vocab_size") or 0)  # 0: it neither reads nor gives tokens
         self._embed: Callable[[Tensor], Tensor] | None = None
         self._output: Callable[[Tensor], Tensor] | None = None
 
@@ -98,4 +98,6 @@ class DraftOutput(nn.Module):
 def causal_mask(count: int, like: Tensor) -> Tensor:
     """An additive mask [1, 1, count, count] in which every position attends to itself and to those before it."""
     seen = torch.ones(count, count, dtype=torch.bool, device=like.device).tril()
-    return torch.zeros(seen.shape, dtype=like.dtype, device=like.device).masked_fill(~seen, torch.finfo(like.dtype).min)[None, None]
+    return torch.zeros(seen.shape, dtype=like.dtype, device=like.device).masked_fill(~seen, torch.finfo(like.dtype).min)[
+        None, None
+    ]

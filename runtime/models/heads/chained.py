@@ -121,8 +121,9 @@ class Eagle3(Chained):
     the output matrix covers a part of the vocabulary. With `mask_token_id` it is P-EAGLE, which drafts in parallel: a slot
     without a known token reads the mask token and a learned state in the feature's place.
 
-    Options: `reads` (left out: those of `usual`), `target_width`, `draft_vocab_size`, `mapped` (whether the output's rows have other ids than their
-    numbers), `embedding`, `norm_before_fc`, `fc_norm` (a norm over all states before the Linear, or one for each), `fc_bias`,
+    Options: `reads` (left out: those of `usual`), `target_width`, `draft_vocab_size`, `mapped` (whether the output's rows have
+    other ids than their numbers), `embedding`, `norm_before_fc`, `fc_norm` (a norm over all states before the Linear, or one
+    for each), `fc_bias`,
     `norm_before_residual`, `norm_output` (the next slot reads the output after the norm), `output` (false: the target's),
     `mask_token_id`, and those of its layers.
     """
@@ -157,8 +158,8 @@ class Eagle3(Chained):
         self.reads = usual(layers) if self.reads is None else self.reads
         if len(set(self.reads)) < len(self.reads) or not all(0 <= n <= layers for n in self.reads):
             raise DecError(
-                f"the head's features are made of the inputs of the target's layers {', '.join(map(str, self.reads))}, and this "
-                f"target has {layers} layers",
+                f"the head's features are made of the inputs of the target's layers {', '.join(map(str, self.reads))}, and "
+                f"this target has {layers} layers",
                 hint='"eagle_aux_hidden_state_layer_ids": [...] in the head\'s config.json says which layers it reads',
             )
         whole = len(self.reads) * embedding.shape[1]

@@ -48,12 +48,12 @@ def convert(folder: Path, *, out: Path | None = None, target: Path | None = None
     if target is not None:
         base = hf.load_causal(target, reuse=True)
         bind = {"features": hf.load_features, "heads": hf.load_heads, "layers": hf.load_adapter}[head.part]
-        bind(folder, base)  # type: ignore[operator]  # a target whose states cannot be read is refused by them
+        bind(folder, base)  # type: ignore[arg-type]  # a target whose states cannot be read is refused by them
     else:
         load.module(head, folder, torch.float32)
     sizes: Counter[str] = Counter()
     for tensor in head.tensors.values():
         sizes[str(tensor.dtype).removeprefix("torch.")] += tensor.numel() if tensor.is_floating_point() else 0
-    files = () if out is None else tuple(load.write(head, folder, out.expanduser()))
+    files = () if out is None else tuple(load.write(head, out.expanduser()))
     dtype = sizes.most_common(1)[0][0] if sizes else "float32"
     return Converted(head.layout, head.part, head.model_type, TAKES[head.part], sizes.total(), dtype, files)

@@ -58,7 +58,9 @@ def eagle3_like(source: Source, first: str, of: Config, layout: str) -> ReadHead
     hidden, whole = source.shape("fc.weight")
     count = len(reads) if reads else 3
     if whole % count:
-        raise DecError(f"{source.folder}: fc.weight has the shape {hidden}x{whole}, which {count} states side by side do not have")
+        raise DecError(
+            f"{source.folder}: fc.weight has the shape {hidden}x{whole}, which {count} states side by side do not have"
+        )
     has = lambda name: name in source.tensors
     rules = {first: "layers.0.", "lm_head.": "output.matrix."}
     found, stored = renamed(source, rules, drop=("d2t", "t2d"))
@@ -88,8 +90,8 @@ def eagle3_like(source: Source, first: str, of: Config, layout: str) -> ReadHead
 
 
 def draft_tokens(source: Source, rows: int, vocab: int) -> Tensor | None:
-    """The ids int64[rows] of the output matrix's rows; None where its rows are the vocabulary. Raises DecError for maps that are
-    missing, contradict each other or lead out of the vocabulary."""
+    """The ids int64[rows] of the output matrix's rows; None where its rows are the vocabulary. Raises DecError for maps that
+    are missing, contradict each other or lead out of the vocabulary."""
     if "d2t" not in source.tensors:
         if rows != vocab:
             raise DecError(f"{source.folder} has no tensor d2t, and its lm_head has {rows} rows for {vocab} tokens")
@@ -99,9 +101,9 @@ def draft_tokens(source: Source, rows: int, vocab: int) -> Tensor | None:
         raise DecError(f"{source.folder}: d2t must be {rows} whole numbers, one for each row of lm_head")
     tokens = torch.arange(rows) + steps.long()
     if int(tokens.min()) < 0 or int(tokens.max()) >= vocab or len(tokens.unique()) < rows:
-        raise DecError(f"{source.folder}: d2t (a token less the row's number) leads to tokens that are not in the vocabulary of "
-                       f"{vocab}, or to one twice")  # fmt: skip
-    kept = source.tensors["t2d"] if "t2d" in source.tensors else None
+        raise DecError(f"{source.folder}: d2t (a token less the row's number) leads out of the vocabulary of {vocab} tokens, "
+                       "or to one token twice")  # fmt: skip
+    kept = source.tensors.get("t2d")
     if kept is not None and kept.shape == (vocab,) and set(kept.nonzero().flatten().tolist()) != set(tokens.tolist()):
         raise DecError(f"{source.folder}: t2d and d2t name different tokens")
     return tokens

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -12,16 +13,28 @@ from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.heads import chained, eagle
+from decgraph.runtime.models.heads import chained, dflash, eagle, kangaroo, medusa, rooted, sequential, speculators
 from decgraph.runtime.models.heads.files import configuration, tensors
 from decgraph.runtime.models.heads.layout import Config, Layout, Part, ReadHead, Source, some
 
-LAYOUTS: tuple[Layout, ...] = (*eagle.LAYOUTS,)
+LAYOUTS: tuple[Layout, ...] = (
+    *speculators.LAYOUTS,
+    *dflash.LAYOUTS,
+    *eagle.LAYOUTS,
+    *medusa.LAYOUTS,
+    *sequential.LAYOUTS,
+    *kangaroo.LAYOUTS,
+)
 
 # Our own kinds of heads: what each can be bound to, and its class.
 MODULES: dict[str, tuple[Part, Callable[[Config], nn.Module]]] = {
     "decgraph_eagle2": ("features", chained.Eagle),
     "decgraph_eagle3": ("features", chained.Eagle3),
+    "decgraph_medusa_output": ("heads", medusa.Medusa),
+    "decgraph_hydra": ("features", rooted.Hydra),
+    "decgraph_dflash": ("features", dflash.DFlash),
+    "decgraph_redrafter": ("features", rooted.Recurrent),
+    "decgraph_kangaroo": ("layers", kangaroo.Adapter),
 }
 # Those that decgraph trains. By name, because they are defined beside their training, in a room that builds on this one.
 TRAINED: dict[str, tuple[Part, str, str]] = {
@@ -29,6 +42,8 @@ TRAINED: dict[str, tuple[Part, str, str]] = {
     "decgraph_eagle": ("features", "EagleConfig", "EagleHead"),
     "decgraph_exit": ("layers", "ExitConfig", "ExitAdapter"),
 }
+_SHAPE = ("num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_parameters", "rope_theta",
+          "rope_scaling", "hidden_act", "max_position_embeddings", "intermediate_size")  # fmt: skip
 _CALLED: dict[Part, str] = {"features": "a features head", "heads": "Medusa heads", "layers": "an adapter of layers"}
 
 
@@ -52,9 +67,15 @@ def read(folder: Path) -> ReadHead:
     )
 
 
-def module(head: ReadHead, folder: Path, dtype: torch.dtype) -> nn.Module:
-    """The module of a head in this precision, in evaluation mode. Raises DecError, naming it, for a tensor that is missing, has
-    another shape, belongs to nothing, or holds NaN or infinity."""
+def module(head: ReadHead, folder: Path, dtype: torch.dtype, target: Config | None = None) -> nn.Module:
+    """The module of a head in this precision, in evaluation mode. target: the target's configuration, which some layouts leave
+    the shape of their layers to. Raises DecError, naming it, for a tensor that is missing, has another shape, belongs to nothing,
+    or holds NaN or infinity; and for a head that needs its target's configuration."""
+    if head.config.get("of_target"):
+        if target is None:
+            raise DecError(f"{folder} does not say the shape of its layer, which is its target's", hint="--target FOLDER")
+        shape = {key: target[key] for key in _SHAPE if target.get(key) is not None}
+        head = replace(head, config={**shape, **{k: v for k, v in head.config.items() if v is not None}, "of_target": False})
     try:
         with torch.device("meta"):
             made = _empty(head)
@@ -70,12 +91,11 @@ def module(head: ReadHead, folder: Path, dtype: torch.dtype) -> nn.Module:
     return made.eval().requires_grad_(False)
 
 
-def write(head: ReadHead, folder: Path, out: Path) -> list[Path]:
+def write(head: ReadHead, out: Path) -> list[Path]:
     """Writes a head in decgraph's own layout: config.json and model.safetensors, in the precision of its files. Raises DecError
-    for a head whose tensors do not fit, and for a folder that has files already."""
+    for a folder that has files already."""
     from safetensors.torch import save_file
 
-    module(head, folder, torch.float32)  # refuses what would not load
     if out.exists() and any(out.iterdir()):
         raise DecError(f"{out} is not empty", hint="another --out")
     out.mkdir(parents=True, exist_ok=True)
@@ -117,7 +137,7 @@ def _check(head: ReadHead, folder: Path, wanted: dict[str, Tensor]) -> None:
     missing = sorted(set(wanted) - set(head.tensors))
     if missing:
         raise DecError(f"{folder} has no tensor {head.name(missing[0])}" + _more(missing),
-                       hint=f"a head of the layout {head.layout} has it; loading without it would leave random weights")  # fmt: skip
+                       hint=f"a head of the layout {head.layout} has it; without it weights would be random")  # fmt: skip
     extra = sorted(set(head.tensors) - set(wanted))
     if extra:
         raise DecError(f"{folder} has a tensor {head.name(extra[0])}{_more(extra)}, which no part of a head of the layout "
@@ -125,7 +145,9 @@ def _check(head: ReadHead, folder: Path, wanted: dict[str, Tensor]) -> None:
     for name, tensor in head.tensors.items():
         if tensor.shape != wanted[name].shape:
             mine, theirs = ("x".join(map(str, t.shape)) or "one number" for t in (tensor, wanted[name]))
-            raise DecError(f"{folder}: {head.name(name)} has the shape {mine}, and by the rest of the head it should have {theirs}")
+            raise DecError(
+                f"{folder}: {head.name(name)} has the shape {mine}, and by the rest of the head it should have {theirs}"
+            )
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise DecError(f"{folder}: {head.name(name)} holds numbers that are NaN or infinite")
 

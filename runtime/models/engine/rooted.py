@@ -1,0 +1,139 @@
+"""The engine of heads that read the target's states up to a root, and the tokens below it: Hydra, ReDrafter, DFlash.
+
+They read the states of the target's own engine. What a head makes of the positions before a root (a state, keys and values) is
+kept per sequence and grows with the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
+from decgraph.runtime.models.engine.given import features_of, inside, strange
+from decgraph.runtime.models.engine.plain import PlainEngine
+from decgraph.runtime.models.engine.taps import columns
+from decgraph.runtime.models.heads.rooted import Before
+from decgraph.runtime.models.hf_rooted import HFRooted
+
+
+@dataclass
+class _Kept:
+    """What a head made of a context's beginning."""
+
+    tokens: list[int]
+    before: Before
+
+
+class RootedEngine:
+    """Calls whose memory ends one token before the context's end, as drafting programs have it; others are computed by the
+    model without a cache."""
+
+    def __init__(self, model: HFRooted, target: CausalEngine) -> None:
+        self.model, self.target = model, target
+        self.counted = Counted()
+        self._plain = PlainEngine(model)
+        self._kept: dict[Hashable, _Kept] = {}
+
+    @torch.no_grad()
+    def compute(self, calls: list[ForwardCall]) -> list[Output]:
+        """Logits float32 [rows, V] per call, or its DecError."""
+        wanting = [ForwardCall(a.sequence, a.context[:-1], a.marks, name=a.name) for a in calls]
+        usual = [self._usual(call) for call in calls]
+        missing = [w for w, known in zip(wanting, usual, strict=True) if known and not self._cached(w)]
+        failed = {}
+        if missing:  # the target's part of all calls at once
+            for w, made in zip(missing, self.target.states(missing), strict=True):
+                if isinstance(made, DecError):
+                    failed[w.sequence] = made
+        outputs: list[Output] = []
+        for call, want, known in zip(calls, wanting, usual, strict=True):
+            self.counted.sequence_calls += 1
+            try:
+                if call.given is not None and call.given.model.family != self.model.family:
+                    outputs.append(strange(self.model, call.given))
+                elif not known:
+                    (made,) = self._plain.compute([call])
+                    outputs.append(made.float().to(self.target.layout.device) if isinstance(made, Tensor) else made)
+                else:
+                    outputs.append(failed.get(call.sequence) or self._one(call, want))
+            except DecError as error:
+                outputs.append(error)
+        return outputs
+
+    def _cached(self, call: ForwardCall) -> bool:
+        return not len(call.context) or self.target.caches(call, len(call.context))
+
+    def _usual(self, call: ForwardCall) -> bool:
+        length = len(call.context)
+        if call.given is None:
+            return length > 0 and all(row < 0 for row in call.rows)
+        if call.given.model.family != self.model.family:
+            return False
+        return call.given.length == length - 1 and features_of(call.given, self.model.target) and inside(call, call.given)
+
+    def _one(self, call: ForwardCall, want: ForwardCall) -> Tensor:
+        """The rows of a call whose root is the context's last token."""
+        before, module = self._before(want), self.model.module
+        root, position = int(call.context[-1]), len(call.context) - 1
+        tokens = call.draft_tokens()
+        paths: dict[int, tuple[int, ...]] = {-1: (root,)}
+        for node, (token, parent) in enumerate(zip(tokens, call.parents, strict=True)):
+            paths[node] = (*paths[int(parent)], token)
+        by_depth: dict[int, list[int]] = {}
+        for place, row in enumerate(call.rows):
+            by_depth.setdefault(len(paths[int(row)]), []).append(place)
+        out: Tensor | None = None
+        for depth, places in by_depth.items():
+            module.check_depth(depth - 1, self.model.name)
+            below = torch.tensor([paths[int(call.rows[place])] for place in places], device=self.target.layout.device)
+            logits = module.read(before, below, position)[:, : self.model.vocab.size].float()
+            if out is None:
+                out = logits.new_empty(len(call.rows), logits.shape[-1])
+            out[places] = logits
+            self.counted.calls += 1
+        assert out is not None
+        self.counted.rows += len(call.rows)
+        self.counted.computed += len(call.rows)
+        self.counted.requested += len(call.context) + len(tokens)
+        peaks = out.amax(-1)
+        if not bool(torch.isfinite(peaks).all()):
+            raise DecError(f"{self.model.name!r} gave logits that are not numbers, in {call.request}")
+        return out
+
+    def _before(self, want: ForwardCall) -> Before:
+        """What the head reads of the positions before the root, from what is kept of a shorter context where there is some."""
+        known = list(map(int, want.context))
+        kept, module = self._kept.get(want.sequence), self.model.module
+        if kept is not None and kept.tokens == known:
+            return kept.before
+        if not known:
+            made: Before = module.nothing()
+            return made
+        grown = kept is not None and len(kept.tokens) < len(known) and known[: len(kept.tokens)] == kept.tokens
+        first = len(kept.tokens) if kept is not None and grown else 0
+        rows = self.target.features(want, len(known))[first:]
+        states = columns(self.target, rows, module.reads, self.model.target.layers)
+        positions = torch.arange(first, len(known), device=states.device)
+        before = module.prepare(states, positions, kept.before if kept is not None and grown else None)
+        self._kept[want.sequence] = _Kept(known, before)
+        made = before
+        return made
+
+    def limit(self, budget: int) -> None:
+        """Bound what is kept between calls, in bytes: of the target's states; the head's own is small."""
+        self.target.limit(budget)
+
+    def compile(self, notice: Callable[[str], None]) -> bool:
+        """False: there is no captured forward to compile."""
+        return False
+
+    def close(self, sequence: Hashable) -> None:
+        """Forget a sequence, also in the target's cache."""
+        self._kept.pop(sequence, None)
+        self.target.close(sequence)

@@ -1,0 +1,148 @@
+"""DFlash (z-lab): a block of masks behind the root is denoised at once, on keys and values made of the target's states.
+
+The context's keys and values are projections of what a Linear makes of several of the target's states, the same for every layer.
+The block attends to all of it and to itself in both directions; its slot j guesses the token j places after the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.heads.base import DraftOutput
+from decgraph.runtime.models.heads.eagle import draft_tokens
+from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source, count_of, layer_settings, renamed
+from decgraph.runtime.models.heads.parts import Layer, Norm, Rotary
+from decgraph.runtime.models.heads.rooted import Before, Grown, Rooted
+
+
+class DFlash(Rooted):
+    """Options: `reads` (which of the target's states, as EAGLE-3's), `block` (the root and the masks), `mask_token_id`,
+    `embedding` and `output` (of its own; otherwise the target's), `draft_vocab_size`, `mapped`, and those of its layers."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__(config)
+        shape, options = self.config, self.options
+        width = int(shape.hidden_size)
+        self.reads = tuple(int(n) for n in options["reads"])
+        self.mask, self.block = int(options["mask_token_id"]), int(options["block"])
+        self.fc = nn.Linear(len(self.reads) * int(options.get("target_width") or width), width, bias=bool(options.get("fc_bias")))
+        self.hidden_norm = Norm(width, shape.rms_norm_eps)
+        self.layers = nn.ModuleList(Layer(shape, n, options) for n in range(shape.num_hidden_layers))
+        self.norm = Norm(width, shape.rms_norm_eps)
+        self.rotary = Rotary(shape)
+        if options.get("embedding"):
+            self.embed_tokens = nn.Embedding(self.vocab, width)
+        if options.get("output"):
+            rows = int(options.get("draft_vocab_size") or self.vocab)
+            self.output = DraftOutput(width, rows, self.vocab, mapped=bool(options.get("mapped")))
+
+    @property
+    def depth(self) -> int:  # type: ignore[override]  # it follows the block's size
+        """How many tokens it drafts at most: a slot of the block each, but the root's."""
+        return self.block - 1
+
+    def attach(self, embedding: Tensor, output: Callable[[Tensor], Tensor], layers: int) -> None:
+        super().attach(embedding, output, layers)
+        assert self.reads is not None
+        if not all(0 <= n <= layers for n in self.reads):
+            raise DecError(f"the head reads the inputs of the target's layers {', '.join(map(str, self.reads))}, and this target "
+                           f"has {layers} layers")  # fmt: skip
+        if self.fc.in_features != len(self.reads) * embedding.shape[1]:
+            raise DecError(f"the head's fc reads {self.fc.in_features} numbers, and {len(self.reads)} states of the target have "
+                           f"{len(self.reads) * embedding.shape[1]}: it belongs to another target")  # fmt: skip
+
+    def nothing(self) -> Before:
+        return Before()
+
+    def prepare(self, states: Tensor, positions: Tensor, before: Before | None = None) -> Before:
+        context = self.hidden_norm(self.fc(states))[None]
+        rotary = self.rotary(context, position_ids=positions[None])
+        kv: list[tuple[Tensor, Tensor]] = []
+        for n, layer in enumerate(self.layers):
+            query, keys, values = layer.self_attn.project(context)
+            _, keys = apply_rotary_pos_emb(query, keys, *rotary)
+            if before is not None and before.kv:
+                keys, values = (torch.cat(pair, dim=2) for pair in zip(before.kv[n], (keys, values), strict=True))
+            kv.append((keys, values))
+        return Before(kv=kv)
+
+    def read(self, before: Before, tokens: Tensor, position: int) -> Tensor:
+        drafted = tokens.shape[1] - 1
+        rows = []
+        for root in tokens[:, 0].tolist():
+            if root not in before.memo:
+                before.memo[root] = self._block(before, root, position)
+            rows.append(before.memo[root][drafted])
+        return torch.stack(rows)
+
+    def _block(self, before: Before, root: int, position: int) -> Tensor:
+        """Logits [block - 1, V] of the tokens after a root at `position`."""
+        at = next(self.parameters()).device
+        tokens = torch.full((1, self.block), self.mask, device=at)
+        tokens[0, 0] = root
+        states = self.embed(tokens).to(self.fc.weight.dtype)
+        rotary = self.rotary(states, position_ids=position + torch.arange(self.block, device=at)[None])
+        cache = Grown(list(before.kv) if before.kv else [None] * len(self.layers))
+        for layer in self.layers:  # without a mask: in both directions
+            states = layer(states, position_embeddings=rotary, attention_mask=None, past_key_values=cache)
+        return self.logits(self.norm(states[0, 1:]))
+
+
+def dflash_like(source: Source, of: Config, reads: Any, mask: Any, layout: str) -> ReadHead:
+    """A DFlash head. of: the configuration of its layers; reads: the layers whose inputs it reads; mask: the token."""
+    shape, options = layer_settings(source, "layers.0.", of)
+    if not isinstance(reads, list) or not reads or not all(isinstance(n, int) and not isinstance(n, bool) for n in reads):
+        raise DecError(f"{source.folder / 'config.json'} does not say which layers' states are read", hint="target_layer_ids: [...]")
+    if isinstance(mask, bool) or not isinstance(mask, int):
+        raise DecError(f"{source.folder / 'config.json'} does not say which token is the mask", hint="mask_token_id: a number")
+    if "sliding_attention" in (of.get("layer_types") or []):
+        raise DecError(f"{source.folder} has layers with a sliding window, which decgraph's DFlash has not")
+    has = lambda name: name in source.tensors
+    vocab = source.shape("embed_tokens.weight")[0] if has("embed_tokens.weight") else source.number("vocab_size", of=of)
+    rows = source.shape("lm_head.weight")[0] if has("lm_head.weight") else vocab
+    found, stored = renamed(source, {"lm_head.": "output.matrix."}, drop=("d2t", "t2d"))
+    tokens = draft_tokens(source, rows, vocab) if has("lm_head.weight") else None
+    if tokens is not None:
+        found["output.tokens"] = tokens
+    if source.config.get("sample_from_anchor"):
+        raise DecError(f"{source.folder} samples from the anchor's slot too, which decgraph's DFlash does not",
+                       hint="a head trained with sample_from_anchor false")  # fmt: skip
+    config: Config = {
+        **shape,
+        **options,
+        "num_hidden_layers": count_of(source.tensors, "layers."),
+        "vocab_size": vocab,
+        "reads": reads,
+        "target_width": source.shape("fc.weight")[1] // len(reads),
+        "block": source.number("block_size"),
+        "mask_token_id": mask,
+        "embedding": has("embed_tokens.weight"),
+        "output": has("lm_head.weight"),
+        "draft_vocab_size": rows,
+        "mapped": tokens is not None,
+        "fc_bias": has("fc.bias"),
+    }
+    return ReadHead(layout, "features", "decgraph_dflash", config, found, stored)
+
+
+def _is_dflash(config: Config, names: Collection[str]) -> bool:
+    return "fc.weight" in names and "hidden_norm.weight" in names and "speculators_model_type" not in config
+
+
+def _dflash(source: Source) -> ReadHead:
+    said = source.config.get("dflash_config") or {}
+    said = said if isinstance(said, dict) else {}
+    outputs = said.get("target_layer_ids", source.config.get("target_layer_ids"))
+    # z-lab counts the layers whose outputs are read: the inputs of the next ones.
+    reads = [n + 1 if isinstance(n, int) else n for n in outputs] if isinstance(outputs, list) else outputs
+    mask = said.get("mask_token_id", source.config.get("mask_token_id"))
+    return dflash_like(source, source.config, reads, mask, "DFlash")
+
+
+LAYOUTS = (Layout("DFlash", "`fc.weight` with `hidden_norm.weight` and `dflash_config` in config.json", _is_dflash, _dflash),)

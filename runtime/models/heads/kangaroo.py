@@ -1,0 +1,62 @@
+"""Kangaroo's adapter (Liu et al., 2024) in its authors' layout: attention without an MLP, and a final norm of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from decgraph.runtime.models.heads.base import Head, causal_mask
+from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source, count_of, layer_settings, renamed
+from decgraph.runtime.models.heads.parts import Layer, Norm, Rotary
+
+
+class Adapter(Head):
+    """`forward(hidden)` takes the target's hidden states after its first layers, [batch, length, hidden], and gives states that
+    the target's output matrix reads: they have been through the adapter's own norm.
+
+    Options: `exit_layer` (how many layers; None where the folder does not say) and those of its layers.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__(config)
+        shape, options = self.config, self.options
+        self.exit_layer: int | None = options.get("exit_layer")
+        self.layers = nn.ModuleList(Layer(shape, n, options) for n in range(shape.num_hidden_layers))
+        self.norm = Norm(shape.hidden_size, shape.rms_norm_eps)
+        self.rotary = Rotary(shape)
+
+    def forward(self, hidden: Tensor, position_ids: Tensor | None = None, attention_mask: Tensor | None = None) -> Tensor:
+        """[batch, length, hidden] -> [batch, length, hidden], after the norm. attention_mask: 4-D and additive."""
+        if position_ids is None:
+            position_ids = torch.arange(hidden.shape[1], device=hidden.device)[None]
+        mask = causal_mask(hidden.shape[1], hidden) if attention_mask is None else attention_mask
+        rotary = self.rotary(hidden, position_ids=position_ids)
+        for layer in self.layers:
+            hidden = layer(hidden, position_embeddings=rotary, attention_mask=mask.to(hidden.dtype))
+        made: Tensor = self.norm(hidden)
+        return made
+
+
+def _is_adapter(config: Config, names: Collection[str]) -> bool:
+    return "norm.weight" in names and all(name == "norm.weight" or name.startswith("layers.") for name in names)
+
+
+def _adapter(source: Source) -> ReadHead:
+    shape, options = layer_settings(source, "layers.0.")
+    if shape["intermediate_size"] is None:
+        shape["intermediate_size"] = 1  # there is no MLP
+    exits = source.config.get("exit_layer")
+    config = {
+        **shape,
+        **options,
+        "num_hidden_layers": count_of(source.tensors, "layers."),
+        "exit_layer": exits if isinstance(exits, int) else None,
+    }
+    found, stored = renamed(source, {})
+    return ReadHead("Kangaroo", "layers", "decgraph_kangaroo", config, found, stored)
+
+
+LAYOUTS = (Layout("Kangaroo", "`layers.0.self_attn.*` with `norm.weight` and nothing else", _is_adapter, _adapter),)
