@@ -118,7 +118,9 @@ def _bound(
         vocab = vocabulary_of(value) or modules.vocabulary_of(value, named)
         model = modules.live(value, str(kind), vocab, asked if kind == "masked" else "first")
     elif kind == "masked":
-        return hf.load_masked(folder_of(value), asked)  # type: ignore[arg-type]  # not a module: a folder
+        from decgraph.runtime.models.masked_load import load_masked
+
+        return load_masked(folder_of(value), asked)  # type: ignore[arg-type]  # not a module: a folder
     else:
         model = hf.load_causal(folder_of(value), reuse=True)  # type: ignore[arg-type]
     if visibility == "causal+heads" and getattr(model, "attached", None) is None:

@@ -230,7 +230,11 @@ def _read(value: Any, kind: str, asked: MaskedSettings) -> Any:
     from decgraph.runtime.models import hf
     from decgraph.zoo.folders import folder_of
 
-    return hf.load_causal(folder_of(value), reuse=True) if kind == "causal" else hf.load_masked(folder_of(value), asked)
+    if kind == "masked":
+        from decgraph.runtime.models.masked_load import load_masked
+
+        return load_masked(folder_of(value), asked)
+    return hf.load_causal(folder_of(value), reuse=True)
 
 
 def vocabulary_of(module: Module, named: Vocab | None) -> Vocab:
@@ -290,10 +294,10 @@ def _plain_weights(module: Module, prefix: str, keep_vars: bool) -> None:
 def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -> Any:
     name = Path(str(getattr(getattr(module, "config", None), "name_or_path", "") or "")).name or type(module).__name__
     if isinstance(form, MaskedSettings):
-        from decgraph.runtime.models.masked_load import from_module as from_masked
+        from decgraph.runtime.models.masked_load import masked_of
 
         with _grads_kept(module):
-            return from_masked(module, name, vocab, form, _attending)
+            return masked_of(module, name, vocab, form, _attending)
     if form != "as it is":
         try:
             return _by_layers(module, name, vocab)

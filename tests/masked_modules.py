@@ -64,7 +64,8 @@ class DreamConfig(transformers.PretrainedConfig):
 
 
 class LLaDABlock(nn.Module):
-    """A layer with separate projections ("llama") or with one for queries, keys and values and one for the MLP ("sequential")."""
+    """A layer with separate projections ("llama") or with one for queries, keys and values and one for the MLP
+    ("sequential")."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -113,9 +114,10 @@ class _LLaDA(nn.Module):
 
 
 class LLaDAModelLM(transformers.PreTrainedModel):
-    """LLaDA (Nie et al., 2025): a Llama without a causal mask under names of its own. `spoiled`: a mistake for tests to find."""
+    """LLaDA (Nie et al., 2025): a Llama without a causal mask under names of its own. `spoiled`: a mistake for tests to
+    find."""
 
-    config_class, base_model_prefix, all_tied_weights_keys = LLaDAConfig, "model", {}  # noqa: RUF012
+    config_class, base_model_prefix, all_tied_weights_keys = LLaDAConfig, "model", {}
 
     def __init__(self, config: Any, spoiled: str = "") -> None:
         super().__init__(config)
@@ -198,7 +200,7 @@ class _Dream(nn.Module):
 class DreamModel(transformers.PreTrainedModel):
     """Dream (Ye et al., 2025): a Qwen2 without a causal mask; the logits at i - 1 are the prediction of position i."""
 
-    config_class, base_model_prefix, all_tied_weights_keys = DreamConfig, "model", {}  # noqa: RUF012
+    config_class, base_model_prefix, all_tied_weights_keys = DreamConfig, "model", {}
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)

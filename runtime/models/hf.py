@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
     from decgraph.runtime.models.hf_live import Live
-    from decgraph.runtime.models.masked_load import AnyMasked
-    from decgraph.runtime.models.masked_settings import MaskedSettings
 
 
 def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal | Live:
@@ -62,16 +60,6 @@ def _live(folder: Path, vocab: Vocab, refused: Exception) -> Live:
     except DecError as error:
         raise error from refused
     return model
-
-
-def load_masked(path: str | Path, asked: MaskedSettings | None = None) -> AnyMasked:
-    """A masked language model, read as `asked` and its folder say (`masked_load.from_folder`).
-
-    Raises DecError if the folder, its configuration or its architecture cannot be used.
-    """
-    from decgraph.runtime.models.masked_load import from_folder
-
-    return from_folder(path, asked)
 
 
 def load_heads(path: str | Path, target: HFCausal) -> HFHeads:

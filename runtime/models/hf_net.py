@@ -152,7 +152,7 @@ class Net:
 
     @torch.no_grad()
     def normed(self, states: Tensor) -> Tensor:
-        """The final norm of states that have not been through it."""
+        """The final norm of states [n, width] that have not been through it. Raises DecError for a model without one."""
         if self.norm is None:
             raise DecError(f"{type(self.base).__name__} has no final norm, so no layer but its last can be read out")
         out: Tensor = self.norm(states)

@@ -254,7 +254,8 @@ class Model:
     positions it reads, or None. visibility: which positions a position attends to. layers: how many layers of keys
     and values. exact: rows carry fractions. family: models of one family may read each other's memory. mask:
     the mask's token id, if it has one. eos: the tokens that end its texts (None: those in its folder's files). shift: whether
-    the scores of a position are read from the output one position before it (Dream), see `HFMasked`. home: the folder that it was loaded from, or None.
+    the scores of a position are read from the output one position before it (Dream), see `HFMasked`. home: the folder that it
+    was loaded from, or None.
     """
 
     name: str

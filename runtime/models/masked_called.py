@@ -113,7 +113,7 @@ class CalledMasked(Model):
 
     def mixed(self, ids: Tensor, soft: tuple[Sequence[int], Tensor, Tensor]) -> Tensor:
         """Embeddings [1, length, width] of one canvas int64[1, length] with mixtures: positions, weights [n, V] of the tokens'
-        embeddings and weights [n] of the mask's."""
+        embeddings and weights [n] of the mask's. Raises DecError for a module that takes no embeddings."""
         if "inputs_embeds" not in _parameters(self.module):
             raise DecError(f"{self.name!r} takes no inputs_embeds, so a position cannot hold a mixture of tokens")
         table = self.module.get_input_embeddings().weight

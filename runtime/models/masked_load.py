@@ -32,7 +32,7 @@ _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}  # of the largest logit;
 AnyMasked = HFMasked | CalledMasked
 
 
-def from_folder(path: str | Path, asked: MaskedSettings | None = None) -> AnyMasked:
+def load_masked(path: str | Path, asked: MaskedSettings | None = None) -> AnyMasked:
     """The masked model in a folder, in float32: a `ForMaskedLM`, a decoder trained to fill masks (`ForCausalLM`), or a
     published class of which transformers has no code (LLaDA, Dream, Fast-dLLM v2, SDAR). asked: settings before the folder's
     own.
@@ -64,9 +64,9 @@ def from_folder(path: str | Path, asked: MaskedSettings | None = None) -> AnyMas
     return _at(folder, HFMasked(net, context=hf._context(module.config.to_dict()), **_settings(reading), **named))
 
 
-def from_module(module: Any, name: str, vocab: Vocab, asked: MaskedSettings, copied: Callable[[Any], Any]) -> AnyMasked:
+def masked_of(module: Any, name: str, vocab: Vocab, asked: MaskedSettings, copied: Callable[[Any], Any]) -> AnyMasked:
     """The masked model of a live module, whose weights it shares. copied: a copy of the module around the same weights, with
-    the attention of `Net`. Raises DecError as `from_folder` does."""
+    the attention of `Net`. Raises DecError as `load_masked` does."""
     config, kind = _config(module), type(module).__name__
     reading = _reading(name, kind, {"vocab_size": vocab.size, **config}, asked, _home(module))
     named: dict[str, Any] = {"name": name, "vocab": vocab, "family": f"{name}#{id(module)}"}

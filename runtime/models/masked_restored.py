@@ -146,5 +146,5 @@ def _pieces(config: Mapping[str, Any], part: str, value: Tensor) -> dict[str, Te
 
 
 def weights_of(module: nn.Module) -> dict[str, Tensor]:
-    """A module's parameters by name, shared ones once."""
+    """A module's parameters by name, of their own shapes; shared ones once."""
     return dict(module.named_parameters())

@@ -114,7 +114,9 @@ def reading_of(
     if token is None:
         raise DecError(f"{name} does not say which token is the mask", hint=_hint("mask_token", "set its id or its text"))
     if token < 0 or (size and size <= token):
-        raise DecError(f"the mask of {name} is {token}, and it has {size} tokens", hint=_hint("mask_token", "set the mask's id"))
+        raise DecError(
+            f"the mask of {name} is {token}, and it has {size} tokens", hint=_hint("mask_token", "set the mask's id")
+        )
     if found.shift is None:
         raise DecError(
             f"{name} is a {kind}, which may predict a position at its own place or from the one before it",

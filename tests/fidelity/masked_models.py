@@ -1,57 +1,36 @@
-"""The recordings' masked models: as they are, with Dream's shift, and with LLaDA's guidance."""
+"""The recordings' masked models, through `decgraph.masked`: LLaDA's, Dream's with its shift; and with LLaDA's guidance."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
 
-import transformers
 from fidelity.entry import GOLDEN
 
+import decgraph
 from decgraph.runtime.models.hf_masked import HFMasked
-from decgraph.runtime.models.hf_net import ATTENTION, Net
 from decgraph.runtime.models.interface import MASK as MASKED
-from decgraph.runtime.models.interface import Cell, Memory, Model, Scores, Vocab
+from decgraph.runtime.models.interface import Cell, Memory, Model, Scores, Visibility
 
 MASK = 127
 
 
 @cache
-def unshifted(name: str) -> HFMasked:
-    """A recorded model that reads the token of a cell at the cell."""
-    folder = GOLDEN / "dllm/models" / name
-    net = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation=ATTENTION).eval().requires_grad_(False)
-    return HFMasked(Net(net), name=name, vocab=Vocab(name, 128), context=512, family=name, mask=MASK)
+def model(name: str, visibility: Visibility = "full") -> HFMasked:
+    """A recorded masked model, read from its folder."""
+    made = decgraph.masked(GOLDEN / "dllm/models" / name, shift=name.endswith("_shift"), visibility=visibility)
+    assert isinstance(made, HFMasked) and made.mask == MASK
+    return made
 
 
-class Wrapped(Model):
-    """A model that asks another one. Whole canvases only."""
-
-    def __init__(self, inner: HFMasked) -> None:
-        self.kind, self.name, self.vocab, self.context = "masked", inner.name, inner.vocab, inner.context
-        self.family, self.mask, self.visibility, self.layers = inner.family, inner.mask, "full", inner.layers
-        self.inner = inner
-
-
-class Shifted(Wrapped):
-    """Dream's convention: the scores of a cell stand at the cell before it."""
-
-    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
-        """The scores one place to the left."""
-        assert given is None, "no recording replayed here has a cache and a shift"
-        wanted = [max(0, i - 1) for i in at]
-        order = sorted(set(wanted))
-        found = dict(zip(order, self.inner.eval_canvas(cells, order), strict=True))
-        return [found[i] for i in wanted]
-
-
-class Guided(Wrapped):
+class Guided(Model):
     """LLaDA's classifier-free guidance: a second row, in which the prompt is masked, from which the first is led away. A
     program cannot ask for such a row, so it is the model's."""
 
     def __init__(self, inner: HFMasked, prompt: int, scale: float) -> None:
-        super().__init__(inner)
-        self.prompt, self.scale = prompt, scale
+        self.kind, self.name, self.vocab, self.context = "masked", inner.name, inner.vocab, inner.context
+        self.family, self.mask, self.visibility, self.layers = inner.family, inner.mask, "full", inner.layers
+        self.inner, self.prompt, self.scale = inner, prompt, scale
 
     def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
         """un + (scale + 1) (cond - un)."""
@@ -67,10 +46,3 @@ class Guided(Wrapped):
         on = [v for v in range(len(made)) if v != self.mask]
         made[on] += (self.scale + 1) * (told.logits[on] - untold.logits[on])
         return Scores(logits=made)
-
-
-@cache
-def model(name: str) -> Model:
-    """A recorded masked model."""
-    inner = unshifted(name)
-    return Shifted(inner) if name.endswith("_shift") else inner

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from fidelity.canvases import MASK, compared, run
 from fidelity.entry import GOLDEN, Case, Entry, Outcome
-from fidelity.masked_models import Guided, unshifted
+from fidelity.masked_models import Guided, model
 from fidelity.recorded_noise import Recorded
 from safetensors.numpy import load_file
 
@@ -37,7 +37,7 @@ def llada(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
     length, block, start = p["gen_length"], p["block_length"], len(case["prompt"][0])
     scale = p.get("cfg_scale", 0)
-    plain = unshifted("llama_bidir")
+    plain = model("llama_bidir")
 
     def of_row(row: int) -> Any:
         def source(key: Recorded, n: int) -> Any:

@@ -126,6 +126,7 @@ REVEALED = {
     "check": "decgraph.check('x')",
     "hf": "decgraph.hf('x')",
     "load": "decgraph.load('x')",
+    "masked": "decgraph.masked('masked', shift=False)",
     "models": "decgraph.models.bind",
     "parse": "decgraph.parse('x')",
     "run": "decgraph.run('x', 'y')",

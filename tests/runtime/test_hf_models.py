@@ -17,6 +17,7 @@ from decgraph.runtime.models import hf
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.interface import MASK, Scores, Soft
+from decgraph.runtime.models.masked_load import load_masked
 from decgraph.runtime.models.table import TableModel
 from decgraph.zoo import modeling
 
@@ -217,7 +218,7 @@ def test_an_eagle_head_pairs_features_with_the_next_token(folders: dict[str, Pat
 
 @pytest.mark.parametrize("name", ["eurobert", "modernbert"])
 def test_a_canvas_has_the_rows_of_a_plain_forward(folders: dict[str, Path], name: str) -> None:
-    model = hf.load_masked(folders[name])
+    model = load_masked(folders[name])
     cells = (3, 4, MASK, 6, MASK, MASK, 9)
     wanted = plain(folders[name], "AutoModelForMaskedLM", tuple(MASK_ID if c is MASK else c for c in cells))
     for i, row in enumerate(model.eval_canvas(cells, range(len(cells)))):
@@ -229,7 +230,7 @@ def test_a_canvas_has_the_rows_of_a_plain_forward(folders: dict[str, Path], name
 
 @pytest.mark.parametrize("name", ["eurobert", "modernbert"])
 def test_memory_of_a_canvas(folders: dict[str, Path], name: str) -> None:
-    model = hf.load_masked(folders[name])
+    model = load_masked(folders[name])
     masked, now = (3, 4, MASK, MASK, MASK), (3, 4, MASK, 6, MASK)
     stale = model.memory(masked)
     everything = range(len(now))
@@ -246,7 +247,7 @@ def test_memory_of_a_canvas(folders: dict[str, Path], name: str) -> None:
 
 
 def test_a_soft_cell_is_a_mixture_of_embeddings(folders: dict[str, Path]) -> None:
-    model = hf.load_masked(folders["eurobert"])
+    model = load_masked(folders["eurobert"])
     point = Soft(tuple(float(v == 7) for v in range(V)))
     assert alike(model.eval_canvas((3, point, MASK), [2]), model.eval_canvas((3, 7, MASK), [2]))
     assert alike(model.eval_canvas((3, Soft((0.0,) * V, 1.0), MASK), [2]), model.eval_canvas((3, MASK, MASK), [2]))
@@ -258,7 +259,7 @@ def test_a_block_causal_model_does_not_see_later_blocks(folders: dict[str, Path]
     copy = Path(shutil.copytree(folders["eurobert"], tmp_path / "blocks"))
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "decgraph_block": 2}))
-    model = hf.load_masked(copy)
+    model = load_masked(copy)
     assert model.visibility == ("block", 2)
     cells = (3, 4, MASK, MASK)
     assert alike(model.eval_canvas(cells, [0, 1]), model.eval_canvas((3, 4, 5, 6), [0, 1]))
@@ -274,8 +275,8 @@ def test_what_cannot_be_loaded_says_why(folders: dict[str, Path], target: HFCaus
         hf.load_causal(tmp_path)
     with pytest.raises(DecError, match="not a causal model but a EuroBertForMaskedLM"):
         hf.load_causal(folders["eurobert"])
-    with pytest.raises(DecError, match="not a masked model but a LlamaForCausalLM"):
-        hf.load_masked(folders["llama"])
+    with pytest.raises(DecError, match="does not say which token is the mask"):
+        load_masked(folders["llama"])
     with pytest.raises(DecError, match=r"holds a features head \(decgraph\), not Medusa heads"):
         hf.load_heads(folders["eagle"], target)
     (tmp_path / "config.json").write_text("{")
@@ -301,7 +302,7 @@ def test_what_cannot_be_evaluated_says_why(folders: dict[str, Path], target: HFC
     with pytest.raises(DecError, match="do not share"):
         target.eval([(1, 2)], TableModel(3, 0).memory((1,)))
     with pytest.raises(DecError, match="outside 0..1"):
-        hf.load_masked(folders["eurobert"]).eval_canvas((1, MASK), [2])
+        load_masked(folders["eurobert"]).eval_canvas((1, MASK), [2])
     broken = hf.load_causal(folders["llama"])
     broken.net._out.weight.data[5, 0] = float("nan")
     with pytest.raises(DecError, match="'llama' gave logits that are not numbers at position 2"):

@@ -52,11 +52,12 @@ def run(name: str, **fields: Any) -> Any:
 @cache
 def shared(folder: str) -> Any:
     from decgraph.runtime.models import hf
+    from decgraph.runtime.models.masked_load import load_masked
 
     if folder in ("eagle", "exit"):
         load = hf.load_features if folder == "eagle" else hf.load_adapter
         return load(zoo.path(folder), shared("target"))
-    return hf.load_masked(zoo.path(folder)) if folder == "masked" else hf.load_causal(zoo.path(folder), reuse=True)
+    return load_masked(zoo.path(folder)) if folder == "masked" else hf.load_causal(zoo.path(folder), reuse=True)
 
 
 def by_mode(mode: str) -> list[str]:

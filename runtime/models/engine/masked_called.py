@@ -59,6 +59,10 @@ class CalledEngine:
         """Forget a sequence's calls."""
         self.memo.close(sequence)
 
+    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
+        """Forget the sequence: a canvas does not go on where another one ended."""
+        self.close(sequence)
+
     def compute(self, calls: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
         """See `MaskedEngine`."""
         outputs: list[CanvasOutput | DecError | None] = [None] * len(calls)

@@ -21,10 +21,10 @@ Key = tuple[Any, ...]  # Any: bytes and numbers that say what was computed from
 class Entry:
     """The result of one canvas's forward.
 
-    hidden: [n, width], the states that its fresh positions are predicted from. rows: int64, the fresh positions whose scores are
-    rows `start`, `start` + 1, ... of `block` [m, vocabulary]. kept: its memory, if that was recorded. good: bool[rows], which
-    scores are not NaN, or None: all. holding: objects whose addresses are in the key, which must live as long as the entry.
-    own: [n, width], the states of the fresh positions, of a model with a shift.
+    hidden: [n, width], the states that its fresh positions are predicted from. rows: int64, the fresh positions whose scores
+    are rows `start`, `start` + 1, ... of `block` [m, vocabulary]. kept: its memory, if that was recorded. good: bool[rows],
+    which scores are not NaN, or None: all. holding: objects whose addresses are in the key, which must live as long as the
+    entry. own: [n, width], the states of the fresh positions, of a model with a shift.
     """
 
     hidden: Tensor

@@ -13,7 +13,6 @@ import torch
 import transformers
 
 from decgraph.errors import DecError
-from decgraph.runtime.models import hf
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput
 from decgraph.runtime.models.engine.masked import HFMaskedEngine
 from decgraph.runtime.models.engine.masked_captured import CapturedStep
@@ -25,6 +24,7 @@ from decgraph.runtime.models.free import FreeModel
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.hf_net import ATTENTION, Net
 from decgraph.runtime.models.interface import MASK, Memory, Model, Scores, Soft, Visibility, Vocab
+from decgraph.runtime.models.masked_load import load_masked
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.models.tiny import TinyModel
 
@@ -91,7 +91,7 @@ MODELS: dict[str, Any] = {
     "llama with an open window": lambda: masked("llama", ("window", 5)),
     "llama shifted": lambda: masked("llama", shift=True),
     "modernbert by blocks, shifted": lambda: masked("modernbert", ("block", 5), shift=True),
-    "shipped": lambda: hf.load_masked(SHIPPED),
+    "shipped": lambda: load_masked(SHIPPED),
 }
 
 

@@ -26,8 +26,8 @@ def masked(
 ) -> Model:
     """A masked model for `models={"model": ...}`: a folder, a shipped model's name, or a module (its weights are shared).
 
-    mask_token: the mask's id, or its text where the folder has a tokenizer. shift: whether the prediction of position i stands at
-    i - 1 (Dream, Fast-dLLM v2). visibility: "full", "causal", "block:32" (blocks from position 0), "prompt+block:32" (the
+    mask_token: the mask's id, or its text where the folder has a tokenizer. shift: whether the prediction of position i stands
+    at i - 1 (Dream, Fast-dLLM v2). visibility: "full", "causal", "block:32" (blocks from position 0), "prompt+block:32" (the
     prompt is one block; D2F) or "window:4" (causal, but for the last 4 positions; SDLM). What is left out is read in the
     configuration, or known of a published class (LLaDA, Dream, Fast-dLLM v2, SDAR).
 
@@ -37,13 +37,15 @@ def masked(
     """
     from decgraph.hf import modules
     from decgraph.models import vocabulary_of
-    from decgraph.runtime.models import hf
+    from decgraph.runtime.models.masked_load import load_masked
 
     asked = MaskedSettings.of(mask_token=mask_token, shift=shift, visibility=visibility)
     if isinstance(source, Model):
-        raise DecError(f"{source.name!r} is a model of decgraph's already", hint="give decgraph.masked the module or the folder")
+        raise DecError(
+            f"{source.name!r} is a model of decgraph's already", hint="give decgraph.masked the module or the folder"
+        )
     if isinstance(source, str | Path):
-        return hf.load_masked(folder_of(source), asked)
+        return load_masked(folder_of(source), asked)
     if not modules.is_module(source):
         raise DecError(f"{source!r} is no masked model", hint="give decgraph.masked a module or a folder")
     return modules.live(source, "masked", vocabulary_of(source) or modules.vocabulary_of(source, None), asked)

@@ -1,0 +1,225 @@
+"""LLaDA's and Dream's own classes as masked models: their scores, their recordings, and what is found when something is wrong.
+
+The oracle is the module itself, called by the test, with an attention mask where the visibility is not "full".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import masked_modules
+import numpy as np
+import pytest
+import torch
+from masked_modules import GOLDEN, MASK
+from safetensors.torch import save_file
+
+import decgraph
+from decgraph.errors import DecError
+from decgraph.runtime.models.engine.canvas_call import CanvasCall
+from decgraph.runtime.models.engine.of import engine_of
+from decgraph.runtime.models.hf_masked import HFMasked
+from decgraph.runtime.models.interface import MASK as MASKED
+from decgraph.runtime.models.interface import Model, Soft, Visibility, sees
+from decgraph.runtime.models.masked_called import CalledMasked
+
+VISIBILITIES: list[Visibility] = ["full", "causal", ("block", 4), ("prompt+block", 4), ("window", 3)]
+CLASSES: dict[str, Callable[[], Any]] = {
+    "llada": masked_modules.llada,
+    "llada, fused": lambda: masked_modules.llada("sequential"),
+    "dream": masked_modules.dream,
+}
+
+
+def expected(module: Any, ids: list[int], visibility: Visibility, prompt: int, shift: bool) -> np.ndarray:
+    """float64[length, vocabulary]: the module's own forward, the mask's score removed, every row moved to what it predicts."""
+    seen = [[j in sees(visibility, i, len(ids), prompt) for j in range(len(ids))] for i in range(len(ids))]
+    bias = torch.zeros(len(ids), len(ids)).masked_fill(~torch.tensor(seen), -1e30)[None, None]
+    name = "attention_bias" if isinstance(module, masked_modules.LLaDAModelLM) else "attention_mask"
+    with torch.no_grad():
+        rows = module(input_ids=torch.tensor([ids]), **{name: bias}).logits[0].double().numpy()
+    if shift:
+        rows = np.concatenate([rows[:1], rows[:-1]])
+    rows[:, MASK] = -np.inf
+    return rows
+
+
+def canvases(seed: int) -> list[tuple[list[int], int]]:
+    """(ids, where the canvas begins) of some half-decided canvases."""
+    rng = Random(seed)
+    out = []
+    for _ in range(3):
+        prompt, length = rng.randint(1, 6), rng.randint(4, 14)
+        text = [rng.randrange(120) for _ in range(prompt)]
+        out.append((text + [rng.choice([MASK, MASK, rng.randrange(120)]) for _ in range(length)], prompt))
+    return out
+
+
+def both(model: Model, ids: list[int], prompt: int) -> list[np.ndarray]:
+    """The scores as the reference and as the engine compute them."""
+    cells = tuple(MASKED if i == MASK else i for i in ids)
+    scores = model.after(prompt).eval_canvas(cells, range(len(ids)))
+    call = CanvasCall("s", torch.tensor(ids), rows=range(len(ids)), prompt=prompt)
+    (out,) = engine_of(model).compute([call])
+    assert not isinstance(out, DecError), str(out)
+    return [np.stack([s.to_float().logits for s in scores]), out.logits.double().numpy()]
+
+
+def close(a: np.ndarray, b: np.ndarray) -> bool:
+    return np.allclose(np.nan_to_num(a, neginf=-1e6), np.nan_to_num(b, neginf=-1e6), atol=2e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("called", [False, True], ids=["by layers", "called whole"])
+@pytest.mark.parametrize("visibility", VISIBILITIES, ids=str)
+@pytest.mark.parametrize("name", CLASSES)
+def test_scores_are_the_module_s(name: str, visibility: Visibility, called: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = CLASSES[name]()
+    if called:
+        monkeypatch.setattr("decgraph.runtime.models.masked_load._check_equal", _refuse)
+    model = decgraph.masked(module, visibility=visibility)
+    assert isinstance(model, CalledMasked if called else HFMasked)
+    assert model.shift == (name == "dream") and model.mask == MASK and model.visibility == visibility
+    for ids, prompt in canvases(3):
+        wanted = expected(module, ids, visibility, prompt, model.shift)
+        for found in both(model, ids, prompt):
+            assert close(found, wanted)
+        # A wrong shift, or another visibility, does not go unnoticed here
+        assert not close(both(model, ids, prompt)[1], expected(module, ids, visibility, prompt, not model.shift))
+        others = [v for v in VISIBILITIES if v != visibility]
+        assert not all(close(wanted, expected(module, ids, v, prompt, model.shift)) for v in others)
+
+
+def _refuse(*_: Any) -> None:
+    raise DecError("this class is of unknown make")
+
+
+def recorded(file: str, case: int) -> Any:
+    return json.loads((GOLDEN.parent / f"{file}.json").read_text(encoding="utf-8"))["cases"][case]
+
+
+@pytest.mark.parametrize("backend", ["torch", "reference"])
+@pytest.mark.parametrize(
+    "file, program, cache, module",
+    [
+        ("llada_low_confidence", "llada", None, "llada"),
+        ("fast_dllm_v1_dual", "fast_dllm", "dual", "llada"),
+        ("fast_dllm_v1_prefix", "fast_dllm", "prefix", "llada, fused"),
+        ("dream_entropy", "dream", None, "dream"),
+        ("dream_maskgit_plus", "dream_confidence", None, "dream"),
+    ],
+)
+def test_modules_decode_what_was_recorded_of_them(
+    file: str, program: str, cache: str | None, module: str, backend: str
+) -> None:
+    case = recorded(file, 1)
+    algorithm = decgraph.load(program) if cache is None else decgraph.load(program).cached(cache)
+    names = {"gen_length": "length", "block_length": "block", "threshold": "tau", "steps": "steps"}
+    params = {ours: case["parameters"][theirs] for theirs, ours in names.items() if theirs in case["parameters"]}
+    known = {name: value for name, value in params.items() if name in algorithm.params}
+    prompt = case["prompt"][0]
+    result = algorithm.run(prompt, {"model": CLASSES[module]()}, params=known, limit=200, backend=backend, eos=frozenset())
+    assert result.error is None and list(result.tokens) == case["output"][0][len(prompt) :]
+
+
+def test_folders_of_published_classes_need_no_code_of_theirs(tmp_path: Path) -> None:
+    for name, settings, weights, module in (
+        ("llada", masked_modules.llada_settings(), masked_modules.llada_weights(), masked_modules.llada()),
+        (
+            "fused",
+            masked_modules.llada_settings("sequential"),
+            masked_modules.llada_weights("sequential"),
+            masked_modules.llada(),
+        ),
+        ("dream", masked_modules.dream_settings(), masked_modules.dream().state_dict(), masked_modules.dream()),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(settings))
+        save_file({key: value.clone() for key, value in weights.items()}, folder / "model.safetensors")
+        model = decgraph.masked(folder)
+        assert isinstance(model, HFMasked) and model.shift == (name == "dream") and model.home == folder.resolve()
+        for ids, prompt in canvases(5):
+            assert all(close(found, expected(module, ids, "full", prompt, model.shift)) for found in both(model, ids, prompt))
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"alibi": True}, "alibi = True"),
+        ({"layer_norm_type": "default"}, "layer_norm_type = 'default'"),
+        ({"n_layers": 4}, "has no weights: model.layers.3"),
+        ({"n_layers": 2}, "has other weights: model.layers.2"),
+        ({"mlp_hidden_size": 64}, "weights of another shape"),
+        ({"block_type": "sequential"}, "blocks 'sequential' with 'silu'"),
+        ({"mask_token_id": 128}, "the mask of llada is 128, and it has 128 tokens"),
+        ({"mask_token_id": None}, "the mask of llada is 126336"),  # LLaDA's published one
+    ],
+    ids=lambda v: str(v)[:40],
+)
+def test_a_folder_that_is_something_else_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    folder = tmp_path / "llada"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**masked_modules.llada_settings(), **changes}))
+    save_file(masked_modules.llada_weights(), folder / "model.safetensors")
+    with pytest.raises(DecError, match=said):
+        decgraph.masked(folder)
+
+
+def test_a_class_that_computes_something_else_is_called_and_says_so() -> None:
+    module = masked_modules.llada(spoiled="other")
+    model = decgraph.masked(module)
+    assert isinstance(model, CalledMasked)
+    for ids, prompt in canvases(9):
+        assert all(close(found, expected(module, ids, "full", prompt, False)) for found in both(model, ids, prompt))
+    prompt = [3, 5, 8]
+    for backend in ("torch", "reference"):
+        cached = decgraph.load("fast_dllm").run(prompt, {"model": module}, params={"length": 8, "block": 4}, backend=backend)
+        assert cached.error is not None and "keeps no keys and values" in str(cached.error)
+        assert "computes something else than its published class" in str(cached.error)
+        plain = decgraph.load("fast_dllm_uncached").run(
+            prompt, {"model": module}, params={"length": 8, "block": 4}, backend=backend
+        )
+        advised = decgraph.load("fast_dllm").cached("none")
+        other = advised.run(prompt, {"model": module}, params={"length": 8, "block": 4}, backend=backend)
+        assert plain.error is None and plain.tokens == other.tokens and len(plain.tokens) == 8
+
+
+def test_a_causal_module_is_found_by_what_its_scores_depend_on() -> None:
+    module = masked_modules.llada(spoiled="causal")
+    with pytest.raises(DecError, match="does not attend as visibility full says") as refused:
+        decgraph.masked(module)
+    assert "set visibility" in refused.value.hint
+    assert decgraph.masked(module, visibility="causal").visibility == "causal"
+    with pytest.raises(DecError, match="does not attend as visibility block:4 says"):
+        decgraph.masked(module, visibility="block:4")
+
+
+def test_many_canvases_share_a_call() -> None:
+    module = masked_modules.llada(spoiled="other")
+    engine = engine_of(decgraph.masked(module))
+    rows = [torch.tensor([3, 4, MASK, n, MASK]) for n in range(5)]
+    before = module.called
+    outs = engine.compute([CanvasCall(n, row, rows=[2, 4]) for n, row in enumerate(rows)])
+    assert module.called == before + 1 and engine.counted.computed == 25
+    alone = [engine_of(decgraph.masked(module)).compute([CanvasCall(9, row, rows=[4])])[0] for row in rows]
+    assert all(torch.allclose(a.logits[1], b.logits[0], atol=1e-4) for a, b in zip(outs, alone, strict=True))  # type: ignore[union-attr]
+    again = engine.compute([CanvasCall(0, rows[0], rows=[2])])[0]
+    assert again.computed == 0  # type: ignore[union-attr]
+
+
+def test_mixtures_go_in_as_embeddings() -> None:
+    module = masked_modules.llada(spoiled="other")
+    engine = engine_of(decgraph.masked(module))
+    weights = torch.zeros(1, 128)
+    weights[0, 7] = 1.0
+    cells = torch.tensor([3, 4, MASK, 9])
+    (soft,) = engine.compute([CanvasCall(0, cells, soft=([2], weights, torch.zeros(1)), rows=[0, 2])])
+    (hard,) = engine.compute([CanvasCall(1, torch.tensor([3, 4, 7, 9]), rows=[0, 2])])
+    assert torch.allclose(soft.logits, hard.logits, atol=1e-5)
+    model = engine.model
+    shared = (3, 4, Soft(tuple([0.0] * 7 + [1.0] + [0.0] * 120)), 9)
+    assert np.allclose(model.eval_canvas(shared, [0])[0].logits[:127], hard.logits[0, :127], atol=1e-4)
