@@ -1,19 +1,20 @@
-"""decgraph's side: an algorithm's session on the modules that the baseline runs on."""
+"""The two sides of a comparison as contenders: decgraph's sessions and transformers' loops, on groups of prompts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-import torch
-
-from decgraph.bench.weights import Prompts, Weights
+from decgraph.bench.baselines import Baseline, counting
+from decgraph.bench.weights import Weights
 from decgraph.errors import DecError
 from decgraph.hf import modules
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session, check_params
+from decgraph.runtime.trace import Stats
 
-NEAR_TIE = 1e-3  # of two logits in float32: below this, which one is larger is the order of additions
+Group = Sequence[Sequence[int]]  # prompts that are decoded together; one in most comparisons
 
 
 def params_for(algorithm: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def params_for(algorithm: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def session_on(algorithm: Any, weights: Weights, params: Mapping[str, Any], backend: str = "torch") -> Session:
-    """A session on modules that are in memory already; heads and adapters come from the shipped folders.
+    """A session on modules that are in memory already; heads and adapters come from their folders.
 
     Raises DecError for an algorithm that needs a part which these weights do not have.
     """
@@ -35,20 +36,29 @@ def session_on(algorithm: Any, weights: Weights, params: Mapping[str, Any], back
             continue
         kind = str(p.value.type.of[0])
         if p.value.type.of[3] == "causal+heads":
-            given[f"{p.name}.heads"] = part(weights, "heads", algorithm.name)
-        if p.name == main:
-            continue
-        given[p.name] = weights.drafter if kind == "causal" else part(weights, kind, algorithm.name)
+            given[f"{p.name}.heads"] = part(weights, f"{p.name}.heads", "heads", algorithm.name)
+        if p.name != main:
+            given[p.name] = part(weights, p.name, kind, algorithm.name)
     models = modules.Binder(algorithm.module, function, given, backend)(weights.target)
     made: Session = algorithm.session(models, tokenizer=weights.tokenizer, backend=backend, **params)
     return made
 
 
-def part(weights: Weights, kind: str, name: str) -> str:
-    """The folder of a part trained on these weights. Raises DecError where there is none."""
-    if weights.parts is None or kind not in weights.parts:
-        raise DecError(f"{name} needs {kind} trained on {weights.name}, and there are none", hint="use the shipped models")
-    return weights.parts[kind]
+def part(weights: Weights, name: str, kind: str, algorithm: str) -> Any:  # Any: a folder or a module
+    """What is bound to an algorithm's parameter beside its target: the part of that name, of that kind, or the drafter. Raises
+    DecError where there is none."""
+    for key in (name, kind):
+        if key in weights.parts:
+            return weights.parts[key]
+    if kind == "causal" and weights.drafter is not None:
+        return weights.drafter
+    if kind == "causal":
+        raise DecError(f"{algorithm} needs a drafter (`{name}`), and {weights.name} has none", hint="--drafter FOLDER")
+    option = "heads" if kind == "heads" else name
+    raise DecError(
+        f"{algorithm} needs {kind} trained on {weights.name} (`{name}`), and none were given",
+        hint=f"--model {option}=FOLDER, or measure on the shipped models",
+    )
 
 
 def greedy_is_exact(algorithm: Any) -> bool:
@@ -58,9 +68,18 @@ def greedy_is_exact(algorithm: Any) -> bool:
     )
 
 
-def request_of(prompt: Sequence[int], limit: int, *, sampled: bool = False, seed: int = 0, number: int = 0) -> Request:
-    """A request that ends at its limit only."""
-    return Request(tuple(prompt), limit=limit, temperature=1 if sampled else 0, seed=seed, request_id=number)
+def request_of(
+    prompt: Sequence[int],
+    limit: int,
+    *,
+    sampled: bool = False,
+    seed: int = 0,
+    number: int = 0,
+    temperature: float = 1.0,
+    eos: frozenset[int] = frozenset(),
+) -> Request:
+    """A request that ends at its limit, or at a token of `eos`. temperature: of sampled ones."""
+    return Request(tuple(prompt), limit=limit, temperature=temperature if sampled else 0, seed=seed, request_id=number, eos=eos)
 
 
 def run(session: Session, request: Request) -> Result:
@@ -71,53 +90,105 @@ def run(session: Session, request: Request) -> Result:
     return result
 
 
-class Other:
-    """Another algorithm in a baseline's place: `--baseline autoregressive`."""
+@dataclass
+class Ran:
+    """What one run of a group made: the new tokens of every prompt, calls of the target, and statistics of the drafts, which
+    transformers' loops do not give."""
 
-    def __init__(self, algorithm: Any, weights: Weights, given: Mapping[str, Any]) -> None:
-        self.name, params = algorithm.name, params_for(algorithm, given)
-        self.settings = {name: str(value) for name, value in params.items()}
-        self.session = session_on(algorithm, weights, params)
-
-    def __call__(self, prompts: Prompts, limit: int, *, sampled: bool = False, seed: int = 0) -> list[list[int]]:
-        """The new tokens of every prompt, one prompt after the other."""
-        return [list(run(self.session, request_of(p, limit, sampled=sampled, seed=seed)).tokens) for p in prompts]
-
-    def calls(self, prompt: Sequence[int], limit: int) -> int:
-        """How many target calls one greedy run takes."""
-        return run(self.session, request_of(prompt, limit)).stats.target_calls
+    tokens: list[tuple[int, ...]]
+    calls: int
+    stats: list[Stats] = field(default_factory=list)
 
 
-class Agreement:
-    """Counts runs whose tokens are equal, differ from a near-tie on, or differ."""
+class Contender(Protocol):
+    """Runs group number n."""
 
-    def __init__(self, weights: Weights) -> None:
-        self.weights = weights
-        self.same = self.near_ties = self.different = 0
-        self.first: str = ""
+    @property
+    def label(self) -> str: ...
 
-    def compare(self, prompt: Sequence[int], ours: Sequence[int], theirs: Sequence[int]) -> None:
-        """Compares two greedy continuations. After a near-tie each goes its own way, so the first difference decides."""
-        if list(ours) == list(theirs):
-            self.same += 1
-            return
-        at = next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
-        gap = self.gap([*prompt, *ours[:at]], ours[at], theirs[at]) if at < min(len(ours), len(theirs)) else float("inf")
-        if gap < NEAR_TIE:
-            self.near_ties += 1
-            return
-        self.different += 1
-        self.first = (
-            self.first or f"token {at}: {list(ours[at : at + 1])} and {list(theirs[at : at + 1])}, logits {gap:.3g} apart"
+    def __call__(self, n: int) -> int:
+        """Runs it and returns how many tokens that made: what is timed."""
+        ...
+
+    def observed(self, n: int) -> Ran:
+        """Runs it and says what happened; not timed."""
+        ...
+
+
+@dataclass
+class Ours:
+    """An algorithm's session. temperature 0 is greedy; a sampled run differs from the one before by its seed."""
+
+    label: str
+    algorithm: Any
+    params: Mapping[str, Any]
+    session: Session
+    groups: Sequence[Group]
+    limit: int
+    temperature: float = 0.0
+    eos: frozenset[int] = frozenset()
+    runs: int = 0
+
+    def requests(self, n: int) -> list[Request]:
+        """The requests of a group."""
+        self.runs += 1
+        sampled = self.temperature > 0
+        return [
+            request_of(
+                prompt, self.limit, sampled=sampled, seed=self.runs, number=i, temperature=self.temperature, eos=self.eos
+            )
+            for i, prompt in enumerate(self.groups[n])
+        ]
+
+    def results(self, n: int) -> list[Result]:
+        """Runs a group, all of its prompts at a time. Raises the error of a run, KeyboardInterrupt as such."""
+        requests = self.requests(n)
+        if len(requests) == 1:
+            results = [self.session.run(requests[0], keep_events=False)]
+        else:
+            results = self.session.generate(requests, batch=len(requests), keep_events=False)
+        for result in results:
+            if result.reason == "interrupted":
+                raise KeyboardInterrupt
+            if result.error is not None:
+                raise result.error
+        return results
+
+    def __call__(self, n: int) -> int:
+        return sum(len(result.tokens) for result in self.results(n))
+
+    def observed(self, n: int) -> Ran:
+        """The tokens and statistics of a run."""
+        results = self.results(n)
+        return Ran(
+            [result.tokens for result in results], sum(r.stats.target_calls for r in results), [r.stats for r in results]
         )
 
-    def gap(self, path: Sequence[int], one: int, other: int) -> float:
-        """How far apart the logits of two tokens are, by the module's own forward."""
-        with torch.inference_mode():
-            row = self.weights.target(torch.tensor([list(path)]), use_cache=False, logits_to_keep=1).logits[0, -1].double()
-        return abs(float(row[one] - row[other]))
 
-    def to_json(self) -> dict[str, object]:
-        """same, near_ties, different; `first` describes the first difference that is no near-tie."""
-        out: dict[str, object] = {"same": self.same, "near_ties": self.near_ties, "different": self.different}
-        return {**out, "first": self.first} if self.first else out
+@dataclass
+class Theirs:
+    """A loop of transformers on its own copy of the weights."""
+
+    label: str
+    baseline: Baseline
+    groups: Sequence[Group]
+    limit: int
+    sampled: bool = False
+    runs: int = 0
+
+    def made(self, n: int) -> list[list[int]]:
+        """The new tokens of a group. Raises DecError for what transformers cannot do with these weights."""
+        self.runs += 1
+        try:
+            return self.baseline(self.groups[n], self.limit, sampled=self.sampled, seed=self.runs)
+        except (ValueError, TypeError, NotImplementedError) as error:
+            raise DecError(f"transformers' {self.baseline.name} raised {type(error).__name__}: {error}") from error
+
+    def __call__(self, n: int) -> int:
+        return sum(map(len, self.made(n)))
+
+    def observed(self, n: int) -> Ran:
+        """The tokens and forwards of a run."""
+        with counting(self.baseline.weights.target) as seen:
+            made = self.made(n)
+        return Ran([tuple(tokens) for tokens in made], seen.calls)

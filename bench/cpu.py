@@ -117,7 +117,7 @@ def compared(name: str, given: weights.Weights, prompts: Sequence[Prompt], limit
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="shipped,random-25M,random-smollm2")
+    parser.add_argument("--models", default="shipped,random-25M,random-135M")
     parser.add_argument("--rows", default="ar,spec,pld,ar8,spec8,pld8,long,first")
     parser.add_argument("--limit", type=int, default=48)
     parser.add_argument("--rounds", type=int, default=3)

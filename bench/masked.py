@@ -1,91 +1,91 @@
-"""Masked models: a program with an approximate KV cache against the same program without one."""
+"""Masked models: programs with an approximate KV cache against the same program without one, interleaved."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
-import decgraph
-from decgraph.bench import prompts as texts
-from decgraph.bench.contenders import params_for, request_of, run
-from decgraph.bench.machine import load
-from decgraph.bench.measure import Row, Settings, compared, digits, outside_models, plain
-from decgraph.bench.timing import alternated
+from decgraph.bench.compare import Asked, document, rival, work_of
+from decgraph.bench.contenders import Ours, params_for, request_of, run
+from decgraph.bench.measure import Row, Settings, Told, digits, measured, silent
+from decgraph.bench.prompts import Prompt, Text
+from decgraph.bench.weights import Weights
 from decgraph.errors import DecError
 from decgraph.models import bind
 from decgraph.runtime.models.engine.of import engine_of
-from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session
 
 USUAL = "fast_dllm_uncached"
 
 
-def against_another(name: str, settings: Settings, *, given: Mapping[str, Any] | None = None, usual: str | None = None) -> Row:
-    """A masked algorithm against another one on the shipped masked model, both compiled, canvases of the same size.
+def against_another(
+    algorithms: Sequence[Asked],
+    texts: Sequence[Text],
+    settings: Settings,
+    *,
+    folder: str | None = None,
+    wanted: Sequence[str] | None = None,
+    told: Told = silent,
+) -> Row:
+    """One run: masked algorithms against another one on the same model, all compiled, canvases of the same size.
 
-    A canvas takes seconds, so there are fewer of them than requests elsewhere. Also counts the model calls of the torch run
-    and of the reference interpreter's on one request: they must be equal. Raises DecError for a baseline of another kind.
+    folder: the model; left out, the shipped one. wanted: the other algorithms (default: `USUAL`). A canvas takes seconds, so
+    half of the prompts and rounds are run. Also counts the model calls of one request by each and by the reference
+    interpreter: they must be equal. Raises DecError for a baseline of another kind.
     """
-    algorithm, other = decgraph.load(name), decgraph.load(usual or USUAL)
-    if set(algorithm.models.values()) != {"masked"} or set(other.models.values()) != {"masked"}:
-        raise DecError(
-            f"{algorithm.name} and {other.name} do not decode with the same kind of model",
-            hint=f"--baseline {USUAL}, or another algorithm for masked models",
-        )
-    few, rounds = max(1, settings.requests // 2), max(1, settings.rounds // 2)
-    bound = bind(algorithm.function, {})
+    others = [rival(name) for name in (wanted or (USUAL,))]
+    for one in (*algorithms, *others):
+        if set(one.algorithm.models.values()) != {"masked"}:
+            raise DecError(
+                f"{one.algorithm.name} does not decode with a masked model",
+                hint=f"--baseline {USUAL}, or another algorithm for masked models",
+            )
+    first = algorithms[0]
+    sources = dict.fromkeys(first.algorithm.models, folder) if folder is not None else {}
+    bound = bind(first.algorithm.function, sources)
     model = next(iter(bound.models.values()))
-    asked = dict(given or {})
-    sessions: dict[str, Session] = {}
-    params = params_for(algorithm, asked)
-    for who, one in (("ours", algorithm), ("theirs", other)):
-        known = params_for(one, {**params, **asked})
-        sessions[who] = one.session(dict.fromkeys(one.models, model), tokenizer=bound.tokenizer, backend="torch", **known)
-    prompts = texts.of_text(bound.tokenizer, few)
-    cells = int(params.get("length", settings.limit))
-    requests = [request_of(prompt, cells, number=n) for n, prompt in enumerate(prompts)]
-
-    contenders = {who: partial(_run_number, session, requests) for who, session in sessions.items()}
-    times = alternated(contenders, len(prompts), rounds, warm=settings.warm, seed=settings.seed)
-    calls = {who: sum(run(s, r).stats.target_calls for r in requests) / len(requests) for who, s in sessions.items()}
-    row: Row = {
-        "kind": "masked",
-        "algorithm": algorithm.name,
-        "baseline": other.name,
-        "models": model.name,
-        "mode": "greedy",
-        "params": plain(params),
-    }
-    row |= compared(times, cells)
-    row["calls"] = {"ours": digits(calls["ours"]), "baseline": digits(calls["theirs"])}
-    row["tokens_per_call"] = digits(cells / calls["ours"])
-    row["baseline_tokens_per_call"] = digits(cells / calls["theirs"])
-    row["ms_per_call"] = digits(1000 * times.seconds("ours").median / calls["ours"])
-    row["baseline_ms_per_call"] = digits(1000 * times.seconds("theirs").median / calls["theirs"])
-    row |= outside_models(sessions["ours"], prompts, cells, calls["ours"])
-    row["interpreter"] = by_the_interpreter(algorithm, model, bound.tokenizer, sessions["ours"], requests[0], params)
-    row["load"] = load()
-    return row
+    if bound.tokenizer is None:
+        raise DecError(f"{folder} has no tokenizer.json, and prompts are texts")
+    few = texts[: max(1, len(texts) // 2)]
+    prompts = [Prompt(text.kind, tuple(bound.tokenizer.encode(text.text))) for text in few]
+    work = work_of(prompts, 1)
+    cells = int(first.known.get("length", settings.limit))
+    halved = Settings(cells, max(1, settings.rounds // 2), 1, settings.temperature, settings.seed)
+    contenders = []
+    for one in [*(o for o in others if all(o.label != a.label for a in algorithms)), *algorithms]:
+        known = params_for(one.algorithm, {**first.known, **one.params})
+        session = one.algorithm.session(
+            dict.fromkeys(one.algorithm.models, model), tokenizer=bound.tokenizer, backend="torch", **known
+        )
+        contenders.append(Ours(one.label, one.algorithm, known, session, work.groups, cells, settings.temperature))
+    found = measured(contenders, work, halved, told=told)
+    names = [other.label for other in others]
+    module: Any = getattr(model, "net").base  # noqa: B009 - a Model has no such attribute; one for masked models does
+    models = Weights(model.name, module, None, model.vocab.size, folders={"target": str(model.family)}).facts()
+    facts = {c.label: Asked(c.label, c.algorithm, c.params).facts() for c in contenders}
+    made = document(found, dict.fromkeys(found.contenders, names), found.failed, facts, models, prompts, halved)
+    for row in made["rows"]:
+        contender = found.contenders[row["algorithm"]]
+        assert isinstance(contender, Ours)
+        if row["algorithm"] not in names:
+            row["interpreter"] = by_the_interpreter(contender, model, bound.tokenizer)
+    return made
 
 
-def _run_number(session: Session, requests: list[Request], n: int) -> object:
-    return run(session, requests[n])
-
-
-def by_the_interpreter(algorithm: Any, model: Any, tokenizer: Any, compiled: Session, request: Any, params: Any) -> Row:
+def by_the_interpreter(contender: Ours, model: Any, tokenizer: Any) -> Row:
     """Calls and tokens of one request, compiled and interpreted, and the forwards of the engine."""
     engine = engine_of(model)
+    request = request_of(contender.groups[0][0], contender.limit)
     forwards, computed = engine.counted.calls, engine.counted.computed
-    mine = run(compiled, request)
+    mine = run(contender.session, request)
     forwards, computed = engine.counted.calls - forwards, engine.counted.computed - computed
-    models = dict.fromkeys(algorithm.models, model)
-    reference = algorithm.session(models, tokenizer=tokenizer, backend="reference", **params)
+    models = dict.fromkeys(contender.algorithm.models, model)
+    reference: Session = contender.algorithm.session(models, tokenizer=tokenizer, backend="reference", **contender.params)
     meant = run(reference, request)
     return {
         "calls": mine.stats.target_calls,
         "interpreter_calls": meant.stats.target_calls,
         "forwards": forwards,
-        "cells_computed": computed,
+        "cells_computed": digits(computed),
         "tokens_equal": mine.tokens == meant.tokens,
     }

@@ -1,169 +1,212 @@
-"""One row of the table: an algorithm against a baseline on the same modules, greedy or sampled."""
+"""Contenders measured in one interleaved run: what each made, how long each took, and the rows of the result."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-import decgraph
-from decgraph.bench import baselines, shares
-from decgraph.bench.contenders import Agreement, Other, greedy_is_exact, params_for, request_of, run, session_on
-from decgraph.bench.machine import load
+import torch
+
+from decgraph.bench import bootstrap, shares
+from decgraph.bench.agreement import Agreement
+from decgraph.bench.contenders import Contender, Group, Ours, Ran, greedy_is_exact
 from decgraph.bench.timing import Spread, Times, alternated
-from decgraph.bench.weights import Weights
 from decgraph.errors import DecError
 
-Row = dict[str, Any]  # what one comparison gave, as JSON
+Row = dict[str, Any]  # what was measured of one contender on the prompts of one kind, as JSON
+ALL = "all"  # the kind of a row about prompts of every kind
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How long and how often. requests: prompts. limit: new tokens of each. rounds: timed runs of each request."""
+    """How long and how often. limit: new tokens of a request. rounds: timed runs of each group. batch: prompts decoded at a
+    time. temperature: 0 is greedy. seed: of the order within rounds, of the noise and of the bootstrap."""
 
-    requests: int = 4
     limit: int = 64
     rounds: int = 5
-    warm: int = 1
-    batch: int = 8
+    batch: int = 1
+    temperature: float = 0.0
     seed: int = 0
 
 
-def against_transformers(
-    name: str,
-    weights: Weights,
-    settings: Settings,
-    *,
-    given: Mapping[str, Any] | None = None,
-    usual: str | None = None,
-    sampled: bool = False,
-) -> Row:
-    """An algorithm against a loop of transformers, or another algorithm. Raises DecError for what there is not, and for what
-    these weights lack."""
-    algorithm = decgraph.load(name)
-    params = params_for(algorithm, given or {})
-    session = session_on(algorithm, weights, params)
-    against = usual or baselines.USUAL.get(algorithm.name, "generate")
-    made = baselines.baseline if against in baselines.NAMES else rival
-    theirs: Any = made(against, weights, params)
-    prompts, limit = weights.prompts(settings.requests), settings.limit
-    count = [0]
+@dataclass(frozen=True)
+class Work:
+    """The groups of prompts that every contender decodes, and the kind of each."""
 
-    def ours(n: int) -> None:
-        made = run(session, request_of(prompts[n], limit, sampled=sampled, seed=count[0], number=n))
-        assert len(made.tokens) == limit, f"{algorithm.name} made {len(made.tokens)} tokens of {limit}"
-        count[0] += 1
+    groups: tuple[Group, ...]
+    kinds: tuple[str, ...]
 
-    def other(n: int) -> None:
-        (made,) = theirs([prompts[n]], limit, sampled=sampled, seed=count[0])
-        assert len(made) == limit, f"{theirs.name} made {len(made)} tokens of {limit}"
+    def of(self, kind: str) -> list[int]:
+        """The numbers of a kind's groups."""
+        return [n for n, k in enumerate(self.kinds) if kind in (ALL, k)]
 
+    @property
+    def every_kind(self) -> list[str]:
+        """The kinds in their order, and `ALL` before them where there is more than one."""
+        kinds = list(dict.fromkeys(self.kinds))
+        return [ALL, *kinds] if len(kinds) > 1 else kinds
+
+
+@dataclass
+class Measured:
+    """What contenders did. ran: by label and group, of one run that was not timed. failed: why a contender has no times."""
+
+    work: Work
+    contenders: dict[str, Contender]
+    ran: dict[str, list[Ran]] = field(default_factory=dict)
+    times: Times = field(default_factory=Times)
+    failed: dict[str, DecError] = field(default_factory=dict)
+    memory: dict[str, float] = field(default_factory=dict)
+
+    def ratios(self, slow: str, fast: str, kind: str, *, cpu: bool) -> list[list[float]]:
+        """By group of a kind, how many times as long a token took `slow` in each round."""
+        clock = self.times.cpu if cpu else self.times.wall
+        out: dict[int, list[float]] = {}
+        for i, (_, group) in enumerate(self.times.groups):
+            each = [clock[name][i] / max(self.times.tokens[name][i], 1) for name in (slow, fast)]
+            out.setdefault(group, []).append(each[0] / max(each[1], 1e-9))
+        return [out[n] for n in self.work.of(kind) if n in out]
+
+
+Told = Callable[[str, float], None]
+"""Hears what is being done, and how much of a run is over (0 to 1)."""
+
+
+def silent(what: str, done: float) -> None:
+    """Says nothing."""
+
+
+def measured(contenders: Sequence[Contender], work: Work, settings: Settings, *, told: Told = silent) -> Measured:
+    """Every contender runs every group once, which warms it up and says what it makes; then the timed rounds.
+
+    A contender that fails is left out of the rest. Raises KeyboardInterrupt where nothing was timed yet.
+    """
+    out = Measured(work, {c.label: c for c in contenders})
+    cuda = torch.cuda.is_available()
+    passes = 1 + settings.rounds
+    for number, contender in enumerate(contenders):
+        told(f"{contender.label}, tokens", number / len(contenders) / passes)
+        if cuda:
+            torch.cuda.reset_peak_memory_stats()
+        try:
+            out.ran[contender.label] = [contender.observed(n) for n in range(len(work.groups))]
+        except DecError as error:
+            out.failed[contender.label] = error
+            continue
+        if cuda:
+            out.memory[contender.label] = torch.cuda.max_memory_allocated() / 2**20
+    going = {c.label: c for c in contenders if c.label not in out.failed}
+
+    def over(round_: int, group: int) -> None:
+        told(f"round {round_ + 1} of {settings.rounds}", (1 + round_ + (group + 1) / len(work.groups)) / passes)
+
+    out.times = alternated(
+        going,
+        len(work.groups),
+        settings.rounds,
+        warm=0,
+        seed=settings.seed,
+        waited=torch.cuda.synchronize if cuda else lambda: None,
+        told=over,
+    )
+    out.failed |= out.times.failed
+    if not out.times.groups:
+        raise KeyboardInterrupt
+    return out
+
+
+def rows_of(found: Measured, against: Mapping[str, Sequence[str]], settings: Settings, target: Any) -> list[Row]:
+    """A row for every contender that did not fail and every kind of prompt. against: by label, those it is compared with; of
+    those, the first's greedy tokens are compared with. target: the module that decides near-ties, None where tokens are
+    not compared."""
+    rows = []
+    for label in found.contenders:
+        if label in found.failed:
+            continue
+        shared = time_shares(found, label)
+        for kind in found.work.every_kind:
+            if any(group in found.work.of(kind) for _, group in found.times.groups):
+                row = _row(found, label, kind, against[label], settings, target)
+                rows.append({**row, **({"time": shared} if shared else {})})
+    return rows
+
+
+def _row(found: Measured, label: str, kind: str, against: Sequence[str], settings: Settings, target: Any) -> Row:
+    contender, groups = found.contenders[label], found.work.of(kind)
+    ran = [found.ran[label][n] for n in groups]
+    timed = [i for i, (_, group) in enumerate(found.times.groups) if group in groups]
+    tokens, calls = sum(len(t) for one in ran for t in one.tokens), sum(one.calls for one in ran)
+    made = sum(found.times.tokens[label][i] for i in timed)
+    wall = sum(found.times.wall[label][i] for i in timed)
     row: Row = {
-        "kind": "transformers",
-        "algorithm": algorithm.name,
-        "baseline": theirs.name,
-        "models": weights.name,
-        "mode": "sampled" if sampled else "greedy",
-        "params": plain(params),
-        "baseline_settings": theirs.settings,
-    }
-    if not sampled and greedy_is_exact(algorithm) and (against in baselines.NAMES or greedy_is_exact(decgraph.load(against))):
-        agreement = Agreement(weights)
-        for prompt in prompts:
-            agreement.compare(prompt, run(session, request_of(prompt, limit)).tokens, theirs([prompt], limit)[0])
-        row["tokens_equal"] = agreement.to_json()
-    times = alternated({"ours": ours, "theirs": other}, len(prompts), settings.rounds, warm=settings.warm, seed=settings.seed)
-    row |= compared(times, limit)
-    calls = [run(session, request_of(prompt, limit, sampled=sampled)).stats for prompt in prompts]
-    row["tokens_per_call"] = digits(sum(s.tokens for s in calls) / sum(s.target_calls for s in calls))
-    row["draft_calls_per_call"] = digits(sum(s.draft_calls for s in calls) / sum(s.target_calls for s in calls))
-    if not sampled:
-        row["baseline_tokens_per_call"] = digits(limit * len(prompts) / sum(theirs.calls(p, limit) for p in prompts))
-    steps = sum(s.target_calls for s in calls) / len(prompts)
-    row["ms_per_call"] = digits(1000 * times.seconds("ours").median / steps)
-    row |= outside_models(session, prompts, limit, steps, sampled)
-    row["load"] = load()
-    return row
-
-
-def rival(name: str, weights: Weights, params: Mapping[str, Any]) -> Other:
-    """An algorithm as a baseline. Raises DecError for a name that is neither an algorithm's nor a loop's of transformers."""
-    try:
-        algorithm = decgraph.load(name)
-    except DecError as error:
-        raise DecError(f"there is no baseline {name!r}", hint=f"{', '.join(baselines.NAMES)}, or an algorithm") from error
-    return Other(algorithm, weights, params)
-
-
-def outside_models(session: Any, prompts: Sequence[Sequence[int]], limit: int, steps: float, sampled: bool = False) -> Row:
-    """The share of the time outside models over requests, and microseconds of it a target call."""
-    seen = [shares.outside(session, partial(run, session, request_of(p, limit, sampled=sampled))) for p in prompts]
-    return {
-        "outside_models": {
-            **Spread.of([share for share, _, _ in seen]).to_json(),
-            "us_per_call": digits(1e6 * Spread.of([s for _, s, _ in seen]).median / steps),
-            "entered_per_call": digits(Spread.of([float(n) for _, _, n in seen]).median / steps),
-        }
-    }
-
-
-def compared(times: Times, tokens: float, ours: str = "ours", theirs: str = "theirs") -> Row:
-    """Tokens a second of both, and how many times faster ours is by the wall clock and by the processor's."""
-    return {
-        "tokens_per_second": {
-            "ours": digits(tokens / times.seconds(ours).median),
-            "baseline": digits(tokens / times.seconds(theirs).median),
+        "algorithm": label,
+        "side": "decgraph" if isinstance(contender, Ours) else "transformers",
+        "kind": kind,
+        "prompts": sum(len(found.work.groups[n]) for n in groups),
+        "timed": len(timed),
+        "tokens": tokens,
+        "calls": calls,
+        "tokens_per_call": digits(tokens / calls) if calls else None,
+        "tokens_per_second": digits(made / wall),
+        "ms_per_call": digits(1000 * wall / made * tokens / calls) if calls and made else None,
+        "ratios": {
+            other: ratio_of(found, other, label, kind, settings.seed)
+            for other in against
+            if other not in found.failed and other != label
         },
-        "ratio": times.ratio(theirs, ours).to_json(),
-        "cpu_ratio": times.ratio(theirs, ours, cpu=True).to_json(),
-        "timed": len(times.wall[ours]),
     }
-
-
-def batched(name: str, weights: Weights, settings: Settings, *, given: Mapping[str, Any] | None = None) -> Row:
-    """The same requests, `batch` at a time and one at a time; with autoregressive also generate's own batch."""
-    algorithm = decgraph.load(name)
-    params = params_for(algorithm, given or {})
-    session = session_on(algorithm, weights, params)
-    prompts, limit = weights.prompts(settings.batch), settings.limit
-    requests = [request_of(prompt, limit, number=n) for n, prompt in enumerate(prompts)]
-
-    def at_a_time(width: int) -> list[tuple[int, ...]]:
-        results = session.generate(requests, batch=width, keep_events=False)
-        for result in results:
-            if result.error is not None:
-                raise result.error
-        return [result.tokens for result in results]
-
-    agreement = Agreement(weights)
-    for prompt, alone, together in zip(prompts, at_a_time(1), at_a_time(settings.batch), strict=True):
-        agreement.compare(prompt, together, alone)
-    contenders: dict[str, Any] = {"alone": lambda _: at_a_time(1), "ours": lambda _: at_a_time(settings.batch)}
-    row: Row = {
-        "kind": "batch",
-        "algorithm": algorithm.name,
-        "baseline": "batch 1",
-        "models": weights.name,
-        "mode": "greedy",
-        "params": plain(params),
-        "batch": settings.batch,
-        "tokens_equal": agreement.to_json(),
-    }
-    theirs = baselines.baseline("generate", weights, params)
-    if algorithm.name == "autoregressive":
-        contenders["theirs"] = lambda _: theirs(prompts, limit)
-    times = alternated(contenders, 1, settings.rounds, warm=settings.warm, seed=settings.seed)
-    row |= compared(times, limit * len(prompts), "ours", "alone")
-    if "theirs" in contenders:
-        row["generate_batched"] = compared(times, limit * len(prompts))
-    row["load"] = load()
+    if isinstance(contender, Ours):
+        row |= {"claims_equality": greedy_is_exact(contender.algorithm), **drafts_of(ran)}
+    if label in found.memory:
+        row["peak_memory_mb"] = digits(found.memory[label])
+    reference = next((other for other in against if other not in found.failed), None)
+    if target is not None and settings.temperature == 0 and reference is not None and reference != label:
+        agreement = Agreement(target)
+        for n in groups:
+            pairs = zip(found.work.groups[n], found.ran[label][n].tokens, found.ran[reference][n].tokens, strict=True)
+            for prompt, ours, theirs in pairs:
+                agreement.compare(prompt, ours, theirs)
+        row["tokens_equal"] = agreement.to_json()
     return row
 
 
-def plain(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as JSON values."""
-    return {n: v if isinstance(v, bool | int) else str(getattr(v, "name", "") or v) for n, v in params.items()}
+def ratio_of(found: Measured, slow: str, fast: str, kind: str, seed: int) -> Row:
+    """How many times faster `fast` made a token, by the wall clock and by the processor's: the figure with its interval, and
+    the quartiles over all pairs of runs."""
+    out: Row = {}
+    for clock, cpu in (("wall", False), ("cpu", True)):
+        pairs = found.ratios(slow, fast, kind, cpu=cpu)
+        flat = Spread.of([ratio for rounds in pairs for ratio in rounds])
+        out[clock] = {**bootstrap.ratio(pairs, seed=seed).to_json(), "quartiles": flat.to_json()}
+    return out
+
+
+def drafts_of(ran: Sequence[Ran]) -> Row:
+    """What happened to drafts: calls of drafters and drafts a target call, and by depth how often one was accepted."""
+    stats = [one for group in ran for one in group.stats]
+    calls = max(sum(s.target_calls for s in stats), 1)
+    deepest = max((len(s.tested) for s in stats), default=0)
+    tested, accepted = (
+        [sum(getattr(s, name)[d] for s in stats if d < len(s.tested)) for d in range(deepest)]
+        for name in ("tested", "accepted")
+    )
+    return {
+        "draft_calls_per_call": digits(sum(s.draft_calls for s in stats) / calls),
+        "drafted_per_call": digits(sum(s.drafted for s in stats) / calls),
+        "acceptance": {"tested": tested, "accepted": accepted},
+    }
+
+
+def time_shares(found: Measured, label: str) -> Row:
+    """Shares of the processor's time in the target, in drafters and outside models, over the first group of each kind."""
+    contender = found.contenders[label]
+    if not isinstance(contender, Ours) or found.times.interrupted:
+        return {}
+    firsts = [found.work.kinds.index(kind) for kind in dict.fromkeys(found.work.kinds)]
+    seen = [shares.split(contender.session, lambda n=n: contender.results(n)) for n in firsts]  # type: ignore[misc]
+    whole = sum(sum(one.values()) for one in seen)
+    return {name: digits(sum(one[name] for one in seen) / whole) for name in ("target", "draft", "outside")}
 
 
 def digits(value: float) -> float:

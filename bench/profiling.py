@@ -26,7 +26,6 @@ import decgraph
 from decgraph.bench import prompts as texts
 from decgraph.bench import shares, weights
 from decgraph.bench.contenders import params_for, request_of, session_on
-from decgraph.bench.decoding import kind_of
 from decgraph.bench.machine import load
 from decgraph.models import bind
 from decgraph.runtime.session import Session
@@ -38,7 +37,7 @@ def session_for(name: str, given: Mapping[str, Any]) -> Session:
     """An algorithm's session on the shipped models."""
     algorithm = decgraph.load(name)
     params = params_for(algorithm, given)
-    if kind_of(name) == "causal":
+    if "masked" not in algorithm.models.values():
         return session_on(algorithm, weights.shipped(), params)
     bound = bind(algorithm.function, {})
     made: Session = algorithm.session(bound.models, tokenizer=bound.tokenizer, backend="torch", **params)

@@ -12,18 +12,18 @@ from contextlib import contextmanager
 from typing import Any
 
 from decgraph.ir.memo import memo_of
-from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.session import Session
 
 
 class Share:
-    """Seconds inside models, and how many times they were entered."""
+    """Seconds inside models, in all and by the name of an engine's part, and how many times they were entered."""
 
     def __init__(self) -> None:
         self.inside, self.entered, self._deep = 0.0, 0, False
+        self.by: dict[str, float] = {}
 
-    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, with its time counted; calls inside a timed call are part of it."""
+    def timed(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """The function, with its time counted under a name; calls inside a timed call are part of it."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if self._deep:
@@ -33,7 +33,9 @@ class Share:
             try:
                 return function(*args, **kwargs)
             finally:
-                self.inside += time.thread_time() - started
+                took = time.thread_time() - started
+                self.inside += took
+                self.by[name] = self.by.get(name, 0.0) + took
                 self.entered += 1
                 self._deep = False
 
@@ -43,8 +45,8 @@ class Share:
 class Timed:
     """An object whose call is timed, and which otherwise is the object."""
 
-    def __init__(self, share: Share, inner: Any) -> None:
-        self._inner, self._call = inner, share.timed(inner)
+    def __init__(self, share: Share, inner: Any, name: str) -> None:
+        self._inner, self._call = inner, share.timed(inner, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
@@ -54,7 +56,8 @@ class Timed:
 
 
 def engines(session: Session) -> list[Any]:
-    """All engines that a session's models use, those below and beside them included. To be called after a run."""
+    """All engines that a session's models use, the target's first, those below and beside them included. To be called after a
+    run."""
     found: list[Any] = []
 
     def add(engine: Any) -> None:
@@ -67,9 +70,9 @@ def engines(session: Session) -> list[Any]:
             add(lower)
 
     for model in session.models.values():
-        add(engine_of(model))
+        add(memo_of(model).get("engine"))  # a model that was called has one
         for made, _ in (memo_of(model).get("derived") or {}).values():
-            add(engine_of(made))
+            add(memo_of(made).get("engine"))
     return found
 
 
@@ -79,12 +82,12 @@ def timing(session: Session) -> Iterator[Share]:
     share = Share()
     changed: list[tuple[Any, str, Any]] = []
     try:
-        for engine in engines(session):
+        for number, engine in enumerate(engines(session)):
             for name in ("step", "head", "module", "_scores"):
                 inner = getattr(engine, name, None)
                 if callable(inner):
                     changed.append((engine, name, inner))
-                    setattr(engine, name, Timed(share, inner))
+                    setattr(engine, name, Timed(share, inner, "draft" if number else "target"))
         yield share
     finally:
         for engine, name, inner in reversed(changed):
@@ -98,3 +101,14 @@ def outside(session: Session, run: Callable[[], object]) -> tuple[float, float, 
         run()
         whole = time.thread_time() - started
     return 1 - share.inside / whole, whole - share.inside, share.entered
+
+
+def split(session: Session, run: Callable[[], object]) -> dict[str, float]:
+    """Seconds of the processor of one run in the target, in what drafts (other models, heads, the target's lower layers where
+    a draft is made of them) and outside models. To be called after a run."""
+    with timing(session) as share:
+        started = time.thread_time()
+        run()
+        whole = time.thread_time() - started
+    parts = {name: share.by.get(name, 0.0) for name in ("target", "draft")}
+    return {**parts, "outside": max(whole - share.inside, 0.0)}

@@ -15,7 +15,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-Run = Callable[[int], object]  # runs request number n
+from decgraph.errors import DecError
+
+Run = Callable[[int], object]  # runs request number n; may return how many tokens it made
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,16 @@ class Spread:
 
 @dataclass
 class Times:
-    """Seconds by contender, one entry per (round, request), in the same order for all."""
+    """Seconds by contender, one entry per group, in the same order for all. groups: (round, request) of each entry.
+
+    `failed`: what ended a contender, which then has no times. `interrupted`: whether Ctrl-C came before the last group."""
 
     wall: dict[str, list[float]] = field(default_factory=dict)
     cpu: dict[str, list[float]] = field(default_factory=dict)
+    tokens: dict[str, list[int]] = field(default_factory=dict)
+    groups: list[tuple[int, int]] = field(default_factory=list)
+    failed: dict[str, DecError] = field(default_factory=dict)
+    interrupted: bool = False
 
     def seconds(self, name: str) -> Spread:
         """A request's time on the wall clock."""
@@ -55,21 +63,57 @@ class Times:
         times = self.cpu if cpu else self.wall
         return Spread.of([a / b for a, b in zip(times[slow], times[fast], strict=True)])
 
+    def drop(self, name: str, error: DecError) -> None:
+        """A contender that failed takes no further part."""
+        self.failed[name] = error
+        for times in (self.wall, self.cpu, self.tokens):
+            times.pop(name, None)
 
-def alternated(contenders: Mapping[str, Run], requests: int, rounds: int, *, warm: int = 1, seed: int = 0) -> Times:
-    """Run every request by every contender, `rounds` times over, after `warm` rounds that are not timed."""
+
+def alternated(
+    contenders: Mapping[str, Run],
+    requests: int,
+    rounds: int,
+    *,
+    warm: int = 1,
+    seed: int = 0,
+    waited: Callable[[], object] = lambda: None,
+    told: Callable[[int, int], None] = lambda round_, request: None,
+) -> Times:
+    """Run every request by every contender, `rounds` times over, after `warm` rounds that are not timed.
+
+    Within a (round, request) the contenders run in an order drawn with `seed`. A contender that raises a DecError is dropped
+    (`Times.failed`) and the others go on; Ctrl-C ends the measuring after the last group that is whole. A contender may return
+    how many tokens it made. waited: called before a clock is read, where work goes on elsewhere (a GPU). told: hears which
+    (round, request) is over; rounds that are not timed count from -warm.
+    """
     order = random.Random(seed)
     names = list(contenders)
-    times = Times({name: [] for name in names}, {name: [] for name in names})
-    for round_ in range(warm + rounds):
-        for request in range(requests):
-            order.shuffle(names)
-            gc.collect()  # so that nobody pays for what another left behind
-            for name in names:
-                wall, cpu = time.perf_counter(), time.process_time()
-                contenders[name](request)
-                wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-                if round_ >= warm:
-                    times.wall[name].append(wall)
-                    times.cpu[name].append(cpu)
+    times = Times({name: [] for name in names}, {name: [] for name in names}, {name: [] for name in names})
+    try:
+        for round_ in range(-warm, rounds):
+            for request in range(requests):
+                names = [name for name in names if name not in times.failed]
+                order.shuffle(names)
+                gc.collect()  # so that nobody pays for what another left behind
+                group: dict[str, tuple[float, float, int]] = {}
+                for name in names:
+                    waited()
+                    wall, cpu = time.perf_counter(), time.process_time()
+                    try:
+                        made = contenders[name](request)
+                    except DecError as error:
+                        times.drop(name, error)
+                        continue
+                    waited()
+                    group[name] = time.perf_counter() - wall, time.process_time() - cpu, made if isinstance(made, int) else 0
+                if round_ >= 0:
+                    times.groups.append((round_, request))
+                    for name, (wall, cpu, tokens) in group.items():
+                        times.wall[name].append(wall)
+                        times.cpu[name].append(cpu)
+                        times.tokens[name].append(tokens)
+                told(round_, request)
+    except KeyboardInterrupt:
+        times.interrupted = True
     return times

@@ -1,64 +1,87 @@
-"""The models of benchmarks: transformers modules in float32 on the CPU, which both sides run on.
+"""The models of benchmarks: transformers modules that both sides run on, each side its own copy of the same weights.
 
 The shipped ones, and Llamas of several sizes that were never trained. A random drafter is never right, so the large
 models are made of their drafters: the drafter is the target's first layers, and what the other layers add to the state is
 scaled down until the two agree on most tokens. They cost what any weights cost, and a row says how many drafts are accepted.
+loading.py reads a user's own models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from decgraph import zoo
-from decgraph.bench import prompts
 from decgraph.runtime.text import Tokenizer
 
 Prompts = Sequence[Sequence[int]]
 
-# name: (width, layers, layers of the drafter, heads, vocabulary)
+
+@dataclass(frozen=True)
+class Shape:
+    """The size of a Llama that was never trained. below: layers of its drafter. groups: key and value heads (default: as many
+    as heads). inner: width of the feed-forward layer (default: 8/3 of the width). size: of the vocabulary."""
+
+    width: int
+    layers: int
+    below: int
+    heads: int
+    size: int
+    groups: int | None = None
+    inner: int | None = None
+
+
 SIZES = {
-    "random-5M": (256, 6, 1, 4, 2048),
-    "random-25M": (512, 8, 1, 8, 4096),
-    "random-100M": (896, 10, 1, 14, 8192),
-    "random-smollm2": (576, 30, 4, 9, 49152),  # the shape of SmolLM2-135M
+    "random-5M": Shape(256, 6, 1, 4, 2048),
+    "random-25M": Shape(512, 8, 1, 8, 4096),
+    "random-100M": Shape(896, 10, 1, 14, 8192),
+    "random-135M": Shape(576, 30, 4, 9, 49152, groups=3, inner=1536),  # the shape of SmolLM2-135M
 }
-GROUPED = {"random-smollm2": 3}  # heads of keys and values, where they are fewer
+CONTEXT = 8192  # cells that a random model has positions for
 
 
 @dataclass
 class Weights:
-    """The modules that both sides use. `parts`: what the shipped target has beside it, as folders' names by the kind of
-    model that an algorithm asks for."""
+    """A target, the drafter beside it where there is one, and what else an algorithm may ask for.
+
+    parts: heads, adapters and further models, folders or modules, by the name of an algorithm's parameter or by the kind of
+    model that it asks for. eos: the tokens that end a text; None: every request runs to its limit. folders: where the models
+    lie, by "target", "drafter" and the names of the parts."""
 
     name: str
     target: Any  # Any: a transformers module, which has no useful type
     drafter: Any
     size: int
     tokenizer: Tokenizer | None = None
-    parts: dict[str, str] | None = None
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    eos: frozenset[int] = frozenset()
+    folders: Mapping[str, str] = field(default_factory=dict)
 
-    def prompts(self, count: int) -> list[tuple[int, ...]]:
-        """Prompts in this model's tokens."""
-        if self.tokenizer is not None:
-            return prompts.of_text(self.tokenizer, count)
-        return prompts.of_ids(self.size, count)
+    def copied(self) -> Weights:
+        """The same weights in memory of their own: an engine may lay those of a module out anew, which other code then reads
+        faster or slower than as they were loaded."""
+        return replace(self, target=copy.deepcopy(self.target), drafter=copy.deepcopy(self.drafter))
 
     def facts(self) -> dict[str, object]:
         """Sizes, for the result file."""
-        config = self.target.config
+        config = self.target.config.get_text_config()
         return {
+            "name": self.name,
             "target": count(self.target),
-            "drafter": count(self.drafter),
+            **({"drafter": count(self.drafter)} if self.drafter is not None else {}),
             "width": config.hidden_size,
             "layers": config.num_hidden_layers,
             "vocabulary": config.vocab_size,
             "dtype": str(self.target.dtype).removeprefix("torch."),
+            "device": str(self.target.device),
             "attention": config._attn_implementation,
+            "eos": sorted(self.eos),
+            "folders": dict(self.folders),
         }
 
 
@@ -71,14 +94,9 @@ def shipped() -> Weights:
     """The shipped target and drafter."""
     target, drafter = _read("target"), _read("drafter")
     tokenizer = Tokenizer(zoo.path("target"))
-    return Weights(
-        "shipped",
-        target,
-        drafter,
-        target.config.vocab_size,
-        tokenizer,
-        {"features": "eagle", "layers": "exit", "heads": "medusa"},
-    )
+    parts = {"features": "eagle", "layers": "exit", "heads": "medusa"}
+    folders = {name: str(zoo.path(name)) for name in ("target", "drafter", *parts.values())}
+    return Weights("shipped", target, drafter, target.config.vocab_size, tokenizer, parts, folders=folders)
 
 
 def _read(name: str) -> Any:
@@ -95,15 +113,15 @@ def random_llama(name: str, seed: int = 0) -> Weights:
     """A Llama of one of `SIZES` with random weights, and a drafter that is its first layers."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    width, layers, below, heads, size = SIZES[name]
+    shape = SIZES[name]
     torch.manual_seed(seed)
     settings = {
-        "vocab_size": size,
-        "hidden_size": width,
-        "intermediate_size": 8 * width // 3 // 32 * 32,
-        "num_attention_heads": heads,
-        "num_key_value_heads": GROUPED.get(name, heads),
-        "max_position_embeddings": 4096,
+        "vocab_size": shape.size,
+        "hidden_size": shape.width,
+        "intermediate_size": shape.inner or 8 * shape.width // 3 // 32 * 32,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.groups or shape.heads,
+        "max_position_embeddings": CONTEXT,
         "tie_word_embeddings": True,
         "initializer_range": 0.05,
         "attn_implementation": "sdpa",
@@ -111,10 +129,10 @@ def random_llama(name: str, seed: int = 0) -> Weights:
         "eos_token_id": None,
         "pad_token_id": 1,
     }
-    target: Any = LlamaForCausalLM(LlamaConfig(num_hidden_layers=layers, **settings)).eval().requires_grad_(False)
-    drafter = LlamaForCausalLM(LlamaConfig(num_hidden_layers=below, **settings)).eval().requires_grad_(False)
-    paired(target, drafter, below)
-    return Weights(name, target, drafter, size)
+    target: Any = LlamaForCausalLM(LlamaConfig(num_hidden_layers=shape.layers, **settings)).eval().requires_grad_(False)
+    drafter = LlamaForCausalLM(LlamaConfig(num_hidden_layers=shape.below, **settings)).eval().requires_grad_(False)
+    paired(target, drafter, shape.below)
+    return Weights(name, target, drafter, shape.size)
 
 
 @torch.no_grad()

@@ -1,101 +1,201 @@
-"""decgraph bench: Measure algorithms against transformers' own loops on the same weights, alternating."""
+"""decgraph bench: Measure algorithms against transformers' own loops on the same weights, interleaved."""
 
 from __future__ import annotations
 
-import dataclasses
 import json as json_
 import os
+import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import decgraph
 from decgraph.cli import given, output
+from decgraph.errors import DecError, needs_models
+
+if TYPE_CHECKING:
+    from decgraph.bench.measure import Told
+
+settings = {"allow_extra_args": True, "ignore_unknown_options": True}
+OWN = ("model", "drafter", "prompts", "chat", "take", "dtype", "device", "temperature", "max_new", "limit", "threads", "rounds",
+       "batch", "seed", "baseline", "set", "ignore_eos", "one_copy", "quick", "format", "out", "json", "plot")  # fmt: skip
+FORMATS = ("table", "md", "csv", "latex", "json")
+ON_SHIPPED = ("autoregressive", "speculative", "prompt_lookup", "kangaroo", "eagle2", "medusa", "token_recycling", "lookahead")
+ON_OWN = ("autoregressive", "prompt_lookup")
+
+
+def option(*names: str, help: str, **more: Any) -> Any:  # Any: typer's description of an option
+    """`typer.Option` without a default, short enough for a line of the command below."""
+    return typer.Option(*names, help=help, **more)
 
 
 def command(
+    context: typer.Context,
     algorithms: Annotated[
-        list[str] | None,
-        given.algorithm("Names or .dec files; left out: the whole table."),
+        list[str] | None, given.algorithm("Names or .dec files; `speculative:gamma=6` has parameters.")
     ] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write the results to this file as well; - is stdout.")] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            "--baseline",
-            help="generate, assisted, prompt_lookup, early_exit, or "
-            "another algorithm. Default: its counterpart in transformers.",
+    model: Annotated[
+        list[str] | None,
+        option(
+            "--model", "-m", help="A folder or a name, or random-25M and the like; head=FOLDER for an algorithm's other models."
         ),
     ] = None,
-    batch: Annotated[int, typer.Option("--batch", min=0, help="Requests at a time, against one; 0 is off.")] = 8,
-    max_new: Annotated[int, typer.Option("--max-new", "-n", min=2, help="New tokens of a request.")] = 64,
-    threads: Annotated[int, typer.Option("--threads", min=1, help="Threads of both sides.")] = 1,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Timed runs of each request.")] = 5,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter of those that have it: gamma=5.")] = None,
-    size: Annotated[
-        list[str] | None, typer.Option("--size", help="Also on random weights: random-5M, random-25M, random-100M.")
+    drafter: Annotated[str | None, option("--drafter", help="The folder or name of a small model that drafts.")] = None,
+    prompts: Annotated[
+        Path | None, option("--prompts", help="Prompts: .txt, one a line, or .jsonl with prompt or messages, and kind.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Few and short runs: rough figures soon.")] = False,
+    chat: Annotated[bool, option("--chat", help="Through the model's chat template.")] = False,
+    take: Annotated[int | None, option("--take", min=1, help="At most so many prompts of each kind.")] = None,
+    dtype: Annotated[str, option("--dtype", help="float32, bfloat16 or float16.")] = "float32",
+    device: Annotated[str, option("--device", help="cpu, cuda, ...")] = "cpu",
+    temperature: Annotated[float, option("--temperature", "-t", min=0, help="0 is greedy.")] = 0.0,
+    max_new: Annotated[int, option("--max-new", "--limit", "-n", min=2, help="Most new tokens of a request.")] = 64,
+    threads: Annotated[int, option("--threads", min=1, help="Threads of both sides.")] = 1,
+    rounds: Annotated[int, option("--rounds", min=1, help="Timed runs of each request.")] = 5,
+    batch: Annotated[int, option("--batch", min=1, help="Requests decoded at a time, by both sides.")] = 1,
+    seed: Annotated[int, option("--seed", min=0, help="Of the order within rounds, of sampling, of the bootstrap.")] = 0,
+    baseline: Annotated[
+        list[str] | None,
+        option("--baseline", help="generate, assisted, assisted_default, prompt_lookup, early_exit, or another algorithm."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None, option("--set", help="A parameter of those that have it: gamma=5. Also as --gamma 5.")
+    ] = None,
+    ignore_eos: Annotated[bool, option("--ignore-eos", help="Every text runs to --max-new.")] = False,
+    one_copy: Annotated[
+        bool, option("--one-copy", help="Both sides on the same weights in memory, as decgraph laid them out.")
+    ] = False,
+    quick: Annotated[bool, option("--quick", help="Few and short runs: rough figures soon.")] = False,
+    format: Annotated[str, option("--format", help="table, md, csv, latex or json.")] = "table",
+    out: Annotated[Path | None, option("--out", "-o", help="Write that to this file, not to stdout.")] = None,
+    json: Annotated[Path | None, option("--json", help="Write everything measured to this file as well.")] = None,
+    plot: Annotated[Path | None, option("--plot", help="Draw it into this folder, as PNG and SVG.")] = None,
 ) -> None:
-    """Measure algorithms against transformers' own loops on the same weights, alternating.
+    """Measure algorithms against transformers' own loops on the same weights, interleaved.
 
-    Both sides run on the same float32 modules, prompts and number of threads and make the same number of tokens; a ratio
-    above 1 says that decgraph is faster. Greedy tokens are compared: if they differ by more than near-ties, the exit code is 1.
+    Every request is run by every contender, one after the other in a random order, before the next request. Ratios are of the
+    time a token takes; above 1, decgraph is faster. Greedy tokens are compared with generate's: where an algorithm claims them
+    and they differ by more than near-ties in float32, the exit code is 1. After Ctrl-C what was measured is shown.
     """
+    # What is wrong with the command line is said before anything is loaded.
+    if format not in FORMATS:
+        raise DecError(f"there is no format {format!r}", hint=f"one of {', '.join(FORMATS)}")
+    targets = [item for item in model or () if "=" not in item]
+    parts = given.pairs([item for item in model or () if "=" in item], "--model")
+    if len(targets) + ("target" in parts) > 1:
+        raise DecError("there are two models to measure", hint="one --model, and --drafter or --model head=FOLDER beside it")
+    target = targets[0] if targets else parts.pop("target", None)
+    small = parts.pop("drafter", None)
+    if drafter is not None and small is not None:
+        raise DecError("there are two drafters", hint="either --drafter or --model drafter=FOLDER")
+    for path in (out, json):
+        check_writable(path)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    import torch
+    with needs_models():
+        import torch
 
-    from decgraph.bench import decoding, table, weights
-    from decgraph.bench.measure import Settings
+        from decgraph.bench import benchmark, compare, render
+        from decgraph.bench.measure import Settings
+    if plot is not None:
+        from decgraph.bench import plots
 
-    for name in size or ():
-        if name not in weights.SIZES:
-            raise decgraph.DecError(f"there is no size {name!r}", hint=f"one of {', '.join(weights.SIZES)}")
-    torch.set_num_threads(threads)
-    settings = Settings(limit=max_new, rounds=repeat, batch=batch)
+        plots.check(plot)
+    names = tuple(algorithms or (ON_SHIPPED if target is None else ON_OWN))
+    known = {name for one in compare.asked(names, {}) for name in one.algorithm.params}
+    common = {**given.pairs(set_ or (), "--set"), **given.direct(context.args, sorted(known), OWN)}
+    asked = compare.asked(names, common)
+    wanted = Settings(max_new, rounds, batch, temperature, seed)
     if quick:
-        settings = dataclasses.replace(settings, requests=2, limit=min(max_new, 24), rounds=min(repeat, 2), batch=min(batch, 4))
-    faults: list[str] = []
-    lines: list[tuple[str, ...]] = []
-
-    def heard(row: dict[str, Any], _: dict[str, Any]) -> None:
-        lines.append(table.cells(table.EVERY, row))
-        faults.extend(filter(None, [decoding.wrong(row)]))
-
-    def told(what: str) -> None:
-        print(f"measuring {what}", file=sys.stderr, flush=True)  # in a pipe too: the table comes after minutes
-
-    found = decoding.rows(
-        algorithms or (),
-        settings,
-        usual=baseline,
-        given=given.pairs(set_ or (), "--set"),
-        sizes=size or (),
-        batches=batch > 1,
-        told=told,
-    )
-    document = decoding.document(found, settings, heard)
-    if str(json) == "-":
-        output.emit_json(document)
+        wanted, take = replace(wanted, limit=min(max_new, 24), rounds=min(rounds, 2)), min(take or 2, 2)
+    torch.set_num_threads(threads)
+    order = benchmark.Benchmark(
+        tuple(asked), wanted, target, drafter or small, parts, tuple(baseline) if baseline else None, prompts, chat, take,
+        dtype, device, not ignore_eos, one_copy,
+    )  # fmt: skip
+    with progress() as told:
+        document = benchmark.document(lambda: order.runs(told), command=written(context))
+    if json is not None:
+        write(json, json_.dumps(document, indent=1) + "\n")
+    if plot is not None:
+        for path in plots.draw(document, plot):
+            print(f"drawn {path}", file=sys.stderr)
+    if format == "table" and out is None:
+        for run in document["runs"]:
+            for headings, rows in render.tables(run):
+                output.print_table(headings, rows)
+                print()
+            print("\n".join([render.caption(run), *render.notes(document, run)]))
     else:
-        output.print_table([heading for heading, _ in table.EVERY], lines)
-        print(_machine(document["machine"]))
-    if json is not None and str(json) != "-":
-        try:
-            json.write_text(json_.dumps(document, indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise decgraph.DecError(f"cannot write {json}: {error.strerror or error}") from None
-    if faults:
-        raise decgraph.DecError("; ".join(faults))
+        text = (
+            json_.dumps(document, indent=1) + "\n" if format == "json" else render.TEXT.get(format, render.markdown)(document)
+        )
+        write(out, text)
+    if any(run["interrupted"] for run in document["runs"]):
+        raise typer.Exit(output.INTERRUPTED)
+    if faults := [fault for run in document["runs"] for fault in compare.wrong(run)]:
+        raise DecError("; ".join(faults))
+    if not any(row["side"] == "decgraph" for run in document["runs"] for row in run["rows"]):
+        raise DecError("no algorithm could be measured", hint="the reasons are below the table")
 
 
-def _machine(facts: dict[str, Any]) -> str:
-    versions = facts["versions"]
-    busy = ", busy with other work: compare the CPU ratios" if facts["load"] > facts["cores"] else ""
-    return (
-        f"{facts['processor']}, {facts['cores']} cores, {facts['threads']} threads, load {facts['load']}{busy}; "
-        f"torch {versions['torch']}, transformers {versions['transformers']}, float32"
-    )
+def written(context: typer.Context) -> str:
+    """The command line, as it would be written again: what was given and is not a default."""
+    words = ["decgraph", "bench"]
+    options: list[str] = []
+    for parameter in context.command.params:
+        value = context.params.get(str(parameter.name))
+        if parameter.param_type_name == "argument":
+            words += value or ()
+        elif value is not None and value != parameter.default and value != ():
+            name = parameter.opts[0]
+            if value is True:
+                options.append(name)
+                continue
+            for item in value if isinstance(value, list | tuple) else [value]:
+                options += [name, f"{item:g}" if isinstance(item, float) else str(item)]
+    return shlex.join([*words, *options, *context.args])
+
+
+def check_writable(path: Path | None) -> None:
+    """Before minutes of measuring: raises DecError for a file that could not be written."""
+    if path is None:
+        return
+    if path.is_dir() or not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
+        raise DecError(f"cannot write {path}", hint="a file in a folder that is there")
+
+
+def write(path: Path | None, text: str) -> None:
+    """A text into a file, or on stdout. Raises DecError where that cannot be done."""
+    if path is None:
+        print(text, end="")
+        return
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise DecError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+@contextmanager
+def progress() -> Iterator[Told]:
+    """A bar on stderr, or in a pipe a line for each thing that is begun: the table comes after minutes."""
+    if sys.stderr.isatty():
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("measuring {task.description}"), BarColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=output.console(stderr=True), transient=True) as bar:
+            task = bar.add_task("", total=1.0)
+            yield lambda what, done: bar.update(task, description=what, completed=done)
+        return
+    said: list[str] = []
+
+    def tell(what: str, _: float) -> None:
+        if what not in said[-1:]:
+            said.append(what)
+            print(f"measuring {what}", file=sys.stderr, flush=True)
+
+    yield tell

@@ -12,7 +12,7 @@ import torch
 
 import decgraph
 from decgraph import stdlib
-from decgraph.bench.contenders import NEAR_TIE
+from decgraph.bench.agreement import NEAR_TIE
 from decgraph.bench.gpu import lab as labs
 from decgraph.bench.gpu.lab import Lab
 from decgraph.bench.gpu.pool import spread

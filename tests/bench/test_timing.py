@@ -6,12 +6,13 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
+from bench_runs import run_of_two
 
 from decgraph.bench import table
 from decgraph.bench.timing import Spread, alternated
+from decgraph.errors import DecError
 
 
 def test_a_spread_is_a_median_with_quartiles() -> None:
@@ -63,34 +64,55 @@ def test_the_ratio_is_of_pairs_and_warm_rounds_do_not_count(monkeypatch: pytest.
     assert times.seconds("slow").median == 8
 
 
-ROW: dict[str, Any] = {
-    "kind": "transformers", "algorithm": "speculative", "baseline": "assisted", "models": "shipped", "mode": "greedy",
-    "tokens_per_second": {"ours": 120.4, "baseline": 60.2}, "ratio": {"median": 2.0, "low": 1.9, "high": 2.1},
-    "cpu_ratio": {"median": 1.98, "low": 1.9, "high": 2.0}, "tokens_per_call": 2.5, "ms_per_call": 4.0,
-    "outside_models": {"median": 0.12}, "tokens_equal": {"same": 3, "near_ties": 1, "different": 0}, "load": 1.0,
-}  # fmt: skip
+def test_a_contender_that_fails_is_dropped_and_the_others_go_on() -> None:
+    ran: list[str] = []
+
+    def fails(n: int) -> int:
+        ran.append(f"fails {n}")
+        if n == 1:
+            raise DecError("no more")
+        return 3
+
+    def works(n: int) -> int:
+        ran.append(f"works {n}")
+        return 5 + n
+
+    times = alternated({"fails": fails, "works": works}, 3, 2, warm=0)
+    assert "no more" in str(times.failed["fails"]) and "fails" not in times.wall
+    assert times.tokens == {"works": [5, 6, 7, 5, 6, 7]} and len(times.cpu["works"]) == 6
+    assert times.groups == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    assert sum(line.startswith("fails") for line in ran) == 2
+
+
+def test_what_was_measured_before_ctrl_c_is_kept() -> None:
+    count = [0]
+
+    def interrupted(n: int) -> int:
+        count[0] += 1
+        if count[0] == 5:
+            raise KeyboardInterrupt
+        return n
+
+    times = alternated({"a": interrupted, "b": lambda n: n}, 2, 9, warm=0)
+    assert times.interrupted and len(times.groups) == 4  # the fifth group is not whole
+    assert {len(each) for clock in (times.wall, times.cpu, times.tokens) for each in clock.values()} == {4}
+
+
+def test_the_order_repeats_with_its_seed() -> None:
+    def order(seed: int) -> list[str]:
+        ran: list[str] = []
+        alternated({name: (lambda n, name=name: ran.append(name)) for name in "abcd"}, 3, 2, warm=0, seed=seed)  # type: ignore[misc]
+        return ran
+
+    assert order(1) == order(1) != order(2)
 
 
 def test_tables_are_made_from_the_results(tmp_path: Path) -> None:
-    (tmp_path / "decoding.json").write_text(json.dumps({"rows": [ROW]}))
     page = "before\n<!-- table shipped -->\nold\n<!-- end -->\nafter\n<!-- table compiling -->\n<!-- end -->\n"
+    (tmp_path / "decoding.json").write_text(json.dumps({"runs": [{"name": "shipped", **run_of_two()}]}))
     made = table.written(page, tmp_path)
-    assert made.startswith("before\n<!-- table shipped -->\n| algorithm |")
-    cells = (
-        "speculative",
-        "assisted",
-        "greedy",
-        "120",
-        "60",
-        "2.00 (1.90 to 2.10)",
-        "1.98",
-        "2.50",
-        "-",
-        "4.00",
-        "12%",
-        "3 of 4, 1 near-ties",
-    )
-    assert f"| {' | '.join(cells)} |\n" in made
+    assert made.startswith("before\n<!-- table shipped -->\ntiny (0.0M parameters)")
+    assert "| speculative | 2.50 | 120.0 | 2.00 (1.50 to 2.50) |" in made
     assert "old" not in made and "after\n<!-- table compiling -->\n(not measured)\n" in made
     assert table.written(made, tmp_path) == made
     with pytest.raises(KeyError):

@@ -1,0 +1,117 @@
+"""What `decgraph bench` measures: a benchmark as a value, and the result file that it makes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from decgraph.bench import compare, loading, prompts
+from decgraph.bench.compare import Asked
+from decgraph.bench.machine import facts, load
+from decgraph.bench.masked import against_another
+from decgraph.bench.measure import Row, Settings, Told, silent
+from decgraph.bench.prompts import Prompt, Source, Text
+from decgraph.bench.weights import Weights
+from decgraph.errors import DecError
+
+VERSION = 2
+"""Of the result file's form."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Algorithms to be measured on one model, and how.
+
+    target, drafter: folders or names; without a target, the shipped models. parts: folders of heads and further models by the
+    name of an algorithm's parameter. baselines: None for the usual ones. file: of prompts; None for the built-in ones. most:
+    prompts of each kind. shared: transformers runs on the modules that decgraph laid out, not on a copy of its own.
+    """
+
+    algorithms: tuple[Asked, ...]
+    settings: Settings = field(default_factory=Settings)
+    target: str | None = None
+    drafter: str | None = None
+    parts: Mapping[str, str] = field(default_factory=dict)
+    baselines: tuple[str, ...] | None = None
+    file: Path | None = None
+    chat: bool = False
+    most: int | None = None
+    dtype: str = "float32"
+    device: str = "cpu"
+    ends: bool = True
+    shared: bool = False
+
+    @property
+    def source(self) -> Source:
+        """Where the prompts come from. Raises DecError for a file that cannot be used."""
+        if self.file is not None:
+            return prompts.read(self.file)
+        chats = self.chat or (self.target is not None and self.target not in loading.SIZES)
+        return prompts.built_in() if chats else prompts.code()
+
+    def runs(self, told: Told = silent) -> list[Row]:
+        """The runs of a result file: one of the algorithms on causal models, one of those on masked ones."""
+        source = self.source
+        texts = prompts.taken(source.texts, self.most)
+        causal = [one for one in self.algorithms if not one.masked]
+        masked = [one for one in self.algorithms if one.masked]
+        check_parts(self.parts, self.algorithms)
+        out = []
+        if causal:
+            weights = loading.loaded(self.target, self.drafter, self.parts, self.dtype, self.device, eos=self.ends)
+            run = compare.against_transformers(
+                causal,
+                weights,
+                self.encoded(weights, texts),
+                self.settings,
+                theirs=weights if self.shared else None,
+                wanted=self.baselines,
+                told=told,
+            )
+            run["digests"] = loading.digests(run["models"]["folders"])
+            out.append(self.described(run, source))
+        if masked:
+            run = against_another(masked, texts, self.settings, folder=self.target, wanted=self.baselines, told=told)
+            run["digests"] = loading.digests(run["models"]["folders"])
+            out.append(self.described(run, source))
+        return out
+
+    def encoded(self, weights: Weights, texts: Sequence[Text]) -> list[Prompt]:
+        """The prompts as tokens; of random ids for a model without a tokenizer that was never trained."""
+        if weights.name in loading.SIZES:
+            if self.file is not None or self.chat:
+                raise DecError(f"{weights.name} reads random tokens, no texts", hint="leave --prompts and --chat out")
+            return [Prompt("random", tokens) for tokens in prompts.of_ids(weights.size, self.most or 4)]
+        return prompts.encoded(texts, Path(weights.folders["target"]), chat=self.chat)
+
+    def described(self, run: Row, source: Source) -> Row:
+        """A run with where its prompts came from."""
+        run["prompts"] |= {"source": source.name, "sha256": source.digest, "chat": self.chat}
+        return run
+
+
+def check_parts(parts: Mapping[str, str], algorithms: Sequence[Asked]) -> None:
+    """Raises DecError for a model that no algorithm takes."""
+    takes = {name for one in algorithms for name in one.algorithm.models} | {
+        f"{name}.heads" for one in algorithms for name in one.algorithm.models
+    }
+    for name in parts:
+        if name not in takes and name != "heads":
+            raise DecError(
+                f"none of the algorithms takes a model `{name}`", hint=f"they take {', '.join(sorted(takes)) or 'none'}"
+            )
+
+
+def document(make: Callable[[], list[Row]], *, command: str = "") -> Row:
+    """A result file: what was measured, on what, when, and by which command."""
+    before, started = facts(), time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    made = make()
+    return {
+        "version": VERSION,
+        "command": command,
+        "started": started,
+        "machine": {**before, "load_after": load()},
+        "runs": made,
+    }
