@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +62,39 @@ class Outcome:
     seconds: float
     loss: float
     settings: dict[str, Any]
+    finished: bool = True
+
+
+@contextmanager
+def stop_asked() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets, so that a step is finished before a run stops; a second Ctrl-C interrupts at once.
+
+    Outside the main thread, where Python takes no signals, nothing sets it.
+    """
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def asked(number: int, frame: Any) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, asked)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def bar(name: str) -> Iterator[Callable[[float, str], None]]:
+    """A progress bar; what it yields takes the progress in 0..1 and a note."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
+    with Progress(*columns) as progress:
+        shown = progress.add_task(name, total=1.0, note="")
+        yield lambda done, note: progress.update(shown, completed=done, note=note)
 
 
 def rng(seed: int, step: int, stream: int = 0) -> torch.Generator:
@@ -94,7 +130,7 @@ def fit(
     optimizer: Optimizer | None = None,
     settings: dict[str, Any] | None = None,
 ) -> Outcome:
-    """Train `model` in place and call `export` with its weights every few minutes and at the end.
+    """Train `model` in place and call `export` with its weights every few minutes and at the end, which may be Ctrl-C.
 
     `loss_of` yields scalars. Checkpoints (`<work>/<name>.pt`) hold model, optimiser and counters; `<work>/<name>.jsonl` is
     the log.
@@ -115,13 +151,12 @@ def fit(
         state = {"model": model.state_dict(), "optimizer": optimizer.state()}
         _save(checkpoint, {**state, "step": step, "seconds": before + time.monotonic() - start, "loss": mean})
 
-    def outcome() -> Outcome:
-        return Outcome(name, budget.seed, step, round(before + time.monotonic() - start, 1), round(mean, 4), details)
+    def outcome(finished: bool = True) -> Outcome:
+        seconds = round(before + time.monotonic() - start, 1)
+        return Outcome(name, budget.seed, step, seconds, round(mean, 4), details, finished)
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
-    with Progress(*columns) as bar, log.open("a", encoding="utf-8") as lines:
-        shown = bar.add_task(name, total=1.0, note="")
-        while (progress := budget.progress(step, before + time.monotonic() - start)) < 1.0:
+    with stop_asked() as stop, bar(name) as shown, log.open("a", encoding="utf-8") as lines:
+        while (progress := budget.progress(step, before + time.monotonic() - start)) < 1.0 and not stop.is_set():
             model.train()
             losses = []
             for loss in loss_of(step, progress):
@@ -132,7 +167,7 @@ def fit(
             step += 1
             now = sum(losses)
             mean = now if mean != mean else mean + (now - mean) / min(step, 50)
-            bar.update(shown, completed=progress, note=f"step {step} loss {mean:.3f}")
+            shown(progress, f"step {step} loss {mean:.3f}")
             if step % 20 == 0:
                 record = {"step": step, "progress": round(progress, 4), "rate": round(rate, 4), "loss": round(mean, 4)}
                 lines.write(json.dumps({**record, "seconds": round(before + time.monotonic() - start, 1)}) + "\n")
@@ -140,11 +175,10 @@ def fit(
             if time.monotonic() - kept > 60 * budget.checkpoint_minutes:
                 kept = time.monotonic()
                 keep()
-                export(averaged(model, optimizer, final=False), outcome())
-        bar.update(shown, completed=1.0)
-    keep()
-    result = outcome()
-    export(averaged(model, optimizer, final=True), result)
+                export(averaged(model, optimizer, final=False), outcome(finished=False))
+        keep()
+        result = outcome(finished=progress >= 1.0)
+        export(averaged(model, optimizer, final=result.finished), result)
     return result
 
 

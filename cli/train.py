@@ -1,0 +1,103 @@
+"""decgraph train: Train a drafter or a drafting head for a model of yours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from decgraph.cli import output
+from decgraph.errors import DecError
+
+KINDS = ("drafter", "eagle", "medusa", "exit")
+
+
+def command(
+    kind: Annotated[str, typer.Argument(help="drafter, eagle, medusa or exit.")],
+    model: Annotated[str, typer.Option("--model", help="The target: a folder, or a name that `decgraph zoo list` prints.")],
+    data: Annotated[
+        list[Path] | None, typer.Option("--data", help="Text to learn from, .txt or .jsonl; may be repeated.")
+    ] = None,
+    self_made: Annotated[bool, typer.Option("--self", help="Let the model write its own questions and answers.")] = False,
+    regenerate: Annotated[
+        bool, typer.Option("--regenerate", help="Keep the questions of --data and let the model answer them.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to write; the kind's name when left out.")] = None,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Tokens that the model writes with --self.")] = 300_000,
+    minutes: Annotated[float, typer.Option("--minutes", help="Length of the training in minutes.")] = 30.0,
+    steps: Annotated[int | None, typer.Option("--steps", help="Length in steps instead; such a run repeats exactly.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --work.")] = False,
+    work: Annotated[
+        Path | None, typer.Option("--work", help="Folder for text and checkpoints; OUT.work when left out.")
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option("--prompts", help="Held-out prompts to measure on, a line each or .jsonl; decgraph has some.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of text, weights and batches.")] = 0,
+    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads of torch.")] = None,
+    batch_tokens: Annotated[int, typer.Option("--batch-tokens", min=16, help="Tokens of a step.")] = 2048,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Texts that the model writes at a time.")] = 64,
+    answer: Annotated[int, typer.Option("--answer", min=8, help="Tokens of a held-out answer.")] = 128,
+    draft_vocabulary: Annotated[
+        int | None, typer.Option("--draft-vocabulary", min=2, help="eagle: tokens that the head can say (4,096).")
+    ] = None,
+    width: Annotated[int | None, typer.Option("--width", min=32, help="drafter: width of its layers (128).")] = None,
+    depth: Annotated[int | None, typer.Option("--depth", min=1, help="drafter: number of layers (2).")] = None,
+    heads: Annotated[int | None, typer.Option("--heads", min=1, help="medusa: number of heads (4).")] = None,
+    exit_layer: Annotated[int | None, typer.Option("--exit-layer", min=1, help="exit: layers before the exit.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+) -> None:
+    """Train a drafter or head on the target's own text; writes a folder with a card and training.json.
+
+    Ctrl-C finishes the step, keeps a checkpoint and writes the folder; the same command with --resume goes on.
+    """
+    if kind not in KINDS:
+        raise DecError(f"{kind!r} cannot be trained", hint=f"one of {', '.join(KINDS)}")
+    given = {
+        "vocabulary": ("eagle", "--draft-vocabulary", draft_vocabulary),
+        "width": ("drafter", "--width", width),
+        "depth": ("drafter", "--depth", depth),
+        "heads": ("medusa", "--heads", heads),
+        "exit_layer": ("exit", "--exit-layer", exit_layer),
+    }
+    options: dict[str, Any] = {}
+    for name, (belongs, flag, value) in given.items():
+        if value is not None and belongs != kind:
+            raise DecError(f"{flag} belongs to `decgraph train {belongs}`")
+        if value is not None:
+            options[name] = value
+    import torch
+
+    from decgraph.zoo.training.run import Job, train
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    job = Job(
+        kind=kind,
+        model=model,
+        out=out or Path(kind),
+        data=tuple(data or ()),
+        self_made=self_made,
+        regenerate=regenerate,
+        prompts=prompts,
+        tokens=tokens,
+        minutes=minutes,
+        steps=steps,
+        batch_tokens=batch_tokens,
+        resume=resume,
+        work=work,
+        seed=seed,
+        rows=rows,
+        answer=answer,
+        options=options,
+    )
+    lines: list[str] = []
+    report = train(job, lines.append if json else print)
+    if json:
+        told = report.acceptance.record()
+        output.emit_json({"folder": str(report.folder), "finished": report.outcome.finished, "acceptance": told})
+        return
+    print(f"{report.folder}: {report.acceptance.tokens_per_call:.2f} tokens per target call on held-out prompts")
+    if not report.outcome.finished:
+        print("stopped before its end; the same command with --resume goes on")

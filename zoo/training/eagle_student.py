@@ -1,0 +1,92 @@
+"""EAGLE-3 as a student: its draft vocabulary, its batches, and the folder in the authors' layout."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from decgraph.errors import DecError
+from decgraph.zoo.training import eagle
+from decgraph.zoo.training.store import Text
+from decgraph.zoo.training.students import FALLING, HARD, Batch, Student
+
+# How many times the head is unrolled on its own outputs.
+UNROLLED = 4
+
+
+class Eagle(Student):
+    """An EAGLE-3 head over a draft vocabulary of `vocabulary` tokens, the most frequent of `texts`."""
+
+    kind = "eagle"
+
+    @classmethod
+    def layers_for(cls, target: Any, **_: Any) -> tuple[int, ...]:
+        """Three layers and the end; as in `Student`. Raises DecError for a target with too few layers."""
+        count = target.config.get_text_config().num_hidden_layers
+        layers = eagle.feature_layers(count)
+        if len(set(layers)) < 3 or min(layers) < 1:
+            raise DecError(
+                f"EAGLE-3 reads the inputs of layers 2, L/2 and L-3, and with {count} layers these are not three",
+                hint="train a drafter, medusa or exit instead",
+            )
+        return (*layers, count)
+
+    def __init__(
+        self, target: Any, *, texts: list[Text] | None = None, vocabulary: int = 4096, ids: torch.Tensor | None = None, **_: Any
+    ) -> None:
+        super().__init__(target)
+        self.layers = self.layers_for(target)
+        size = target.get_output_embeddings().weight.shape[0]
+        chosen = ids if ids is not None else frequent(texts or [], min(vocabulary, size), size)
+        self.module = eagle.new_head(target, chosen)
+        self.embedding = target.get_input_embeddings().weight
+        self.rows = self.output[chosen].contiguous()
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        """Cross entropy on the draft vocabulary, all unrolled steps, a scalar.
+
+        Places whose next token is outside the draft vocabulary do not count: the head cannot say it.
+        """
+        follows = torch.zeros_like(batch.counts, dtype=torch.bool)
+        follows[:, :-1] = self.module.t2d[batch.ids[:, 1:]]
+        with torch.no_grad():
+            said = self.state(batch.states, -1) @ self.rows.to(batch.states.dtype).T
+            embedded = self.embedding[batch.ids].to(batch.states.dtype)
+        return eagle.loss(
+            self.module,
+            batch.states[..., : -self.width],
+            embedded,
+            said,
+            batch.counts * follows,
+            steps=UNROLLED,
+            hard=HARD,
+            falling=FALLING,
+        )
+
+    def guesses(self, text: Text) -> list[torch.Tensor]:
+        """As in `Student`: with tokens 0..p committed, the newest pair is (state of p - 1, token p)."""
+        states = text.states[None, :-1, : -self.width].float()
+        outs = self.module.unroll(states, self.embedding[text.ids[1:]][None], self.gamma)
+        first = torch.zeros(1, dtype=torch.long)
+        return [torch.cat((first, self.module.ids[self.module.logits(out[0]).argmax(-1)])) for out in outs]
+
+    def save(self, folder: Path, weights: dict[str, torch.Tensor], tokenizer: Any) -> None:
+        """Write config.json and model.safetensors as SafeAILab's code reads them."""
+        from safetensors.torch import save_file
+
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = {name: value.bfloat16() if value.is_floating_point() else value for name, value in weights.items()}
+        save_file({name: value.contiguous() for name, value in kept.items()}, folder / "model.safetensors", {"format": "pt"})
+        text = json.dumps(self.module.config, indent=2) + "\n"
+        (folder / "config.json").write_text(text, encoding="utf-8")
+
+
+def frequent(texts: list[Text], count: int, size: int) -> torch.Tensor:
+    """The `count` most frequent tokens of the texts, int64, ascending; of tokens as frequent, the lower numbers."""
+    seen = torch.zeros(size, dtype=torch.long)
+    for text in texts:
+        seen += torch.bincount(text.ids, minlength=size)
+    return seen.argsort(descending=True, stable=True)[:count].sort().values

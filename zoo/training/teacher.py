@@ -1,0 +1,97 @@
+"""The target as a teacher: its hidden states on texts, and its distribution from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from decgraph.errors import DecError
+from decgraph.zoo.folders import folder_of
+from decgraph.zoo.training.store import Text, digest
+
+# The likeliest tokens that carry the soft labels where the whole vocabulary would be too wide.
+TOP = 12
+# Tokens of one forward call over texts.
+CHUNK = 4096
+
+
+def load(name: str | Path) -> tuple[Any, Any, Path]:
+    """(model in float32, tokenizer, folder) of a causal model. Raises DecError for a folder that holds none."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = folder_of(name)
+    if not (folder / "config.json").exists():
+        raise DecError(f"{folder} is not a model's folder: it has no config.json", hint="give a folder of a causal model")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval().requires_grad_(False)
+    except (OSError, ValueError, KeyError) as error:
+        raise DecError(f"{folder} does not load as a causal model: {error}") from error
+    _check_output(model)
+    return model, tokenizer, folder
+
+
+def _check_output(model: Any) -> None:
+    """Refuse a model whose logits are not its output matrix times its last hidden state: labels are made that way."""
+    with torch.inference_mode():
+        out = model(input_ids=torch.arange(4)[None] + 4, output_hidden_states=True, use_cache=False)
+        logits = model.get_output_embeddings()(out.hidden_states[-1])
+    if not torch.allclose(logits, out.logits, atol=1e-3, rtol=1e-3):
+        raise DecError(
+            f"{type(model).__name__} does more to its logits than multiply by its output matrix (a soft cap or a scale)",
+            hint="such a target cannot be trained for yet",
+        )
+
+
+def weights_digest(folder: Path) -> str:
+    """One sha256 of all weight files of a folder."""
+    import hashlib
+
+    files = sorted(file for file in folder.iterdir() if file.suffix in (".safetensors", ".bin"))
+    return hashlib.sha256("".join(digest(file) for file in files).encode()).hexdigest()
+
+
+def view(model: Any, rows: list[tuple[list[int], int]], layers: tuple[int, ...]) -> Iterator[Text]:
+    """Texts with their states from rows of (token ids, answer), in the rows' order.
+
+    `layers` are indices into transformers' `hidden_states`: i is the input of layer i, the number of layers is the last
+    state after the final norm.
+    """
+    place = 0
+    while place < len(rows):
+        longest, count = 0, 0
+        for ids, _ in rows[place:]:
+            longest = max(longest, len(ids))
+            if count and longest * (count + 1) > CHUNK:
+                break
+            count += 1
+        part = rows[place : place + count]
+        padded = torch.zeros(count, max(len(ids) for ids, _ in part), dtype=torch.long)
+        mask = torch.zeros_like(padded)
+        for index, (ids, _) in enumerate(part):
+            padded[index, : len(ids)], mask[index, : len(ids)] = torch.tensor(ids), 1
+        with torch.inference_mode():
+            hidden = model(input_ids=padded, attention_mask=mask, output_hidden_states=True, use_cache=False, logits_to_keep=1)
+            states = torch.cat([hidden.hidden_states[layer] for layer in layers], -1).bfloat16()
+        for index, (ids, answer) in enumerate(part):
+            yield Text(torch.tensor(ids), answer, states[index, : len(ids)].clone())
+        place += count
+
+
+def soft_labels(logp: torch.Tensor, hard: float) -> torch.Tensor:
+    """Weights over the likeliest tokens: the target's, renormalised, and a share `hard` on its first choice.
+
+    `logp` [..., TOP] are log-probabilities, likeliest first; so are the weights.
+    """
+    weights = (1 - hard) * logp.exp() / logp.exp().sum(-1, keepdim=True)
+    weights[..., 0] += hard
+    return weights
+
+
+def imitation(logits: torch.Tensor, top: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Cross entropy, place by place, of logits [..., vocabulary] against `weights` on tokens `top`, both [..., TOP]."""
+    picked = logits.float().gather(-1, top)
+    return logits.float().logsumexp(-1) - (weights * picked).sum(-1)
