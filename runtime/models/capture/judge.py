@@ -14,6 +14,7 @@ are compared with the module's own, and only where they differ by more than twic
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,14 +23,18 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from decgraph.runtime.models.capture.experts import watched
+from decgraph.runtime.models.capture.ops import put
 from decgraph.runtime.models.capture.program import CapturedGraph, dtype_of, shape_of
-from decgraph.runtime.models.capture.record import Recording, Sample, attending, attention_of, running
+from decgraph.runtime.models.capture.record import Form, Recording, Sample, attending, running
 from decgraph.runtime.models.capture.step import CapturedForward, Part, rows_of
 from decgraph.runtime.models.capture.widened import Widened
 
 FACTOR = 3.0
 # Units in the last place by which an error, and a mean error along the result, may exceed the above: in 32 and 64 bits, and
 # in 16, where a module's own roundings are few. Norms and rotations are spelt another way than the module's.
+# The most that the module's own error, with decgraph's attention and experts, may be: above it, those are at fault.
+_MOST = {torch.float64: 1e-9, torch.float32: 1e-3}
 _FLOOR, _COARSE = (8.0, 2.0), (0.5, 0.15)
 BUDGET = 16_000_000  # parameters of the layers that are judged in float64; the first and last are in any case
 
@@ -53,12 +58,14 @@ class Exact:
     keys: dict[int, Tensor] = field(default_factory=dict)
     values: dict[int, Tensor] = field(default_factory=dict)
     last: Tensor | None = None
+    chosen: defaultdict[int, list[Tensor]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, other: Exact) -> None:
         """More layers."""
         self.leaving.update(other.leaving)
         self.keys.update(other.keys)
         self.values.update(other.values)
+        self.chosen.update(other.chosen)
 
 
 class Judge:
@@ -74,8 +81,9 @@ class Judge:
 
     def _faults(self, program: CapturedGraph, run: Run, exact: Exact) -> Iterator[str]:
         with torch.inference_mode():
-            mine, sample, last = _layerwise(program, run)
+            mine, sample, last, chosen = _layerwise(program, run)
         theirs, own = run.recording.states, _Own()
+        routed, apart, choices = run.recording.chosen, 0, 0
         if exact.entering is not None:
             yield from own.judge("the states", mine[0], theirs[0], exact.entering, "that enter layer 0")
         for i in sorted(range(len(self.layers)), key=lambda i: i not in exact.leaving):
@@ -87,12 +95,19 @@ class Judge:
             if i not in exact.leaving and any(own.far(what, ours, their) for what, ours, their in new):
                 exact.add(_exactly(self.base, self.layers, run, frozenset({i})))
             if i in exact.leaving:
-                true = _new(exact.keys[i], sample), _new(exact.values[i], sample), exact.leaving[i]
-                for (what, ours, their), wide in zip(new, true, strict=True):
-                    yield from own.judge(what, ours, their, wide, f"{'that leave' if what == 'the states' else 'of'} layer {i}")
+                yield from own.judge(*new[0], _new(exact.keys[i], sample), f"of layer {i}")
+                yield from own.judge(*new[1], _new(exact.values[i], sample), f"of layer {i}")
+                mixed = [(at, n) for n, (at, _) in enumerate(routed) if at == i]
+                alike = _alike(
+                    sample.ids.numel(), [routed[n][1] for _, n in mixed], [chosen[n] for _, n in mixed], exact.chosen[i]
+                )
+                apart, choices = apart + int((~alike).sum()), choices + alike.numel()
+                yield from own.judge(*new[2], exact.leaving[i], f"that leave layer {i}", alike.view(sample.ids.shape))
             for written, before in ((sample.keys[i], run.before.keys[i]), (sample.values[i], run.before.values[i])):
                 if not torch.equal(_old(written, sample), _old(before, sample)):
                     yield f"rows of layer {i}'s caches that are not new are written to"
+        if apart > choices // 4 + 1:
+            yield f"{apart} of {choices} tokens go to other experts than the module's"
         assert exact.last is not None
         yield from own.judge("the states", last, run.recording.outputs, exact.last, "after the final norm")
 
@@ -103,14 +118,18 @@ class _Own:
     def __init__(self) -> None:
         self.errors: dict[str, float] = {}
 
-    def judge(self, what: str, mine: Tensor, their: Tensor, exact: Tensor, place: str) -> Iterator[str]:
-        """The fault of a result, if it is further from the exact one than it may be."""
+    def judge(
+        self, what: str, mine: Tensor, their: Tensor, exact: Tensor, place: str, shown: Tensor | None = None
+    ) -> Iterator[str]:
+        """The fault of a result, if it is further from the exact one than it may be. shown: bool[B, T], the tokens to compare."""
         if mine.numel() != their.numel() or mine.dtype != their.dtype:
             yield f"{what} {place} are {list(mine.shape)} {mine.dtype} where the module has {list(their.shape)} {their.dtype}"
             return
-        mine, exact = mine.reshape(their.shape), exact.reshape(their.shape)
-        size, along = _floors(their.dtype)
-        error, allowed = _error(mine, exact), _error(their, exact)
+        (size, along), most = _floors(their.dtype), _MOST.get(their.dtype, 1e-1)
+        mine, their, exact = (_rows(x.reshape(their.shape), shown) for x in (mine, their, exact))
+        if not len(mine):
+            return
+        error, allowed = _error(mine, exact), min(_error(their, exact), most)
         self.errors[what] = max(self.errors.get(what, 0.0), allowed)
         if not error <= FACTOR * allowed + size:
             yield f"{what} {place} are wrong by {error:.1e}, those of the module by {allowed:.1e}"
@@ -123,7 +142,10 @@ class _Own:
         """Whether a result differs from the module's by more than two results that are both near to the exact one."""
         if mine.numel() != their.numel() or mine.dtype != their.dtype:
             return True
-        return not _error(mine.reshape(their.shape), their) <= 2 * self.errors.get(what, 0.0) + _floors(their.dtype)[0] / 2
+        return (
+            not _error(_rows(mine.reshape(their.shape)), _rows(their))
+            <= 2 * self.errors.get(what, 0.0) + _floors(their.dtype)[0] / 2
+        )
 
 
 def _floors(dtype: torch.dtype) -> tuple[float, float]:
@@ -141,23 +163,33 @@ def _chosen(layers: Sequence[nn.Module]) -> frozenset[int]:
 
 
 class _Attending:
-    """Attention of one layer over float64 copies of its caches."""
+    """Attention of one layer over float64 copies of its caches, written out: it shares nothing with what is judged."""
 
     def __init__(self, sample: Sample, exact: Exact) -> None:
         self.sample, self.exact, self.layer = sample, exact, -1
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
-        from decgraph.runtime.models.capture.ops import put
-
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, form: Form) -> Tensor:
         s, i = self.sample, self.layer
-        keys = put(s.keys[i].double(), key.double(), s.write)
-        values = put(s.values[i].double(), value.double(), s.write)
-        self.exact.keys[i], self.exact.values[i] = keys, values
-        return attention_of(query.double(), keys, values, s.masks[_kind(window)], scaling)
+        keys = self.exact.keys[i] = put(s.keys[i].double(), key.double(), s.write)
+        values = self.exact.values[i] = put(s.values[i].double(), value.double(), s.write)
+        groups = query.shape[1] // keys.shape[1]
+        keys, values = (x.repeat_interleave(groups, dim=1) for x in (keys, values))
+        factor = query.shape[-1] ** -0.5 if form.scaling is None else form.scaling
+        scores = query.double() @ keys.transpose(2, 3) * factor
+        if form.softcap is not None:
+            scores = form.softcap * torch.tanh(scores / form.softcap)
+        scores = scores.masked_fill(~s.masks[form.kind], float("-inf"))
+        if form.sinks is not None:
+            column = form.sinks.double()[None, :, None, None].expand(*scores.shape[:3], 1)
+            scores = torch.cat([scores, column], dim=-1)
+        out = scores.softmax(-1)[..., : keys.shape[2]] @ values
+        return out.transpose(1, 2)
 
-
-def _kind(window: int | None) -> str:
-    return "full_attention" if window is None else "sliding_attention"
+    def experts(self, module: Any, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """The module's own loop over its experts."""
+        self.exact.chosen[self.layer].append(chosen)
+        made: Tensor = type(module).forward.__wrapped__(module, hidden, chosen, weights)
+        return made
 
 
 def _exactly(base: Any, layers: Sequence[nn.Module], run: Run, judged: frozenset[int]) -> Exact:
@@ -232,25 +264,40 @@ class _Layerwise(CapturedForward):
             node.replace_all_uses_with(made, delete_user_cb=lambda user, made=made: user is not made)
 
 
-def _layerwise(program: CapturedGraph, run: Run) -> tuple[list[Tensor], Sample, Tensor]:
-    """The captured forward's states between layers, the sample with its caches, and its last states."""
+def _layerwise(program: CapturedGraph, run: Run) -> tuple[list[Tensor], Sample, Tensor, list[Tensor]]:
+    """The captured forward's states between layers, the sample with its caches, its last states, and the chosen experts."""
     step, sample = _Layerwise(program), run.before.copy()
     step.given = run.recording.states
-    last, _ = step(*sample.inputs())
-    return [step.taken[i] for i in range(len(step.given))], sample, last
+    with watched() as chosen:
+        last, _ = step(*sample.inputs())
+    return [step.taken[i] for i in range(len(step.given))], sample, last, chosen
+
+
+def _rows(x: Tensor, shown: Tensor | None = None) -> Tensor:
+    """Vectors float64[n, D] of the tokens of a tensor [B, T, ...]; only of those that are shown."""
+    wide = x.double().flatten(2)
+    return wide.flatten(0, 1) if shown is None else wide[shown]
 
 
 def _error(x: Tensor, exact: Tensor) -> float:
-    """The largest relative error of a token's vector."""
-    x, exact = x.double().flatten(2), exact.double().flatten(2)
+    """The largest relative error of a vector."""
     return float(((x - exact).norm(dim=-1) / exact.norm(dim=-1).clamp_min(1e-30)).max())
 
 
 def _stretch(x: Tensor, exact: Tensor) -> float:
-    """By how much vectors are too long or too short in the mean over tokens."""
-    x, exact = x.double().flatten(2), exact.double().flatten(2)
+    """By how much vectors are too long or too short in the mean."""
     along = ((x - exact) * exact).sum(-1) / (exact * exact).sum(-1).clamp_min(1e-60)
     return abs(float(along.mean()))
+
+
+def _alike(count: int, module: Sequence[Tensor], mine: Sequence[Tensor], exact: Sequence[Tensor]) -> Tensor:
+    """bool[n]: the tokens that go to the same experts in a layer. Two that score alike may change places by a rounding,
+    and what follows is then another result, not a worse one."""
+    alike = torch.ones(count, dtype=torch.bool)
+    for ours, theirs, wide in zip(mine, module, exact, strict=True):
+        sets = [x.sort(-1).values for x in (ours, theirs, wide)]
+        alike = alike & (sets[0] == sets[1]).all(-1).cpu() & (sets[1] == sets[2]).all(-1).cpu()
+    return alike
 
 
 def _new(cache: Tensor, sample: Sample) -> Tensor:

@@ -26,7 +26,7 @@ def masks(program: CapturedGraph) -> None:
     for mask in list(found.users):
         dtypes = {dtype_of(u.args[0]) for u in mask.users}
         dtype = next(iter(dtypes))
-        if any(u.meta.get("op") != "attention" for u in mask.users) or len(dtypes) != 1 or dtype is None:
+        if not all(is_op(u, "attention", "plain_attention") for u in mask.users) or len(dtypes) != 1 or dtype is None:
             continue
         shown, hidden = _number(program, "shown", 0.0, dtype), _number(program, "hidden", torch.finfo(dtype).min, dtype)
         with program.before(mask.next):
@@ -38,7 +38,7 @@ def unmask(program: CapturedGraph, kinds: Collection[object]) -> None:
     """Attention without masks where those of these kinds hide nothing."""
     if not kinds:
         return
-    for node in program.of("attention"):
+    for node in [*program.of("attention"), *program.of("plain_attention")]:
         mask = node.kwargs.get("attn_mask")
         while isinstance(mask, fx.Node) and not is_op(mask, "input"):
             mask = mask.args[0]

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
+from decgraph.runtime.models.capture.attention import plain_attention
+
 _NN: Any = torch._C._nn  # Any: C++ bindings without stubs of their own
 _PACKED: Any = torch.ops.mkldnn._linear_pointwise
 
@@ -48,6 +50,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "gelu": _NN.gelu,
     "relu": torch.relu,
     "attention": F.scaled_dot_product_attention,
+    "plain_attention": plain_attention,
     "mm": torch.mm,
     "addmm": torch.addmm,
     "packed": _PACKED.default,
@@ -124,6 +127,11 @@ def canonical(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
             ),
             {},
         )
+    if name == "softmax":
+        dim, dtype = _given(args, kwargs, 1, "dim"), _given(args, kwargs, 3, "dtype", kwargs.get("dtype"))
+        if len(args) == 3 and func is not F.softmax:  # the method: (x, dim, dtype)
+            dtype = args[2]
+        return "softmax", (_given(args, kwargs, 0, "input"), dim), {} if dtype is None else {"dtype": dtype}
     if name in ("silu", "relu"):
         return (name, args[:1], {}) if not (_given(args, kwargs, 1, "inplace") or len(args) > 2) else ("", args, kwargs)
     if name == "gelu":

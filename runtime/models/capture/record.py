@@ -20,6 +20,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from transformers import AttentionInterface
 
+from decgraph.runtime.models.capture.attention import plain_attention
+from decgraph.runtime.models.capture.experts import EXPERTS, Experts
+from decgraph.runtime.models.capture.functional import functional, put_at, shares, writes_in_place
 from decgraph.runtime.models.capture.ops import put
 from decgraph.runtime.models.capture.program import Refused
 
@@ -32,6 +35,7 @@ _METADATA = {
     "shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "is_cpu", "is_meta", "is_mps", "is_xpu", "is_mkldnn",
     "is_quantized", "is_sparse", "is_nested", "layout", "grad", "itemsize", "nbytes", "names", "is_leaf", "grad_fn",
 }  # fmt: skip
+_RANDOM = ("rand", "bernoulli", "multinomial", "normal", "uniform", "exponential")
 # Modes, not values.
 _MODES = {"_set_grad_enabled", "set_grad_enabled", "is_grad_enabled", "get_default_dtype", "is_autocast_enabled"}
 
@@ -81,8 +85,9 @@ class Sample:
 
 @dataclass
 class Recording:
-    """The record of one forward: its calls in order, the last hidden states, the states entering every layer and leaving
-    the last, and for each layer the kind of mask, the window of its attention, and the arguments and result of its call."""
+    """The record of one forward: its calls in order, the last hidden states, and the states entering every layer and
+    leaving the last; for each layer the kind of mask, the window of its attention, and the arguments and result of its
+    call; and which experts were chosen, int64[n, k] by layer."""
 
     calls: list[RecordedCall]
     last: Ref
@@ -93,13 +98,33 @@ class Recording:
     outputs: Tensor
     states: list[Tensor]
     layers: list[tuple[tuple[Any, ...], dict[str, Any], Any]]
+    chosen: list[tuple[int, Tensor]]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a layer attends: the factor of its scores, its window, the cap of its scores, and its sinks [Hq]."""
+
+    scaling: float | None
+    window: int | None
+    softcap: float | None = None
+    sinks: Tensor | None = None
+
+    @property
+    def kind(self) -> str:
+        """The kind of mask."""
+        return "full_attention" if self.window is None else "sliding_attention"
 
 
 class Attends(Protocol):
-    """What takes the place of a module's attention while it runs."""
+    """What takes the place of a module's attention and experts while it runs."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, form: Form) -> Tensor:
         """Attention of queries [B, Hq, T, D] with new keys and values [B, H, T, D]: [B, T, Hq, D]."""
+        ...
+
+    def experts(self, module: Any, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """States [n, width] through the experts chosen, int64[n, k], weighted with [n, k]: [n, width]."""
         ...
 
 
@@ -115,18 +140,22 @@ def _attention(
     scaling: float | None = None,
     sliding_window: int | None = None,
     dropout: float = 0.0,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Attention over the caches of the sample being run, with the mask of the layer's kind."""
-    recorder = running.get()
-    if recorder is None:
+    runs = running.get()
+    if runs is None:
         raise RuntimeError("only a recorder runs a module with this attention")
-    for name in ("softcap", "s_aux", "position_bias", "block_mask", "cache"):
+    for name in ("position_bias", "block_mask", "cache"):
         if others.get(name) is not None:
             raise Refused(f"{type(module).__name__} hands {name} to its attention")
+    if attention_mask is not None:
+        raise Refused(f"{type(module).__name__} hands a mask of its own to its attention")
     if dropout:
         raise Refused(f"{type(module).__name__} drops attention weights out")
-    return recorder.attend(query, key, value, scaling, sliding_window), None
+    return runs.attend(query, key, value, Form(scaling, sliding_window, softcap, s_aux)), None
 
 
 # A name of its own without a mask function: transformers then creates no mask, and ours are used here.
@@ -145,6 +174,8 @@ class Recorder(TorchFunctionMode):
     kinds: list[str] = field(default_factory=list)
     windows: list[int | None] = field(default_factory=list)
     layer: int = -1
+    chosen: list[tuple[int, Tensor]] = field(default_factory=list)  # experts, int64[n, k], with their layer
+    stale: set[int] = field(default_factory=set)  # views of tensors that were changed in place
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -176,30 +207,80 @@ class Recorder(TorchFunctionMode):
             return args[0] if args else kwargs["input"]
         if raw in ("detach", "data", "detach_") and given:
             func, args, kwargs = torch.Tensor.view_as, (given[0], given[0]), {}
-        self._inside = True
-        try:
-            out = func(*args, **kwargs)
-        finally:
-            self._inside = False
-        if func is not put and (_writes(raw) or kwargs.get("out") is not None or kwargs.get("inplace")):
+        if func is not put and writes_in_place(raw):
+            return self.write(raw, args, kwargs)
+        if kwargs.get("out") is not None or kwargs.get("inplace"):
             raise Refused(f"it changes a tensor in place ({raw})")
+        with self._unrecorded():
+            out = func(*args, **kwargs)
         made = list(out) if isinstance(out, tuple | list) else [out]
         if not made or not all(isinstance(t, Tensor) for t in made):
             raise Refused(f"its code branches on the result of {raw}")
-        if raw.startswith(("rand", "bernoulli", "multinomial", "normal")):
+        if raw.startswith(_RANDOM):
             raise Refused(f"it draws random numbers ({raw})")
         same = next((self.place(t) for t in given if t is out), None)
-        call = RecordedCall(
-            func, _refs(args, self), _refs(kwargs, self), tuple(made) if out is not made[0] else out, same, self.layer
-        )
-        for item, tensor in enumerate(made):
-            self._kept.append(tensor)
-            self.places[id(tensor)] = Ref("call", len(self.calls), item if out is not made[0] else None)
-        self.calls.append(call)
+        self._record(func, args, kwargs, tuple(made) if out is not made[0] else out, same)
         return out
 
+    def _record(self, func: Any, args: Any, kwargs: Any, out: Any, same: Ref | None = None) -> None:
+        """Appends a call; its results come from there from now on."""
+        number = len(self.calls)
+        self.calls.append(RecordedCall(func, _refs(args, self), _refs(kwargs, self), out, same, self.layer))
+        for item, tensor in enumerate(out if isinstance(out, tuple) else (out,)):
+            self._kept.append(tensor)
+            self.places[id(tensor)] = Ref("call", number, item if isinstance(out, tuple) else None)
+
+    def write(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that changes its first operand, recorded as one that returns what that becomes (functional.py)."""
+        x, plain = args[0], functional(name)
+        ref = self.place(x) if isinstance(x, Tensor) else None
+        if ref is None or plain is None or name.startswith(_RANDOM):
+            raise Refused(f"it changes a tensor in place ({name})")
+        if ref.kind != "call":
+            raise Refused(f"it changes a weight or an input in place ({name})")
+        with self._unrecorded():
+            made = plain(*args, **kwargs)
+        self._record(plain, args, kwargs, made)
+        if made.dtype != x.dtype:
+            with self._unrecorded():
+                rounded = made.to(x.dtype)
+            self._record(torch.Tensor.to, (made, x.dtype), {}, rounded)
+            made = rounded
+        aliases = [t for t in self._kept if t is not x and t is not made and shares(t, x)]
+        self._become(x, ref, made, aliases)
+        with self._unrecorded():
+            x.copy_(made)
+        self.stale.update(id(t) for t in aliases)
+        return None if name == "__setitem__" else x
+
+    def _become(self, x: Tensor, ref: Ref, made: Tensor, aliases: list[Tensor]) -> None:
+        """From now on `x` is `made`, and what it is a slice of has it there."""
+        self.places[id(x)] = self.places[id(made)]
+        call = self.calls[int(ref.name)]
+        if _name(call.func) != "__getitem__" or not isinstance(call.args[0], Ref):
+            return
+        for whole in [t for t in aliases if self.places.get(id(t)) == call.args[0]]:
+            before = self.places[id(whole)]
+            if any(isinstance(r, Ref) for r in _leaves(call.args[1])) or before.kind != "call":
+                continue
+            with self._unrecorded():
+                changed = put_at(whole, call.args[1], made)
+            self._record(put_at, (whole, call.args[1], made), {}, changed)
+            aliases[:] = [t for t in aliases if t is not whole]
+            self._become(whole, before, changed, aliases)
+
+    @contextmanager
+    def _unrecorded(self) -> Iterator[None]:
+        self._inside = True
+        try:
+            yield
+        finally:
+            self._inside = False
+
     def place(self, tensor: Tensor) -> Ref:
-        """Where a tensor came from."""
+        """Where a tensor came from. Raises Refused for a view of one that was changed in place since."""
+        if id(tensor) in self.stale:
+            raise Refused("it reads a view of a tensor after it changed the tensor in place")
         if id(tensor) in self.places:
             return self.places[id(tensor)]
         self._kept.append(tensor)
@@ -211,29 +292,32 @@ class Recorder(TorchFunctionMode):
         self.places[id(tensor)] = ref
         return ref
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, form: Form) -> Tensor:
         """Writes new keys and values [B, H, T, D] to the cache, and attends with queries [B, Hq, T, D] to the cached rows
         that the mask of this layer's kind shows: [B, T, Hq, D]. Raises Refused for more attentions than layers."""
         at = len(self.kinds)
-        kind = "full_attention" if window is None else "sliding_attention"
-        self.kinds.append(kind)
-        self.windows.append(window)
+        self.kinds.append(form.kind)
+        self.windows.append(form.window)
         if at >= len(self.sample.keys):
             raise Refused("it has more attention layers than layers")
         keys = self.call(put, (self.sample.keys[at], key, self.sample.write), {})
         values = self.call(put, (self.sample.values[at], value, self.sample.write), {})
-        grouped = query.shape[1] != key.shape[1]
-        options = {"attn_mask": self.sample.masks[kind], "scale": scaling, "enable_gqa": grouped}
-        out = self.call(F.scaled_dot_product_attention, (query, keys, values), options)
+        mask = self.sample.masks[form.kind]
+        if form.softcap is None and form.sinks is None:
+            grouped = query.shape[1] != key.shape[1]
+            options = {"attn_mask": mask, "scale": form.scaling, "enable_gqa": grouped}
+            out = self.call(F.scaled_dot_product_attention, (query, keys, values), options)
+        else:
+            capped = {"attn_mask": mask, "scale": form.scaling, "softcap": form.softcap}
+            out = self.call(plain_attention, (query, keys, values, form.sinks), capped)
         result: Tensor = self.call(torch.Tensor.transpose, (out, 1, 2), {})
         return result
 
-
-def attention_of(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
-    """Attention of queries [B, Hq, T, D] over caches [B, H, S, D] under a mask bool[B, 1, T, S]: [B, T, Hq, D]."""
-    grouped = query.shape[1] != keys.shape[1]
-    out = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling, enable_gqa=grouped)
-    return out.transpose(1, 2)
+    def experts(self, module: Any, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """The experts as one call."""
+        made: Tensor = self.call(Experts(module), (hidden, chosen, weights), {})
+        self.chosen.append((self.layer, chosen))
+        return made
 
 
 class _Shapes:
@@ -242,9 +326,12 @@ class _Shapes:
     def __init__(self) -> None:
         self.found: list[tuple[int, int, int]] = []
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, form: Form) -> Tensor:
         self.found.append((key.shape[1], key.shape[3], value.shape[3]))
-        return F.scaled_dot_product_attention(query, key, value, scale=scaling, enable_gqa=True).transpose(1, 2)
+        return F.scaled_dot_product_attention(query, key, value, scale=form.scaling, enable_gqa=True).transpose(1, 2)
+
+    def experts(self, module: Any, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        return hidden
 
 
 def probe(base: Any, layers: Sequence[nn.Module]) -> list[tuple[int, int, int]]:
@@ -300,20 +387,29 @@ def record(base: Any, layers: Sequence[nn.Module], sample: Sample) -> Recording:
         raise Refused("its layers do not all run once, with one attention each")
     places = [recorder.place(t) for t in entering]
     return Recording(
-        recorder.calls, recorder.place(last), places, recorder.kinds, recorder.windows, recorder.loose, last, entering, ran
+        recorder.calls,
+        recorder.place(last),
+        places,
+        recorder.kinds,
+        recorder.windows,
+        recorder.loose,
+        last,
+        entering,
+        ran,
+        recorder.chosen,
     )
 
 
 @contextmanager
 def attending(base: Any) -> Iterator[None]:
-    """Sets the attention above in the module's config and restores the previous one: others use the module too."""
+    """Sets the attention and experts above in the module's config and restores the previous: others use the module too."""
     config = base.config.get_text_config() if hasattr(base.config, "get_text_config") else base.config
-    had = config._attn_implementation
-    config._attn_implementation_internal = ATTENTION
+    had = config._attn_implementation, getattr(config, "_experts_implementation", None)
+    config._attn_implementation_internal, config._experts_implementation_internal = ATTENTION, EXPERTS
     try:
         yield
     finally:
-        config._attn_implementation_internal = had
+        config._attn_implementation_internal, config._experts_implementation_internal = had
 
 
 def _name(func: Callable[..., Any]) -> str:
@@ -324,10 +420,12 @@ def _name(func: Callable[..., Any]) -> str:
     return name
 
 
-def _writes(name: str) -> bool:
-    if name.startswith("__"):
-        return name == "__setitem__" or (name.startswith("__i") and name not in ("__index__", "__int__", "__invert__"))
-    return name.endswith("_")
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
@@ -352,4 +450,6 @@ def _refs(value: Any, recorder: Recorder) -> Any:
     if isinstance(value, tuple | list):
         items = [_refs(item, recorder) for item in value]
         return items if isinstance(value, list) else tuple(items)
+    if type(value).__module__ == "numpy" and hasattr(value, "item"):  # a number of NumPy's, such as a square root
+        return value.item()
     return value

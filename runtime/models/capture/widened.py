@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from decgraph.runtime.models.capture.functional import writes_in_place
+
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 # Functions that move numbers and compute nothing: a widened copy of a whole table of embeddings or of all experts to
 # read a few rows would cost more than the rest.
@@ -44,7 +46,7 @@ class Widened(TorchFunctionMode):
             return func(*args, **kwargs)
         if name in _WIDENS:
             return args[0].double()
-        writes = _in_place(name)
+        writes = writes_in_place(name)
         first = args[0] if args else None
         if writes and isinstance(first, Tensor) and first.is_floating_point() and first.dtype != torch.float64:
             rest = self._wide(args[1:], first.dtype)  # a tensor that somebody else holds: it keeps its dtype
@@ -85,9 +87,3 @@ def _apart(out: Any, buffer: Tensor | None) -> Any:
     if isinstance(out, Tensor) and buffer is not None and out.dtype == torch.float64:
         return out.clone() if out.untyped_storage().data_ptr() == buffer.untyped_storage().data_ptr() else out
     return out
-
-
-def _in_place(name: str) -> bool:
-    if name.startswith("__"):
-        return name == "__setitem__" or (name.startswith("__i") and name not in ("__index__", "__int__", "__invert__"))
-    return name.endswith("_") and not name.startswith("_")
