@@ -133,6 +133,11 @@ class RootedEngine:
         """False: there is no captured forward to compile."""
         return False
 
+    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
+        """Forget the head's own states; the target keeps the rows of the longest common beginning with a new prompt."""
+        self._kept.pop(sequence, None)
+        self.target.rewind(sequence, context)
+
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence, also in the target's cache."""
         self._kept.pop(sequence, None)
