@@ -5,21 +5,22 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Module
 from decgraph.runtime.arguments import Externs, Listener, ParamValue, Prompt, Tokenizing
+from decgraph.runtime.conversation import Conversation
 from decgraph.runtime.faults import fault, title_of
-from decgraph.runtime.logprobs import Logprobs
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.parameters import check_value
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.prompts import request_for
 from decgraph.runtime.refused import refuse_unavailable
 from decgraph.runtime.request import Request, RequestFields
+from decgraph.runtime.result import Result as Result
 from decgraph.runtime.trace import Event, Stats
 
 if TYPE_CHECKING:  # a session is given its backend: `runtime` calls none by name
@@ -27,22 +28,6 @@ if TYPE_CHECKING:  # a session is given its backend: `runtime` calls none by nam
 
 AT_A_TIME = 8
 """Default number of requests that `generate` runs at a time."""
-
-
-@dataclass
-class Result:
-    """What a request produced. `error` is set when it ended early; `tokens` is kept all the same. `logprobs`: where the request
-    asked for them and ended without an error."""
-
-    tokens: tuple[int, ...]
-    text: str
-    stats: Stats
-    reason: str
-    seconds: float
-    events: list[Event] = field(default_factory=list)
-    results: list[tuple[int, ...]] = field(default_factory=list)
-    error: DecError | None = None
-    logprobs: Logprobs | None = None
 
 
 @dataclass
@@ -166,6 +151,13 @@ class Session:
         if cache_key is not None:
             run.machine.reuse(cache_key)
         return self._result(run, _outcome(run))
+
+    def chat(self, system: str | None = None, **request: Unpack[RequestFields]) -> Conversation:
+        """A conversation: `.say(text)` is the model's answer, and its text so far stays in the cache (runtime/conversation.py).
+
+        system: the system message; the template may have one of its own where it is None. request: fields of every request.
+        """
+        return Conversation(self, system, request)
 
     def forget(self, cache_key: Hashable) -> None:
         """Free the KV cache that runs with a key left; nothing happens for an unknown one."""

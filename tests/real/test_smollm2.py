@@ -12,6 +12,7 @@ import pytest
 import decgraph
 from decgraph.cli.main import main
 from decgraph.models import request_for
+from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.trace import Committed
 
 CODE = """def mean(values):
@@ -150,3 +151,16 @@ def test_the_command_line(smollm2: Path, greedy: Any, capsys: pytest.CaptureFixt
     ]
     assert main(run) == 0
     assert json.loads(capsys.readouterr().out)["tokens"] == greedy["fact"]
+
+
+def test_a_conversation_goes_on_in_the_cache(smollm2: Path) -> None:
+    session = decgraph.load("prompt_lookup").session(target=str(smollm2))
+    engine = engine_of(session.models["target"])
+    with session.chat("You answer briefly.", limit=40) as chat:
+        chat.say("Name three colours.")
+        before = engine.counted.computed
+        answer = chat.say("Which of them is the sky?")
+        computed = engine.counted.computed - before
+    whole = request_for(session, chat.messages[:-1], limit=40)
+    assert answer.tokens == session.run(whole).tokens
+    assert computed < len(whole.prompt) / 2 + 3 * len(answer.tokens)

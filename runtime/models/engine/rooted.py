@@ -6,7 +6,7 @@ kept per sequence and grows with the context.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import torch

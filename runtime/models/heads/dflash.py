@@ -31,7 +31,9 @@ class DFlash(Rooted):
         width = int(shape.hidden_size)
         self.reads = tuple(int(n) for n in options["reads"])
         self.mask, self.block = int(options["mask_token_id"]), int(options["block"])
-        self.fc = nn.Linear(len(self.reads) * int(options.get("target_width") or width), width, bias=bool(options.get("fc_bias")))
+        self.fc = nn.Linear(
+            len(self.reads) * int(options.get("target_width") or width), width, bias=bool(options.get("fc_bias"))
+        )
         self.hidden_norm = Norm(width, shape.rms_norm_eps)
         self.layers = nn.ModuleList(Layer(shape, n, options) for n in range(shape.num_hidden_layers))
         self.norm = Norm(width, shape.rms_norm_eps)
@@ -98,7 +100,9 @@ def dflash_like(source: Source, of: Config, reads: Any, mask: Any, layout: str) 
     """A DFlash head. of: the configuration of its layers; reads: the layers whose inputs it reads; mask: the token."""
     shape, options = layer_settings(source, "layers.0.", of)
     if not isinstance(reads, list) or not reads or not all(isinstance(n, int) and not isinstance(n, bool) for n in reads):
-        raise DecError(f"{source.folder / 'config.json'} does not say which layers' states are read", hint="target_layer_ids: [...]")
+        raise DecError(
+            f"{source.folder / 'config.json'} does not say which layers' states are read", hint="target_layer_ids: [...]"
+        )
     if isinstance(mask, bool) or not isinstance(mask, int):
         raise DecError(f"{source.folder / 'config.json'} does not say which token is the mask", hint="mask_token_id: a number")
     if "sliding_attention" in (of.get("layer_types") or []):

@@ -43,4 +43,6 @@ def _peagle(source: Source, of: Config) -> ReadHead:
     )
 
 
-LAYOUTS = (Layout("speculators", "`speculators_model_type` eagle3, peagle or dflash in config.json", _is_speculators, _speculators),)
+LAYOUTS = (
+    Layout("speculators", "`speculators_model_type` eagle3, peagle or dflash in config.json", _is_speculators, _speculators),
+)

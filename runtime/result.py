@@ -1,0 +1,25 @@
+"""What a request produced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from decgraph.errors import DecError
+from decgraph.runtime.logprobs import Logprobs
+from decgraph.runtime.trace import Event, Stats
+
+
+@dataclass
+class Result:
+    """What a request produced. `error` is set when it ended early; `tokens` is kept all the same. `logprobs`: where the request
+    asked for them and ended without an error."""
+
+    tokens: tuple[int, ...]
+    text: str
+    stats: Stats
+    reason: str
+    seconds: float
+    events: list[Event] = field(default_factory=list)
+    results: list[tuple[int, ...]] = field(default_factory=list)
+    error: DecError | None = None
+    logprobs: Logprobs | None = None
