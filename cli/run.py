@@ -20,8 +20,8 @@ from decgraph.runtime.session import Result, Session, check_params
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("prompt", "prompt_file", "prompts", "batch", "chat", "system", "model", "set", "max_new", "temperature", "top_k",
-       "top_p", "min_p", "repetition_penalty", "seed", "stop", "eos", "ban", "extern", "cache", "trace", "backend", "passes",
-       "no_pass", "dump_ir", "validate", "compile", "profile", "show_drafts", "quiet", "json")  # fmt: skip
+       "top_p", "min_p", "repetition_penalty", "logprobs", "seed", "stop", "eos", "ban", "extern", "cache", "trace", "backend",
+       "passes", "no_pass", "dump_ir", "validate", "compile", "profile", "show_drafts", "quiet", "json")  # fmt: skip
 
 
 def option(*names: str, help: str) -> Any:  # Any: typer's description of an option
@@ -46,6 +46,7 @@ def command(
     top_p: Annotated[float | None, option("--top-p", help="Keep the likeliest tokens whose probabilities add up to p.")] = None,
     min_p: Annotated[float | None, option("--min-p", help="Keep tokens above p times the likeliest's.")] = None,
     repetition_penalty: Annotated[float, option("--repetition-penalty", help="1 is off.")] = 1.0,
+    logprobs: Annotated[int | None, option("--logprobs", help="With --json: of the tokens, and of the n likeliest.")] = None,
     seed: Annotated[int, option("--seed", help="Seed of all noise: the same seed commits the same tokens.")] = 0,
     stop: Annotated[list[str] | None, option("--stop", help="Text that ends the run.")] = None,
     eos: Annotated[list[str] | None, option("--eos", help="Tokens that end it; default: the model's.")] = None,
@@ -68,6 +69,8 @@ def command(
 
     Models default to the shipped ones. Parameters of the algorithm are options too: --gamma 4.
     """
+    if logprobs is not None and not json:
+        raise decgraph.DecError("--logprobs are printed as JSON alone", hint="--json")
     chosen = decgraph.load(algorithm)
     if cache is not None:
         chosen = chosen.cached(cache)
@@ -102,6 +105,7 @@ def command(
         "min_p": min_p,
         "repetition_penalty": repetition_penalty,
         "seed": seed,
+        "logprobs": logprobs,
         "stop": tuple(stop or ()),
         "bans": given.tokens(ban or (), "--ban", session.tokenizer),
     }

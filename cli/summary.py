@@ -42,6 +42,8 @@ def stats_of(stats: Stats) -> dict[str, Any]:
 
 def result_of(session: Session, result: Result) -> dict[str, Any]:
     """A run for a program."""
+    asked = result.logprobs
+    more = {} if asked is None else {"logprobs": list(asked.tokens), "top_logprobs": [list(best.items()) for best in asked.top]}
     return {
         "algorithm": session.function.name,
         "params": {name: v if isinstance(v, int) else written(v) for name, v in session.params.items()},
@@ -53,6 +55,7 @@ def result_of(session: Session, result: Result) -> dict[str, Any]:
         "seconds": round(result.seconds, 4),
         "results": [list(tokens) for tokens in result.results],
         "error": str(result.error) if result.error is not None else None,
+        **more,
     }
 
 

@@ -62,6 +62,14 @@ def test_json_has_what_a_program_needs(tables: None, capsys: pytest.CaptureFixtu
     assert got["seconds"] >= 0
 
 
+def test_logprobs(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
+    got = as_json(capsys, "speculative", "-p", "ab", "-n", "5", "--logprobs", "2")
+    assert len(got["logprobs"]) == len(got["top_logprobs"]) == len(got["tokens"])
+    for token, logprob, best in zip(got["tokens"], got["logprobs"], got["top_logprobs"], strict=True):
+        assert len(best) == 2 and best[0] == [token, logprob], "greedy: the likeliest"
+    assert main(["run", "speculative", "-p", "ab", "--logprobs", "2"]) == 1 and "--json" in capsys.readouterr().err
+
+
 def test_the_same_seed_gives_the_same_tokens(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [as_json(capsys, "speculative", "-p", "ab", "-t", "1", "--seed", seed)["tokens"] for seed in ("3", "3", "4")]
     assert runs[0] == runs[1] != runs[2]
