@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,8 +68,9 @@ class Rule:
     looks ahead (`ended`).
     """
 
-    def __init__(self, criterion: Criterion, row: Row, device: Any) -> None:
+    def __init__(self, criterion: Criterion, row: Row, device: Any, rows: int = 1) -> None:
         self.criterion, self.pads, self.device = criterion, row.pads, device
+        self.marks = _marks(criterion, row.index, rows)
         self.said: dict[tuple[int, ...], bool] = {}
         # Stop strings depend on the end of the text alone, so a long text is not decoded as a whole.
         self.tail = int(getattr(criterion, "maximum_token_len", 0)) if type(criterion).__name__ == "StopStringCriteria" else 0
@@ -85,7 +87,11 @@ class Rule:
 
         shown = torch.tensor([ids[-self.tail :] if self.tail else ids], dtype=torch.long, device=self.device)
         try:
-            made = self.criterion(shown, None)
+            criterion = self.criterion
+            if self.marks:
+                criterion = copy.copy(criterion)
+                criterion.__dict__.update({n: [False] if isinstance(v, list) else v.clone() for n, v in self.marks.items()})
+            made = criterion(shown, None)
             return bool(torch.as_tensor(made).any())
         except DecError:
             raise
@@ -97,3 +103,24 @@ class Rule:
 
     def __repr__(self) -> str:
         return f"the stopping criterion {name_of(self.criterion)}"
+
+
+def _marks(criterion: Criterion, row: int, rows: int) -> dict[str, Any]:
+    """What a criterion marks the rows in that have ended, for one row that has not: attributes that are lists of `rows` times
+    False, or bool tensors [rows] of them.
+
+    lm_eval's MultiTokenEOSCriteria has such a list. It indexes its decoded rows by it, so a row alone is too few; and a mark
+    stays, so a draft that ends the text and is rejected would end it all the same.
+    """
+    marks: dict[str, Any] = {}
+    for name, value in getattr(criterion, "__dict__", {}).items():
+        if isinstance(value, list) and len(value) == rows and all(v is False for v in value):
+            marks[name] = value[row : row + 1]
+        elif _is_bools(value) and tuple(value.shape) == (rows,) and not bool(value.any()):
+            marks[name] = value[row : row + 1].clone()
+    return marks
+
+
+def _is_bools(value: Any) -> bool:
+    """Whether a value is a torch tensor of booleans, told without importing torch."""
+    return type(value).__module__ == "torch" and hasattr(value, "shape") and str(getattr(value, "dtype", "")) == "torch.bool"

@@ -217,7 +217,7 @@ class CustomGenerate:
         refuse_state(processors, reading, rows[0])
         held = watched(processors)
         key = _drawn_seed() if seed is None and not reading.greedy else seed or 0
-        requests = [self._request(row, processors, reading, stops, key) for row in rows]
+        requests = [self._request(row, processors, reading, stops, key, len(rows)) for row in rows]
         try:
             listener = _feeding(streamer, input_ids) if streamer is not None else None
             self.last = _run(session, requests, self.batch, listener, CACHE if self.reuse_prefix else None)
@@ -234,14 +234,14 @@ class CustomGenerate:
             refuse_change(processor, before)
         return [tuple(result.results[0]) if result.results and not result.tokens else result.tokens for result in self.last]
 
-    def _request(self, row: Row, processors: list[Any], reading: Reading, stops: Stops, seed: int) -> Any:
+    def _request(self, row: Row, processors: list[Any], reading: Reading, stops: Stops, seed: int, rows: int) -> Any:
         from decgraph.runtime.request import Request
 
         if stops.limit is None:
             raise DecError("there is no limit on the length", hint="give generate max_new_tokens")
         shaping = shaping_of(processors, reading, row)
         hooks = (shaping.hook,) if shaping.hook is not None else ()
-        until = tuple(Rule(criterion, row, reading.device) for criterion in stops.asked)
+        until = tuple(Rule(criterion, row, reading.device, rows) for criterion in stops.asked)
         return Request(
             row.prompt,
             limit=stops.limit,
