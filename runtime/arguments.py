@@ -54,7 +54,8 @@ Tokenizing: TypeAlias = Tokenizer | OwnTokenizer
 """A tokenizer as a session uses it: `runtime.text.Tokenizer` reads a tokenizer.json."""
 
 TokenizerLike: TypeAlias = str | Path | Tokenizing | FastTokenizer
-"""A folder with a tokenizer.json, a shipped model's name, a tokenizer of decgraph's or a fast one of transformers."""
+"""A folder with a tokenizer.json, the name of a shipped or fetched model, or a tokenizer: decgraph's, or a fast one of
+transformers."""
 
 Prompt: TypeAlias = str | Sequence[int] | Messages
 """A text, token ids, or the messages of a chat: `[{"role": "user", "content": "Hello"}]`."""
@@ -63,7 +64,7 @@ AlgorithmLike: TypeAlias = str | Path | Module | WithModule
 """A name of the standard library, a path of a .dec file, or an object that carries the IR."""
 
 ModelLike: TypeAlias = str | Path | Model | TorchModule
-"""A model's folder, the name of a shipped model, a model of decgraph's, or a loaded transformers module."""
+"""A model's folder, the name of a shipped or fetched model, a model of decgraph's, or a loaded transformers module."""
 
 ParamValue: TypeAlias = (
     bool | int | float | Fraction | str | Path | Topology | Iterable[object] | Mapping[str, object] | np.ndarray
