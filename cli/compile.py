@@ -13,7 +13,11 @@ import typer
 import decgraph
 from decgraph.cli import given, output, planning
 from decgraph.ir.values import Module
+from decgraph.runtime.models.forwards import Forward, forwards_of
 from decgraph.runtime.session import check_params
+
+
+MODEL = "With --emit cost: target=FOLDER or a shipped model's name; says whether its forward is captured."
 
 
 class Emit(StrEnum):
@@ -53,6 +57,7 @@ def command(
     no_pass: Annotated[list[str] | None, typer.Option("--no-pass", help=planning.NO_PASS)] = None,
     dump_ir: Annotated[Path | None, typer.Option("--dump-ir", help=planning.DUMP)] = None,
     validate: Annotated[bool, typer.Option("--validate", help=planning.VALIDATE)] = False,
+    model: Annotated[list[str] | None, typer.Option("--model", "-m", help=MODEL)] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show what an algorithm becomes: its IR, cost and graph, the Python that runs it, its kernels.
@@ -61,6 +66,8 @@ def command(
     of the passes (`--emit passes`), the Python, its segments and the kernels are those after them.
     """
     chosen = decgraph.load(algorithm)
+    if model and emit is not Emit.cost:
+        raise decgraph.DecError("--model is for --emit cost", hint="nothing else that compile shows depends on the models")
     wishes = planning.Wishes(passes, no_pass or (), dump_ir, validate)
     params = given.known(chosen.function, given.pairs(set_ or (), "--set"))
     module, report = chosen.module, None
@@ -74,8 +81,13 @@ def command(
     elif emit is Emit.cost:
         from decgraph.passes.cost import cost_of
 
-        cost = cost_of(module)
-        output.emit_json(cost.to_json()) if json else print(cost.text())
+        cost, ways = cost_of(module), forwards(chosen, given.pairs(model or (), "--model"))
+        if json:
+            output.emit_json({**cost.to_json(), **({"forwards": {n: f.to_json() for n, f in ways.items()}} if model else {})})
+        else:
+            print(cost.text())
+            if ways:
+                print("\nforwards\n" + "\n".join(f"  {name}  {way.text()}" for name, way in ways.items()))
     elif emit is Emit.triton:
         kernels(module, chosen.name, params, as_json=json)
     elif emit in (Emit.python, Emit.segments):
@@ -89,6 +101,19 @@ def command(
             output.emit_json({"name": chosen.name, "nodes": nodes, "edges": [list(edge) for edge in graph.edges]})
         else:
             print(graphs.dot(graph) if form is Form.dot else graphs.mermaid(graph))
+
+
+def forwards(chosen: decgraph.Algorithm, folders: Mapping[str, str]) -> dict[str, Forward]:
+    """Which way the models that were named run, found by capturing them. Raises DecError for unusable ones."""
+    if not folders:
+        return {}
+    from decgraph.models import bind
+    from decgraph.runtime.models.engine.of import engine_of
+
+    models = {name: bound for name, bound in bind(chosen.function, folders).models.items() if name in folders}
+    for bound in models.values():
+        engine_of(bound)
+    return forwards_of(models)
 
 
 def kernels(module: Module, name: str, params: Mapping[str, Any], *, as_json: bool) -> None:

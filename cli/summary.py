@@ -48,6 +48,7 @@ def result_of(session: Session, result: Result) -> dict[str, Any]:
         "algorithm": session.function.name,
         "params": {name: v if isinstance(v, int) else written(v) for name, v in session.params.items()},
         "models": {name: model.name for name, model in session.models.items()},
+        "forwards": {name: forward.to_json() for name, forward in result.forwards.items()},
         "tokens": list(result.tokens),
         "text": result.text,
         "stats": stats_of(result.stats),
@@ -64,6 +65,9 @@ def rows(session: Session, result: Result) -> list[tuple[str, str]]:
     s = result.stats
     out = [("algorithm", f"{session.function.name}  {listed({n: written(v) for n, v in session.params.items()})}".rstrip())]
     out.append(("models", ", ".join(f"{name}: {model.name}" for name, model in session.models.items())))
+    odd = {name: f.text() for name, f in result.forwards.items() if f.way == "module" or f.dropped}
+    if odd:
+        out.append(("forwards", "; ".join(f"{name} {text}" for name, text in odd.items())))
     out.append(("tokens", f"{s.tokens}, ended by {WHY.get(result.reason, result.reason)}"))
     per_call = f": {s.tokens_per_call:.2f} tokens per call" if s.target_calls else ""
     out.append(("target calls", f"{s.target_calls}{per_call}"))

@@ -83,8 +83,8 @@ class CustomGenerate:
     """The result of `decgraph.hf`, which `generate` calls.
 
     last: the results of the latest call, a list of `runtime.session.Result`, a row each: tokens, reason, statistics (tokens
-    per target call and so on). After an error or an interruption it has the partial result of each row, with `error` for a
-    row that failed.
+    per target call and so on), which way each model's forward ran (`forwards`). After an error or an interruption it has the
+    partial result of each row, with `error` for a row that failed.
     """
 
     def __init__(

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 
 from decgraph.errors import DecError
 from decgraph.runtime.logprobs import Logprobs
+from decgraph.runtime.models.forwards import Forward
 from decgraph.runtime.trace import Event, Stats
 
 
 @dataclass
 class Result:
     """What a request produced. `error` is set when it ended early; `tokens` is kept all the same. `logprobs`: where the request
-    asked for them and ended without an error."""
+    asked for them and ended without an error. `forwards`: which way each transformers model ran, by its parameter's name."""
 
     tokens: tuple[int, ...]
     text: str
@@ -23,3 +24,4 @@ class Result:
     results: list[tuple[int, ...]] = field(default_factory=list)
     error: DecError | None = None
     logprobs: Logprobs | None = None
+    forwards: dict[str, Forward] = field(default_factory=dict)

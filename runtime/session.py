@@ -17,6 +17,7 @@ from decgraph.runtime.faults import fault, title_of
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.parameters import check_value
 from decgraph.runtime.progress import Bar
+from decgraph.runtime.models.forwards import forwards_of
 from decgraph.runtime.prompts import request_for
 from decgraph.runtime.refused import refuse_unavailable
 from decgraph.runtime.request import Request, RequestFields
@@ -301,7 +302,9 @@ class Session:
         seconds = time.perf_counter() - run.started
         stats = run.machine.stats()
         stats = Stats.of(run.events) if stats is None else stats
-        return Result(tokens, text, stats, reason, seconds, run.events, run.machine.results, error, run.machine.logprobs)
+        forwards = {} if self.machine.name == "reference" else forwards_of(self.models)
+        results, logprobs = run.machine.results, run.machine.logprobs
+        return Result(tokens, text, stats, reason, seconds, run.events, results, error, logprobs, forwards)
 
     def stream(self, request: Request, *, cache_key: Hashable | None = None) -> Iterator[Event | Result]:
         """Run one request in a thread and yield its events as they happen, then its Result as the last item.

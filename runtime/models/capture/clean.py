@@ -36,6 +36,9 @@ def neutral(program: CapturedGraph) -> None:
     for node in list(program.graph.nodes):
         operand = _operand(node)
         if operand is not None:
+            for user in node.users if is_op(node, "contiguous") else ():
+                if is_op(user, "view"):  # of something that lies in another order now, perhaps
+                    user.target = user.meta["op"] = "reshape"
             program.replace(node, operand)
 
 
@@ -55,7 +58,7 @@ def _operand(node: fx.Node) -> fx.Node | None:
         # A captured module is on one device, so this is no move between devices.
         found = first
     elif op == "contiguous":
-        return first if all(is_op(u, "linear", "reshape", "matmul", *POINTWISE) for u in node.users) else None
+        return first if all(is_op(u, "linear", "reshape", "view", "matmul", *POINTWISE) for u in node.users) else None
     else:
         return None
     same = found is not None and shape_of(found) == shape_of(node) is not None and dtype_of(found) == dtype_of(node)

@@ -121,7 +121,7 @@ class _Own:
     def judge(
         self, what: str, mine: Tensor, their: Tensor, exact: Tensor, place: str, shown: Tensor | None = None
     ) -> Iterator[str]:
-        """The fault of a result, if it is further from the exact one than it may be. shown: bool[B, T], the tokens to compare."""
+        """The fault of a result, if it is further from the exact one than it may be. shown: bool[B, T], tokens to compare."""
         if mine.numel() != their.numel() or mine.dtype != their.dtype:
             yield f"{what} {place} are {list(mine.shape)} {mine.dtype} where the module has {list(their.shape)} {their.dtype}"
             return
@@ -183,7 +183,7 @@ class _Attending:
             column = form.sinks.double()[None, :, None, None].expand(*scores.shape[:3], 1)
             scores = torch.cat([scores, column], dim=-1)
         out = scores.softmax(-1)[..., : keys.shape[2]] @ values
-        return out.transpose(1, 2)
+        return out.transpose(1, 2).contiguous()
 
     def experts(self, module: Any, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """The module's own loop over its experts."""

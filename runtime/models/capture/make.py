@@ -31,6 +31,7 @@ from decgraph.runtime.models.capture.rows import rows
 from decgraph.runtime.models.capture.samples import SIZES, samples
 from decgraph.runtime.models.capture.step import CapturedForward
 from decgraph.runtime.models.capture.tables import tables
+from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.packs import Packs
 
 _log = logging.getLogger("decgraph.capture")
@@ -64,14 +65,17 @@ def capture(
     runs slower; by default it is logged as a warning. The module's joined parameters become views of shared storage, with
     the same values; weights changed or moved afterwards need a new capture.
     """
+    base = getattr(module, "base_model", module)
     try:
         with _uncollected():
-            return _captured(module, without, notice)
+            step = _captured(module, without, notice)
+        note(base, Forward("captured", step.program.dropped))
+        return step
     except Refused as refused:
         reason = str(refused)
     except Exception as error:  # the module's own code, or torch's, run in a way that they may not expect
         reason = f"{type(error).__name__}: {error}"
-    base = getattr(module, "base_model", module)
+    note(base, Forward("module", reason=reason))
     notice(f"{type(base).__name__} runs unmodified, its forward could not be captured: {reason}")
     return None
 

@@ -310,7 +310,8 @@ class Recorder(TorchFunctionMode):
         else:
             capped = {"attn_mask": mask, "scale": form.scaling, "softcap": form.softcap}
             out = self.call(plain_attention, (query, keys, values, form.sinks), capped)
-        result: Tensor = self.call(torch.Tensor.transpose, (out, 1, 2), {})
+        out = self.call(torch.Tensor.transpose, (out, 1, 2), {})
+        result: Tensor = self.call(torch.Tensor.contiguous, (out,), {})  # as modules expect it
         return result
 
     def experts(self, module: Any, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:

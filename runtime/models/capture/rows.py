@@ -27,12 +27,16 @@ def rows(program: CapturedGraph) -> None:
     """Flattens [B, T, width] to [BT, width] between attentions."""
     flat: set[fx.Node] = set()
     back: dict[fx.Node, fx.Node] = {}
+    matrices = {n for n in program.graph.nodes if _is_matrix(shape_of(n))}  # the module's own
+    wants: dict[tuple[fx.Node, fx.Node], bool] = {}  # (user, operand): whether the module handed on a matrix
     for node in list(program.graph.nodes):
         if node.op in ("placeholder", "get_attr"):
             continue
         touched = [n for n in node.all_input_nodes if n in flat]
         shape = shape_of(node)
         if node.meta["op"] in ("view", "reshape") and touched and _same_rows(shape, shape_of(node.args[0])):
+            assert isinstance(node.args[0], fx.Node)
+            wants.update({(user, node.args[0]): node in matrices for user in node.users})
             program.replace(node, node.args[0])  # the module's own way to matrices and back
         elif _is_matrix(shape):
             flat.add(node)
@@ -43,7 +47,7 @@ def rows(program: CapturedGraph) -> None:
             node.meta["shape"] = _matrix(node.meta["shape"])
             flat.add(node)
         elif touched and node.meta["op"] not in ("view", "reshape"):  # a view has all its sizes: the same from a matrix
-            for operand in touched:
+            for operand in (n for n in touched if not wants.get((node, n), n in matrices)):
                 node.replace_input_with(operand, _unflattened(program, operand, back))
     program.sweep()
 

@@ -89,6 +89,9 @@ def test_tied_weights_stay_where_they_are(random_model: Callable[..., Any]) -> N
     assert places == [layers[1].mlp.down_proj.weight.data_ptr(), layers[1].self_attn.k_proj.weight.data_ptr()]
 
 
+_KEPT = torch.ones(32)
+
+
 def refused(model: Any) -> str:
     reasons: list[str] = []
     assert capture(model, notice=reasons.append) is None
@@ -110,7 +113,10 @@ def patched(model: Any, change: Callable[[Tensor], Any]) -> Any:
         (lambda x: x * 2 if float(x.sum()) > 0 else x, "branches on the result of"),
         (lambda x: x * 2 if (x > 0).any() else x, "branches on the result of"),
         (lambda x: x + x.sum().item(), "branches on the result of"),
-        (lambda x: x.mul_(2), "in place"),
+        (lambda x: (x[0], x.mul_(2))[0].expand_as(x), "view of a tensor after"),
+        (lambda x: x + _KEPT.mul_(1.0), "an input in place"),
+        (lambda x: torch.add(x, x, out=torch.empty_like(x)), "in place"),
+        (lambda x: x.uniform_(), "in place"),
         (lambda x: x * 2 if x.shape[1] > 1 else x, "another way"),
         (lambda x: x * x.shape[1] ** 0.5, "depends on the sizes|another way"),
         (lambda x: x[:, torch.arange(x.shape[1] - 1, -1, -1)] if x.shape[1] % 2 else x, "way|understood|int"),
@@ -135,13 +141,45 @@ def test_sizes_and_constants_of_the_code_are_followed(random_model: Callable[...
     assert capture(patched(random_model("llama"), change)) is not None
 
 
+def _filled(x: Tensor) -> Tensor:
+    """By halves, as DeepSeek's keys are."""
+    whole = x.new_empty((*x.shape[:-1], 32))
+    whole[..., :20].copy_(x[..., :20])
+    whole[..., 20:] = x[..., 20:] * 2
+    return whole
+
+
+def _doubled(x: Tensor) -> Tensor:
+    x = x + 0
+    x[..., :16] *= 2
+    x.transpose(-1, -2)  # a view that nobody reads afterwards
+    x += 1
+    return x.sub_(1)
+
+
+@pytest.mark.parametrize("change", [lambda x: x.mul_(2), _filled, _doubled, lambda x: torch.zeros_like(x).index_add_(
+    2, torch.tensor([3, 1]), x[..., :2]), lambda x: torch.zeros_like(x).scatter_(2, x.topk(3, -1).indices, 1.0)])  # fmt: skip
+def test_writes_into_a_forwards_own_tensors_are_followed(
+    change: Callable[[Tensor], Tensor], random_model: Callable[..., Any], own: Callable[..., Tensor], caches: Callable[..., Any]
+) -> None:
+    model = patched(random_model("llama"), change)
+    said: list[str] = []
+    step = capture(model, notice=said.append)
+    assert step is not None and not step.program.dropped, said
+    ids = [5, 3, 8, 8, 1]
+    held = caches(step, model, 1, 5)
+    for _ in range(2):  # nothing of the first call is left in the second
+        got = held.run(torch.tensor([ids]), torch.arange(5)[None], torch.arange(5)[None], torch.ones(5, 5).tril().bool()[None])
+        torch.testing.assert_close(got[0], own(model, ids), rtol=1e-5, atol=1e-5)
+
+
 def test_other_reasons(random_model: Callable[..., Any]) -> None:
     assert "training mode" in refused(random_model("llama").train())
     capped = random_model("llama")
     for layer in capped.model.layers:
         forward = layer.self_attn.forward
-        layer.self_attn.forward = lambda *a, forward=forward, **k: forward(*a, **{**k, "softcap": 30.0})
-    assert "softcap" in refused(capped)
+        layer.self_attn.forward = lambda *a, forward=forward, **k: forward(*a, **{**k, "position_bias": 30.0})
+    assert "position_bias" in refused(capped)
     eager = random_model("llama")
     eager.model.layers[1].self_attn.forward = lambda hidden_states, **_: (hidden_states, None)
     assert "attention" in refused(eager)
@@ -155,7 +193,7 @@ def test_the_module_is_left_as_it_was(random_model: Callable[..., Any], own: Cal
     assert model.config._attn_implementation == "eager"
     torch.testing.assert_close(own(model, [1, 2, 3, 4]), before, rtol=1e-6, atol=1e-6)
     assert all(not layer._forward_pre_hooks and not layer._forward_hooks for layer in model.model.layers)
-    refused(patched(model, lambda x: x.mul_(1)))
+    refused(patched(model, lambda x: x * x.sum().item()))
     assert model.config._attn_implementation == "eager"
     assert all(not layer._forward_pre_hooks and not layer._forward_hooks for layer in model.model.layers)
 
