@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.engine.cache import ROWS
+from decgraph.runtime.models.engine.cache import LENGTH
 from decgraph.runtime.models.engine.slots import SlotPlan
 from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout
 
@@ -34,7 +34,7 @@ def rows_of(plans: Sequence[SlotPlan], takes: Sequence[int]) -> int:
     )
     if any(not plan.linear for plan in plans):
         rows = max(rows, max(plan.base for plan in plans) + max(plan.span for plan in plans))
-    return -(-(rows + 1) // ROWS) * ROWS
+    return -(-(rows + 1) // LENGTH) * LENGTH
 
 
 def batch_of(plans: Sequence[SlotPlan], takes: Sequence[int], width: int, layout: Layout, steps: Tensor) -> Batch:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from decgraph.runtime.models.engine.step import Layout
 
-ROWS = 64  # capacities and lengths handed to a forward are multiples of this
+ROWS = 64  # capacities are multiples of this
+LENGTH = 16  # lengths handed to a forward are: attention costs what they say, and each new one is a view of every layer
 _PARTS = 64  # views that are remembered
 _CPU_BUDGET = 4 << 30
 _GPU_SHARE = 0.8  # of the memory free when the store is created
@@ -126,6 +127,10 @@ class Store:
     def state(self, slot: int, row: int, count: int = 1) -> Tensor:
         """A view of last states [count, width]."""
         return self._last[slot, row : row + count]
+
+    def keep(self, slot: int, row: int, states: Tensor) -> None:
+        """Last states [count, width] of rows from `row` on."""
+        self._last[slot].narrow(0, row, len(states)).copy_(states)
 
     def states(self, slot: int, rows: Sequence[int]) -> Tensor:
         """A copy of last states [n, width]."""

@@ -18,7 +18,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.capture.compiled import compiled
 from decgraph.runtime.models.capture.step import CapturedForward as CapturedStep
 from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
-from decgraph.runtime.models.engine.cache import ROWS, Part, Store, TooLarge
+from decgraph.runtime.models.engine.cache import LENGTH, ROWS, Part, Store, TooLarge
 from decgraph.runtime.models.engine.draft_loop import draft
 from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, Output
 from decgraph.runtime.models.engine.slots import TAIL, Slot, SlotPlan, plan
@@ -104,8 +104,7 @@ class CausalEngine:
         if not good:
             return outputs
         stacked = good[0][1] if len(good) == 1 else torch.cat([s for _, s in good])
-        logits = (head or self.head)(stacked)[:, : self.size].float()
-        check_size(self.name, logits.shape[-1], self.size)
+        logits = self.logits(stacked, head)
         first = 0
         for n, rows in good:
             outputs[n] = logits if len(good) == 1 else logits[first : first + rows.shape[0]]
@@ -122,6 +121,14 @@ class CausalEngine:
                     outputs[n] = self._not_numbers(calls[n], int(bad.nonzero()[0, 0]))
                 first += len(rows)
         return outputs
+
+    def logits(self, states: Tensor, head: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Logits float32 [n, V] of last states [n, width]. Raises DecError where the head has fewer."""
+        logits = (head or self.head)(states)
+        if logits.shape[1] != self.size:
+            logits = logits[:, : self.size]
+            check_size(self.name, logits.shape[-1], self.size)
+        return logits.float()
 
     def states(self, calls: Sequence[ForwardCall]) -> list[Output]:
         """The last hidden states [rows, width] per call, after the final norm; or the call's DecError. To be called
@@ -327,7 +334,7 @@ class CausalEngine:
         except DecError as error:
             return error
         count = made.total
-        length = -(-(made.rows + 1) // ROWS) * ROWS
+        length = -(-made.rows // LENGTH) * LENGTH
         straight = made.linear and made.tokens is None and 0 < count <= self.chunk and length <= self.store.rows
         number = made.slot.number
         if not straight or number >= self.store.slots or hasattr(self.step, "bucket"):
@@ -339,7 +346,7 @@ class CausalEngine:
         part = self.store.part(number, 1, length)
         ids = torch.tensor([made.ids], device=self.layout.device)
         states = self.step(ids, where, where, part.keys, part.values, masks)[0]
-        part.last[0, first : first + count] = states
+        self.store.keep(number, first, states)
         made.finish(count)
         self.counted.calls += 1
         self.counted.computed += count

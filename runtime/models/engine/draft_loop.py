@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.engine.cache import ROWS
+from decgraph.runtime.models.engine.cache import LENGTH
 from decgraph.runtime.models.engine.forward_call import DraftLoop, ForwardCall
 
 
@@ -65,7 +65,7 @@ def one_more(engine: Any, call: ForwardCall, one: DraftLoop, j: int, token: int)
     depth, node = 0, int(call.rows[0])
     while node >= 0:
         node, depth = int(call.parents[node]), depth + 1
-    length = -(-(row + 2) // ROWS) * ROWS
+    length = -(-(row + 1) // LENGTH) * LENGTH
     position = len(call.context) + depth + j - 1
     if row != position or length > engine.store.rows or (engine.context is not None and position >= engine.context):
         return None
@@ -74,10 +74,10 @@ def one_more(engine: Any, call: ForwardCall, one: DraftLoop, j: int, token: int)
     part = engine.store.part(slot.number, 1, length)
     ids = torch.tensor([[token]], device=engine.layout.device)
     states = engine.step(ids, where, where, part.keys, part.values, masks)[0]
-    logits: Tensor = engine.head(states)[:, : engine.size].float()
+    logits: Tensor = engine.logits(states)
     if not isfinite(float(logits.sum())):
         return None  # the general path reports the error and its request
-    part.last[0, row : row + 1] = states
+    engine.store.keep(slot.number, row, states)
     slot.append(int(one.uids[j - 1]), len(slot.uids) - 1, position)
     counted = engine.counted
     counted.calls += 1

@@ -30,7 +30,7 @@ class StraightMasks:
         if max(first, length) > self._reach:
             self._grow(max(first, length))
         start = self._reach - first
-        return {kind: table[:, :, :count, start : start + length] for kind, table in self._tables.items()}
+        return {kind: table.narrow(2, 0, count).narrow(3, start, length) for kind, table in self._tables.items()}
 
     def _grow(self, wanted: int) -> None:
         reach = max(self._reach, 256)
