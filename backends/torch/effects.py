@@ -11,6 +11,7 @@ import numpy as np
 from decgraph.backends.run import Run, Stop
 from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.draws import Mixed, TorchDraws
+from decgraph.backends.torch.prefixes import CommittedText
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, path_of
 from decgraph.errors import DecError
@@ -33,6 +34,7 @@ class Effects(Run):
         # it may fire, and its state is computed when it is read.
         self.counts_only = not self.request.stop and not self.request.until
         self.tally = Tally()
+        self.text = CommittedText(self.tokens, self.base)
         self.syncs = 0
         """Device-to-host synchronisations of the run; see transfer.py."""
 
