@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,7 @@ class DraftLoops(Randomness):
         chosen: list[int] = []
         nodes = np.concatenate(([leaf], np.arange(len(t), len(t) + count - 1)))
         root = below(t, leaf)
+        ahead = stream.Ahead(lambda j: self.key(key_of(lo + j), (0,), length + depth + j, int(nodes[j])), count)
 
         def choose(scores: Any) -> int:
             """The token of the next draw, from its row's scores [1, V]."""
@@ -65,8 +67,7 @@ class DraftLoops(Randomness):
             if points is None:
                 q = stream.fetched(rows.face("shaped"))
                 rows.require_mass(0)
-                key = self.key(key_of(lo + j), (0,), length + depth + j, int(nodes[j]))
-                points = stream.races(q, [key])
+                points = stream.races(q, (), partial(ahead.times, j))
             else:
                 rows.require_mass(0)
             chosen.append(int(points[0]))

@@ -225,10 +225,12 @@ class Effects(Run):
 
     def pruned(self, before: TorchTree, kept: Sequence[int]) -> None:
         """A tree was cut to those of its nodes, the root among them."""
-        gone = set(range(1, len(before))) - set(kept)
-        dropped = len(gone) if len(before.edges) == 1 else sum(before.edges[n] is None for n in gone)  # others are no draws
+        dropped = len(before) - len(kept)
+        if len(before.edges) > 1:  # some of its nodes are no draws
+            dropped = sum(before.edges[n] is None for n in set(range(len(before))) - set(kept))
         self.tally.drafted -= dropped
-        self.emit_event(trace.Pruned(tuple(kept), dropped))
+        if self.listener is not None:
+            self.emit_event(trace.Pruned(tuple(kept), dropped))
 
     def unmasked(self, positions: Sequence[int], tokens: Sequence[int], draws: Any) -> None:
         self.decided += len(positions)
