@@ -176,7 +176,7 @@ def _penalised(logits: np.ndarray, path: tuple[int, ...], request: Request) -> n
     presence, frequency = _amount(request.presence_penalty), _amount(request.frequency_penalty)
     if presence or frequency:
         for token, count in generated.items():
-            if token < len(logits):
+            if 0 <= token < len(logits):  # a masked position of a model without a mask token is -1
                 logits[token] -= presence + frequency * count
     for token, value in request.bias_pairs:
         if token < len(logits):
@@ -248,11 +248,11 @@ def _penalised_exact(probs: exact.Weights, path: tuple[int, ...], request: Reque
         # A logarithm of a probability is never positive, so the penalty always multiplies: w becomes w ** r.
         r = exact.rational(request.repetition_penalty)
         for token in seen:
-            if token < len(weights):
+            if 0 <= token < len(weights):
                 weights[token] = exact.power(weights[token], r)
     presence, frequency = _factor(request.presence_penalty), _factor(request.frequency_penalty)
     for token, count in generated.items():
-        if token < len(weights):
+        if 0 <= token < len(weights):
             weights[token] /= presence * frequency**count
     for token, value in request.bias_pairs:
         if token < len(weights):

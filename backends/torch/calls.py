@@ -12,6 +12,7 @@ from decgraph.backends.torch.canvas_calls import evaluate_canvas, memory_of_canv
 from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.engines import Engines
 from decgraph.backends.torch.pending import PendingCall, ResolvedCall, Together
+from decgraph.backends.torch.prefixes import Prefixes
 from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.trees import Context, TorchPath, TorchTree
 from decgraph.errors import DecError
@@ -128,7 +129,7 @@ class Calls(Engines):
                     scores,
                     self.request,
                     positions=positions,
-                    path=lambda i: self.path_to(length, tree, int(nodes[i // n])),
+                    path=Prefixes(self.text, length, lambda i: below(tree, int(nodes[i // n]))),
                     allow=_for_heads(extra.get("allow"), n),
                     label=model.name,
                 )
@@ -141,7 +142,7 @@ class Calls(Engines):
                 tree=tree,
                 allow=extra.get("allow"),
                 label=model.name,
-                path=lambda i: self.path_to(length, tree, int(nodes[i])),
+                path=Prefixes(self.text, length, lambda i: below(tree, int(nodes[i]))),
             )
             return TorchDist(rows, np.arange(len(wanted)).reshape(shape) if shape else _FIRST, "shaped", at)
 
@@ -149,9 +150,7 @@ class Calls(Engines):
 
     def path_to(self, length: int, tree: Any, node: int) -> tuple[int, ...]:
         """The tokens of the state at a node."""
-        if tree is None or node == 0:
-            return tuple(self.tokens[:length])
-        return (*self.tokens[:length], *(int(tree.token[n]) for n in tree.path_nodes(node)[1:]))
+        return (*self.tokens[:length], *below(tree, node))
 
     def memory(self, model: Model, place: Any, extra: Mapping[str, Any] = NOTHING, *, alone: bool = False) -> Any:
         """The meaning of `model.memory`: of a context or node the place, computed when it is read (engines keep it anyway); of
@@ -194,6 +193,11 @@ class Calls(Engines):
             )
             kept[key] = (made, args)
         return kept[key][0]
+
+
+def below(tree: Any, node: int) -> tuple[int, ...]:
+    """The draft tokens of a tree from its root (without it) down to a node; none without a tree."""
+    return () if tree is None or node == 0 else tuple(tree.token[tree.path_nodes(node)[1:]].tolist())
 
 
 def _cells(ask: Any) -> int:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from decgraph.backends.torch import noise as stream
+from decgraph.backends.torch.calls import below
 from decgraph.backends.torch.draws import TorchDraws
 from decgraph.backends.torch.ops.draws import draw
 from decgraph.backends.torch.ops.trees import grow
 from decgraph.backends.torch.pending import DraftLoopCall, Pending, PendingCall
+from decgraph.backends.torch.prefixes import Prefixes
 from decgraph.backends.torch.randomness import Randomness
 from decgraph.backends.torch.rows import Rows
 from decgraph.backends.torch.trees import TorchTree
@@ -51,18 +54,20 @@ class DraftLoops(Randomness):
         assert isinstance(first, PendingCall) and isinstance(first.ask, ForwardCall)
         chosen: list[int] = []
         nodes = np.concatenate(([leaf], np.arange(len(t), len(t) + count - 1)))
-        root = self.path_to(length, t, leaf)
+        root = below(t, leaf)
+        ahead = stream.Ahead(lambda j: self.key(key_of(lo + j), (0,), length + depth + j, int(nodes[j])), count)
 
         def choose(scores: Any) -> int:
             """The token of the next draw, from its row's scores [1, V]."""
             j = len(chosen)
-            rows = Rows(scores, self.request, label=model.name, path=lambda _: (*root, *chosen[:j]))
+            rows = Rows(
+                scores, self.request, label=model.name, path=Prefixes(self.text, length, lambda _: (*root, *chosen[:j]))
+            )
             points = rows.points("shaped")
             if points is None:
                 q = stream.fetched(rows.face("shaped"))
                 rows.require_mass(0)
-                key = self.key(key_of(lo + j), (0,), length + depth + j, int(nodes[j]))
-                points = stream.races(q, [key])
+                points = stream.races(q, (), partial(ahead.times, j))
             else:
                 rows.require_mass(0)
             chosen.append(int(points[0]))
@@ -81,7 +86,7 @@ class DraftLoops(Randomness):
             positions=length + depths - 1,
             nodes=nodes,
             label=model.name,
-            path=lambda i: (*root, *chosen[:i]),
+            path=Prefixes(self.text, length, lambda i: (*root, *chosen[:i])),
         )
         draws = TorchDraws(tokens, rows, np.arange(count))
         tree = t.grow(draws, np.arange(count), tokens, nodes, depths, uids, np.full(count, np.nan), {}, [])

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from decgraph.backends.torch import shaping
-from decgraph.backends.torch.rows import Ids, Rows, TorchDist, TorchVectors, ids_on, locate, picked_places
-from decgraph.backends.torch.transfer import fetched
+from decgraph.backends.torch.rows import Ids, Rows, TorchDist, TorchVectors, ids_on, locate, picked_places, read
 
 
 class Drawn:
@@ -142,8 +141,7 @@ class TorchDraws(Drawn):
         face = self.face if self.point else seen
         table = self.rows.face(face)
         self.rows.require_mass(self.row)
-        at, tokens = ids_on(self.row.reshape(-1), table.device), ids_on(self.tokens.reshape(-1), table.device)
-        got = fetched(table[at, tokens.clamp_min(0)]).reshape(self.tokens.shape)
+        got = read(table, self.row, np.maximum(self.tokens, 0))
         return np.where(self.tokens >= 0, got, 0.0)
 
     def law(self, request: Any, size: int) -> TorchDist:

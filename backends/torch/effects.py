@@ -11,6 +11,7 @@ import numpy as np
 from decgraph.backends.run import Run, Stop
 from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.draws import Mixed, TorchDraws
+from decgraph.backends.torch.prefixes import CommittedText
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, path_of
 from decgraph.errors import DecError
@@ -33,6 +34,7 @@ class Effects(Run):
         # it may fire, and its state is computed when it is read.
         self.counts_only = not self.request.stop and not self.request.until
         self.tally = Tally()
+        self.text = CommittedText(self.tokens, self.base)
         self.syncs = 0
         """Device-to-host synchronisations of the run; see transfer.py."""
 
@@ -223,10 +225,12 @@ class Effects(Run):
 
     def pruned(self, before: TorchTree, kept: Sequence[int]) -> None:
         """A tree was cut to those of its nodes, the root among them."""
-        gone = set(range(1, len(before))) - set(kept)
-        dropped = len(gone) if len(before.edges) == 1 else sum(before.edges[n] is None for n in gone)  # others are no draws
+        dropped = len(before) - len(kept)
+        if len(before.edges) > 1:  # some of its nodes are no draws
+            dropped = sum(before.edges[n] is None for n in set(range(len(before))) - set(kept))
         self.tally.drafted -= dropped
-        self.emit_event(trace.Pruned(tuple(kept), dropped))
+        if self.listener is not None:
+            self.emit_event(trace.Pruned(tuple(kept), dropped))
 
     def unmasked(self, positions: Sequence[int], tokens: Sequence[int], draws: Any) -> None:
         self.decided += len(positions)

@@ -3,7 +3,7 @@ device."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -74,7 +74,7 @@ def _exponentials(words: np.ndarray, seed: int, n: int, blocks: int) -> np.ndarr
 
 
 def first_arrivals(q: np.ndarray, keys: Sequence[noise.Key], k: int) -> np.ndarray:
-    """The first k tokens of each row's race, in the order of their arrival: int64[R, k], -1 where fewer have mass. q: [R, V]."""
+    """The first k tokens of each row's race in the order of their arrival, -1 where fewer have mass: int64[R, k]. q: [R, V]."""
     out = np.full((len(q), k), -1, dtype=np.int64)
     at_once = max(1, 4 * _BLOCKS // max(q.shape[-1], 1))
     for first in range(0, len(q) if k else 0, at_once):
@@ -87,9 +87,27 @@ def first_arrivals(q: np.ndarray, keys: Sequence[noise.Key], k: int) -> np.ndarr
     return out
 
 
-def races(q: np.ndarray, keys: Sequence[noise.Key]) -> np.ndarray:
+class Ahead:
+    """The noise of draws that are made one after the other, with keys that are known beforehand: where the vocabulary is small
+    it is computed for several at once, when the first of them is drawn. keys: a function of a draw's number; count: how many."""
+
+    def __init__(self, keys: Callable[[int], noise.Key], count: int) -> None:
+        self._keys, self._count = keys, count
+        self._made, self._first = np.empty((0, 0)), 0
+
+    def times(self, draw: int, n: int) -> np.ndarray:
+        """The arrival times of a draw, float64[1, n], for the caller to write to."""
+        place = draw - self._first
+        if not 0 <= place < len(self._made) or self._made.shape[1] != n:
+            end = min(self._count, draw + max(1, 4 * _BLOCKS // max(n, 1)))
+            self._made, self._first, place = exponentials([self._keys(j) for j in range(draw, end)], n), draw, 0
+        return self._made[place : place + 1].copy()
+
+
+def races(q: np.ndarray, keys: Sequence[noise.Key], times_of: Callable[[int], np.ndarray] | None = None) -> np.ndarray:
     """The winner of each row's race, argmin E_v / q_v over q_v > 0, ties to the lowest token: int64[R]. q: [R, V]. Raises
-    ValueError where a row has no mass. A one-hot row reads no noise."""
+    ValueError where a row has no mass. A one-hot row reads no noise. times_of: of a single row the arrival times
+    float64[1, V], in the place of its key."""
     runs = q > 0
     runners = np.count_nonzero(runs, axis=-1)
     if not runners.all():
@@ -97,7 +115,10 @@ def races(q: np.ndarray, keys: Sequence[noise.Key]) -> np.ndarray:
     out: np.ndarray = q.argmax(-1)
     open_rows = np.flatnonzero(runners > 1)
     if len(open_rows):
-        times = exponentials([keys[int(i)] for i in open_rows], q.shape[-1])
+        if times_of is not None:
+            times = times_of(q.shape[-1])
+        else:
+            times = exponentials([keys[int(i)] for i in open_rows], q.shape[-1])
         every = len(open_rows) == len(q)
         with np.errstate(divide="ignore", over="ignore"):
             times /= q if every else q[open_rows]  # inf where q is 0
@@ -120,4 +141,4 @@ def unit(key: noise.Key) -> float:
     return (c0 + 0.5) * 2.0**-32
 
 
-__all__ = ["exponentials", "fetched", "first_arrivals", "races", "unit"]
+__all__ = ["Ahead", "exponentials", "fetched", "first_arrivals", "races", "unit"]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.backends.torch.prefixes import Prefixes, alone
 from decgraph.backends.torch.transfer import fetched
 from decgraph.errors import DecError
 from decgraph.runtime.automaton import Automaton
@@ -76,10 +77,10 @@ def constrained(scores: Tensor, rows: Any) -> Tensor:
         a = np.asarray(rows.allow, dtype=bool)
         kept &= a[..., :size] if a.ndim == 1 else a.reshape(n, -1)[:, :size]
     for i in range(n if dynamic or short else 0):
-        generated = tuple(rows.path(i))[len(request.prompt) :]
+        texts, row = (rows.path, i) if isinstance(rows.path, Prefixes) else (alone(rows.path(i), len(request.prompt)), 0)
         if dynamic:
-            kept[i] &= _allowed(request.allow, generated, size)
-        if short and len(generated) < request.min_length:
+            kept[i] &= _allowed(request.allow, texts, row, size)
+        if short and texts.count(row) < request.min_length:
             kept[i, _ids(request.eos, size)] = False
     logits = logits.masked_fill(~torch.from_numpy(kept).to(logits.device), float("-inf"))
     logits = processed(logits, rows)
@@ -89,14 +90,14 @@ def constrained(scores: Tensor, rows: Any) -> Tensor:
     return logits
 
 
-def _allowed(allow: Any, generated: tuple[int, ...], size: int) -> np.ndarray:
-    """bool[size]: the tokens that a request allows next. An automaton's are cached by state."""
+def _allowed(allow: Any, texts: Prefixes, row: int, size: int) -> np.ndarray:
+    """bool[size]: the tokens that a request allows after the text before a row. An automaton's are cached by state."""
     if not isinstance(allow, Automaton):
         out = np.zeros(size, bool)
-        out[_ids(allow(generated), size)] = True
+        out[_ids(allow(texts(row)[texts.text.base :]), size)] = True
         return out
     masks: dict[tuple[int, int], np.ndarray] = allow.masks
-    key = (allow.run(generated), size)
+    key = (texts.state(allow, row), size)
     if key not in masks:
         masks[key] = np.zeros(size, bool)
         masks[key][_ids(allow.allowed(key[0]), size)] = True
@@ -179,25 +180,77 @@ def penalised(logits: Tensor, rows: Any) -> Tensor:
     request = rows.request
     n, size = logits.shape
     logits = logits.clone()
-    repetition = float(request.repetition_penalty)
-    presence, frequency = amount(request.presence_penalty), amount(request.frequency_penalty)
-    if repetition != 1 or presence or frequency:
-        for i in range(n):
-            path = rows.path(i)
-            if repetition != 1:
-                ids = _tensor(_ids(set(path), size), logits)
-                held = logits[i, ids]
-                logits[i, ids] = torch.where(held < 0, held * repetition, held / repetition)
-            if presence or frequency:
-                counts = Counter(path[len(request.prompt) :])
-                tokens = np.array([t for t in counts if t < size], dtype=np.int64)
-                if len(tokens):
-                    amounts = np.array([presence + frequency * counts[int(t)] for t in tokens])
-                    logits[i, _tensor(tokens, logits)] -= torch.from_numpy(amounts).to(logits)
+    penalties = Penalties(
+        float(request.repetition_penalty), amount(request.presence_penalty), amount(request.frequency_penalty)
+    )
+    if any(penalties.of_counts) or penalties.repetition != 1:
+        if isinstance(rows.path, Prefixes):
+            penalties.apply(logits, rows.path)
+        else:
+            for i in range(n):
+                penalties.apply(logits[i : i + 1], alone(rows.path(i), len(request.prompt)))
     pairs = [(t, amount(v)) for t, v in request.bias_pairs if t < size]
     if pairs:
         logits[:, _tensor(np.array([t for t, _ in pairs]), logits)] += torch.tensor([v for _, v in pairs]).to(logits)
     return logits
+
+
+class Penalties(NamedTuple):
+    """The penalties of a request, in logits but for the first, which is a factor."""
+
+    repetition: float
+    presence: float
+    frequency: float
+
+    @property
+    def of_counts(self) -> tuple[float, float]:
+        """Those that depend on how often a token was generated."""
+        return self.presence, self.frequency
+
+    def apply(self, logits: Tensor, texts: Prefixes) -> None:
+        """Changes logits [R, V] in place, each row by the text before it: those of the committed text's tokens in all rows at
+        once, and those of draft tokens one by one."""
+        size = int(logits.shape[-1])
+        ids, counts = texts.text.distinct(texts.length)
+        rows, tokens, drafted_counts = self.drafted(texts, int(logits.shape[0]), size, counts)
+        inside = (ids >= 0) & (ids < size)
+        if not inside.all():
+            ids, counts = ids[inside], counts[inside]
+        at, drafted = _tensor(ids, logits), (_tensor(rows, logits), _tensor(tokens, logits))
+        before = logits[drafted]
+        if len(ids):
+            logits[:, at] = self.changed(logits[:, at], counts)
+        if len(rows):
+            logits[drafted] = self.changed(before, drafted_counts)
+
+    def drafted(
+        self, texts: Prefixes, count: int, size: int, committed: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """For each draft token before a row, once: the row, the token, and how often it was generated; int64[n] each."""
+        rows: list[int] = []
+        tokens: list[int] = []
+        counts: list[int] = []
+        for row in range(count):
+            below = texts.drafted(row)
+            if not len(below):
+                continue
+            made = Counter(texts.generated(row))
+            for token in dict.fromkeys(map(int, below)):
+                if 0 <= token < size:
+                    place = texts.text.place(token, texts.length)
+                    rows.append(row)
+                    tokens.append(token)
+                    counts.append(made[token] + (int(committed[place]) if place >= 0 else 0))
+        return np.array(rows, dtype=np.int64), np.array(tokens, dtype=np.int64), np.array(counts, dtype=np.int64)
+
+    def changed(self, logits: Tensor, counts: np.ndarray) -> Tensor:
+        """The logits [..., n] of tokens that are in the text, of which `counts` int64[n] were generated."""
+        if self.repetition != 1:
+            logits = torch.where(logits < 0, logits * self.repetition, logits / self.repetition)
+        if any(self.of_counts):
+            amounts = np.where(counts > 0, self.presence + self.frequency * counts, 0.0)
+            logits = logits - torch.from_numpy(amounts).to(logits)
+        return logits
 
 
 def amount(value: Any) -> float:

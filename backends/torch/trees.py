@@ -199,15 +199,17 @@ class TorchTree:
             frontier=again(self.frontier),
         )
 
-    def keep(self, ids: Sequence[int] | Ids) -> TorchTree:
-        """The tree of the root and those of `ids` whose ancestors are all kept."""
+    def closed_under_parents(self, ids: Sequence[int] | Ids) -> Ids:
+        """The root and those of `ids` whose ancestors are all among them, in growth order."""
         wanted = np.zeros(len(self), dtype=bool)
         wanted[np.asarray(ids, dtype=np.int64)] = True
         wanted[0] = True
-        for d in range(1, int(self.depth.max()) + 1):
-            level = np.flatnonzero(self.depth == d)
-            wanted[level] &= wanted[self.parent[level]]
-        return self.only(np.flatnonzero(wanted))
+        for _ in range(int(self.depth.max())):
+            kept = wanted & wanted[self.parent]
+            if bool((kept == wanted).all()):
+                break
+            wanted = kept
+        return np.flatnonzero(wanted)
 
     def below(self, node: int, base: Any) -> TorchTree:
         """The subtree under `node`, rooted there, on the new base."""

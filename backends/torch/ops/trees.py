@@ -176,10 +176,9 @@ def column_of(value: Any, n: int, rows: Any) -> list[Any]:
 @lowering("tree.keep")
 def keep(m: Any, t: TorchTree, ns: Any) -> TorchTree:
     """Prune to nodes."""
-    tree = t.keep(np.ravel(np.asarray(ns, dtype=np.int64)))
-    place = {int(uid): n for n, uid in enumerate(t.uid)}
-    m.pruned(t, [place[int(uid)] for uid in tree.uid])
-    return tree
+    kept = t.closed_under_parents(np.ravel(np.asarray(ns, dtype=np.int64)))
+    m.pruned(t, kept.tolist())
+    return t.only(kept)
 
 
 @lowering("tree.reroot")

@@ -259,9 +259,10 @@ def test_order_of_what_is_no_number(far: bool) -> None:
 
 
 def test_an_automatons_masks_are_remembered_by_state() -> None:
+    from decgraph.backends.torch.prefixes import alone
     from decgraph.backends.torch.shaping import _allowed
 
     au = Automaton(((0, 1, -1), (1, 0, -1)), frozenset({0}))
-    first = _allowed(au, (0, 1), 3)
-    assert first is _allowed(au, (1, 0, 0), 3) and first.tolist() == [True, True, False]
-    assert _allowed(lambda generated: {2}, (0,), 3).tolist() == [False, False, True]
+    first = _allowed(au, alone((0, 1), 0), 0, 3)
+    assert first is _allowed(au, alone((1, 0, 0), 0), 0, 3) and first.tolist() == [True, True, False]
+    assert _allowed(lambda generated: {2}, alone((0,), 0), 0, 3).tolist() == [False, False, True]
