@@ -29,7 +29,8 @@ def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal | Live:
 
     Raises DecError if the folder, its configuration or its architecture cannot be used.
     """
-    folder, config = _folder(path, "causal", ("ForCausalLM", "LMHeadModel"))
+    # Medusa v1.0 puts its heads into the target's folder, under a class of its own.
+    folder, config = _folder(path, "causal", ("ForCausalLM", "LMHeadModel"), merged="medusa_num_heads")
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_net import Net
 
@@ -79,6 +80,15 @@ def load_features(path: str | Path, target: HFCausal) -> HFFeatures | HFRooted:
     return features_model(module, target, folder.name)
 
 
+def holds_heads(path: str | Path) -> bool:
+    """Whether a folder holds a target and Medusa heads for it, as Medusa v1.0 does."""
+    try:
+        config = json.loads((Path(path).expanduser() / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and "medusa_num_heads" in config and "num_hidden_layers" in config
+
+
 def features_model(module: Any, target: HFCausal, name: str) -> HFFeatures | HFRooted:
     """The model of a module that reads `target`'s features."""
     from decgraph.runtime.models.heads.rooted import Rooted
@@ -96,8 +106,11 @@ def load_adapter(path: str | Path, target: HFCausal) -> HFAdapter:
     return HFAdapter(module, target, folder.name)
 
 
-def _folder(path: str | Path, kind: str, ending: str | tuple[str, ...]) -> tuple[Path, dict[str, Any]]:
-    """The folder and its configuration, checked as far as that goes without torch."""
+def _folder(
+    path: str | Path, kind: str, ending: str | tuple[str, ...], merged: str | None = None
+) -> tuple[Path, dict[str, Any]]:
+    """The folder and its configuration, checked as far as that goes without torch. merged: a key of configurations whose class
+    may have any name."""
     folder = Path(path).expanduser().resolve()
     if not folder.is_dir():
         raise DecError(f"{path} is not a folder with a model in it")
@@ -108,7 +121,7 @@ def _folder(path: str | Path, kind: str, ending: str | tuple[str, ...]) -> tuple
     except ValueError as error:
         raise DecError(f"{folder / 'config.json'} cannot be read: {error}") from None
     names = config.get("architectures") or [str(config.get("model_type"))]
-    if not any(name.endswith(ending) for name in names):
+    if not any(name.endswith(ending) for name in names) and (merged is None or merged not in config):
         raise DecError(f"{folder} is not a {kind} model but a {', '.join(names)}")
     if not any(folder.glob("*.safetensors")):
         raise DecError(f"{folder} has no safetensors file")

@@ -6,7 +6,7 @@ from typing import Any
 
 from fidelity import models
 from fidelity.causal_trees import beside, ranks
-from fidelity.columns import compared, cut, stands
+from fidelity.columns import chain_paths, compared, cut, stands
 from fidelity.entry import FOLDER, Case, Entry, Outcome
 from fidelity.watched import run
 
@@ -59,6 +59,28 @@ def eagle1(case: Case, backend: str) -> Outcome:
     both = {"target": models.causal("target"), "head": models.features("heads/checkpoints/eagle1")}
     prompt = [*case["prompt"], case["calls"][1]["fed"][0]]  # the recorded prefill gives the first token
     return beside(case, backend, "", both, prompt=prompt, text=text("eagle1"), shape=ranks(case["tree_parents"]))
+
+
+def hydra(case: Case, backend: str) -> Outcome:
+    both = {"target": models.causal("target"), "head": models.features("heads/checkpoints/hydra")}
+    prompt = [*case["prompt"], case["calls"][1]["fed"][0]]
+    return beside(case, backend, "", both, prompt=prompt, text=text("eagle1"), shape=ranks(case["tree_parents"]))
+
+
+def redrafter(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    both = {"target": models.causal("target"), "head": models.features(f"heads/checkpoints/{p['drafter']}")}
+    prompt = [*case["prompt"], case["calls"][1]["fed"][0]]
+    beams = {"width": p["beam_width"], "length": p["beam_length"]}
+    return beside(case, backend, "", both, prompt=prompt, text=text("redrafter"), **beams)
+
+
+def dflash(case: Case, backend: str) -> Outcome:
+    block = case["parameters"]["block_size"]
+    both = {"target": models.causal("target"), "head": models.denoising(block)}
+    prompt = [*case["prompt"], case["calls"][1]["fed"][0]]
+    trees = [{**c, "paths": chain_paths(c["fed"][1:])} for c in case["calls"][1:]]
+    return beside(case, backend, "", both, prompt=prompt, trees=trees, text=text("dflash"), block=block)
 
 
 def halves(case: Case) -> dict[str, list[int]]:
@@ -115,4 +137,12 @@ ENTRIES = [
     written("ar/self_speculative", "self_speculative", draft_and_verify, note=LATE),
     written("ar/swift_fixed_layers", "swift", swift, triton=1),
     written("heads/eagle1", "eagle1", eagle1, triton=1),
+    written("heads/hydra_greedy", "eagle1", hydra, note="EAGLE-1's loop with another head"),
+    written(
+        "heads/redrafter_greedy",
+        "redrafter",
+        redrafter,
+        leaves_out={"4": "its head, without an RNN, is not among the checkpoints here"},
+    ),
+    written("heads/dflash", "dflash", dflash),
 ]

@@ -57,6 +57,14 @@ class Same(Model):
 
 
 @cache
+def denoising(block: int, name: str = "heads/checkpoints/dflash", target: str = "target") -> Any:
+    """A DFlash head that denoises blocks of another size than its folder says."""
+    made = hf.load_features(folder(name), causal(target))
+    made.module.block = block
+    return made
+
+
+@cache
 def medusa(name: str = "medusa_heads", target: str = "target") -> Any:
     """The target with Medusa heads, from their authors' folder."""
     model = causal(target)

@@ -100,7 +100,7 @@ def features_engine(model: HFFeatures) -> FeaturesEngine:
     target, module = model.target, model.module
     engine = net_engine(target)
     if module.reads is not None:
-        tap(engine, target.net, module.reads, lambda: _net_engine(target).step)
+        tap(engine, target.net, module.reads, lambda: _net_engine(target))
     return FeaturesEngine(model, engine, module.read_out if module.own_output else output_of(target.net._out, target.net.base))
 
 
@@ -109,7 +109,7 @@ def rooted_engine(model: HFRooted) -> RootedEngine:
     target, reads = model.target, model.module.reads
     engine = net_engine(target)
     if reads is not None:
-        tap(engine, target.net, reads, lambda: _net_engine(target).step)
+        tap(engine, target.net, reads, lambda: _net_engine(target))
     return RootedEngine(model, engine)
 
 

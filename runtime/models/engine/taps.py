@@ -15,24 +15,23 @@ from torch import Tensor
 
 from decgraph.runtime.models.capture.step import CapturedForward as Captured
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.step import Step
 from decgraph.runtime.models.hf_net import Net
 
 
-def tap(engine: CausalEngine, net: Net, layers: Sequence[int], whole: Callable[[], Step]) -> None:
+def tap(engine: CausalEngine, net: Net, layers: Sequence[int], whole: Callable[[], CausalEngine]) -> None:
     """From now on the engine's rows hold the states entering these layers too. Drops its cache where that is news.
 
-    whole: the step of all layers, for an engine that was split among models which share lower layers. The number of layers
+    whole: a fresh engine of all layers, for one that was split among models which share lower layers. The number of layers
     stands for the last states, which are there anyway.
     """
     wanted = tuple(sorted({*engine.taps, *layers} - {len(net.layers)}))
     if wanted == engine.taps:
         return
-    step = whole() if engine.below is not None else engine.step
-    plain = step.inner if isinstance(step, _Tapped) else step
+    like = whole() if engine.below is not None else engine
+    plain = like.step.inner if isinstance(like.step, _Tapped) else like.step
     head = engine.head if not engine.taps else engine.head.__wrapped__  # type: ignore[attr-defined]  # see `_beginning`
     width = engine.width
-    engine.onto(None, _Tapped(plain, net, wanted), replace(engine.layout, width=width * (1 + len(wanted))))
+    engine.onto(None, _Tapped(plain, net, wanted), replace(like.layout, width=width * (1 + len(wanted))))
     engine.taps, engine.width, engine.head = wanted, width, _beginning(head, width)
 
 

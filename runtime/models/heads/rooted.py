@@ -92,7 +92,7 @@ class Hydra(Rooted):
     puts a decoder layer of its own over the target's states (`prefix`).
 
     Options: `heads`, `blocks`, `grounded` (false: heads read the state alone, as Medusa's do), `prefix`, `embedding`,
-    `output_bias`, and those of the prefix layer.
+    `matrix_bias` (of the output matrices), and those of the prefix layer.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -104,7 +104,7 @@ class Hydra(Rooted):
             self.embed_tokens = nn.Embedding(self.vocab, width)
         self.heads = nn.ModuleList(
             HydraHead(n + 2 if self.grounded else 1, width, self.vocab, int(options["blocks"]),
-                      bias=bool(options.get("output_bias")))
+                      bias=bool(options.get("matrix_bias")))
             for n in range(self.depth)
         )  # fmt: skip
         self.prefix = _Prefix(self.config, options) if options.get("prefix") else None

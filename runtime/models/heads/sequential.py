@@ -55,7 +55,7 @@ def _hydra(source: Source) -> ReadHead:
         "grounded": first.shape[1] != width,
         "prefix": prefixed,
         "embedding": "embed_tokens.weight" in found,
-        "output_bias": "heads.0.output.bias" in found,
+        "matrix_bias": "heads.0.output.bias" in found,
     }
     if not config["grounded"]:
         found.pop("embed_tokens.weight", None)
