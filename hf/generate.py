@@ -11,7 +11,7 @@ from decgraph.errors import DecError
 from decgraph.hf import modules, settings
 from decgraph.hf.criteria import Rule, Stops, stops_of
 from decgraph.hf.processors import Reading, refuse_change, refuse_state, shaping_of, watched
-from decgraph.hf.prompts import Row, assembled, check_model_arguments, rows_of
+from decgraph.hf.prompts import Row, assembled, check_embeddings, check_model_arguments, rows_of
 from decgraph.hf.scores import logits_of, scores_of
 from decgraph.hf.text import text_side
 from decgraph.passes.plan import Plan
@@ -158,8 +158,7 @@ class CustomGenerate:
             if generation_config is None:
                 raise DecError("there is no generation_config", hint="model.generate(..., custom_generate=decgraph.hf(...))")
             settings.refuse(generation_config, model)
-            if model_kwargs.get("inputs_embeds") is not None:
-                raise DecError("inputs_embeds are not supported: decgraph passes token ids to the model", hint="give input_ids")
+            check_embeddings(model, input_ids, model_kwargs.pop("inputs_embeds", None))
             rows = rows_of(input_ids, model_kwargs.pop("attention_mask", None))
             check_model_arguments(model_kwargs, rows)
             if streamer is not None and len(rows) > 1:

@@ -43,6 +43,24 @@ def rows_of(input_ids: Tensor, attention_mask: Tensor | None) -> list[Row]:
     return [Row(i, tuple(row[:first]), tuple(row[first:])) for i, (row, first) in enumerate(zip(ids, firsts, strict=True))]
 
 
+def check_embeddings(model: Any, input_ids: Tensor, embeddings: Tensor | None) -> None:
+    """Raises DecError for inputs_embeds [B, T, width] that are not the embeddings of input_ids int64[B, T]: what is drafted is
+    looked up, hashed and verified by token, so decgraph decodes from tokens only."""
+    if embeddings is None:
+        return
+    if not input_ids.shape[1]:
+        raise DecError(
+            "inputs_embeds are not supported without input_ids: drafts are made and verified by tokens, which embeddings lack",
+            hint="give input_ids, or use generate without custom_generate",
+        )
+    own = model.get_input_embeddings()(input_ids)
+    if own.shape != embeddings.shape or not own.isclose(embeddings, atol=1e-5).all():
+        raise DecError(
+            "inputs_embeds are not the embeddings of input_ids, and decgraph decodes from tokens: the rest would be lost",
+            hint="leave inputs_embeds out, or use generate without custom_generate",
+        )
+
+
 def _first(mask: Sequence[bool], row: int) -> int:
     """Where a row begins."""
     first = mask.index(True) if True in mask else len(mask)
@@ -62,6 +80,11 @@ def check_model_arguments(given: Mapping[str, Any], rows: Sequence[Row]) -> None
         elif name in _CACHES:
             if _holds_tokens(value):
                 raise DecError(f"{name} already holds tokens; decgraph keeps caches of its own", hint="leave it out")
+        elif name in _IMAGES:
+            raise DecError(
+                f"images, sounds and videos (`{name}`) are not supported: decgraph passes only token ids to the model",
+                hint="decode prompts of text alone, or use generate without custom_generate",
+            )
         else:
             raise DecError(
                 f"`{name}` is not supported: decgraph passes only token ids to the model",
@@ -82,11 +105,12 @@ def _holds_tokens(cache: Any) -> bool:
 # Arguments that generate adds by itself, or that change no score.
 _WITHOUT_EFFECT = {"use_cache", "logits_to_keep", "num_logits_to_keep", "cache_position", "return_dict"}
 _CACHES = {"past_key_values", "cache_params"}
+_IMAGES = {"mm_encoder_outputs", "pixel_values", "pixel_values_videos", "image_features", "input_features", "input_values"}
 
 
 def _check_positions(positions: Tensor, rows: Sequence[Row]) -> None:
-    given = positions.tolist()
-    for row in rows:
+    planes = positions.tolist() if positions.dim() == 3 else [positions.tolist()]  # Qwen-VL: text, time, height, width
+    for row, given in ((row, plane) for row in rows for plane in planes):
         here = given[row.index if len(given) > 1 else 0]
         if here[len(row.pads) :] != list(range(len(row.prompt))):
             raise DecError("position_ids do not count each prompt from 0", hint="leave position_ids out")

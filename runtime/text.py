@@ -56,7 +56,7 @@ def detokenizer_of(pieces: Sequence[str | bytes]) -> Detokenizer:
 
 
 class Tokenizer:
-    """A tokenizer.json: encode, decode and a detokenizer. Byte-level BPE and Metaspace with byte fallback.
+    """A tokenizer.json: encode, decode and a detokenizer. Byte-level BPE, Metaspace with byte fallback, and BERT's word pieces.
 
     Raises DecError if the folder has no tokenizer.json or it cannot be read.
     """
@@ -109,6 +109,8 @@ class Tokenizer:
             to_bytes = _byte_level
         elif kinds & {"Metaspace", "ByteFallback"}:
             to_bytes = _metaspace
+        elif "WordPiece" in kinds:  # BERT's: a space before every piece that does not continue a word
+            to_bytes = _word_piece
         else:
             raise DecError(f"{self.path}: text cannot be shown token by token with the decoder {sorted(kinds)}")
         pieces = []
@@ -140,6 +142,10 @@ def _alphabet() -> dict[str, int]:
 def _byte_level(piece: str) -> bytes:
     table = _alphabet()
     return bytes(table[c] for c in piece) if all(c in table for c in piece) else piece.encode()
+
+
+def _word_piece(piece: str) -> bytes:
+    return (piece[2:] if piece.startswith("##") else f" {piece}").encode()
 
 
 def _metaspace(piece: str) -> bytes:

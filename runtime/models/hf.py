@@ -30,10 +30,13 @@ def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal | Live:
     Raises DecError if the folder, its configuration or its architecture cannot be used.
     """
     # Medusa v1.0 puts its heads into the target's folder, under a class of its own.
-    folder, config = _folder(path, "causal", ("ForCausalLM", "LMHeadModel"), merged="medusa_num_heads")
+    endings = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+    folder, config = _folder(path, "causal", endings, merged="medusa_num_heads")
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_net import Net
 
+    if not any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in config.get("architectures") or [""]):
+        return _of_text(folder, config)
     vocab = _vocab(folder, config)
     module = _attending(folder, "AutoModelForCausalLM")
     try:
@@ -43,7 +46,15 @@ def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal | Live:
     return HFCausal(net, name=folder.name, vocab=vocab, context=_context(config), family=str(folder), reuse=reuse)
 
 
-def _live(folder: Path, vocab: Vocab, refused: Exception) -> Live:
+def _of_text(folder: Path, config: dict[str, Any]) -> Live:
+    """A model of images and text (LLaVA, Gemma 3, Qwen2.5-VL), for prompts of text alone. Raises DecError for other models."""
+    text = config.get("text_config")
+    if config.get("is_encoder_decoder") or not isinstance(text, dict):
+        raise DecError(f"{folder} is not a causal model but a {', '.join(config.get('architectures') or [])}")
+    return _live(folder, _vocab(folder, {**config, **text}), DecError("it has no text model"), "AutoModelForImageTextToText")
+
+
+def _live(folder: Path, vocab: Vocab, refused: Exception, loader: str = "AutoModelForCausalLM") -> Live:
     """The model as the library runs it, if the engine can run it too; else what was in the way first."""
     import torch
     import transformers
@@ -53,7 +64,7 @@ def _live(folder: Path, vocab: Vocab, refused: Exception) -> Live:
 
     # Some versions' default attention leaves out soft caps.
     capped = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("attn_logit_softcapping")
-    module = _pretrained(transformers.AutoModelForCausalLM, folder, torch.float32, "eager" if capped else None)
+    module = _pretrained(getattr(transformers, loader), folder, torch.float32, "eager" if capped else None)
     model = from_module(module.requires_grad_(False), name=folder.name, vocab=vocab)
     model.family = str(folder)
     try:

@@ -119,7 +119,8 @@ def reading_of(
         )
     if found.shift is None:
         raise DecError(
-            f"{name} is a {kind}, which may predict a position at its own place or from the one before it",
+            f"{name} is a {kind}: if it was trained to fill masks, it may predict a position at its own place or from the one "
+            "before it",
             hint=_hint("shift", "set shift, false for weights like LLaDA's, true for those like Dream's and Fast-dLLM v2's"),
         )
     if found.visibility is None:

@@ -19,6 +19,7 @@ from decgraph.runtime.models.engine.given import Memories, copying
 from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine
 from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.engine.plain import PlainEngine
+from decgraph.runtime.models.engine.recurrent import is_recurrent, recurrent_engine
 from decgraph.runtime.models.engine.rooted import RootedEngine
 from decgraph.runtime.models.engine.step import ModuleStep
 from decgraph.runtime.models.engine.taps import tap
@@ -121,6 +122,8 @@ def hf_engine(model: Model) -> Engine:
             return _derived(model) or net_engine(model)
         case HFCausal():
             return HeadsEngine(net_engine(model), model.attached.module)
+        case Live() if is_recurrent(model.module):
+            return recurrent_engine(model)
         case Live():
             made = module_engine(model.module, model.name, model.vocab.size, model.context)
             made.memories = Memories(model)

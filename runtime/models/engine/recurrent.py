@@ -1,0 +1,143 @@
+"""The engine of models with recurrent layers (Mamba, RWKV, and hybrids with attention): a state per text, one token at a time.
+
+Such a layer's state is a sum over all that was read. It cannot be rolled back to an earlier token, and most implementations
+continue it by single tokens only. So a prompt is computed in one forward and every later token, a draft like any other, in one
+of its own, on a copy of the state before it: rejected drafts cost what accepted ones cost, and nothing is gained by drafting.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
+from decgraph.runtime.models.engine.plain import PlainEngine
+from decgraph.runtime.models.hf_live import Live
+from decgraph.runtime.models.interface import Path, check_path, check_size
+
+_log = logging.getLogger("decgraph.engine")
+_CACHES = ("past_key_values", "cache_params", "state")  # what transformers calls them
+_RECURRENT = {"conv", "linear_attention", "mamba", "mamba2", "recurrent", "rwkv"}
+_KEPT = 40  # states of one sequence: its text and a round of drafts
+_SAMPLE = 6
+
+
+def is_recurrent(module: Any) -> bool:
+    """Whether a module has layers whose state cannot be rolled back."""
+    kinds = getattr(module.config.get_text_config(), "layer_types", None) or ()
+    return bool(getattr(module, "_is_stateful", False)) or bool(_RECURRENT & set(kinds))
+
+
+def recurrent_engine(model: Live) -> PlainEngine:
+    """The engine of a model with recurrent layers; of one whose state does not continue a text as a whole forward does, one
+    that computes whole texts. Either is said to the log."""
+    try:
+        gap = _gap(model)
+    except Exception as error:  # the library's own code: without a state that can be copied, whole texts are computed
+        reason = f"{type(error).__name__}: {error}"
+    else:
+        if gap <= 1e-3:
+            _log.warning(
+                "%r has recurrent layers, whose state cannot be rolled back: tokens are computed one at a time, drafts too",
+                model.name,
+            )
+            return RecurrentEngine(model)
+        reason = f"its state continues a text otherwise than a whole forward, by {gap:.1e}"
+    _log.warning("%r has recurrent layers, and computes whole texts in every call: %s", model.name, reason)
+    return PlainEngine(model)
+
+
+class _State:
+    """What a module remembers after a path: the name of the argument and its value; and the scores [V] of the next token."""
+
+    def __init__(self, module: Any, ids: Tensor, before: _State | None) -> None:
+        given: dict[str, Any] = {} if before is None else {before.name: copy.deepcopy(before.value)}
+        out = module(input_ids=ids, use_cache=True, **given)
+        name = next((n for n in _CACHES if getattr(out, n, None) is not None), None)
+        if name is None:
+            raise DecError(f"{type(module).__name__} returns no state")
+        self.name: str = name
+        self.value: Any = getattr(out, name)
+        self.scores: Tensor = out.logits[0, -1]
+
+
+class RecurrentEngine(PlainEngine):
+    """See the top of the file. Rows are float64 of the module's own; a token that was computed for a sequence is not again."""
+
+    def __init__(self, model: Live) -> None:
+        super().__init__(model)
+        self.module, self.counted = model.module, Counted()
+        self.device = next(model.module.parameters()).device
+        self._states: dict[Hashable, OrderedDict[Path, _State]] = {}
+
+    @torch.no_grad()
+    def compute(self, calls: list[ForwardCall]) -> list[Output]:
+        """See `PlainEngine.compute`."""
+        self.counted.calls += 1
+        outputs: list[Output] = []
+        for call in calls:
+            self.counted.sequence_calls += 1
+            try:
+                if call.given is not None or call.part != "logits":
+                    raise DecError(f"{self.model.name!r} has recurrent layers: it reads no memory and has no heads")
+                states = self._states.setdefault(call.sequence, OrderedDict())
+                rows = [self._after(states, path, len(call.context)).scores for path in call.paths()]
+                size = self.model.vocab.size
+                made = torch.stack(rows)[:, :size].double() if rows else torch.zeros(0, size, dtype=torch.float64)
+                check_size(self.model.name, made.shape[1], size)
+                if bool(made.isnan().any()):
+                    raise DecError(f"{self.model.name!r} gave logits that are not numbers")
+                self.counted.rows += len(made)
+                outputs.append(made.cpu())
+            except DecError as error:
+                outputs.append(error)
+        return outputs
+
+    def _after(self, states: OrderedDict[Path, _State], path: Path, context: int) -> _State:
+        """The state after a path: from that of its longest known beginning, or the committed text in one forward."""
+        path = check_path(self.model, path)
+        known = next((n for n in range(len(path), 0, -1) if path[:n] in states), 0)
+        self.counted.requested += len(path)
+        if not known:
+            known = min(max(context, 1), len(path))
+            states[path[:known]] = _State(self.module, self._ids(path[:known]), None)
+            self.counted.computed += known
+        states.move_to_end(path[:known])
+        for n in range(known, len(path)):
+            states[path[: n + 1]] = _State(self.module, self._ids(path[n : n + 1]), states[path[:n]])
+            self.counted.computed += 1
+        while len(states) > max(_KEPT, 1):
+            states.popitem(last=False)
+        return states[path]
+
+    def _ids(self, tokens: Sequence[int]) -> Tensor:
+        return torch.tensor([tokens], device=self.device)
+
+    def close(self, sequence: Hashable) -> None:
+        """Forget a sequence's states."""
+        self._states.pop(sequence, None)
+
+    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
+        """Keep the states of the texts that a new request's prompt begins with."""
+        held = self._states.get(sequence, OrderedDict())
+        for path in [p for p in held if tuple(context[: len(p)]) != p]:
+            del held[path]
+
+
+@torch.no_grad()
+def _gap(model: Live) -> float:
+    """How far the scores after single tokens are from those of a whole forward, relative to the largest."""
+    ids = torch.arange(_SAMPLE, device=next(model.module.parameters()).device) * 5 % model.vocab.size
+    whole = model.module(input_ids=ids[None], use_cache=False).logits[0].double()
+    state, gap = _State(model.module, ids[None, :3], None), 0.0
+    for n in range(3, _SAMPLE):
+        state = _State(model.module, ids[None, n : n + 1], state)
+        gap = max(gap, float((state.scores.double() - whole[n]).abs().max()))
+    return gap / max(float(whole.abs().max()), 1e-6)
