@@ -2,7 +2,9 @@
 
 A prompt's ratio is the median over the rounds of the ratio of the two times that were taken one after the other (paired); the
 figure is the geometric mean of the prompts' ratios. The interval is the 95% percentile interval of that figure when the prompts
-are drawn again with replacement and, of each prompt drawn, its rounds. With one prompt it speaks of the rounds alone.
+are drawn again with replacement and, of each prompt drawn, its rounds. With one prompt it speaks of the rounds alone. Noise
+from round to round is part of what differs between prompts already, so drawing both makes the interval wider than it need be
+where prompts hardly differ, and never shorter.
 
 Efron, Tibshirani, An Introduction to the Bootstrap, 1993, chapters 8 (two-level data) and 13 (percentile intervals).
 """

@@ -139,7 +139,7 @@ def against_transformers(
             rivals.append(rival(name))
     for one in algorithms:
         name = baselines.USUAL.get(one.algorithm.name, "generate")
-        if wanted is None and settings.batch == 1:
+        if wanted is None and settings.batch == 1 and (name != "assisted" or weights.drafter is not None):
             counterparts[one.label] = loops.label(name, one.known)
     contenders += loops.made.values()
     facts |= {label: loop.baseline.settings for label, loop in loops.made.items()}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from decgraph.errors import DecError
+from decgraph.runtime import chat as templates
 from decgraph.runtime.text import Tokenizer
 
 CHAT = Path(__file__).parent / "chat_prompts.jsonl"
@@ -157,33 +158,13 @@ def taken(texts: Sequence[Text], most: int | None) -> list[Text]:
 def encoded(texts: Sequence[Text], folder: Path | None, *, chat: bool) -> list[Prompt]:
     """Prompts as token ids, by the tokenizer of a model's folder. chat: through its chat template, as are messages always.
 
-    Raises DecError where the folder has no tokenizer, or no chat template where one is needed.
+    Raises DecError where the folder has no tokenizer, no chat template where one is needed, or a text that is no token.
     """
     if folder is None or not (folder / "tokenizer.json").is_file():
         raise DecError("prompts that are texts need a tokenizer, and the model has none", hint="a folder with a tokenizer.json")
-    template = chat or any(text.messages for text in texts)
-    chatting = _chat_tokenizer(folder) if template else None
-    plain = Tokenizer(folder)
-    out = []
-    for text in texts:
-        if chatting is not None and (chat or text.messages):
-            try:
-                shown = chatting.apply_chat_template(list(text.as_messages()), add_generation_prompt=True, tokenize=False)
-            except Exception as error:  # a template is a program of the model's authors: it may raise anything
-                raise DecError(f"the chat template of {folder} raised {type(error).__name__}: {error}") from error
-            tokens = chatting(shown, add_special_tokens=False).input_ids
-        else:
-            tokens = plain.encode(text.text)
-        out.append(Prompt(text.kind, tuple(tokens)))
-    return out
-
-
-def _chat_tokenizer(folder: Path) -> Any:  # Any: a tokenizer of transformers
-    from transformers import AutoTokenizer
-
-    made: Any = AutoTokenizer.from_pretrained(folder)
-    if not getattr(made, "chat_template", None):
-        raise DecError(
-            f"the model in {folder} has no chat template", hint="leave --chat out, and give prompts instead of messages"
-        )
-    return made
+    tokenizer = Tokenizer(folder)
+    through = [chat or bool(text.messages) for text in texts]
+    return [
+        Prompt(text.kind, templates.tokens_of(tokenizer, text.as_messages()) if talk else tuple(tokenizer.encode(text.text)))
+        for text, talk in zip(texts, through, strict=True)
+    ]

@@ -159,10 +159,9 @@ def markdown_table(table: Table) -> str:
     headings, rows = table
     right = [i > 0 and all(cell[:1] in "-0123456789" for cell in column) for i, column in enumerate(zip(*rows, strict=True))]
     bar = "|".join("---:" if r else "---" for r in (right or [False] * len(headings)))
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    return "".join(
-        f"{line}\n" for line in (f"| {' | '.join(headings)} |", f"|{bar}|", *(f"| {' | '.join(r)} |" for r in cells))
-    )
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in (headings, *rows)]
+    lines = [f"| {' | '.join(row)} |" for row in cells]
+    return "".join(f"{line}\n" for line in (lines[0], f"|{bar}|", *lines[1:]))
 
 
 def markdown(document: Row) -> str:

@@ -105,9 +105,10 @@ def command(
         from decgraph.bench import plots
 
         plots.check(plot)
-    names = tuple(algorithms or (ON_SHIPPED if target is None else ON_OWN))
+    named, direct = apart([*(algorithms or ()), *context.args])
+    names = tuple(named or (ON_SHIPPED if target is None else ON_OWN))
     known = {name for one in compare.asked(names, {}) for name in one.algorithm.params}
-    common = {**given.pairs(set_ or (), "--set"), **given.direct(context.args, sorted(known), OWN)}
+    common = {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), OWN)}
     asked = compare.asked(names, common)
     wanted = Settings(max_new, rounds, batch, temperature, seed)
     if quick:
@@ -141,6 +142,22 @@ def command(
         raise DecError("; ".join(faults))
     if not any(row["side"] == "decgraph" for run in document["runs"] for row in run["rows"]):
         raise DecError("no algorithm could be measured", hint="the reasons are below the table")
+
+
+def apart(words: list[str]) -> tuple[list[str], list[str]]:
+    """(algorithms, parameters as options): an option that the command does not have arrives among the algorithms, with its
+    value after it."""
+    names: list[str] = []
+    options: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("-"):
+            names.append(word)
+            continue
+        options.append(word)
+        if "=" not in word:
+            options += [value for value in [next(rest, None)] if value is not None]
+    return names, options
 
 
 def written(context: typer.Context) -> str:

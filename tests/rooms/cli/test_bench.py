@@ -2,46 +2,194 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import decgraph
+from decgraph.bench import weights
 from decgraph.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
-SHORT = ("--quick", "--max-new", "6", "--repeat", "1", "--batch", "0")
+SHORT = ("--take", "1", "--max-new", "6", "--rounds", "1")
+EARLY_EXIT = '''algorithm early(target: causal, layer: int in 1..64 = 1, gamma: int in 1..16 = 2):
+    """The target's first layers draft."""
+    refines autoregressive(target) in tokens
+
+    while not done:
+        draft t:
+            repeat gamma:
+                x ~ target.exit(layer)(t.leaves)
+                grow x
+        verify t by match against target(t)
+        commit t.accepted
+'''
 
 
-def test_rows_and_a_result_file(capsys: Capture, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small Llama in a folder, with the shipped tokenizer and a chat template; its drafter beside it."""
+    home = tmp_path_factory.mktemp("own")
+    shape = weights.Shape(32, 3, 1, 4, decgraph.load("autoregressive").session().models["target"].vocab.size)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(weights.SIZES, "tiny", shape)
+        made = weights.random_llama("tiny")
+    template = "{% for m in messages %}<{{ m['role'] }}> {{ m['content'] }}\n{% endfor %}<assistant> "
+    for name, module in (("model", made.target), ("small", made.drafter)):
+        module.save_pretrained(home / name)
+        shipped = decgraph.zoo.path("target")
+        for file in shipped.glob("tokenizer*"):
+            (home / name / file.name).write_bytes(file.read_bytes())
+        (home / name / "chat_template.jinja").write_text(template)
+    (home / "early.dec").write_text(EARLY_EXIT)
+    return home
+
+
+def rows_of(file: Path) -> tuple[dict[str, Any], dict[tuple[str, str], dict[str, Any]]]:
+    """A result file's only run, and its rows by method and kind."""
+    made = json.loads(file.read_text())
+    (run,) = made["runs"]
+    return {**made, **run}, {(row["algorithm"], row["kind"]): row for row in run["rows"]}
+
+
+def test_the_shipped_models(capsys: Capture, tmp_path: Path) -> None:
     out = tmp_path / "made.json"
-    assert main(["bench", "speculative", *SHORT, "--set", "gamma=2", "--json", str(out)]) == 0
+    assert main(["bench", "speculative", *SHORT, "--gamma", "2", "--json", str(out)]) == 0
     said = capsys.readouterr()
     assert said.err.startswith("measuring ")  # also where nobody sits at a terminal: the table comes at the end
     heading, *printed = said.out.splitlines()
-    assert heading.split("\t")[:2] == ["algorithm", "models"]
-    assert [line.split("\t")[:4] for line in printed[:2]] == [
-        ["speculative", "shipped", "assisted", mode] for mode in ("greedy", "sampled")
+    assert heading.split("\t")[:3] == ["method", "tokens/call", "tokens/s"]
+    assert [line.split("\t")[0] for line in printed[:4]] == [
+        "transformers generate", "transformers prompt_lookup", "transformers assisted", "speculative",
+    ]  # fmt: skip
+    assert "1 threads" in said.out and "float32" in said.out
+    (command,) = [line for line in said.out.splitlines() if line.startswith("Command: decgraph bench speculative")]
+    assert all(words in command for words in ("--gamma 2", "--take 1", "--max-new 6", "--rounds 1")) and "--seed" not in command
+    run, rows = rows_of(out)
+    assert run["contenders"]["speculative"]["params"] == {"gamma": 2}
+    assert rows["speculative", "code"]["tokens_equal"] == {"same": 1, "near_ties": 0, "different": 0}
+    assert run["models"]["target"] > run["models"]["drafter"] and run["machine"]["threads"] == 1
+    assert len(run["digests"]["target"]["model.safetensors"]) == 64
+
+
+def test_an_own_model_with_own_prompts_drafter_and_program(folder: Path, capsys: Capture, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    lines = [
+        {"prompt": "def f(x):", "kind": "code"},
+        {"messages": [{"role": "user", "content": "Hello there"}], "kind": "talk"},
+        {"prompt": "Say it again", "kind": "talk"},
     ]
-    assert "1 threads" in printed[-1] and "float32" in printed[-1]
-    made = json.loads(out.read_text())
-    assert set(made) == {"machine", "settings", "weights", "rows"}
-    greedy, sampled = made["rows"]
-    assert greedy["params"] == {"gamma": 2} and greedy["tokens_equal"]["different"] == 0
-    assert made["weights"]["shipped"]["target"] > made["weights"]["shipped"]["drafter"]
-    assert made["machine"]["threads"] == 1
+    prompts.write_text("\n".join(map(json.dumps, lines)))
+    out, table, drawn = tmp_path / "made.json", tmp_path / "table.tex", tmp_path / "plots"
+    words = ["bench", f"{folder}/early.dec:gamma=3", "speculative", "eagle2", "--model", str(folder / "model"), "--drafter",
+             str(folder / "small"), "--prompts", str(prompts), "--chat", "--max-new", "6", "--rounds", "2", "--format", "latex",
+             "--out", str(table), "--json", str(out), "--plot", str(drawn)]  # fmt: skip
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert said.out == "" and "drawn" in said.err
+    run, rows = rows_of(out)
+    assert run["prompts"]["kinds"] == {"code": 1, "talk": 2} and run["prompts"]["chat"] is True
+    assert {kind for _, kind in rows} == {"all", "code", "talk"}
+    for name in ("early:gamma=3", "speculative", "transformers assisted"):
+        assert rows[name, "all"]["tokens_equal"]["same"] + rows[name, "all"]["tokens_equal"]["near_ties"] == 3
+    assert run["contenders"]["early:gamma=3"]["file"] == f"{folder}/early.dec"
+    assert "needs features" in run["failed"]["eagle2"]
+    text = table.read_text()
+    assert "early:gamma=3 & " in text and "\\toprule" in text and "% Not measured: eagle2" in text
+    assert {path.name for path in drawn.iterdir()} >= {"ratios.png", "tokens_per_call.svg", "acceptance.png"}
 
 
-@pytest.mark.quick(but=("cannot write",))
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["md", "csv", "json", "table"])
+def test_every_form_goes_to_stdout_or_a_file(format: str, capsys: Capture, tmp_path: Path) -> None:
+    words = ["bench", "autoregressive", *SHORT, "--baseline", "generate", "--format", format]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert main([*words, "--out", str(tmp_path / "file")]) == 0
+    assert capsys.readouterr().out == ""
+    for text in (shown, (tmp_path / "file").read_text()):
+        assert "autoregressive" in text and "transformers generate" in text
+        if format == "csv":
+            assert [row["algorithm"] for row in csv.DictReader(text.splitlines())] == [
+                "transformers generate",
+                "autoregressive",
+            ]
+        if format == "json":
+            assert json.loads(text)["runs"][0]["rows"][1]["side"] == "decgraph"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("--batch", "2"), ("--temperature", "0.7"), ("--dtype", "bfloat16"), ("--one-copy",)])
+def test_settings_reach_the_run(words: tuple[str, ...], folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "made.json"
+    common = ["bench", "prompt_lookup", "--model", str(folder / "model"), *SHORT, "--take", "2", "--json", str(out)]
+    assert main([*common, *words]) == 0
+    run, rows = rows_of(out)
+    assert run["settings"]["batch"] == (2 if "--batch" in words else 1)
+    assert run["settings"]["temperature"] == (0.7 if "--temperature" in words else 0)
+    assert run["models"]["dtype"] == ("bfloat16" if "--dtype" in words else "float32")
+    assert ("tokens_equal" in rows["prompt_lookup", "chat"]) == ("--temperature" not in words)
+
+
+def test_ctrl_c_keeps_what_was_measured(capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It comes in the second timed run of four; the table is of the first, and the exit code that of an interruption."""
+    from decgraph.bench.contenders import Ours
+
+    plain, count = Ours.__call__, [0]
+
+    def interrupted(self: Ours, n: int) -> int:
+        count[0] += 1
+        if count[0] == 2:
+            raise KeyboardInterrupt
+        return plain(self, n)
+
+    monkeypatch.setattr(Ours, "__call__", interrupted)
+    out = tmp_path / "made.json"
+    words = ["bench", "autoregressive", "--take", "1", "--max-new", "6", "--rounds", "4", "--baseline", "generate"]
+    assert main([*words, "--json", str(out)]) == 130
+    run, rows = rows_of(out)
+    assert run["interrupted"] and rows["autoregressive", "code"]["timed"] == 1
+    assert "Interrupted: 1 groups" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     (["nothing"], "no algorithm called 'nothing'"),
     (["speculative", "--baseline", "nothing"], "no baseline 'nothing'"),
-    (["autoregressive", "--size", "random-1T"], "no size 'random-1T'"),
-    (["speculative", "--set", "gamma=99"], "must be in 1..32"),
-    (["fast_dllm", "--baseline", "speculative"], "the same kind of model"),
+    (["speculative:gamma=99"], "must be in 1..32"),
+    (["speculative", "--gama", "3"], "did you mean --gamma"),
+    (["autoregressive", "--gamma", "3"], "there is no option --gamma"),
+    (["autoregressive", "--format", "html"], "no format 'html'"),
+    (["autoregressive", "--model", "a", "--model", "b"], "two models"),
+    (["speculative", "--drafter", "a", "--model", "drafter=b"], "two drafters"),
+    (["autoregressive", "--model", "/nowhere/at/all"], "is not a folder with a model"),
+    (["autoregressive", "--model", "head=/nowhere"], "none of the algorithms takes a model `head`"),
+    (["autoregressive", "--prompts", "/nowhere.txt"], "cannot read"),
+    (["autoregressive", "--dtype", "int8"], "no precision 'int8'"),
+    (["autoregressive", "--device", "abacus"], "torch has no device 'abacus'"),
     (["autoregressive", "--json", "/nowhere/at/all.json"], "cannot write"),
+    (["autoregressive", "--out", "/tmp"], "cannot write"),
+    (["autoregressive", "--chat"], "no chat template"),
+    (["fast_dllm", "--baseline", "speculative"], "does not decode with a masked model"),
 ])  # fmt: skip
 def test_what_is_refused(arguments: list[str], message: str, capsys: Capture) -> None:
     assert main(["bench", *arguments, *SHORT]) == 1
     said = capsys.readouterr().err
     assert message in said and "Traceback" not in said
+
+
+def test_a_drafter_of_another_vocabulary_is_refused(folder: Path, capsys: Capture, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(weights.SIZES, "other", weights.Shape(32, 2, 1, 4, 77))
+        weights.random_llama("other").target.save_pretrained(tmp_path / "other")
+    words = ["bench", "speculative", "--model", str(folder / "model"), "--drafter", str(tmp_path / "other"), *SHORT]
+    assert main(words) == 1
+    assert "does not speak the vocabulary" in capsys.readouterr().err
+
+
+def test_a_run_in_which_every_algorithm_lacks_something_is_no_success(folder: Path, capsys: Capture) -> None:
+    assert main(["bench", "speculative", "--model", str(folder / "model"), *SHORT]) == 1
+    said = capsys.readouterr()
+    assert "Not measured: speculative: speculative needs a drafter" in said.out and "no algorithm could be measured" in said.err

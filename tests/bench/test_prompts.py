@@ -1,0 +1,81 @@
+"""Prompts of a user's file and the built-in ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from decgraph import zoo
+from decgraph.bench import prompts
+from decgraph.bench.prompts import Text
+from decgraph.errors import DecError
+
+
+def test_a_text_file_has_a_prompt_on_every_line(tmp_path: Path) -> None:
+    file = tmp_path / "p.txt"
+    file.write_text('first\n\n  \n{"prompt": "second"}\n', encoding="utf-8")
+    found = prompts.read(file)
+    assert found.texts == (Text("prompts", "first"), Text("prompts", '{"prompt": "second"}'))
+    assert found.name == str(file) and len(found.digest) == 64
+
+
+def test_json_lines_have_kinds_and_messages(tmp_path: Path) -> None:
+    file = tmp_path / "p.jsonl"
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    lines = [{"prompt": "one", "kind": "a"}, {"messages": messages, "kind": "b"}, {"prompt": "three"}]
+    file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    one, two, three = prompts.read(file).texts
+    assert (one.kind, one.text, two.kind, three.kind) == ("a", "one", "b", "prompts")
+    assert list(two.as_messages()) == messages and one.as_messages() == ({"role": "user", "content": "one"},)
+
+
+@pytest.mark.parametrize(("line", "message"), [
+    ("not json", "line 2 is not JSON"),
+    ('"text"', "line 2 has neither a prompt nor messages"),
+    ('{"prompt": "a", "messages": []}', "line 2 has neither a prompt nor messages, or both"),
+    ('{"prompt": ""}', "line 2: the prompt must be a text"),
+    ('{"prompt": 3}', "line 2: the prompt must be a text"),
+    ('{"messages": []}', "line 2: a message must have a role"),
+    ('{"messages": [{"role": "user"}]}', "line 2: a message must have a role"),
+    ('{"prompt": "a", "kind": 3}', "line 2: the kind must be a text"),
+])  # fmt: skip
+def test_what_is_no_prompt_is_named_by_its_line(line: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_text(f'{{"prompt": "a"}}\n{line}\n', encoding="utf-8")
+    with pytest.raises(DecError, match=message):
+        prompts.read(file)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(DecError, match="cannot read"):
+        prompts.read(tmp_path / "none.txt")
+    (tmp_path / "b.txt").write_bytes(b"ok\n\xff\xfe")
+    with pytest.raises(DecError, match="not UTF-8"):
+        prompts.read(tmp_path / "b.txt")
+    (tmp_path / "e.jsonl").write_text("\n")
+    with pytest.raises(DecError, match="has no prompts"):
+        prompts.read(tmp_path / "e.jsonl")
+
+
+def test_there_are_some_of_every_kind_built_in() -> None:
+    found = prompts.built_in().texts
+    counts = {kind: sum(text.kind == kind for text in found) for kind in {text.kind for text in found}}
+    assert set(counts) == {"chat", "code", "copy-edit", "summary", "json"} and all(4 <= count <= 8 for count in counts.values())
+    assert len({text.text for text in found}) == len(found)
+    assert [text.kind for text in prompts.taken(found, 1)] == ["chat", "code", "copy-edit", "summary", "json"]
+
+
+def test_texts_are_tokens_of_the_models_tokenizer() -> None:
+    folder = zoo.path("target")
+    (made,) = prompts.encoded([Text("k", "def f(x):")], folder, chat=False)
+    from transformers import AutoTokenizer
+
+    assert list(made.tokens) == AutoTokenizer.from_pretrained(folder)("def f(x):").input_ids
+    with pytest.raises(DecError, match="chat template"):
+        prompts.encoded([Text("k", "def f(x):")], folder, chat=True)
+    with pytest.raises(DecError, match="chat template"):
+        prompts.encoded([Text("k", messages=({"role": "user", "content": "Hi"},))], folder, chat=False)
+    with pytest.raises(DecError, match="need a tokenizer"):
+        prompts.encoded([Text("k", "a")], zoo.path("target").parent, chat=False)
