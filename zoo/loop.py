@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import nn
 
@@ -90,9 +91,9 @@ def stop_asked() -> Iterator[threading.Event]:
 
 @contextmanager
 def bar(name: str) -> Iterator[Callable[[float, str], None]]:
-    """A progress bar; what it yields takes the progress in 0..1 and a note."""
+    """A progress bar on the error stream; what it yields takes the progress in 0..1 and a note."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
-    with Progress(*columns) as progress:
+    with Progress(*columns, console=Console(stderr=True)) as progress:
         shown = progress.add_task(name, total=1.0, note="")
         yield lambda done, note: progress.update(shown, completed=done, note=note)
 

@@ -83,14 +83,19 @@ class Drafter(Student):
 
     kind = "drafter"
 
+    @classmethod
+    def layers_for(cls, target: Any, *, width: int = 128, **_: Any) -> tuple[int, ...]:
+        """The end; as in `Student`. Raises DecError for a width that heads of 32 do not fill."""
+        if width % 32:
+            raise DecError(f"a drafter of width {width} has no whole number of heads of 32", hint="give a multiple of 32")
+        return super().layers_for(target)
+
     def __init__(self, target: Any, *, width: int = 128, depth: int = 2, **_: Any) -> None:
         from transformers import LlamaConfig, LlamaForCausalLM
 
         super().__init__(target)
         source = target.config.get_text_config()
-        self.layers = self.layers_for(target)
-        if width % 32:
-            raise DecError(f"a drafter of width {width} has no whole number of heads of 32", hint="give a multiple of 32")
+        self.layers = self.layers_for(target, width=width)
         config = LlamaConfig(
             vocab_size=source.vocab_size,
             hidden_size=width,
@@ -186,7 +191,7 @@ class Medusa(Student):
         super().__init__(target)
         self.layers = self.layers_for(target)
         self.gamma = heads
-        config = modeling.MedusaConfig(hidden_size=self.width, inner_size=self.width, heads=heads)
+        config = modeling.MedusaConfig(hidden_size=self.width, inner_size=2 * self.width, heads=heads)
         self.module = modeling.MedusaHeads(config)
 
     def loss(self, batch: Batch) -> torch.Tensor:
