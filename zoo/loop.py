@@ -183,6 +183,11 @@ def fit(
     return result
 
 
+def write_outcome(folder: Path, outcome: Outcome) -> None:
+    """training.json beside the weights."""
+    (folder / "training.json").write_text(json.dumps(asdict(outcome), indent=2, default=str) + "\n", encoding="utf-8")
+
+
 def save_model(model: Any, folder: Path, weights: dict[str, torch.Tensor], outcome: Outcome, tokenizer: Any = None) -> None:
     """Write `model` with `weights`, of its own shapes, as bfloat16 safetensors to `folder`, with training.json and the
     tokenizer.
@@ -194,4 +199,4 @@ def save_model(model: Any, folder: Path, weights: dict[str, torch.Tensor], outco
     copy.to(torch.bfloat16).save_pretrained(folder)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
-    (folder / "training.json").write_text(json.dumps(asdict(outcome), indent=2, default=str) + "\n", encoding="utf-8")
+    write_outcome(folder, outcome)

@@ -99,7 +99,7 @@ class Drafter(Student):
         config = LlamaConfig(
             vocab_size=source.vocab_size,
             hidden_size=width,
-            intermediate_size=width * 5 // 2 // 8 * 8,
+            intermediate_size=2 * width,
             num_hidden_layers=depth,
             num_attention_heads=width // 32,
             num_key_value_heads=width // 32,
@@ -118,7 +118,7 @@ class Drafter(Student):
         where = batch.counts > 0
         states = self.module.model(batch.ids, use_cache=False).last_hidden_state
         said = teacher.imitation(self.module.lm_head(states[where]), *self.labels(batch, where))
-        return _mean(said, batch.counts[where])
+        return mean(said, batch.counts[where])
 
     def guesses(self, text: Text) -> list[torch.Tensor]:
         """As in `Student`."""
@@ -167,7 +167,7 @@ class Exit(Student):
         where = batch.counts > 0
         states = self.norm(self.module(self.state(batch.states, 0)))[where]
         said = teacher.imitation(states @ self.output.to(states.dtype).T, *self.labels(batch, where))
-        return _mean(said, batch.counts[where])
+        return mean(said, batch.counts[where])
 
     def guesses(self, text: Text) -> list[torch.Tensor]:
         """As in `Student`."""
@@ -202,7 +202,7 @@ class Medusa(Student):
             where[:, index + 1 :] = batch.counts[:, index + 1 :] > 0
             logits = states[:, : -(index + 1)][where[:, index + 1 :]] @ self.output.to(states.dtype).T
             said = teacher.imitation(logits, *self.labels(batch, where))
-            total = total + FALLING**index * _mean(said, batch.counts[where])
+            total = total + FALLING**index * mean(said, batch.counts[where])
         return total
 
     def guesses(self, text: Text) -> list[torch.Tensor]:
@@ -233,5 +233,6 @@ def llama_settings(config: Any) -> dict[str, Any]:
     return {**{name: getattr(config, name) for name in names}, "num_hidden_layers": 1}
 
 
-def _mean(values: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+def mean(values: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    """The mean of `values`, each as often as it counts; both [places]."""
     return (values * counts).sum() / counts.sum().clamp_min(1)
