@@ -40,7 +40,7 @@ def command(
     rows: Annotated[int, typer.Option("--rows", min=1, help="Texts that the model writes at a time.")] = 64,
     answer: Annotated[int, typer.Option("--answer", min=8, help="Tokens of a held-out answer.")] = 128,
     draft_vocabulary: Annotated[
-        int | None, typer.Option("--draft-vocabulary", min=2, help="eagle: tokens that the head can say (4,096).")
+        int | None, typer.Option("--draft-vocabulary", min=2, help="eagle: tokens that the head can say (8,192).")
     ] = None,
     width: Annotated[int | None, typer.Option("--width", min=32, help="drafter: width of its layers (128).")] = None,
     depth: Annotated[int | None, typer.Option("--depth", min=1, help="drafter: number of layers (2).")] = None,

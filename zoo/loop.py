@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import nn
 
@@ -90,9 +91,9 @@ def stop_asked() -> Iterator[threading.Event]:
 
 @contextmanager
 def bar(name: str) -> Iterator[Callable[[float, str], None]]:
-    """A progress bar; what it yields takes the progress in 0..1 and a note."""
+    """A progress bar on the error stream; what it yields takes the progress in 0..1 and a note."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
-    with Progress(*columns) as progress:
+    with Progress(*columns, console=Console(stderr=True)) as progress:
         shown = progress.add_task(name, total=1.0, note="")
         yield lambda done, note: progress.update(shown, completed=done, note=note)
 
@@ -182,6 +183,11 @@ def fit(
     return result
 
 
+def write_outcome(folder: Path, outcome: Outcome) -> None:
+    """training.json beside the weights."""
+    (folder / "training.json").write_text(json.dumps(asdict(outcome), indent=2, default=str) + "\n", encoding="utf-8")
+
+
 def save_model(model: Any, folder: Path, weights: dict[str, torch.Tensor], outcome: Outcome, tokenizer: Any = None) -> None:
     """Write `model` with `weights`, of its own shapes, as bfloat16 safetensors to `folder`, with training.json and the
     tokenizer.
@@ -193,4 +199,4 @@ def save_model(model: Any, folder: Path, weights: dict[str, torch.Tensor], outco
     copy.to(torch.bfloat16).save_pretrained(folder)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
-    (folder / "training.json").write_text(json.dumps(asdict(outcome), indent=2, default=str) + "\n", encoding="utf-8")
+    write_outcome(folder, outcome)

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 ORDER = ("tokenizer", "target", "masked", "drafter", "medusa", "eagle", "exit")
-MODULES = {name: name for name in ORDER} | dict.fromkeys(("medusa", "eagle", "exit"), "heads")
+MODULES = {name: name for name in ORDER} | dict.fromkeys(("drafter", "medusa", "eagle", "exit"), "heads")
 MINUTES = {"target": 65.0, "masked": 85.0, "drafter": 25.0, "medusa": 8.0, "eagle": 10.0, "exit": 8.0}
 
 
@@ -59,8 +59,6 @@ def main(arguments: list[str] | None = None) -> None:
         folder, teacher = options.out / name, options.out / "target"
         if name in ("target", "masked"):
             outcome = module.train(folder, tokenizer, budget)
-        elif name == "drafter":
-            outcome = module.train(folder, teacher, budget, written=options.written, plain=options.plain)
         else:
             outcome = module.train(name, folder, teacher, budget, written=options.written, plain=options.plain)
         print(f"{name}: {outcome.steps} steps, {outcome.seconds:.0f} s, loss {outcome.loss}")

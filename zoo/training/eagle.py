@@ -18,6 +18,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from decgraph.zoo.training.teacher import TOP, imitation, soft_labels
+
 
 def feature_layers(layers: int) -> tuple[int, int, int]:
     """The layers whose inputs are the features, as the authors' code has them. They differ from 7 layers on."""
@@ -153,8 +155,8 @@ class Eagle3(nn.Module):
 def new_head(target: Any, ids: torch.Tensor, *, inner: int | None = None) -> Eagle3:
     """A head for `target` with the draft vocabulary `ids`; where shapes agree it starts as the target's last layer.
 
-    The fused features start as the deepest of the three, and the output matrix as the target's rows: so the head
-    begins with a guess at what its target does, not with noise.
+    The fused features start as the deepest of the three. The output matrix is the target's own rows and stays so: it is half of
+    the head, and trained on little text it forgets the tokens that this text does not have.
     """
     source = target.config.get_text_config()
     width = source.hidden_size
@@ -190,6 +192,7 @@ def new_head(target: Any, ids: torch.Tensor, *, inner: int | None = None) -> Eag
         head.fc.weight.normal_(0, 0.02 / math.sqrt(3))
         head.fc.weight[:, -width:] += torch.eye(width)
         head.lm_head.weight.copy_(target.get_output_embeddings().weight[ids])
+        head.lm_head.weight.requires_grad_(False)
         _take_over(head, target, width)
     return head
 
@@ -217,28 +220,27 @@ def loss(
     head: Eagle3,
     features: torch.Tensor,
     embedded: torch.Tensor,
-    teacher: torch.Tensor,
+    said: torch.Tensor,
     counts: torch.Tensor,
     *,
     steps: int,
     hard: float,
     falling: float = 0.8,
 ) -> torch.Tensor:
-    """The loss of one batch: cross entropy against the target's distribution on the draft vocabulary, all steps summed.
+    """The loss of one batch: cross entropy against the target's likeliest tokens in the draft vocabulary, all steps summed.
 
     `features` [batch, length, 3 * width] and `embedded` [batch, length, width] belong to tokens 0..length-1,
-    `teacher` [batch, length, draft vocabulary] are the target's logits after each, `counts` [batch, length] how much
+    `said` [batch, length, draft vocabulary] are the target's logits after each, `counts` [batch, length] how much
     a guess of the token after each counts (0: not at all). A share `hard` of the label lies on the target's first choice.
     """
     with torch.no_grad():
-        labels = teacher.float().softmax(-1) * (1 - hard)
-        labels.scatter_add_(-1, teacher.argmax(-1, keepdim=True), labels.new_full((*labels.shape[:-1], 1), hard))
+        values, top = said.topk(min(TOP, said.shape[-1]))
+        weights = soft_labels(values.float().log_softmax(-1), hard)
     total = torch.zeros(())
     outs = head.unroll(features[:, :-1], embedded[:, 1:], steps)
     for step, states in enumerate(outs):
         counted = counts[:, step + 1 :]
         where = counted > 0
-        logp = head.logits(states[where]).float().log_softmax(-1)
-        each = -(labels[:, step + 1 :][where] * logp).sum(-1)
+        each = imitation(head.logits(states[where]), top[:, step + 1 :][where], weights[:, step + 1 :][where])
         total = total + falling**step * (each * counted[where]).sum() / counted.sum().clamp_min(1)
     return total

@@ -15,6 +15,8 @@ from torch.nn import functional as F
 from transformers import AttentionInterface
 from transformers.cache_utils import Cache, DynamicLayer
 
+from decgraph.errors import DecError
+
 _NAME = "decgraph_grouped_rows"
 
 
@@ -67,10 +69,33 @@ class _Columns(DynamicLayer):
         self.used -= count
 
 
+def check(model: Any, longest: int) -> None:
+    """Refuse a model whose attention is more than a softmax over all earlier positions: rows would be written wrongly."""
+    config = model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    reason = None
+    if not getattr(model, "_supports_attention_backend", False):
+        reason = "does not let its attention be replaced"
+    elif getattr(config, "attn_logit_softcapping", None):
+        reason = "caps its attention scores"
+    elif any("sinks" in name for name, _ in model.named_parameters()):
+        reason = "has attention sinks"
+    elif kinds - {"full_attention", "sliding_attention"}:
+        reason = f"has layers of {', '.join(sorted(kinds - {'full_attention', 'sliding_attention'}))}"
+    elif (window := getattr(config, "sliding_window", None)) and "sliding_attention" in kinds and window < longest:
+        reason = f"has an attention window of {window} tokens, and rows may be {longest} long"
+    if reason:
+        raise DecError(
+            f"{type(model).__name__} {reason}, so it cannot write its text many rows at a time",
+            hint="give texts: --data FILES, without --self and --regenerate",
+        )
+
+
 class Rows:
     """`size` rows of a model. `features` names the layers whose inputs are kept for a head; None keeps none."""
 
     def __init__(self, model: Any, prefix: list[int], size: int, capacity: int, features: tuple[int, ...] | None) -> None:
+        check(model, capacity)
         self.model, self.prefix, self.size, self.features = model, prefix, size, features
         model.set_attn_implementation(_NAME)
         layers = model.config.get_text_config().num_hidden_layers

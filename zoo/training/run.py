@@ -13,17 +13,13 @@ import torch
 
 from decgraph.errors import DecError
 from decgraph.zoo import loop
-from decgraph.zoo.optim import Optimizer
-from decgraph.zoo.training import acceptance, card, selfmade, teacher, texts
-from decgraph.zoo.training.batches import Batches
+from decgraph.zoo.training import acceptance, card, fitting, selfmade, teacher, texts
 from decgraph.zoo.training.eagle_student import Eagle
 from decgraph.zoo.training.store import Store, Text, digest
 from decgraph.zoo.training.students import Drafter, Exit, Medusa, Student
 from decgraph.zoo.training.template import template_of
 
 STUDENTS: dict[str, Any] = {kind.kind: kind for kind in (Drafter, Eagle, Medusa, Exit)}
-# (matrices by Muon, everything else by Adam): a head begins with the target's weights and is moved gently.
-RATES = {"drafter": (0.02, 4e-3), "eagle": (0.01, 1e-3), "medusa": (0.02, 2e-3), "exit": (0.01, 1e-3)}
 HELD_OUT = 32
 
 
@@ -81,15 +77,6 @@ def train(job: Job, say: Callable[[str], None] = print) -> Report:
     recipe = {"target": str(job.model), "target_sha256": origin["model"], "text": _told(job), **job.options}
     recipe |= {"training_tokens": sum(len(text.ids) for text in lessons), "held_out_answers": len(held)}
     best = _Best(job, student, held, tokenizer, say)
-    batches = Batches(lessons, tokens=job.batch_tokens, seed=job.seed)
-
-    def loss_of(step: int, progress: float) -> Iterator[torch.Tensor]:
-        batch = batches(step)
-        with torch.autocast("cpu", torch.bfloat16):
-            value = student.loss(batch)
-        yield value
-
-    matrix, other = RATES[job.kind]
     budget = loop.Budget(
         work=work,
         seed=job.seed,
@@ -99,15 +86,7 @@ def train(job: Job, say: Callable[[str], None] = print) -> Report:
         checkpoint_minutes=job.checkpoint_minutes,
         decay=0.5,
     )
-    outcome = loop.fit(
-        student.module,
-        loss_of,
-        best.export,
-        name=job.kind,
-        budget=budget,
-        optimizer=Optimizer(student.module, matrix_lr=matrix, other_lr=other),
-        settings=recipe,
-    )
+    outcome = fitting.fit(student, lessons, best.export, budget=budget, batch_tokens=job.batch_tokens, settings=recipe)
     if best.measured is None:
         raise DecError("nothing was exported")  # cannot be: fit exports at its end
     return Report(job.out, outcome, best.measured)
@@ -239,7 +218,7 @@ def _write(
     writer = type(model).from_pretrained(model.name_or_path, dtype=fast).eval().requires_grad_(False)
     questions = None
     if job.regenerate:
-        known = sum(part["rows"] for part in store.parts)
+        known = len(store)
         questions = iter(texts.questions(brought, tokenizer)[known:])
     begun, before = time.monotonic(), store.tokens
     with loop.stop_asked() as stop, loop.bar("text") as shown:

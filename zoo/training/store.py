@@ -60,6 +60,10 @@ class Store:
         """Tokens in the files and in memory."""
         return sum(part["tokens"] for part in self.parts) + sum(len(text.ids) for text in self.waiting)
 
+    def __len__(self) -> int:
+        """Rows in the files."""
+        return sum(part["rows"] for part in self.parts)
+
     def add(self, text: Text) -> None:
         """Take one row; a file is written whenever enough have come."""
         self.waiting.append(text)

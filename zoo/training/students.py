@@ -83,18 +83,23 @@ class Drafter(Student):
 
     kind = "drafter"
 
+    @classmethod
+    def layers_for(cls, target: Any, *, width: int = 128, **_: Any) -> tuple[int, ...]:
+        """The end; as in `Student`. Raises DecError for a width that heads of 32 do not fill."""
+        if width % 32:
+            raise DecError(f"a drafter of width {width} has no whole number of heads of 32", hint="give a multiple of 32")
+        return super().layers_for(target)
+
     def __init__(self, target: Any, *, width: int = 128, depth: int = 2, **_: Any) -> None:
         from transformers import LlamaConfig, LlamaForCausalLM
 
         super().__init__(target)
         source = target.config.get_text_config()
-        self.layers = self.layers_for(target)
-        if width % 32:
-            raise DecError(f"a drafter of width {width} has no whole number of heads of 32", hint="give a multiple of 32")
+        self.layers = self.layers_for(target, width=width)
         config = LlamaConfig(
             vocab_size=source.vocab_size,
             hidden_size=width,
-            intermediate_size=width * 5 // 2 // 8 * 8,
+            intermediate_size=2 * width,
             num_hidden_layers=depth,
             num_attention_heads=width // 32,
             num_key_value_heads=width // 32,
@@ -113,7 +118,7 @@ class Drafter(Student):
         where = batch.counts > 0
         states = self.module.model(batch.ids, use_cache=False).last_hidden_state
         said = teacher.imitation(self.module.lm_head(states[where]), *self.labels(batch, where))
-        return _mean(said, batch.counts[where])
+        return mean(said, batch.counts[where])
 
     def guesses(self, text: Text) -> list[torch.Tensor]:
         """As in `Student`."""
@@ -162,7 +167,7 @@ class Exit(Student):
         where = batch.counts > 0
         states = self.norm(self.module(self.state(batch.states, 0)))[where]
         said = teacher.imitation(states @ self.output.to(states.dtype).T, *self.labels(batch, where))
-        return _mean(said, batch.counts[where])
+        return mean(said, batch.counts[where])
 
     def guesses(self, text: Text) -> list[torch.Tensor]:
         """As in `Student`."""
@@ -186,7 +191,7 @@ class Medusa(Student):
         super().__init__(target)
         self.layers = self.layers_for(target)
         self.gamma = heads
-        config = modeling.MedusaConfig(hidden_size=self.width, inner_size=self.width, heads=heads)
+        config = modeling.MedusaConfig(hidden_size=self.width, inner_size=2 * self.width, heads=heads)
         self.module = modeling.MedusaHeads(config)
 
     def loss(self, batch: Batch) -> torch.Tensor:
@@ -197,7 +202,7 @@ class Medusa(Student):
             where[:, index + 1 :] = batch.counts[:, index + 1 :] > 0
             logits = states[:, : -(index + 1)][where[:, index + 1 :]] @ self.output.to(states.dtype).T
             said = teacher.imitation(logits, *self.labels(batch, where))
-            total = total + FALLING**index * _mean(said, batch.counts[where])
+            total = total + FALLING**index * mean(said, batch.counts[where])
         return total
 
     def guesses(self, text: Text) -> list[torch.Tensor]:
@@ -228,5 +233,6 @@ def llama_settings(config: Any) -> dict[str, Any]:
     return {**{name: getattr(config, name) for name in names}, "num_hidden_layers": 1}
 
 
-def _mean(values: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+def mean(values: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    """The mean of `values`, each as often as it counts; both [places]."""
     return (values * counts).sum() / counts.sum().clamp_min(1)
