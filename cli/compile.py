@@ -16,7 +16,6 @@ from decgraph.ir.values import Module
 from decgraph.runtime.models.forwards import Forward, forwards_of
 from decgraph.runtime.session import check_params
 
-
 MODEL = "With --emit cost: target=FOLDER or a shipped model's name; says whether its forward is captured."
 
 

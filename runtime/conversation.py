@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class Conversation:
     """A conversation on a session whose model has a chat template; what `Session.chat` returns.
 
-    messages: what was said so far, as dicts of "role" and "content". It may be edited: the next prompt is made of it, and what it
-    begins with as before is not computed again. The cache is freed by `close`, at the end of a `with` block, or with the object.
+    messages: what was said so far, as dicts of "role" and "content". It may be edited: the next prompt is made of it, and what
+    it begins with as before is not computed again. The cache is freed by `close`, at the end of a `with` block, or with the
+    object.
     """
 
     def __init__(self, session: Session, system: str | None, fields: RequestFields) -> None:
@@ -33,8 +34,8 @@ class Conversation:
     def say(self, text: str, **fields: Unpack[RequestFields]) -> Result:
         """The model's answer to a message of the user, both of which join `messages`, unless the run has an error.
 
-        fields: of the request, over those of the conversation. Raises DecError for what no run can begin with: a model without a
-        chat template, a conversation that is longer than the context.
+        fields: of the request, over those of the conversation. Raises DecError for what no run can begin with: a model without
+        a chat template, a conversation that is longer than the context.
         """
         request = self._request(text, fields)
         return self._heard(text, self.session.run(request, keep_events=False, cache_key=self._key))

@@ -14,10 +14,10 @@ from decgraph.ir.values import Function, Module
 from decgraph.runtime.arguments import Externs, Listener, ParamValue, Prompt, Tokenizing
 from decgraph.runtime.conversation import Conversation
 from decgraph.runtime.faults import fault, title_of
+from decgraph.runtime.models.forwards import forwards_of
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.parameters import check_value
 from decgraph.runtime.progress import Bar
-from decgraph.runtime.models.forwards import forwards_of
 from decgraph.runtime.prompts import request_for
 from decgraph.runtime.refused import refuse_unavailable
 from decgraph.runtime.request import Request, RequestFields
