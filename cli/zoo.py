@@ -79,9 +79,14 @@ def shown() -> Iterator[Callable[[str, int, int], None] | None]:
     console = Console(file=sys.stderr)  # this stream: stderr is another one while transformers reads the weights
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("starting", total=None)
+        now = "starting"
+        task = bar.add_task(now, total=None)
 
         def hear(what: str, done: int, of: int) -> None:
-            bar.update(task, description=what, completed=done, total=of or None)
+            nonlocal now, task
+            if what != now:  # another task: rich does not forget the size of one
+                bar.remove_task(task)
+                now, task = what, bar.add_task(what, total=of or None)
+            bar.update(task, completed=done)
 
         yield hear

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+import time
 
 import pytest
 
 import decgraph
 from decgraph.cli.main import main
+from decgraph.cli.zoo import shown
 
 NAMES = ("target", "drafter", "medusa")
 
@@ -50,3 +53,26 @@ def test_a_model_that_is_not_there_is_a_user_error(capsys: pytest.CaptureFixture
     assert main(["zoo", "path", "medusa"]) == 1
     assert capsys.readouterr().err == "error: the model medusa is not here\n  = try: train it\n"
     assert main(["zoo", "path", "nosuch"]) == 1
+
+
+def test_a_terminal_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thing that is done has a line of its own: what has no size does not keep that of the one before."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("sys.stderr", screen)
+    seen = []
+    with shown() as hear:
+        assert hear is not None
+        for what, done, of in (("downloading", 1_000_000, 93_000_000), ("unpacking", 0, 0)):
+            hear(what, done, of)
+            time.sleep(0.3)  # rich draws ten frames a second
+            seen.append(screen.getvalue())
+    assert "1.0/93.0 MB" in seen[0]
+    assert "unpacking" in (later := seen[1][len(seen[0]) :]) and "93.0" not in later.split("unpacking")[-1]
