@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 
 from decgraph import zoo
@@ -9,11 +10,14 @@ from decgraph.errors import DecError
 
 
 def folder_of(name: str | Path) -> Path:
-    """A model's folder: the name of a shipped or fetched model, or a path. Raises DecError for a model that was not fetched yet
-    and for what looks like an id on the Hub."""
+    """A model's folder: the name of a shipped or fetched model, or a path. Raises DecError for a model that was not fetched
+    yet, a misspelt name, and what looks like an id on the Hub."""
     if isinstance(name, str) and not Path(name).is_dir():
-        if name in zoo.names() or name in zoo.fetchable():
+        known = [*zoo.names(), *zoo.fetchable()]
+        if name in known:
             return zoo.path(name)
+        if near := difflib.get_close_matches(name, known, 1, 0.7):
+            raise DecError(f"there is no folder and no model called {name!r}", hint=f"did you mean {near[0]}?")
         if name.count("/") == 1 and not name.startswith((".", "~", "/")) and not Path(name).parent.is_dir():
             hint = (
                 f"download it: hf download {name} --local-dir DIR, and give DIR; or load it with from_pretrained and give that"

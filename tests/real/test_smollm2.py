@@ -1,16 +1,13 @@
 """Decoding with SmolLM2-135M-Instruct: the tokens of transformers' `generate` on chats, long contexts and batches; sampling,
-streaming, the command line."""
+streaming."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import decgraph
-from decgraph.cli.main import main
 from decgraph.models import request_for
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.trace import Committed
@@ -131,36 +128,3 @@ def test_text_streams(sessions: Any, greedy: Any, tokenizer: Any) -> None:
                 shown.append(piece)
     assert len(shown) > 4
     assert "".join(shown) == tokenizer.decode(greedy["turns"], skip_special_tokens=True)
-
-
-def test_the_command_line(smollm2: Path, greedy: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    (talk,) = TALKS["fact"]
-    run = [
-        "run",
-        "prompt_lookup",
-        "-m",
-        "target=smollm2",
-        "--chat",
-        "-p",
-        talk["content"],
-        "-n",
-        str(LIMIT),
-        "-t",
-        "0",
-        "--json",
-    ]
-    assert main(run) == 0
-    assert json.loads(capsys.readouterr().out)["tokens"] == greedy["fact"]
-
-
-def test_a_conversation_goes_on_in_the_cache(smollm2: Path) -> None:
-    session = decgraph.load("prompt_lookup").session(target=str(smollm2))
-    engine = engine_of(session.models["target"])
-    with session.chat("You answer briefly.", limit=40) as chat:
-        chat.say("Name three colours.")
-        before = engine.counted.computed
-        answer = chat.say("Which of them is the sky?")
-        computed = engine.counted.computed - before
-    whole = request_for(session, chat.messages[:-1], limit=40)
-    assert answer.tokens == session.run(whole).tokens
-    assert computed < len(whole.prompt) / 2 + 3 * len(answer.tokens)
