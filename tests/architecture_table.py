@@ -74,7 +74,7 @@ ROWS: dict[str, Row] = {
     "gptj": Row("gptj", {**GPT, "rotary_dim": 4}, "interleaved partial rotary"),
     "codegen": Row("codegen", {**GPT, "rotary_dim": 4}, "interleaved partial rotary"),
     "xglm": Row("xglm", {"vocab_size": 97, "d_model": 32, "num_layers": 3, "attention_heads": 4, "ffn_dim": 48,
-                         "max_position_embeddings": 128, "pad_token_id": 0}, "sinusoidal positions", "module", "attention"),
+                         "max_position_embeddings": 128, "pad_token_id": 0}, "a mask sliced by sizes", "module", "sizes"),
     "gpt_neox_japanese": Row("gpt_neox_japanese", T, "a mask sliced by sizes", "module", "sizes"),
     "diffllama": Row("diffllama", T, "difference of two attentions"),
     "doge": Row("doge", T, "mask that depends on the states"),
@@ -163,25 +163,28 @@ def architecture(name: str, dtype: torch.dtype = torch.float32) -> Any:
     return model.to(dtype)
 
 
+_HEAD = """# Architectures
+
+A causal model of transformers runs in one of two ways. *Captured*: its forward is recorded once as a graph of the
+operations that its authors wrote, which decgraph improves and calls without the module's Python; the graph is used if every
+layer of it is about as near to float64 as the module itself (`runtime/models/capture/judge.py`), and a pass that is at fault
+on a model is left out by name. *As a module*: transformers' own code runs, which takes longer for few tokens and gives the
+same ones. `decgraph run --json`, `Result.forwards` and `decgraph compile ALGORITHM --emit cost --model target=FOLDER` say which
+way a model runs and why.
+
+Each row is a test: a small model of the architecture with random weights gives `generate`'s tokens, alone and in a
+left-padded batch, with `autoregressive` and `prompt_lookup`. What is not in the table is tried in the same way. In 16 bits the
+same holds of the errors: no layer is further from float64 than three times the module's own error and half a unit in the last
+place; tokens may differ where two are as likely as each other to within such a rounding.
+
+| architecture | what is special | forward |
+|---|---|---|"""
+
+
 def page() -> str:
     """docs/architectures.md."""
     says = {"captured": "captured", "module": "as a module", "refused": "refused"}
-    lines = [
-        "# Architectures",
-        "",
-        "A causal model of transformers runs in one of two ways. *Captured*: its forward is recorded once as a graph of the",
-        "operations that its authors wrote, which decgraph improves and calls without the module's Python; the graph is used",
-        "if every layer of it is about as near to float64 as the module itself (`runtime/models/capture/judge.py`), and a pass",
-        "that is at fault on a model is left out by name. *As a module*: transformers' own code runs, which takes longer for few",
-        "tokens and gives the same ones. `decgraph run --json`, `Result.forwards` and `decgraph compile ALGORITHM --emit cost",
-        "--model target=FOLDER` say which way a model runs and why.",
-        "",
-        "Each row is a test: a small model of the architecture with random weights gives `generate`'s tokens, alone and in a",
-        "left-padded batch, with `autoregressive` and `prompt_lookup`. What is not in the table is tried in the same way.",
-        "",
-        "| architecture | what is special | forward |",
-        "|---|---|---|",
-    ]
+    lines = [_HEAD]
     for name, row in ROWS.items():
         why = "" if row.way == "captured" else f" (`{row.word}`)"
         lines.append(f"| {name} | {row.has} | {says[row.way]}{why} |")

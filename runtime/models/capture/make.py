@@ -121,6 +121,7 @@ class Recorded:
         program = merge(recordings, SIZES, self.base)
         program.device, program.dtype = next(self.base.parameters()).device, recordings[0].outputs.dtype
         program.reach, program.heads = self.reach, [h for h, _, _ in self.shapes]
+        program.caches = tuple(self.shapes)
         program.packs = Packs(list(self.base.parameters()))
         clean(program)
         for name in PASSES if names is None else names:

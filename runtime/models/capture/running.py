@@ -116,7 +116,7 @@ class _Cache(Cache):
 
 @dataclass(frozen=True)
 class Calling:
-    """How a base module is called: without a cache, or with one and masks: then the kind of each layer's mask and its window."""
+    """How a base module is called: without a cache, or with one and masks: then each layer's kind of mask and window."""
 
     cached: bool
     kinds: tuple[str, ...] = ()
