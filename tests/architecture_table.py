@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,15 +69,15 @@ ROWS: dict[str, Row] = {
     "gpt_neox": Row("gpt_neox", T, "partial rotary, parallel branches"),
     "opt": Row("opt", {**T, "ffn_dim": 48, "word_embed_proj_dim": 32}, "learned positions, biases"),
     "biogpt": Row("biogpt", T, "learned positions"),
-    "falcon": Row("falcon", {**T, "new_decoder_architecture": False}, "one head of keys and values", "module", "attention"),
-    "falcon, grouped": Row("falcon", {**T, "new_decoder_architecture": True, "num_kv_heads": 2}, "groups", "module", "attention"),
-    "gptj": Row("gptj", {**GPT, "rotary_dim": 4}, "interleaved partial rotary", "module", "attention"),
-    "codegen": Row("codegen", {**GPT, "rotary_dim": 4}, "interleaved partial rotary", "module", "attention"),
+    "falcon": Row("falcon", {**T, "new_decoder_architecture": False}, "one head of keys and values"),
+    "falcon, grouped": Row("falcon", {**T, "new_decoder_architecture": True, "num_kv_heads": 2}, "groups"),
+    "gptj": Row("gptj", {**GPT, "rotary_dim": 4}, "interleaved partial rotary"),
+    "codegen": Row("codegen", {**GPT, "rotary_dim": 4}, "interleaved partial rotary"),
     "xglm": Row("xglm", {"vocab_size": 97, "d_model": 32, "num_layers": 3, "attention_heads": 4, "ffn_dim": 48,
-                         "max_position_embeddings": 128, "pad_token_id": 0}, "sinusoidal positions", "module", "attention"),
-    "gpt_neox_japanese": Row("gpt_neox_japanese", T, "", "module", "attention"),
-    "diffllama": Row("diffllama", T, "difference of two attentions", "module", "attention"),
-    "doge": Row("doge", T, "mask that depends on the states", "module", "mask"),
+                         "max_position_embeddings": 128, "pad_token_id": 0}, "a mask sliced by sizes", "module", "sizes"),
+    "gpt_neox_japanese": Row("gpt_neox_japanese", T, "a mask sliced by sizes", "module", "sizes"),
+    "diffllama": Row("diffllama", T, "difference of two attentions"),
+    "doge": Row("doge", T, "mask that depends on the states"),
     "mixtral": Row("mixtral", {**T, **E}, "mixture of experts"),
     "qwen2_moe": Row("qwen2_moe", {**T, **E, "shared_expert_intermediate_size": 24}, "mixture with a shared expert"),
     "qwen3_moe": Row("qwen3_moe", {**H, **E}, "mixture of experts"),
@@ -139,10 +138,10 @@ ROWS: dict[str, Row] = {
     "bloom": Row("bloom", {"vocab_size": 97, "hidden_size": 32, "n_layer": 3, "n_head": 4}, "ALiBi", "refused", "ALiBi"),
     "mpt": Row("mpt", {"vocab_size": 97, "d_model": 32, "n_layers": 3, "n_heads": 4, "max_seq_len": 128}, "ALiBi", "refused",
                "ALiBi"),
-    "llama4_text": Row("llama4_text", {**H, **E, "intermediate_size_mlp": 48, "attention_chunk_size": 32}, "attention in chunks",
+    "llama4_text": Row("llama4_text", {**H, **E, "intermediate_size_mlp": 48, "attention_chunk_size": 32}, "chunks",
                        "refused", "chunked_attention"),
     "deepseek_v32": Row("deepseek_v32", LATENT, "attention to an index of chosen tokens", "refused", "indexed_attention"),
-    "mamba": Row("mamba", {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2}, "recurrent layers", "refused", "layers"),
+    "mamba": Row("mamba", {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2}, "recurrent", "refused", "layers"),
     "jamba": Row("jamba", T, "recurrent layers", "refused", "linear_attention"),
     "qwen3_next": Row("qwen3_next", {**H, **E}, "recurrent layers", "refused", "linear_attention"),
     "recurrent_gemma": Row("recurrent_gemma", H, "recurrent layers", "refused", "linear_attention"),
@@ -164,25 +163,28 @@ def architecture(name: str, dtype: torch.dtype = torch.float32) -> Any:
     return model.to(dtype)
 
 
+_HEAD = """# Architectures
+
+A causal model of transformers runs in one of two ways. *Captured*: its forward is recorded once as a graph of the
+operations that its authors wrote, which decgraph improves and calls without the module's Python; the graph is used if every
+layer of it is about as near to float64 as the module itself (`runtime/models/capture/judge.py`), and a pass that is at fault
+on a model is left out by name. *As a module*: transformers' own code runs, which takes longer for few tokens and gives the
+same ones. `decgraph run --json`, `Result.forwards` and `decgraph compile ALGORITHM --emit cost --model target=FOLDER` say which
+way a model runs and why.
+
+Each row is a test: a small model of the architecture with random weights gives `generate`'s tokens, alone and in a
+left-padded batch, with `autoregressive` and `prompt_lookup`. What is not in the table is tried in the same way. In 16 bits the
+same holds of the errors: no layer is further from float64 than three times the module's own error and half a unit in the last
+place; tokens may differ where two are as likely as each other to within such a rounding.
+
+| architecture | what is special | forward |
+|---|---|---|"""
+
+
 def page() -> str:
     """docs/architectures.md."""
     says = {"captured": "captured", "module": "as a module", "refused": "refused"}
-    lines = [
-        "# Architectures",
-        "",
-        "A causal model of transformers runs in one of two ways. *Captured*: its forward is recorded once as a graph of the",
-        "operations that its authors wrote, which decgraph improves and calls without the module's Python; the graph is used if",
-        "every layer of it is about as near to float64 as the module itself (`runtime/models/capture/judge.py`), and a pass that",
-        "is at fault on a model is left out by name. *As a module*: transformers' own code runs, which takes longer for few tokens",
-        "and gives the same tokens. `decgraph run --json`, `Result.forwards` and `decgraph compile ALGORITHM --emit cost --model",
-        "target=FOLDER` say which way a model runs and why.",
-        "",
-        "Each row is a test: a small model of the architecture with random weights gives `generate`'s tokens, alone and in a",
-        "left-padded batch, with `autoregressive` and `prompt_lookup`. What is not in the table is tried in the same way.",
-        "",
-        "| architecture | what is special | forward |",
-        "|---|---|---|",
-    ]
+    lines = [_HEAD]
     for name, row in ROWS.items():
         why = "" if row.way == "captured" else f" (`{row.word}`)"
         lines.append(f"| {name} | {row.has} | {says[row.way]}{why} |")
@@ -190,4 +192,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    print(page(), end="")

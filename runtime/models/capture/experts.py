@@ -116,7 +116,7 @@ def watched() -> Iterator[list[Tensor]]:
 
 
 def _experts(module: Any, hidden: Tensor, chosen: Tensor, weights: Tensor, *_: Any, **__: Any) -> Tensor:
-    from decgraph.runtime.models.capture.record import running
+    from decgraph.runtime.models.capture.running import running
 
     runs = running.get()
     if runs is None:

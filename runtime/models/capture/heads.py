@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from decgraph.runtime.models.capture.ops import POINTWISE
-from decgraph.runtime.models.capture.program import CapturedGraph, dtype_of, is_op, only_user, shape_of
+from decgraph.runtime.models.capture.program import CapturedGraph, argument, dtype_of, is_op, only_user, shape_of
 
 _TOGETHER = POINTWISE | {"roll", "vector_norm"}
 
@@ -52,7 +52,9 @@ def _item(program: CapturedGraph, split: fx.Node, place: int, like: fx.Node) -> 
 def _view_first(program: CapturedGraph, split: fx.Node) -> None:
     """Views of all parts as heads become one view of the whole."""
     items, whole = _items(split), split.args[0]
-    if items is None or split.args[2] != -1 or len(shape_of(whole) or ()) not in (2, 3) or not isinstance(whole, fx.Node):
+    if items is None or argument(split, 2, "dim", 0) != -1 or not isinstance(whole, fx.Node):
+        return
+    if len(shape_of(whole) or ()) not in (2, 3):
         return
     views = [only_user(n) for n in items]
     shapes = [shape_of(v) if is_op(v, "view", "reshape") else None for v in views]
@@ -80,7 +82,7 @@ class _Neighbours:
 
     def join(self) -> None:
         items = _items(self.split)
-        if items is None or self.split.args[2] != 2 or len(items) < 2:
+        if items is None or argument(self.split, 2, "dim", 0) != 2 or len(items) < 2:
             return
         one, two = items[:2]
         if self.pair(one, two) is None:

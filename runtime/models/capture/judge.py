@@ -15,7 +15,7 @@ are compared with the module's own, and only where they differ by more than twic
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,7 +26,9 @@ from torch import Tensor, fx, nn
 from decgraph.runtime.models.capture.experts import watched
 from decgraph.runtime.models.capture.ops import put
 from decgraph.runtime.models.capture.program import CapturedGraph, dtype_of, shape_of
-from decgraph.runtime.models.capture.record import Form, Recording, Sample, attending, running
+from decgraph.runtime.models.capture.record import Recording
+from decgraph.runtime.models.capture.recorder import Sample
+from decgraph.runtime.models.capture.running import Calling, Form, running
 from decgraph.runtime.models.capture.step import CapturedForward, Part, rows_of
 from decgraph.runtime.models.capture.widened import Widened
 
@@ -71,9 +73,9 @@ class Exact:
 class Judge:
     """The float64 reference of some runs of a module, computed once, and the verdicts about captured graphs of it."""
 
-    def __init__(self, base: Any, layers: Sequence[nn.Module], runs: Sequence[Run]) -> None:
-        self.base, self.layers, self.runs = base, layers, list(runs)
-        self.exact = [_exactly(base, layers, run, _chosen(layers)) for run in runs]
+    def __init__(self, base: Any, layers: Sequence[nn.Module], runs: Sequence[Run], calling: Calling) -> None:
+        self.base, self.layers, self.runs, self.calling = base, layers, list(runs), calling
+        self.exact = [_exactly(base, layers, run, calling, _chosen(layers)) for run in runs]
 
     def fault(self, program: CapturedGraph) -> str | None:
         """What is wrong with a captured graph's results, in words; None if nothing is."""
@@ -93,7 +95,7 @@ class Judge:
                 ("the states", mine[i + 1], theirs[i + 1]),
             ]
             if i not in exact.leaving and any(own.far(what, ours, their) for what, ours, their in new):
-                exact.add(_exactly(self.base, self.layers, run, frozenset({i})))
+                exact.add(_exactly(self.base, self.layers, run, self.calling, frozenset({i})))
             if i in exact.leaving:
                 yield from own.judge(*new[0], _new(exact.keys[i], sample), f"of layer {i}")
                 yield from own.judge(*new[1], _new(exact.values[i], sample), f"of layer {i}")
@@ -165,20 +167,27 @@ def _chosen(layers: Sequence[nn.Module]) -> frozenset[int]:
 class _Attending:
     """Attention of one layer over float64 copies of its caches, written out: it shares nothing with what is judged."""
 
-    def __init__(self, sample: Sample, exact: Exact) -> None:
-        self.sample, self.exact, self.layer = sample, exact, -1
+    def __init__(self, sample: Sample, exact: Exact, cached: bool) -> None:
+        self.sample, self.exact, self.cached, self.layer = sample, exact, cached, -1
+
+    def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        s, i = self.sample, self.layer
+        self.exact.keys[i] = put(s.keys[i].double(), key.double(), s.write)
+        self.exact.values[i] = put(s.values[i].double(), value.double(), s.write)
+        return self.exact.keys[i], self.exact.values[i]
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, form: Form) -> Tensor:
-        s, i = self.sample, self.layer
-        keys = self.exact.keys[i] = put(s.keys[i].double(), key.double(), s.write)
-        values = self.exact.values[i] = put(s.values[i].double(), value.double(), s.write)
+        keys, values = (key.double(), value.double()) if self.cached else self.update(self.layer, key, value)
         groups = query.shape[1] // keys.shape[1]
         keys, values = (x.repeat_interleave(groups, dim=1) for x in (keys, values))
         factor = query.shape[-1] ** -0.5 if form.scaling is None else form.scaling
         scores = query.double() @ keys.transpose(2, 3) * factor
         if form.softcap is not None:
             scores = form.softcap * torch.tanh(scores / form.softcap)
-        scores = scores.masked_fill(~s.masks[form.kind], float("-inf"))
+        if form.mask is not None:
+            scores = scores + form.mask
+        else:
+            scores = scores.masked_fill(~self.sample.masks[form.kind], float("-inf"))
         if form.sinks is not None:
             column = form.sinks.double()[None, :, None, None].expand(*scores.shape[:3], 1)
             scores = torch.cat([scores, column], dim=-1)
@@ -192,11 +201,11 @@ class _Attending:
         return made
 
 
-def _exactly(base: Any, layers: Sequence[nn.Module], run: Run, judged: frozenset[int]) -> Exact:
+def _exactly(base: Any, layers: Sequence[nn.Module], run: Run, calling: Calling, judged: frozenset[int]) -> Exact:
     """The module in float64 with every layer replaced: it returns what was recorded, after it ran, if it is to be judged,
     in float64 from the states that were recorded."""
     exact = Exact()
-    attends = _Attending(run.before, exact)
+    attends = _Attending(run.before, exact, calling.cached)
 
     def instead(place: int, forward: Callable[..., Any]) -> Callable[..., Any]:
         args, kwargs, out = run.recording.layers[place]
@@ -214,12 +223,16 @@ def _exactly(base: Any, layers: Sequence[nn.Module], run: Run, judged: frozenset
 
     token = running.set(attends)
     try:
-        with torch.no_grad(), attending(base), _replaced(layers, instead), Widened():
-            out = base(input_ids=run.before.ids, position_ids=run.before.positions, use_cache=False)
-        exact.last = out.last_hidden_state
+        with torch.no_grad(), _replaced(layers, instead), Widened():
+            exact.last = calling.call(base, run.before.ids, run.before.positions, _added(run.before.masks))
     finally:
         running.reset(token)
     return exact
+
+
+def _added(masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Masks as terms of scores in float64."""
+    return {k: torch.zeros(m.shape, dtype=torch.float64, device=m.device).masked_fill(~m, -1e300) for k, m in masks.items()}
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from decgraph.runtime.models.capture.norms import norms
 from decgraph.runtime.models.capture.products import products
 from decgraph.runtime.models.capture.program import CapturedGraph, Refused
 from decgraph.runtime.models.capture.projections import projections
-from decgraph.runtime.models.capture.record import probe, record
+from decgraph.runtime.models.capture.record import callings, record
 from decgraph.runtime.models.capture.residual import residual
 from decgraph.runtime.models.capture.rotary import rotary
 from decgraph.runtime.models.capture.rows import rows
@@ -96,13 +96,23 @@ class Recorded:
             raise Refused("it is in training mode")
         if len({t.device for t in base.parameters()}) != 1:
             raise Refused("it lies on several devices")
-        self.shapes = probe(base, self.layers)
         self.reach = int(getattr(base.config.get_text_config(), "max_position_embeddings", 0) or 0)
         self.tied = _tied(module)
         self.runs: list[Run] = []
-        for before in samples(base, self.shapes, self.reach):
+        ways = callings(base, self.layers)
+        for n, (self.calling, self.shapes) in enumerate(ways):
+            try:
+                self._record()
+                return
+            except Refused:
+                if n == len(ways) - 1:
+                    raise
+
+    def _record(self) -> None:
+        self.runs = []
+        for before in samples(self.base, self.shapes, self.reach):
             after = before.copy()
-            self.runs.append(Run(before.copy(), after, record(base, self.layers, after)))
+            self.runs.append(Run(before.copy(), after, record(self.base, self.layers, after, self.calling)))
             before.keys[:], before.values[:] = after.keys, after.values
 
     def program(self, names: Iterable[str] | None = None) -> CapturedGraph:
@@ -111,6 +121,7 @@ class Recorded:
         program = merge(recordings, SIZES, self.base)
         program.device, program.dtype = next(self.base.parameters()).device, recordings[0].outputs.dtype
         program.reach, program.heads = self.reach, [h for h, _, _ in self.shapes]
+        program.caches = tuple(self.shapes)
         program.packs = Packs(list(self.base.parameters()))
         clean(program)
         for name in PASSES if names is None else names:
@@ -124,7 +135,7 @@ class Recorded:
 
 def _captured(module: Any, without: frozenset[str], notice: Callable[[str], None]) -> CapturedForward:
     recorded = Recorded(module)
-    judge = Judge(recorded.base, recorded.layers, recorded.runs)
+    judge = Judge(recorded.base, recorded.layers, recorded.runs, recorded.calling)
     names = [name for name in PASSES if name not in without]
     program, dropped = without_faults(names, recorded.program, judge.fault)
     if dropped:

@@ -44,6 +44,10 @@ def unmask(program: CapturedGraph, kinds: Collection[object]) -> None:
             mask = mask.args[0]
         if isinstance(mask, fx.Node) and mask.args[1] in kinds:
             node.kwargs = {**node.kwargs, "attn_mask": None}
+    for node in program.of("where"):  # a module that adds masks itself adds zeros
+        mask = node.args[0]
+        if is_op(mask, "input") and mask.args[0] is program.input("masks") and mask.args[1] in kinds:
+            program.replace(node, node.args[1])
     program.sweep()
 
 

@@ -16,7 +16,8 @@ from torch import Tensor, fx, nn
 
 from decgraph.runtime.models.capture.ops import FUNCTIONS, METHODS, canonical
 from decgraph.runtime.models.capture.program import DIMENSIONS, CapturedGraph, Refused, Shape
-from decgraph.runtime.models.capture.record import RecordedCall, Recording, Ref
+from decgraph.runtime.models.capture.record import Recording
+from decgraph.runtime.models.capture.recorder import RecordedCall, Ref
 
 INPUTS = ("ids", "positions", "write", "keys", "values", "masks")
 

@@ -43,6 +43,7 @@ class CapturedGraph:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     dtype: torch.dtype = torch.float32
     reach: int = 0  # the module's max_position_embeddings, or 0
+    caches: tuple[tuple[int, int, int], ...] = ()  # heads, sizes of keys and of values of the caches, by layer
     dropped: dict[str, str] = field(default_factory=dict)  # passes left out because they were at fault, with what was wrong
     packs: Packs = field(default_factory=Packs)  # copies of its matrices
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.capture.record import Sample
+from decgraph.runtime.models.capture.recorder import Sample
 
 # Sizes (B, T, S) of the recordings: a prompt, several tokens, and one of one sequence, because that is where code branches.
 # No two of B, T, S and B T agree in all three.

@@ -38,7 +38,12 @@ def tables(program: CapturedGraph) -> None:
     rows = program.reach + _MARGIN
     if sum(_row(n) for n in asked) * rows > max(weights // _SHARE, _ALWAYS):
         return
-    for number, (node, table) in enumerate(zip(asked, _computed(program, asked, inside, rows), strict=True)):
+    try:
+        computed = _computed(program, asked, inside, rows)
+    except (IndexError, RuntimeError):  # the module has a table of its own, that ends with its positions
+        rows = program.reach
+        computed = _computed(program, asked, inside, rows)
+    for number, (node, table) in enumerate(zip(asked, computed, strict=True)):
         shape = shape_of(node)
         assert shape is not None
         flat = table.reshape(rows, -1).contiguous()

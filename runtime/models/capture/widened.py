@@ -46,6 +46,8 @@ class Widened(TorchFunctionMode):
             return func(*args, **kwargs)
         if name in _WIDENS:
             return args[0].double()
+        if name in ("tensor", "full") and args and isinstance(args[-1], float):
+            kwargs = {"dtype": torch.float64, **kwargs}  # the lowest number of float64, say
         writes = writes_in_place(name)
         first = args[0] if args else None
         if writes and isinstance(first, Tensor) and first.is_floating_point() and first.dtype != torch.float64:

@@ -10,6 +10,7 @@ Liu et al., Kangaroo, 2024. Zhang et al., Draft & Verify (skipped layers), 2024.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -25,12 +26,15 @@ from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Ou
 from decgraph.runtime.models.engine.heads import layer_step
 from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.engine.step import ModuleStep, Step
+from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_net import Net, Tape
 from decgraph.runtime.models.parts import Use, untouched
 
 if TYPE_CHECKING:
     from decgraph.runtime.models.engine.given import Memories
+
+_log = logging.getLogger("decgraph.capture")
 
 Head = Callable[[Tensor], Tensor]
 Caches = Sequence[Tensor]
@@ -141,6 +145,11 @@ def normed(net: Net) -> Head:
 def fastest(base: Any, step: ModuleStep) -> Step:
     """The module captured as a graph, checked to be equal to it, or else `step`, the module as it is."""
     captured = capture(base)
+    if captured is not None and captured.program.caches != step.layout.shapes:
+        reason = "the caches of its captured forward are not those of the module"
+        note(base, Forward("module", reason=reason))
+        _log.warning("%s runs unmodified: %s", type(base).__name__, reason)
+        return step
     return step if captured is None else captured
 
 

@@ -99,9 +99,9 @@ def caches() -> Callable[..., Caches]:
 
     def make(step: Any, model: Any, batch: int, rows: int) -> Caches:
         from decgraph.runtime.models.capture.make import layers_of
-        from decgraph.runtime.models.capture.record import probe
+        from decgraph.runtime.models.capture.record import callings
 
-        shapes = probe(model.base_model, layers_of(model.base_model))
+        _, shapes = callings(model.base_model, layers_of(model.base_model))[0]
         dtype = next(model.parameters()).dtype
         # Views of something larger, as a preallocated cache gives them.
         keys = [torch.randn(batch + 1, h, rows + 3, k, dtype=dtype)[:batch, :, :rows] for h, k, _ in shapes]

@@ -135,7 +135,7 @@ def test_where_no_pass_is_to_blame_the_module_runs_unmodified(
 
 def judged(model: Any) -> tuple[CapturedGraph, Judge]:
     recorded = Recorded(model)
-    return recorded.program(), Judge(recorded.base, recorded.layers, recorded.runs)
+    return recorded.program(), Judge(recorded.base, recorded.layers, recorded.runs, recorded.calling)
 
 
 @pytest.mark.parametrize(("name", "dtype", "size"), [
