@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from decgraph.ir.memo import memo_of
-from decgraph.runtime.models.packs import large, packable, reordered, room, size
+from decgraph.runtime.models.packs import for_one_row, packable, reordered, room, size
 
 Head = Callable[[Tensor], Tensor]
 
@@ -24,7 +24,7 @@ def output_of(matrix: Any, base: nn.Module) -> Head:  # Any: a module
     if type(matrix) is not nn.Linear or not packable(matrix.weight) or _hooked(matrix):
         head: Head = matrix
         return head
-    single = large([matrix.weight]) or large(base.parameters())
+    single = for_one_row([matrix.weight, *base.parameters()])
     return memo_of(matrix).once(("output", single), lambda: _Output(matrix, single))
 
 
