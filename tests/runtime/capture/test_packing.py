@@ -209,3 +209,17 @@ def test_one_token_is_not_transposed(random_model: Callable[..., Any], caches: C
         ids = torch.randint(97, (9,)).tolist()
         close(rows_of(model, step, caches, ids, 1), rows_of(model, step, caches, ids, 3))
         assert "transpose" in operations(step, 3) and not {"transpose", "permute", "repeat"} & operations(step, 1), name
+
+
+@pytest.mark.usefixtures("every")
+def test_results_say_what_copies_take() -> None:
+    import decgraph
+
+    session = decgraph.load("autoregressive").session()
+    result = session.run(decgraph.models.request_for(session, prompt="x = ", limit=3))
+    (forward,) = result.forwards.values()
+    (model,) = session.models.values()
+    base = model.net.base
+    inside = sum(p.numel() * 4 for n, p in base.named_parameters() if p.dim() == 2 and "embed" not in n)
+    assert forward.packed == inside + model.net._out.weight.numel() * 4
+    assert f"{forward.packed / 1e6:.0f} MB" in forward.text() and forward.to_json()["packed"] == forward.packed
