@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
 
 from decgraph.ir.memo import memo_of
 
@@ -13,35 +13,56 @@ from decgraph.ir.memo import memo_of
 class Forward:
     """way: "captured" (a graph recorded from the module, fast for few tokens) or "module" (transformers' own code).
     dropped: passes of the graph that were left out, each with what it got wrong on this model. reason: why the module
-    could not be captured; empty for a captured one."""
+    could not be captured; empty for a captured one. packed: bytes of copies of its matrices that products of several tokens
+    read (packs.py), so far."""
 
     way: Literal["captured", "module"]
     dropped: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
+    packed: int = 0
 
     def text(self) -> str:
         """In a line."""
+        copies = f", {self.packed / 1e6:.0f} MB of packed matrices" if self.packed else ""
         if self.way == "module":
-            return f"as a module: {self.reason}"
-        return "captured" + (f", without {', '.join(self.dropped)}" if self.dropped else "")
+            return f"as a module: {self.reason}{copies}"
+        return "captured" + (f", without {', '.join(self.dropped)}" if self.dropped else "") + copies
 
     def to_json(self) -> dict[str, Any]:
         """For a program."""
-        return {"way": self.way, "dropped": dict(self.dropped), "reason": self.reason}
+        return {"way": self.way, "dropped": dict(self.dropped), "reason": self.reason, "packed": self.packed}
 
 
-def note(base: Any, forward: Forward) -> None:
-    """Keeps which way a base module runs, where `forward_of` finds it."""
-    memo_of(base).forget("forward")
-    memo_of(base).once("forward", lambda: forward)
+class Copies(Protocol):
+    """What has copies of matrices: `bytes` says how much."""
+
+    @property
+    def bytes(self) -> int: ...
+
+
+def note(base: Any, forward: Forward, copies: Copies | None = None) -> None:
+    """Keeps which way a base module runs, where `forward_of` finds it. copies: those of its matrices."""
+    for name, value in (("forward", forward), ("copies", copies)):
+        memo_of(base).forget(name)
+        memo_of(base).once(name, lambda value=value: value)  # type: ignore[misc]
+
+
+def note_output(base: Any, copies: Copies) -> None:
+    """Keeps who has the copy of the output matrix beside a base module."""
+    memo_of(base).forget("output copy")
+    memo_of(base).once("output copy", lambda: copies)
 
 
 def forward_of(model: Any) -> Forward | None:
     """Which way a model ran, of decgraph's models; None for one that is no transformers model, or did not run yet."""
     net = getattr(getattr(model, "root", model), "net", None)
     bases = (getattr(net, "base", None), getattr(getattr(model, "module", None), "base_model", None))
-    found: Forward | None = next((memo_of(b).get("forward") for b in bases if b is not None), None)
-    return found
+    base = next((b for b in bases if b is not None), None)
+    found: Forward | None = None if base is None else memo_of(base).get("forward")
+    if found is None:
+        return None
+    held = (memo_of(base).get("copies"), memo_of(base).get("output copy"))
+    return replace(found, packed=sum(copies.bytes for copies in held if copies is not None))
 
 
 def forwards_of(models: Mapping[str, Any]) -> dict[str, Forward]:

@@ -10,9 +10,15 @@ oneDNN's product of a matrix that was reordered for it once does not. Microsecon
     576 x 49152   6962 / 2918  14277 / 2960 10977 / 3437  14527 / 4848  45283 / 16787
     256 x 1408    18 / 28      34 / 27      84 / 29       133 / 46      465 / 198     3476 / 1474     (in the cache)
 
+In bfloat16, where the processor has it, oneDNN computes all products, packed or not, to the same bits:
+
+    576 x 3072    267 / 142    256 / 143    279 / 158     327 / 226     928 / 823
+    576 x 49152   3888 / 1905  4097 / 2308  4189 / 2225   4785 / 3107   14020 / 12420
+    256 x 1408    35 / 20      34 / 21      39 / 22       48 / 32       174 / 156                     (in the cache)
+
 So every product of several rows is packed. A call of the packed product costs 9 us more than one of `mm`, which is why one
-row is packed only in a model whose matrices do not stay in the processor's caches from one step to the next (`_CACHED`),
-and matrices of less than `_SMALL` numbers never are.
+row of float32 is packed only in a model whose matrices do not stay in the processor's caches from one step to the next
+(`_CACHED`), and matrices of less than `_SMALL` numbers never are.
 
 Memory: as much again as the matrices take. There is none of it on other devices and in other dtypes, where less than
 twice the bytes is available, and where the environment variable DECGRAPH_PACKED is 0.
@@ -41,15 +47,19 @@ def packable(matrix: Tensor | None) -> bool:
         matrix is not None
         and matrix.dim() == 2
         and matrix.device.type == "cpu"
-        and matrix.dtype == torch.float32
         and matrix.numel() >= _SMALL
         and torch.backends.mkldnn.is_available()
+        and (matrix.dtype == torch.float32 or (matrix.dtype == torch.bfloat16 and _has_bfloat16()))
     )
 
 
-def large(matrices: Iterable[Tensor]) -> bool:
-    """Whether tensors [...], all read in every step, are more than the processor's caches hold."""
-    return size(matrices) > _CACHED
+def _has_bfloat16() -> bool:
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def for_one_row(matrices: Sequence[Tensor]) -> bool:
+    """Whether tensors [...], all read in every step, are better read packed by one row too."""
+    return size(matrices) > _CACHED or any(m.dtype == torch.bfloat16 for m in matrices)
 
 
 def size(matrices: Iterable[Tensor]) -> int:

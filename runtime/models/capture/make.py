@@ -69,7 +69,7 @@ def capture(
     try:
         with _uncollected():
             step = _captured(module, without, notice)
-        note(base, Forward("captured", step.program.dropped))
+        note(base, Forward("captured", step.program.dropped), step.program.packs)
         return step
     except Refused as refused:
         reason = str(refused)

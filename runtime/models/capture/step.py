@@ -17,7 +17,7 @@ from decgraph.runtime.models.capture.packing import matrices, pack
 from decgraph.runtime.models.capture.program import EFFECTS, CapturedGraph, is_op, shape_of
 from decgraph.runtime.models.capture.single import single
 from decgraph.runtime.models.capture.writes import writes
-from decgraph.runtime.models.packs import large
+from decgraph.runtime.models.packs import for_one_row
 
 
 class Variant(NamedTuple):
@@ -171,7 +171,7 @@ class CapturedForward:
         program = _direct(self._specialised(variant))
         if variant.single is not None:
             found = matrices(self.program)
-            if found and (not variant.single or large(found)) and self.program.packs.allowed(found):
+            if found and (not variant.single or for_one_row(found)) and self.program.packs.allowed(found):
                 pack(program)
         made = program.graph.python_code("self")
         space: dict[str, Any] = dict(made.globals)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from decgraph.ir.memo import memo_of
-from decgraph.runtime.models.packs import large, packable, reordered, room, size
+from decgraph.runtime.models.forwards import note_output
+from decgraph.runtime.models.packs import for_one_row, packable, reordered, room, size
 
 Head = Callable[[Tensor], Tensor]
 
@@ -24,8 +25,10 @@ def output_of(matrix: Any, base: nn.Module) -> Head:  # Any: a module
     if type(matrix) is not nn.Linear or not packable(matrix.weight) or _hooked(matrix):
         head: Head = matrix
         return head
-    single = large([matrix.weight]) or large(base.parameters())
-    return memo_of(matrix).once(("output", single), lambda: _Output(matrix, single))
+    single = for_one_row([matrix.weight, *base.parameters()])
+    made: _Output = memo_of(matrix).once(("output", single), lambda: _Output(matrix, single))
+    note_output(base, made)
+    return made
 
 
 def _hooked(module: nn.Module) -> bool:
@@ -41,6 +44,7 @@ class _Output:
         self._allowed: bool | None = None
         self._weights: tuple[int, ...] = ()
         self._packed: Tensor | None = None
+        self.bytes = 0  # of the copy
         self._product = torch.ops.mkldnn._linear_pointwise.default
 
     def __call__(self, states: Tensor) -> Tensor:
@@ -63,4 +67,5 @@ class _Output:
         if now != self._weights:
             self._packed, self._weights = None, now  # the old one goes before the new one is made
             self._packed = reordered(weight) if packable(weight) else None
+            self.bytes = 0 if self._packed is None else size([weight])
         return self._packed

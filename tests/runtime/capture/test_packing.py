@@ -145,16 +145,39 @@ def test_an_output_matrix(bias: bool) -> None:
 
 
 @pytest.mark.usefixtures("every")
-def test_what_is_more_than_a_matrix_is_left(random_model: Callable[..., Any]) -> None:
+def test_what_is_more_than_a_matrix_is_left(random_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     class Own(nn.Linear):
         """What a quantising library does."""
 
     base, hooked = nn.Linear(8, 8), nn.Linear(32, 97)
     hooked.register_forward_hook(lambda module, args, out: out * 2)
-    for matrix in (Own(32, 97), hooked, nn.Linear(32, 97, dtype=torch.float64), nn.Linear(32, 97, dtype=torch.bfloat16)):
+    for matrix in (Own(32, 97), hooked, nn.Linear(32, 97, dtype=torch.float64), nn.Linear(32, 97, dtype=torch.float16)):
         assert output_of(matrix, base) is matrix
+    monkeypatch.setattr(packs, "_has_bfloat16", lambda: False)
     coarse = capture(random_model("llama", torch.bfloat16))
     assert coarse is not None and not coarse.program.packs.bytes
+
+
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this processor has no bfloat16")
+def test_bfloat16_to_the_bit(
+    random_model: Callable[..., Any], caches: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One row is packed as well: there is nothing that it would lose."""
+    ids = torch.randint(97, (15,)).tolist()
+    made = []
+    for asked in ("1", "0"):
+        monkeypatch.setenv("DECGRAPH_PACKED", asked)
+        model = random_model("llama", torch.bfloat16, hidden_size=256, intermediate_size=512, head_dim=64)
+        step = capture(model)
+        assert step is not None
+        for cells in (1, 5):
+            torch.manual_seed(3)
+            made.append(rows_of(model, step, caches, ids, cells))
+            assert any("linear_pointwise" in n for n in operations(step, cells)) == (asked == "1")
+        states = torch.randn(4, 256, dtype=torch.bfloat16)
+        made.append(output_of(model.lm_head, model.model)(states))
+    for mine, theirs in zip(made[:3], made[3:], strict=True):
+        assert torch.equal(mine, theirs)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gpt2", "mistral"])
@@ -186,3 +209,17 @@ def test_one_token_is_not_transposed(random_model: Callable[..., Any], caches: C
         ids = torch.randint(97, (9,)).tolist()
         close(rows_of(model, step, caches, ids, 1), rows_of(model, step, caches, ids, 3))
         assert "transpose" in operations(step, 3) and not {"transpose", "permute", "repeat"} & operations(step, 1), name
+
+
+@pytest.mark.usefixtures("every")
+def test_results_say_what_copies_take() -> None:
+    import decgraph
+
+    session = decgraph.load("autoregressive").session()
+    result = session.run(decgraph.models.request_for(session, prompt="x = ", limit=3))
+    (forward,) = result.forwards.values()
+    (model,) = session.models.values()
+    base = model.net.base
+    inside = sum(p.numel() * 4 for n, p in base.named_parameters() if p.dim() == 2 and "embed" not in n)
+    assert forward.packed == inside + model.net._out.weight.numel() * 4
+    assert f"{forward.packed / 1e6:.0f} MB" in forward.text() and forward.to_json()["packed"] == forward.packed
