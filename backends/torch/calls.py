@@ -14,7 +14,7 @@ from decgraph.backends.torch.engines import Engines
 from decgraph.backends.torch.pending import PendingCall, ResolvedCall, Together
 from decgraph.backends.torch.prefixes import Prefixes
 from decgraph.backends.torch.rows import Rows, TorchDist
-from decgraph.backends.torch.trees import Context, TorchPath, TorchTree
+from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, filled
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.derive import derive, halves
@@ -137,7 +137,7 @@ class Calls(Engines):
             rows = Rows(
                 scores,
                 self.request,
-                positions=np.full(len(wanted), length),
+                positions=filled(len(wanted), length),
                 nodes=nodes,
                 tree=tree,
                 allow=extra.get("allow"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,21 @@ from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.rows import Ids
 
 _NONE = np.zeros(0, dtype=np.int64)
+
+
+def filled(n: int, value: int) -> Ids:
+    """int64[n], all one value; `np.full` takes longer to find out the dtype than to fill a tree's columns."""
+    out = np.empty(n, dtype=np.int64)
+    out.fill(value)
+    return out
+
+
+def among(tokens: Ids, few: Collection[int]) -> np.ndarray:
+    """bool[*shape]: which tokens are among a few; `np.isin` would sort both."""
+    out = np.zeros(tokens.shape, dtype=bool)
+    for token in few:
+        out |= tokens == token
+    return out
 
 
 @dataclass(frozen=True)
@@ -47,7 +62,7 @@ class TorchTree:
 
     def closed(self, nodes: Ids) -> Any:
         """bool[n]: the nodes that end the text, so that nothing is grown under them."""
-        return np.isin(self.token[nodes], list(self.closes)) & (nodes > 0)
+        return among(self.token[nodes], self.closes) & (nodes > 0)
 
     def __len__(self) -> int:
         return len(self.parent)
@@ -160,7 +175,7 @@ class TorchTree:
             cat(self.parent, parents),
             cat(self.depth, depths),
             cat(self.uid, uids),
-            cat(self.group, np.full(k, len(self.growths) if draws is not None else -1)),
+            cat(self.group, filled(k, len(self.growths) if draws is not None else -1)),
             cat(self.place, place),
             cat(self.logprob, logprob),
             (*self.growths, draws) if draws is not None else self.growths,
@@ -174,7 +189,7 @@ class TorchTree:
 
     def only(self, kept: Ids, root: int = 0) -> TorchTree:
         """The tree of the nodes `kept` (in growth order, their parents among them, the first one the root)."""
-        new_id = np.full(len(self), -1, dtype=np.int64)
+        new_id = filled(len(self), -1)
         new_id[kept] = np.arange(len(kept))
 
         def again(old: Ids) -> Ids:

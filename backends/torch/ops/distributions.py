@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def tensor_of(x: Any) -> Tensor:
 def dist_of(m: Any, probs: Tensor, like: Any = None) -> TorchDist:
     """Probabilities [*shape, V] as a dist with the positions and nodes of `like`, where it has them."""
     shape = tuple(probs.shape[:-1])
-    flat = probs.reshape(int(np.prod(probs.shape[:-1])), probs.shape[-1])
+    flat = probs.reshape(prod(probs.shape[:-1]), probs.shape[-1])
     index = np.arange(flat.shape[0]).reshape(shape)
     if isinstance(like, TorchDist) and like.shape == shape:
         rows = TorchVectors(flat, m.request, like=like.rows, index=like.index.reshape(-1))
@@ -114,7 +115,7 @@ def lookup(m: Any, p: Any, x: Any, *, op: Any) -> Any:
         p = tensor_of(p)
     front = tp.dims if tp.elem in ("dist", "scores") else numeric(tp).dims[:-1]
     shape = p.shape if isinstance(p, TorchDist) else tuple(p.shape[:-1])
-    rows = np.arange(int(np.prod(shape))).reshape(shape)
+    rows = np.arange(prod(shape)).reshape(shape)
     if shape != tokens.shape:
         long = front if len(front) >= len(tx.dims) else tx.dims
         tokens = spread(tokens, tx.dims, long) if tokens.ndim else tokens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def draw(m: Any, q: Any, key: NoiseKey) -> TorchDraws:
 def draw_many(m: Any, q: Any, k: Any, key: NoiseKey, *, replace: bool) -> TorchDraws:
     """k draws from each distribution, with or without replacement; short groups end in -1."""
     q, k = as_dist(m, q), max(0, int(k))
-    vectors = stream.fetched(q.vector()).reshape(int(np.prod(q.shape)), int(q.rows.size))
+    vectors = stream.fetched(q.vector()).reshape(prod(q.shape), int(q.rows.size))
     n = len(vectors)
     if replace:
         places = [place_of(q, i) for i in range(n)] if k else []

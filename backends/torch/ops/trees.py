@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.lowering import host, lowering, written
 from decgraph.backends.torch.rows import TorchDist
 from decgraph.backends.torch.transfer import fetched
-from decgraph.backends.torch.trees import TorchPath, TorchTree
+from decgraph.backends.torch.trees import TorchPath, TorchTree, among, filled
 from decgraph.ir.ops.limits import room_for_nodes
 
 
@@ -70,7 +71,8 @@ def grow(
         ups = parents[places]
         depths = t.depth[ups] + 1
     cols: dict[str, list[Any]] = {}
-    logprob = np.full(len(places), np.nan)
+    logprob = np.empty(len(places))
+    logprob.fill(np.nan)
     for name, value in zip(columns, values, strict=True):
         each = column_of(value, len(parents), leading)
         if name == "logprob":
@@ -105,7 +107,7 @@ def until_closed(t: TorchTree, parent: int, places: Any, tokens: Any) -> Any:
     """The beginning of a chain that ends with the first token that ends the text."""
     if bool(t.closed(np.array([parent]))[0]):
         return places[:0]
-    ends = np.flatnonzero(np.isin(tokens[places], list(t.closes)))
+    ends = np.flatnonzero(among(tokens[places], t.closes))
     return places[: int(ends[0]) + 1] if len(ends) else places
 
 
@@ -127,14 +129,14 @@ def _parents(t: TorchTree, what: Any, flat: Any, at: Any, chain: bool) -> tuple[
     n = len(flat.tokens)
     if chain:
         start = int(np.ravel(np.asarray(at))[0]) if at is not None else 0
-        return np.full(max(n, 1), start, dtype=np.int64)[: max(n, 1)], np.arange(n)
+        return filled(max(n, 1), start), np.arange(n)
     shape = what.shape
-    width = int(np.prod(shape[1:])) if len(shape) > 1 else 1
+    width = prod(shape[1:])
     leading = np.arange(n) // width if shape else np.zeros(n, dtype=np.int64)
     if at is not None:
         ids = np.ravel(np.asarray(at, dtype=np.int64))
         if len(ids) == 1:
-            return np.full(n, ids[0]), leading
+            return filled(n, int(ids[0])), leading
         if n == 1 and not shape:  # one draw under several nodes: under each
             return ids[:1], leading
         return (ids if np.shape(at) == shape else ids[leading]), leading
@@ -144,7 +146,7 @@ def _parents(t: TorchTree, what: Any, flat: Any, at: Any, chain: bool) -> tuple[
     front = t.frontier
     if len(front) > 1 and shape and len(front) == shape[0]:
         return front[leading], leading
-    return np.full(n, front[0] if len(front) else 0, dtype=np.int64), leading
+    return filled(n, int(front[0]) if len(front) else 0), leading
 
 
 def _attached(t: TorchTree, what: Any, at: Any) -> tuple[list[Any], Any, Any]:
