@@ -31,11 +31,6 @@ def some(names: Iterable[str], *quick: str) -> list[Any]:
     return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
 
 
-def some(names: Iterable[str], *quick: str) -> list[Any]:
-    """All of them as parameters; the others are slow."""
-    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
-
-
 IDS = (1, 5, 9, 11, 44, 9, 3, 20, 31)
 READS = [0, 2, 4]  # of a target of four layers: the first input, one between, and the last states
 
