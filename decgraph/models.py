@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError, needs_models
 from decgraph.ir.values import Function, Param
+from decgraph.runtime.models.hf import holds_heads
 from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.models.masked_settings import MaskedSettings, model_of
 from decgraph.runtime.prompts import request_for
@@ -70,7 +71,8 @@ def bind(function: Function, given: Mapping[str, ModelLike], *, tokenizer: Token
     models: dict[str, Model] = {}
     # Parts come after what they read; modules after folders, which may name the vocabulary of modules of the same size.
     for name in sorted(wanted, key=lambda n: (_kind(wanted[n]) in PARTS, n not in folders)):
-        heads = sources.get(f"{name}.heads", "medusa")
+        merged = name in folders and holds_heads(folders[name])  # Medusa v1.0: the target's folder holds them
+        heads = sources.get(f"{name}.heads", folders[name] if merged else "medusa")
         models[name] = _bound(function, wanted[name], sources[name], models, heads, asked[name])
     if tokenizer is not None:
         from decgraph.hf.text import text_side
@@ -166,7 +168,10 @@ def _check_left_out(function: Function, wanted: Mapping[str, Param], given: Mapp
 
 
 def _has_heads(value: ModelLike) -> bool:
-    """Whether a model of decgraph's has heads: attached ones, or, where none can be attached, its own."""
+    """Whether a folder holds heads beside its model, or a model of decgraph's has heads: attached ones, or, where none can be
+    attached, its own."""
+    if isinstance(value, str | Path):
+        return holds_heads(folder_of(value))
     return isinstance(value, Model) and getattr(value, "attached", True) is not None
 
 

@@ -127,7 +127,11 @@ def hydra(*, heads: int = 3, blocks: int = 1, prefix: bool = False, kv: int = 2)
         shapes |= {f"{last}weight": (V, WIDTH), f"{last}bias": (V,)}
     if prefix:
         named = "prefix_embeding_layer."
-        shapes |= {**layer(f"{named}layers.0.", kv=kv), f"{named}norm.weight": (WIDTH,), f"{named}embed_tokens.weight": (V, WIDTH)}
+        shapes |= {
+            **layer(f"{named}layers.0.", kv=kv),
+            f"{named}norm.weight": (WIDTH,),
+            f"{named}embed_tokens.weight": (V, WIDTH),
+        }
     arch = "prefix-mlp" if prefix else "mlp"
     config = {"hydra_head_arch": arch, "hydra_num_heads": heads, "hydra_num_layers": blocks, "grounded_heads": True}
     return config, drawn(shapes, 6, 0.2)
@@ -150,7 +154,11 @@ def redrafter(*, rnn: bool = True, blocks: int = 2, inner: int = 2 * WIDTH) -> t
 
 def dflash(*, layers: int = 2, reads: list[int] | None = None) -> tuple[dict[str, Any], Weights]:
     """DFlash as z-lab publishes it: no embedding and no output matrix; `reads` counts outputs of layers."""
-    shapes: dict[str, tuple[int, ...]] = {"fc.weight": (WIDTH, 2 * WIDTH), "hidden_norm.weight": (WIDTH,), "norm.weight": (WIDTH,)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "fc.weight": (WIDTH, 2 * WIDTH),
+        "hidden_norm.weight": (WIDTH,),
+        "norm.weight": (WIDTH,),
+    }
     for n in range(layers):
         shapes |= layer(f"layers.{n}.", kv=2)
         shapes |= {f"layers.{n}.self_attn.{name}.weight": (SIZE,) for name in ("q_norm", "k_norm")}

@@ -14,11 +14,11 @@ from decgraph.runtime.models.interface import Model, Vocab, check_vocab
 from decgraph.runtime.text import Tokenizer
 
 if TYPE_CHECKING:
-    from decgraph.runtime.models.hf_rooted import HFRooted
     from decgraph.runtime.models.heads.layout import Part
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
     from decgraph.runtime.models.hf_live import Live
+    from decgraph.runtime.models.hf_rooted import HFRooted
 
 
 def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal | Live:
@@ -84,8 +84,8 @@ def load_heads(path: str | Path, target: HFCausal) -> HFHeads:
 
 
 def load_features(path: str | Path, target: HFCausal) -> HFFeatures | HFRooted:
-    """A head that reads `target`'s features, as EAGLE's, Hydra's and DFlash's do, of any layout that decgraph knows (docs/heads.md) and in the
-    target's precision. Raises DecError for a folder of no known layout, for tensors that are missing, misshapen, unexpected or
+    """A head that reads `target`'s features, as EAGLE's, Hydra's and DFlash's do, of any layout that decgraph knows
+    (docs/heads.md) and in the target's precision. Raises DecError for a folder of no known layout, for tensors that are missing, misshapen, unexpected or
     not finite, and for a head of another target."""
     folder, module = _part(path, target, "features")
     return features_model(module, target, folder.name)

@@ -1,7 +1,7 @@
 """DFlash (z-lab): a block of masks behind the root is denoised at once, on keys and values made of the target's states.
 
-The context's keys and values are projections of what a Linear makes of several of the target's states, the same for every layer.
-The block attends to all of it and to itself in both directions; its slot j guesses the token j places after the root.
+The context's keys and values are projections of what a Linear makes of several of the target's states, the same for every
+layer. The block attends to all of it and to itself in both directions; its slot j guesses the token j places after the root.
 """
 
 from __future__ import annotations
@@ -53,11 +53,14 @@ class DFlash(Rooted):
         super().attach(embedding, output, layers)
         assert self.reads is not None
         if not all(0 <= n <= layers for n in self.reads):
-            raise DecError(f"the head reads the inputs of the target's layers {', '.join(map(str, self.reads))}, and this target "
-                           f"has {layers} layers")  # fmt: skip
-        if self.fc.in_features != len(self.reads) * embedding.shape[1]:
-            raise DecError(f"the head's fc reads {self.fc.in_features} numbers, and {len(self.reads)} states of the target have "
-                           f"{len(self.reads) * embedding.shape[1]}: it belongs to another target")  # fmt: skip
+            which = ", ".join(map(str, self.reads))
+            raise DecError(f"the head reads the inputs of the target's layers {which}, and this target has {layers} layers")
+        whole = len(self.reads) * embedding.shape[1]
+        if self.fc.in_features != whole:
+            raise DecError(
+                f"the head's fc reads {self.fc.in_features} numbers, and {len(self.reads)} states of the target have {whole}: "
+                "it belongs to another target"
+            )
 
     def nothing(self) -> Before:
         return Before()
@@ -120,6 +123,7 @@ def dflash_like(source: Source, of: Config, reads: Any, mask: Any, layout: str) 
     config: Config = {
         **shape,
         **options,
+        "input_norm": True,
         "num_hidden_layers": count_of(source.tensors, "layers."),
         "vocab_size": vocab,
         "reads": reads,
@@ -136,7 +140,7 @@ def dflash_like(source: Source, of: Config, reads: Any, mask: Any, layout: str) 
 
 
 def _is_dflash(config: Config, names: Collection[str]) -> bool:
-    return "fc.weight" in names and "hidden_norm.weight" in names and "speculators_model_type" not in config
+    return "dflash_config" in config or ("fc.weight" in names and "hidden_norm.weight" in names)
 
 
 def _dflash(source: Source) -> ReadHead:

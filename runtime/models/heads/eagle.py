@@ -72,6 +72,8 @@ def eagle3_like(source: Source, first: str, of: Config, layout: str) -> ReadHead
     config = {
         **shape,
         **options,
+        "input_norm": True,
+        "mlp": True,
         "num_hidden_layers": 1 + count_of([n for n in found if not n.startswith("layers.0.")], "layers."),
         "vocab_size": vocab,
         "reads": reads,

@@ -52,6 +52,7 @@ def _adapter(source: Source) -> ReadHead:
     config = {
         **shape,
         **options,
+        "input_norm": True,
         "num_hidden_layers": count_of(source.tensors, "layers."),
         "exit_layer": exits if isinstance(exits, int) else None,
     }

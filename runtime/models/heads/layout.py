@@ -119,10 +119,10 @@ def layer_settings(source: Source, prefix: str, of: Config | None = None, *, ent
                                   "hidden_act") if config.get(k) is not None},
     }  # fmt: skip
     options = {
-        "qkv_bias": has("self_attn.q_proj.bias"),
+        "qkv_bias": any(has(f"self_attn.{n}_proj.bias") for n in "qkv"),
         "output_bias": has("self_attn.o_proj.bias"),
-        "qk_norm": has("self_attn.q_norm.weight"),
-        "mlp_bias": has("mlp.gate_proj.bias"),
+        "qk_norm": any(has(f"self_attn.{n}_norm.weight") for n in "qk"),
+        "mlp_bias": any(has(f"mlp.{n}_proj.bias") for n in ("gate", "up", "down")),
         "mlp": any(name.startswith(f"{prefix}mlp.") for name in source.tensors),
         "input_norm": has("input_layernorm.weight"),
     }

@@ -68,9 +68,9 @@ def read(folder: Path) -> ReadHead:
 
 
 def module(head: ReadHead, folder: Path, dtype: torch.dtype, target: Config | None = None) -> nn.Module:
-    """The module of a head in this precision, in evaluation mode. target: the target's configuration, which some layouts leave
-    the shape of their layers to. Raises DecError, naming it, for a tensor that is missing, has another shape, belongs to nothing,
-    or holds NaN or infinity; and for a head that needs its target's configuration."""
+    """The module of a head in this precision, in evaluation mode. target: the target's configuration, which some layouts
+    leave the shape of their layers to. Raises DecError, naming it, for a tensor that is missing, has another shape, belongs to
+    nothing, or holds NaN or infinity; and for a head that needs its target's configuration."""
     if head.config.get("of_target"):
         if target is None:
             raise DecError(f"{folder} does not say the shape of its layer, which is its target's", hint="--target FOLDER")

@@ -103,8 +103,8 @@ def _medusa(source: Source) -> ReadHead:
         "hidden_size": matrix.shape[1],
         "heads": heads,
         "blocks": blocks,
-        "block_bias": blocks == 0 or "heads.0.0.linear.bias" in found,
-        "output_bias": f"heads.0.{blocks}.bias" in found,
+        "block_bias": any(name.endswith(".linear.bias") for name in found),
+        "output_bias": any(name.endswith(f".{blocks}.bias") for name in found),
     }
     stored.setdefault("heads.", prefix)
     return ReadHead("Medusa" + (" v1.0" if merged else ""), "heads", "decgraph_medusa_output", config, found, stored)

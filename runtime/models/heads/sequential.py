@@ -51,12 +51,18 @@ def _hydra(source: Source) -> ReadHead:
         "vocab_size": vocab,
         "hidden_size": width,
         "heads": 1 + max(at),
-        "blocks": len(at[0]),
+        "blocks": max(len(places) for places in at.values()),
         "grounded": first.shape[1] != width,
         "prefix": prefixed,
         "embedding": "embed_tokens.weight" in found,
-        "matrix_bias": "heads.0.output.bias" in found,
+        "matrix_bias": any(name.endswith(".output.bias") for name in found),
     }
+    stored |= {"prefix.": _PREFIX}
+    for head, places in at.items():
+        stored[f"heads.{head}.output."] = f"hydra_lm_head.{head}."
+        for n, place in enumerate(sorted(places)):
+            stored[f"heads.{head}.blocks.{n}.linear."] = f"hydra_mlp.{head}.{place}.linear."
+            stored[f"heads.{head}.blocks.{n}.residual."] = f"hydra_mlp.{head}.{place}.res_connection."
     if not config["grounded"]:
         found.pop("embed_tokens.weight", None)
     if prefixed:  # its configuration is the target's, which is not in the folder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,12 @@ from decgraph.runtime.models.engine.plain import stacked
 from decgraph.runtime.models.heads import load
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.interface import Model
+
+
+def some(names: Iterable[str], *quick: str) -> list[Any]:
+    """All of them as parameters; the others are slow."""
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
+
 
 IDS = (1, 5, 9, 11, 44, 9, 3, 20, 31)
 READS = [0, 2, 4]  # of a target of four layers: the first input, one between, and the last states
@@ -67,7 +73,7 @@ FEATURES: dict[str, Callable[[], tuple[dict[str, Any], Weights]]] = {
 }
 
 
-@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize("name", some(FEATURES, "eagle1", "eagle3", "speculators peagle", "hydra++", "redrafter", "dflash"))
 def test_engines(name: str, target: HFCausal, tmp_path: Path) -> None:
     """Trees below a context that grows, with and without accepted tokens, and one whose end changes."""
     head: Any = hf.load_features(written(tmp_path / "head", *FEATURES[name]()), target)
@@ -84,7 +90,9 @@ def test_engines(name: str, target: HFCausal, tmp_path: Path) -> None:
         given = Remembered(target, context, len(context) - 1)
         for count in (0, 2, 5, 7):
             rows = [row for row in range(-1, count) if depth[row] < deep]
-            call = ForwardCall("a", list(context), (), tokens[:count], parents[:count], range(uid, uid + count), rows, given=given)
+            call = ForwardCall(
+                "a", list(context), (), tokens[:count], parents[:count], range(uid, uid + count), rows, given=given
+            )
             (made,) = engine.compute([call])
             assert isinstance(made, Tensor), made
             want = stacked(head.eval(call.paths(), given=given.value), V)
@@ -140,7 +148,9 @@ def test_hydra_prefix(target: HFCausal, folder: Path, tmp_path: Path) -> None:
     state = prefix(inputs_embeds=states_of(folder)[-1][None, :known]).last_hidden_state[0, -1]
     for h in range(3):
         x = torch.cat([state, *(w["input_embed_fn.weight"][t] for t in IDS[known : known + h + 1])])
-        first = [w[f"hydra_mlp.{h}.1.{n}"] for n in ("res_connection.weight", "res_connection.bias", "linear.weight", "linear.bias")]
+        first = [
+            w[f"hydra_mlp.{h}.1.{n}"] for n in ("res_connection.weight", "res_connection.bias", "linear.weight", "linear.bias")
+        ]
         x = first[0] @ x + first[1] + nn.functional.silu(first[2] @ x + first[3])
         x = x + nn.functional.silu(w[f"hydra_mlp.{h}.3.linear.weight"] @ x + w[f"hydra_mlp.{h}.3.linear.bias"])
         want = w[f"hydra_lm_head.{h}.1.weight"] @ x + w[f"hydra_lm_head.{h}.1.bias"]
@@ -186,7 +196,10 @@ def test_medusa_layouts(layout: str, folder: Path, tmp_path: Path) -> None:
     if layout == "v0.1":
         at, base = written(tmp_path / "m", config, w, "medusa_lm_head.pt"), folder
     elif layout == "vllm":
-        named = {k: (f"blocks.{k[0]}.layers.{k[2]}.{k.rpartition('.')[2]}" if "linear" in k else f"lm_heads.{k[0]}.weight") for k in w}
+        named = {
+            k: (f"blocks.{k[0]}.layers.{k[2]}.{k.rpartition('.')[2]}" if "linear" in k else f"lm_heads.{k[0]}.weight")
+            for k in w
+        }
         at, base = written(tmp_path / "m", config, {named[k]: t for k, t in w.items()}), folder
     else:
         whole = dict(transformers.AutoModelForCausalLM.from_pretrained(folder).state_dict())
@@ -207,7 +220,12 @@ def test_medusa_layouts(layout: str, folder: Path, tmp_path: Path) -> None:
         np.testing.assert_allclose(made[h], row.logits, atol=1e-4)
 
 
-FILES = {"bin": ("pytorch_model.bin", 1), "pt": ("head.pt", 1), "shards": ("model.safetensors", 3), "bins": ("pytorch_model.bin", 2)}
+FILES = {
+    "bin": ("pytorch_model.bin", 1),
+    "pt": ("head.pt", 1),
+    "shards": ("model.safetensors", 3),
+    "bins": ("pytorch_model.bin", 2),
+}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -225,8 +243,8 @@ def test_files(form: str, dtype: torch.dtype, target: HFCausal, tmp_path: Path) 
     assert next(iter(load.read(out[0].parent).tensors.values())).dtype in (dtype, torch.int64)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", ["eagle1", "eagle3", "hydra++", "dflash", "redrafter", "speculators peagle"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("name", some(["eagle3", "eagle1", "hydra++", "dflash", "redrafter", "speculators peagle"], "eagle3"))
 def test_heads_in_their_targets_precision(name: str, dtype: torch.dtype, folder: Path, tmp_path: Path) -> None:
     """A target in bf16 or fp16 with a head stored in that precision decodes what the target alone does."""
     import decgraph
@@ -234,12 +252,16 @@ def test_heads_in_their_targets_precision(name: str, dtype: torch.dtype, folder:
     module = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
     config, w = FEATURES[name]()
     at = written(tmp_path / "head", config, {k: t.to(dtype) if t.is_floating_point() else t for k, t in w.items()})
-    program = "algorithm chain(target: causal, head: features(target)):\n    refines autoregressive(target) in tokens\n\n    " \
-              "while not done:\n        draft t:\n            repeat 3:\n                grow topk(head(t.leaves, " \
-              "given = target.memory(ctx.parent)).raw, 1)\n        verify t by match against target(t)\n        commit t.accepted\n"
+    program = (
+        "algorithm chain(target: causal, head: features(target)):\n    refines autoregressive(target) in tokens\n\n    "
+        "while not done:\n        draft t:\n            repeat 3:\n                grow topk(head(t.leaves, "
+        "given = target.memory(ctx.parent)).raw, 1)\n        verify t by match against target(t)\n        commit t.accepted\n"
+    )
     (tmp_path / "chain.dec").write_text(program, encoding="utf-8")
     ids = torch.tensor([IDS])
     want = module.generate(ids, max_new_tokens=12, do_sample=False, pad_token_id=0)
     door = decgraph.hf(str(tmp_path / "chain.dec"), head=at)
-    assert module.generate(ids, max_new_tokens=12, do_sample=False, pad_token_id=0, custom_generate=door).tolist() == want.tolist()
-    assert WIDTH == module.config.hidden_size
+    assert (
+        module.generate(ids, max_new_tokens=12, do_sample=False, pad_token_id=0, custom_generate=door).tolist() == want.tolist()
+    )
+    assert module.config.hidden_size == WIDTH
