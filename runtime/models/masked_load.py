@@ -22,7 +22,7 @@ from decgraph.runtime.models.interface import Vocab
 from decgraph.runtime.models.masked_called import CalledMasked
 from decgraph.runtime.models.masked_net import masked_net
 from decgraph.runtime.models.masked_restored import RESTORED, restored, weights_of
-from decgraph.runtime.models.masked_settings import MaskedSettings, Reading, reading_of
+from decgraph.runtime.models.masked_settings import OTHERWISE, MaskedSettings, Reading, reading_of
 from decgraph.runtime.text import Tokenizer
 
 _DECODERS = ("ForCausalLM", "LMHeadModel")
@@ -41,7 +41,7 @@ def load_masked(path: str | Path, asked: MaskedSettings | None = None) -> AnyMas
     """
     folder, config = hf._folder(path, "masked", "")
     kind = str((config.get("architectures") or [config.get("model_type")])[0])
-    if kind not in RESTORED and not kind.endswith(("ForMaskedLM", *_DECODERS)):
+    if kind not in (*RESTORED, *OTHERWISE) and not kind.endswith(("ForMaskedLM", *_DECODERS)):
         raise DecError(
             f"{folder} is not a masked model but a {kind}",
             hint=f"a masked model is a ...ForMaskedLM, a ...ForCausalLM that fills masks, or a {', '.join(RESTORED)}",

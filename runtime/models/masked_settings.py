@@ -80,6 +80,12 @@ PUBLISHED: dict[str, MaskedSettings] = {
 }
 """What is published of classes that transformers does not have, by their names."""
 
+OTHERWISE = {
+    "DiffusionGemmaForBlockDiffusion": "its canvas begins with random tokens, and each call also reads the scores of the call "
+    "before (self-conditioning), so they are not functions of the canvas",
+}
+"""Classes of diffusion models that are no masked models, and why."""
+
 _BLOCK_KEYS = ("bd_size", "block_size", "block_length")  # theirs: elsewhere these names mean other things
 
 
@@ -102,8 +108,11 @@ def reading_of(
     """The settings of a model: `name` is what messages call it, `kind` its class. token_of: the id of a special token's text,
     or None. Visibility that nobody says is "full", with a warning.
 
-    Raises DecError, with what to set, for a mask or a shift that nobody says, and for a mask that is no token.
+    Raises DecError, with what to set, for a mask or a shift that nobody says, and for a mask that is no token; and for a class
+    that is no masked model.
     """
+    if kind in OTHERWISE:
+        raise DecError(f"{name} is a {kind}, which is no masked model: {OTHERWISE[kind]}", hint="decode with its own generate")
     found = asked.over(said_by(kind, config))
     token, size = found.mask_token, max(config.get(key) or 0 for key in ("vocab_size", "embedding_size"))
     if isinstance(token, str):

@@ -6,7 +6,6 @@ ADABLOCK = "blocks whose length a delimiter's confidence sets"
 DKV = "keys and values kept one step after a cell was decided"
 DPAD = "cells behind the block that are left out of its calls"
 DPARALLEL = "an entropy threshold, the surest cell always"
-FIRST = "the block's first cell from its first call and no other, time steps inside a block, a shift on a cache"
 SDLM = "a causal text with an open window at its end"
 WITHOUT = {
     "dllm/adablock_dream_dual": ADABLOCK,
@@ -25,16 +24,13 @@ WITHOUT = {
     "dllm/dkv_cache_dream_decoded": f"{DKV}, with a shift and the prompt's last position",
     "dllm/dkv_cache_dream_prefill": "a cache of all before the prompt's last position, with a shift",
     "dllm/dkv_cache_greedy": f"{DKV}, and calls of a window around a given order",
-    "dllm/dparallel_dream": f"{DPARALLEL}, with a shift and the block's first cell from its first call",
     "dllm/dparallel_dual": DPARALLEL,
     "dllm/dparallel_none": DPARALLEL,
     "dllm/dparallel_prefix": DPARALLEL,
     "dllm/eb_sampler": "as many cells as an entropy budget holds",
     "dllm/eoser": "a discount on the end of the text that fades with the steps",
     "dllm/eoser_ass": "a discount on the end of the text, and 2^i cells in step i",
-    "dllm/fast_dllm_dream_dual": FIRST,
     "dllm/fast_dllm_dream_none": "a quota with a carry of the cells that were not sure, over a canvas without blocks",
-    "dllm/fast_dllm_dream_prefix": FIRST,
     "dllm/fast_dllm_v2_blockcache": "block-causal blocks with a cache of sub-blocks",
     "dllm/fast_dllm_v2_nocache": "block-causal blocks, decided by sub-blocks",
     "dllm/klass": "stability of a cell's law over steps (KL) beside its confidence",

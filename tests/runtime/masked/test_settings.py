@@ -178,3 +178,14 @@ def test_a_model_that_is_made_is_not_read_again() -> None:
 def test_a_shipped_masked_model_needs_no_settings() -> None:
     model = decgraph.masked("masked")
     assert not model.shift and model.visibility == "full" and model.mask == 2
+
+
+def test_diffusion_gemma_is_refused_with_the_reason() -> None:
+    """Random tokens in the place of masks, and scores that depend on the scores before."""
+    folder = GOLDEN / "diffusion_gemma_tiny"
+    with pytest.raises(DecError, match=r"no masked model: .* \(self-conditioning\)") as refused:
+        decgraph.load("dream").session({"model": folder})
+    assert "its own generate" in refused.value.hint
+    module = transformers.DiffusionGemmaForBlockDiffusion
+    with pytest.raises(DecError, match="self-conditioning"):
+        decgraph.masked(module.from_pretrained(folder), mask_token=3, shift=False, visibility="full")

@@ -1,0 +1,41 @@
+"""Masked decoders that stdlib does not have and the language says: the programs are in programs/. Both read shifted scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from fidelity.canvases import compared, run
+from fidelity.entry import FOLDER, Case, Entry, Outcome
+from fidelity.masked_blocks import Replay
+
+
+def replay(name: str, cache: str | None) -> Replay:
+    """A program of programs/ on the recorded Dream, under one of its caches."""
+    text = (FOLDER / "programs" / f"{name}.dec").read_text(encoding="utf-8")
+
+    def go(case: Case, backend: str) -> Outcome:
+        p = case["parameters"]
+        params = {"block": p["block_length"], "tau": p["threshold"]}
+        (row,) = case["prompt"]
+        done = run(name, "qwen2_bidir_shift", row, p["gen_length"], backend, cache=cache, text=text, **params)
+        return compared(case, [done])
+
+    return go
+
+
+def written(file: str, name: str, cache: str | None = None, leaves_out: Mapping[str, str] = MappingProxyType({})) -> Entry:
+    """An entry whose program is in programs/."""
+    said = f"[{name}](../tests/fidelity/programs/{name}.dec)" + (f", cache {cache}" if cache else "")
+    return Entry(file, said, replay(name, cache), "masked", triton=1, leaves_out=leaves_out)
+
+
+STEPS = "a quota by time steps inside a block, which begins at the second: the program is the one with a threshold"
+
+ENTRIES = [
+    *(
+        written(f"dllm/fast_dllm_dream_{kind}", "fast_dllm_dream", kind, leaves_out={"entropy_b16": STEPS})
+        for kind in ("dual", "prefix")
+    ),
+    written("dllm/dparallel_dream", "dparallel_dream"),
+]
