@@ -77,7 +77,8 @@ def by_kind(on: Weights) -> list[Prompt]:
 
 
 def long_context(on: Weights) -> list[Prompt]:
-    """A prompt of at least `CONTEXT` tokens: the built-in texts one after the other."""
+    """A prompt of at least `CONTEXT` tokens: the built-in texts one after the other. Raises DecError where they are
+    too short."""
     folder, content = Path(on.folders["target"]), "Read these notes and answer the last one."
     for _ in range(3):
         for text in prompts.built_in().texts:
