@@ -62,6 +62,7 @@ class Part:
     settings: Settings
     weights: Callable[[Options], Weights]
     prompts: Callable[[Weights], Sequence[Prompt]]
+    wanted: tuple[str, ...] | None = None  # baselines; None: the usual ones
 
 
 def chat_model(options: Options) -> Weights:
@@ -128,7 +129,7 @@ PARTS: dict[str, Part] = {
     "context": Part(
         ("autoregressive", "prompt_lookup"),
         (Goal("autoregressive", GENERATE, 1.0), Goal("prompt_lookup", LOOKUP, 1.0)),
-        Settings(limit=32, rounds=2), chat_model, long_context,
+        Settings(limit=32, rounds=1), chat_model, long_context, ("generate", "prompt_lookup"),
     ),
     "random135": Part(
         USUAL,
@@ -159,12 +160,12 @@ PARTS: dict[str, Part] = {
     "prefill": Part(
         ("autoregressive", "prompt_lookup"),
         (Goal("autoregressive", GENERATE, 1.0), Goal("prompt_lookup", GENERATE, 1.0)),
-        Settings(limit=16, rounds=3), lambda _: weights.random_llama("random-25M"), ids(1, 3000),
+        Settings(limit=16, rounds=3), lambda _: weights.random_llama("random-25M"), ids(1, 3000), ("generate",),
     ),
     "first_token": Part(
         ("autoregressive",),
         (Goal("autoregressive", GENERATE, 1.0),),
-        Settings(limit=1, rounds=5), lambda _: weights.random_llama("random-25M"), ids(1, 1500),
+        Settings(limit=1, rounds=5), lambda _: weights.random_llama("random-25M"), ids(1, 1500), ("generate",),
     ),
 }  # fmt: skip
 
@@ -181,6 +182,7 @@ def measured(name: str, options: Options) -> Row:
         on,
         part.prompts(on),
         replace(part.settings, rounds=max(1, options.rounds or part.settings.rounds)),
+        wanted=part.wanted,
         told=lambda what, done: print(f"... {name}: {what} ({done:.0%})", file=sys.stderr, flush=True),
     )
     return {"name": name, **run}
