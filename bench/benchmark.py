@@ -79,7 +79,8 @@ class Benchmark:
         return out
 
     def encoded(self, weights: Weights, texts: Sequence[Text]) -> list[Prompt]:
-        """The prompts as tokens; of random ids for a model without a tokenizer that was never trained."""
+        """The prompts as tokens; of random ids for a model without a tokenizer that was never trained. Raises DecError
+        where such a model is to read texts."""
         if weights.name in loading.SIZES:
             if self.file is not None or self.chat:
                 raise DecError(f"{weights.name} reads random tokens, no texts", hint="leave --prompts and --chat out")

@@ -29,6 +29,7 @@ from decgraph.bench.weights import Weights
 from decgraph.errors import DecError
 
 GENERATE, ASSISTED, LOOKUP = (THEIRS + name for name in ("generate", "assisted", "prompt_lookup"))
+TRAINED = 1.5  # times `generate` on chat, with a drafter or head that was trained for the model
 CONTEXT = 2000  # tokens of the long prompt of the part `context`
 
 
@@ -45,11 +46,13 @@ class Goal:
 
 @dataclass(frozen=True)
 class Options:
-    """What a part measures with. chat: the model that chats. drafter, eagle: what was trained for it, where there is any."""
+    """What a part measures with. chat: the model that chats. drafter, eagle: folders of what was trained for it, where there is
+    any; trained: the algorithms that use them, which are to reach `TRAINED` on chat."""
 
     chat: str
     drafter: str | None
     eagle: str | None
+    trained: tuple[str, ...]
     rounds: int
 
 
@@ -62,6 +65,7 @@ class Part:
     settings: Settings
     weights: Callable[[Options], Weights]
     prompts: Callable[[Weights], Sequence[Prompt]]
+    wanted: tuple[str, ...] | None = None  # baselines; None: the usual ones
 
 
 def chat_model(options: Options) -> Weights:
@@ -77,7 +81,8 @@ def by_kind(on: Weights) -> list[Prompt]:
 
 
 def long_context(on: Weights) -> list[Prompt]:
-    """A prompt of at least `CONTEXT` tokens: the built-in texts one after the other."""
+    """A prompt of at least `CONTEXT` tokens: the built-in texts one after the other. Raises DecError where they are
+    too short."""
     folder, content = Path(on.folders["target"]), "Read these notes and answer the last one."
     for _ in range(3):
         for text in prompts.built_in().texts:
@@ -119,15 +124,13 @@ PARTS: dict[str, Part] = {
             Goal("prompt_lookup", LOOKUP, 1.5, "copy-edit"),
             Goal("prompt_lookup", LOOKUP, 1.0, but=("copy-edit",)),
             Goal("prompt_lookup", GENERATE, 1.0),
-            Goal("speculative", GENERATE, 1.5, "chat"),
-            Goal("eagle2", GENERATE, 1.5, "chat"),
         ),
         SHORT, chat_model, by_kind,
     ),
     "context": Part(
         ("autoregressive", "prompt_lookup"),
         (Goal("autoregressive", GENERATE, 1.0), Goal("prompt_lookup", LOOKUP, 1.0)),
-        Settings(limit=32, rounds=2), chat_model, long_context,
+        Settings(limit=32, rounds=1), chat_model, long_context, ("generate", "prompt_lookup"),
     ),
     "random135": Part(
         USUAL,
@@ -158,12 +161,12 @@ PARTS: dict[str, Part] = {
     "prefill": Part(
         ("autoregressive", "prompt_lookup"),
         (Goal("autoregressive", GENERATE, 1.0), Goal("prompt_lookup", GENERATE, 1.0)),
-        Settings(limit=16, rounds=3), lambda _: weights.random_llama("random-25M"), ids(1, 3000),
+        Settings(limit=16, rounds=3), lambda _: weights.random_llama("random-25M"), ids(1, 3000), ("generate",),
     ),
     "first_token": Part(
         ("autoregressive",),
         (Goal("autoregressive", GENERATE, 1.0),),
-        Settings(limit=1, rounds=5), lambda _: weights.random_llama("random-25M"), ids(1, 1500),
+        Settings(limit=1, rounds=5), lambda _: weights.random_llama("random-25M"), ids(1, 1500), ("generate",),
     ),
 }  # fmt: skip
 
@@ -172,22 +175,23 @@ def measured(name: str, options: Options) -> Row:
     """A part's run. Raises DecError where its models are not on this machine."""
     part = PARTS[name]
     on = part.weights(options)
-    names = part.algorithms
-    if name in ("chat", "context"):
-        names += (("speculative",) if options.drafter else ()) + (("eagle2",) if options.eagle else ())
+    names = part.algorithms + (options.trained if part.weights is chat_model else ())
     run = compare.against_transformers(
         asked(names, {}),
         on,
         part.prompts(on),
         replace(part.settings, rounds=max(1, options.rounds or part.settings.rounds)),
+        wanted=part.wanted,
         told=lambda what, done: print(f"... {name}: {what} ({done:.0%})", file=sys.stderr, flush=True),
     )
     return {"name": name, **run}
 
 
-def judged(name: str, run: Row) -> Iterator[Row]:
-    """Every goal of a part, with what was measured; a goal whose algorithm was not measured has no figures."""
-    for goal in PARTS[name].goals:
+def judged(name: str, run: Row, trained: Sequence[str] = ()) -> Iterator[Row]:
+    """Every goal of a part, with what was measured; a goal whose algorithm was not measured has no figures. trained: what is to
+    reach `TRAINED` on chat."""
+    further = [Goal(one.label, GENERATE, TRAINED, "chat") for one in asked(trained, {})] if name == "chat" else []
+    for goal in (*PARTS[name].goals, *further):
         rows = [row for row in run["rows"] if row["algorithm"] == goal.algorithm and goal.baseline in row["ratios"]]
         single = len({row["kind"] for row in rows}) == 1
         wanted = [
@@ -236,6 +240,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--chat", default="smollm2", help="the model that chats: a folder or a name")
     parser.add_argument("--drafter", help="a drafter trained for it")
     parser.add_argument("--eagle", help="an EAGLE head trained for it")
+    parser.add_argument("--trained", action="append", help="an algorithm that uses them: eagle2:depth=4,k=2,budget=8")
     parser.add_argument("--rounds", type=int, default=0, help="timed rounds, where not those of the part")
     parser.add_argument("--out", type=Path, help="write all of it as JSON")
     asked_for = parser.parse_args(arguments)
@@ -243,7 +248,10 @@ def main(arguments: list[str] | None = None) -> None:
     if unknown := [name for name in names if name not in PARTS]:
         raise DecError(f"there is no part {unknown[0]!r}", hint=f"one of {', '.join(PARTS)}")
     torch.set_num_threads(1)
-    options = Options(asked_for.chat, asked_for.drafter, asked_for.eagle, asked_for.rounds)
+    trained = asked_for.trained or [
+        algorithm for algorithm, given in (("speculative", asked_for.drafter), ("eagle2", asked_for.eagle)) if given
+    ]
+    options = Options(asked_for.chat, asked_for.drafter, asked_for.eagle, tuple(trained), asked_for.rounds)
     machine, runs, found, faults = facts(), list[Row](), list[Row](), list[str]()
     for name in names:
         try:
@@ -253,7 +261,7 @@ def main(arguments: list[str] | None = None) -> None:
             continue
         runs.append(run)
         faults += [f"{name}: {fault}" for fault in compare.wrong(run)]
-        for goal in judged(name, run):
+        for goal in judged(name, run, options.trained):
             found.append(goal)
             print(line(goal), flush=True)
         if asked_for.out is not None:

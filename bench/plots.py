@@ -23,7 +23,8 @@ Axes = Any  # matplotlib has types, but is not installed everywhere
 
 
 def check(folder: Path) -> None:
-    """Before minutes of measuring: raises DecError where matplotlib is not installed or the folder cannot be made."""
+    """To be called before minutes of measuring. Raises DecError where matplotlib is not installed, or the folder cannot be
+    made."""
     _pyplot()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -179,7 +179,7 @@ def written(context: typer.Context) -> str:
 
 
 def check_writable(path: Path | None) -> None:
-    """Before minutes of measuring: raises DecError for a file that could not be written."""
+    """To be called before minutes of measuring. Raises DecError for a file that could not be written."""
     if path is None:
         return
     if path.is_dir() or not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):

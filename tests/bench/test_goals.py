@@ -48,6 +48,14 @@ def test_what_failed_is_a_goal_not_reached(monkeypatch: pytest.MonkeyPatch) -> N
     assert judged(Goal("kangaroo", GENERATE, 1.0), run, monkeypatch) == []  # nobody gave what it needs
 
 
+def test_what_was_trained_has_a_goal_on_chat() -> None:
+    run = run_with_kinds()
+    run["rows"].append(row("eagle2:k=2", "decgraph", "chat", 2.1, 9.0, {GENERATE: ratio(1.7, 1.6, 1.8)}, drafted_per_call=8.0))
+    found = [one for one in goals.judged("chat", run, ["eagle2:k=2"]) if one["algorithm"] == "eagle2:k=2"]
+    assert [(one["kind"], one["goal"], one["reached"]) for one in found] == [("chat", goals.TRAINED, True)]
+    assert not list(goals.judged("shipped", run, ["eagle2:k=2"]))
+
+
 def test_tokens_that_differ_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_with_kinds()
     run["rows"].append(row("mine", "decgraph", "chat", 1.0, 9.0, {GENERATE: ratio(2, 2, 2)}, drafted_per_call=0.0,
@@ -60,8 +68,7 @@ def test_tokens_that_differ_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_goal_is_of_an_algorithm_that_is_measured(name: str) -> None:
     part = PARTS[name]
     assert set(part.algorithms) <= set(stdlib.names())
-    trained = {"speculative", "eagle2"} if name == "chat" else set()
-    assert {goal.algorithm for goal in part.goals} <= set(part.algorithms) | trained
+    assert {goal.algorithm for goal in part.goals} <= set(part.algorithms)
     assert {goal.baseline for goal in part.goals} <= {GENERATE, ASSISTED, LOOKUP}
 
 

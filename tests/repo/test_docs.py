@@ -8,7 +8,7 @@ A fenced block's first word is its language; the words after it say how to treat
     console                 lines that start with `$ decgraph` run in this process and must succeed
     console exit=1          ... must end with this code
     console output          ... and must print what follows; `...` stands for anything
-    no-run, slow            anywhere: not run, or run only by `make nightly`
+    no-run, slow            anywhere: not run, or run only by `make nightly` (of the pages in REAL: by tests/real)
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ PAGES = [
     if page.exists() and not {"internals", "recipes"} & set(page.parts)  # test_recipes.py follows those of recipes/
 ]
 
+
+REAL = ["docs/your-model.md"]
+"""Pages about a fetched model: tests/real runs their slow blocks, `make slow` with it."""
 
 QUICK = [page for page in PAGES if page.startswith(("README", "docs/tutorial", "docs/errors"))]
 """The pages that `make test` runs; `make slow` runs the others."""
@@ -117,6 +120,14 @@ def run_console(block: Block, folder: Path, capsys: pytest.CaptureFixture[str]) 
     return faults
 
 
+def run_slow_blocks(page: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The blocks of a page that are marked slow: commands first, which may write what its script reads."""
+    slow = blocks(page, "console", "sh", "bash", slow=True)
+    faults = [f for block in slow for f in run_console(block, folder, capsys)]
+    assert not faults, "\n".join(faults)
+    run_script(page, blocks(page, "python", "py", slow=True), folder)
+
+
 def same_text(expected: str, got: str) -> bool:
     def bare(text: str) -> str:
         return "\n".join(line.rstrip() for line in text.strip().splitlines()) + "\n"
@@ -156,13 +167,10 @@ def test_console_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in REAL])
 def test_slow_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    run_script(page, blocks(page, "python", "py", slow=True), tmp_path)
-    slow = blocks(page, "console", "sh", "bash", slow=True)
-    faults = [f for block in slow for f in run_console(block, tmp_path, capsys)]
-    assert not faults, "\n".join(faults)
+    run_slow_blocks(page, tmp_path, capsys)
 
 
 def test_examples_in_docstrings() -> None:
