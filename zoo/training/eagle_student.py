@@ -69,14 +69,14 @@ class Eagle(Student):
         )
 
     def guesses(self, text: Text) -> list[torch.Tensor]:
-        """As in `Student`: with tokens 0..p committed, the newest pair is (state of p - 1, token p)."""
+        """int64[places] for each depth, as in `Student`: tokens 0..p committed, the newest pair is (state of p - 1, token p)."""
         states = text.states[None, :-1, : -self.width].float()
         outs = self.module.unroll(states, self.embedding[text.ids[1:]][None], self.gamma)
         first = torch.zeros(1, dtype=torch.long)
         return [torch.cat((first, self.module.ids[self.module.logits(out[0]).argmax(-1)])) for out in outs]
 
     def save(self, folder: Path, weights: dict[str, torch.Tensor], tokenizer: Any) -> None:
-        """Write config.json and model.safetensors as SafeAILab's code reads them."""
+        """Write `weights`, of the module's shapes, and config.json as SafeAILab's code reads them."""
         from safetensors.torch import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ class Eagle(Student):
 
 
 def frequent(texts: list[Text], count: int, size: int) -> torch.Tensor:
-    """The `count` most frequent tokens of the texts, int64, ascending; of tokens as frequent, the lower numbers."""
+    """The `count` most frequent tokens of the texts, int64[count], ascending; of tokens as frequent, the lower numbers."""
     seen = torch.zeros(size, dtype=torch.long)
     for text in texts:
         seen += torch.bincount(text.ids, minlength=size)
