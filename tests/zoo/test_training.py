@@ -105,6 +105,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_and_ctrl_c_exports(
         assert torch.equal(value, states[1]["model"][name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_steps_bring_a_lower_loss(kind: str, chat: Path, lines: Path, tmp_path: Path) -> None:
     """On the text itself: the loss of one batch under the weights of two lengths of run."""
@@ -121,6 +122,7 @@ def test_more_steps_bring_a_lower_loss(kind: str, chat: Path, lines: Path, tmp_p
     assert losses[1] < losses[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_folder_is_as_good_as_its_card_says(kind: str, chat: Path, lines: Path, tmp_path: Path) -> None:
     """The folder is loaded as a user would, and its chain is simulated once more."""

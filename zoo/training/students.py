@@ -206,7 +206,7 @@ class Medusa(Student):
         return total
 
     def guesses(self, text: Text) -> list[torch.Tensor]:
-        """int64[places] for each depth, as in `Student`: the state of the token before the last committed one is the newest there is."""
+        """int64[places] for each depth, as in `Student`; the newest state is that of the token before the last."""
         heads = self.module(self.state(text.states, -1).float()[None])
         first = torch.zeros(1, dtype=torch.long)
         return [torch.cat((first, (states[0] @ self.output.T).argmax(-1))) for states in heads]
