@@ -105,6 +105,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_and_ctrl_c_exports(
         assert torch.equal(value, states[1]["model"][name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_steps_bring_a_lower_loss(kind: str, chat: Path, lines: Path, tmp_path: Path) -> None:
     """On the text itself: the loss of one batch under the weights of two lengths of run."""
@@ -121,6 +122,7 @@ def test_more_steps_bring_a_lower_loss(kind: str, chat: Path, lines: Path, tmp_p
     assert losses[1] < losses[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_folder_is_as_good_as_its_card_says(kind: str, chat: Path, lines: Path, tmp_path: Path) -> None:
     """The folder is loaded as a user would, and its chain is simulated once more."""
@@ -337,3 +339,25 @@ def test_rows_refuse_a_model_whose_attention_they_would_change() -> None:
     )
     with pytest.raises(DecError, match="attention"):
         Rows(small, [1, 2], 2, 16, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ("drafter", "medusa", "eagle", "exit"))
+def test_the_zoo_trains_its_own_by_the_same_code(name: str, tmp_path: Path) -> None:
+    """The shipped formats come out; a second run takes the pool as it is."""
+    from transformers import AutoModel, AutoModelForCausalLM
+
+    from decgraph.zoo import heads, modeling
+
+    assert modeling.__name__  # registers the heads
+    budget = loop.Budget(work=tmp_path / "work", steps=2)
+    sizes = {"written": 4, "plain": 6}
+    first = heads.train(name, tmp_path / name, zoo.path("target"), budget, **sizes)
+    parts = sorted((tmp_path / "work").rglob("part-*"))
+    stamps = [part.stat().st_mtime_ns for part in parts]
+    again = heads.train(name, tmp_path / name, zoo.path("target"), budget, **sizes)
+    assert [part.stat().st_mtime_ns for part in parts] == stamps and parts
+    assert (first.steps, first.loss) == (again.steps, again.loss) == (2, again.loss)
+    loader = AutoModelForCausalLM if name == "drafter" else AutoModel
+    shapes = [{n: p.shape for n, p in loader.from_pretrained(f).named_parameters()} for f in (tmp_path / name, zoo.path(name))]
+    assert shapes[0] == shapes[1]

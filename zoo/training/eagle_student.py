@@ -15,6 +15,8 @@ from decgraph.zoo.training.students import FALLING, Batch, Student
 
 # How many times the head is unrolled on its own outputs.
 UNROLLED = 3
+# Of the places of the text, one in so many is looked at for the draft vocabulary.
+EVERY = 3
 # The share of the label on the target's first choice; the whole distribution teaches more where text is short.
 HARD = 0.2
 
@@ -41,8 +43,8 @@ class Eagle(Student):
     ) -> None:
         super().__init__(target)
         self.layers = self.layers_for(target)
-        size = target.get_output_embeddings().weight.shape[0]
-        chosen = ids if ids is not None else frequent(texts or [], min(vocabulary, size), size)
+        size = self.output.shape[0]
+        chosen = ids if ids is not None else frequent(texts or [], min(vocabulary, size), self.output)
         self.module = eagle.new_head(target, chosen)
         self.embedding = target.get_input_embeddings().weight
         self.rows = self.output[chosen].contiguous()
@@ -69,14 +71,14 @@ class Eagle(Student):
         )
 
     def guesses(self, text: Text) -> list[torch.Tensor]:
-        """As in `Student`: with tokens 0..p committed, the newest pair is (state of p - 1, token p)."""
+        """int64[places] for each depth, as in `Student`; the newest pair is (state of p - 1, token p)."""
         states = text.states[None, :-1, : -self.width].float()
         outs = self.module.unroll(states, self.embedding[text.ids[1:]][None], self.gamma)
         first = torch.zeros(1, dtype=torch.long)
         return [torch.cat((first, self.module.ids[self.module.logits(out[0]).argmax(-1)])) for out in outs]
 
     def save(self, folder: Path, weights: dict[str, torch.Tensor], tokenizer: Any) -> None:
-        """Write config.json and model.safetensors as SafeAILab's code reads them."""
+        """Write `weights`, of the module's shapes, and config.json as SafeAILab's code reads them."""
         from safetensors.torch import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,9 +88,17 @@ class Eagle(Student):
         (folder / "config.json").write_text(text, encoding="utf-8")
 
 
-def frequent(texts: list[Text], count: int, size: int) -> torch.Tensor:
-    """The `count` most frequent tokens of the texts, int64, ascending; of tokens as frequent, the lower numbers."""
-    seen = torch.zeros(size, dtype=torch.long)
-    for text in texts:
-        seen += torch.bincount(text.ids, minlength=size)
-    return seen.argsort(descending=True, stable=True)[:count].sort().values
+def frequent(texts: list[Text], count: int, output: torch.Tensor) -> torch.Tensor:
+    """The `count` tokens that the target writes most, int64[count], ascending; `output` [vocabulary, width] is its matrix.
+
+    A token counts as often as it stands in the texts, and as often as the target's distributions there let one expect:
+    the words that it might have written as well are those that it writes elsewhere. Every third place is looked at.
+    """
+    seen = torch.zeros(len(output))
+    narrow = output.bfloat16()
+    with torch.inference_mode():
+        for text in texts:
+            seen += torch.bincount(text.ids, minlength=len(output))
+            states = text.states[:-1:EVERY, -output.shape[1] :]
+            seen += EVERY * (states @ narrow.T).float().softmax(-1).sum(0)
+    return seen.argsort(descending=True, stable=True)[:count].sort().values.clone()

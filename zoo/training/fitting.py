@@ -26,7 +26,7 @@ def fit(
     batch_tokens: int,
     settings: dict[str, Any],
 ) -> loop.Outcome:
-    """Train a student in place; `export` is called with its weights now and then and at the end."""
+    """Train a student in place; `export` is called with its weights, of the module's shapes, now and then and at the end."""
     batches = Batches(texts, tokens=batch_tokens, seed=budget.seed)
 
     def loss_of(step: int, progress: float) -> Iterator[torch.Tensor]:

@@ -70,7 +70,7 @@ class _Columns(DynamicLayer):
 
 
 def check(model: Any, longest: int) -> None:
-    """Refuse a model whose attention is more than a softmax over all earlier positions: rows would be written wrongly."""
+    """Raises DecError for a model whose attention is more than a softmax over all earlier positions: rows would be wrong."""
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     reason = None

@@ -58,7 +58,7 @@ class Report:
 
 
 def train(job: Job, say: Callable[[str], None] = print) -> Report:
-    """Run a job to its end, to Ctrl-C, or to a DecError about what was given."""
+    """Run a job to its end or to Ctrl-C. Raises DecError for a kind, model, file or option that cannot be trained with."""
     if job.kind not in STUDENTS:
         raise DecError(f"{job.kind!r} cannot be trained", hint=f"one of {', '.join(STUDENTS)}")
     if job.self_made == bool(job.data):

@@ -111,7 +111,7 @@ class Store:
 
 
 def split(tensors: dict[str, torch.Tensor]) -> Iterable[Text]:
-    """The rows of one file's tensors."""
+    """The rows of one file's tensors: `ids` [tokens], `states` [tokens, width], `lengths` and `answers` [rows]."""
     ends = tensors["lengths"].cumsum(0).tolist()
     for start, end, answer in zip([0, *ends], ends, tensors["answers"].tolist(), strict=False):
         yield Text(tensors["ids"][start:end].long(), answer, tensors["states"][start:end])

@@ -121,12 +121,12 @@ class Drafter(Student):
         return mean(said, batch.counts[where])
 
     def guesses(self, text: Text) -> list[torch.Tensor]:
-        """As in `Student`."""
+        """int64[places] for each depth, as in `Student`."""
         chosen = self.module(text.ids[None], use_cache=False).logits[0].argmax(-1)
         return [chosen[step:] for step in range(self.gamma)]
 
     def save(self, folder: Path, weights: dict[str, torch.Tensor], tokenizer: Any) -> None:
-        """Write the model and the target's tokenizer."""
+        """Write the model from `weights`, of the module's shapes, and the target's tokenizer."""
         super().save(folder, weights, tokenizer)
         tokenizer.save_pretrained(folder)
 
@@ -170,7 +170,7 @@ class Exit(Student):
         return mean(said, batch.counts[where])
 
     def guesses(self, text: Text) -> list[torch.Tensor]:
-        """As in `Student`."""
+        """int64[places] for each depth, as in `Student`."""
         states = self.norm(self.module(self.state(text.states, 0).float()[None]))[0]
         chosen = (states @ self.output.T).argmax(-1)
         return [chosen[step:] for step in range(self.gamma)]
@@ -206,14 +206,14 @@ class Medusa(Student):
         return total
 
     def guesses(self, text: Text) -> list[torch.Tensor]:
-        """As in `Student`: the state of the token before the last committed one is the newest there is."""
+        """int64[places] for each depth, as in `Student`; the newest state is that of the token before the last."""
         heads = self.module(self.state(text.states, -1).float()[None])
         first = torch.zeros(1, dtype=torch.long)
         return [torch.cat((first, (states[0] @ self.output.T).argmax(-1))) for states in heads]
 
 
 def llama_settings(config: Any) -> dict[str, Any]:
-    """What a one-layer head takes over from the target's configuration."""
+    """What a one-layer head takes over from the target's configuration. Raises DecError where that lacks something."""
     names = (
         "vocab_size",
         "hidden_size",

@@ -34,7 +34,10 @@ def read(files: list[Path], tokenizer: Any, *, length: int) -> list[Example]:
 
 
 def read_prompts(file: Path) -> list[str]:
-    """The prompts of a .jsonl file (`prompt`, `text` or messages whose last is the user's) or of the lines of a .txt file."""
+    """The prompts of a .jsonl file (`prompt`, `text` or messages whose last is the user's), or a .txt file's lines.
+
+    Raises DecError for a file that cannot be read so.
+    """
     try:
         lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
         if file.suffix != ".jsonl":
