@@ -3,6 +3,7 @@ streaming."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,3 +129,16 @@ def test_text_streams(sessions: Any, greedy: Any, tokenizer: Any) -> None:
                 shown.append(piece)
     assert len(shown) > 4
     assert "".join(shown) == tokenizer.decode(greedy["turns"], skip_special_tokens=True)
+
+
+def test_a_conversation_goes_on_in_the_cache(smollm2: Path) -> None:
+    session = decgraph.load("prompt_lookup").session(target=str(smollm2))
+    engine = engine_of(session.models["target"])
+    with session.chat("You answer briefly.", limit=40) as chat:
+        chat.say("Name three colours.")
+        before = engine.counted.computed
+        answer = chat.say("Which of them is the sky?")
+        computed = engine.counted.computed - before
+    whole = request_for(session, chat.messages[:-1], limit=40)
+    assert answer.tokens == session.run(whole).tokens
+    assert computed < len(whole.prompt) / 2 + 3 * len(answer.tokens)
