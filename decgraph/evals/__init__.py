@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from decgraph.errors import DecError
 
 if TYPE_CHECKING:
-    from decgraph.evals.lm import DecgraphLM
+    from decgraph.evals.lm import DecgraphLM as DecgraphLM
 
 __all__ = ["register"]  # and DecgraphLM, where lm_eval is installed
 
