@@ -16,11 +16,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from decgraph.runtime.models.capture.program import Refused
 
-EXPERTS = "decgraph_recorded"
 _AT_ONCE = 64  # choices whose matrices are gathered together, off the CPU
 
 _watching: ContextVar[list[Tensor] | None] = ContextVar("decgraph_experts_watched", default=None)
@@ -113,15 +111,3 @@ def watched() -> Iterator[list[Tensor]]:
         yield found
     finally:
         _watching.reset(token)
-
-
-def _experts(module: Any, hidden: Tensor, chosen: Tensor, weights: Tensor, *_: Any, **__: Any) -> Tensor:
-    from decgraph.runtime.models.capture.running import running
-
-    runs = running.get()
-    if runs is None:
-        raise RuntimeError("only a recorder runs a module with these experts")
-    return runs.experts(module, hidden, chosen, weights)
-
-
-ALL_EXPERTS_FUNCTIONS.register(EXPERTS, _experts)

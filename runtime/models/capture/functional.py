@@ -15,14 +15,14 @@ from torch import Tensor
 
 
 def put_at(x: Tensor, index: Any, value: Any) -> Tensor:
-    """A copy of a tensor with other values at an index."""
+    """A copy [...] of a tensor [...] with other values at an index."""
     made = x.clone()
     made[index] = value
     return made
 
 
 def copied(x: Tensor, source: Tensor) -> Tensor:
-    """A source's values in the shape and dtype of a tensor."""
+    """A source's values, broadcast to the shape [...] and in the dtype of a tensor."""
     return source.to(x.dtype).expand(x.shape)
 
 
@@ -34,7 +34,7 @@ def writes_in_place(name: str) -> bool:
 
 
 def functional(name: str) -> Callable[..., Tensor] | None:
-    """The function that returns what the one of this name would have left in its first operand; None if there is none."""
+    """The function that returns what the one of this name would have left in its first operand [...]; None if there is none."""
     if name == "__setitem__":
         return put_at
     if name == "copy_":
@@ -47,6 +47,6 @@ def functional(name: str) -> Callable[..., Tensor] | None:
 
 
 def shares(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors lie in the same memory."""
+    """Whether two tensors [...] lie in the same memory."""
     there = a.untyped_storage()
     return there.nbytes() > 0 and there.data_ptr() == b.untyped_storage().data_ptr()

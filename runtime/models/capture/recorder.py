@@ -212,7 +212,7 @@ class Recorder(TorchFunctionMode):
         return self.calling.cached
 
     def added_masks(self) -> dict[str, Tensor]:
-        """The sample's masks as terms of the scores, for a module that is called with masks."""
+        """The sample's masks as terms of the scores, [B, 1, T, S] by kind, for a module that is called with masks."""
         if not self.cached:
             return {}
         dtype, device = self.sample.keys[0].dtype, self.sample.ids.device
@@ -222,7 +222,8 @@ class Recorder(TorchFunctionMode):
         return {kind: self.call(torch.where, (self.sample.masks[kind], shown, hidden), {}) for kind in kinds}
 
     def update(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Writes new keys and values to the caches of a layer; returns the caches."""
+        """Writes new keys and values [B, H, T, D] to a layer's caches; returns these, [B, H, S, D]. Raises Refused for a second
+        write."""
         at = len(self.kinds)
         if layer in self.numbers or at >= len(self.sample.keys):
             raise Refused("it writes to a layer's cache more than once")
@@ -260,7 +261,7 @@ class Recorder(TorchFunctionMode):
         return result
 
     def experts(self, module: Any, hidden: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-        """The experts as one call."""
+        """The experts as one call: states [n, width] to [n, width]."""
         made: Tensor = self.call(Experts(module), (hidden, chosen, weights), {})
         self.chosen.append((self.layer, chosen))
         return made

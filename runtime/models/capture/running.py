@@ -15,11 +15,11 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 from transformers import AttentionInterface, Cache
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
-from decgraph.runtime.models.capture.experts import EXPERTS
 from decgraph.runtime.models.capture.program import Refused
 
-ATTENTION = "decgraph_recorded"
+ATTENTION = EXPERTS = "decgraph_recorded"
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
@@ -91,6 +91,16 @@ def _attention(
 
 # A name of its own without a mask function: transformers then creates no mask, and ours are used here.
 AttentionInterface.register(ATTENTION, _attention)
+
+
+def _experts(module: Any, hidden: Tensor, chosen: Tensor, weights: Tensor, *_: Any, **__: Any) -> Tensor:
+    runs = running.get()
+    if runs is None:
+        raise RuntimeError("only a recorder runs a module with these experts")
+    return runs.experts(module, hidden, chosen, weights)
+
+
+ALL_EXPERTS_FUNCTIONS.register(EXPERTS, _experts)
 
 
 class _Cache(Cache):

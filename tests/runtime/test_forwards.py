@@ -1,0 +1,71 @@
+"""Results, the command line and the cost say which way a model's forward ran, and why."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import hf_models
+import pytest
+import torch
+
+import decgraph
+from decgraph.cli.main import main
+from decgraph.runtime.models.capture import make
+from decgraph.runtime.models.forwards import Forward
+
+
+def ran(model: Any, **options: Any) -> dict[str, Forward]:
+    return decgraph.load("autoregressive").session(target=model, **options).run(decgraph.Request((1, 5), limit=3)).forwards
+
+
+def test_captured_and_not_run_yet() -> None:
+    model = hf_models.llama(1)
+    assert ran(model) == {"target": Forward("captured")}
+    assert ran(model, backend="reference") == {}
+
+
+def test_as_a_module_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    model = hf_models.llama(1)
+    mlp = model.model.layers[0].mlp
+    forward = mlp.forward
+    mlp.forward = lambda x: forward(x) * (2 if bool((x > 0).any()) else 1)
+    found = ran(model)["target"]
+    assert found.way == "module" and "branches" in found.reason and "branches" in found.text()
+    assert [r.levelname for r in caplog.records if "runs unmodified" in r.message] == ["WARNING"]
+
+
+def test_a_dropped_pass_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def fails(program: Any, tied: Any) -> None:
+        raise IndexError("none left")
+
+    hf_models.llama(1).save_pretrained(tmp_path)
+    monkeypatch.setitem(make.PASSES, "heads", fails)
+    found = ran(hf_models.llama(1))["target"]
+    assert found.way == "captured" and set(found.dropped) == {"heads"} and "without heads" in found.text()
+    assert main(["compile", "autoregressive", "--emit", "cost", "--model", f"target={tmp_path}", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["forwards"]["target"]
+    assert shown == {"way": "captured", "dropped": {"heads": "it raised IndexError: none left"}, "reason": ""}
+    assert main(["compile", "autoregressive", "--emit", "cost", "--model", f"target={tmp_path}"]) == 0
+    assert "target  captured, without heads" in capsys.readouterr().out
+
+
+def test_a_run_in_json_and_in_its_summary(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["run", "autoregressive", "-p", "The", "-n", "2"]
+    assert main([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["forwards"] == {"target": {"way": "captured", "dropped": {}, "reason": ""}}
+    assert main(arguments) == 0
+    assert "forwards" not in capsys.readouterr().out  # nothing unusual
+    monkeypatch.setattr(make, "merge", lambda *_: 1 / 0)
+    assert main(arguments) == 0
+    assert "as a module: ZeroDivisionError" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_compile_does_not_take() -> None:
+    assert main(["compile", "autoregressive", "--emit", "ir", "--model", "target=target"]) == 1
+
+
+def test_the_door_keeps_it() -> None:
+    model, door = hf_models.llama(2), decgraph.hf("prompt_lookup")
+    model.generate(torch.tensor([[1, 5, 9]]), max_new_tokens=3, do_sample=False, custom_generate=door)
+    assert door.last[0].forwards == {"target": Forward("captured")}
