@@ -24,6 +24,7 @@ from decgraph.runtime.models.engine.masked_captured import fastest
 from decgraph.runtime.models.engine.masked_forward import MaskedForward, ModuleStep
 from decgraph.runtime.models.engine.masked_memo import Entry, Key, Memo
 from decgraph.runtime.models.engine.masked_memory import CachedMemory, empty
+from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import Model, check_size
 from decgraph.runtime.models.masked_called import CalledMasked
@@ -331,8 +332,7 @@ class HFMaskedEngine:
     def _scores(self, states: Tensor) -> Tensor:
         """Logits [n, rows of the output matrix] of last hidden states [n, width]."""
         net = self.model.net
-        logits: Tensor = net._out(states if net._head is None else net._head(states))
-        return logits
+        return output_of(net._out, net.base)(states if net._head is None else net._head(states))
 
     # -- outputs
 

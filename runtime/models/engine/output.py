@@ -25,8 +25,11 @@ def output_of(matrix: Any, base: nn.Module) -> Head:  # Any: a module
     if type(matrix) is not nn.Linear or not packable(matrix.weight) or _hooked(matrix):
         head: Head = matrix
         return head
-    single = for_one_row([matrix.weight, *base.parameters()])
-    made: _Output = memo_of(matrix).once(("output", single), lambda: _Output(matrix, single))
+
+    def make() -> _Output:
+        return _Output(matrix, for_one_row([matrix.weight, *base.parameters()]))
+
+    made: _Output = memo_of(matrix).once("output", make)
     note_output(base, made)
     return made
 
@@ -52,9 +55,8 @@ class _Output:
         if states.dtype == weight.dtype and (self.single or len(states) > 1):
             packed = self._copy(weight)
             if packed is not None:
-                with torch.inference_mode():
-                    logits: Tensor = self._product(states, packed, bias, "none", [], "")
-                    return logits
+                logits: Tensor = self._product(states, packed, bias, "none", [], "")
+                return logits
         logits = self.matrix(states)
         return logits
 
