@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from decgraph.backends.torch import shaping
-from decgraph.backends.torch.rows import Ids, Rows, TorchDist, TorchVectors, ids_on, locate, picked_places, read
+from decgraph.backends.torch.rows import Ids, Rows, TorchDist, TorchVectors, ids_on, locate, picked_places
+from decgraph.backends.torch.transfer import picked
 
 
 class Drawn:
@@ -141,7 +142,7 @@ class TorchDraws(Drawn):
         face = self.face if self.point else seen
         table = self.rows.face(face)
         self.rows.require_mass(self.row)
-        got = read(table, self.row, np.maximum(self.tokens, 0))
+        got = picked(table, self.row, np.maximum(self.tokens, 0))
         return np.where(self.tokens >= 0, got, 0.0)
 
     def law(self, request: Any, size: int) -> TorchDist:

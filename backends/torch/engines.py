@@ -9,6 +9,7 @@ import numpy as np
 
 from decgraph.backends.torch.effects import Effects
 from decgraph.backends.torch.pending import AnyEngine
+from decgraph.backends.torch.transfer import fetched
 from decgraph.runtime import trace
 from decgraph.runtime.logprobs import ROWS
 from decgraph.runtime.models.engine.forward_call import ForwardCall, RollEngine
@@ -85,7 +86,7 @@ class Engines(Effects):
             )
             if isinstance(made, Exception):
                 raise made
-            yield made.cpu().numpy()
+            yield fetched(made)
 
     def engine(self, model: Model) -> AnyEngine:
         """The engine of a model."""

@@ -89,7 +89,7 @@ def first_arrivals(q: np.ndarray, keys: Sequence[noise.Key], k: int) -> np.ndarr
 
 class Ahead:
     """The noise of draws that are made one after the other, with keys that are known beforehand: where the vocabulary is small
-    it is computed for several at once, when the first of them is drawn. keys: a function of a draw's number; count: how many."""
+    it is computed for several at once, when the first of them is drawn. keys: a function of a draw's number; count: of them."""
 
     def __init__(self, keys: Callable[[int], noise.Key], count: int) -> None:
         self._keys, self._count = keys, count

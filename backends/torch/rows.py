@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.torch import shaping
-from decgraph.backends.torch.transfer import fetched, number, remote
+from decgraph.backends.torch.transfer import picked
 
 Ids = np.ndarray
 
@@ -256,9 +256,7 @@ class TorchDist(OverVocabulary):
                 return np.float64(int(ones[int(self.index)]) == int(tokens) % self.rows.size)
             table = self.rows.face(self.face)
             self.rows.require_mass(self.index)
-            if not remote(table) and table.dtype != torch.bfloat16:
-                return np.float64(table.numpy()[int(self.index), int(tokens)])
-            return np.float64(number(table[int(self.index), int(tokens)]))
+            return np.float64(picked(table, self.index, tokens))
         rows, tokens = np.broadcast_arrays(np.arange(self.index.size).reshape(self.shape), tokens)
         return entries(self, rows.reshape(-1), tokens.reshape(-1)).reshape(rows.shape)[()]
 
@@ -394,12 +392,4 @@ def entries(p: TorchDist | Tensor, flat_rows: np.ndarray, flat_tokens: np.ndarra
         p.rows.require_mass(index)
     else:
         table, index = p.reshape(-1, p.shape[-1]), flat_rows
-    return read(table, index, flat_tokens).astype(np.float64)
-
-
-def read(table: Tensor, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """The entries [n] at rows and columns int64[n] of a table [R, V], on the host: one synchronisation, none on the CPU."""
-    if remote(table) or table.dtype == torch.bfloat16:
-        return fetched(table[ids_on(rows, table.device), ids_on(columns, table.device)])
-    got: np.ndarray = table.detach().numpy()[rows, columns]
-    return got
+    return picked(table, index, flat_tokens).astype(np.float64)

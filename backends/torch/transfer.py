@@ -44,6 +44,15 @@ def fetched(t: Tensor) -> np.ndarray:
     return out
 
 
+def picked(table: Tensor, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The entries at rows and columns int64[*shape] of a table [R, V], on the host; bfloat16 as float32. A device
+    synchronisation, counted. On the CPU the table itself is read: a tensor for each index takes longer than the reading."""
+    if remote(table) or table.dtype == torch.bfloat16:
+        at = [torch.from_numpy(np.array(i, dtype=np.int64)).to(table.device) for i in (rows, columns)]
+        return fetched(table[at[0], at[1]])
+    return np.asarray(fetched(table)[rows, columns])
+
+
 def number(t: Tensor) -> float:
     """The one value of a tensor as a Python number."""
     return float(fetched(t))
