@@ -35,7 +35,8 @@ def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal | Live:
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_net import Net
 
-    if not any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in config.get("architectures") or [""]):
+    named = any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in config.get("architectures") or [""])
+    if not named and "medusa_num_heads" not in config:
         return _of_text(folder, config)
     vocab = _vocab(folder, config)
     module = _attending(folder, "AutoModelForCausalLM")

@@ -110,10 +110,10 @@ def adapted_head(net: Net, module: Any) -> Head:
     own = module.norm
     if own is None:
         return normed(net)
+    output = output_of(net._out, net.base)
 
     def head(states: Tensor) -> Tensor:
-        logits: Tensor = net._out(own(states))
-        return logits
+        return output(own(states))
 
     return head
 
