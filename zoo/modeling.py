@@ -119,14 +119,14 @@ class EagleHead(_Layer):
         self.post_init()
 
     def attach(self, embedding: torch.Tensor, output: Any, layers: int) -> None:
-        """Nothing of the target is needed beside its states and its output matrix."""
+        """Nothing of the target is needed (its embedding `[V, hidden]`) beside its states and its output matrix."""
 
     def project(self, states: torch.Tensor) -> torch.Tensor:
-        """The target's states are the features."""
+        """The target's states `[..., hidden]` are the features."""
         return states
 
     def back(self, states: torch.Tensor) -> torch.Tensor:
-        """Own outputs are the next slots' features."""
+        """Own outputs `[..., hidden]` are the next slots' features."""
         return states
 
     def enter(self, tokens: torch.Tensor, features: torch.Tensor) -> torch.Tensor:

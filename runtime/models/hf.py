@@ -35,7 +35,8 @@ def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal | Live:
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_net import Net
 
-    if not any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in config.get("architectures") or [""]):
+    named = any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in config.get("architectures") or [""])
+    if not named and "medusa_num_heads" not in config:
         return _of_text(folder, config)
     vocab = _vocab(folder, config)
     module = _attending(folder, "AutoModelForCausalLM")
@@ -85,8 +86,8 @@ def load_heads(path: str | Path, target: HFCausal) -> HFHeads:
 
 def load_features(path: str | Path, target: HFCausal) -> HFFeatures | HFRooted:
     """A head that reads `target`'s features, as EAGLE's, Hydra's and DFlash's do, of any layout that decgraph knows
-    (docs/heads.md) and in the target's precision. Raises DecError for a folder of no known layout, for tensors that are missing, misshapen, unexpected or
-    not finite, and for a head of another target."""
+    (docs/heads.md) and in the target's precision. Raises DecError for a folder of no known layout, for tensors that are
+    missing, misshapen, unexpected or not finite, and for a head of another target."""
     folder, module = _part(path, target, "features")
     return features_model(module, target, folder.name)
 

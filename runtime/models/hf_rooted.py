@@ -58,8 +58,8 @@ class HFRooted(_Head):
 
 
 def state_of(given: Memory, position: int, reads: tuple[int, ...] | None, layers: int) -> Tensor | None:
-    """The target's states at a position side by side, in the order of `reads` (None: the last state after the final norm), if
-    the memory has them."""
+    """The target's states [k width] at a position side by side, in the order of `reads` (None: the last state after the final
+    norm); None if the position was evicted. Raises DecError for a memory that has only some of them."""
     last: Tensor | None = given.features.get(position)
     if last is None or reads is None:
         return last

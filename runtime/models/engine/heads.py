@@ -24,10 +24,12 @@ from decgraph.runtime.models.engine.cache import Part
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
 from decgraph.runtime.models.engine.given import features_of, inside, strange
+from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.slots import SlotPlan
 from decgraph.runtime.models.engine.step import FULL, Layout, Step
 from decgraph.runtime.models.engine.taps import columns
+from decgraph.runtime.models.heads.base import DraftOutput
 from decgraph.runtime.models.hf_heads import HFFeatures
 
 
@@ -155,6 +157,21 @@ class _Base(nn.Module):
         return SimpleNamespace(last_hidden_state=states)
 
 
+def head_of(model: HFFeatures) -> Callable[[Tensor], Tensor]:
+    """What reads own outputs [n, hidden] of a head as logits: its norm, then its own output matrix or the target's, packed. Of
+    a draft vocabulary the matrix's rows."""
+    module, net = model.module, model.target.net
+    output, norm = getattr(module, "output", None), getattr(module, "norm", None)
+    matrix = output_of(net._out, net.base) if output is None else output_of(output.matrix, module)
+    if norm is None:
+        return matrix
+
+    def read(states: Tensor) -> Tensor:
+        return matrix(norm(states))
+
+    return read
+
+
 class FeaturesEngine(CausalEngine):
     """An EAGLE head. Its input i pairs the target's feature of position i with the token at i + 1, so its chain is
     the context from the second token on, and is cached. A draft token is paired with the head's own prediction of the
@@ -169,6 +186,8 @@ class FeaturesEngine(CausalEngine):
         context = None if model.context is None else model.context - 1
         super().__init__(step, layout, head, name=model.name, size=model.vocab.size, context=context)
         self.model, self.target = model, target
+        output = getattr(model.module, "output", None)
+        self._draft: DraftOutput | None = output if isinstance(output, DraftOutput) and output.tokens is not None else None
         self._plain = PlainEngine(model)
         self._known: dict[Hashable, tuple[Tensor | None, bool]] = {}  # the target's features; whether of the end too
 
@@ -201,6 +220,20 @@ class FeaturesEngine(CausalEngine):
                 rows = self._plain.compute([call])[0]
                 outputs[n] = rows.float().to(self.layout.device) if isinstance(rows, Tensor) else rows
         return [output for output in outputs if output is not None]
+
+    def read(
+        self, calls: Sequence[ForwardCall], states: Sequence[Output], head: Callable[[Tensor], Tensor] | None = None
+    ) -> list[Output]:
+        """The logits [rows, V], as `CausalEngine.read` gives them. Those over a draft vocabulary are checked before they are spread
+        over the target's."""
+        made = super().read(calls, states, head)
+        if self._draft is None:
+            return made
+        return [self._draft.spread(rows)[:, : self.size] if isinstance(rows, Tensor) else rows for rows in made]
+
+    def logits(self, states: Tensor, head: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Logits float32 [n, V] of last states [n, width]; of a head with a draft vocabulary those of its rows."""
+        return super().logits(states, head) if self._draft is None else self.head(states).float()
 
     def _cached(self, call: ForwardCall) -> bool:
         return not len(call.context) or self.target.caches(call, len(call.context))

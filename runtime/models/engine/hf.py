@@ -16,7 +16,7 @@ from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.exits import ReadEngine, adapted_engine, exit_engine, fastest, part_engine, plainly
 from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.engine.given import Memories, copying
-from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine
+from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine, head_of
 from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.recurrent import is_recurrent, recurrent_engine
@@ -102,7 +102,7 @@ def features_engine(model: HFFeatures) -> FeaturesEngine:
     engine = net_engine(target)
     if module.reads is not None:
         tap(engine, target.net, module.reads, lambda: _net_engine(target))
-    return FeaturesEngine(model, engine, module.read_out if module.own_output else output_of(target.net._out, target.net.base))
+    return FeaturesEngine(model, engine, head_of(model))
 
 
 def rooted_engine(model: HFRooted) -> RootedEngine:

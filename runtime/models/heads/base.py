@@ -87,12 +87,13 @@ class DraftOutput(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """Logits [n, size] of states [n, width]."""
-        logits: Tensor = self.matrix(states)
+        return self.spread(self.matrix(states))
+
+    def spread(self, logits: Tensor) -> Tensor:
+        """Logits [n, rows of the matrix] as logits [n, V]: -inf for the tokens that have no row."""
         if self.tokens is None:
             return logits
-        full = logits.new_full((*logits.shape[:-1], self.size), float("-inf"))
-        full[..., self.tokens] = logits
-        return full
+        return logits.new_full((len(logits), self.size), float("-inf")).index_copy_(1, self.tokens, logits)
 
 
 def causal_mask(count: int, like: Tensor) -> Tensor:

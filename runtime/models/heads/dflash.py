@@ -100,7 +100,8 @@ class DFlash(Rooted):
 
 
 def dflash_like(source: Source, of: Config, reads: Any, mask: Any, layout: str) -> ReadHead:
-    """A DFlash head. of: the configuration of its layers; reads: the layers whose inputs it reads; mask: the token."""
+    """A DFlash head. of: the configuration of its layers; reads: the layers whose inputs it reads; mask: the token. Raises
+    DecError for a configuration that says neither, or that the tensors contradict."""
     shape, options = layer_settings(source, "layers.0.", of)
     if not isinstance(reads, list) or not reads or not all(isinstance(n, int) and not isinstance(n, bool) for n in reads):
         raise DecError(

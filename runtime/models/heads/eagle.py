@@ -47,7 +47,8 @@ def _eagle3(source: Source) -> ReadHead:
 
 
 def eagle3_like(source: Source, first: str, of: Config, layout: str) -> ReadHead:
-    """An EAGLE-3 head. first: the beginning of the names of its first layer's tensors; of: the configuration of its layers."""
+    """An EAGLE-3 head. first: the beginning of the names of its first layer's tensors; of: the configuration of its layers.
+    Raises DecError for one that the tensors contradict."""
     shape, options = layer_settings(source, first, of, entering=2)
     nested: dict[str, Any] = source.config.get("eagle_config") or {}
     said = {**nested, **source.config}

@@ -52,10 +52,6 @@ class Tensors(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self._at)
 
-    def below(self, prefix: str) -> dict[str, Tensor]:
-        """The tensors whose names begin so, without that beginning."""
-        return {name.removeprefix(prefix): self[name] for name in self if name.startswith(prefix)}
-
     def _whole(self, file: Path) -> dict[str, Tensor]:
         if file not in self._read:
             self._read[file] = _weights_only(file)

@@ -159,7 +159,7 @@ class Grown:
         self.past, self.kv = past, [(torch.empty(0), torch.empty(0))] * len(past)
 
     def update(self, keys: Tensor, values: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """All keys and values of a layer, the new ones last."""
+        """All keys and values [1, H, n, D] of a layer, the new ones last."""
         old = self.past[layer]
         if old is not None:
             keys, values = torch.cat((old[0], keys), dim=2), torch.cat((old[1], values), dim=2)
