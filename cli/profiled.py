@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import decgraph
 from decgraph.passes.plan import Plan
+from decgraph.runtime.models.masked_settings import model_of
 from decgraph.runtime.session import Session
 from decgraph.runtime.tune import facts
 from decgraph.runtime.tune.profile import Profile
 from decgraph.zoo.folders import folder_of
+
+
+def contents_of(sources: Mapping[str, str]) -> dict[str, str]:
+    """The fingerprints of models by parameter; a setting of a masked model (`model.shift`) is its own."""
+    return {n: s if model_of(n)[1] else facts.fingerprint(folder_of(s)) for n, s in sources.items()}
 
 
 @dataclass(frozen=True)
@@ -26,7 +33,7 @@ class Applied:
 
     def warn(self, algorithm: Any, session: Session, models: dict[str, str], temperature: float) -> None:
         """Say on stderr what is not as it was tuned. `models` are the sources of this run."""
-        contents = {name: facts.fingerprint(folder_of(source)) for name, source in models.items()}
+        contents = contents_of(models)
         doubts = self.profile.doubts(
             program=facts.digest(algorithm.text),
             models=contents,

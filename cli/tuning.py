@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import decgraph
+from decgraph.cli.profiled import contents_of
 from decgraph.models import request_for, shipped
 from decgraph.passes.plan import Plan
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
@@ -13,7 +14,6 @@ from decgraph.runtime.tune import facts, space
 from decgraph.runtime.tune.space import Setting
 from decgraph.runtime.tune.trial import HALF, NEAR_TIES, Runner, Trials
 from decgraph.runtime.tune.tuner import Outcome, Tuner
-from decgraph.zoo.folders import folder_of
 
 
 class Job:
@@ -93,7 +93,7 @@ class Job:
 
     def contents(self) -> dict[str, str]:
         """The models' fingerprints by parameter."""
-        return {name: facts.fingerprint(folder_of(source)) for name, source in self.sources.items()}
+        return contents_of(self.sources)
 
     def tie(self) -> float:
         """How near two scores of the target are when the order of additions decides between them."""

@@ -36,7 +36,7 @@ def rotated(x: Tensor, theta: float) -> Tensor:
     half = x.shape[-1] // 2
     angles = torch.arange(x.shape[2])[:, None] * theta ** (-torch.arange(half) / half)
     a, b = x[..., :half], x[..., half:]
-    return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
+    return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1).to(x.dtype)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, heads: int, kv: int, theta: float, bias: Tensor | None) -> Tensor:

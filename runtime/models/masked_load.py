@@ -27,7 +27,8 @@ from decgraph.runtime.text import Tokenizer
 
 _DECODERS = ("ForCausalLM", "LMHeadModel")
 _SAMPLE = 7  # positions of the forward by which a restored model is compared
-_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}  # of the largest logit; others: 5e-2
+_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}  # of the logits, root mean squares
+_HALF = 0.1  # rounding of 16 bits adds up over layers; another computation is off by about 1
 
 AnyMasked = HFMasked | CalledMasked
 
@@ -56,7 +57,7 @@ def load_masked(path: str | Path, asked: MaskedSettings | None = None) -> AnyMas
     try:
         module = hf._attending(folder, loader)
         net = _net(module)
-    except (DecError, TypeError, AttributeError) as refused:  # layers that cannot be reached, or called so
+    except Exception as refused:  # layers that cannot be reached, or called so: another's code raises what it likes
         import transformers
 
         module = hf._pretrained(getattr(transformers, loader), folder, torch.float32, None)
@@ -78,7 +79,7 @@ def masked_of(module: Any, name: str, vocab: Vocab, asked: MaskedSettings, copie
         else:
             net = _net(copied(module))
             context = hf._context(net.base.config.to_dict())
-    except (DecError, TypeError, AttributeError, KeyError) as refused:  # a class of unknown make: it is called instead
+    except Exception as refused:  # a class of unknown make, which is called instead: its code raises what it likes
         return _at(_home(module), CalledMasked(module, reading, context=context, why=_why(refused), **named))
     return _at(_home(module), HFMasked(net, context=context, **_settings(reading), **named))
 
@@ -162,6 +163,6 @@ def _check_equal(module: Any, net: Net, kind: str) -> None:
     module.train(training)
     tape = Tape(torch.arange(_SAMPLE, device=at), torch.ones(_SAMPLE, _SAMPLE, dtype=torch.bool, device=at))
     ours = net.logits(net.run(ids, tape))
-    limit = _TOLERANCE.get(net.embedding.dtype, 5e-2) * max(1.0, float(expected.abs().max()))
-    if expected.shape != ours.shape or not float((ours - expected).abs().max()) <= limit:
+    limit = _TOLERANCE.get(net.embedding.dtype, _HALF) * float(expected.square().mean().sqrt())
+    if expected.shape != ours.shape or not float((ours - expected).square().mean().sqrt()) <= limit:
         raise DecError(f"this {kind} computes something else than its published class")

@@ -79,7 +79,7 @@ class RecurrentEngine(PlainEngine):
 
     @torch.no_grad()
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
-        """See `PlainEngine.compute`."""
+        """See `PlainEngine.compute`: the DecError of a call that fails is its output. Raises DecError in no case."""
         self.counted.calls += 1
         outputs: list[Output] = []
         for call in calls:

@@ -223,3 +223,37 @@ def test_mixtures_go_in_as_embeddings() -> None:
     model = engine.model
     shared = (3, 4, Soft(tuple([0.0] * 7 + [1.0] + [0.0] * 120)), 9)
     assert np.allclose(model.eval_canvas(shared, [0])[0].logits[:127], hard.logits[0, :127], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_weights_stay_the_module_s(name: str) -> None:
+    """Shared, their gradients wanted as before, and followed when they change."""
+    module = CLASSES[name]()
+    ids, prompt = canvases(2)[0]
+    first = both(decgraph.masked(module), ids, prompt)[1]
+    assert all(p.requires_grad for p in module.parameters())
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    with torch.no_grad():
+        for p in module.parameters():
+            p.mul_(1.1)
+    changed = decgraph.masked(module)
+    assert close(both(changed, ids, prompt)[1], expected(module, ids, "full", prompt, changed.shift))
+    assert not close(both(changed, ids, prompt)[1], first)
+    assert set(module.state_dict()) == set(before)
+
+
+@pytest.mark.parametrize("name", ["llada", "dream"])
+def test_half_precision_is_as_near_to_float32_as_the_module_s_own(name: str) -> None:
+    exact, module = CLASSES[name](), CLASSES[name]().bfloat16()
+    model = decgraph.masked(module)
+    assert isinstance(model, HFMasked)
+    ours, theirs = [], []
+    for ids, prompt in canvases(4):
+        with torch.no_grad():
+            rows = [m(input_ids=torch.tensor([ids])).logits[0].double().numpy() for m in (exact, module)]
+        wanted, own = (np.concatenate([r[:1], r[:-1]]) if model.shift else r for r in rows)
+        theirs.append(np.square(own - wanted).mean())
+        for found in both(model, ids, prompt):
+            seen = np.isfinite(found)
+            ours.append(np.square(found[seen] - wanted[seen]).mean())
+    assert np.sqrt(np.mean(ours)) <= 1.5 * np.sqrt(np.mean(theirs))

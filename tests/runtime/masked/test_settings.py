@@ -189,3 +189,10 @@ def test_diffusion_gemma_is_refused_with_the_reason() -> None:
     module = transformers.DiffusionGemmaForBlockDiffusion
     with pytest.raises(DecError, match="self-conditioning"):
         decgraph.masked(module.from_pretrained(folder), mask_token=3, shift=False, visibility="full")
+
+
+def test_a_profile_knows_settings_from_models() -> None:
+    from decgraph.cli.profiled import contents_of
+
+    plain, shifted = contents_of({"model": "masked"}), contents_of({"model": "masked", "model.shift": "true"})
+    assert shifted == {**plain, "model.shift": "true"} and len(plain["model"]) > 8
