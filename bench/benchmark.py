@@ -72,6 +72,8 @@ class Benchmark:
             )
             run["digests"] = loading.digests(run["models"]["folders"])
             out.append(self.described(run, source))
+            if run["interrupted"]:
+                return out
         if masked:
             run = against_another(masked, texts, self.settings, folder=self.target, wanted=self.baselines, told=told)
             run["digests"] = loading.digests(run["models"]["folders"])

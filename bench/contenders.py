@@ -191,4 +191,5 @@ class Theirs:
         """The tokens and forwards of a run."""
         with counting(self.baseline.weights.target) as seen:
             made = self.made(n)
-        return Ran([tuple(tokens) for tokens in made], seen.calls)
+        # A forward of a batch is a call for each of its prompts, as in decgraph's statistics.
+        return Ran([tuple(tokens) for tokens in made], seen.calls * len(made))

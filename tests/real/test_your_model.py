@@ -24,7 +24,7 @@ def test_the_page_runs_as_written(
             equal = row["tokens_equal"]
             assert equal["different"] == 0 and equal["same"] + equal["near_ties"] == row["prompts"], row["algorithm"]
     lookups = {row["kind"]: row["tokens_per_call"] for row in run["rows"] if row["algorithm"] == "prompt_lookup"}
-    assert lookups["edit"] > 2 > lookups["chat"]  # the answer stands in the prompt of the one, not of the other
+    assert lookups["edit"] > 1.3 * lookups["chat"] >= 1.3  # the answer stands in the prompt of the one, not of the other
     table = (tmp_path / "table.tex").read_text()
     assert table.count("\\begin{tabular}") == 2 and "early\\_exit:gamma=1" in table
     assert {path.name for path in (tmp_path / "plots").iterdir()} >= {"ratios.png", "acceptance.svg", "tokens_per_call.png"}
