@@ -43,6 +43,7 @@ COMMANDS = {
     "run speculative --prompt hi -n 4": True,
     "run speculative --prompt hi -n 4 --backend reference": True,
     "run speculative --prompt hi -n 4 --backend torch": True,
+    "train medusa --model target --data OUT/mine.dec --steps 1 --out OUT/heads": True,
     "tune speculative --prompts OUT/mine.dec --seconds 1 --out OUT/p.toml": True,
     "tune --kernels": True,
     "zoo list": False,

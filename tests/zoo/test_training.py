@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from decgraph import DecError, zoo
 from decgraph.cli import main as cli
-from decgraph.zoo import loop
+from decgraph.zoo import data, loop
 from decgraph.zoo.training import acceptance, eagle, run, selfmade, teacher, texts
 from decgraph.zoo.training.batches import padded
 from decgraph.zoo.training.rows import Rows
@@ -343,13 +343,16 @@ def test_rows_refuse_a_model_whose_attention_they_would_change() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ("drafter", "medusa", "eagle", "exit"))
-def test_the_zoo_trains_its_own_by_the_same_code(name: str, tmp_path: Path) -> None:
-    """The shipped formats come out; a second run takes the pool as it is."""
+def test_the_zoo_trains_its_own_by_the_same_code(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shipped formats come out; a second run takes the pool as it is. A few files of the library are text enough."""
     from transformers import AutoModel, AutoModelForCausalLM
 
     from decgraph.zoo import heads, modeling
 
     assert modeling.__name__  # registers the heads
+    files, tasks = data.library_files()[:12], data.task_lines(40, 0)
+    monkeypatch.setattr(data, "library_files", lambda: files)
+    monkeypatch.setattr(data, "task_lines", lambda count, seed: tasks)
     budget = loop.Budget(work=tmp_path / "work", steps=2)
     sizes = {"written": 4, "plain": 6}
     first = heads.train(name, tmp_path / name, zoo.path("target"), budget, **sizes)

@@ -65,6 +65,9 @@ def train(job: Job, say: Callable[[str], None] = print) -> Report:
         raise DecError("training needs text: --self (the model writes it) or --data FILES, one of them")
     if job.steps is None and job.minutes <= 0 or job.steps is not None and job.steps < 1:
         raise DecError("there is no time to train in", hint="give --minutes or --steps above zero")
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # training shows its own
     model, tokenizer, folder = teacher.load(job.model)
     work = job.work or job.out.with_name(job.out.name + ".work")
     kind: type[Student] = STUDENTS[job.kind]
