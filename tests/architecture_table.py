@@ -141,10 +141,7 @@ ROWS: dict[str, Row] = {
     "llama4_text": Row("llama4_text", {**H, **E, "intermediate_size_mlp": 48, "attention_chunk_size": 32}, "chunks",
                        "refused", "chunked_attention"),
     "deepseek_v32": Row("deepseek_v32", LATENT, "attention to an index of chosen tokens", "refused", "indexed_attention"),
-    "mamba": Row("mamba", {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2}, "recurrent", "refused", "layers"),
-    "jamba": Row("jamba", T, "recurrent layers", "refused", "linear_attention"),
-    "qwen3_next": Row("qwen3_next", {**H, **E}, "recurrent layers", "refused", "linear_attention"),
-    "recurrent_gemma": Row("recurrent_gemma", H, "recurrent layers", "refused", "linear_attention"),
+    "mamba": Row("mamba", {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2}, "recurrent", "module", "recurrent"),
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
 from decgraph.runtime.models.engine.plain import PlainEngine
+from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.hf_live import Live
 from decgraph.runtime.models.interface import Path, check_path, check_size
 
@@ -48,9 +49,11 @@ def recurrent_engine(model: Live) -> PlainEngine:
                 "%r has recurrent layers, whose state cannot be rolled back: tokens are computed one at a time, drafts too",
                 model.name,
             )
+            note(model.module.base_model, Forward("module", reason="its recurrent layers compute tokens one at a time"))
             return RecurrentEngine(model)
         reason = f"its state continues a text otherwise than a whole forward, by {gap:.1e}"
     _log.warning("%r has recurrent layers, and computes whole texts in every call: %s", model.name, reason)
+    note(model.module.base_model, Forward("module", reason=f"its recurrent layers compute whole texts: {reason}"))
     return PlainEngine(model)
 
 
