@@ -138,7 +138,7 @@ def test_pruned_nodes_are_not_there(name: str) -> None:
         for n in range(1, len(live)):
             live[n] &= live[c.tree.parent[n]]
         kept = np.flatnonzero(live)
-        want = replace(c, tree=c.tree.keep(kept), evidence=c.evidence.pick(kept))
+        want = replace(c, tree=c.tree.only(c.tree.closed_under_parents(kept)), evidence=c.evidence.pick(kept))
         path, _ = on_host(module, want)
         walked = made.on_device(replace(given(module, made, c), live=torch.from_numpy(live)[None]), depth=3)
         found = [int(c.tree.token[n]) for n in walked.nodes[0, : int(walked.count[0])]]
