@@ -191,7 +191,7 @@ def attach(module: Any, target: HFCausal, name: str) -> None:
     if getattr(module, "attach", None) is None:
         raise DecError(f"{name!r} is a {type(module).__name__}, which is no head that decgraph knows",
                        hint="give its folder, or a module of decgraph.zoo.modeling")  # fmt: skip
-    vocab = int(getattr(module, "vocab", target.vocab.size))
+    vocab = int(getattr(module, "vocab", 0)) or target.vocab.size  # 0: it has neither an embedding nor a matrix of its own
     if vocab < target.vocab.size:
         raise DecError(f"{name!r} has a vocabulary of {vocab} tokens and {target.name!r} one of {target.vocab.size}: it "
                        "belongs to another target")  # fmt: skip

@@ -224,8 +224,8 @@ class FeaturesEngine(CausalEngine):
     def read(
         self, calls: Sequence[ForwardCall], states: Sequence[Output], head: Callable[[Tensor], Tensor] | None = None
     ) -> list[Output]:
-        """The logits [rows, V], as `CausalEngine.read` gives them. Those over a draft vocabulary are checked before they are spread
-        over the target's."""
+        """The logits [rows, V], as `CausalEngine.read` gives them. Those over a draft vocabulary are checked before they are
+        spread over the target's."""
         made = super().read(calls, states, head)
         if self._draft is None:
             return made

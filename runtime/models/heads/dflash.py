@@ -23,7 +23,8 @@ from decgraph.runtime.models.heads.rooted import Before, Grown, Rooted
 
 class DFlash(Rooted):
     """Options: `reads` (which of the target's states, as EAGLE-3's), `block` (the root and the masks), `mask_token_id`,
-    `embedding` and `output` (of its own; otherwise the target's), `draft_vocab_size`, `mapped`, and those of its layers."""
+    `embedding` and `output` (of its own; otherwise the target's), `draft_vocab_size`, `mapped`, `windows` (of each layer,
+    None: all positions; a place sees those at most so far away), and those of its layers."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__(config)
@@ -36,6 +37,7 @@ class DFlash(Rooted):
         )
         self.hidden_norm = Norm(width, shape.rms_norm_eps)
         self.layers = nn.ModuleList(Layer(shape, n, options) for n in range(shape.num_hidden_layers))
+        self.windows: list[int | None] = list(options.get("windows") or [None] * len(self.layers))
         self.norm = Norm(width, shape.rms_norm_eps)
         self.rotary = Rotary(shape)
         if options.get("embedding"):
@@ -94,9 +96,23 @@ class DFlash(Rooted):
         states = self.embed(tokens).to(self.fc.weight.dtype)
         rotary = self.rotary(states, position_ids=position + torch.arange(self.block, device=at)[None])
         cache = Grown(list(before.kv) if before.kv else [None] * len(self.layers))
-        for layer in self.layers:  # without a mask: in both directions
-            states = layer(states, position_embeddings=rotary, attention_mask=None, past_key_values=cache)
+        length = before.kv[0][0].shape[2] if before.kv else 0
+        for layer, window in zip(self.layers, self.windows, strict=True):  # without a mask: in both directions
+            mask = None if window is None else self._near(position, length, window)
+            states = layer(states, position_embeddings=rotary, attention_mask=mask, past_key_values=cache)
         return self.logits(self.norm(states[0, 1:]))
+
+    def _near(self, position: int, length: int, window: int) -> Tensor:
+        """An additive mask [1, 1, block, length + block] of what is within a window. Raises DecError where positions before the
+        root were evicted: what is near is then not known."""
+        if length != position:
+            raise DecError("a DFlash head with a sliding window needs all positions before the root")
+        like = self.fc.weight
+        steps = torch.arange(position + self.block, device=like.device)
+        near = (steps[position:, None] - steps[None]).abs() <= window
+        return torch.zeros(near.shape, dtype=like.dtype, device=like.device).masked_fill(~near, torch.finfo(like.dtype).min)[
+            None, None
+        ]
 
 
 def dflash_like(source: Source, of: Config, reads: Any, mask: Any, layout: str) -> ReadHead:
@@ -140,6 +156,39 @@ def dflash_like(source: Source, of: Config, reads: Any, mask: Any, layout: str) 
     return ReadHead(layout, "features", "decgraph_dflash", config, found, stored)
 
 
+def _is_transformers(config: Config, names: Collection[str]) -> bool:
+    return "encoder.fc.weight" in names and "encoder.output_norm_enc.weight" in names
+
+
+def _transformers(source: Source) -> ReadHead:
+    """The assistant models of transformers (`MuseGlimmerAssistantModel`): z-lab's layout under other names, perhaps with
+    sliding windows."""
+    of = source.config
+    shape, options = layer_settings(source, "layers.0.", of)
+    outputs, layers = of.get("target_layer_ids"), count_of(source.tensors, "layers.")
+    if not isinstance(outputs, list) or not outputs or not all(isinstance(n, int) for n in outputs):
+        raise DecError(
+            f"{source.folder / 'config.json'} does not say which layers' states are read", hint="target_layer_ids: [...]"
+        )
+    kinds = of.get("layer_types") or ["full_attention"] * layers
+    if len(kinds) != layers:
+        raise DecError(f"{source.folder} has {layers} layers, and its config.json has {len(kinds)} layer_types")
+    found, stored = renamed(source, {"encoder.fc.": "fc.", "encoder.output_norm_enc.": "hidden_norm."})
+    config: Config = {
+        **shape,
+        **options,
+        "input_norm": True,
+        "num_hidden_layers": layers,
+        "reads": [n + 1 for n in outputs],
+        "target_width": source.shape("encoder.fc.weight")[1] // len(outputs),
+        "block": source.number("block_size"),
+        "mask_token_id": source.number("mask_token_id"),
+        "fc_bias": "encoder.fc.bias" in source.tensors,
+        "windows": [source.number("sliding_window") if kind == "sliding_attention" else None for kind in kinds],
+    }
+    return ReadHead("DFlash of transformers", "features", "decgraph_dflash", config, found, stored)
+
+
 def _is_dflash(config: Config, names: Collection[str]) -> bool:
     return "dflash_config" in config or ("fc.weight" in names and "hidden_norm.weight" in names)
 
@@ -154,4 +203,9 @@ def _dflash(source: Source) -> ReadHead:
     return dflash_like(source, source.config, reads, mask, "DFlash")
 
 
-LAYOUTS = (Layout("DFlash", "`fc.weight` with `hidden_norm.weight` and `dflash_config` in config.json", _is_dflash, _dflash),)
+LAYOUTS = (
+    Layout(
+        "DFlash of transformers", "`encoder.fc.weight` with `encoder.output_norm_enc.weight`", _is_transformers, _transformers
+    ),
+    Layout("DFlash", "`fc.weight` with `hidden_norm.weight` and `dflash_config` in config.json", _is_dflash, _dflash),
+)

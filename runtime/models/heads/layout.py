@@ -76,8 +76,8 @@ class Layout:
 
 
 def renamed(source: Source, rules: Mapping[str, str], *, drop: Iterable[str] = ()) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The source's tensors, of any shapes, by our names, and how to get back. rules: beginnings in the file -> ours, the longest
-    first; a name without a rule stays. drop: names that are not part of the head."""
+    """The source's tensors, of any shapes, by our names, and how to get back. rules: beginnings in the file -> ours, the
+    longest first; a name without a rule stays. drop: names that are not part of the head."""
     out, left = {}, set(drop)
     for name in source.tensors:
         if name in left or name.endswith(_USELESS):

@@ -188,6 +188,41 @@ def test_peagle_reads_masks(target: HFCausal, folder: Path, tmp_path: Path) -> N
         np.testing.assert_allclose(scores(head, target, IDS[: known + 1 + d], known), logits, atol=1e-4)
 
 
+@pytest.mark.parametrize("window", [None, 3])
+@torch.no_grad()
+def test_dflash_of_transformers(window: int | None, target: HFCausal, folder: Path, tmp_path: Path) -> None:
+    """transformers' own assistant model, called as its candidate generator calls it."""
+    kinds = ["full_attention" if window is None else "sliding_attention", "full_attention"]
+    config = transformers.MuseGlimmerAssistantConfig(
+        hidden_size=WIDTH, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+        block_size=5, mask_token_id=3, target_layer_ids=[0, 2, 3], layer_types=kinds, sliding_window=window or 8,
+        max_position_embeddings=256, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    theirs = transformers.MuseGlimmerAssistantModel(config).eval()
+    for p in theirs.parameters():
+        p.normal_(1 if p.ndim == 1 else 0, 0.2)
+    theirs.save_pretrained(tmp_path / "head")
+    head = hf.load_features(tmp_path / "head", target)
+    states, known = states_of(folder), 6
+    noise = target.token_embeddings()[[IDS[known], 3, 3, 3, 3]][None]
+    context = torch.cat([states[n + 1] for n in (0, 2, 3)], dim=-1)[None, :known]
+    cache = transformers.cache_utils.DFlashCache(config=config)
+    cache.activate_past_recording()
+    cache.set_previous_accepted_tokens(known)
+    out = theirs(
+        noise_embeds=noise,
+        context_hidden_states=context,
+        position_ids=torch.arange(known + 5)[None],
+        attention_mask=torch.ones(1, known + 5, dtype=torch.long),
+        past_key_values=cache,
+    )
+    want = target.net.logits(out.last_hidden_state[0, 1:])
+    for slot in range(4):
+        got = scores(head, target, (*IDS[: known + 1], *[5] * slot), known)
+        np.testing.assert_allclose(got, want[slot], atol=1e-4)
+
+
 @pytest.mark.parametrize("layout", ["v0.1", "v1.0", "vllm"])
 @torch.no_grad()
 def test_medusa_layouts(layout: str, folder: Path, tmp_path: Path) -> None:
