@@ -19,7 +19,7 @@ from decgraph.ir.values import Function
 from decgraph.ir.values import Module as IR
 from decgraph.ir.walk import ops_of
 from decgraph.runtime.models.interface import Model, Vocab
-from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings, model_of
+from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings, model_of, refuse_masked
 
 Module = Any  # a torch module; torch loads when it is used
 _STATES = {"model.memory", "model.derive", "model.layers", "model.embed", "memory.only", "memory.join"}
@@ -298,6 +298,7 @@ def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -
 
         with _grads_kept(module):
             return masked_of(module, name, vocab, form, _attending)
+    refuse_masked(type(module).__name__, name)
     if form != "as it is":
         try:
             return _by_layers(module, name, vocab)

@@ -89,6 +89,16 @@ OTHERWISE = {
 _BLOCK_KEYS = ("bd_size", "block_size", "block_length")  # theirs: elsewhere these names mean other things
 
 
+def refuse_masked(kind: str, name: str) -> None:
+    """Raises DecError for a class of masked models where a causal one is wanted: it would decode, and every score would be of a
+    text that it was not trained to go on with."""
+    if kind in PUBLISHED or kind in OTHERWISE or kind.endswith("ForMaskedLM"):
+        raise DecError(
+            f"{name} is a {kind}, which fills masks, and the algorithm needs a causal model",
+            hint="an algorithm for masked models: fast_dllm, llada, dream, or one of your own with `model: masked`",
+        )
+
+
 def said_by(name: str, config: Mapping[str, Any]) -> MaskedSettings:
     """What a configuration and the class `name` say."""
     published = PUBLISHED.get(name, MaskedSettings())

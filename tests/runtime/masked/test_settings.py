@@ -22,6 +22,11 @@ from decgraph.runtime.models.masked_settings import MaskedSettings, Reading, rea
 LLAMA, QWEN = GOLDEN / "llama_bidir", GOLDEN / "qwen2_bidir_shift"
 
 
+def encoder() -> Any:
+    sizes = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 48}
+    return transformers.BertForMaskedLM(transformers.BertConfig(**sizes))
+
+
 def read(kind: str, config: dict[str, Any], **asked: Any) -> Reading:
     return reading_of("x", kind, {"vocab_size": 200000, **config}, MaskedSettings.of(**asked), {"<m>": 7}.get)
 
@@ -196,3 +201,12 @@ def test_a_profile_knows_settings_from_models() -> None:
 
     plain, shifted = contents_of({"model": "masked"}), contents_of({"model": "masked", "model.shift": "true"})
     assert shifted == {**plain, "model.shift": "true"} and len(plain["model"]) > 8
+
+
+@pytest.mark.parametrize("backend", ["torch", "reference"])
+@pytest.mark.parametrize("module", [masked_modules.llada, masked_modules.dream, encoder], ids=["llada", "dream", "bert"])
+def test_a_masked_class_is_no_causal_model(module: Any, backend: str) -> None:
+    """LLaDA's and Dream's failed with an AttributeError, and BERT decoded on the reference."""
+    with pytest.raises(DecError, match="which fills masks, and the algorithm needs a causal model") as refused:
+        decgraph.load("autoregressive").session({"target": module()}, backend=backend)
+    assert "fast_dllm" in refused.value.hint
