@@ -4,8 +4,8 @@
     FILE]
 
 Ratios of processor time per token in one interleaved run for every part (measure.py), one thread, float32, transformers on its
-own copy of the weights. Printed for each goal: the geometric mean over prompts, the quartiles over all pairs of runs, the
-goal, and whether it was reached. About ten minutes on a quiet machine for all parts. The exit code is 1 where tokens differ by
+own copy of the weights. Printed for each goal: the geometric mean over prompts, the quartiles and the median over all pairs of runs,
+the goal, and whether it was reached. About ten minutes on a quiet machine for all parts. The exit code is 1 where tokens differ by
 more than near-ties; a goal that was not reached is no error.
 """
 
@@ -206,7 +206,7 @@ def judged(name: str, run: Row, trained: Sequence[str] = ()) -> Iterator[Row]:
                 "kind": row["kind"],
                 "ratio": found["value"],
                 "interval": [found["low"], found["high"]],
-                "quartiles": [found["quartiles"]["low"], found["quartiles"]["high"]],
+                "quartiles": [found["quartiles"][key] for key in ("low", "median", "high")],
                 "goal": goal.least,
                 "reached": found["value"] >= goal.least,
                 "tokens_per_call": row["tokens_per_call"],
@@ -225,10 +225,10 @@ def line(found: Row) -> str:
         return f"{head} not measured: {found['failed']}"
     equal = found["tokens_equal"] or {}
     tokens = ", ".join(f"{equal[key]} {key.replace('_', '-')}" for key in ("same", "near_ties", "different") if equal.get(key))
-    low, high = found["quartiles"]
+    quartiles = ", ".join(f"{value:.2f}" for value in found["quartiles"])
     verdict = "reached" if found["reached"] else "NOT reached"
     return (
-        f"{head} {found['kind']:<10} {found['ratio']:5.2f} ({low:.2f} to {high:.2f})  goal {found['goal']:.1f}  {verdict:<11}  "
+        f"{head} {found['kind']:<10} {found['ratio']:5.2f} ({quartiles})  goal {found['goal']:.1f}  {verdict:<11}  "
         f"{found['tokens_per_call']:.2f} tokens and {found['drafted_per_call']:.1f} drafts a call; tokens {tokens}"
     )
 
