@@ -1,12 +1,12 @@
 """The speeds that decgraph sets itself, measured and compared with their goals.
 
-    .venv/bin/python -m decgraph.bench.goals [--only chat,shipped] [--chat FOLDER] [--drafter FOLDER] [--eagle FOLDER] [--out
-    FILE]
+    .venv/bin/python -m decgraph.bench.goals [--only chat,shipped] [--chat FOLDER] [--out FILE]
+        [--drafter FOLDER] [--eagle FOLDER] [--trained eagle2:k=2,budget=8]
 
-Ratios of processor time per token in one interleaved run for every part (measure.py), one thread, float32, transformers on its
-own copy of the weights. Printed for each goal: the geometric mean over prompts, the quartiles and the median over all pairs of runs,
-the goal, and whether it was reached. About ten minutes on a quiet machine for all parts. The exit code is 1 where tokens differ by
-more than near-ties; a goal that was not reached is no error.
+Ratios of processor time per token in one interleaved run for every part (measure.py), one thread, float32, transformers on
+its own copy of the weights. Printed for each goal: the geometric mean over prompts, in brackets the lower quartile, the median
+and the upper quartile over all pairs of runs, the goal, and whether it was reached. About ten minutes on a quiet machine for
+all parts. The exit code is 1 where tokens differ by more than near-ties; a goal that was not reached is no error.
 """
 
 from __future__ import annotations
