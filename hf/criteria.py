@@ -90,7 +90,8 @@ class Rule:
             criterion = self.criterion
             if self.marks:
                 criterion = copy.copy(criterion)
-                criterion.__dict__.update({n: [False] if isinstance(v, list) else v.clone() for n, v in self.marks.items()})
+                for name, marks in self.marks.items():
+                    setattr(criterion, name, [False] if isinstance(marks, list) else marks.clone())
             made = criterion(shown, None)
             return bool(torch.as_tensor(made).any())
         except DecError:

@@ -36,6 +36,7 @@ COMMANDS = {
     "compile speculative --emit python": True,
     "explain speculative": False,
     "explain E031": False,
+    "convert OUT": True,
     "export hf speculative --out OUT/exported": False,
     "fmt --check OUT/mine.dec": False,
     "list": False,
