@@ -108,11 +108,49 @@ def compiling(results: Path) -> str:
     return f"{len(files)} files: median {totals[len(totals) // 2]:.0f} ms, longest {totals[0]:.0f} ms.\n\n{table}\n{grown}"
 
 
+PARTS = {
+    "chat": "SmolLM2-135M-Instruct, chat template",
+    "context": "the same, 2,000 tokens of context",
+    "random135": "its shape, random weights",
+    "random25": "25M, random weights",
+    "shipped": "shipped pair",
+    "batch": "shipped, 8 at a time",
+    "prefill": "25M, 3,000-token prompt and 16 tokens",
+    "first_token": "25M, first token after 3,000",
+}
+
+
+def goals(results: Path) -> str:
+    """The speeds that decgraph sets itself, reached or not."""
+    found = read(results, "goals")
+    if not found:
+        return "(not measured)\n"
+    rows = []
+    for row in found["goals"]:
+        low, _, high = row["quartiles"]
+        what = (
+            PARTS.get(row["part"], row["part"]),
+            row["kind"],
+            row["algorithm"],
+            row["baseline"].removeprefix("transformers "),
+        )
+        figures = (f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})", f"{row['goal']:.1f}", "yes" if row["reached"] else "no")
+        rows.append([*what, *figures, f"{row['tokens_per_call']:.2f}"])
+    head = ["model", "prompts", "algorithm", "against", "times as fast", "goal", "reached", "tokens a call"]
+    reached = sum(bool(row["reached"]) for row in found["goals"])
+    machine = found["machine"]
+    return (
+        f"{machine['processor']}, {machine['threads']} thread, float32, load {machine['load']} before; "
+        f"{reached} of {len(rows)} goals reached.\n\n{render.markdown_table((head, rows))}"
+    )
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     **{name: partial(measured, name) for name in ("shipped", "sampled", "batches", "random25", "random135", "chat")},
     "masked": masked,
     "machine": machine,
     "compiling": compiling,
+    "goals": goals,
 }
 
 
