@@ -36,7 +36,8 @@ def pairs(items: Iterable[str], option: str) -> dict[str, str]:
     for item in items:
         name, equals, value = item.partition("=")
         if not equals or not name:
-            raise DecError(f"{option} {item} has no value", hint=f"{option} name=value")
+            hint = f"{option} target={item}" if option == "--model" else f"{option} name=value"
+            raise DecError(f"{option} {item} has no value", hint=hint)
         if name in out:
             raise DecError(f"{option} gives {name} twice")
         out[name] = value

@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -41,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code: 0, 1 (your input), 2 (usage), 70 (a bug of ours), 130 (interrupted)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        application(asked_of(arguments, os.environ))(args=arguments, prog_name="decgraph")
+        with warnings.catch_warnings():
+            warnings.showwarning = output.warn
+            application(asked_of(arguments, os.environ))(args=arguments, prog_name="decgraph")
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BaseException as error:  # everything a verb can raise becomes a message and a code here

@@ -141,6 +141,13 @@ def report(error: BaseException, arguments: Sequence[str] = ()) -> int:
     return INTERNAL_ERROR
 
 
+def warn(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
+    """A warning on stderr as a sentence: the place in our code that Python would name says nothing to a user."""
+    print(f"warning: {message}", file=sys.stderr)
+
+
 def show_user_error(error: DecError) -> None:
     """The error on stderr; at a terminal its head, carets and notes in colour."""
     text = str(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -31,8 +31,12 @@ def request_for(session: Session, prompt: Prompt, **fields: Unpack[RequestFields
         if not prompt:
             raise DecError("the prompt is empty; a request needs at least one token to read")
         tokens = session.tokenizer.encode(prompt)
+    elif isinstance(prompt, Iterable):
+        tokens = tuple(cast("Iterable[int]", prompt))
     else:
-        tokens = cast("Sequence[int]", prompt)
+        raise DecError(
+            f"{prompt!r} is not a prompt", hint="a text, token ids, or messages: [{'role': 'user', 'content': 'Hello'}]"
+        )
     if "eos" not in fields:
         fields["eos"] = _end_of_text(session)
     fields.setdefault("temperature", DEFAULT_TEMPERATURE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,23 @@ def test_models_by_folder_and_by_name(capsys: pytest.CaptureFixture[str]) -> Non
     by_folder = as_json(capsys, *arguments, f"target={decgraph.zoo.path('target')}")
     assert by_folder["tokens"] == as_json(capsys, *arguments, "target=target")["tokens"]
     assert as_json(capsys, *arguments, "target=drafter")["models"] == {"target": "drafter"}
+
+
+def test_a_model_without_its_parameter(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "autoregressive", "-p", "ab", "--model", "smollm2"]) == 1
+    assert "--model target=smollm2" in capsys.readouterr().err
+
+
+def test_warnings_are_sentences(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def warned(*_: object, **__: object) -> None:
+        warnings.warn("this was assumed", UserWarning, stacklevel=1)
+        raise decgraph.DecError("enough")
+
+    monkeypatch.setattr("decgraph.load", warned)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["run", "autoregressive", "-p", "ab"]) == 1
+    assert capsys.readouterr().err.startswith("warning: this was assumed\nerror: enough")
 
 
 def test_words_that_are_not_options() -> None:

@@ -139,3 +139,9 @@ def test_texts_end_where_generate_ends_them(change: Callable[..., None], eos: di
         bans = [t for t in range(loaded.config.vocab_size) if t != token]
         out = loaded.generate(torch.tensor([[9, 10]]), suppress_tokens=bans, max_new_tokens=3, do_sample=False, pad_token_id=1)
         assert (out.shape[1] == 3) == (token in ended), (token, size)
+
+
+@pytest.mark.parametrize("prompt", [5, None, 2.5])
+def test_what_is_no_prompt(prompt: Any, session: Any) -> None:
+    with pytest.raises(decgraph.DecError, match="is not a prompt"):
+        request_for(session, prompt)
