@@ -209,7 +209,7 @@ def test_refusals(arguments: list[str], word: str, tables: None, capsys: pytest.
         ("draft=drafter", "takes no model `draft`"),
         ("drafter=smollm", "did you mean smollm2"),
         ("drafter=smollm2", "decgraph zoo fetch smollm2"),
-        ("drafter", "--model name=value"),
+        ("drafter", "--model target=drafter"),
     ],
 )
 def test_wrong_models(model: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
