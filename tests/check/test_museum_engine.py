@@ -4,7 +4,6 @@ request alone. tests/check/museum/entries.py says which bug each test stands for
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from functools import cache
 from typing import Any
 
@@ -20,7 +19,6 @@ from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.hf_live import from_module
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session
-from decgraph.runtime.trace import Stats
 
 PROMPTS = ((1, 5, 9, 11, 5, 9), (1, 5), (1, 44, 3, 20, 7, 9, 13, 2, 5, 8, 31), (1, 60, 5, 9))
 TREE = "[[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]"
@@ -155,10 +153,21 @@ def test_a_window_is_left() -> None:
     assert [ask(s, p, limit=30).tokens for p in PROMPTS] == [greedy(of, p, 30) for p in PROMPTS]
 
 
-def test_a_recurrent_state_is_refused() -> None:
-    config = transformers.MambaConfig(vocab_size=61, hidden_size=32, num_hidden_layers=1, state_size=4)
-    with pytest.raises(DecError, match="mamba|supported"):
-        engine_of(from_module(transformers.MambaForCausalLM(config), name="odd"))
+def test_a_recurrent_state_is_not_taken_back() -> None:
+    """Rejected drafts leave no trace in a recurrent state: greedy tokens are the module's own."""
+    torch.manual_seed(3)
+    config = transformers.MambaConfig(vocab_size=61, hidden_size=32, num_hidden_layers=2, state_size=4, initializer_range=0.4)
+    of = transformers.MambaForCausalLM(config).eval()
+    s = decgraph.load("speculative").session(
+        models={"target": from_module(of, name="odd"), "drafter": model("near")}, backend="torch", gamma=3
+    )
+    for prompt in PROMPTS:
+        result = ask(s, prompt, limit=12)
+        path = list(prompt)
+        with torch.no_grad():
+            for _ in range(12):  # without a cache
+                path.append(int(of(torch.tensor([path]), use_cache=False).logits[0, -1].argmax()))
+        assert result.tokens == tuple(path[len(prompt) :]) and result.stats.drafted > sum(result.stats.accepted)
 
 
 def test_requests_of_all_lengths_in_one_session() -> None:
@@ -391,9 +400,17 @@ def test_numbers_of_a_run() -> None:
         assert stats.tokens - stats.target_calls <= sum(stats.accepted) <= stats.tokens
 
 
-def test_no_log_probabilities_are_handed_out() -> None:
-    """What is not there cannot be wrong: neither results nor statistics have them; a program's own are those of its laws."""
-    assert not [f.name for of in (Result, Stats) for f in fields(of) if "logprob" in f.name]
+def test_log_probabilities_are_those_of_their_rows() -> None:
+    """With drafts accepted and rejected on the way, and a penalty that shapes what is drawn; a program's own are its laws'."""
+    s = session("speculative", gamma=4)
+    result = s.run(Request(prompt=PROMPTS[0], limit=30, temperature=0, repetition_penalty=1.4, logprobs=1))
+    assert result.logprobs is not None and 0 < sum(result.stats.accepted) < result.stats.drafted
+    with torch.no_grad():
+        rows = module("target")(torch.tensor([[*PROMPTS[0], *result.tokens]])).logits[0, len(PROMPTS[0]) - 1 : -1]
+    rows = rows.double().log_softmax(-1)
+    got = torch.tensor(result.logprobs.tokens, dtype=torch.float64)
+    assert torch.allclose(got, rows[range(30), list(result.tokens)], atol=1e-4)
+    assert [next(iter(best)) for best in result.logprobs.top] == rows.argmax(-1).tolist()
     text = """
 algorithm likeliest(target: causal):
     while not done:

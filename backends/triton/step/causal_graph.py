@@ -6,6 +6,7 @@ called with queries [B, Hq, T, D], the layer's caches, and `masks[kind]`, which 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ from decgraph.runtime.models.capture.make import capture
 from decgraph.runtime.models.capture.program import CapturedGraph
 from decgraph.runtime.models.capture.step import CapturedForward, Part, Variant
 
+_LOG = logging.getLogger("decgraph")
 _WITHOUT = frozenset({"groups", "masks"})
 
 
@@ -104,6 +106,10 @@ class DeviceStep(CapturedForward):
 
 
 def device_step(base: Any, attention: Attention) -> DeviceStep | None:
-    """A base module (it returns last hidden states) as such a step; None if it cannot be captured, which is logged."""
+    """A base module (it returns last hidden states) as such a step; None if it cannot be captured, or caps its scores or has
+    sinks, which is logged: the kernels of attention have neither."""
     captured = capture(base, without=_WITHOUT)
+    if captured is not None and captured.program.of("plain_attention"):
+        _LOG.warning("%s runs unmodified on the device: its captured attention caps scores or has sinks", type(base).__name__)
+        return None
     return None if captured is None else DeviceStep(captured.program, captured.part, attention)

@@ -17,6 +17,7 @@ from decgraph.backends.triton.step.causal_graph import DeviceStep, kernel_attent
 from decgraph.backends.triton.step.causal_kernels import ACTIVATIONS, gated, place_heads, sum_norm
 from decgraph.runtime.models.capture import make
 from decgraph.runtime.models.capture.norms import norms
+from decgraph.runtime.models.capture.step import Variant
 from decgraph.runtime.models.hf_live import from_module
 
 NAN = float("nan")
@@ -107,7 +108,7 @@ def on_device(kind: str) -> tuple[Any, CausalOnDevice, DeviceStep]:
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral", "gemma3", "gpt2", "phi3", "granite", "cohere", "opt"])
 def test_what_is_fused(kind: str, norms_of_a_gpu: None) -> None:
     for one in (False, True):
-        program = on_device(kind)[2]._specialised((one,))
+        program = on_device(kind)[2]._specialised(Variant(one))
         # cohere turns neighbours and not halves; opt's projections are three; gpt2 and opt have no gates.
         assert len(program.of("place_heads")) == (0 if kind in ("cohere", "opt") else 2)
         assert len(program.of("gated")) == (0 if kind in ("gpt2", "opt") else 2)

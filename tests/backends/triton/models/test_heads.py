@@ -191,9 +191,8 @@ def test_refusals(target: HFCausal) -> None:
     with pytest.raises(DecError, match="TableFeatures"):
         FeaturesOnDevice(TableFeatures(TableModel(3, 1, window=1), 2), whole, 8)
     sizes = {**LAYER, "hidden_size": 16}
-    odd = HFFeatures(large(modeling.EagleHead(modeling.EagleConfig(**sizes))), target, "eagle")
-    with pytest.raises(DecError, match="does not read the states"):
-        FeaturesOnDevice(odd, whole, 8)
+    with pytest.raises(DecError, match="belongs to another target"):
+        HFFeatures(large(modeling.EagleHead(modeling.EagleConfig(**sizes))), target, "eagle")
     made = FeaturesOnDevice(HFFeatures(large(modeling.EagleHead(modeling.EagleConfig(**LAYER))), target, "eagle"), whole, 8)
     with pytest.raises(DecError, match="at least two tokens"):
         made.begin([[1]])
