@@ -302,7 +302,7 @@ class Session:
         seconds = time.perf_counter() - run.started
         stats = run.machine.stats()
         stats = Stats.of(run.events) if stats is None else stats
-        forwards = {} if self.machine.name == "reference" else forwards_of(self.models)
+        forwards = {} if run.machine.name == "reference" else forwards_of(self.models)
         results, logprobs = run.machine.results, run.machine.logprobs
         return Result(tokens, text, stats, reason, seconds, run.events, results, error, logprobs, forwards)
 

@@ -158,15 +158,12 @@ def test_a_recurrent_state_is_not_taken_back() -> None:
     torch.manual_seed(3)
     config = transformers.MambaConfig(vocab_size=61, hidden_size=32, num_hidden_layers=2, state_size=4, initializer_range=0.4)
     of = transformers.MambaForCausalLM(config).eval()
-    s = decgraph.load("speculative").session(
-        models={"target": from_module(of, name="odd"), "drafter": model("near")}, backend="torch", gamma=3
-    )
+    models = {"target": from_module(of, name="odd"), "drafter": model("near")}
+    s = decgraph.load("speculative").session(models=models, backend="torch", gamma=3)
     for prompt in PROMPTS:
-        result = ask(s, prompt, limit=12)
-        path = list(prompt)
-        with torch.no_grad():
-            for _ in range(12):  # without a cache
-                path.append(int(of(torch.tensor([path]), use_cache=False).logits[0, -1].argmax()))
+        result, path = ask(s, prompt, limit=12), list(prompt)
+        for _ in range(12):  # without a cache
+            path.append(int(of(torch.tensor([path]), use_cache=False).logits[0, -1].argmax()))
         assert result.tokens == tuple(path[len(prompt) :]) and result.stats.drafted > sum(result.stats.accepted)
 
 

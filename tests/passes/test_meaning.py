@@ -97,7 +97,7 @@ def test_a_store_of_canvases_keeps_the_last_call() -> None:
     counts = []
     for cells in (a, a, b, a):
         store.begin()
-        got, computed = store.scores(cells, [1, 2], None, None)
+        got, computed = store.scores(cells, [1, 2], None, None, 0)
         assert got == model.eval_canvas(cells, [1, 2])
         counts.append(computed)
     assert counts == [3, 0, 3, 3]

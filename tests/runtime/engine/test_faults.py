@@ -231,9 +231,6 @@ REFUSED = {
     "causal language model": lambda: transformers.BertModel(
         transformers.BertConfig(vocab_size=61, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
     ),
-    "mamba|supported": lambda: transformers.MambaForCausalLM(
-        transformers.MambaConfig(vocab_size=61, hidden_size=32, num_hidden_layers=1, state_size=4)
-    ),
 }
 
 
