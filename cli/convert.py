@@ -16,13 +16,16 @@ def command(
     folder: Annotated[Path, typer.Argument(help="A folder with drafting heads in a published layout (docs/heads.md).")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder to write; left out, nothing is written.")] = None,
     target: Annotated[str | None, typer.Option("--target", help="The target: the heads are checked with it.")] = None,
+    share_output: Annotated[
+        bool, typer.Option("--share-output", help="Leave out an output matrix that is the target's; needs --target.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Read drafting heads in the layout of their authors; write them in decgraph's, or say what they are."""
     from decgraph.runtime.models.heads import convert
     from decgraph.zoo.folders import folder_of
 
-    found = convert.convert(folder, out=out, target=None if target is None else folder_of(target))
+    found = convert.convert(folder, out=out, target=None if target is None else folder_of(target), share_output=share_output)
     if json:
         output.emit_json(found.as_dict())
         return

@@ -42,6 +42,10 @@ def command(
     draft_vocabulary: Annotated[
         int | None, typer.Option("--draft-vocabulary", min=2, help="eagle: tokens that the head can say (8,192).")
     ] = None,
+    output_matrix: Annotated[
+        bool,
+        typer.Option("--output-matrix", help="eagle: write lm_head.weight too, the target's rows, for programs that need it."),
+    ] = False,
     width: Annotated[int | None, typer.Option("--width", min=32, help="drafter: width of its layers (128).")] = None,
     depth: Annotated[int | None, typer.Option("--depth", min=1, help="drafter: number of layers (2).")] = None,
     heads: Annotated[int | None, typer.Option("--heads", min=1, help="medusa: number of heads (4).")] = None,
@@ -56,6 +60,7 @@ def command(
         raise DecError(f"{kind!r} cannot be trained", hint=f"one of {', '.join(KINDS)}")
     given = {
         "vocabulary": ("eagle", "--draft-vocabulary", draft_vocabulary),
+        "output_matrix": ("eagle", "--output-matrix", output_matrix or None),
         "width": ("drafter", "--width", width),
         "depth": ("drafter", "--depth", depth),
         "heads": ("medusa", "--heads", heads),

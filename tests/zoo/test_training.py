@@ -138,7 +138,7 @@ def test_the_folder_is_as_good_as_its_card_says(kind: str, chat: Path, lines: Pa
         model, **{**job(kind, chat, lines, tmp_path).options, **({"ids": ids} if kind == "eagle" else {})}
     )
     student.module.load_state_dict(
-        {n: v.float() if v.is_floating_point() else v for n, v in weights.items()}, strict=kind != "drafter"
+        {n: v.float() if v.is_floating_point() else v for n, v in weights.items()}, strict=kind not in ("drafter", "eagle")
     )
     again = acceptance.measure(student, held)
     # The folder is bfloat16: a near-tie may fall the other way.

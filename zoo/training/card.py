@@ -6,8 +6,8 @@ from typing import Any
 
 WHAT = {
     "drafter": "A small Llama with the target's tokenizer, for `speculative` and its relatives.",
-    "eagle": "An EAGLE-3 head in the layout of its authors (`midlayer.*`, `fc`, `norm`, `lm_head`, `d2t`, `t2d`); the "
-    "embedding is the target's. Features are the inputs of layers 2, L/2 and L-3.",
+    "eagle": "An EAGLE-3 head in the layout of its authors (`midlayer.*`, `fc`, `norm`, `d2t`, `t2d`); the "
+    "embedding and the rows of the output matrix are the target's. Features are the inputs of layers 2, L/2 and L-3.",
     "medusa": "Medusa heads in decgraph's layout (`decgraph_medusa`): the output matrix is the target's.",
     "exit": "A Kangaroo adapter in decgraph's layout (`decgraph_exit`): final norm and output matrix are the target's.",
 }

@@ -22,7 +22,8 @@ HARD = 0.2
 
 
 class Eagle(Student):
-    """An EAGLE-3 head over a draft vocabulary of `vocabulary` tokens, the most frequent of `texts`."""
+    """An EAGLE-3 head over a draft vocabulary of `vocabulary` tokens, the most frequent of `texts`. output_matrix: whether its
+    folder holds `lm_head.weight` too, which is the target's."""
 
     kind = "eagle"
 
@@ -39,9 +40,17 @@ class Eagle(Student):
         return (*layers, count)
 
     def __init__(
-        self, target: Any, *, texts: list[Text] | None = None, vocabulary: int = 8192, ids: torch.Tensor | None = None, **_: Any
+        self,
+        target: Any,
+        *,
+        texts: list[Text] | None = None,
+        vocabulary: int = 8192,
+        ids: torch.Tensor | None = None,
+        output_matrix: bool = False,
+        **_: Any,
     ) -> None:
         super().__init__(target)
+        self.writes_output = output_matrix
         self.layers = self.layers_for(target)
         size = self.output.shape[0]
         chosen = ids if ids is not None else frequent(texts or [], min(vocabulary, size), self.output)
@@ -78,11 +87,14 @@ class Eagle(Student):
         return [torch.cat((first, self.module.ids[self.module.logits(out[0]).argmax(-1)])) for out in outs]
 
     def save(self, folder: Path, weights: dict[str, torch.Tensor], tokenizer: Any) -> None:
-        """Write `weights`, of the module's shapes, and config.json as SafeAILab's code reads them."""
+        """Write `weights`, of the module's shapes, and config.json as SafeAILab's code reads them. The output matrix is the
+        target's and half of the head's numbers, so it is written only if that was asked for."""
         from safetensors.torch import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
         kept = {name: value.bfloat16() if value.is_floating_point() else value for name, value in weights.items()}
+        if not self.writes_output:
+            del kept["lm_head.weight"]
         save_file({name: value.contiguous() for name, value in kept.items()}, folder / "model.safetensors", {"format": "pt"})
         text = json.dumps(self.module.config, indent=2) + "\n"
         (folder / "config.json").write_text(text, encoding="utf-8")

@@ -74,20 +74,44 @@ class Head(nn.Module):
 class DraftOutput(nn.Module):
     """An output matrix over some tokens of a vocabulary of `size`: the others have the logit -inf.
 
-    `tokens` int64[draft] are the ids of its rows; None: its rows are the vocabulary.
+    `tokens` int64[draft] are the ids of its rows; None: its rows are the vocabulary. shared: the rows are the target's, which
+    `share` brings; no file holds them.
     """
 
     tokens: Tensor | None
+    matrix: nn.Linear
 
-    def __init__(self, width: int, rows: int, size: int, *, mapped: bool, bias: bool = False) -> None:
+    def __init__(self, width: int, rows: int, size: int, *, mapped: bool, bias: bool = False, shared: bool = False) -> None:
         super().__init__()
-        self.matrix = nn.Linear(width, rows, bias=bias)
+        if not shared:
+            self.matrix = nn.Linear(width, rows, bias=bias)
         self.size = size
         self.register_buffer("tokens", torch.zeros(rows, dtype=torch.int64) if mapped else None)
 
     def forward(self, states: Tensor) -> Tensor:
         """Logits [n, size] of states [n, width]."""
         return self.spread(self.matrix(states))
+
+    def share(self, output: Any) -> None:  # Any: a module
+        """The rows of a target's output matrix at `tokens`, copied. Raises DecError for an output that is more than a matrix,
+        and for tokens that it has no rows for."""
+        if type(output) is not nn.Linear or not output.weight.is_floating_point():
+            raise DecError(
+                f"the head reads the target's output matrix, which is a {type(output).__name__} here and not a plain matrix",
+                hint="a head with `lm_head.weight` in its folder reads its own",
+            )
+        assert self.tokens is not None, "without a map the head reads the target's whole matrix"
+        if int(self.tokens.max()) >= len(output.weight):
+            raise DecError(
+                f"the head's draft vocabulary has the token {int(self.tokens.max())}, and the target's output matrix has "
+                f"{len(output.weight)} rows"
+            )
+        at = self.tokens.to(output.weight.device)
+        with torch.no_grad():
+            self.matrix = nn.Linear(output.in_features, len(at), bias=output.bias is not None, device="meta")
+            self.matrix.weight = nn.Parameter(output.weight[at], requires_grad=False)
+            if output.bias is not None:
+                self.matrix.bias = nn.Parameter(output.bias[at], requires_grad=False)
 
     def spread(self, logits: Tensor) -> Tensor:
         """Logits [n, rows of the matrix] as logits [n, V]: -inf for the tokens that have no row."""

@@ -123,9 +123,9 @@ class Eagle3(Chained):
 
     Options: `reads` (left out: those of `usual`), `target_width`, `draft_vocab_size`, `mapped` (whether the output's rows have
     other ids than their numbers), `embedding`, `norm_before_fc`, `fc_norm` (a norm over all states before the Linear, or one
-    for each), `fc_bias`,
-    `norm_before_residual`, `norm_output` (the next slot reads the output after the norm), `output` (false: the target's),
-    `mask_token_id`, and those of its layers.
+    for each), `fc_bias`, `norm_before_residual`, `norm_output` (the next slot reads the output after the norm), `output`
+    (false: the target's matrix, or its rows at the ids of a draft vocabulary that is `mapped`), `mask_token_id`, and those of
+    its layers.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -147,8 +147,9 @@ class Eagle3(Chained):
         self.rotary = Rotary(shape)
         self.own_output = True
         rows = int(options.get("draft_vocab_size") or self.vocab)
-        if options.get("output", True):
-            self.output = DraftOutput(width, rows, self.vocab, mapped=bool(options.get("mapped")))
+        own, mapped = bool(options.get("output", True)), bool(options.get("mapped"))
+        if own or mapped:
+            self.output = DraftOutput(width, rows, self.vocab, mapped=mapped, shared=not own)
         if options.get("mask_token_id") is not None:
             self.mask = int(options["mask_token_id"])
             self.mask_hidden = nn.Parameter(torch.zeros(1, 1, whole))
@@ -162,6 +163,13 @@ class Eagle3(Chained):
                 f"this target has {layers} layers",
                 hint='"eagle_aux_hidden_state_layer_ids": [...] in the head\'s config.json says which layers it reads',
             )
+        if not self.options.get("output", True) and embedding.shape[1] != self.config.hidden_size:
+            raise DecError(
+                f"the head has no output matrix of its own, and the target's reads states of width {embedding.shape[1]} where "
+                f"the head's have {self.config.hidden_size}"
+            )
+        if isinstance(self.output, DraftOutput) and not self.options.get("output", True):
+            self.output.share(output)
         whole = len(self.reads) * embedding.shape[1]
         if self.fc.in_features != whole:
             raise DecError(

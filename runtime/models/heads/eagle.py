@@ -66,7 +66,7 @@ def eagle3_like(source: Source, first: str, of: Config, layout: str) -> ReadHead
     rules = {first: "layers.0.", "lm_head.": "output.matrix."}
     found, stored = renamed(source, rules, drop=("d2t", "t2d"))
     vocab = source.shape("embed_tokens.weight")[0] if has("embed_tokens.weight") else source.number("vocab_size", of=of)
-    rows = source.shape("lm_head.weight")[0] if has("lm_head.weight") else vocab
+    rows = _rows(source, said, vocab)
     tokens = draft_tokens(source, rows, vocab)
     if tokens is not None:
         found["output.tokens"] = tokens
@@ -92,9 +92,24 @@ def eagle3_like(source: Source, first: str, of: Config, layout: str) -> ReadHead
     return ReadHead(layout, "features", "decgraph_eagle3", config, found, stored)
 
 
+def _rows(source: Source, said: Config, vocab: int) -> int:
+    """How many tokens the head can draft. Raises DecError where config.json says a part of the vocabulary and no tensor says
+    which."""
+    for name in ("lm_head.weight", "d2t"):
+        if name in source.tensors:
+            return source.shape(name)[0]
+    drafts = said.get("draft_vocab_size")
+    if drafts is not None and drafts != vocab:
+        raise DecError(
+            f"{source.folder} has neither lm_head.weight nor d2t, and its config.json says {drafts!r} of {vocab} tokens",
+            hint="without lm_head.weight the target's rows at the tokens of d2t are read",
+        )
+    return vocab
+
+
 def draft_tokens(source: Source, rows: int, vocab: int) -> Tensor | None:
-    """The ids int64[rows] of the output matrix's rows; None where its rows are the vocabulary. Raises DecError for maps that
-    are missing, contradict each other or lead out of the vocabulary."""
+    """The ids int64[rows] of the output matrix's rows; None where its rows are the vocabulary in its order. Raises DecError for
+    maps that are missing, contradict each other or lead out of the vocabulary."""
     if "d2t" not in source.tensors:
         if rows != vocab:
             raise DecError(f"{source.folder} has no tensor d2t, and its lm_head has {rows} rows for {vocab} tokens")
@@ -109,7 +124,7 @@ def draft_tokens(source: Source, rows: int, vocab: int) -> Tensor | None:
     kept = source.tensors.get("t2d")
     if kept is not None and kept.shape == (vocab,) and set(kept.nonzero().flatten().tolist()) != set(tokens.tolist()):
         raise DecError(f"{source.folder}: t2d and d2t name different tokens")
-    return tokens
+    return None if rows == vocab and not steps.any() else tokens
 
 
 LAYOUTS = (

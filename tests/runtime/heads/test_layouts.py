@@ -49,6 +49,11 @@ def target(folder: Path) -> HFCausal:
     return made
 
 
+def without_output(config: dict[str, Any], weights: Weights) -> tuple[dict[str, Any], Weights]:
+    """A folder that leaves its output matrix to the target."""
+    return config, {name: tensor for name, tensor in weights.items() if name != "lm_head.weight"}
+
+
 FEATURES: dict[str, Callable[[], tuple[dict[str, Any], Weights]]] = {
     "eagle1": heads.eagle1,
     "eagle1, without a bias": lambda: heads.eagle1(bias=False),
@@ -57,6 +62,8 @@ FEATURES: dict[str, Callable[[], tuple[dict[str, Any], Weights]]] = {
     "eagle3, the whole vocabulary, its own embedding, shared heads": lambda: heads.eagle3(
         draft=V, kv=2, embedding=True, reads=READS
     ),
+    "eagle3, the target's output matrix": lambda: without_output(*heads.eagle3(reads=READS)),
+    "eagle3, the target's whole output matrix": lambda: without_output(*heads.eagle3(draft=V, reads=READS)),
     "speculators eagle3": lambda: heads.speculators("eagle3", READS),
     "speculators eagle3, in another order": lambda: heads.speculators("eagle3", [3, 1, 2]),
     "speculators peagle": lambda: heads.speculators("peagle", READS),
