@@ -94,16 +94,10 @@ class LayerStep:
     `layers` and `rotary`, as those of zoo/modeling.py and runtime/models/heads have."""
 
     def __init__(self, module: Any) -> None:
-        config, weight = module.config, next(module.parameters())
-        size = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+        config, weight = module.config, next(module.layers.parameters())
         self.module, self.count = module, len(module.layers)
         self.layout = Layout(
-            ((int(config.num_key_value_heads), size, size),) * self.count,
-            (FULL,) * self.count,
-            None,
-            int(config.hidden_size),
-            weight.dtype,
-            weight.device,
+            _kept(module, weight), (FULL,) * self.count, None, int(config.hidden_size), weight.dtype, weight.device
         )
 
     def __call__(
@@ -122,6 +116,35 @@ class LayerStep:
             for layer in module.layers:
                 states = layer(states, attention_mask=mask, past_key_values=cache, position_embeddings=rotary)
         return states
+
+
+class _Shapes(Written):
+    """A cache that stores nothing and notes the shapes of what it is given."""
+
+    def __init__(self) -> None:
+        self.layers = []
+        self.noted: dict[int, tuple[int, int, int]] = {}
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        self.noted[layer_idx] = (key_states.shape[1], key_states.shape[-1], value_states.shape[-1])
+        return key_states, value_states
+
+    def __len__(self) -> int:
+        return len(self.noted)
+
+
+@torch.no_grad()
+def _kept(module: Any, weight: Tensor) -> tuple[tuple[int, int, int], ...]:
+    """Heads and sizes of keys and values of each layer, from a forward of one state: latent attention (an MTP layer of
+    DeepSeek) has others than the configuration's head_dim."""
+    seen, width = _Shapes(), int(getattr(module, "entering", module.config.hidden_size))
+    states = torch.zeros(1, 1, width, dtype=weight.dtype, device=weight.device)
+    rotary = module.rotary(states, position_ids=torch.zeros(1, 1, dtype=torch.long, device=weight.device))
+    mask = torch.zeros(1, 1, 1, 1, dtype=weight.dtype, device=weight.device)
+    with attending(module.config):
+        for layer in module.layers:
+            states = layer(states, attention_mask=mask, past_key_values=seen, position_embeddings=rotary)
+    return tuple(seen.noted[n] for n in range(len(module.layers)))
 
 
 def layer_step(module: Any) -> tuple[Step, Layout]:
@@ -148,12 +171,19 @@ class _Base(nn.Module):
         width = int(getattr(module, "entering", module.config.hidden_size))
         self.some = torch.randn(8, width, generator=made).to(weight.device, weight.dtype)
 
-    def forward(self, input_ids: Tensor, position_ids: Tensor, **_: Any) -> SimpleNamespace:
+    def forward(
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        past_key_values: Any = None,
+        **_: Any,
+    ) -> SimpleNamespace:
         """The last states of anything at these positions."""
         states = self.some[input_ids % len(self.some)]
         rotary = self.rotary(states, position_ids=position_ids)
         for layer in self.layers:
-            states = layer(states, attention_mask=None, position_embeddings=rotary)
+            states = layer(states, attention_mask=attention_mask, past_key_values=past_key_values, position_embeddings=rotary)
         return SimpleNamespace(last_hidden_state=states)
 
 

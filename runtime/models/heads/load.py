@@ -10,10 +10,9 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.heads import chained, dflash, eagle, kangaroo, medusa, rooted, sequential, speculators
+from decgraph.runtime.models.heads import chained, dflash, eagle, kangaroo, medusa, mtp, rooted, sequential, speculators
 from decgraph.runtime.models.heads.files import configuration, tensors
 from decgraph.runtime.models.heads.layout import Config, Layout, Part, ReadHead, Source, some
 
@@ -24,12 +23,14 @@ LAYOUTS: tuple[Layout, ...] = (
     *medusa.LAYOUTS,
     *sequential.LAYOUTS,
     *kangaroo.LAYOUTS,
+    *mtp.LAYOUTS,
 )
 
 # Our own kinds of heads: what each can be bound to, and its class.
 MODULES: dict[str, tuple[Part, Callable[[Config], nn.Module]]] = {
     "decgraph_eagle2": ("features", chained.Eagle),
     "decgraph_eagle3": ("features", chained.Eagle3),
+    "decgraph_mtp": ("features", mtp.Mtp),
     "decgraph_medusa_output": ("heads", medusa.Medusa),
     "decgraph_hydra": ("features", rooted.Hydra),
     "decgraph_dflash": ("features", dflash.DFlash),
@@ -159,9 +160,9 @@ def _more(names: list[str]) -> str:
 def _rotary(made: nn.Module) -> None:
     """Computes the rotary frequencies, which no file holds; always in float32."""
     for name, part in list(made.named_modules()):
-        if isinstance(part, LlamaRotaryEmbedding):
+        if "inv_freq" in part._buffers:
             holder, _, last = name.rpartition(".")
-            setattr(made.get_submodule(holder), last, LlamaRotaryEmbedding(part.config))
+            setattr(made.get_submodule(holder), last, type(part)(part.config))
 
 
 def _said(config: Config) -> str:

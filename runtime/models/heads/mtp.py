@@ -1,0 +1,233 @@
+"""The layers for multi-token prediction (MTP) in a checkpoint: a head of the target whose file they are in.
+
+Such a layer joins the norms of an embedding and of the target's last state, runs one decoder layer of the target's own kind
+(latent attention, experts, ...), and is read by the target's output matrix after a norm of its own. transformers leaves these
+tensors out when it loads the target. For later depths the layer reads its own output, after that norm.
+
+Gloeckle et al., multi-token prediction, 2024; DeepSeek-AI, DeepSeek-V3 Technical Report, 2024.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.heads.chained import Chained
+from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source, layer_settings, some
+
+_DEEPSEEK = {"enorm.": "embedding_norm.", "hnorm.": "feature_norm.", "eh_proj.": "fc.", "shared_head.norm.": "norm."}
+_QWEN = {"pre_fc_norm_embedding.": "embedding_norm.", "pre_fc_norm_hidden.": "feature_norm.", "fc.": "fc.", "norm.": "norm."}
+_MIMO = {
+    "token_layernorm.": "embedding_norm.",
+    "hidden_layernorm.": "feature_norm.",
+    "input_proj.": "fc.",
+    "final_layernorm.": "norm.",
+}
+_COPIES = ("shared_head.head.weight", "embed_tokens.weight")  # of the target's matrices, which stand in the same file
+
+
+class Mtp(Chained):
+    """An MTP layer. Its decoder layer, its norms and its rotary positions are of the target's classes in transformers; `of` is
+    their configuration, of one layer."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__({"vocab_size": config.get("vocab_size"), "hidden_size": config["hidden_size"]})
+        base = transformers.AutoModel.from_config(_made(config["of"]), attn_implementation="eager")
+        self.config, self.entering = base.config, int(config["hidden_size"])
+        self.layers, self.norm, self.rotary = base.layers, base.norm, base.rotary_emb
+        self.embedding_norm, self.feature_norm = copy.deepcopy(base.norm), copy.deepcopy(base.norm)
+        self.fc = nn.Linear(2 * self.entering, self.entering, bias=bool(config.get("fc_bias")))
+        self.own_output = True
+
+    def enter(self, tokens: Tensor, features: Tensor) -> Tensor:
+        embedded = self.embedding_norm(self.embed(tokens).to(features.dtype))
+        made: Tensor = self.fc(torch.cat((embedded, self.feature_norm(features)), dim=-1))
+        return made
+
+    def read_out(self, states: Tensor) -> Tensor:
+        return self.logits(self.norm(states))
+
+    def back(self, states: Tensor) -> Tensor:
+        made: Tensor = self.norm(states)
+        return made
+
+
+def _made(of: Config) -> Any:
+    """A configuration of transformers from what `to_dict` gave."""
+    return type(transformers.AutoConfig.for_model(of["model_type"])).from_dict(of)
+
+
+def _begin(config: Config, names: Collection[str]) -> tuple[str, str, dict[str, str]] | None:
+    """The beginning of the MTP layer's tensors, that of its decoder layer's, and the names of its other parts."""
+    count = config.get("num_hidden_layers")
+    for begin in (f"model.layers.{count}.", f"layers.{count}."):
+        if f"{begin}eh_proj.weight" in names:
+            return begin, begin, _DEEPSEEK
+    if {"mtp.fc.weight", "mtp.pre_fc_norm_hidden.weight"} <= set(names):
+        return "mtp.", "mtp.layers.0.", _QWEN
+    for begin in ("model.mtp_layers.0.", "mtp_layers.0."):
+        if f"{begin}input_proj.weight" in names:
+            return begin, begin, _MIMO
+    return None
+
+
+def _is_mtp(config: Config, names: Collection[str]) -> bool:
+    return _begin(config, names) is not None
+
+
+def _mtp(source: Source) -> ReadHead:
+    found = _begin(source.config, source.tensors)
+    assert found is not None, "`looks` comes before `read`"
+    begin, block, parts = found
+    further = _following(block)
+    if any(name.startswith(further) for name in source.tensors):
+        raise DecError(f"{source.folder} has several MTP layers, each for a depth of its own",
+                       hint="decgraph drafts with a checkpoint's MTP layer where it has one")  # fmt: skip
+    rules = {begin + name: ours for name, ours in parts.items()}
+    tensors: dict[str, Tensor] = {}
+    inner: dict[str, Tensor] = {}
+    for name in source.tensors:
+        rule = next((r for r in rules if name.startswith(r)), None)
+        if rule is not None:
+            tensors[rules[rule] + name.removeprefix(rule)] = source.tensors[name]
+        elif name.startswith(block) and not name.endswith("rotary_emb.inv_freq") and name.removeprefix(begin) not in _COPIES:
+            inner[name.removeprefix(block)] = source.tensors[name]
+    stored = {ours: published for published, ours in rules.items()} | {"layers.0.": block}
+    if parts is _MIMO:
+        return _mimo(source, block, tensors, inner, stored)
+    of = _one_layer(source, inner)
+    fitted = _fitted(source, of, block, inner, tensors.get("fc.weight"))
+    config = {
+        "vocab_size": source.number("vocab_size"),
+        "hidden_size": source.number("hidden_size"),
+        "fc_bias": "fc.bias" in tensors,
+        "of": of.to_dict(),
+    }
+    return ReadHead("MTP", "features", "decgraph_mtp", config, {**tensors, **fitted}, stored)
+
+
+def _following(block: str) -> str:
+    """The beginning of the names of the layer after this one."""
+    stem, number = block[:-1].rsplit(".", 1)
+    return f"{stem}.{int(number) + 1}."
+
+
+def _mimo(source: Source, block: str, tensors: dict[str, Tensor], inner: dict[str, Tensor], stored: dict[str, str]) -> ReadHead:
+    """MiMo's: a layer of Qwen 2, and the state before the embedding where they are joined."""
+    shape, options = layer_settings(source, block)
+    config = {
+        **shape,
+        **options,
+        "input_norm": True,
+        "mlp": True,
+        "num_hidden_layers": 1,
+        "vocab_size": source.number("vocab_size"),
+        "embedding": False,
+        "output": False,
+        "fc_bias": "fc.bias" in tensors,
+        "joined_norms": True,
+        "feature_first": True,
+        "final_norm": True,
+        "norm_output": True,
+    }
+    found = {**tensors, **{f"layers.0.{name}": tensor for name, tensor in inner.items()}}
+    return ReadHead("MTP (MiMo)", "features", "decgraph_eagle2", config, found, stored)
+
+
+def _one_layer(source: Source, inner: Collection[str]) -> Any:
+    """The target's configuration with the MTP layer as its only layer. Raises DecError for a target that transformers does not
+    know, and for a layer that attends to a window only."""
+    kind = source.config.get("model_type")
+    try:
+        whole = type(transformers.AutoConfig.for_model(str(kind))).from_dict(dict(source.config))
+    except Exception as error:  # an unknown kind, or values that its class does not take
+        raise DecError(f"{source.folder / 'config.json'} does not describe a model that transformers knows: {error}") from error
+    count, made = source.number("num_hidden_layers"), copy.deepcopy(whole)
+    sparse = any(name.startswith("mlp.experts.") for name in inner)
+    attends = (getattr(whole, "mtp_layer_types", None) or ["full_attention"])[0]
+    if attends != "full_attention":
+        raise DecError(f"{source.folder} has an MTP layer of the type {attends}", hint="one of full attention can be run")
+    for key, value in whole.to_dict().items():
+        if isinstance(value, list) and len(value) == count:
+            setattr(made, key, value[-1:])
+    # These say by a layer's number whether it has experts.
+    numbered = {
+        "layer_types": ["full_attention"],
+        "mlp_layer_types": ["sparse" if sparse else "dense"],
+        "first_k_dense_replace": 0 if sparse else 1,
+        "mlp_only_layers": [] if sparse else [0],
+        "decoder_sparse_step": 1,
+        "moe_layer_start_index": 0 if sparse else 1,
+    }
+    for key, value in numbered.items():
+        if getattr(whole, key, None) is not None:
+            setattr(made, key, value)
+    made.num_hidden_layers = 1
+    return made
+
+
+def _fitted(source: Source, of: Any, block: str, inner: dict[str, Tensor], like: Tensor | None) -> dict[str, Tensor]:
+    """The decoder layer's tensors by the names of transformers' class, which joins those of experts; `like` has their dtype.
+    Raises DecError, by their published names, for those that are missing or too many."""
+    small = copy.deepcopy(of)
+    small.vocab_size, small.pad_token_id, small.tie_word_embeddings = 4, None, False  # no embedding is read here
+    kind = type(small)
+    classes = transformers.AutoModelForCausalLM._model_mapping
+    if kind not in classes:
+        raise DecError(f"{source.folder} has an MTP layer of {kind.__name__}, which is no causal model of transformers")
+    dtype = torch.float32 if like is None else like.dtype
+    try:
+        with _quietly():
+            model, told = classes[kind].from_pretrained(
+                None,
+                config=small,
+                state_dict={f"model.layers.0.{name}": tensor for name, tensor in inner.items()},
+                output_loading_info=True,
+                dtype=dtype,
+            )
+    except Exception as error:  # tensors that do not fit into the class raise what its loader raises
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise DecError(f"{source.folder}: the MTP layer {block}* does not fit {kind.__name__}: {said}") from error
+    windows = [getattr(part, "sliding_window", None) for part in model.base_model.layers[0].modules()]
+    if any(window is not None for window in windows):
+        raise DecError(f"{source.folder} has an MTP layer that attends to a window", hint="one of full attention can be run")
+    named = lambda keys: [block + k.removeprefix("model.layers.0.") for k in keys if k.startswith("model.layers.0.")]
+    missing, extra = named(told["missing_keys"]), named(told["unexpected_keys"])
+    if missing:
+        raise DecError(f"{source.folder} has no tensor {some(missing)}", hint="without them weights would be random")
+    if extra:
+        raise DecError(f"{source.folder} has tensors that no part of its MTP layer is made of: {some(extra)}")
+    return {f"layers.0.{name}": tensor for name, tensor in model.base_model.layers[0].state_dict().items()}
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without transformers' reports of the matrices that are not given."""
+    from transformers.utils import logging
+
+    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()
+
+
+LAYOUTS = (
+    Layout(
+        "MTP",
+        "a checkpoint with `model.layers.N.eh_proj` (N: the number of layers), `mtp.fc` or `model.mtp_layers.0.input_proj`",
+        _is_mtp,
+        _mtp,
+    ),
+)
