@@ -18,6 +18,7 @@ from decgraph.ir.memo import memo_of
 from decgraph.ir.values import Function
 from decgraph.ir.values import Module as IR
 from decgraph.ir.walk import ops_of
+from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings, model_of, refuse_masked
 
@@ -204,7 +205,8 @@ def _check_read(name: str, target: Any) -> None:
     from decgraph.runtime.models.hf_causal import HFCausal
 
     if not isinstance(target, HFCausal):
-        raise DecError(f"`{name}` reads hidden states, and its target is not a Hugging Face model")
+        reason = getattr(target, "unreached", None) or DecError("it is not a transformers model")
+        raise unreached(getattr(target, "name", str(target)), f"`{name}` reads hidden states and", reason)
 
 
 def _as_target(part: Module, target: Any) -> Module:
@@ -299,15 +301,19 @@ def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -
         with _grads_kept(module):
             return masked_of(module, name, vocab, form, _attending)
     refuse_masked(type(module).__name__, name)
+    refused = None
     if form != "as it is":
         try:
             return _by_layers(module, name, vocab)
-        except DecError:
-            if form == "layers":
-                raise
+        except DecError as error:
+            refused = error
     from decgraph.runtime.models.hf_live import from_module
 
-    return from_module(module, name=name, vocab=vocab)
+    made = from_module(module, name=name, vocab=vocab)
+    made.unreached = refused
+    if form == "layers" and refused is not None:
+        raise unreached(name, "the algorithm", refused)
+    return made
 
 
 def _attending(module: Module) -> Module:

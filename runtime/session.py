@@ -14,6 +14,7 @@ from decgraph.ir.values import Function, Module
 from decgraph.runtime.arguments import Externs, Listener, ParamValue, Prompt, Tokenizing
 from decgraph.runtime.conversation import Conversation
 from decgraph.runtime.faults import fault, title_of
+from decgraph.runtime.models.derivations import check_derivations
 from decgraph.runtime.models.distinct import distinct
 from decgraph.runtime.models.forwards import forwards_of
 from decgraph.runtime.models.interface import Model
@@ -124,6 +125,7 @@ class Session:
         refuse_unavailable(replace(module, main=self.function.name))
         self.models = check_models(self.function, models)
         self.params = check_params(self.function, params or {})
+        check_derivations(self.function, self.models, self.params)
         self.tokenizer, self.externs = tokenizer, dict(externs or {})
         for extern in module.externs:
             if extern not in self.externs:
