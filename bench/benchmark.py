@@ -83,7 +83,7 @@ class Benchmark:
             if self.file is not None or self.chat:
                 raise DecError(f"{weights.name} reads random tokens, no texts", hint="leave --prompts and --chat out")
             return [Prompt("random", tokens) for tokens in prompts.of_ids(weights.size, self.most or 4)]
-        return prompts.encoded(texts, Path(weights.folders["target"]), chat=self.chat)
+        return prompts.encoded(texts, Path(weights.folders["target"]), chat=self.chat, size=weights.size)
 
     def described(self, run: Row, source: Source) -> Row:
         """A run with where its prompts came from."""

@@ -59,7 +59,11 @@ def prepared(
     if bound.tokenizer is None:
         raise DecError(f"{folder} has no tokenizer.json, and prompts are texts")
     few = texts[: max(1, len(texts) // 2)]
-    prompts = [Prompt(text.kind, tuple(bound.tokenizer.encode(text.text))) for text in few]
+    for text in few:
+        text.check_ids(model.vocab.size)
+        if text.messages:
+            raise DecError(f"{text.where}: masked models are measured on texts or token ids, not on messages")
+    prompts = [Prompt(text.kind, text.ids or tuple(bound.tokenizer.encode(text.text))) for text in few]
     work = work_of(prompts, 1)
     cells = int(first.known.get("length", settings.limit))
     halved = Settings(cells, max(1, settings.rounds // 2), 1, settings.temperature, settings.seed)
