@@ -96,7 +96,7 @@ def encoded(texts: Sequence[Text], folder: Path | None, *, chat: bool, size: int
         raise DecError("prompts that are texts need a tokenizer, and the model has none", hint="a folder with a tokenizer.json")
     made = []
     for text in texts:
-        given = text.prompt(chat=chat)
+        given: Any = text.prompt(chat=chat)
         if templates.is_chat(given):
             given = templates.tokens_of(tokenizer, given)
         elif isinstance(given, str):

@@ -37,7 +37,7 @@ def pairs(items: Iterable[str], option: str) -> dict[str, str]:
     out: dict[str, str] = {}
     for item in items:
         name, equals, value = item.partition("=")
-        if not equals or not name:
+        if not equals or not name or (option == "--model" and not value):
             hint = f"{option} target={item}" if option == "--model" else f"{option} name=value"
             raise DecError(f"{option} {item} has no value", hint=hint)
         if name in out:

@@ -296,6 +296,15 @@ def test_a_model_without_its_parameter(capsys: pytest.CaptureFixture[str]) -> No
     assert "--model target=smollm2" in capsys.readouterr().err
 
 
+@pytest.mark.filterwarnings("default:masked says")
+def test_a_shipped_models_own_setting_is_not_overridden_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["run", "fast_dllm", "-p", "a", "--length", "8", "--block", "4"]
+    assert main([*common, "-m", "model.mask_token=7"]) == 0
+    assert "masked says that its mask_token is 2, and it is read with mask_token=7" in capsys.readouterr().err
+    assert main([*common, "-m", "model.mask_token="]) == 1
+    assert "has no value" in capsys.readouterr().err
+
+
 def test_warnings_are_sentences(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def warned(*_: object, **__: object) -> None:
         warnings.warn("this was assumed", UserWarning, stacklevel=1)
