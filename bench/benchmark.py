@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from decgraph.bench import compare, loading, prompts
+from decgraph.bench import masked as another
 from decgraph.bench.compare import Asked
 from decgraph.bench.machine import facts, load
-from decgraph.bench.masked import against_another
 from decgraph.bench.measure import Row, Settings, Told, silent
 from decgraph.bench.prompts import Prompt, Source, Text
 from decgraph.bench.weights import Weights
@@ -52,32 +52,28 @@ class Benchmark:
         return prompts.built_in() if chats else prompts.code()
 
     def runs(self, told: Told = silent) -> list[Row]:
-        """The runs of a result file: one of the algorithms on causal models, one of those on masked ones."""
+        """The runs of a result file: one of the algorithms on causal models, one of those on masked ones. All models and
+        baselines are bound before anything is measured: minutes of measuring never end in a refusal."""
         source = self.source
         texts = prompts.taken(source.texts, self.most)
         causal = [one for one in self.algorithms if not one.masked]
         masked = [one for one in self.algorithms if one.masked]
         check_parts(self.parts, self.algorithms)
-        out = []
+        prepared: list[Callable[[Told], Row]] = []
         if causal:
             weights = loading.loaded(self.target, self.drafter, self.parts, self.dtype, self.device, eos=self.ends)
-            run = compare.against_transformers(
-                causal,
-                weights,
-                self.encoded(weights, texts),
-                self.settings,
-                theirs=weights if self.shared else None,
-                wanted=self.baselines,
-                told=told,
-            )
+            theirs = weights if self.shared else None
+            tokens = self.encoded(weights, texts)
+            prepared.append(compare.prepared(causal, weights, tokens, self.settings, theirs=theirs, wanted=self.baselines))
+        if masked:
+            prepared.append(another.prepared(masked, texts, self.settings, folder=self.target, wanted=self.baselines))
+        out: list[Row] = []
+        for measure in prepared:
+            run = measure(told)
             run["digests"] = loading.digests(run["models"]["folders"])
             out.append(self.described(run, source))
             if run["interrupted"]:
-                return out
-        if masked:
-            run = against_another(masked, texts, self.settings, folder=self.target, wanted=self.baselines, told=told)
-            run["digests"] = loading.digests(run["models"]["folders"])
-            out.append(self.described(run, source))
+                break
         return out
 
     def encoded(self, weights: Weights, texts: Sequence[Text]) -> list[Prompt]:
@@ -87,7 +83,7 @@ class Benchmark:
             if self.file is not None or self.chat:
                 raise DecError(f"{weights.name} reads random tokens, no texts", hint="leave --prompts and --chat out")
             return [Prompt("random", tokens) for tokens in prompts.of_ids(weights.size, self.most or 4)]
-        return prompts.encoded(texts, Path(weights.folders["target"]), chat=self.chat)
+        return prompts.encoded(texts, Path(weights.folders["target"]), chat=self.chat, size=weights.size)
 
     def described(self, run: Row, source: Source) -> Row:
         """A run with where its prompts came from."""

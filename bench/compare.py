@@ -4,7 +4,8 @@ file."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,12 +118,26 @@ def against_transformers(
     wanted: Sequence[str] | None = None,
     told: Told = silent,
 ) -> Row:
-    """One run: the algorithms against `generate` and transformers' assisted variants.
+    """One run: the algorithms against `generate` and transformers' assisted variants; `prepared`, and run."""
+    return prepared(algorithms, weights, prompts, settings, theirs=theirs, wanted=wanted)(told)
+
+
+def prepared(
+    algorithms: Sequence[Asked],
+    weights: Weights,
+    prompts: Sequence[Prompt],
+    settings: Settings,
+    *,
+    theirs: Weights | None = None,
+    wanted: Sequence[str] | None = None,
+) -> Callable[[Told], Row]:
+    """A comparison whose models, heads and baselines are bound; called, it measures and gives the run.
 
     theirs: the copy of the weights that transformers runs on; left out, one is made. wanted: the baselines, as
     `baselines.NAMES` or as names of algorithms, the first being what tokens are compared with; left out: generate, prompt
-    lookup, assisted generation where there is a drafter, and the counterparts of the algorithms. Raises DecError for a
-    baseline that there is not.
+    lookup, assisted generation where there is a drafter, and the counterparts of the algorithms. An algorithm that lacks a
+    model is left out with a warning; the run says why. Raises DecError for a baseline that there is not, and where all
+    algorithms lack something.
     """
     theirs = theirs if theirs is not None else weights.copied()
     work = work_of(prompts, settings.batch)
@@ -154,14 +169,23 @@ def against_transformers(
             Ours(one.label, one.algorithm, one.known, session, work.groups, settings.limit, settings.temperature, weights.eos)
         )
     named = [*loops.made, *(r.label for r in rivals)]
-    found = measured(contenders, work, settings, told=told)
+    if all(one.label in failed for one in algorithms):
+        label, reason = next(iter(failed.items()))
+        rest = f" (and {', '.join(list(failed)[1:])} cannot either)" if len(failed) > 1 else ""
+        raise DecError(f"{label} cannot be measured: {_text(reason)}{rest}", hint=reason.hint)
+    for label, reason in failed.items():
+        warnings.warn(f"{label} is not measured: {first_line(reason)}", UserWarning, stacklevel=2)
     first = named[:1]
     against = {c.label: list(dict.fromkeys([*first, *([counterparts[c.label]] if c.label in counterparts else [])]))
                for c in contenders}  # fmt: skip
     if wanted is not None:
         against = {c.label: named for c in contenders}
-    failed |= found.failed
-    return document(found, against, failed, facts, weights.facts(), prompts, settings, target=theirs.target)
+
+    def run(told: Told) -> Row:
+        found = measured(contenders, work, settings, told=told)
+        return document(found, against, failed | found.failed, facts, weights.facts(), prompts, settings, target=theirs.target)
+
+    return run
 
 
 def usual(weights: Weights, settings: Settings) -> list[str]:
@@ -249,8 +273,12 @@ def document(
 
 def first_line(error: DecError) -> str:
     """An error in one line, with what to try."""
-    text = str(error).removeprefix("error: ").splitlines()[0]
+    text = _text(error)
     return f"{text} (try: {error.hint})" if error.hint else text
+
+
+def _text(error: DecError) -> str:
+    return str(error).removeprefix("error: ").splitlines()[0]
 
 
 def wrong(run: Row) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from decgraph.bench.compare import Asked, document, rival, work_of
@@ -27,7 +27,19 @@ def against_another(
     wanted: Sequence[str] | None = None,
     told: Told = silent,
 ) -> Row:
-    """One run: masked algorithms against another one on the same model, all compiled, canvases of the same size.
+    """One run: masked algorithms against another one on the same model; `prepared`, and run."""
+    return prepared(algorithms, texts, settings, folder=folder, wanted=wanted)(told)
+
+
+def prepared(
+    algorithms: Sequence[Asked],
+    texts: Sequence[Text],
+    settings: Settings,
+    *,
+    folder: str | None = None,
+    wanted: Sequence[str] | None = None,
+) -> Callable[[Told], Row]:
+    """Masked algorithms and another one on the same model, all compiled, canvases of the same size; called, it measures.
 
     folder: the model; left out, the shipped one. wanted: the other algorithms (default: `USUAL`). A canvas takes seconds, so
     half of the prompts and rounds are run. Also counts the model calls of one request by each and by the reference
@@ -47,7 +59,11 @@ def against_another(
     if bound.tokenizer is None:
         raise DecError(f"{folder} has no tokenizer.json, and prompts are texts")
     few = texts[: max(1, len(texts) // 2)]
-    prompts = [Prompt(text.kind, tuple(bound.tokenizer.encode(text.text))) for text in few]
+    for text in few:
+        text.check_ids(model.vocab.size)
+        if text.messages:
+            raise DecError(f"{text.where}: masked models are measured on texts or token ids, not on messages")
+    prompts = [Prompt(text.kind, text.ids or tuple(bound.tokenizer.encode(text.text))) for text in few]
     work = work_of(prompts, 1)
     cells = int(first.known.get("length", settings.limit))
     halved = Settings(cells, max(1, settings.rounds // 2), 1, settings.temperature, settings.seed)
@@ -58,18 +74,22 @@ def against_another(
             dict.fromkeys(one.algorithm.models, model), tokenizer=bound.tokenizer, backend="torch", **known
         )
         contenders.append(Ours(one.label, one.algorithm, known, session, work.groups, cells, settings.temperature))
-    found = measured(contenders, work, halved, told=told)
     names = [other.label for other in others]
     module: Any = getattr(model, "net").base  # noqa: B009 - a Model has no such attribute; one for masked models does
     models = Weights(model.name, module, None, model.vocab.size, folders={"target": str(model.family)}).facts()
     facts = {c.label: Asked(c.label, c.algorithm, c.params).facts() for c in contenders}
-    made = document(found, dict.fromkeys(found.contenders, names), found.failed, facts, models, prompts, halved)
-    for row in made["rows"]:
-        contender = found.contenders[row["algorithm"]]
-        assert isinstance(contender, Ours)
-        if row["algorithm"] not in names:
-            row["interpreter"] = by_the_interpreter(contender, model, bound.tokenizer)
-    return made
+
+    def run(told: Told) -> Row:
+        found = measured(contenders, work, halved, told=told)
+        made = document(found, dict.fromkeys(found.contenders, names), found.failed, facts, models, prompts, halved)
+        for row in made["rows"]:
+            contender = found.contenders[row["algorithm"]]
+            assert isinstance(contender, Ours)
+            if row["algorithm"] not in names:
+                row["interpreter"] = by_the_interpreter(contender, model, bound.tokenizer)
+        return made
+
+    return run
 
 
 def by_the_interpreter(contender: Ours, model: Any, tokenizer: Any) -> Row:

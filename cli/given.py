@@ -13,6 +13,8 @@ import typer
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Function
+from decgraph.runtime import prompt_files
+from decgraph.runtime.prompt_files import Text
 
 if TYPE_CHECKING:
     from decgraph.runtime.arguments import Prompt
@@ -35,7 +37,7 @@ def pairs(items: Iterable[str], option: str) -> dict[str, str]:
     out: dict[str, str] = {}
     for item in items:
         name, equals, value = item.partition("=")
-        if not equals or not name:
+        if not equals or not name or (option == "--model" and not value):
             hint = f"{option} target={item}" if option == "--model" else f"{option} name=value"
             raise DecError(f"{option} {item} has no value", hint=hint)
         if name in out:
@@ -114,34 +116,43 @@ def _module(file: Path) -> Any:  # Any: whatever the caller's file holds
     return module
 
 
-def prompt(text: str | None, file: Path | None) -> str:
+PROMPTS = '--prompt "def f(x):", --prompt-file FILE, --prompts FILE, --ids "1 2 3", or text on stdin'
+
+
+def prompt(text: str | None, file: Path | None, ids: str | None = None) -> Text:
     """The prompt: given, read from a file, or from stdin where something is piped in.
 
-    One line end at the end of a file or of stdin is not part of the prompt. Raises DecError for two prompts, for none, and
-    for a file that cannot be read.
+    One line end at the end of a file or of stdin is not part of the prompt. Raises DecError for two prompts, for none or an
+    empty one, and for a file that cannot be read.
     """
-    if text is not None and file is not None:
-        raise DecError("there are two prompts", hint="either --prompt or --prompt-file")
-    if text is not None:
-        return text
-    if file is not None and str(file) != "-":
-        try:
-            return _without_line_end(file.read_bytes().decode("utf-8"))
-        except OSError as error:
-            raise DecError(f"cannot read {file}: {error.strerror or error}") from None
-        except UnicodeDecodeError as error:
-            raise DecError(f"{file} is not UTF-8 text (byte {error.start})") from None
+    if sum(given is not None for given in (text, file, ids)) > 1:
+        raise DecError("there are two prompts", hint="one of --prompt, --prompt-file and --ids")
+    if ids is not None:
+        return prompt_files.of_ids(ids, "--ids")
+    found = _read(file) if text is None else text
+    if not found:
+        what = "there is no prompt" if text is None and file is None else "the prompt is empty"
+        raise DecError(f"{what}: a request needs at least one token to read", hint=PROMPTS)
+    return Text("prompts", found)
+
+
+def _read(file: Path | None) -> str:
+    """The text of a file; of stdin, for none or `-`."""
     if file is None and sys.stdin.isatty():
-        raise DecError("there is no prompt", hint='--prompt "def f(x):", --prompt-file FILE, or text on stdin')
-    return _without_line_end(sys.stdin.read())
+        return ""
+    try:
+        if file is None or str(file) == "-":
+            return _without_line_end(sys.stdin.read())
+        return _without_line_end(file.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise DecError(f"cannot read {file}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise DecError(f"{file or 'stdin'} is not UTF-8 text (byte {error.start})") from None
 
 
-def said(chat: bool, system: str | None) -> Callable[[str], Prompt]:
+def said(chat: bool, system: str | None) -> Callable[[Text], Prompt]:
     """What a text of the command line is as a prompt: itself, or with `chat` a user's message, after a system message."""
-    if not chat:
-        return lambda text: text
-    before = [] if system is None else [{"role": "system", "content": system}]
-    return lambda text: [*before, {"role": "user", "content": text}]
+    return lambda text: text.prompt(chat=chat, system=system)
 
 
 def _without_line_end(text: str) -> str:

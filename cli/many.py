@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from decgraph.cli import output
 from decgraph.cli.summary import result_of
-from decgraph.errors import DecError
+from decgraph.runtime import prompt_files
 from decgraph.runtime.arguments import Prompt
 from decgraph.runtime.session import Result, Session
 
@@ -22,14 +22,14 @@ def run_all(
     file: Path,
     batch: int,
     fields: Mapping[str, Any],
-    said: Callable[[str], Prompt],
+    said: Callable[[prompt_files.Text], Prompt],
     *,
     json: bool,
     quiet: bool,
 ) -> int:
-    """Decode every line of a file, as the prompt that `said` makes of it, at most `batch` at a time; prints each as it ends.
+    """Decode every prompt of a file, as `said` makes it of its line, at most `batch` at a time; prints each as it ends.
     Returns the exit code."""
-    lines = prompts_of(file)
+    lines = texts_of(file, session)
     console = output.console()
 
     def show(number: int, result: Result) -> None:
@@ -40,7 +40,7 @@ def run_all(
             return
         head = f"{number + 1}. {len(result.tokens)} tokens, {result.reason}"
         console.print(Text(head, "bold"))
-        console.print(Text(lines[number], "dim"), Text(result.text), sep="", soft_wrap=True)
+        console.print(Text(lines[number].shown(), "dim"), Text(result.text), sep="", soft_wrap=True)
         if result.error is not None:
             console.print(Text(str(result.error), "red"))
 
@@ -60,15 +60,9 @@ def run_all(
     return output.USER_ERROR if any(r.error is not None for r in results) else 0
 
 
-def prompts_of(file: Path) -> list[str]:
-    """The lines of a file that are not empty. Raises DecError for a file that cannot be read, or that has none."""
-    try:
-        lines = file.read_bytes().decode("utf-8").splitlines()
-    except OSError as error:
-        raise DecError(f"cannot read {file}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise DecError(f"{file} is not UTF-8 text (byte {error.start})") from None
-    lines = [line for line in lines if line.strip()]
-    if not lines:
-        raise DecError(f"{file} has no prompts", hint="a prompt on every line")
-    return lines
+def texts_of(file: Path, session: Session) -> Sequence[prompt_files.Text]:
+    """The prompts of a file. Raises DecError for a file that cannot be used, and for token ids that the models do not have."""
+    texts = prompt_files.read(file).texts
+    for text in texts:
+        text.check_ids(next(iter(session.models.values())).vocab.size)
+    return texts

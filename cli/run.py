@@ -15,11 +15,12 @@ import decgraph
 from decgraph.cli import given, output, planning
 from decgraph.models import request_for
 from decgraph.passes.plan import Plan
+from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request
 from decgraph.runtime.session import Result, Session, check_params
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-OWN = ("prompt", "prompt_file", "prompts", "batch", "chat", "system", "model", "set", "max_new", "temperature", "top_k",
+OWN = ("prompt", "prompt_file", "prompts", "ids", "batch", "chat", "system", "model", "set", "max_new", "temperature", "top_k",
        "top_p", "min_p", "repetition_penalty", "logprobs", "seed", "stop", "eos", "ban", "extern", "cache", "trace", "backend",
        "passes", "no_pass", "dump_ir", "validate", "compile", "profile", "show_drafts", "quiet", "json")  # fmt: skip
 
@@ -34,7 +35,8 @@ def command(
     algorithm: Annotated[str, given.algorithm()],
     prompt: Annotated[str | None, option("--prompt", "-p", help="The prompt.")] = None,
     prompt_file: Annotated[Path | None, option("--prompt-file", help="A file with the prompt; - is stdin.")] = None,
-    prompts: Annotated[Path | None, option("--prompts", help="A file with a prompt on every line, decoded together.")] = None,
+    prompts: Annotated[Path | None, option("--prompts", help="Prompts, decoded together: .txt, one a line, or .jsonl.")] = None,
+    ids: Annotated[str | None, option("--ids", help='The prompt as token ids: "1 2 3".')] = None,
     batch: Annotated[int, option("--batch", help="With --prompts: how many at a time.")] = 8,
     chat: Annotated[bool, option("--chat", help="The prompt is a message: use the model's chat template.")] = False,
     system: Annotated[str | None, option("--system", help="With --chat: the system message before it.")] = None,
@@ -89,11 +91,14 @@ def command(
     if dump_ir is not None or validate:
         wishes.run(chosen.module, known)
     externs = given.functions(extern or ())
-    if prompts is not None and (prompt is not None or prompt_file is not None or trace is not None):
+    if prompts is not None and any(given is not None for given in (prompt, prompt_file, ids, trace)):
         raise decgraph.DecError("--prompts goes with no other prompt and no --trace", hint="one file, a prompt on every line")
     if system is not None and not chat:
         raise decgraph.DecError("--system goes with --chat", hint='--chat --system "Answer in one sentence."')
-    text = given.prompt(prompt, prompt_file) if prompts is None else ""
+    text = None if prompts is not None else given.prompt(prompt, prompt_file, ids)
+    said = given.said(chat, system)
+    if text is not None:
+        said(text)  # what does not go together is said before models are read
     session = open_session(chosen, folders, params, externs, backend, plan, compile)
     if applied is not None:
         applied.warn(chosen, session, folders, temperature)
@@ -111,18 +116,20 @@ def command(
     }
     if eos:
         fields["eos"] = given.tokens(eos, "--eos", session.tokenizer)
-    if prompts is not None:
+    if text is None:
         from decgraph.cli.many import run_all
 
-        raise typer.Exit(run_all(session, prompts, batch, fields, given.said(chat, system), json=json, quiet=quiet))
-    request = request_for(session, given.said(chat, system)(text), **fields)
+        assert prompts is not None
+        raise typer.Exit(run_all(session, prompts, batch, fields, said, json=json, quiet=quiet))
+    text.check_ids(next(iter(session.models.values())).vocab.size)
+    request = request_for(session, said(text), **fields)
     if json:
         from decgraph.cli.summary import result_of
 
         result = session.run(request, keep_events=trace is not None)
         output.emit_json(result_of(session, result))
     else:
-        result = show(session, request, f"{text}\n" if chat else text, quiet=quiet, drafts=show_drafts)
+        result = show(session, request, text_of(session, text) + "\n" * chat, quiet=quiet, drafts=show_drafts)
     if trace is not None:
         write_trace(trace, session, result)
     if result.reason == "interrupted":
@@ -173,6 +180,13 @@ def show(session: Session, request: Request, text: str, *, quiet: bool, drafts: 
     if not quiet:
         show_summary(console, session, result)
     return result
+
+
+def text_of(session: Session, prompt: Text) -> str:
+    """A prompt as a person reads it: token ids as their text, where there is a tokenizer."""
+    if not prompt.ids or session.tokenizer is None:
+        return prompt.shown()
+    return session.tokenizer.decode(prompt.ids)
 
 
 def write_trace(path: Path, session: Session, result: Result) -> None:

@@ -13,6 +13,7 @@ import typer
 
 import decgraph
 from decgraph.cli import given, output
+from decgraph.runtime import prompt_files
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -68,16 +69,17 @@ def command(
         raise decgraph.DecError("tune needs an algorithm", hint="decgraph tune speculative --prompts FILE")
     chosen = decgraph.load(algorithm)
     if prompts is None:
-        raise decgraph.DecError("tune needs prompts like those to come", hint="--prompts FILE, a prompt on every line")
+        raise decgraph.DecError(
+            "tune needs prompts like those to come", hint="--prompts FILE.txt, a prompt a line, or FILE.jsonl"
+        )
     if not LEAST_SECONDS <= seconds < float("inf"):
         raise decgraph.DecError(f"--seconds is {seconds:g}; at least {LEAST_SECONDS:g} is needed to measure anything")
     if clock not in ("wall", "cpu"):
         raise decgraph.DecError(f"--clock is wall or cpu, not {clock!r}")
     from decgraph.cli import tuned
-    from decgraph.cli.many import prompts_of
     from decgraph.cli.tuning import Job
 
-    lines = prompts_of(prompts)
+    lines = [text.prompt() for text in prompt_files.read(prompts).texts]
     words = given.pairs(set_ or (), "--set")
     words |= given.direct(context.args, chosen.params, OWN)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads or max(1, (os.cpu_count() or 2) // 2)))

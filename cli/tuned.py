@@ -159,7 +159,7 @@ def profile(job: Job, outcome: Outcome) -> Profile:
         "max_new": int(job.fields["limit"]),
         **{name: job.fields[name] for name in ("top_k", "top_p") if name in job.fields},
         "prompts": len(job.lines),
-        "prompts_digest": facts.digest("\n".join(job.lines)),
+        "prompts_digest": facts.digest("\n".join(line if isinstance(line, str) else repr(line) for line in job.lines)),
     }
     search = {
         "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -9,6 +9,7 @@ import decgraph
 from decgraph.cli.profiled import contents_of
 from decgraph.models import request_for, shipped
 from decgraph.passes.plan import Plan
+from decgraph.runtime.arguments import Prompt
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.tune import facts, space
 from decgraph.runtime.tune.space import Setting
@@ -22,7 +23,7 @@ class Job:
     def __init__(
         self,
         algorithm: Any,
-        lines: Sequence[str],
+        lines: Sequence[Prompt],
         fixed: Mapping[str, Any],
         wishes: Sequence[str],
         models: Mapping[str, str],

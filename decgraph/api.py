@@ -13,6 +13,7 @@ from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Function, Module, Param
 from decgraph.passes.plan import Plan
+from decgraph.runtime.keywords import check_keywords, keywords_of
 
 if TYPE_CHECKING:
     from decgraph.check import CheckOptions, Report
@@ -132,6 +133,8 @@ class Algorithm:
         be compiled runs as it is, with a warning.
         Raises DecError for models and parameters that do not fit.
         """
+        takes = [*self.models, *self.params, *keywords_of(Algorithm.session)]
+        check_keywords(f"a session of {self.name}", given, takes)
         named: dict[str, Any] = {name: given.pop(name) for name in list(given) if name in self.models}
         if twice := next((name for name in named if name in (models or {})), None):
             raise DecError(f"`{twice}` is given twice", hint="as a keyword, or in models=")
@@ -226,7 +229,12 @@ class Algorithm:
     ) -> Result:
         """Decode one prompt, as `decgraph.run` does."""
         from decgraph.models import request_for
+        from decgraph.runtime.request import Request
 
+        elsewhere = {name: f'params={{"{name}": ...}}' for name in self.params}
+        elsewhere |= {name: f'models={{"{name}": ...}}' for name in self.models}
+        takes = [*Request.__dataclass_fields__, *keywords_of(Algorithm.run)]
+        check_keywords(f"a run of {self.name}", request, takes, elsewhere=elsewhere)  # before models are read
         session = self._session(models, params or {}, tokenizer, externs, backend, plan)
         return session.run(request_for(session, prompt, **request), listener=listener)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError, needs_models
 from decgraph.ir.values import Function, Param
+from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.hf import holds_heads
 from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.models.masked_settings import MaskedSettings, model_of
@@ -109,6 +110,8 @@ def _bound(
         from decgraph.runtime.models.hf_causal import HFCausal
 
         target = models.get(str(family))
+        if isinstance(target, Model) and target.unreached is not None:
+            raise unreached(target.name, f"{function.name}: `{param.name}` reads states and", target.unreached)
         if not isinstance(target, HFCausal):
             raise DecError(
                 f"{function.name}: `{param.name}` reads states of `{family}`, which was not read from a folder or a module",

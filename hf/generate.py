@@ -16,6 +16,7 @@ from decgraph.hf.scores import logits_of, scores_of
 from decgraph.hf.text import text_side
 from decgraph.passes.plan import Plan
 from decgraph.runtime.arguments import AlgorithmLike, Externs, ModelLike, ParamValue, TokenizerLike
+from decgraph.runtime.keywords import keywords_of
 from decgraph.runtime.session import Result
 
 Tensor = Any  # torch loads when it is used
@@ -107,7 +108,7 @@ class CustomGenerate:
         from decgraph.runtime.session import check_params
 
         self.algorithm = api.of(algorithm)
-        models, self.params = modules.split(self.algorithm.function, given)
+        models, self.params = modules.split(self.algorithm.function, given, keywords_of(custom_generate))
         check_params(self.algorithm.function, self.params)
         self.backend = backend or api.default_backend()
         machine(self.backend)

@@ -18,6 +18,8 @@ from decgraph.ir.memo import memo_of
 from decgraph.ir.values import Function
 from decgraph.ir.values import Module as IR
 from decgraph.ir.walk import ops_of
+from decgraph.runtime.keywords import check_keywords
+from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings, model_of, refuse_masked
 
@@ -49,16 +51,21 @@ def main_parameter(function: Function) -> str:
     raise DecError(f"{function.name} has no causal or masked model that generate could be called on")
 
 
-def split(function: Function, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split(function: Function, given: Mapping[str, Any], options: Iterable[str] = ()) -> tuple[dict[str, Any], dict[str, Any]]:
     """(models, parameters) by the algorithm's own names; `heads` is short for `<main model>.heads`, and so are the settings of
     a masked model: `shift`, `mask_token`, `visibility`.
 
-    Raises DecError for the main model, which is the one generate is called on, and for one that is missing.
+    options: what else the caller could have meant. Raises DecError for a name that is neither, with the nearest one, for the
+    main model, which is the one generate is called on, and for one that is missing.
     """
     from decgraph.zoo.folders import folder_of
 
     main = main_parameter(function)
     wanted = [p.name for p in function.params if p.value.type.elem == "model"]
+    scalars = [p.name for p in function.params if p.value.type.elem != "model"]
+    settings = [name for name in given if model_of(name)[0].removesuffix(".heads") in wanted]
+    takes = [*(name for name in wanted if name != main), *scalars, *settings, *options, "heads", *NAMES]
+    check_keywords(f"decgraph.hf({function.name!r})", given, [*takes, main])
     models, params = {}, {}
     for name, value in given.items():
         of, setting = model_of(name)
@@ -204,7 +211,8 @@ def _check_read(name: str, target: Any) -> None:
     from decgraph.runtime.models.hf_causal import HFCausal
 
     if not isinstance(target, HFCausal):
-        raise DecError(f"`{name}` reads hidden states, and its target is not a Hugging Face model")
+        reason = getattr(target, "unreached", None) or DecError("it is not a transformers model")
+        raise unreached(getattr(target, "name", str(target)), f"`{name}` reads hidden states and", reason)
 
 
 def _as_target(part: Module, target: Any) -> Module:
@@ -299,15 +307,19 @@ def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -
         with _grads_kept(module):
             return masked_of(module, name, vocab, form, _attending)
     refuse_masked(type(module).__name__, name)
+    refused = None
     if form != "as it is":
         try:
             return _by_layers(module, name, vocab)
-        except DecError:
-            if form == "layers":
-                raise
+        except DecError as error:
+            refused = error
     from decgraph.runtime.models.hf_live import from_module
 
-    return from_module(module, name=name, vocab=vocab)
+    made = from_module(module, name=name, vocab=vocab)
+    made.unreached = refused
+    if form == "layers" and refused is not None:
+        raise unreached(name, "the algorithm", refused)
+    return made
 
 
 def _attending(module: Module) -> Module:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from decgraph.errors import DecError
 from decgraph.runtime import chat
+from decgraph.runtime.keywords import check_keywords
 from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request, RequestFields
 
 if TYPE_CHECKING:
@@ -40,12 +41,7 @@ def request_for(session: Session, prompt: Prompt, **fields: Unpack[RequestFields
     if "eos" not in fields:
         fields["eos"] = _end_of_text(session)
     fields.setdefault("temperature", DEFAULT_TEMPERATURE)
-    unknown = sorted(set(fields) - set(Request.__dataclass_fields__))
-    if unknown:
-        import difflib
-
-        near = difflib.get_close_matches(unknown[0], Request.__dataclass_fields__, 1)
-        raise DecError(f"a request has no {unknown[0]!r}", hint=f"did you mean {near[0]}?" if near else "")
+    check_keywords("a request", fields, Request.__dataclass_fields__)
     return Request(prompt=tuple(tokens), **cast("dict[str, Any]", fields))  # a request reads its fields in any form
 
 

@@ -14,6 +14,8 @@ from decgraph.ir.values import Function, Module
 from decgraph.runtime.arguments import Externs, Listener, ParamValue, Prompt, Tokenizing
 from decgraph.runtime.conversation import Conversation
 from decgraph.runtime.faults import fault, title_of
+from decgraph.runtime.models.derivations import check_derivations
+from decgraph.runtime.models.distinct import distinct
 from decgraph.runtime.models.forwards import forwards_of
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.parameters import check_value
@@ -73,8 +75,8 @@ def check_params(function: Function, given: Mapping[str, ParamValue]) -> dict[st
 
 
 def check_models(function: Function, models: Mapping[str, Model]) -> dict[str, Model]:
-    """The models of a function, by name. Raises DecError for one missing, of the wrong kind, or with another
-    vocabulary."""
+    """The models of a function, by name, each an object of its own. Raises DecError for one missing, of the wrong kind, or with
+    another vocabulary."""
     wanted = {p.name: p.value.type for p in function.params if p.value.type.elem == "model"}
     for name in models:
         if name not in wanted:
@@ -94,7 +96,7 @@ def check_models(function: Function, models: Mapping[str, Model]) -> dict[str, M
             from decgraph.runtime.models.interface import check_vocab
 
             check_vocab(first, m)
-    return dict(models)
+    return distinct(models)
 
 
 class Session:
@@ -123,6 +125,7 @@ class Session:
         refuse_unavailable(replace(module, main=self.function.name))
         self.models = check_models(self.function, models)
         self.params = check_params(self.function, params or {})
+        check_derivations(self.function, self.models, self.params)
         self.tokenizer, self.externs = tokenizer, dict(externs or {})
         for extern in module.externs:
             if extern not in self.externs:

@@ -69,6 +69,7 @@ class Upto(_Partial):
     """`target.upto(l)`: the states entering layer l."""
 
     def __init__(self, target: Any, layer: int) -> None:
+        target.check_entered(layer)
         super().__init__(target, f"{target.name}.upto({layer})")
         self.target, self.layer = target, layer
 

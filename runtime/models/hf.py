@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.interface import Model, Vocab, check_vocab
 from decgraph.runtime.text import Tokenizer
 
@@ -68,6 +69,7 @@ def _live(folder: Path, vocab: Vocab, refused: Exception, loader: str = "AutoMod
     module = _pretrained(getattr(transformers, loader), folder, torch.float32, "eager" if capped else None)
     model = from_module(module.requires_grad_(False), name=folder.name, vocab=vocab)
     model.family = str(folder)
+    model.unreached = refused if isinstance(refused, DecError) else DecError(f"{type(module).__name__}: {refused}")
     try:
         engine_of(model)
     except DecError as error:
@@ -175,7 +177,8 @@ def _part(path: str | Path, target: HFCausal, part: Part) -> tuple[Path, Any]:
 
     folder = Path(path).expanduser().resolve()
     if not isinstance(target, HFCausal):
-        raise DecError(f"{folder.name} reads hidden states, which decgraph does not have of {target.name!r}")
+        reason = getattr(target, "unreached", None) or DecError("it is not a transformers model")
+        raise unreached(target.name, f"{folder.name} reads hidden states and", reason)
     head = load.read(folder)
     load.expect(head, folder, part)
     embedding = target.token_embeddings()

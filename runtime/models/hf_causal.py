@@ -25,7 +25,7 @@ from decgraph.runtime.models.interface import (
     check_path,
     check_scores,
 )
-from decgraph.runtime.models.parts import called, check_layers, skip_name, without
+from decgraph.runtime.models.parts import check_layers, no_such, skip_name, without
 
 _REMEMBERED = 2048  # rows of scores kept
 _NODES = 4096  # nodes after which a reused forest starts afresh
@@ -111,13 +111,19 @@ class HFCausal(Model):
                 self._memories.popitem(last=False)
         return made if given is None else given.join(made)
 
+    def check_entered(self, layer: int) -> None:
+        if not 0 <= layer < self.layers:
+            raise DecError(
+                f"{self.name!r} has {self.layers} layers, so no states enter layer {layer}",
+                hint=f"a number of layers in 1..{self.layers - 1}",
+            )
+        if all(use.layer != layer for use in self.net.uses):
+            raise DecError(f"{self.name!r} does not run layer {layer}, so no states enter it")
+
     def hidden(self, path: Path, layer: int, given: Memory | None = None) -> dict[int, Row]:
         """The state entering `layer` at every position, float32[width]; from `given` if it has the position. Raises
         DecError for a layer that it does not have or does not run."""
-        if not 0 <= layer < self.layers:
-            raise DecError(f"{self.name!r} has {self.layers} layers, so no states enter layer {layer}")
-        if all(use.layer != layer for use in self.net.uses):
-            raise DecError(f"{self.name!r} does not run layer {layer}, so no states enter it")
+        self.check_entered(layer)
         forest, nodes = self._run([path], given)
         states = forest.states(layer, nodes[path])
         first = len(path) - len(states)
@@ -160,7 +166,7 @@ class HFCausal(Model):
                 return self._with(skip_name(attention, mlp), self.net.using(without(uses, attention, mlp)), (how, args))
             case "quantized", (int(bits),) if 1 <= bits <= 16:
                 return self._with(f"quantized({bits})", self.net.quantized(bits), (how, args))
-        raise DecError(f"{self.name!r} has {self.layers} layers and no {called(how, args)}")
+        raise no_such(self.name, self.layers, how, args)
 
     def _with(self, name: str, net: Net, origin: tuple[str, tuple[Any, ...]]) -> HFCausal:
         made = copy.copy(self)

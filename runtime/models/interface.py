@@ -255,7 +255,7 @@ class Model:
     and values. exact: rows carry fractions. family: models of one family may read each other's memory. mask:
     the mask's token id, if it has one. eos: the tokens that end its texts (None: those in its folder's files). shift: whether
     the scores of a position are read from the output one position before it (Dream), see `HFMasked`. home: the folder that it
-    was loaded from, or None.
+    was loaded from, or None. unreached: why decgraph cannot read or leave out single layers of it, or None.
     """
 
     name: str
@@ -270,6 +270,10 @@ class Model:
     eos: frozenset[int] | None = None
     shift: bool = False
     home: FolderPath | None = None
+    unreached: DecError | None = None
+
+    def check_entered(self, layer: int) -> None:
+        """Raises DecError for a layer whose entering states the model does not have (`upto`)."""
 
     def after(self, prompt: int) -> Model:
         """The same model for canvases that begin at position `prompt`; only ("prompt+block", n) models depend on it."""

@@ -25,7 +25,7 @@ from decgraph.runtime.models.interface import (
     check_family,
     sees,
 )
-from decgraph.runtime.models.parts import Use, called, check_layers, skip_name, without
+from decgraph.runtime.models.parts import Use, check_layers, no_such, skip_name, without
 
 _REMEMBERED = 50_000  # columns kept for causal prefixes before the memo starts afresh
 
@@ -222,7 +222,7 @@ class Layered(Model):
                 made = self._copy(f"quantized({bits})")
                 made._coarse(bits)
                 return made
-        raise DecError(f"{self.name!r} has {self.layers} layers and no {called(how, args)}")
+        raise no_such(self.name, self.layers, how, args)
 
     def _using(self, how: str, uses: Sequence[Use]) -> Self:
         made = self._copy(how)

@@ -130,6 +130,9 @@ def reading_of(
         if known is None:
             raise DecError(f"{token!r} is not a special token of {name}", hint="give the mask's id: mask_token=126336")
         token = known
+    # Who attends to whom may well differ from what a class is published with; not from what the weights' own files say.
+    own = replace(said_by(kind, config), visibility=said_by("", config).visibility)
+    _warn_of_other(name, replace(asked, mask_token=None if asked.mask_token is None else token), own, token_of)
     if token is None:
         raise DecError(f"{name} does not say which token is the mask", hint=_hint("mask_token", "set its id or its text"))
     if token < 0 or (size and size <= token):
@@ -149,6 +152,27 @@ def reading_of(
             stacklevel=2,
         )
     return Reading(token, found.shift, found.visibility or "full")
+
+
+def _warn_of_other(name: str, asked: MaskedSettings, own: MaskedSettings, token_of: Callable[[str], int | None]) -> None:
+    """Warns of settings that a model's configuration or class contradicts: its weights were trained with its own."""
+    mask = token_of(own.mask_token) if isinstance(own.mask_token, str) else own.mask_token
+    for key in NAMES:
+        given, said = getattr(asked, key), mask if key == "mask_token" else getattr(own, key)
+        if given is not None and said is not None and given != said:
+            warnings.warn(
+                f"{name} says that its {key} is {_written(said)}, and it is read with {key}={_written(given)}: its weights "
+                "were trained with its own",
+                UserWarning,
+                stacklevel=3,
+            )
+
+
+def _written(value: object) -> str:
+    """A setting as people write it: `block:32`, `true`, 63."""
+    if isinstance(value, tuple):
+        return ":".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def visibility_of(value: object) -> Visibility:

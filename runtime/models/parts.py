@@ -42,6 +42,12 @@ def called(how: str, args: Iterable[Any]) -> str:
     return f"{how}({', '.join(str(sorted(a)) if isinstance(a, frozenset | set) else str(a) for a in args)})"
 
 
+def no_such(name: str, layers: int, how: str, args: Iterable[Any]) -> DecError:
+    """The error for a derivation that a model with so many layers does not have."""
+    hints = {"exit": f"an exit in 1..{layers}", "quantized": "whole bits in 1..16"}
+    return DecError(f"{name!r} has {layers} layers and no {called(how, args)}", hint=hints.get(how, ""))
+
+
 def check_layers(model: Any, numbers: Iterable[int]) -> None:  # Any: a model with layers
     """Raises DecError unless the model has all of these layers."""
     odd = sorted(n for n in numbers if not 0 <= n < model.layers)

@@ -28,18 +28,24 @@ def test_json_lines_have_kinds_and_messages(tmp_path: Path) -> None:
     file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     one, two, three = prompts.read(file).texts
     assert (one.kind, one.text, two.kind, three.kind) == ("a", "one", "b", "prompts")
+    assert two.where == f"{file}:2"
     assert list(two.as_messages()) == messages and one.as_messages() == ({"role": "user", "content": "one"},)
 
 
 @pytest.mark.parametrize(("line", "message"), [
-    ("not json", "line 2 is not JSON"),
-    ('"text"', "line 2 has neither a prompt nor messages"),
-    ('{"prompt": "a", "messages": []}', "line 2 has neither a prompt nor messages, or both"),
-    ('{"prompt": ""}', "line 2: the prompt must be a text"),
-    ('{"prompt": 3}', "line 2: the prompt must be a text"),
-    ('{"messages": []}', "line 2: a message must have a role"),
-    ('{"messages": [{"role": "user"}]}', "line 2: a message must have a role"),
-    ('{"prompt": "a", "kind": 3}', "line 2: the kind must be a text"),
+    ("not json", "p.jsonl:2 is not JSON"),
+    ("3", "p.jsonl:2 has neither a prompt nor messages"),
+    ('""', "p.jsonl:2: the prompt must be a text"),
+    ('{"ids": [1, -2]}', "p.jsonl:2: ids must be a list"),
+    ('{"ids": []}', "p.jsonl:2: ids must be a list"),
+    ('{"ids": [true]}', "p.jsonl:2: ids must be a list"),
+    ('{"ids": [1], "prompt": "a"}', "p.jsonl:2 has neither"),
+    ('{"prompt": "a", "messages": []}', "p.jsonl:2 has neither a prompt nor messages nor ids, or more"),
+    ('{"prompt": ""}', "p.jsonl:2: the prompt must be a text"),
+    ('{"prompt": 3}', "p.jsonl:2: the prompt must be a text"),
+    ('{"messages": []}', "p.jsonl:2: a message must have a role"),
+    ('{"messages": [{"role": "user"}]}', "p.jsonl:2: a message must have a role"),
+    ('{"prompt": "a", "kind": 3}', "p.jsonl:2: the kind must be a text"),
 ])  # fmt: skip
 def test_what_is_no_prompt_is_named_by_its_line(line: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "p.jsonl"
@@ -79,3 +85,17 @@ def test_texts_are_tokens_of_the_models_tokenizer() -> None:
         prompts.encoded([Text("k", messages=({"role": "user", "content": "Hi"},))], folder, chat=False)
     with pytest.raises(DecError, match="need a tokenizer"):
         prompts.encoded([Text("k", "a")], zoo.path("target").parent, chat=False)
+
+
+def test_ids_are_tokens_as_they_stand(tmp_path: Path) -> None:
+    """No tokenizer is needed for them; one that the vocabulary lacks is refused with its line."""
+    file = tmp_path / "p.jsonl"
+    file.write_text('{"ids": [3, 1, 4], "kind": "a"}\n{"ids": [9]}\n"a text"\n', encoding="utf-8")
+    *ids, text = prompts.read(file).texts
+    assert text == Text("prompts", "a text")
+    made = prompts.encoded(ids, None, chat=False, size=10)
+    assert [(p.kind, p.tokens) for p in made] == [("a", (3, 1, 4)), ("prompts", (9,))]
+    with pytest.raises(DecError, match=r"p.jsonl:2: 9 is no token: the vocabulary has 9"):
+        prompts.encoded(ids, None, chat=False, size=9)
+    with pytest.raises(DecError, match="p.jsonl:1: token ids go through no chat template"):
+        prompts.encoded(ids, None, chat=True, size=10)

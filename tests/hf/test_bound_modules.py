@@ -105,3 +105,40 @@ def test_modules_that_do_not_fit(target: Any) -> None:
     with pytest.raises(decgraph.DecError, match="nothing is fetched from the Hub") as caught:
         one.session({"target": "HuggingFaceTB/SmolLM2-135M", "drafter": target})
     assert "hf download HuggingFaceTB/SmolLM2-135M" in str(caught.value)
+
+
+def test_one_module_as_target_and_drafter(backend: str, target: Any) -> None:
+    """Through both doors: the calls are those of two copies of the module, and its first layers draft as they do alone."""
+    gamma = {"params": {"gamma": 3}, "temperature": 0, "limit": 12, "eos": ()}
+    runs = [
+        decgraph.run("speculative", TOKENS, {"target": target, "drafter": d}, backend=backend, **gamma)
+        for d in (target, hf_models.llama(1))
+    ]
+    assert runs[0].tokens == runs[1].tokens
+    assert [(r.stats.target_calls, r.stats.draft_calls) for r in runs] == [(3, 9), (3, 9)]
+    door = decgraph.hf("speculative", drafter=target, gamma=3, backend=backend)
+    target.generate(PROMPT, custom_generate=door, do_sample=False, max_new_tokens=12, eos_token_id=None, pad_token_id=0)
+    assert (door.last[0].stats.target_calls, door.last[0].stats.draft_calls) == (3, 9)
+
+
+EARLY = """algorithm early(target: causal, drafter: causal, gamma: int in 1..8 = 3):
+    refines autoregressive(target) in distribution
+
+    while not done:
+        draft t:
+            repeat gamma:
+                x ~ drafter.exit(1)(t.leaves)
+                grow x
+        verify t by rejection against target(t)
+        commit t.accepted
+"""
+
+
+def test_a_model_derived_from_a_second_name_of_the_target_is_its_own(target: Any) -> None:
+    """The first layer drafts, not the whole model under its name."""
+    early = decgraph.parse(EARLY)
+    same, two = (early.session(target=target, drafter=d, backend="torch") for d in (target, hf_models.llama(1)))
+    runs = [s.run(decgraph.models.request_for(s, TOKENS, limit=12, eos=())) for s in (same, two)]
+    assert runs[0].tokens == runs[1].tokens == tokens_of("autoregressive", {"target": target}, "torch", temperature=0)
+    assert runs[0].stats == runs[1].stats
+    assert sum(runs[0].stats.accepted) < sum(runs[0].stats.tested)

@@ -200,3 +200,22 @@ def test_the_cost_bounds_the_calls_that_are_made() -> None:
         result = s.run(Request(prompt=(0, 1), limit=12, seed=3))
         steps = -(-12 // (budget + 1))
         assert 0 < result.stats.draft_calls <= budget * steps and 0 < result.stats.target_calls <= steps
+
+
+@pytest.mark.quick("reference", "torch")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_one_model_as_target_and_drafter_is_counted_as_both(backend: str) -> None:
+    """As many calls of each as of two models with equal tables, and the same tokens; `gamma` drafts, all of them accepted."""
+    module = decgraph.load("speculative").optimised()
+    one, other = (TableModel(V, seed=3, name="one") for _ in range(2))
+
+    def run(drafter: Any) -> Result:
+        session = Session(module, {"target": one, "drafter": drafter}, {"gamma": 3}, machine=machine(backend))
+        return session.run(request(limit=8, temperature=0), keep_events=backend != "triton")
+
+    same, two = run(one), run(other)
+    assert same.error is None and two.error is None
+    assert same.tokens == two.tokens
+    assert same.stats == two.stats
+    assert (same.stats.target_calls, same.stats.draft_calls) == (2, 6)
+    assert same.stats.accepted == (2, 2, 2)

@@ -75,6 +75,7 @@ def test_the_shipped_models(capsys: Capture, tmp_path: Path) -> None:
     assert len(run["digests"]["target"]["model.safetensors"]) == 64
 
 
+@pytest.mark.filterwarnings("default:eagle2 is not measured")
 def test_an_own_model_with_own_prompts_drafter_and_program(folder: Path, capsys: Capture, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
     lines = [
@@ -189,7 +190,42 @@ def test_a_drafter_of_another_vocabulary_is_refused(folder: Path, capsys: Captur
     assert "does not speak the vocabulary" in capsys.readouterr().err
 
 
-def test_a_run_in_which_every_algorithm_lacks_something_is_no_success(folder: Path, capsys: Capture) -> None:
-    assert main(["bench", "speculative", "--model", str(folder / "model"), *SHORT]) == 1
-    said = capsys.readouterr()
-    assert "Not measured: speculative: speculative needs a drafter" in said.out and "no algorithm could be measured" in said.err
+def test_a_run_in_which_every_algorithm_lacks_something_is_refused(folder: Path, capsys: Capture) -> None:
+    for algorithms in (["speculative"], ["speculative", "eagle2"]):
+        assert main(["bench", *algorithms, "--model", str(folder / "model"), *SHORT]) == 1
+        said = capsys.readouterr()
+        assert "speculative cannot be measured: speculative needs a drafter" in said.err and said.out == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("speculative", "--model", "{model}"),
+        ("eagle2", "--model", "head={model}"),  # a whole model, no head
+        ("eagle2", "--model", "{model}", "--model", "head={shipped}"),  # a head of another width
+        ("early.dec:layer=9", "--model", "{model}"),
+        ("autoregressive", "fast_dllm", "--baseline", "generate"),
+        ("autoregressive", "--baseline", "generate", "--baseline", "assisted", "--model", "{model}"),
+    ],
+)
+def test_nothing_is_measured_before_everything_is_bound(
+    words: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    from decgraph.bench import compare, masked
+
+    def measuring(*_: Any, **__: Any) -> Any:
+        raise AssertionError("something was measured")
+
+    monkeypatch.setattr(compare, "measured", measuring)
+    monkeypatch.setattr(masked, "measured", measuring)
+    monkeypatch.chdir(folder)
+    places = {"model": folder / "model", "shipped": decgraph.zoo.path("eagle")}
+    assert main(["bench", *(word.format(**places) for word in words), *SHORT]) == 1
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("default:eagle2 is not measured")
+def test_what_cannot_be_measured_beside_others_is_said_at_once(folder: Path, capsys: Capture, tmp_path: Path) -> None:
+    assert main(["bench", "autoregressive", "eagle2", "--model", str(folder / "model"), "--baseline", "generate", *SHORT]) == 0
+    err = capsys.readouterr().err
+    assert err.index("eagle2 is not measured: eagle2 needs features") < err.index("measuring ")

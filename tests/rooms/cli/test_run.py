@@ -119,6 +119,29 @@ def test_prompts_from_files_and_stdin(
     assert as_json(capsys, "autoregressive", "-n", "5")["tokens"] == expected
 
 
+def test_token_ids_are_a_prompt(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
+    """`ab` is 0 1 in the tables' vocabulary; they are shown as their text."""
+    expected = as_json(capsys, "autoregressive", "-p", "ab", "-n", "5")["tokens"]
+    for written in ("0 1", "0,1", "[0, 1]"):
+        assert as_json(capsys, "autoregressive", "--ids", written, "-n", "5")["tokens"] == expected
+    assert main(["run", "autoregressive", "--ids", "0 1", "-n", "5"]) == 0
+    assert capsys.readouterr().out.startswith("ab")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_no_prompt_says_what_to_give(
+    terminal: bool, tables: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At a terminal, and where stdin is there and empty; before any model is read."""
+    stdin = io.StringIO("")
+    stdin.isatty = lambda: terminal  # type: ignore[method-assign]
+    monkeypatch.setattr("sys.stdin", stdin)
+    monkeypatch.setattr("decgraph.cli.run.open_session", lambda *_: pytest.fail("models were read"))
+    assert main(["run", "prompt_lookup"]) == 1
+    err = capsys.readouterr().err
+    assert "there is no prompt" in err and all(option in err for option in ("--prompt ", "--prompts ", "--ids ", "stdin"))
+
+
 def test_quiet_is_the_new_text_alone(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
     text = as_json(capsys, "autoregressive", "-p", "ab", "-n", "5")["text"]
     assert main(["run", "autoregressive", "-p", "ab", "-n", "5", "--quiet"]) == 0
@@ -190,6 +213,12 @@ def test_an_interruption_shows_what_there_is(tables: None, tmp_path: Path, capsy
         (["speculative", "-p", "a", "--backend", "torhc"], "no backend called"),
         (["speculative", "-p", ""], "prompt is empty"),
         (["speculative", "-p", "a", "--prompt-file", "b"], "two prompts"),
+        (["speculative", "-p", "a", "--ids", "1"], "two prompts"),
+        (["speculative", "--ids", "1 x"], "'x' is no token id"),
+        (["speculative", "--ids", "-1"], "'-1' is no token id"),
+        (["speculative", "--ids", " "], "there are no ids"),
+        (["speculative", "--ids", "0 4"], "4 is no token: the vocabulary has 4"),
+        (["speculative", "--ids", "0 1", "--chat"], "leave --chat out"),
         (["speculative", "--prompt-file", "none.txt"], "cannot read none.txt"),
     ],
 )
@@ -265,6 +294,15 @@ def test_models_by_folder_and_by_name(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_model_without_its_parameter(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "autoregressive", "-p", "ab", "--model", "smollm2"]) == 1
     assert "--model target=smollm2" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("default:masked says")
+def test_a_shipped_models_own_setting_is_not_overridden_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    common = ["run", "fast_dllm", "-p", "a", "--length", "8", "--block", "4"]
+    assert main([*common, "-m", "model.mask_token=7"]) == 0
+    assert "masked says that its mask_token is 2, and it is read with mask_token=7" in capsys.readouterr().err
+    assert main([*common, "-m", "model.mask_token="]) == 1
+    assert "has no value" in capsys.readouterr().err
 
 
 def test_warnings_are_sentences(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,13 +50,33 @@ def test_another_visibility_is_refused_with_the_legal_ones(wrong: Any) -> None:
 def test_the_caller_comes_before_the_configuration_and_that_before_what_is_published() -> None:
     assert read("LLaDAModelLM", {}) == Reading(126336, False, "full")
     assert read("DreamModel", {"mask_token_id": 5}) == Reading(5, True, "full")
-    assert read("DreamModel", {"mask_token_id": 5}, mask_token="6", shift="false") == Reading(6, False, "full")
     assert read("Fast_dLLM_QwenForCausalLM", {"bd_size": 16}) == Reading(151665, True, ("block", 16))
     assert read("SDARForCausalLM", {"block_size": 4}) == Reading(151669, False, ("block", 4))
     assert read("BertForMaskedLM", {"mask_token_id": 103, "block_size": 64}) == Reading(103, False, "full")
     assert read("BertForMaskedLM", {"mask_token_id": "<m>", "decgraph_block": 4}) == Reading(7, False, ("block", 4))
     config = {"mask_token_id": 3, "decgraph_shift": True, "decgraph_visibility": "window:4"}
     assert read("LlamaForCausalLM", config) == Reading(3, True, ("window", 4))
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"mask_token": "6"}, "x says that its mask_token is 5, and it is read with mask_token=6"),
+        ({"mask_token": "<m>"}, "its mask_token is 5, and it is read with mask_token=7"),
+        ({"shift": "false"}, "its shift is true, and it is read with shift=false"),
+        ({"visibility": "causal"}, "its visibility is window:4, and it is read with visibility=causal"),
+    ],
+)
+def test_the_caller_comes_before_the_configuration_with_a_warning(asked: dict[str, str], said: str) -> None:
+    config = {"mask_token_id": 5, "decgraph_visibility": "window:4"}
+    with pytest.warns(UserWarning, match=said):
+        found = read("DreamModel", config, **asked)
+    assert found == Reading(
+        {"6": 6, "<m>": 7}.get(asked.get("mask_token", ""), 5),
+        "shift" not in asked,
+        "causal" if "visibility" in asked else ("window", 4),
+    )
+    read("DreamModel", config, mask_token=5, shift=True, visibility="window:4")  # what it says itself: no warning
 
 
 @pytest.mark.parametrize(
