@@ -96,7 +96,7 @@ def command(
     text = given.prompt(prompt, prompt_file) if prompts is None else ""
     session = open_session(chosen, folders, params, externs, backend, plan, compile)
     if applied is not None:
-        applied.warn(chosen, session, folders, temperature)
+        applied.warn(chosen, session, folders, temperature, batch if prompts is not None else 1)
     fields: dict[str, Any] = {
         "limit": max_new,
         "temperature": temperature,
