@@ -31,13 +31,15 @@ class Applied:
     models: dict[str, str]
     plan: Plan
 
-    def warn(self, algorithm: Any, session: Session, models: dict[str, str], temperature: float) -> None:
-        """Say on stderr what is not as it was tuned. `models` are the sources of this run."""
+    def warn(self, algorithm: Any, session: Session, models: dict[str, str], temperature: float, batch: int) -> None:
+        """Say on stderr what is not as it was tuned. `models` are the sources of this run, `batch` how many prompts it decodes
+        together."""
         contents = contents_of(models)
         doubts = self.profile.doubts(
             program=facts.digest(algorithm.text),
             models=contents,
             temperature=temperature,
+            batch=batch,
             device=facts.of_device(facts.device_of(list(session.models.values()))),
         )
         for doubt in doubts:

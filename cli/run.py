@@ -101,7 +101,7 @@ def command(
         said(text)  # what does not go together is said before models are read
     session = open_session(chosen, folders, params, externs, backend, plan, compile)
     if applied is not None:
-        applied.warn(chosen, session, folders, temperature)
+        applied.warn(chosen, session, folders, temperature, batch if prompts is not None else 1)
     fields: dict[str, Any] = {
         "limit": max_new,
         "temperature": temperature,

@@ -18,7 +18,7 @@ from decgraph.runtime.request import DEFAULT_TEMPERATURE
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("prompts", "out", "param", "set", "model", "seconds", "max_new", "temperature", "top_k", "top_p", "seed", "clock",
-       "threads", "backend", "fresh", "kernels", "json")  # fmt: skip
+       "batch", "threads", "backend", "fresh", "kernels", "json")  # fmt: skip
 LEAST_SECONDS = 1.0
 
 
@@ -48,6 +48,9 @@ def command(
     clock: Annotated[
         str, typer.Option("--clock", help="wall, or cpu: the processor's time, steadier on a busy machine without a GPU.")
     ] = "wall",
+    batch: Annotated[
+        int, typer.Option("--batch", min=1, help="Tune for prompts that are decoded together, so many at a time.")
+    ] = 1,
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads on the CPU. Default: as `run` does.")] = None,
     backend: Annotated[str | None, typer.Option("--backend", help="torch or reference.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="With --kernels: measure known sizes again.")] = False,
@@ -95,6 +98,7 @@ def command(
         backend=backend,
         clock=clock,
         threads=threads,
+        batch=batch,
     )
     path = out or Path(f"{chosen.name}.profile.toml")
     writable(path)

@@ -157,6 +157,7 @@ def profile(job: Job, outcome: Outcome) -> Profile:
     request: dict[str, Any] = {
         "temperature": float(job.fields.get("temperature", DEFAULT_TEMPERATURE)),
         "max_new": int(job.fields["limit"]),
+        **({"batch": job.batch} if job.batch > 1 else {}),
         **{name: job.fields[name] for name in ("top_k", "top_p") if name in job.fields},
         "prompts": len(job.lines),
         "prompts_digest": facts.digest("\n".join(line if isinstance(line, str) else repr(line) for line in job.lines)),

@@ -32,11 +32,15 @@ class Job:
         backend: str | None = None,
         clock: Any = "wall",
         threads: int | None = None,
+        batch: int = 1,
     ) -> None:
         self.algorithm, self.lines, self.fixed, self.fields = algorithm, list(lines), dict(fixed), dict(fields)
         # What a command line calls it: stdlib/x.dec is found by its name, other files by their path
         self.name = algorithm.name if algorithm.path == f"stdlib/{algorithm.name}.dec" else algorithm.path
-        self.backend, self.clock, self.threads = backend, clock, threads
+        self.backend, self.clock, self.threads, self.batch = backend, clock, threads, batch
+        if len(self.lines) < batch:
+            raise decgraph.DecError(f"--batch {batch} needs as many prompts, and there are {len(self.lines)}",
+                                    hint=f"more prompts, or --batch {len(self.lines)}")  # fmt: skip
         function = algorithm.function
         self.promise, _ = space.guarantee(function, float(fields.get("temperature", DEFAULT_TEMPERATURE)))
         self.axes = space.axes(function, self.fixed, wishes, float(fields.get("temperature", DEFAULT_TEMPERATURE)))
@@ -86,7 +90,7 @@ class Job:
 
         first = make(dict(self.default))
         requests = [request_for(first, line, request_id=n, **self.fields) for n, line in enumerate(self.lines)]
-        runner = Runner(make, requests, self.clock)
+        runner = Runner(make, requests, self.clock, self.batch)
         trials = Trials(runner, self.default, promise=self.promise, gap=self.gap, tie=self.tie())
         return Tuner(trials, self.axes, seconds=seconds, told=told).tune()
 

@@ -32,7 +32,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from decgraph.ir.memo import memo_of
 
 _CACHED = 24 << 20  # bytes of matrices that a processor's caches are taken to hold between two steps
 _SMALL = 1 << 16  # numbers
@@ -142,3 +144,53 @@ class Packs:
             self._made[name] = reordered(matrix)
             self.bytes += size([matrix])
         return self._made[name]
+
+
+class Linear(nn.Linear):
+    """A linear module whose products of several rows read a packed copy of its matrix, where no gradient is wanted.
+
+    For the matrices of drafting heads, which no graph is captured of. Parameters, names and the module's own product, that of
+    one row and of training, are those of `nn.Linear`. The copy is made when it is first read, again for other weights, and is
+    neither copied nor saved with the module.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[..., in] -> [..., out]."""
+        weight, width = self.weight, input.shape[-1]
+        rows = input.numel() // max(width, 1)
+        if torch.is_grad_enabled() or input.dtype != weight.dtype or (rows < 2 and weight.dtype == torch.float32):
+            return super().forward(input)
+        packed = memo_of(self).once("packed", _Copy).of(weight)
+        if packed is None:
+            return super().forward(input)
+        made: Tensor = torch.ops.mkldnn._linear_pointwise.default(input.reshape(rows, width), packed, self.bias, "none", [], "")
+        return made.view(*input.shape[:-1], weight.shape[0])
+
+    @property
+    def copied(self) -> int:
+        """Bytes of the packed copy so far."""
+        found: _Copy | None = memo_of(self).get("packed")
+        return 0 if found is None else found.bytes
+
+
+class _Copy:
+    """The packed copy of one matrix."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._allowed: bool | None = None
+        self._weight: tuple[int, int, int] | None = None
+        self._packed: Tensor | None = None
+
+    def of(self, weight: Tensor) -> Tensor | None:
+        """The copy of a matrix [n, m] as it is now; None where there is to be none."""
+        if self._allowed is None:
+            self._allowed = packable(weight) and room(size([weight]))
+        if not self._allowed or weight.is_inference():
+            return None
+        now = (id(weight), weight.data_ptr(), weight._version)
+        if now != self._weight:
+            self._packed, self._weight = None, now  # the old one goes before the new one is made
+            self._packed = reordered(weight) if packable(weight) else None
+            self.bytes = 0 if self._packed is None else size([weight])
+        return self._packed

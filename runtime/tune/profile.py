@@ -134,8 +134,11 @@ class Profile:
                 raise DecError(f"{where}: {message}", hint="tune it again, or correct the line") from None
         return out
 
-    def doubts(self, *, program: str, models: Mapping[str, str], device: Mapping[str, Any], temperature: float) -> list[str]:
-        """What is not as it was tuned, a sentence each. `models`: fingerprints by parameter ("": unknown)."""
+    def doubts(
+        self, *, program: str, models: Mapping[str, str], device: Mapping[str, Any], temperature: float, batch: int = 1
+    ) -> list[str]:
+        """What is not as it was tuned, a sentence each. `models`: fingerprints by parameter ("": unknown). batch: how many
+        prompts are decoded together."""
         out = []
         if self.program and program and self.program != program:
             out.append(f"the text of {self.algorithm} has changed")
@@ -155,6 +158,10 @@ class Profile:
         if isinstance(tuned_at, int | float) and bool(tuned_at) != bool(temperature):
             of, this = ("sampled", "greedy") if tuned_at else ("greedy", "sampled")
             out.append(f"it was tuned for {of} requests, and this one is {this}")
+        tuned_for = self.request.get("batch", 1)
+        if isinstance(tuned_for, int) and (tuned_for > 1) != (batch > 1):
+            of, this = (f"{n} prompts at a time" if n > 1 else "single prompts" for n in (tuned_for, batch))
+            out.append(f"it was tuned for {of}, and this run decodes {this}")
         return out
 
 

@@ -1,4 +1,4 @@
-"""Measures settings: one request at a time, alternating with the default, and compares their tokens.
+"""Measures settings: one request (or one batch of them) at a time, alternating with the default, and compares their tokens.
 
 The speed of a shared machine drifts within seconds, so the measure is the ratio of two consecutive runs of one request.
 """
@@ -32,11 +32,13 @@ SESSIONS = 64  # kept open at most: each has generated code, the models are shar
 
 @dataclass(frozen=True)
 class Done:
-    """One request run by one setting: seconds by the chosen clock."""
+    """One run by one setting: seconds by the chosen clock. tokens: of all of its requests, one after the other; each: those
+    of every request of a batch."""
 
     tokens: tuple[int, ...]
     seconds: float
     stats: Stats
+    each: tuple[tuple[int, ...], ...] = ()
 
 
 class Interrupted(Exception):
@@ -44,10 +46,16 @@ class Interrupted(Exception):
 
 
 class Runner:
-    """Runs settings on requests. `make` opens a session with a setting's values; `models` are shared by all."""
+    """Runs settings on requests. `make` opens a session with a setting's values; `models` are shared by all. batch: how many
+    requests are decoded together, those of run n from number n on. Raises DecError where there are not so many."""
 
-    def __init__(self, make: Callable[[dict[str, Any]], Session], requests: Sequence[Request], clock: Clock = "wall") -> None:
-        self.make, self.requests, self.clock = make, list(requests), CLOCKS[clock]
+    def __init__(
+        self, make: Callable[[dict[str, Any]], Session], requests: Sequence[Request], clock: Clock = "wall", batch: int = 1
+    ) -> None:
+        self.make, self.requests, self.clock, self.batch = make, list(requests), CLOCKS[clock], batch
+        if len(self.requests) < batch:
+            raise DecError(f"a batch of {batch} needs as many prompts, and there are {len(self.requests)}",
+                           hint="more prompts, or a smaller batch")  # fmt: skip
         self._open: OrderedDict[Setting, Session] = OrderedDict()
 
     def session(self, chosen: Setting) -> Session:
@@ -65,19 +73,33 @@ class Runner:
         gc.collect()
 
     def run(self, chosen: Setting, number: int, *, limit: int | None = None) -> Done:
-        """Run one request, of at most `limit` tokens if it is given. Raises what ended it early: a DecError, `Interrupted`."""
+        """Run one request or batch, of at most `limit` tokens each if it is given. Raises what ended it early: a DecError,
+        `Interrupted`."""
         session = self.session(chosen)
         session.shared.clear()  # as in `decgraph run`, no request starts with session state
-        request = self.requests[number]
-        request = request if limit is None else replace(request, limit=min(limit, request.limit))
+        requests = [self.requests[n % len(self.requests)] for n in range(number, number + self.batch)]
+        if limit is not None:
+            requests = [replace(request, limit=min(limit, request.limit)) for request in requests]
         started = self.clock()
-        result = session.run(request, keep_events=False)
+        if self.batch == 1:
+            results = [session.run(requests[0], keep_events=False)]
+        else:
+            results = session.generate(requests, batch=self.batch, keep_events=False)
         seconds = self.clock() - started
-        if result.reason == "interrupted":
-            raise Interrupted
-        if result.error is not None:
-            raise result.error
-        return Done(result.tokens, max(seconds, 1e-9), result.stats)
+        for result in results:
+            if result.reason == "interrupted":
+                raise Interrupted
+            if result.error is not None:
+                raise result.error
+        each = tuple(result.tokens for result in results)
+        stats = results[0].stats if self.batch == 1 else _summed([result.stats for result in results])
+        return Done(tuple(t for tokens in each for t in tokens), max(seconds, 1e-9), stats, each)
+
+
+def _summed(all_stats: Sequence[Stats]) -> Stats:
+    """What the runs of a batch counted in all."""
+    names = ("tokens", "target_calls", "draft_calls", "drafted")
+    return Stats(**{name: sum(getattr(stats, name) for stats in all_stats) for name in names})
 
 
 @dataclass
@@ -185,7 +207,9 @@ class Trials:
             self._count(figures, made)
             if chosen != self.default:
                 figures.ratios.append((len(made.tokens) / made.seconds) / max(1e-12, len(base.tokens) / base.seconds))
-                self.compare(chosen, number, made.tokens, base.tokens)
+                pairs = zip(made.each or (made.tokens,), base.each or (base.tokens,), strict=True)
+                for n, (ours, theirs) in enumerate(pairs, number):
+                    self.compare(chosen, n % len(self.runner.requests), ours, theirs)
 
     def run(self, chosen: Setting, number: int, *, limit: int | None = None) -> Done | None:
         """One run; None for a setting that cannot. Raises DecError where that is the default."""

@@ -130,6 +130,11 @@ def test_doubts() -> None:
     assert doubts(device={"device": "cuda: B", "threads": 2}) == ["it was tuned on cpu: A, this is cuda: B"]
     assert doubts(device={"device": "cpu: A", "threads": 2, "torch": "2.13"}) == ["threads was 1 and is 2"]
     assert doubts(temperature=0.7) == ["it was tuned for greedy requests, and this one is sampled"]
+    assert doubts(batch=8) == ["it was tuned for single prompts, and this run decodes 8 prompts at a time"]
+    batched = made(request={"temperature": 0.0, "prompts": 8, "batch": 8})
+    as_tuned = {"program": "abc", "models": {}, "device": batched.device, "temperature": 0.0}
+    assert batched.doubts(**as_tuned, batch=4) == []  # type: ignore[arg-type]
+    assert batched.doubts(**as_tuned) == ["it was tuned for 8 prompts at a time, and this run decodes single prompts"]  # type: ignore[arg-type]
 
 
 def test_fingerprints_see_what_matters(tmp_path: Path) -> None:

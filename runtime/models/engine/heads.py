@@ -56,17 +56,23 @@ class HeadsEngine:
         outputs = list(states)
         for n, made in zip(plain, self.core.read([calls[n] for n in plain], [states[n] for n in plain])):
             outputs[n] = made
-        for n in of_heads:
-            state, call = states[n], calls[n]
-            if not isinstance(state, Tensor):
-                continue
-            guesses = torch.stack([head[0] for head in self.module(state[None, :, : self.core.width])], dim=1)
-            # A head's NaN is reported at the row that the head reads.
-            rows = [row for row in call.rows for _ in range(guesses.shape[1])]
-            head = _as_it_is if self.module.own_output else None
-            outputs[n] = self.core.read([replace(call, rows=rows)], [guesses.flatten(0, 1)], head)[0]
+        for n, made in self._guessed([(n, calls[n], s) for n in of_heads if isinstance(s := states[n], Tensor)]):
+            outputs[n] = made
         self.counted.add(self.core.counted.since(before))
         return outputs
+
+    def _guessed(self, wanted: Sequence[tuple[int, ForwardCall, Tensor]]) -> list[tuple[int, Output]]:
+        """The heads' logits of calls by number, given their states [rows, width]: the heads and the read-out once for all."""
+        if not wanted:
+            return []
+        rows = [len(state) for _, _, state in wanted]
+        states = torch.cat([state for _, _, state in wanted]) if len(wanted) > 1 else wanted[0][2]
+        guesses = torch.stack([head[0] for head in self.module(states[None, :, : self.core.width])], dim=1)
+        # A head's NaN is reported at the row that the head reads.
+        calls = [replace(call, rows=[row for row in call.rows for _ in range(guesses.shape[1])]) for _, call, _ in wanted]
+        head = _as_it_is if self.module.own_output else None
+        made = self.core.read(calls, [part.flatten(0, 1) for part in guesses.split(rows)], head)
+        return [(n, output) for (n, _, _), output in zip(wanted, made)]
 
     def limit(self, budget: int) -> None:
         """Bound what is kept between calls, in bytes."""

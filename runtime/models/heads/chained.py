@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from decgraph.errors import DecError
 from decgraph.runtime.models.heads.base import DraftOutput, Head, causal_mask
 from decgraph.runtime.models.heads.parts import Layer, Norm, PairLayer, Rotary
+from decgraph.runtime.models.packs import Linear
 
 
 class Chained(Head):
@@ -83,7 +84,7 @@ class Eagle(Chained):
         shape, options = self.config, self.options
         width = self.entering = int(shape.hidden_size)
         self.embed_tokens = nn.Embedding(self.vocab, width) if options.get("embedding", True) else None
-        self.fc = nn.Linear(2 * width, width, bias=bool(options.get("fc_bias")))
+        self.fc = Linear(2 * width, width, bias=bool(options.get("fc_bias")))
         normed = bool(options.get("joined_norms"))
         self.embedding_norm = Norm(width, shape.rms_norm_eps) if normed else None
         self.feature_norm = Norm(width, shape.rms_norm_eps) if normed else None
@@ -140,7 +141,7 @@ class Eagle3(Chained):
         self.embed_tokens = nn.Embedding(self.vocab, width) if options.get("embedding") else None
         self.input_norm = Norm(whole, eps) if options.get("norm_before_fc") else None
         self.fc_norm = nn.ModuleList(Norm(each, eps) for _ in range(count)) if options.get("fc_norm") else None
-        self.fc = nn.Linear(whole, width, bias=bool(options.get("fc_bias")))
+        self.fc = Linear(whole, width, bias=bool(options.get("fc_bias")))
         first = PairLayer(shape, 0, options)
         self.layers = nn.ModuleList([first, *(Layer(shape, n, options) for n in range(1, shape.num_hidden_layers))])
         self.norm = Norm(width, eps)

@@ -19,6 +19,7 @@ from decgraph.runtime.models.heads.eagle import draft_tokens
 from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source, count_of, layer_settings, renamed
 from decgraph.runtime.models.heads.parts import Layer, Norm, Rotary
 from decgraph.runtime.models.heads.rooted import Before, Grown, Rooted
+from decgraph.runtime.models.packs import Linear
 
 
 class DFlash(Rooted):
@@ -32,9 +33,7 @@ class DFlash(Rooted):
         width = int(shape.hidden_size)
         self.reads = tuple(int(n) for n in options["reads"])
         self.mask, self.block = int(options["mask_token_id"]), int(options["block"])
-        self.fc = nn.Linear(
-            len(self.reads) * int(options.get("target_width") or width), width, bias=bool(options.get("fc_bias"))
-        )
+        self.fc = Linear(len(self.reads) * int(options.get("target_width") or width), width, bias=bool(options.get("fc_bias")))
         self.hidden_norm = Norm(width, shape.rms_norm_eps)
         self.layers = nn.ModuleList(Layer(shape, n, options) for n in range(shape.num_hidden_layers))
         self.windows: list[int | None] = list(options.get("windows") or [None] * len(self.layers))

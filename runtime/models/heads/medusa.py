@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from decgraph.errors import DecError
 from decgraph.runtime.models.heads.base import Head
 from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source
+from decgraph.runtime.models.packs import Linear
 
 _BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.(weight|bias)")
 _MATRIX = re.compile(r"(\d+)\.(\d+)\.(weight|bias)")
@@ -26,7 +27,7 @@ class Block(nn.Module):
 
     def __init__(self, width: int, *, bias: bool = True) -> None:
         super().__init__()
-        self.linear = nn.Linear(width, width, bias=bias)
+        self.linear = Linear(width, width, bias=bias)
 
     def forward(self, states: Tensor) -> Tensor:
         """[..., width] -> [..., width]."""
@@ -49,7 +50,7 @@ class Medusa(Head):
         self.heads = nn.ModuleList(
             nn.Sequential(
                 *(Block(width, bias=bool(options.get("block_bias", True))) for _ in range(int(options["blocks"]))),
-                nn.Linear(width, self.vocab, bias=bool(options.get("output_bias"))),
+                Linear(width, self.vocab, bias=bool(options.get("output_bias"))),
             )
             for _ in range(int(options["heads"]))
         )

@@ -19,6 +19,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.heads.base import Head
 from decgraph.runtime.models.heads.medusa import Block
 from decgraph.runtime.models.heads.parts import Layer, Norm, Rotary
+from decgraph.runtime.models.packs import Linear
 
 
 @dataclass
@@ -63,8 +64,8 @@ class Conditioned(nn.Module):
 
     def __init__(self, entering: int, width: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(entering, width)
-        self.residual = nn.Linear(entering, width)
+        self.linear = Linear(entering, width)
+        self.residual = Linear(entering, width)
 
     def forward(self, states: Tensor) -> Tensor:
         """[..., entering] -> [..., width]."""
@@ -79,7 +80,7 @@ class HydraHead(nn.Module):
         super().__init__()
         first = Conditioned(states * width, width) if states > 1 else Block(width)
         self.blocks = nn.Sequential(first, *(Block(width) for _ in range(blocks - 1)))
-        self.output = nn.Linear(width, vocab, bias=bias)
+        self.output = Linear(width, vocab, bias=bias)
 
     def forward(self, states: Tensor) -> Tensor:
         """[m, states * width] -> logits [m, V]."""
@@ -178,11 +179,11 @@ class Recurrent(Rooted):
         super().__init__(config)
         width, options = int(config["hidden_size"]), self.options
         inner = int(options["exit_width"])
-        self.input_proj = nn.Linear(2 * width, inner) if options.get("project") else None
+        self.input_proj = Linear(2 * width, inner) if options.get("project") else None
         blocks = (Block(inner) for _ in range(int(options["blocks"])))
-        self.lm_head = nn.Sequential(*blocks, nn.Linear(inner, self.vocab, bias=False))
-        self.rnn_u = nn.Linear(width, width) if options.get("rnn") else None
-        self.rnn_w = nn.Linear(width, width, bias=False) if options.get("rnn") else None
+        self.lm_head = nn.Sequential(*blocks, Linear(inner, self.vocab, bias=False))
+        self.rnn_u = Linear(width, width) if options.get("rnn") else None
+        self.rnn_w = Linear(width, width, bias=False) if options.get("rnn") else None
 
     def read(self, before: Before, tokens: Tensor, position: int) -> Tensor:
         assert before.state is not None

@@ -67,6 +67,34 @@ def table(out: str) -> list[list[str]]:
     return rows
 
 
+def test_prompts_that_are_decoded_together(letters: None, here: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run is a batch, which begins with another prompt each time; of every request the tokens are compared."""
+    seen: list[tuple[Any, int, Any]] = []
+    run, compared = Runner.run, list[tuple[int, Any]]()
+
+    def kept(self: Runner, chosen: Any, number: int, **options: Any) -> Any:
+        seen.append((self, number, done := run(self, chosen, number, **options)))
+        return done
+
+    def noted(self: Trials, chosen: Any, number: int, ours: Any, theirs: Any) -> None:
+        compared.append((number, ours))
+        compare(self, chosen, number, ours, theirs)
+
+    compare = Trials.compare
+    monkeypatch.setattr(Runner, "run", kept)
+    monkeypatch.setattr(Trials, "compare", noted)
+    assert tuned("speculative", "--param", "gamma=1..4", "--batch", "3") == 0
+    assert Profile.read(here / "speculative.profile.toml").request["batch"] == 3
+    runner, number, done = seen[-1]
+    assert len(done.each) == 3 and done.tokens == sum(done.each, ()) and {n for _, n, _ in seen} == {0, 1, 2}
+    alone = [runner.session(next(iter(runner._open))).run(request).tokens for request in runner.requests]
+    assert list(done.each) == [alone[(number + n) % 3] for n in range(3)] and len(set(alone)) == 3
+    assert {n for n, _ in compared} == {0, 1, 2} and all(ours == alone[n] for n, ours in compared)
+    assert main(["run", "speculative", "--profile", "speculative.profile.toml", "--prompt", "ab", "-n", "4"]) == 0
+    assert "tuned for 3 prompts at a time" in capsys.readouterr().err
+    assert tuned("speculative", "--batch", "9") == 1 and "needs as many prompts, and there are 3" in capsys.readouterr().err
+
+
 def test_table_profile_and_run(letters: None, here: Path, capsys: Capture) -> None:
     """The drafter is seldom right, so that short chains are faster."""
     assert tuned("speculative", "--param", "gamma=1..12") == 0

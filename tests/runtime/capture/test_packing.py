@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -223,3 +224,50 @@ def test_results_say_what_copies_take() -> None:
     inside = sum(p.numel() * 4 for n, p in base.named_parameters() if p.dim() == 2 and "embed" not in n)
     assert forward.packed == inside + model.net._out.weight.numel() * 4
     assert f"{forward.packed / 1e6:.0f} MB" in forward.text() and forward.to_json()["packed"] == forward.packed
+
+
+@pytest.mark.usefixtures("every")
+def test_a_heads_product_is_that_of_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several rows read the copy, one does not; training, other dtypes and a changed matrix get the module's own numbers."""
+    mine = packs.Linear(96, 64)
+    theirs = nn.Linear(96, 64)
+    theirs.load_state_dict(mine.state_dict())
+    for shape in ((5, 96), (2, 3, 96), (1, 96), (1, 1, 96)):
+        states = torch.randn(shape)
+        with torch.no_grad():
+            close(mine(states), theirs(states))
+    assert mine.copied == 96 * 64 * 4
+    with torch.no_grad():
+        for linear in (mine, theirs):
+            linear.weight.mul_(2)
+        close(mine(torch.ones(4, 96)), theirs(torch.ones(4, 96)))
+        assert torch.equal(mine.double()(torch.ones(4, 96).double()), theirs.double()(torch.ones(4, 96).double()))
+    mine.float()(torch.ones(4, 96)).sum().backward()
+    assert mine.weight.grad is not None and copy.deepcopy(mine).copied == 0
+    monkeypatch.setenv("DECGRAPH_PACKED", "0")
+    with torch.no_grad():
+        assert (bare := packs.Linear(96, 64))(torch.ones(4, 96)).shape == (4, 64) and not bare.copied
+
+
+@pytest.mark.parametrize("name", ["eagle", "medusa"])
+def test_no_product_of_a_shipped_head_stays_unpacked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a head computes outside captured layers for several rows reads packed copies, if it is large enough for one."""
+    from transformers import AutoModel
+
+    import decgraph.zoo.modeling  # registers the classes  # noqa: F401
+    from decgraph.zoo.folders import folder_of
+
+    head: Any = AutoModel.from_pretrained(folder_of(name), dtype=torch.float32)
+    width, slow = head.config.hidden_size, list[tuple[int, ...]]()
+    product = nn.functional.linear
+
+    def counted(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        if packs.packable(weight) and states.numel() > states.shape[-1]:
+            slow.append(tuple(weight.shape))
+        return product(states, weight, bias)
+
+    monkeypatch.setattr(nn.functional, "linear", counted)
+    states = torch.randn(1, 5, width)
+    with torch.no_grad():
+        made = head.enter(torch.arange(5)[None], states) if name == "eagle" else head(states)[0]
+    assert made.shape == states.shape and not slow
