@@ -21,6 +21,7 @@ import typer
 
 import decgraph
 from decgraph.cli import output
+from decgraph.runtime.collecting import process_is_ours, uncollected
 
 # The order of the help, from first use to rare use; other verbs follow by name.
 ORDER = ("run", "check", "list", "explain", "compile", "tune", "fmt", "new", "zoo")
@@ -41,10 +42,14 @@ def verbs() -> dict[str, str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code: 0, 1 (your input), 2 (usage), 70 (a bug of ours), 130 (interrupted)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        process_is_ours()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = output.warn
-            application(asked_of(arguments, os.environ))(args=arguments, prog_name="decgraph")
+            with uncollected():
+                app = application(asked_of(arguments, os.environ))
+            app(args=arguments, prog_name="decgraph")
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BaseException as error:  # everything a verb can raise becomes a message and a code here

@@ -6,6 +6,7 @@ import dataclasses
 import json as json_
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ import decgraph
 from decgraph.cli import given, output, planning
 from decgraph.models import request_for
 from decgraph.passes.plan import Plan
+from decgraph.runtime.collecting import uncollected
 from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request
 from decgraph.runtime.session import Result, Session, check_params
@@ -151,9 +153,8 @@ def open_session(
     # Small models lose more to threads that wait for each other than they gain; half the cores leave room for others.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    if not sys.stderr.isatty():
-        return chosen.session(models, externs=externs, backend=backend, plan=plan, compile=compile, **params)
-    with output.console(stderr=True).status("reading the models"):
+    waiting = output.console(stderr=True).status("reading the models") if sys.stderr.isatty() else nullcontext()
+    with uncollected(), waiting:
         return chosen.session(models, externs=externs, backend=backend, plan=plan, compile=compile, **params)
 
 

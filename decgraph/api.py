@@ -139,7 +139,10 @@ class Algorithm:
         if twice := next((name for name in named if name in (models or {})), None):
             raise DecError(f"`{twice}` is given twice", hint="as a keyword, or in models=")
         params = cast("dict[str, ParamValue]", given)
-        return self._session({**(models or {}), **named}, params, tokenizer, externs, backend, plan, compile)
+        from decgraph.runtime.collecting import uncollected
+
+        with uncollected():  # torch and transformers are imported there
+            return self._session({**(models or {}), **named}, params, tokenizer, externs, backend, plan, compile)
 
     def _session(
         self,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import nn
 
+from decgraph.runtime.collecting import uncollected
 from decgraph.runtime.models.capture.activations import activations
 from decgraph.runtime.models.capture.clean import clean
 from decgraph.runtime.models.capture.cuts import cuts
@@ -67,7 +66,7 @@ def capture(
     """
     base = getattr(module, "base_model", module)
     try:
-        with _uncollected():
+        with uncollected():  # it would walk the graphs, of some thousand nodes each, again and again
             step = _captured(module, without, notice)
         note(base, Forward("captured", step.program.dropped), step.program.packs)
         return step
@@ -143,18 +142,6 @@ def _captured(module: Any, without: frozenset[str], notice: Callable[[str], None
         notice(f"{type(recorded.base).__name__} is captured without some passes, which are at fault on it ({left})")
     program.dropped = dropped
     return CapturedForward(program)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """No garbage collection: it would walk the graphs, of some thousand nodes each, again and again."""
-    had = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if had:
-            gc.enable()
 
 
 def layers_of(base: Any) -> list[nn.Module]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from decgraph.ir.memo import memo_of
+from decgraph.runtime.collecting import uncollected
 from decgraph.runtime.models.distinct import original_of
 from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.interface import Model
@@ -16,7 +17,12 @@ def engine_of(model: Model) -> Any:  # Any: an `Engine`, or of a masked model a 
     Raises DecError for a Hugging Face model that the engine cannot run; the message says why.
     """
     model = original_of(model)
-    return memo_of(model).once("engine", lambda: _make(model))
+    memo = memo_of(model)
+    made = memo.get("engine")
+    if made is None:
+        with uncollected():  # its imports and graphs stay
+            made = memo.once("engine", lambda: _make(model))
+    return made
 
 
 def _make(model: Model) -> Any:  # Any: see `engine_of`
