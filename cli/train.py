@@ -40,7 +40,7 @@ def command(
     rows: Annotated[int, typer.Option("--rows", min=1, help="Texts that the model writes at a time.")] = 64,
     answer: Annotated[int, typer.Option("--answer", min=8, help="Tokens of a held-out answer.")] = 128,
     draft_vocabulary: Annotated[
-        int | None, typer.Option("--draft-vocabulary", min=2, help="eagle: tokens that the head can say (8,192).")
+        int | None, typer.Option("--draft-vocabulary", min=2, help="eagle: tokens that the head can say (16,384).")
     ] = None,
     output_matrix: Annotated[
         bool,

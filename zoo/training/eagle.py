@@ -223,15 +223,17 @@ def loss(
     said: torch.Tensor,
     counts: torch.Tensor,
     *,
+    output: torch.Tensor,
     steps: int,
     hard: float,
     falling: float = 0.8,
 ) -> torch.Tensor:
-    """The loss of one batch: cross entropy against the target's likeliest tokens in the draft vocabulary, all steps summed.
+    """The loss of one batch: cross entropy against the target's likeliest tokens among some, all steps summed.
 
     `features` [batch, length, 3 * width] and `embedded` [batch, length, width] belong to tokens 0..length-1,
-    `said` [batch, length, draft vocabulary] are the target's logits after each, `counts` [batch, length] how much
-    a guess of the token after each counts (0: not at all). A share `hard` of the label lies on the target's first choice.
+    `output` [tokens, width] are the rows of the target's output matrix for the tokens that the loss tells apart, `said`
+    [batch, length, tokens] the target's logits for them after each place, `counts` [batch, length] how much a guess of the
+    token after each counts (0: not at all). A share `hard` of the label lies on the target's first choice.
     """
     with torch.no_grad():
         values, top = said.topk(min(TOP, said.shape[-1]))
@@ -241,6 +243,6 @@ def loss(
     for step, states in enumerate(outs):
         counted = counts[:, step + 1 :]
         where = counted > 0
-        each = imitation(head.logits(states[where]), top[:, step + 1 :][where], weights[:, step + 1 :][where])
+        each = imitation(F.linear(head.norm(states[where]), output), top[:, step + 1 :][where], weights[:, step + 1 :][where])
         total = total + falling**step * (each * counted[where]).sum() / counted.sum().clamp_min(1)
     return total

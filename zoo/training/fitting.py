@@ -14,7 +14,7 @@ from decgraph.zoo.training.store import Text
 from decgraph.zoo.training.students import Student
 
 # (matrices by Muon, everything else by Adam), by kind; what begins with the target's weights is moved more gently.
-RATES = {"drafter": (0.02, 6e-3), "eagle": (0.02, 2e-3), "medusa": (0.02, 2e-3), "exit": (0.02, 2e-3)}
+RATES = {"drafter": (0.02, 6e-3), "eagle": (0.01, 1e-3), "medusa": (0.02, 2e-3), "exit": (0.02, 2e-3)}
 
 
 def fit(
