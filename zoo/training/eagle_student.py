@@ -15,8 +15,8 @@ from decgraph.zoo.training.students import FALLING, Batch, Student
 
 # How many times the head is unrolled on its own outputs.
 UNROLLED = 4
-# The loss tells apart the tokens of its batch and this many of the most frequent ones. The head's outputs live in the space of the
-# target's own output matrix, so what it learns carries over to tokens that were left out, at a tenth of the whole vocabulary's price.
+# The loss tells apart the tokens of its batch and this many of the most frequent ones. The head's outputs are in the space of
+# the target's own output matrix, so what it learns carries over to the tokens that are left out, at a tenth of the price.
 NEGATIVES = 4096
 # Of the places of the text, one in so many is looked at for the draft vocabulary.
 EVERY = 3
