@@ -29,6 +29,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 import torch
@@ -39,6 +40,8 @@ from decgraph.ir.memo import memo_of
 _CACHED = 24 << 20  # bytes of matrices that a processor's caches are taken to hold between two steps
 _SMALL = 1 << 16  # numbers
 _ROWS = 8  # what matrices are reordered for: 8 is as good as the exact number from 1 to 512 rows
+
+_version = attrgetter("_version")  # read of all weights in every forward
 
 _log = logging.getLogger("decgraph.capture")
 
@@ -100,10 +103,6 @@ def reordered(matrix: Tensor) -> Tensor:
 def version(weights: Sequence[Tensor]) -> int:
     """A number that grows when one of these tensors [...] is changed in place."""
     return sum(map(_version, weights))
-
-
-def _version(weight: Tensor) -> int:
-    return weight._version
 
 
 class Packs:

@@ -9,6 +9,7 @@ from bench_runs import ratio, row, run_of_two
 
 from decgraph import stdlib
 from decgraph.bench import goals
+from decgraph.bench.compare import asked
 from decgraph.bench.goals import ASSISTED, GENERATE, LOOKUP, PARTS, Goal, Part
 from decgraph.errors import DecError
 
@@ -67,7 +68,9 @@ def test_tokens_that_differ_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", PARTS)
 def test_every_goal_is_of_an_algorithm_that_is_measured(name: str) -> None:
     part = PARTS[name]
-    assert set(part.algorithms) <= set(stdlib.names())
+    measured = asked(part.algorithms, {})  # refuses a parameter that there is not, and a value outside its range
+    assert {one.algorithm.name for one in measured} <= set(stdlib.names())
+    assert [one.label for one in measured] == list(part.algorithms)
     assert {goal.algorithm for goal in part.goals} <= set(part.algorithms)
     assert {goal.baseline for goal in part.goals} <= {GENERATE, ASSISTED, LOOKUP}
 

@@ -64,6 +64,17 @@ class Slot:
         self.parents.append(parent)
         self.positions.append(position)
 
+    def extend(self, uids: Sequence[int], parents: Sequence[int], positions: Sequence[int]) -> None:
+        """Adds draft tokens at the tail's end."""
+        for place, (uid, parent) in enumerate(zip(uids, parents), len(self.uids)):
+            if parent != place - 1:
+                self.linear = False
+            if uid >= 0:
+                self.offsets[uid] = place
+        self.uids.extend(uids)
+        self.parents.extend(parents)
+        self.positions.extend(positions)
+
     def covers(self, call: ForwardCall) -> bool:
         """Whether the call is about a place on the chain, without a draft: then it does not change the slot."""
         length = len(call.context)
@@ -148,17 +159,12 @@ class SlotPlan:
     rows: int
     done: int = 0
     below: SlotPlan | None = None
+    total: int = field(init=False)  # how many tokens are new
+    base: int = field(init=False)  # the first row of the tail: the context's length
     _sees: np.ndarray | None = field(default=None, repr=False)
 
-    @property
-    def total(self) -> int:
-        """How many tokens are new."""
-        return len(self.ids)
-
-    @property
-    def base(self) -> int:
-        """The first row of the tail: the context's length."""
-        return self.start + len(self.fresh)
+    def __post_init__(self) -> None:
+        self.total, self.base = len(self.ids), self.start + len(self.fresh)
 
     @property
     def span(self) -> int:
@@ -169,9 +175,12 @@ class SlotPlan:
         """Records the next `count` tokens as computed and cached in the slot."""
         slot, split = self.slot, len(self.fresh)
         first, end = self.done, self.done + count
-        slot.chain.extend(self.fresh[first:end])
-        for n in range(max(first, split), end):
-            slot.append(self.uids[n - split], self.parents[n - split], self.positions[n])
+        if first < split:
+            slot.chain.extend(self.fresh[first:end])
+        if end > split:
+            begin = max(first, split)
+            here = slice(begin - split, end - split)
+            slot.extend(self.uids[here], self.parents[here], self.positions[begin:end])
         self.done = end
 
     def sees(self) -> np.ndarray:
@@ -211,23 +220,22 @@ def plan(call: ForwardCall, slot: Slot, context: int | None, name: str, size: in
     new_parents: list[int] = []
     new_uids: list[int] = []
     cached, linear = len(slot.uids), slot.linear
-    for node in range(count):
+    last = cached - 1  # the last place taken
+    for node, (uid, parent) in enumerate(zip(uids if len(uids) else [-1] * count, parents)):
         if not needed[node]:
             continue
-        uid = int(uids[node]) if len(uids) else -1
-        place = slot.offsets.get(uid, -1) if uid >= 0 else -1
+        place = slot.offsets.get(uid, -1)  # no token without a uid is among them
         if place < 0:
-            parent = int(parents[node])
             above = places[parent] if parent >= 0 else -1
-            place = cached + len(nodes)
+            linear = linear and above == last
+            place = last = last + 1
             if above < 0:
                 node_positions.append(length)
             else:
                 node_positions.append(1 + (slot.positions[above] if above < cached else node_positions[above - cached]))
             nodes.append(node)
             new_parents.append(above)
-            new_uids.append(uid)
-            linear = linear and above == place - 1
+            new_uids.append(int(uid))
         places[node] = place
     ids = fresh + ([tokens[n] for n in nodes] if tokens is not None else [0] * len(nodes))
     if ids and (min(ids) < 0 or max(ids) >= size):
@@ -260,7 +268,7 @@ def plan(call: ForwardCall, slot: Slot, context: int | None, name: str, size: in
 
 def _needed(call: ForwardCall, count: int) -> list[bool]:
     """Which nodes are wanted rows or their ancestors; all of them if no row is wanted."""
-    if not len(call.rows):
+    if not len(call.rows) or len({row for row in call.rows if row >= 0}) == count:
         return [True] * count
     needed = [False] * count
     for row in call.rows:
