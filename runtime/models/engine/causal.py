@@ -425,7 +425,10 @@ class CausalEngine:
                 p.start + n if n < split else p.below.base + p.below.places[p.nodes[n - split]]
                 for n in range(p.done, p.done + take)
             ]
-            row[:take] = store.states(p.below.slot.number, rows)
+            if rows and rows[-1] - rows[0] == take - 1 and rows == list(range(rows[0], rows[0] + take)):  # no index to be made
+                row[:take] = store.state(p.below.slot.number, rows[0], take)
+            else:
+                row[:take] = store.states(p.below.slot.number, rows)
         return out
 
     def _wanted(self, made: SlotPlan) -> Tensor:

@@ -137,6 +137,15 @@ def test_medusa_heads(target: HFCausal) -> None:
         (several,) = one.compute([ForwardCall(0, [4, 5, 6], (), [8], [-1], [0], [-1, 0], part="heads")])
         each = torch.cat([stacked(both.heads(path), V) for path in ((4, 5, 6), (4, 5, 6, 8))])
         assert isinstance(several, torch.Tensor) and torch.allclose(several.double(), each, atol=1e-4)
+    entered: list[int] = []  # rows of states; a batch is one product of each head, not one for each sequence
+    hook = medusa.module.register_forward_hook(lambda _, inputs, __: entered.append(inputs[0].shape[1]))
+    calls = [ForwardCall(n, context, part="heads") for n, context in ((0, [4, 5, 6]), (5, [V]), (1, [7]))]
+    first, wrong, last = engine.compute(calls)
+    hook.remove()
+    assert entered == [2] and isinstance(wrong, DecError)  # a token outside the vocabulary fails alone
+    for guesses, context in ((first, (4, 5, 6)), (last, (7,))):
+        assert isinstance(guesses, torch.Tensor)
+        assert torch.allclose(guesses.double(), stacked(both.heads(context), V), atol=1e-4)
     with pytest.raises(DecError, match="with_heads"):
         engine_of(target).compute([ForwardCall(0, [4], part="heads")])
 
