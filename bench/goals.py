@@ -114,7 +114,7 @@ def with_copies(on: Weights) -> list[Prompt]:
 USUAL = ("autoregressive", "speculative", "prompt_lookup")
 SHIPPED = (*USUAL, "eagle2", "sequoia")
 BATCHED = (*SHIPPED, "medusa", "token_recycling", "kangaroo", "lookahead", "pearl")
-# Settings for batches of 8, near those that `decgraph tune --batch 8` finds: on a CPU a batch is bound by arithmetic, so the
+# Settings for batches of 8, chosen by hand on these very prompts: on a CPU a batch is bound by arithmetic, so the
 # published trees, made for one sequence on a GPU, compute more than their accepted tokens save. All keep every token.
 SHORTER = (
     "prompt_lookup:k=3", "sequoia:shape=1x1x1x1", "token_recycling:shape=1", "eagle2:depth=1,k=1,budget=1", "medusa:shape=1",
