@@ -6,8 +6,11 @@ import random
 from typing import Any
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 import decgraph
+from decgraph.bench.agreement import Agreement
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.prompts import request_for
 
@@ -45,6 +48,34 @@ def test_a_conversation(name: str, temperature: float) -> None:
     kept.forget("conversation")
     fresh_slots = getattr(core_of(fresh), "_slots", {})
     assert not getattr(core_of(kept), "_slots", {}) and not fresh_slots
+
+
+@pytest.mark.quick("prompt_lookup", "kangaroo")
+@pytest.mark.parametrize("name", ["autoregressive", "speculative", "prompt_lookup", "eagle2", "kangaroo", "sequoia"])
+def test_a_conversation_is_what_generate_writes(name: str, theirs: Any) -> None:
+    """Turns on one kept cache against transformers' `generate` on the whole text, near-ties excepted."""
+    session = decgraph.load(name).session()
+    assert session.tokenizer is not None
+    prompt, found = list(session.tokenizer.encode(TEXT)), Agreement(theirs)
+    for turn in range(4):
+        result = session.run(request_for(session, prompt, limit=20, temperature=0, eos=()), cache_key="conversation")
+        ids = torch.tensor([prompt])
+        with torch.inference_mode():
+            made = theirs.generate(
+                ids, attention_mask=torch.ones_like(ids), max_new_tokens=20, do_sample=False, eos_token_id=None, pad_token_id=1
+            )
+        found.compare(prompt, result.tokens, made[0, len(prompt) :].tolist())
+        # One turn goes on, one goes on from a text that was edited in its middle, one is cut short.
+        prompt = [*prompt, *result.tokens, 17, 23] if turn != 2 else prompt[:30]
+        prompt[len(prompt) // 2] = 40 + turn if turn == 1 else prompt[len(prompt) // 2]
+    assert found.different == 0, found.first
+    assert found.same >= 3
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Any:
+    """The shipped target as transformers loads it."""
+    return AutoModelForCausalLM.from_pretrained(decgraph.zoo.path("target"), dtype=torch.float32).eval()
 
 
 def test_only_new_tokens_are_computed() -> None:

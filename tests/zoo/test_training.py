@@ -72,6 +72,30 @@ def job(kind: str, chat: Path, lines: Path, out: Path, **more: Any) -> run.Job:
     return run.Job(kind, chat, out, **{"data": (lines / "data.jsonl",), **settings, **more})
 
 
+@pytest.mark.parametrize("chunk", [1, 60, 4096])
+def test_answers_written_together_are_those_written_one_by_one(chunk: int, chat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts of all lengths, of which some answers end early: as transformers' `generate` writes each of them alone."""
+    model, tokenizer, _ = teacher.load(chat)
+    monkeypatch.setattr(teacher, "CHUNK", chunk)
+    prompts = [tuple(tokenizer.encode("what is " + "91 and " * n + "1?")) for n in (3, 0, 7, 1, 1)]
+    model.generation_config.eos_token_id = None
+    alone = []
+    for prompt in prompts:
+        ids = torch.tensor([prompt])
+        made = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False, pad_token_id=1)
+        alone.append((made[0].tolist(), len(prompt)))
+    ended = alone[0][0][len(prompts[0]) + 3]  # a token that ends answers below
+    calls: list[int] = []
+    plain = model.generate
+    monkeypatch.setattr(model, "generate", lambda ids, **more: calls.append(len(ids)) or plain(ids, **more))
+    assert teacher.answers(model, prompts, 12, pad=1) == alone
+    assert sum(calls) == 5 and (max(calls) > 1) == (chunk > 1)
+    model.generation_config.eos_token_id = [ended]
+    cut = [ids[: ids.index(ended, start) + 1] if ended in ids[start:] else ids for ids, start in alone]
+    assert [ids for ids, _ in teacher.answers(model, prompts, 12, pad=1)] == cut
+    assert any(len(short) < len(ids) for short, (ids, _) in zip(cut, alone, strict=True))
+
+
 def quiet(line: str) -> None:
     """Swallows what training says."""
 

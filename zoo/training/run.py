@@ -195,20 +195,8 @@ def _held_prompts(job: Job, tokenizer: Any, brought: list[Any]) -> tuple[list[tu
 
 
 def _greedy(model: Any, tokenizer: Any, prompts: list[tuple[int, ...]], layers: tuple[int, ...], count: int) -> Iterator[Text]:
-    """The target's greedy answers of at most `count` tokens, with its states."""
-    rows = []
-    for prompt in prompts:
-        ids = torch.tensor([prompt])
-        with torch.inference_mode():
-            whole = model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                max_new_tokens=count,
-                do_sample=False,
-                pad_token_id=tokenizer.pad_token_id or tokenizer.eos_token_id or 0,
-            )
-        rows.append((whole[0].tolist(), len(prompt)))
-    yield from teacher.view(model, rows, layers)
+    """The target's greedy answers of at most `count` tokens, with its states, in the prompts' order."""
+    yield from teacher.view(model, teacher.answers(model, prompts, count, pad=tokenizer.pad_token_id), layers)
 
 
 def _write(

@@ -54,6 +54,30 @@ def weights_digest(folder: Path) -> str:
     return hashlib.sha256("".join(digest(file) for file in files).encode()).hexdigest()
 
 
+def answers(model: Any, prompts: list[tuple[int, ...]], count: int, *, pad: int | None) -> list[tuple[list[int], int]]:
+    """Prompts with the model's greedy answers of at most `count` tokens, as (token ids, where the answer begins), in order.
+
+    Prompts of about one length are written together, padded on the left with `pad`, which is masked.
+    """
+    ends = model.generation_config.eos_token_id
+    ends = set(ends if isinstance(ends, list) else [] if ends is None else [ends])
+    pad = pad if pad is not None else min(ends, default=0)
+    rows: dict[int, tuple[list[int], int]] = {}
+    left = sorted(range(len(prompts)), key=lambda n: len(prompts[n]))
+    while left:
+        longest = len(prompts[left[-1]])
+        group = left[-max(1, CHUNK // (longest + count)) :]
+        del left[-len(group) :]
+        ids = torch.tensor([[pad] * (longest - len(prompts[n])) + list(prompts[n]) for n in group])
+        mask = torch.tensor([[0] * (longest - len(prompts[n])) + [1] * len(prompts[n]) for n in group])
+        with torch.inference_mode():
+            whole = model.generate(ids, attention_mask=mask, max_new_tokens=count, do_sample=False, pad_token_id=pad)
+        for n, row in zip(group, whole[:, longest:].tolist(), strict=True):
+            end = next((at + 1 for at, token in enumerate(row) if token in ends), len(row))  # what follows is padding
+            rows[n] = ([*prompts[n], *row[:end]], len(prompts[n]))
+    return [rows[n] for n in range(len(prompts))]
+
+
 def view(model: Any, rows: list[tuple[list[int], int]], layers: tuple[int, ...]) -> Iterator[Text]:
     """Texts with their states from rows of (token ids, answer), in the rows' order.
 
