@@ -8,7 +8,7 @@ computed once, and each sequence's last calls are remembered by content.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,11 +19,11 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.engine import masked_batch as batch
 from decgraph.runtime.models.engine import masked_shift as shift
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput, MaskedEngine
-from decgraph.runtime.models.engine.forward_call import Counted
 from decgraph.runtime.models.engine.masked_captured import fastest
 from decgraph.runtime.models.engine.masked_forward import MaskedForward, ModuleStep
-from decgraph.runtime.models.engine.masked_memo import Entry, Key, Memo
-from decgraph.runtime.models.engine.masked_memory import CachedMemory, empty
+from decgraph.runtime.models.engine.masked_memo import Entry, Key
+from decgraph.runtime.models.engine.masked_memory import CachedMemory
+from decgraph.runtime.models.engine.masked_remembering import RememberingEngine
 from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import Model, check_size
@@ -55,7 +55,7 @@ class _Plan:
     rows: np.ndarray
 
 
-class HFMaskedEngine:
+class HFMaskedEngine(RememberingEngine):
     """See `MaskedEngine`. budget: bytes that one forward may take for rows, scores and copied memories; larger
     batches are split. remembered: bytes that remembered calls may take. captured: whether the forward may be a
     captured one."""
@@ -64,38 +64,17 @@ class HFMaskedEngine:
         self, model: HFMasked, *, budget: int | None = None, remembered: int | None = None, captured: bool = True
     ) -> None:
         net = model.net
-        self.model, self.counted = model, Counted()
-        assert model.mask is not None
-        self.mask: int = model.mask
+        self.model = model
         module = ModuleStep(net)
         self.step: MaskedForward = fastest(net, module) if captured else module
         self.device = net.embedding.device
         free = torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 2 * _CPU_BUDGET
-        self.budget = free // 2 if budget is None else budget
-        self.memo = Memo(free // 8 if remembered is None else remembered)
+        super().__init__(
+            model, budget=free // 2 if budget is None else budget, remembered=free // 8 if remembered is None else remembered
+        )
         self._tables = batch.Tables(self.device)
         self._by_prompt = model.visibility[0] == "prompt+block"
         self._cell_bytes = 24 * net.width * net.embedding.element_size()
-
-    def empty(self, length: int) -> CachedMemory:
-        """A memory of `length` positions with no row cached."""
-        return empty(self.model.family, length)
-
-    def limit(self, budget: int) -> None:
-        """Bound what is kept between calls, in bytes."""
-        self.budget = budget
-
-    def compile(self, notice: Callable[[str], None]) -> bool:
-        """False: captured forwards of masked models are not compiled."""
-        return False
-
-    def close(self, sequence: Hashable) -> None:
-        """Forget a sequence's calls; its memories live as long as there is a reference to them."""
-        self.memo.close(sequence)
-
-    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
-        """Forget the sequence: a canvas does not go on where another one ended."""
-        self.close(sequence)
 
     @torch.no_grad()
     def compute(self, calls: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
@@ -151,10 +130,7 @@ class HFMaskedEngine:
         cells = np.ascontiguousarray(cells, dtype=np.int64)
         canvases = cells if cells.ndim == 2 else cells[None]
         length = canvases.shape[1]
-        if not length:
-            raise DecError(f"{model.name!r} needs at least one token of context")
-        if model.context is not None and length > model.context:
-            raise DecError(f"{length} positions are past the context length of {model.name!r} ({model.context})")
+        self._check_length(length)
         if canvases.min() < 0 or canvases.max() >= model.vocab.size:
             self._check_tokens(call, canvases)
         given, fresh = call.given, None
@@ -207,14 +183,11 @@ class HFMaskedEngine:
         bad = ((canvases < 0) | (canvases >= self.model.vocab.size)) & (canvases != self.mask)
         if bad.any():
             c, i = (int(x) for x in np.argwhere(bad)[0])
-            raise DecError(
-                f"token {canvases[c, i]} at {call.position(i)} is not in the vocabulary of {self.model.name!r}, which has "
-                f"{self.model.vocab.size} tokens"
-            )
+            raise self._no_token(call, int(canvases[c, i]), i)
 
     def _check_positions(self, positions: np.ndarray, length: int) -> None:
         if len(positions) and (positions.min() < 0 or positions.max() >= length):
-            raise DecError(f"{self.model.name!r} was asked for a position outside 0..{length - 1}")
+            raise self._no_position(length)
 
     def _check_consumed(self, missing: dict[Key, batch.Unit], plans: dict[int, _Plan], known: dict[Key, Entry]) -> None:
         """A memory is consumed only if a single call of this batch uses its rows and no other memory refers to them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +11,8 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput
-from decgraph.runtime.models.engine.forward_call import Counted
-from decgraph.runtime.models.engine.masked_memo import Entry, Key, Memo
-from decgraph.runtime.models.engine.masked_memory import CachedMemory, empty
+from decgraph.runtime.models.engine.masked_memo import Entry, Key
+from decgraph.runtime.models.engine.masked_remembering import RememberingEngine
 from decgraph.runtime.models.hf_masked import source_of
 from decgraph.runtime.models.masked_called import CalledMasked
 
@@ -31,37 +30,14 @@ class _Canvas:
     embeddings: Tensor | None
 
 
-class CalledEngine:
+class CalledEngine(RememberingEngine):
     """See `MaskedEngine`. Results equal `CalledMasked`'s, in the module's own precision. budget: bytes that the scores of one
     call, and those that are remembered, may take."""
 
     def __init__(self, model: CalledMasked, *, budget: int | None = None) -> None:
-        assert model.mask is not None
-        self.model, self.mask, self.counted = model, model.mask, Counted()
-        self.device = model.device
+        self.model, self.device = model, model.device
         free = torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 2 * _CPU_BUDGET
-        self.budget = free // 4 if budget is None else budget
-        self.memo = Memo(free // 4)
-
-    def empty(self, length: int) -> CachedMemory:
-        """A memory of `length` positions with no row cached."""
-        return empty(self.model.family, length)
-
-    def limit(self, budget: int) -> None:
-        """Bound the scores of one call, in bytes."""
-        self.budget = budget
-
-    def compile(self, notice: Callable[[str], None]) -> bool:
-        """False: the module runs as it is."""
-        return False
-
-    def close(self, sequence: Hashable) -> None:
-        """Forget a sequence's calls."""
-        self.memo.close(sequence)
-
-    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
-        """Forget the sequence: a canvas does not go on where another one ended."""
-        self.close(sequence)
+        super().__init__(model, budget=free // 4 if budget is None else budget, remembered=free // 4)
 
     def compute(self, calls: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
         """See `MaskedEngine`."""
@@ -101,19 +77,13 @@ class CalledEngine:
         if call.keep or (call.given is not None and call.fresh is not None):
             raise model.no_memory()
         length = canvases.shape[1]
-        if not length:
-            raise DecError(f"{model.name!r} needs at least one token of context")
-        if model.context is not None and length > model.context:
-            raise DecError(f"{length} positions are past the context length of {model.name!r} ({model.context})")
+        self._check_length(length)
         if any(not 0 <= int(i) < length for i in call.rows):
-            raise DecError(f"{model.name!r} was asked for a position outside 0..{length - 1}")
+            raise self._no_position(length)
         bad = ((canvases < 0) | (canvases >= model.vocab.size)) & (canvases != self.mask)
         if bool(bad.any()):
             c, i = (int(x) for x in bad.nonzero()[0])
-            raise DecError(
-                f"token {int(canvases[c, i])} at {call.position(i)} is not in the vocabulary of {model.name!r}, which has "
-                f"{model.vocab.size} tokens"
-            )
+            raise self._no_token(call, int(canvases[c, i]), i)
         prompt = call.prompt if model.visibility[0] == "prompt+block" else 0
         soft = None if call.soft is None else (tuple(call.soft[0]), *((id(t), t._version) for t in call.soft[1:]))
         made = []
