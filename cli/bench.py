@@ -93,7 +93,7 @@ def command(
     if drafter is not None and small is not None:
         raise DecError("there are two drafters", hint="either --drafter or --model drafter=FOLDER")
     for path in (out, json):
-        check_writable(path)
+        output.check_writable(path)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     with needs_models():
@@ -176,14 +176,6 @@ def written(context: typer.Context) -> str:
             for item in value if isinstance(value, list | tuple) else [value]:
                 options += [name, f"{item:g}" if isinstance(item, float) else str(item)]
     return shlex.join([*words, *options, *context.args])
-
-
-def check_writable(path: Path | None) -> None:
-    """To be called before minutes of measuring. Raises DecError for a file that could not be written."""
-    if path is None:
-        return
-    if path.is_dir() or not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
-        raise DecError(f"cannot write {path}", hint="a file in a folder that is there")
 
 
 def write(path: Path | None, text: str) -> None:

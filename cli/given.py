@@ -38,7 +38,8 @@ def pairs(items: Iterable[str], option: str) -> dict[str, str]:
     for item in items:
         name, equals, value = item.partition("=")
         if not equals or not name or (option == "--model" and not value):
-            hint = f"{option} target={item}" if option == "--model" else f"{option} name=value"
+            given = f"{name}=FOLDER" if equals else f"target={item}"
+            hint = f"{option} {given}" if option == "--model" else f"{option} name=value"
             raise DecError(f"{option} {item} has no value", hint=hint)
         if name in out:
             raise DecError(f"{option} gives {name} twice")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.text import Text
@@ -19,7 +18,7 @@ from decgraph.runtime.session import Result, Session
 
 def run_all(
     session: Session,
-    file: Path,
+    lines: Sequence[prompt_files.Text],
     batch: int,
     fields: Mapping[str, Any],
     said: Callable[[prompt_files.Text], Prompt],
@@ -27,9 +26,8 @@ def run_all(
     json: bool,
     quiet: bool,
 ) -> int:
-    """Decode every prompt of a file, as `said` makes it of its line, at most `batch` at a time; prints each as it ends.
+    """Decode every prompt of a file, as `said` makes it, at most `batch` at a time; prints each as it ends.
     Returns the exit code."""
-    lines = texts_of(file, session)
     console = output.console()
 
     def show(number: int, result: Result) -> None:
@@ -58,11 +56,3 @@ def run_all(
     if any(r.reason == "interrupted" for r in results):
         return output.INTERRUPTED
     return output.USER_ERROR if any(r.error is not None for r in results) else 0
-
-
-def texts_of(file: Path, session: Session) -> Sequence[prompt_files.Text]:
-    """The prompts of a file. Raises DecError for a file that cannot be used, and for token ids that the models do not have."""
-    texts = prompt_files.read(file).texts
-    for text in texts:
-        text.check_ids(next(iter(session.models.values())).vocab.size)
-    return texts

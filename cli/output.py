@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError, InternalError, lacking
@@ -24,6 +25,14 @@ TRACEBACK = "DECGRAPH_TRACEBACK"  # set to 1: bugs of ours, and what ends a run,
 def emit_json(value: Any) -> None:
     """One JSON document on stdout. NaN and infinities become null, exact fractions strings such as "1/3"."""
     print(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def check_writable(path: Path | None) -> None:
+    """To be called before what takes seconds or minutes. Raises DecError for a file that could not be written."""
+    if path is None:
+        return
+    if path.is_dir() or not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
+        raise DecError(f"cannot write {path}", hint="a file in a folder that is there")
 
 
 def plain(value: Any) -> Any:

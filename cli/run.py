@@ -14,8 +14,10 @@ import typer
 
 import decgraph
 from decgraph.cli import given, output, planning
+from decgraph.cli.output import check_writable
 from decgraph.models import request_for
 from decgraph.passes.plan import Plan
+from decgraph.runtime import prompt_files
 from decgraph.runtime.collecting import uncollected
 from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request
@@ -39,7 +41,7 @@ def command(
     prompt_file: Annotated[Path | None, option("--prompt-file", help="A file with the prompt; - is stdin.")] = None,
     prompts: Annotated[Path | None, option("--prompts", help="Prompts, decoded together: .txt, one a line, or .jsonl.")] = None,
     ids: Annotated[str | None, option("--ids", help='The prompt as token ids: "1 2 3".')] = None,
-    batch: Annotated[int, option("--batch", help="With --prompts: how many at a time.")] = 8,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="With --prompts: how many at a time.")] = 8,
     chat: Annotated[bool, option("--chat", help="The prompt is a message: use the model's chat template.")] = False,
     system: Annotated[str | None, option("--system", help="With --chat: the system message before it.")] = None,
     model: Annotated[list[str] | None, option("--model", "-m", help="target=FOLDER, or a name of `decgraph zoo list`.")] = None,
@@ -99,8 +101,10 @@ def command(
         raise decgraph.DecError("--system goes with --chat", hint='--chat --system "Answer in one sentence."')
     text = None if prompts is not None else given.prompt(prompt, prompt_file, ids)
     said = given.said(chat, system)
-    if text is not None:
-        said(text)  # what does not go together is said before models are read
+    texts = (text,) if text is not None else prompt_files.read(prompts).texts if prompts is not None else ()
+    for one in texts:
+        said(one)  # what does not go together, and a trace that could not be written, is said before models are read
+    check_writable(trace)
     session = open_session(chosen, folders, params, externs, backend, plan, compile)
     if applied is not None:
         applied.warn(chosen, session, folders, temperature, batch if prompts is not None else 1)
@@ -118,12 +122,12 @@ def command(
     }
     if eos:
         fields["eos"] = given.tokens(eos, "--eos", session.tokenizer)
+    for one in texts:
+        one.check_ids(next(iter(session.models.values())).vocab.size)
     if text is None:
         from decgraph.cli.many import run_all
 
-        assert prompts is not None
-        raise typer.Exit(run_all(session, prompts, batch, fields, said, json=json, quiet=quiet))
-    text.check_ids(next(iter(session.models.values())).vocab.size)
+        raise typer.Exit(run_all(session, texts, batch, fields, said, json=json, quiet=quiet))
     request = request_for(session, said(text), **fields)
     if json:
         from decgraph.cli.summary import result_of

@@ -136,6 +136,8 @@ def _folder(
         raise DecError(f"{folder / 'config.json'} cannot be read: {error}") from None
     names = config.get("architectures") or [str(config.get("model_type"))]
     if not any(name.endswith(ending) for name in names) and (merged is None or merged not in config):
+        if not (config.get("architectures") or config.get("model_type")):
+            raise DecError(f"{folder} is not a {kind} model: its config.json names no architecture")
         raise DecError(f"{folder} is not a {kind} model but a {', '.join(names)}")
     if not any(folder.glob("*.safetensors")):
         raise DecError(f"{folder} has no safetensors file")

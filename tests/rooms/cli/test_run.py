@@ -214,6 +214,8 @@ def test_an_interruption_shows_what_there_is(tables: None, tmp_path: Path, capsy
         (["speculative", "-p", ""], "prompt is empty"),
         (["speculative", "-p", "a", "--prompt-file", "b"], "two prompts"),
         (["speculative", "-p", "a", "--ids", "1"], "two prompts"),
+        (["speculative", "-p", "a", "--trace", "/nowhere/t.json"], "cannot write"),
+        (["speculative", "-p", "a", "--model", "target="], "--model target=FOLDER"),
         (["speculative", "--ids", "1 x"], "'x' is no token id"),
         (["speculative", "--ids", "-1"], "'-1' is no token id"),
         (["speculative", "--ids", " "], "there are no ids"),
