@@ -100,7 +100,7 @@ class LayerStep:
     `layers` and `rotary`, as those of zoo/modeling.py and runtime/models/heads have."""
 
     def __init__(self, module: Any) -> None:
-        config, weight = module.config, next(module.layers.parameters())
+        config, weight = module.config, next(module.layers[0].parameters())
         self.module, self.count = module, len(module.layers)
         self.layout = Layout(
             _kept(module, weight), (FULL,) * self.count, None, int(config.hidden_size), weight.dtype, weight.device
