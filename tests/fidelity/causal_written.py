@@ -83,6 +83,13 @@ def dflash(case: Case, backend: str) -> Outcome:
     return beside(case, backend, "", both, prompt=prompt, trees=trees, text=text("dflash"), block=block)
 
 
+def mtp(case: Case, backend: str) -> Outcome:
+    both = {"target": models.causal("target"), "head": models.mtp()}
+    prompt = [*case["prompt"], *case["calls"][0]["committed"]]
+    block = case["parameters"]["num_mtp_layers"] + 1
+    return beside(case, backend, "", both, prompt=prompt, trees=case["calls"][1:], text=text("dflash"), block=block)
+
+
 def halves(case: Case) -> dict[str, list[int]]:
     """The sublayers that a drafter skips."""
     p = case["parameters"]
@@ -145,4 +152,11 @@ ENTRIES = [
         leaves_out={"4": "its head, without an RNN, is not among the checkpoints here"},
     ),
     written("heads/dflash", "dflash", dflash),
+    written(
+        "ar2/hf_mtp",
+        "dflash",
+        mtp,
+        leaves_out=dict.fromkeys(("2", "4"), "several MTP layers, each for a depth of its own"),
+        note="DFlash's loop, a chain, with another head",
+    ),
 ]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from fidelity.entry import GOLDEN
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.hf_heads import HFHeads
-from decgraph.runtime.models.interface import Model, Path, Scores, Vocab
+from decgraph.runtime.models.interface import Model, Scores, Vocab
+from decgraph.runtime.models.interface import Path as Tokens
 
 
 def folder(name: str) -> Any:
@@ -51,7 +54,7 @@ class Same(Model):
         self.name, self.family, self.visibility = "same", "same", "causal"
         self.scores = Scores(logits=np.array(logits, dtype=np.float64))
 
-    def eval(self, paths: Sequence[Path], given: Any = None) -> list[Scores]:
+    def eval(self, paths: Sequence[Tokens], given: Any = None) -> list[Scores]:
         """The scores after each path."""
         return [self.scores for _ in paths]
 
@@ -102,6 +105,19 @@ def acceptance(name: str = "specdecpp_head", drafter: str = "drafter") -> Any:
     """A drafter that says how likely its next draft is accepted."""
     model = causal(drafter)
     return model.with_heads(HFHeads(Acceptance(weights(name)[1], model), model, name))
+
+
+@cache
+def mtp(name: str = "ar2/models/mtp_layers", target: str = "target") -> Any:
+    """The first of the recorded MTP layers, in the layout in which checkpoints have one."""
+    config = json.loads((folder(target) / "config.json").read_text(encoding="utf-8"))
+    begin = f"model.layers.{config['num_hidden_layers']}."
+    with tempfile.TemporaryDirectory() as made:
+        read = {k.removeprefix("layers.0."): t for k, t in weights(name)[1].items() if k.startswith("layers.0.")}
+        own = {begin + k.replace("mtp_block.", "").replace("post_norm.", "shared_head.norm."): t for k, t in read.items()}
+        save_file(own, Path(made) / "model.safetensors")
+        (Path(made) / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        return hf.load_features(made, causal(target))
 
 
 @cache

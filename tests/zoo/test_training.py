@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from decgraph import DecError, zoo
 from decgraph.cli import main as cli
+from decgraph.runtime.models import hf
 from decgraph.zoo import data, loop
 from decgraph.zoo.training import acceptance, eagle, run, selfmade, teacher, texts
 from decgraph.zoo.training.batches import padded
@@ -168,6 +169,21 @@ def test_the_folder_is_as_good_as_its_card_says(kind: str, chat: Path, lines: Pa
     # The folder is bfloat16: a near-tie may fall the other way.
     assert again.tokens_per_call == pytest.approx(report.acceptance.tokens_per_call, abs=0.25)
     assert again.places == report.acceptance.places
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("written", [False, True])
+def test_an_eagle_head_leaves_its_output_matrix_to_the_target(written: bool, chat: Path, lines: Path, tmp_path: Path) -> None:
+    """Its folder holds the matrix only if asked; without it a loaded head has the target's rows."""
+    options = {"vocabulary": 64, "output_matrix": written}
+    run.train(job("eagle", chat, lines, tmp_path / "eagle", steps=1, options=options), quiet)
+    stored = load_file(tmp_path / "eagle" / "model.safetensors")
+    assert ("lm_head.weight" in stored) == written
+    assert {tensor.dtype for tensor in stored.values() if tensor.is_floating_point()} == {torch.bfloat16}
+    target: Any = hf.load_causal(chat)
+    head: Any = hf.load_features(tmp_path / "eagle", target)
+    rows = target.net._out.weight[stored["d2t"] + torch.arange(64)]
+    torch.testing.assert_close(head.module.output.matrix.weight, rows.bfloat16().float() if written else rows, atol=0, rtol=0)
 
 
 def _origin(folder: Path) -> dict[str, Any]:

@@ -237,3 +237,19 @@ def test_every_tensor_counts(name: str, built: Any, tmp_path: Path) -> None:
     broken = one.family.begin + one.family.names[2] + ".weight"
     with pytest.raises(DecError, match="NaN"):
         hf.load_features(one.write(tmp_path / "nan", {**whole, broken: whole[broken] * float("nan")}), target)
+
+
+def test_refused(built: Any, tmp_path: Path) -> None:
+    """Several layers, a layer of a window, and a configuration that transformers does not know."""
+    one = built("glm4_moe")
+    whole = {**one.rest, **one.own}
+    further = {k.replace(f"layers.{COUNT}.", f"layers.{COUNT + 1}."): t.clone() for k, t in one.own.items()}
+    target = target_of(one.at)
+    with pytest.raises(DecError, match="several MTP layers"):
+        hf.load_features(one.write(tmp_path / "two", {**whole, **further}), target)
+    with pytest.raises(DecError, match="of the type sliding_attention"):
+        hf.load_features(one.write(tmp_path / "window", whole, mtp_layer_types=["sliding_attention"]), target)
+    with pytest.raises(DecError, match="does not describe a model that transformers knows"):
+        hf.load_features(one.write(tmp_path / "kind", whole, model_type="unheard_of"), target)
+    with pytest.raises(DecError, match="no known layout"):
+        hf.load_features(one.write(tmp_path / "none", one.rest), target)
