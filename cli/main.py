@@ -7,15 +7,18 @@ is the first line of their files.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shlex
 import sys
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -60,7 +63,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         output.silence_stdout()
+    if argv is None and "torch" in sys.modules and not (sys.gettrace() or sys.getprofile() or sys.flags.interactive):
+        _leave(code)
     return code
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends the process as multiprocessing ends its own: threads and exit functions are waited for and run, and what is left in
+    memory goes with the process. Python would free it object by object, which takes a second after torch and transformers."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads it, or it is closed
+            stream.flush()
+    os._exit(code)
 
 
 def asked_of(arguments: Sequence[str], environment: Mapping[str, str]) -> Sequence[str]:

@@ -6,6 +6,7 @@ transformers makes more than a million that live to the end, and the walks over 
 
 from __future__ import annotations
 
+import atexit
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ def process_is_ours() -> None:
     """From now on what `uncollected` leaves behind is never walked again: for a process that ends with its command. One
     of somebody else's, which may drop its models, wants them freed."""
     _Process.ours = True
+    atexit.register(gc.unfreeze)  # extension modules (nanobind's) report what is not freed at the end
 
 
 @contextmanager

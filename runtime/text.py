@@ -65,11 +65,9 @@ class Tokenizer:
         path = Path(folder) / "tokenizer.json"
         if not path.is_file():
             raise DecError(f"{folder} has no tokenizer.json")
-        from tokenizers import Tokenizer as Backend
-
         try:
-            self._backend: Any = Backend.from_file(str(path))
-            self._spec = json.loads(path.read_text(encoding="utf-8"))
+            found = path.stat()
+            self._backend, self._spec = _read(str(path.resolve()), (found.st_ino, found.st_mtime_ns, found.st_size))
         except Exception as error:  # the library raises bare Exception for every malformed file
             raise DecError(f"{path} is not a tokenizer: {error}") from None
         self.path = path
@@ -123,6 +121,15 @@ class Tokenizer:
         return Detokenizer(tuple(pieces))
 
 
+@lru_cache(maxsize=2)
+def _read(path: str, state: tuple[int, int, int]) -> tuple[Any, Any]:
+    """The library's tokenizer and the JSON of a file in this state. Kept, for a start asks twice: for the vocabulary of a model
+    and for its text."""
+    from tokenizers import Tokenizer as Backend
+
+    return Backend.from_file(path), json.loads(Path(path).read_text(encoding="utf-8"))
+
+
 def _decoders(spec: Any) -> set[str]:
     """The names of the decoders in a tokenizer.json's `decoder` entry."""
     if not spec:
@@ -141,7 +148,10 @@ def _alphabet() -> dict[str, int]:
 
 def _byte_level(piece: str) -> bytes:
     table = _alphabet()
-    return bytes(table[c] for c in piece) if all(c in table for c in piece) else piece.encode()
+    try:
+        return bytes([table[c] for c in piece])
+    except KeyError:
+        return piece.encode()
 
 
 def _word_piece(piece: str) -> bytes:

@@ -48,19 +48,32 @@ def add(path: Path, entries: Mapping[str, Any]) -> bool:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with alone(path):
-            held = {**read(path), **entries}
-            number, part = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
-            try:
-                with os.fdopen(number, "w", encoding="utf-8") as file:
-                    json.dump(held, file, indent=1, sort_keys=True)
-                    file.write("\n")
-                os.replace(part, path)
-            except BaseException:  # Ctrl-C as well: what is half written goes
-                os.unlink(part)
-                raise
+            _write(path, {**read(path), **entries})
     except OSError:
         return False
     return True
+
+
+def replace(path: Path, entries: Mapping[str, Any]) -> bool:
+    """Put entries into a file in place of what it had, atomically. False where it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, entries)
+    except OSError:
+        return False
+    return True
+
+
+def _write(path: Path, entries: Mapping[str, Any]) -> None:
+    number, part = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(number, "w", encoding="utf-8") as file:
+            json.dump(entries, file, indent=1, sort_keys=True)
+            file.write("\n")
+        os.replace(part, path)
+    except BaseException:  # Ctrl-C as well: what is half written goes
+        os.unlink(part)
+        raise
 
 
 @contextmanager

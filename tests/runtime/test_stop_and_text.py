@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,20 @@ def test_a_metaspace_tokenizer_falls_back_to_bytes(tmp_path: Path) -> None:
     backend.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(DecError, match="CTC"):
         _ = Tokenizer(tmp_path).detokenizer
+
+
+def test_a_tokenizer_that_was_replaced_is_read_again(byte_level: Path) -> None:
+    path = byte_level / "tokenizer.json"
+    before = Tokenizer(byte_level)
+    spec = json.loads(path.read_text(encoding="utf-8"))
+    spec["added_tokens"] = [*spec.get("added_tokens", ()), {**ADDED, "id": before.size, "content": "<new>"}]
+    path.write_text(json.dumps(spec), encoding="utf-8")
+    assert before.token("<new>") is None
+    assert Tokenizer(byte_level).token("<new>") == before.size
+    assert Tokenizer(byte_level).digest != before.digest
+
+
+ADDED = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
 
 
 def test_a_folder_without_a_tokenizer_says_so(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from decgraph.runtime.models.capture.rows import rows
 from decgraph.runtime.models.capture.samples import SIZES, samples
 from decgraph.runtime.models.capture.step import CapturedForward
 from decgraph.runtime.models.capture.tables import tables
+from decgraph.runtime.models.capture.verdicts import Verdict
 from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.packs import Packs
 
@@ -134,14 +135,30 @@ class Recorded:
 
 def _captured(module: Any, without: frozenset[str], notice: Callable[[str], None]) -> CapturedForward:
     recorded = Recorded(module)
-    judge = Judge(recorded.base, recorded.layers, recorded.runs, recorded.calling)
     names = [name for name in PASSES if name not in without]
-    program, dropped = without_faults(names, recorded.program, judge.fault)
+    verdict = Verdict(recorded.runs, names)
+    program, dropped = _known(recorded, verdict)
+    if program is None:
+        judge = Judge(recorded.base, recorded.layers, recorded.runs, recorded.calling)
+        program, dropped = without_faults(names, recorded.program, judge.fault)
+        verdict.keep(program, dropped)
     if dropped:
         left = "; ".join(f"{name}: {wrong}" for name, wrong in dropped.items())
         notice(f"{type(recorded.base).__name__} is captured without some passes, which are at fault on it ({left})")
     program.dropped = dropped
     return CapturedForward(program)
+
+
+def _known(recorded: Recorded, verdict: Verdict) -> tuple[CapturedGraph | None, dict[str, str]]:
+    """The graph that an earlier start found right, with what it left out; no graph where none did."""
+    dropped = verdict.dropped()
+    if dropped is None:
+        return None, {}
+    try:
+        program = recorded.program(name for name in verdict.names if name not in dropped)
+    except PassFailed:
+        return None, {}
+    return (program, dropped) if verdict.holds(program) else (None, {})
 
 
 def layers_of(base: Any) -> list[nn.Module]:
