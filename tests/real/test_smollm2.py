@@ -142,3 +142,18 @@ def test_a_conversation_goes_on_in_the_cache(smollm2: Path) -> None:
     whole = request_for(session, chat.messages[:-1], limit=40)
     assert answer.tokens == session.run(whole).tokens
     assert computed < len(whole.prompt) / 2 + 3 * len(answer.tokens)
+
+
+def test_the_shipped_head_drafts_for_it(module: Any, tokenizer: Any, greedy: dict[str, list[int]]) -> None:
+    """The tokens of `generate` in fewer calls, with a chain and with a tree, on prompts that the head was not trained on."""
+    per_call = {}
+    for name, sizes in {"chain": {"depth": 4, "k": 1, "budget": 4}, "tree": {"depth": 4, "k": 4, "budget": 12}}.items():
+        session = decgraph.load("eagle2").session({"target": module, "head": "smollm2_eagle"}, **sizes)
+        tokens = calls = 0
+        for talk, answer in greedy.items():
+            ids = tokenizer.apply_chat_template(TALKS[talk], add_generation_prompt=True, return_dict=False)
+            result = session.run(request_for(session, ids, limit=LIMIT, temperature=0))
+            assert result.error is None and list(result.tokens) == answer, (name, talk)
+            tokens, calls = tokens + len(answer), calls + result.stats.target_calls
+        per_call[name] = tokens / calls
+    assert per_call["tree"] > per_call["chain"] > 1.3, per_call

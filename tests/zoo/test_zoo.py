@@ -16,7 +16,9 @@ from decgraph import DecError, zoo
 from decgraph.zoo import data, tasks
 
 MODELS = ("target", "drafter", "medusa", "eagle", "exit", "masked")
-LIMIT = 40 * 1024 * 1024
+FOR_OTHERS = ("smollm2_eagle",)
+"""Heads for models that are fetched."""
+LIMIT = 60 * 1024 * 1024
 
 
 def load(name: str) -> Any:
@@ -38,7 +40,7 @@ def tokenizer() -> Any:
 
 
 def test_an_unknown_name_is_told_the_legal_ones() -> None:
-    with pytest.raises(DecError, match="target, drafter, medusa, eagle, exit, masked, tokenizer"):
+    with pytest.raises(DecError, match="target, drafter, medusa, eagle, exit, masked, smollm2_eagle, tokenizer"):
         zoo.path("tarjet")
 
 
@@ -48,7 +50,7 @@ def test_finding_a_model_needs_no_torch() -> None:
 
 
 def test_every_name_has_a_folder_and_a_card() -> None:
-    assert zoo.names() == [*MODELS, "tokenizer"]
+    assert zoo.names() == [*MODELS, *FOR_OTHERS, "tokenizer"]
     for name in zoo.names():
         assert zoo.path(name).is_dir()
         assert zoo.card(name).startswith(f"## {name}\n")
@@ -56,18 +58,21 @@ def test_every_name_has_a_folder_and_a_card() -> None:
     assert "PSF-2.0" in (zoo.path("target").parent / "README.md").read_text()
 
 
-def test_everything_together_is_at_most_40_mb() -> None:
+def test_everything_together_is_at_most_60_mb() -> None:
     files = [file for file in zoo.path("target").parent.rglob("*") if file.is_file()]
     assert sum(file.stat().st_size for file in files) <= LIMIT
     assert {file.suffix for file in files} <= {".json", ".safetensors", ".md"}
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, *FOR_OTHERS])
 def test_weights_are_bfloat16_and_finite(name: str) -> None:
     import torch
     from safetensors.torch import load_file
 
     weights = load_file(zoo.path(name) / "model.safetensors")
+    weights = {
+        key: tensor for key, tensor in weights.items() if tensor.is_floating_point()
+    }  # a draft vocabulary is of integers
     assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}
     assert all(tensor.isfinite().all() for tensor in weights.values())
 
