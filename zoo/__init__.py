@@ -46,7 +46,8 @@ def path(name: str) -> Path:
     """The folder of a shipped or fetched model, in transformers' `from_pretrained` form.
 
     `medusa`, `eagle` and `exit` are loaded with `AutoModel` after `import decgraph.zoo.modeling`; `smollm2_eagle`, a head for
-    the fetchable `smollm2`, is in the layout of EAGLE-3's authors; the others need nothing of ours. Raises DecError for an unknown name, and where the weights are not on this machine.
+    the fetchable `smollm2`, is in the layout of EAGLE-3's authors; the others need nothing of ours. Raises DecError for an
+    unknown name, and where the weights are not on this machine.
     """
     if name in fetched.FETCHABLE:
         return fetched.path(name)

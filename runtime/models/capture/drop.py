@@ -15,6 +15,9 @@ from decgraph.runtime.models.capture.program import CapturedGraph, Refused
 # The graph after these passes. Raises PassFailed.
 Build = Callable[[Sequence[str]], CapturedGraph]
 
+RAISED = ("it raised", "the captured graph raises")
+"""How the faults begin that are errors of Python, which may have come from outside (memory)."""
+
 
 class PassFailed(Exception):
     """A pass raised; `name` is its name, the cause what it raised."""
@@ -47,13 +50,13 @@ def _tried(
     try:
         program = build(names)
     except PassFailed as failed:
-        return None, f"it raised {type(failed.__cause__).__name__}: {failed.__cause__}", failed.name
+        return None, f"{RAISED[0]} {type(failed.__cause__).__name__}: {failed.__cause__}", failed.name
     try:
         return program, fault(program), None
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever torch makes of a wrong graph
-        return program, f"the captured graph raises {type(error).__name__}: {error}", None
+        return program, f"{RAISED[1]} {type(error).__name__}: {error}", None
 
 
 def _blamed(names: Sequence[str], build: Build, fault: Callable[[CapturedGraph], str | None], wrong: str) -> tuple[str, str]:

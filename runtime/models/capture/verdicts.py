@@ -29,6 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from decgraph.runtime.models.capture.drop import RAISED
 from decgraph.runtime.models.capture.judge import Run
 from decgraph.runtime.models.capture.program import CapturedGraph
 from decgraph.runtime.tune import kept
@@ -64,8 +65,10 @@ class Verdict:
         return isinstance(said, str) and said == graph_digest(program)
 
     def keep(self, program: CapturedGraph, dropped: Mapping[str, str]) -> None:
-        """Keeps that a graph was found right; a folder that cannot be written is done without."""
-        digest = graph_digest(program) if self.path is not None else None
+        """Keeps that a graph was found right; a folder that cannot be written is done without. Where a pass raised nothing is
+        kept: it may not raise again."""
+        lasting = self.path is not None and not any(wrong.startswith(RAISED) for wrong in dropped.values())
+        digest = graph_digest(program) if lasting else None
         if self.path is None or digest is None:
             return
         kept.replace(self.path, {"graph": digest, "dropped": dict(dropped)})

@@ -23,6 +23,7 @@ from decgraph.runtime.models.capture.step import CapturedForward
 def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
     """The modules judged so far, by identity of the judge; the cache is empty and the test's own."""
     monkeypatch.setenv("DECGRAPH_CACHE", str(tmp_path))
+    monkeypatch.setenv("DECGRAPH_VERDICTS", "1")
     seen: list[object] = []
 
     class Counted(Judge):
@@ -112,10 +113,11 @@ def test_another_graph_is_judged(
 def test_dropped_passes_stay_dropped_and_are_told_again(
     random_model: Callable[..., Any], judged: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(program: CapturedGraph, tied: frozenset[int]) -> None:
-        raise ValueError("not on this module")
+    def wrong(program: CapturedGraph, tied: frozenset[int]) -> None:
+        for name, tensor in program.tensors.items():
+            program.tensors[name] = tensor * 1.5 if tensor.is_floating_point() else tensor
 
-    monkeypatch.setitem(PASSES, "rotary", fails)
+    monkeypatch.setitem(PASSES, "rotary", wrong)
     module = random_model("llama")
     other = again(module, random_model)
     told: list[str] = []
@@ -200,11 +202,24 @@ def test_nothing_is_kept_where_it_is_switched_off_or_cannot_be(
     monkeypatch.setenv("DECGRAPH_VERDICTS", "0")
     captured(random_model("llama"))
     assert not entries(tmp_path)
-    monkeypatch.delenv("DECGRAPH_VERDICTS")
+    monkeypatch.setenv("DECGRAPH_VERDICTS", "1")
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("DECGRAPH_CACHE", str(tmp_path / "file"))
     captured(random_model("llama"))
     assert len(judged) == 2
+
+
+def test_what_raised_once_is_judged_again(
+    random_model: Callable[..., Any], judged: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def out_of_memory(*_: Any) -> None:
+        raise MemoryError("no room")
+
+    with monkeypatch.context() as planted:
+        planted.setitem(PASSES, "heads", out_of_memory)
+        assert "heads" in captured(random_model("llama")).program.dropped
+    assert not entries(tmp_path)
+    assert not captured(random_model("llama")).program.dropped and len(judged) == 2
 
 
 def test_the_oldest_entries_go(
