@@ -37,7 +37,46 @@ CAUSAL: dict[str, Any] = {
 MASKED: dict[str, Any] = {"block": 4, "length": 12, "steps": 6, "tau": 0.4}
 """Values that make a run short, by the name of the parameter and the kind of model; others have their defaults."""
 
-NAMES = stdlib.names()
+SHELF = stdlib.names()
+"""All of stdlib/. `tests/stdlib/test_shelf.py` runs each of them."""
+
+NAMES = (
+    "autoregressive",
+    "beam_patience",
+    "block_verification",
+    "dream",
+    "dream_confidence",
+    "dream_margin",
+    "dream_origin",
+    "eagle2",
+    "eesd",
+    "fast_dllm",
+    "fast_dllm_factor",
+    "fast_dllm_prefix",
+    "fast_dllm_uncached",
+    "freedave",
+    "gs_jacobi",
+    "jacobi",
+    "kangaroo",
+    "llada",
+    "lookahead",
+    "medusa",
+    "medusa_match",
+    "pearl",
+    "prompt_lookup",
+    "prophet",
+    "recursive_sd",
+    "rsd_s",
+    "sequoia",
+    "speculative",
+    "speculative_jacobi",
+    "static_masked",
+    "token_recycling",
+)
+"""The algorithms that suites of many cases run: between them they use nearly every op and every kind of model, tree and canvas.
+
+A suite that ran all of stdlib/ in each of its cases would take hours and find nothing more.
+"""
 
 
 @cache

@@ -11,6 +11,7 @@ from typing import Any
 from decgraph.api import Algorithm
 from decgraph.api import load as load_algorithm
 from decgraph.backends.registry import machine
+from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
 from decgraph.ir.values import Module
 from decgraph.passes.plan import Plan
@@ -66,16 +67,22 @@ class World:
         self.params = params_for(f, seed)
         self.known = check_params(f, self.params)
         self.models = models_for(f, V, seed, free=free)
+        self.externs = outside(self.algorithm.module)["externs"]
         self.requests = requests(seed)
         self.shares = any(s.scope != "sequence" for s in f.states)
         self.wanted = [self.session("reference").run(r) for r in self.requests]
 
     def session(self, backend: str, plan: Plan | None = None) -> Session:
         module: Module = self.algorithm.module if plan is None else self.algorithm.optimised(self.known, plan)
-        return Session(module, self.models, self.params, machine=machine(backend), tokenizer=Letters())
+        return Session(module, self.models, self.params, machine=machine(backend), tokenizer=Letters(), externs=self.externs)
 
-    def compare(self, got: Sequence[Result], how: str, *, passes: bool, together: bool = False) -> None:
-        for request, have, want in zip(self.requests, got, self.wanted):
+    def compare(
+        self, got: Sequence[Result], how: str, *, passes: bool, together: bool = False, of: Sequence[Request] | None = None
+    ) -> None:
+        """`got` are the results of all requests, or of those in `of`."""
+        wanted = {r.request_id: w for r, w in zip(self.requests, self.wanted, strict=True)}
+        for request, have in zip(of or self.requests, got, strict=True):
+            want = wanted[request.request_id]
             where = f"{self.algorithm.name} {how}, request {request.request_id}, {self.params}"
             assert have.error is None, f"{where}: {have.error}"
             assert (have.tokens, have.reason, have.results) == (want.tokens, want.reason, want.results), where

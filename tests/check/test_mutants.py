@@ -80,8 +80,13 @@ class Same(ExactMachine):
     """A bug that is none."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["speculative", "pearl", "speculative_jacobi", "freedave"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("speculative", "pearl", "freedave")),
+        pytest.param("speculative_jacobi", marks=pytest.mark.nightly),  # over a minute
+    ],
+)
 def test_no_bug_is_never_found(name: str) -> None:
     """Nor does an error that the program itself ends with in a world count as one of the bug's."""
     module, planting, worlds, without, _ = host(name)

@@ -32,8 +32,13 @@ algorithm outer(target: causal, drafter: causal):
 WAYS = [("match", "tokens"), ("rejection", "distribution")]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("rule", "mode"), WAYS)
+@pytest.mark.parametrize(
+    ("rule", "mode"),
+    [
+        pytest.param("match", "tokens", marks=pytest.mark.nightly),  # over a minute
+        pytest.param("rejection", "distribution", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_is_drafted_and_proved(rule: str, mode: str, tmp_path: Path) -> None:
     path = tmp_path / "outer.dec"
     path.write_text(TEXT.format(rule=rule, mode=mode), encoding="utf-8")

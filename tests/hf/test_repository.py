@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from hf_models import MASK, PROMPT, RAGGED
+from shelf import NAMES
 
 import decgraph
 from decgraph.cli.main import main
@@ -100,7 +101,7 @@ def test_the_text_is_carried_whatever_is_in_it(target: Any, drafter: Any, tmp_pa
         assert got.tolist() == target.generate(PROMPT, do_sample=False, max_new_tokens=8).tolist()
 
 
-@pytest.mark.parametrize("name", decgraph.stdlib.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_every_algorithm_can_be_exported(name: str, tmp_path: Path) -> None:
     files = export(name, tmp_path)
     assert [p.relative_to(tmp_path).as_posix() for p in files] == [

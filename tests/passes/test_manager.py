@@ -16,10 +16,10 @@ from programs import NAMES as PROGRAMS
 from programs import program
 from quick import examples
 from shelf import FEW
+from shelf import NAMES as SHELF
 from small_programs import TEXTS, small
 
 import decgraph
-from decgraph import stdlib
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.topology import Topology
@@ -31,8 +31,6 @@ from decgraph.ir.walk import ops_of
 from decgraph.passes import manager
 from decgraph.passes.manager import ORDER, load, optimise, pipeline
 from decgraph.passes.plan import Plan
-
-SHELF = sorted(stdlib.names())
 
 
 def module(name: str) -> Module:

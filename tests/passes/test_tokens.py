@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from shelf import FEW
+from shelf import FEW, NAMES
 
 import decgraph
-from decgraph import stdlib
 from decgraph.check.validation import Seen, Validation, World, batch_differences, compared, observe, worlds
 from decgraph.ir.text import print_module
 from decgraph.ir.values import Module
@@ -30,7 +29,7 @@ def compare(name: str, made: Module) -> None:
 
 
 @pytest.mark.quick(*FEW)
-@pytest.mark.parametrize("name", stdlib.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_all_passes_and_all_but_one(name: str) -> None:
     before = decgraph.load(name).module
     texts = set()
@@ -43,7 +42,7 @@ def test_all_passes_and_all_but_one(name: str) -> None:
 
 
 @pytest.mark.quick(*FEW)
-@pytest.mark.parametrize("name", stdlib.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_one_pass_alone(name: str) -> None:
     before = decgraph.load(name).module
     for one in ORDER:
@@ -53,7 +52,7 @@ def test_one_pass_alone(name: str) -> None:
 
 
 @pytest.mark.quick(*FEW)
-@pytest.mark.parametrize("name", stdlib.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_batches(name: str) -> None:
     before = decgraph.load(name).module
     made, _ = optimise(before)
@@ -62,6 +61,6 @@ def test_batches(name: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", stdlib.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_validation_of_every_pass(name: str) -> None:
     optimise(decgraph.load(name).module, validate=Validation(count=24))

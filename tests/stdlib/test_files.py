@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from shelf import NAMES, module, parameters
+from shelf import SHELF, module, parameters
 
 from decgraph import stdlib
 from decgraph.dsl import syntax as s
@@ -32,7 +32,7 @@ def test_everything_says_what_it_is(file: Path) -> None:
         assert item.doc, item.name
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHELF)
 def test_entry(name: str) -> None:
     entry = stdlib.entry(name)
     assert entry.name == name
@@ -47,16 +47,16 @@ def test_entry(name: str) -> None:
         assert f'"{title}"' in doc
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHELF)
 def test_the_claim_is_the_texts(name: str) -> None:
     assert stdlib.entry(name).claim == "; ".join(c.text for c in module(name).entry.claims)
 
 
 def test_the_table_names_no_stranger() -> None:
-    assert set(stdlib.table()) <= set(NAMES)
+    assert set(stdlib.table()) <= set(SHELF)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHELF)
 def test_main_is_named_for_its_file_and_its_defaults_are_in_range(name: str) -> None:
     function = module(name).entry
     assert function.name == name
@@ -66,13 +66,13 @@ def test_main_is_named_for_its_file_and_its_defaults_are_in_range(name: str) -> 
     assert check_params(function, parameters(name)).keys() == defaults
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHELF)
 def test_no_word_of_the_language_is_an_algorithm(name: str) -> None:
     """What an algorithm does is written out: nothing that it calls has its name."""
     item = parse_text(stdlib.text(name), name).named(name)
     called = {c.func.name for c in s.walk(item) if isinstance(c, s.Call) and isinstance(c.func, s.Name | s.Attr)}
     claimed = {c.spec.func.name for c in s.walk(item) if isinstance(c, s.Refines)}
-    assert not (called - claimed) & set(NAMES)
+    assert not (called - claimed) & set(SHELF)
 
 
 def test_unknown_names_are_refused_with_a_suggestion() -> None:
@@ -81,7 +81,7 @@ def test_unknown_names_are_refused_with_a_suggestion() -> None:
 
 
 def test_wave_one_is_there() -> None:
-    assert set(NAMES) >= {
+    assert set(SHELF) >= {
         "autoregressive",
         "speculative",
         "recursive_sd",

@@ -53,9 +53,15 @@ def session(name: str, place: Any, backend: str) -> Any:
     return load(name).session(held, backend=backend, **({"gamma": 2} if name == "speculative" else {}))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("request_", [GREEDY, DRAWN], ids=["greedy", "drawn"])
-@pytest.mark.parametrize("name", ["autoregressive", "speculative"])
+@pytest.mark.parametrize(
+    ("name", "request_"),
+    [
+        pytest.param("autoregressive", DRAWN, marks=pytest.mark.slow),
+        pytest.param("autoregressive", GREEDY, marks=pytest.mark.nightly),
+        pytest.param("speculative", DRAWN, marks=pytest.mark.nightly),  # half a minute each
+        pytest.param("speculative", GREEDY, marks=pytest.mark.nightly),
+    ],
+)
 def test_causal_models(name: str, request_: Request) -> None:
     plain = session(name, lambda x: x, "torch").run(request_)
     with Elsewhere(), Launched() as launched:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shelf import NAMES
 
 from decgraph import stdlib
 from decgraph.cli.main import main
@@ -163,7 +164,7 @@ def test_compile_cost_counts_calls_per_step(capsys: Capture) -> None:
     assert "waits for the host" in out
 
 
-@pytest.mark.parametrize("name", stdlib.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_every_algorithm_has_cost_graph_and_words(name: str, capsys: Capture) -> None:
     assert as_json(capsys, "compile", name, "--emit", "cost")["calls"]
     graph = as_json(capsys, "compile", name, "--emit", "graph")
