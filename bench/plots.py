@@ -62,6 +62,16 @@ def draw(document: Row, folder: Path) -> list[Path]:
     return written
 
 
+def one(plot: Callable[[Axes], None], path: Path) -> None:
+    """One figure into a PNG file, whose folder is made. Raises DecError where matplotlib is not installed."""
+    pyplot = _pyplot()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    plot(axes)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+
+
 def kinds_of(run: Row) -> list[str]:
     """The kinds of prompts, that of all of them first."""
     return list(dict.fromkeys(row["kind"] for row in run["rows"]))

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from decgraph.bench.measure import Told
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-OWN = ("model", "drafter", "prompts", "chat", "take", "dtype", "device", "temperature", "max_new", "limit", "threads", "rounds",
-       "batch", "seed", "baseline", "set", "ignore_eos", "one_copy", "quick", "format", "out", "json", "plot")  # fmt: skip
+OWN = ("model", "all", "drafter", "prompts", "chat", "take", "dtype", "device", "temperature", "max_new", "limit", "threads",
+       "rounds", "batch", "seed", "baseline", "set", "ignore_eos", "one_copy", "quick", "format", "out", "json",
+       "plot")  # fmt: skip
 FORMATS = ("table", "md", "csv", "latex", "json")
 ON_SHIPPED = ("autoregressive", "speculative", "prompt_lookup", "kangaroo", "eagle2", "medusa", "token_recycling", "lookahead")
 ON_OWN = ("autoregressive", "prompt_lookup")
@@ -44,6 +45,9 @@ def command(
             "--model", "-m", help="A folder or a name, or random-25M and the like; head=FOLDER for an algorithm's other models."
         ),
     ] = None,
+    all_: Annotated[
+        bool, option("--all", help="Every algorithm of the standard library; those that lack a model are named at the end.")
+    ] = False,
     drafter: Annotated[str | None, option("--drafter", help="The folder or name of a small model that drafts.")] = None,
     prompts: Annotated[
         Path | None, option("--prompts", help="Prompts: .txt, one a line, or .jsonl with prompt or messages, and kind.")
@@ -106,7 +110,11 @@ def command(
 
         plots.check(plot)
     named, direct = apart([*(algorithms or ()), *context.args])
-    names = tuple(named or (ON_SHIPPED if target is None else ON_OWN))
+    if all_ and named:
+        raise DecError(
+            "--all and names of algorithms exclude each other", hint="decgraph bench --all, or decgraph bench eagle2"
+        )
+    names = tuple(named or (everything() if all_ else ON_SHIPPED if target is None else ON_OWN))
     known = {name for one in compare.asked(names, {}) for name in one.algorithm.params}
     common = {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), OWN)}
     asked = compare.asked(names, common)
@@ -142,6 +150,13 @@ def command(
         raise DecError("; ".join(faults))
     if not any(row["side"] == "decgraph" for run in document["runs"] for row in run["rows"]):
         raise DecError("no algorithm could be measured", hint="the reasons are below the table")
+
+
+def everything() -> list[str]:
+    """The algorithms of the standard library that decode with causal models, without functions of the caller."""
+    from decgraph.bench import leaderboard
+
+    return leaderboard.causal(alone=False)
 
 
 def apart(words: list[str]) -> tuple[list[str], list[str]]:

@@ -6,6 +6,7 @@ True
 
 from __future__ import annotations
 
+import csv
 import difflib
 import re
 import tomllib
@@ -18,7 +19,7 @@ from decgraph.dsl import syntax as S
 from decgraph.dsl.parse import parse_text
 from decgraph.errors import DecError
 
-__all__ = ["Entry", "entry", "names", "path", "text"]
+__all__ = ["Entry", "Owed", "entry", "names", "owed", "path", "text"]
 
 FOLDER = Path(__file__).parent
 
@@ -78,6 +79,28 @@ def entry(name: str) -> Entry:
         known.get("title", ""),
         known.get("wave", 0),
     )
+
+
+@dataclass(frozen=True)
+class Owed:
+    """A published algorithm that has no program here. lacks: what the language or the shipped models miss for it, or ""."""
+
+    name: str
+    family: str
+    wave: int
+    lacks: str
+
+
+@lru_cache(maxsize=1)
+def catalogue() -> dict[str, Owed]:
+    """catalogue.csv, by name: every published algorithm that this library is to have. An algorithm's name is its id there."""
+    with (FOLDER / "catalogue.csv").open(encoding="utf-8", newline="") as file:
+        return {row["id"]: Owed(row["id"], row["family"], int(row["wave"]), row["lacks"]) for row in csv.DictReader(file)}
+
+
+def owed() -> tuple[Owed, ...]:
+    """The algorithms of the catalogue that have no file yet, in its order."""
+    return tuple(row for name, row in catalogue().items() if name not in names())
 
 
 @lru_cache(maxsize=1)
