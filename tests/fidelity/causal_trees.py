@@ -75,13 +75,6 @@ def level_tree(call: dict[str, Any], config: Sequence[int]) -> set[Path]:
     return tree_paths([0, *fed[1 - len(parents) :]], parents)
 
 
-def mcsd(case: Case, backend: str) -> Outcome:
-    config = case["parameters"]["k_config"]
-    both = {"target": models.causal("target"), "drafter": models.causal("drafter")}
-    trees = [{**c, "paths": level_tree(c, config)} for c in case["calls"]]
-    return beside(case, backend, "recursive_sd", both, trees=trees, shape="x".join(map(str, config)))
-
-
 def sequoia(case: Case, backend: str) -> Outcome:
     both = {"target": models.causal("target"), "drafter": models.causal("drafter")}
     trees = [{**c, "paths": tree_paths(c["tree_tokens"], case["tree_parents"])} for c in case["calls"]]
@@ -107,12 +100,5 @@ ENTRIES = [
         note="EAGLE-3's decoding loop is EAGLE-2's: what is new is the head",
     ),
     Entry("ar/token_recycling", "token_recycling", recycling),
-    Entry(
-        "ar/mcsd_greedy",
-        "recursive_sd",
-        mcsd,
-        triton=1,
-        note="both models greedy: the drafter's likeliest tokens are its draws",
-    ),
     Entry("ar2/sequoia_greedy", "sequoia", sequoia, triton=1),
 ]

@@ -18,43 +18,6 @@ def text(name: str) -> str:
     return (FOLDER / "programs" / f"{name}.dec").read_text(encoding="utf-8")
 
 
-def assisted(case: Case, backend: str) -> Outcome:
-    p = case["parameters"]
-    both = {"target": models.causal("target"), "drafter": models.causal("drafter")}
-    done = run(
-        "",
-        case["prompt"],
-        both,
-        backend,
-        text=text("assisted"),
-        limit=p["max_new_tokens"],
-        gamma=p["num_assistant_tokens"],
-        sure=p["assistant_confidence_threshold"],
-        heuristic=p["num_assistant_tokens_schedule"] == "heuristic",
-    )
-    return compared(case, done, drafter=case["drafter_forwards"])
-
-
-def specdecpp(case: Case, backend: str) -> Outcome:
-    p = case["parameters"]
-    least, most = p["bound"]
-    both = {"target": models.causal("target"), "drafter": models.acceptance()}
-    done = run(
-        "",
-        case["prompt"],
-        both,
-        backend,
-        text=text("specdecpp"),
-        limit=p["max_new_tokens"],
-        least=least,
-        most=most,
-        stop=p["stop_threshold"],
-    )
-    end = len(case["prompt"]) + p["max_new_tokens"]
-    behind = sum(max(0, stands(case, c) + len(c["proposed"]) + 1 - end) for c in case["calls"])
-    return compared(case, done, drafter=case["drafter_forwards"] - behind, end=end)
-
-
 def eagle1(case: Case, backend: str) -> Outcome:
     both = {"target": models.causal("target"), "head": models.features("heads/checkpoints/eagle1")}
     prompt = [*case["prompt"], case["calls"][1]["fed"][0]]  # the recorded prefill gives the first token
@@ -139,8 +102,6 @@ def written(file: str, name: str, replay: Any, **more: Any) -> Entry:
 
 
 ENTRIES = [
-    written("ar/hf_assisted_schedules", "assisted", assisted, triton=1),
-    written("ar/specdecpp", "specdecpp", specdecpp, triton=1, note=LATE),
     written("ar/self_speculative", "self_speculative", draft_and_verify, note=LATE),
     written("ar/swift_fixed_layers", "swift", swift, triton=1),
     written("heads/eagle1", "eagle1", eagle1, triton=1),
