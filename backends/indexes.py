@@ -7,10 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+ROOM = 65_536
+"""How many tokens an index of text keeps where its program does not say."""
+
+
+def forgotten(total: int, room: int) -> int:
+    """How many tokens an index of `total` tokens forgets, from its oldest text on: parts of half its room, so that what is
+    built over the rest is built anew once in so many tokens."""
+    part = max(1, room - room // 2)
+    return 0 if total <= room else part * -(-(total - room) // part)
+
 
 @dataclass(frozen=True)
 class Lru:
-    """A table from a token to the last `capacity` entries stored under it, oldest first. Storing one again renews it."""
+    """A table from a token to the last `capacity` entries stored under it, oldest first. Storing one again renews it. This is
+    the meaning, and the reference's table; torch has backends/torch/recent.py."""
 
     capacity: int
     rows: dict[int, tuple[Any, ...]] = field(default_factory=dict)

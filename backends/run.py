@@ -215,17 +215,14 @@ class Run(Backend):
         store[key] = value
 
     def learn_committed(self, tokens: Sequence[int]) -> None:
-        """Append committed tokens to the indexes of the text."""
+        """Append committed tokens to the indexes of the text: each request to a text of its own."""
         for s in self.function.states if tokens else ():
             if s.type.elem == "index" and s.type.of[0] in ("suffixes", "ngrams"):
-                value = self.read_state(s.name)
-                if s.scope == "sequence":
-                    self.write_state(s.name, value.extend(tokens))
-                else:
-                    key = ("learning", self.function.name, s.name, self.request.request_id)
-                    started = self.own.get(key)
-                    self.write_state(s.name, value.extend(tokens) if started else value.learn(tokens))
-                    self.own[key] = True
+                value, key = self.read_state(s.name), ("learning", self.function.name, s.name, self.request.request_id)
+                number = self.own.get(key, 0 if s.scope == "sequence" else -1)
+                grown = value.extend(tokens, number)
+                self.own[key] = number if grown.learned == value.learned else grown.learned - 1
+                self.write_state(s.name, grown)
 
     # -- sub-runs
     def inner_run(self, callee: str, site: str, base: tuple[int, ...], bound: int, args: dict[str, Any], counters: Any) -> Self:

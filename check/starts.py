@@ -122,8 +122,11 @@ def _shape(value: Any) -> tuple[int, ...]:
 def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, facts: Facts) -> Any:
     size = m.vocab_size
     if isinstance(old, Suffixes):
-        texts = tuple(tuple(r.randrange(size) for _ in range(r.randint(1, 5))) for _ in range(r.randint(0, 2)))
-        return Suffixes(old.depth, (*texts, tuple(m.committed_context())) if texts else old.texts)
+        texts = [tuple(r.randrange(size) for _ in range(r.randint(1, 5))) for _ in range(r.randint(0, 2))]
+        new = Suffixes(old.depth, old.room)
+        for text in (tuple(m.committed_context()), *texts):  # the text of a request comes first, and goes on growing
+            new = new.learn(text)
+        return new if texts else old
     if isinstance(old, Lru):
         width = max((len(e) for rows in old.rows.values() for e in rows), default=2)
         rows = {

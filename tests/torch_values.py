@@ -153,8 +153,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, Context):
         return value.ids()
     if isinstance(value, (ReferenceSuffixes, Suffixes)):
-        texts = value.texts if isinstance(value, ReferenceSuffixes) else [tuple(a.tolist()) for a in value.arrays()]
-        return ("index", value.depth, list(texts))
+        texts = value.texts if isinstance(value, ReferenceSuffixes) else value.texts()
+        return ("index", value.depth, value.room, value.learned, list(texts))
     if isinstance(value, Continuations):
         return ("asked", plain(value.index), value.key)
     if isinstance(value, Remembered):

@@ -11,7 +11,7 @@ import numpy as np
 
 from decgraph.backends import automata
 from decgraph.backends.automata import ids_of
-from decgraph.backends.indexes import Continuations, Lru
+from decgraph.backends.indexes import ROOM, Continuations, Lru
 from decgraph.backends.reference.effects import Effects
 from decgraph.backends.reference.values import Suffixes
 from decgraph.errors import DecError
@@ -27,7 +27,7 @@ class Stores(Effects):
     def new_index(self, op: Op, sizes: Sequence[Any]) -> Any:
         kind = op.attrs["kind"]
         n = int(sizes[0]) if sizes else 0
-        return Lru(n or 1) if kind == "lru" else Suffixes(n or 64)
+        return Lru(n or 1) if kind == "lru" else Suffixes(n or 64, int(sizes[1]) if len(sizes) > 1 else ROOM)
 
     def ask(self, op: Op, index: Any, args: Sequence[Any]) -> Any:
         what = op.attrs["what"]
@@ -37,7 +37,9 @@ class Stores(Effects):
         if what == "get":
             return [np.array(e, dtype=np.int64) for e in index.get(int(tokens_of(plain[0])))]
         if what == "has":
-            return index.find(ids_of(plain[0]), "last") is not None
+            return index.has(ids_of(plain[0]))
+        if what == "matched":
+            return index.matched(ids_of(plain[0]))
         if what == "after":
             return Continuations(index, self.context_key(plain[0]))
         if what == "path":

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from decgraph.backends.indexes import ROOM, forgotten
+
 
 @dataclass(frozen=True)
 class ReferenceMemory:
@@ -29,45 +31,80 @@ class ReferenceMemory:
 
 @dataclass(frozen=True)
 class Suffixes:
-    """An index of the texts learned so far: looked up by a context's last tokens, it returns what followed them. Immutable."""
+    """An index of the texts learned so far: looked up by at most `depth` tokens, it returns what followed them. Immutable.
+
+    texts: the number and the tokens of each, oldest first; of more than `room` tokens the oldest are forgotten. learned: how
+    many texts there were. This is the meaning, by search; backends/torch/suffixes.py has the automaton that finds the same.
+    """
 
     depth: int = 64
-    texts: tuple[tuple[int, ...], ...] = ()
+    room: int = ROOM
+    texts: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    learned: int = 0
 
     def learn(self, tokens: Sequence[int]) -> Suffixes:
-        """With another text."""
-        return replace(self, texts=(*self.texts, tuple(tokens))) if len(tokens) else self
+        """With another text, whose number is `learned` before."""
+        if not len(tokens):
+            return self
+        text = (self.learned, tuple(int(t) for t in tokens))
+        return replace(self, texts=(*self.texts, text), learned=self.learned + 1).trimmed()
 
-    def extend(self, tokens: Sequence[int]) -> Suffixes:
-        """With the last text continued."""
-        if not self.texts:
+    def extend(self, tokens: Sequence[int], number: int | None = None) -> Suffixes:
+        """With a text continued, the last one by default; with another one if it is forgotten."""
+        number = self.learned - 1 if number is None else number
+        if all(n != number for n, _ in self.texts):
             return self.learn(tokens)
-        return replace(self, texts=(*self.texts[:-1], self.texts[-1] + tuple(tokens)))
+        more = tuple(int(t) for t in tokens)
+        return replace(self, texts=tuple((n, t + more) if n == number else (n, t) for n, t in self.texts)).trimmed()
+
+    def trimmed(self) -> Suffixes:
+        """Without what there is no room for."""
+        drop = forgotten(sum(len(t) for _, t in self.texts), self.room)
+        kept = []
+        for n, t in self.texts:
+            cut = min(drop, len(t))
+            drop -= cut
+            if cut < len(t):
+                kept.append((n, t[cut:]))
+        return replace(self, texts=tuple(kept))
 
     def find(self, key: tuple[int, ...], pick: str) -> tuple[int, ...] | None:
-        """What follows an occurrence of `key`: the first or the last one that something follows."""
+        """What follows an occurrence of `key`: the first or the last one that something follows, by text and place."""
         n = len(key)
-        texts = self.texts if pick == "first" else tuple(reversed(self.texts))
-        for text in texts:
+        for _, text in self.texts if pick == "first" else reversed(self.texts):
             starts = range(len(text) - n)
             for i in starts if pick == "first" else reversed(starts):
                 if text[i : i + n] == key:
                     return text[i + n :]
         return None
 
+    def has(self, key: tuple[int, ...]) -> bool:
+        """Whether something followed these tokens, `depth` of them at most."""
+        return len(key) <= self.depth and self.find(key, "last") is not None
+
+    def matched(self, context: Sequence[int]) -> int:
+        """How long the longest end of `context` is that something followed, of at most `depth` tokens."""
+        lengths = range(min(self.depth, len(context)), 0, -1)
+        return next((n for n in lengths if self.find(tuple(context[-n:]), "last") is not None), 0)
+
     def path(self, context: Sequence[int], at_least: int, at_most: int, pick: str = "last") -> tuple[int, ...]:
-        """At most `at_most` tokens that followed the longest suffix of `context` of `at_least` to `depth` tokens."""
-        for n in range(min(self.depth, len(context)), at_least - 1, -1):
-            found = self.find(tuple(context[-n:]), pick) if n else None
-            if found:
-                return found[:at_most]
-        return ()
+        """At most `at_most` tokens that followed the longest end of `context`, of `at_least` to `depth` tokens. pick "first" or
+        "last": where it stands. pick "likeliest": token by token what followed most often, the smaller of equals; a token is
+        part of the context of the next."""
+        if pick == "likeliest":
+            found: list[int] = []
+            while len(found) < at_most and (n := self.matched([*context, *found])) >= max(at_least, 1):
+                counts = self.counts(tuple([*context, *found][-n:]))
+                found.append(min(counts, key=lambda t: (-counts[t], t)))
+            return tuple(found)
+        n = self.matched(context)
+        return (self.find(tuple(context[-n:]), pick) or ())[:at_most] if n >= max(at_least, 1) else ()
 
     def counts(self, key: tuple[int, ...]) -> dict[int, int]:
-        """How often each token followed `key`."""
+        """How often each token followed `key`; nothing is known of more than `depth` tokens."""
         out: dict[int, int] = {}
         n = len(key)
-        for text in self.texts:
+        for _, text in self.texts if n <= self.depth else ():
             for i in range(len(text) - n):
                 if text[i : i + n] == key:
                     out[text[i + n]] = out.get(text[i + n], 0) + 1

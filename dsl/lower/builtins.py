@@ -21,7 +21,7 @@ METHODS = {
     ".head(trunk), .embed(x)",
     "memory": "memories have .only(positions), .without(positions), .join(other), .scores(positions), and layers: m[l]",
     "canvas": "canvases have .extend(k)",
-    "index": "indexes have .has(tokens), .after(tokens), .path(node, at_least =, at_most =)",
+    "index": "indexes have .has(tokens), .matched(node), .after(tokens), .path(node, at_least =, at_most =, pick =)",
     "automaton": "automata have .start, .live, .allowed(s), .step(s, x), .state(ctx), .run(s, xs), .weights(s)",
 }
 

@@ -151,16 +151,30 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
                 code="E260",
             )
         return lw.one("automaton", v, *[lw.expr(a) for a in e.args], span=e.span, what=n)
-    if t.elem == "index" and n in ("has", "after", "path", "get"):
-        args = [_one(lw, e, n)]
-        kw = {k.name: lw.expr(k.value) for k in e.kwargs}
-        return lw.emit("index.ask", v, *args, *kw.values(), span=e.span, what=n, named=tuple(kw))[0]
+    if t.elem == "index" and n in ("has", "matched", "after", "path", "get"):
+        return asked(lw, v, e, n)
     if t.elem == "node" and t.of[0] == "ctx" and n == "last":
         return lw.one("ctx.get", v, _one(lw, e, n), span=e.span, field="last", vocab=lw.vocab)
     if n in ONE.get(t.elem, {}):
         opcode, attribute = ONE[t.elem][n]
         return lw.one(opcode, v, _one(lw, e, n), span=e.span, **({attribute: n} if attribute else {}))
     lw.fail(f.name_span or f.span, f"{show(t)} has no method `{n}`", builtins.METHODS.get(t.elem, ""), code="E240")
+
+
+PICKS = ("first", "last", "likeliest")
+
+
+def asked(lw: Lowering, index: Value, e: S.Call, what: str) -> Value:
+    """`seen.path(ctx, at_least = 2, at_most = 8, pick = "first")`, `seen.has(xs)`: an index, looked up."""
+    args = [_one(lw, e, what)]
+    for k in e.kwargs:
+        if what != "path" or k.name not in ("at_least", "at_most", "pick"):
+            hint = 'seen.path(ctx, at_least = 2, at_most = 8, pick = "first")'
+            lw.fail(k.span, f".{what} does not take {k.name} =", hint, code="E260")
+        if k.name == "pick" and not (isinstance(k.value, S.String) and k.value.value in PICKS):
+            lw.fail(k.value.span, "pick = is " + " or ".join(f'"{x}"' for x in PICKS), 'pick = "first"', code="E260")
+    kw = {k.name: lw.expr(k.value) for k in e.kwargs}
+    return lw.emit("index.ask", index, *args, *kw.values(), span=e.span, what=what, named=tuple(kw))[0]
 
 
 def skipped(lw: Lowering, model: Value, e: S.Call) -> Value:

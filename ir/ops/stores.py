@@ -14,7 +14,8 @@ from decgraph.ir.types import BOOL, INT, Dim, Type
 
 @op("index.new")
 class IndexNew:
-    """An empty index: attribute kind ("suffixes", "ngrams", "lru"); operands its sizes (depth; n; capacity per key)."""
+    """An empty index: attribute kind ("suffixes", "ngrams", "lru"); operands its sizes: of text the
+    depth [and how many tokens it keeps], of a keyed table the capacity per key."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         for t in types:
@@ -32,16 +33,17 @@ class IndexNew:
 
 @op("index.ask")
 class IndexAsk:
-    """Ask an index (attribute what): "has" (does the context occur), "after" (what followed), "path" (the longest continuation,
-    as draws without randomness), "get" (the entries under a key of an lru table), "score" (for each token how often it
-    followed, as probabilities)."""
+    """Ask an index (attribute what): "has" (has something followed these tokens), "matched" (how long the longest end of the
+    context is that something followed), "after" (what followed), "path" (what followed that end, as draws without
+    randomness), "get" (the entries under a key of an lru table), "score" (for each token how often it followed, as
+    probabilities)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(types[0].elem == "index", f"{attrs['what']} needs an index, got {types[0]}")
         v = types[0].vocab
         what = attrs["what"]
         place = types[1] if len(types) > 1 else None
-        if place is not None and what in ("has", "after", "path", "score"):
+        if place is not None and what in ("has", "matched", "after", "path", "score"):
             need(
                 place.is_token or place.elem in ("node", "path", "position", "list", "any", "int"),
                 f".{what} looks tokens or a node up, got {place}",
@@ -49,6 +51,8 @@ class IndexAsk:
             )
         if what == "has":
             return (BOOL,)
+        if what == "matched":
+            return (INT,)
         if what == "path":
             return (Type("draw", (v,), (Dim("k", "", attrs.get("bound")),)),)
         if what == "get":
@@ -64,6 +68,7 @@ class IndexAsk:
     label, batch = labels.joined, "host"
     samples: Any = (
         ('%z = index.ask(%ix, what = "has")', True),
+        ('%z = index.ask(%ix, %ctx, what = "matched")', ...),
         ('%z = index.ask(%ix, %i, what = "path", bound = 4)', [0, 2]),
         ('%z = index.ask(%ix, %tok, what = "get")', []),
         ('%z = index.ask(%ix, %ctx, what = "after")', ...),

@@ -43,21 +43,38 @@ def occurs(draw: Draw) -> Sample:
 @says("index.ask")
 def continuation(draw: Draw) -> Sample:
     """After the longest suffix of the key that occurs, of `at_least` tokens to the index's depth: what followed its last
-    occurrence, or its first."""
+    occurrence, or its first; or, token by token, what followed most often."""
     learned, lines, given = texts(draw)
     key = draw(st.lists(TOKENS, max_size=6))
     least, most = draw(st.integers(1, 3)), draw(st.integers(0, 5))
-    pick = draw(st.sampled_from(["last", "first"]))
+    pick = draw(st.sampled_from(["last", "first", "likeliest"]))
     want: list[int] = []
-    for n in range(min(DEPTH, len(key)), least - 1, -1):
-        found = follows(learned, key[len(key) - n :])
-        if found:
-            want = found[-1 if pick == "last" else 0][:most]
-            break
+
+    def after(key: list[int]) -> list[list[int]]:
+        lengths = range(min(DEPTH, len(key)), least - 1, -1)
+        return next((found for n in lengths if (found := follows(learned, key[len(key) - n :]))), [])
+
+    if pick != "likeliest":
+        want = after(key)[-1 if pick == "last" else 0][:most] if after(key) else []
+    while pick == "likeliest" and len(want) < most and (found := [f[0] for f in after(key + want)]):
+        want = [*want, max(range(V), key=lambda v: (found.count(v), -v))]
     named = '%l, %m, %p, what = "path", named = ("at_least", "at_most", "pick"), bound = 5'
     return Sample(
         "\n".join([*lines, f"%z = index.ask(%i{len(learned)}, %k, {named})"]),
         {**given, "k": tokens(key), "l": ("int", least), "m": ("int", most), "p": ("text", pick)},
+        (want,),
+    )
+
+
+@says("index.ask")
+def longest(draw: Draw) -> Sample:
+    """How long the longest suffix of the key is that something follows."""
+    learned, lines, given = texts(draw)
+    key = draw(st.lists(TOKENS, max_size=6))
+    want = max(n for n in range(min(DEPTH, len(key)) + 1) if n == 0 or follows(learned, key[len(key) - n :]))
+    return Sample(
+        "\n".join([*lines, f'%z = index.ask(%i{len(learned)}, %k, what = "matched", named = ())']),
+        {**given, "k": tokens(key)},
         (want,),
     )
 
