@@ -89,6 +89,8 @@ class Topology:
 PUBLISHED: dict[str, str] = {
     # FasterDecoding/Medusa, medusa_choices.py: mc_sim_7b_63
     "medusa_63": "10 10 7 3 2 1 1 1 1 1 1 10 3 2 1 1 1 1 1 0 0 2 0 0 0 0 0 0 1 0 0 0 0 0 0 0 0 0 0 2",
+    # SafeAILab/EAGLE, branch v1, choices.py: mc_sim_7b_63, which has 25 nodes there
+    "eagle_25": "4 3 2 2 1 3 2 2 1 0 0 0 0 3 0 0 0 0 0 0 0 2",
     # Luowaterbi/TokenRecycling, tree template 2.2.2
     "recycling_80": "8 8 4 3 2 1 1 1 1 8 3 2 1 1 1 1 1 2 1 0 0 1 0 0 1 0 1 1 0 0 5 2 1 1 1 0 0 0 1 0 0 1 0 0 0 0 0 0 "
     "1 0 0 1 1 0 0 3 1 1 0 0 1 0 0 0 0 1 0 1 0 0 2 0 0 1",
