@@ -226,11 +226,16 @@ class ModelLayers:
 
 @op("memory.only")
 class MemoryOnly:
-    """A memory restricted to positions (kind "only") or rid of them ("without")."""
+    """A memory restricted to positions (kind "only") or rid of them ("without"): positions of a canvas, of a context's memory
+    whole numbers from 0 on. Numbers past its end name no row."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(types[0].elem == "memory", f".{attrs['kind']} needs a memory, got {types[0]}")
-        need(types[1].elem in ("position", "any"), f"a memory is restricted to positions, got {types[1]}")
+        need(
+            types[1].elem in ("position", "any", "set") or types[1].elem == "int" and len(types[1].dims) == 1,
+            f"a memory is restricted to positions, got {types[1]}",
+            f"m.{attrs['kind']}(b) of a canvas, m.{attrs['kind']}(range_(0, 4)) of a context",
+        )
         return (types[0],)
 
     def meaning(m: Any, op: Any, mem: Any, ps: Any) -> Any:

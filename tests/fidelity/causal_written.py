@@ -6,9 +6,8 @@ from typing import Any
 
 from fidelity import models
 from fidelity.causal_trees import beside, ranks
-from fidelity.columns import chain_paths, compared, cut, stands
+from fidelity.columns import chain_paths
 from fidelity.entry import FOLDER, Case, Entry, Outcome
-from fidelity.watched import run
 
 LATE = "drafts that reach into the last place or past it are left out: decgraph makes none"
 
@@ -53,57 +52,12 @@ def mtp(case: Case, backend: str) -> Outcome:
     return beside(case, backend, "", both, prompt=prompt, trees=case["calls"][1:], text=text("dflash"), block=block)
 
 
-def halves(case: Case) -> dict[str, list[int]]:
-    """The sublayers that a drafter skips."""
-    p = case["parameters"]
-    return {"attention": p["skip_attention_layers"], "mlp": p["skip_mlp_layers"]}
-
-
-def draft_and_verify(case: Case, backend: str) -> Outcome:
-    p, calls = case["parameters"], case["calls"][1:]
-    prompt = [*case["prompt"], calls[0]["fed"][0]]
-    end = len(case["prompt"]) + p["max_new_tokens"]
-    done = run(
-        "",
-        prompt,
-        {"target": models.causal("target")},
-        backend,
-        text=text("self_speculative"),
-        limit=p["max_new_tokens"] - 1,
-        gamma=p["max_step_draft"],
-        eta=p["th_stop_draft"],
-        adapts=p["auto_th_stop_draft"],
-        **halves(case),
-    )
-    assert case["drafter_forwards"] == sum(len(c["proposed"]) for c in calls)
-    drafts = sum(min(len(c["proposed"]), end - stands(case, c) - 1) for c in calls)  # ours drafts nothing into the last place
-    return compared(case, done, calls=calls, target=len(calls), end=end, drafter=drafts)
-
-
-def swift(case: Case, backend: str) -> Outcome:
-    calls = case["calls"][1:]
-    prompt = [*case["prompt"], calls[0]["fed"][0]]
-    done = run(
-        "",
-        prompt,
-        {"target": models.causal("target")},
-        backend,
-        text=text("swift"),
-        limit=len(case["output"]) - len(prompt) + 40,
-        **halves(case),
-    )
-    cut(done, case, calls[-1])
-    return compared(case, done, calls=calls, target=len(calls), length=len(case["output"]))
-
-
 def written(file: str, name: str, replay: Any, **more: Any) -> Entry:
     """An entry whose program is in programs/."""
     return Entry(file, f"[{name}](../tests/fidelity/programs/{name}.dec)", replay, **more)
 
 
 ENTRIES = [
-    written("ar/self_speculative", "self_speculative", draft_and_verify, note=LATE),
-    written("ar/swift_fixed_layers", "swift", swift, triton=1),
     written("heads/eagle1", "eagle1", eagle1, triton=1),
     written("heads/hydra_greedy", "eagle1", hydra, note="EAGLE-1's loop with another head"),
     written(
