@@ -170,6 +170,9 @@ def params_for(
             out[p.name] = r.choice([True, False])
         elif t.elem == "automaton":
             out[p.name] = automaton_for(vocab, seed)
+        elif t.elem == "token" and len(t.dims) == 1 and t.dims[0].of == "upto":  # another prompt, such as a negative one
+            most = min(3, t.dims[0].bound or 3)
+            out[p.name] = [r.randrange(vocab) for _ in range(r.randint(int(not p.has_default), most))]
         elif p.has_default:
             out[p.name] = p.default
         elif t.elem == "set":

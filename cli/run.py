@@ -89,7 +89,7 @@ def command(
 
         applied = profiled.read(profile, chosen)
         params, folders = {**applied.params, **params}, {**applied.models, **folders}
-    known = check_params(chosen.function, params)
+    known = check_params(chosen.function, params, unread=True)
     wishes = planning.Wishes(passes, no_pass or (), dump_ir, validate)
     plan = wishes.plan() if wishes.any else applied.plan if applied is not None else None
     if dump_ir is not None or validate:

@@ -164,7 +164,7 @@ class Algorithm:
         engine = machine(backend)
         if wrong := next((name for name in params if name in self.models), None):
             raise DecError(f"`{wrong}` is a model of {self.name}, not a parameter", hint=f'models={{"{wrong}": ...}}')
-        known = check_params(self.function, params)  # before models are read, which takes seconds
+        known = check_params(self.function, params, unread=True)  # before models are read, which takes seconds
         bound = bind(self.function, models or {}, tokenizer=tokenizer)
         module = self.optimised(known, plan if plan is not None else Plan(passes=() if backend == "reference" else None))
         if compile:

@@ -109,7 +109,7 @@ class CustomGenerate:
 
         self.algorithm = api.of(algorithm)
         models, self.params = modules.split(self.algorithm.function, given, keywords_of(custom_generate))
-        check_params(self.algorithm.function, self.params)
+        check_params(self.algorithm.function, self.params, unread=True)
         self.backend = backend or api.default_backend()
         machine(self.backend)
         self.binder = modules.Binder(self.algorithm.module, self.algorithm.function, models, self.backend)

@@ -212,7 +212,7 @@ class _Walker:
 
     def one(self, op: Op, frequency: _Frequency) -> None:
         match op.opcode:
-            case "model.eval" | "model.evals":
+            case "model.eval" | "model.evals" | "model.read":
                 kept = self.kept.get(op)
                 said = (kept.asked, kept.computed) if kept is not None else ("", "")
                 self.calls.append(
@@ -274,6 +274,8 @@ class _Walker:
 
     def places(self, op: Op) -> str:
         """Where a call stands; all places of one that has several."""
+        if op.opcode == "model.read":
+            return "every token of a second context" if op.attrs.get("each") else "a second context"
         out, at = [], 1
         for names in parts_of(op):
             out.append(self.place(op.operands[at], dict(zip(names, op.operands[at + 1 :], strict=False))))

@@ -42,7 +42,7 @@ EDGES = frozenset(
 )
 """Ops that make draws or edits: two equal ones are still two edges of a tree."""
 
-CALLS = frozenset({"model.eval", "model.evals", "model.memory"})
+CALLS = frozenset({"model.eval", "model.evals", "model.memory", "model.read"})
 HOST = frozenset({"extern", "completes", "text_of"})
 
 
@@ -77,6 +77,8 @@ def _own_reads(op: Op) -> Parts:
             return NOTHING if op.operands else CONTEXT
         case "warp":  # a row that stands nowhere stands after the context
             return NOTHING if len(op.operands) > 1 else CONTEXT
+        case "model.read":  # what it reads is an operand; the request shapes it as after the context
+            return CONTEXT
         case "model.eval" | "model.evals" | "model.memory":  # a path stands after the context
             return CONTEXT if any(v.type.elem == "path" for v in op.operands) else NOTHING
         case "extern" | "completes" | "text_of":

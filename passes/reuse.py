@@ -64,7 +64,7 @@ class Stores:
 
     def of(self, op: Op) -> str:
         """The store's name; "" for a call that computes from scratch."""
-        if op.opcode not in CALLS or not self.exact(op):
+        if op.opcode not in CALLS or op.opcode == "model.read" or not self.exact(op):  # a second context has its own cache
             return ""
         return self.name(op.operands[0]) or ""
 

@@ -62,7 +62,8 @@ def wanted(t: Type) -> str:
     """A type's values in words, for a message."""
     if t.dims:
         inner = {"int": "whole numbers", "token": "token ids", "bool": "yes or no", "set": "sets"}.get(t.elem, "numbers")
-        size = f" of {t.dims[0].bound}" if t.dims[0].bound is not None else ""
+        most = "at most " if t.dims[0].of == "upto" else ""
+        size = f" of {most}{t.dims[0].bound}" if t.dims[0].bound is not None else ""
         return f"{'a list of lists' if len(t.dims) > 1 else 'a list'}{size} {inner}" if size else f"a list of {inner}"
     return WRITTEN.get(t.elem, f"{t.elem}, which cannot be written out: give it from Python")
 
@@ -148,7 +149,7 @@ def _vector(t: Type, v: Any) -> Any:
         raise ValueError
     size = t.dims[0].bound
     rows = [_value(t.drop(), x) for x in v]
-    if size is not None and len(rows) != size and t.dims[0].kind == "k":
+    if size is not None and t.dims[0].kind == "k" and (len(rows) > size if t.dims[0].of == "upto" else len(rows) != size):
         raise ValueError
     if t.elem in ("real", "prob"):
         return rows if len(t.dims) > 1 else _reals(rows)
@@ -254,4 +255,16 @@ READERS = {
     "automaton": _automaton,
 }
 
-__all__ = ["check_value", "wanted", "written"]
+def is_text(p: Any, v: Any) -> bool:
+    """Whether a text was given for a parameter of tokens: it is not a list of ids, and a tokenizer has to read it."""
+    t = p.value.type
+    if t.elem != "token" or len(t.dims) != 1 or not isinstance(v, str):
+        return False
+    try:
+        _value(t, v)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return not v.strip().startswith("[")
+    return False
+
+
+__all__ = ["check_value", "is_text", "wanted", "written"]

@@ -18,7 +18,7 @@ from decgraph.runtime.models.derivations import check_derivations
 from decgraph.runtime.models.distinct import distinct
 from decgraph.runtime.models.forwards import forwards_of
 from decgraph.runtime.models.interface import Model
-from decgraph.runtime.parameters import check_value
+from decgraph.runtime.parameters import check_value, is_text
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.prompts import request_for
 from decgraph.runtime.refused import refuse_unavailable
@@ -52,9 +52,9 @@ def _outcome(run: _Run) -> BaseException | None:
     return None
 
 
-def check_params(function: Function, given: Mapping[str, ParamValue]) -> dict[str, Any]:
+def check_params(function: Function, given: Mapping[str, ParamValue], *, unread: bool = False) -> dict[str, Any]:
     """Parameter values with defaults filled in. Raises DecError for unknown names, missing values and values outside
-    their range."""
+    their range. unread: texts that a tokenizer will make tokens of are left out."""
     known = {p.name: p for p in function.params if p.value.type.elem != "model"}
     for name in given:
         if name not in known:
@@ -70,6 +70,8 @@ def check_params(function: Function, given: Mapping[str, ParamValue]) -> dict[st
         if name not in given and not p.has_default:
             raise DecError(f"{function.name} needs a value for `{name}`", hint=f"give it: {name} = ...")
         v = given.get(name, p.default)
+        if unread and is_text(p, v):
+            continue
         out[name] = check_value(function.name, p, v)
     return out
 
@@ -124,7 +126,7 @@ class Session:
         self.function = module.functions[name or module.main]
         refuse_unavailable(replace(module, main=self.function.name))
         self.models = check_models(self.function, models)
-        self.params = check_params(self.function, params or {})
+        self.params = check_params(self.function, self._in_tokens(params or {}, tokenizer))
         check_derivations(self.function, self.models, self.params)
         self.tokenizer, self.externs = tokenizer, dict(externs or {})
         for extern in module.externs:
@@ -134,6 +136,15 @@ class Session:
                     hint=f"hand it over: --extern file.py:{extern}, or externs={{{extern!r}: function}}",
                 )
         self.shared: dict[Any, Any] = {}
+
+    def _in_tokens(self, params: Mapping[str, ParamValue], tokenizer: Tokenizing | None) -> dict[str, ParamValue]:
+        """Parameter values, where a text that is given for a vector of tokens is read by the tokenizer."""
+        known = {p.name: p for p in self.function.params}
+        out = dict(params)
+        for name, value in params.items():
+            if name in known and tokenizer is not None and is_text(known[name], value):
+                out[name] = list(tokenizer.encode(str(value)))
+        return out
 
     def run(
         self,

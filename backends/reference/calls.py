@@ -13,7 +13,7 @@ from decgraph.backends.reference.values import ReferenceMemory
 from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.canvas import Soft as SoftCell
-from decgraph.ir.data.dist import Dist, Draw, Path, Row, resolve_path
+from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, resolve_path
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.values import Op
 from decgraph.runtime import trace
@@ -83,6 +83,22 @@ class Calls(Randomness):
             out[()] = rows[0]
             return Dist(out)
         return Dist(rows.reshape(shape), "shaped", ids)
+
+    def read_tokens(self, op: Op, model: Model, tokens: Any) -> Dist:
+        """The meaning of `model.read`. Constraints and shaping are those after the committed context, whatever was read: they
+        are the request's, and what is drawn may be committed."""
+        text = resolve_path(tokens.tokens if isinstance(tokens, Path) else tokens.items if isinstance(tokens, Draws) else tokens)
+        each = bool(op.attrs.get("each"))
+        paths = [text[: i + 1] for i in range(len(text))] if each else [text]
+        self.count_call(model, len(paths), len(text))
+        rows = np.empty(len(paths), dtype=object)
+        for i, scores in enumerate(self.score_paths(model, paths, None)):
+            rows[i] = self.model_row(model, partial(_value, scores), self.context(), i, None)
+        if each:
+            return Dist(rows)
+        out = np.empty((), dtype=object)
+        out[()] = rows[0]
+        return Dist(out)
 
     def evaluate_parts(self, op: Op, model: Model, parts: Sequence[tuple[Any, dict[str, Any]]]) -> list[Dist]:
         """The meaning of `model.evals`: every part as if alone, counted as one call."""
@@ -331,6 +347,11 @@ class Calls(Randomness):
             return [at[0]] * (int(np.prod(shape)) if shape else 1)
         states, _, _ = self.place_states(at[0], {"tree": at[1]} if len(at) > 1 else {})
         return states
+
+
+def _value(scores: Callable[[], Scores]) -> Scores:
+    """Scores that are computed when they are read."""
+    return scores()
 
 
 def known(scores: Scores) -> Callable[[], Scores]:

@@ -10,10 +10,10 @@ import numpy as np
 
 from decgraph.backends.torch.canvas_calls import evaluate_canvas, memory_of_canvas
 from decgraph.backends.torch.canvases import Canvas
-from decgraph.backends.torch.engines import Engines
 from decgraph.backends.torch.pending import PendingCall, ResolvedCall, Together
 from decgraph.backends.torch.prefixes import Prefixes
 from decgraph.backends.torch.rows import Rows, TorchDist
+from decgraph.backends.torch.second_contexts import SecondContexts, empty
 from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, filled
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
@@ -27,7 +27,7 @@ _ROOT = np.zeros(1, dtype=np.int64)
 _FIRST = np.zeros((), dtype=np.int64)
 
 
-class Calls(Engines):
+class Calls(SecondContexts):
     """Model calls of a run."""
 
     def evaluate_together(self, model: Model, parts: tuple[tuple[Any, dict[str, Any]], ...], *, alone: bool = False) -> Any:
@@ -86,7 +86,7 @@ class Calls(Engines):
         length, tree, tail, wanted, shape, at = self.place(place, extra.get("tree"))
         if not wanted:
             none = np.zeros(shape if part is None else (*shape, 0), dtype=np.int64)
-            return ResolvedCall(TorchDist(Rows(_no_rows(self.vocab_size), self.request), none, "shaped", at))
+            return ResolvedCall(TorchDist(Rows(empty(self.vocab_size), self.request), none, "shaped", at))
         tokens: list[int] = []
         parents: list[int] = []
         uids: list[int] = []
@@ -225,9 +225,3 @@ def _merged(asks: list[ForwardCall]) -> ForwardCall | None:
 def _for_heads(allow: Any, heads: int) -> Any:
     """Masks of allowed tokens by node, repeated for the heads of each node; a mask for all nodes stays as it is."""
     return allow if np.ndim(allow) < 2 else np.repeat(np.reshape(allow, (-1, np.shape(allow)[-1])), heads, axis=0)
-
-
-def _no_rows(size: int) -> Any:
-    import torch
-
-    return torch.empty(0, size)

@@ -102,7 +102,7 @@ def function_name(name: str) -> str:
 
 def hint_of(op: Op, names: Mapping[Value, str]) -> str:
     """A name for a value that the author did not name, after the op that produced it."""
-    if op.opcode in ("model.eval", "model.evals"):
+    if op.opcode in ("model.eval", "model.evals", "model.read"):
         return f"p_{names.get(op.operands[0], 'model')}"
     if op.attrs.get("fn") == "not":
         name = names.get(op.operands[0], "")

@@ -85,6 +85,8 @@ def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
             code="E260",
         )
     place, tree = place_of(lw, model, e.args[0])
+    if model.type.of[0] == "causal" and is_text(place.type):
+        return second_context(lw, model, place, e, part)
     extra: dict[str, Value] = {}
     if tree is not None:
         extra["tree"] = tree
@@ -99,6 +101,27 @@ def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
     if model.type.of[0] == "masked" and place.type.elem in ("canvas", "tree") and model.name in lw.policies:
         return governed_call(lw, model, place, extra, e)
     return lw.emit("model.eval", model, place, *[extra[n] for n in names], span=e.span, **attrs)[0]
+
+
+def is_text(t: Type) -> bool:
+    """Whether a value is tokens in a row: what a model can read in place of the request's context."""
+    return t.elem == "path" or t.elem in ("token", "draw", "int") and len(t.dims) == 1 and t.dims[0].kind != "vocab"
+
+
+def second_context(lw: Lowering, model: Value, tokens: Value, e: S.Call, part: str = "", each: bool = False) -> Value:
+    """`target(other ++ ctx)`, `target.each(tokens)`: a model on other tokens than the request's."""
+    if part:
+        lw.fail(e.span, "heads are read at the request's context", "target.heads(ctx.parent)", code="E260")
+    for k in e.kwargs:
+        lw.fail(
+            k.span,
+            f"a call on tokens takes no {k.name} =",
+            "a second context is read from its first token on; put tokens to 0 in the distribution that they make"
+            if k.name == "allow"
+            else "a second context is read from its first token on",
+            code="E260",
+        )
+    return lw.one("model.read", model, tokens, span=e.span, **({"each": True} if each else {}))
 
 
 def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
@@ -142,6 +165,13 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
             return model_call(lw, v, e, part="heads")
         if n == "skip" and e.kwargs:
             return skipped(lw, v, e)
+        if n == "each":
+            if len(e.args) != 1:
+                lw.fail(e.span, ".each takes the tokens of a second context", "target.each(tokens)", code="E260")
+            tokens = lw.expr(e.args[0])
+            if tokens.type.elem == "node" and tokens.type.of[0] == "ctx":
+                tokens = lw.one("ctx.get", tokens, span=e.span, field="path", vocab=lw.vocab)
+            return second_context(lw, v, tokens, e, each=True)
     if t.elem == "automaton" and n in ARITY:
         if len(e.args) != ARITY[n] or e.kwargs:
             lw.fail(

@@ -28,6 +28,14 @@ def dims_of(lw: Lowering, t: S.TypeExpr | S.Index) -> tuple[Dim, ...]:
     return tuple(out)
 
 
+def at_most(t: Type, written: S.TypeExpr) -> Type:
+    """The type of a parameter: of `token[<= n]` a value may be shorter, of `token[n]` not."""
+    if not any(isinstance(d, S.UpTo) for d in written.dims):
+        return t
+    dims = zip(t.dims, written.dims, strict=True)
+    return t.with_dims(tuple(Dim(d.kind, "upto", d.bound) if isinstance(w, S.UpTo) else d for d, w in dims))
+
+
 def bound_of(lw: Lowering, e: S.Expr) -> int | None:
     """The largest value of an arithmetic expression over parameters, from their ranges; None where it is not known."""
     if isinstance(e, S.Number):

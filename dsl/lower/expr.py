@@ -107,10 +107,18 @@ def unary(lw: Lowering, e: S.Unary) -> Value:
     return lw.one(opcode, v, span=e.span, fn="neg" if e.op == "-" else "not")
 
 
+def whole_text(lw: Lowering, v: Value, e: S.Binary) -> Value:
+    """In `noisy ++ ctx` the context stands for its tokens."""
+    if v.type.elem == "node" and v.type.of[0] == "ctx" and not v.type.dims:
+        return lw.one("ctx.get", v, span=e.span, field="path", vocab=lw.vocab)
+    return v
+
+
 def binary(lw: Lowering, e: S.Binary) -> Value:
     """Arithmetic, `++`, and sums and differences of sets of positions and nodes."""
     a, b = lw.expr(e.left), lw.expr(e.right)
     if e.op == "++":
+        a, b = (whole_text(lw, v, e) for v in (a, b))
         return lw.one("concat", a, b, span=e.span)
     if a.type.elem == "position" and b.type.elem == "position" and e.op in ("+", "-") and a.type.dims:
         return lw.one("positions", a, b, span=e.span, kind="union" if e.op == "+" else "minus")
@@ -151,7 +159,7 @@ def membership(lw: Lowering, a: Value, b: Value, e: S.Node) -> Value:
 
 # What may have no value, or costs much: the second half of `a and b` computes it only where it is needed.
 GUARDED = frozenset((
-    "gather", "lookup", "arg", "reduce", "model.eval", "model.memory", "extern", "run", "text_of", "index.ask", "automaton",
+    "gather", "lookup", "arg", "reduce", "model.eval", "model.read", "model.memory", "extern", "run", "text_of", "index.ask", "automaton",
     "slice",
 ))  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import Diagnostic
 from decgraph.dsl.lower.calls import ACCEPTS
-from decgraph.dsl.lower.declare import SCALARS, literal, type_of
+from decgraph.dsl.lower.declare import at_most, SCALARS, literal, type_of
 from decgraph.dsl.lower.expr import expr
 from decgraph.dsl.lower.flow import suite
 from decgraph.dsl.lower.labels import findings
@@ -99,7 +99,7 @@ class ModuleLowering:
             lw.fail(
                 p.span, f"parameter `{p.name}` needs a type", f"{p.name}: causal, {p.name}: int in 1..32 = 4, ...", code="E370"
             )
-        t = type_of(lw, p.type, p.name)
+        t = at_most(type_of(lw, p.type, p.name), p.type)
         low, high = (None if e is None else self.end(lw, e) for e in (p.type.low, p.type.high))
         if (low is not None or high is not None) and not t.is_number:
             lw.fail(p.type.span, f"a range is for numbers, not for {show(t)}", code="E370")

@@ -77,9 +77,9 @@ class Float:
     one: Any = 1.0
     inf: Any = float("inf")
     _fns: dict[str, Callable[..., Any]] = {
-        "add": np.add,
-        "sub": np.subtract,
-        "mul": np.multiply,
+        "add": _quiet(np.add),
+        "sub": _quiet(np.subtract),
+        "mul": _quiet(np.multiply),
         "div": _quiet(np.divide),
         "mod": np.mod,
         "pow": _quiet(lambda a, b: np.power(np.asarray(a, dtype=np.float64), b)),

@@ -112,6 +112,45 @@ class ModelEval:
     )
 
 
+@op("model.read")
+class ModelRead:
+    """The distribution of a causal model after other tokens than the request's: a second context. Attribute each: after every one
+    of the tokens. The request constrains and shapes the result as it does the token after the committed context."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        model, tokens = _model(types[0], "a model call"), types[1]
+        need(
+            model.of[0] == "causal",
+            f"a {model.of[0]} model does not read a second context",
+            "a causal model does: target(prompt ++ tokens)",
+        )
+        need(
+            tokens.elem == "path" or tokens.elem in ("token", "draw", "int") and len(tokens.dims) == 1,
+            f"a second context is a vector of tokens, got {tokens}",
+            "target(prompt ++ tokens), target(ctx.last(8))",
+        )
+        out = Type("dist", (str(model.of[1]), "shaped"))
+        if not attrs.get("each"):
+            return (out,)
+        return (out.with_dims(tokens.dims or (Dim("k"),)),)
+
+    def meaning(m: Any, op: Any, model: Any, tokens: Any) -> Any:
+        return (m.read_tokens(op, model, tokens),)
+
+    attrs = ("each?", "joint?")
+    label, batch = labels.joined, "ragged"
+    samples = (
+        ("%z = model.read(%target, %toks)", ...),
+        ("%z = model.read(%target, %path)", ...),
+        ("%z = model.read(%target, %toks, each = true)", ...),
+    )
+    refusals = (
+        ("int, token<V>[k]", "model"),
+        ("model<features,V,m,causal>, token<V>[k]", "second context"),
+        ("model<causal,V,m,causal>, token<V>", "vector of tokens"),
+    )
+
+
 @op("model.memory")
 class ModelMemory:
     """What a model computed up to a context or node, or on a canvas: K/V and features by layer and position, immutable.

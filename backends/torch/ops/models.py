@@ -25,5 +25,5 @@ def joined(m: Any, a: Any, b: Any) -> Any:
     return a.join(b)
 
 
-written("model.eval", "model.evals", "model.memory")
+written("model.eval", "model.evals", "model.memory", "model.read")
 on_host("model.layers", why="the number of layers is static")
