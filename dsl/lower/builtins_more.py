@@ -116,11 +116,16 @@ def text_of(lw: Lowering, e: S.Call) -> Value:
 
 @builtin("completes")
 def completes(lw: Lowering, e: S.Call) -> Value:
-    """In `until`: whether the path so far holds the text."""
-    (s,), _ = args(lw, e, 1)
-    if not lw.path_scope:
-        lw.fail(e.span, "completes(...) is a condition of `run ... until`", code="E260")
-    return lw.one("completes", lw.path_scope[-1], s, span=e.span)
+    """Whether the path so far (in `until`), or a path that is named, holds the text."""
+    a, _ = args(lw, e, 1, 2)
+    if len(a) == 1 and not lw.path_scope:
+        lw.fail(
+            e.span,
+            "completes(...) without a path is a condition of `run ... until`",
+            'elsewhere name the path: s = run ..., then completes("text", s)',
+            code="E260",
+        )
+    return lw.one("completes", a[1] if len(a) == 2 else lw.path_scope[-1], a[0], span=e.span)
 
 
 @builtin("blocks")
