@@ -61,29 +61,45 @@ def run(
     text: str | None = None,
     shaping: Mapping[str, Any] | None = None,
     noise: Uniforms | None = None,
+    externs: Mapping[str, Any] | None = None,
+    eos: int | None = None,
     **params: Any,
 ) -> Run:
     """Decode a canvas behind a prompt with a program of stdlib (or `text`) on a backend, all passes on. name: a recorded model,
-    or a model. shaping: how the request shapes distributions, default greedy. noise: in the place of ours."""
+    or a model. shaping: how the request shapes distributions, default greedy. noise: in the place of ours. eos: the token that
+    ends a text, where the program reads it; the output is then the canvas, also what is not committed of it."""
     algorithm = decgraph.load(program) if text is None else decgraph.parse(text)
     algorithm = algorithm if cache is None else algorithm.cached(cache)
     asked = model(name) if isinstance(name, str) else name
-    session = algorithm.session({"model": asked}, plan=Plan(backend=backend), length=length, **params)
+    session = algorithm.session({"model": asked}, plan=Plan(backend=backend), externs=externs, length=length, **params)
     calls: list[Asked] = []
     events: list[Any] = []
     session.machine = watching(machine(backend), calls, noise)
-    request = Request(tuple(prompt), limit=length, eos=frozenset(), **(shaping or {"temperature": 0}))
+    request = Request(
+        tuple(prompt), limit=length, eos=frozenset(() if eos is None else (eos,)), **(shaping or {"temperature": 0})
+    )
     with recorded_noise.given() if noise is not None else nullcontext():
         result = session.run(request, listener=events.append)
     if result.error is not None:
         raise result.error
-    made = Run((*prompt, *result.tokens), calls, result, events)
-    if backend == "triton" and noise is None:
+    made = Run((*prompt, *(result.tokens if eos is None else canvas(events, length))), calls, result, events)
+    if backend == "triton" and noise is None and eos is None and externs is None:
         quiet = algorithm.session({"model": asked}, plan=Plan(backend=backend), length=length, **params)
         again = quiet.run(request, keep_events=False)
         assert again.error is None and again.stats.calls == result.stats.calls, (again, result.stats)
         made.unheard = (*prompt, *again.tokens)
     return made
+
+
+def canvas(events: Sequence[Any], length: int) -> list[int]:
+    """The cells at the end of a run, by its events."""
+    cells = [MASK] * length
+    for event in events:
+        if isinstance(event, trace.Unmasked):
+            cells[event.position] = event.token
+        if isinstance(event, trace.Remasked):
+            cells[event.position] = MASK
+    return cells
 
 
 def watching(kind: Any, calls: list[Asked], noise: Uniforms | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""Masked decoders that stdlib does not have and the language says: the programs are in programs/. Both read shifted scores."""
+"""Masked decoders that stdlib does not have and the language says: their programs are in programs/. It reads shifted scores."""
 
 from __future__ import annotations
 
@@ -37,5 +37,4 @@ ENTRIES = [
         written(f"dllm/fast_dllm_dream_{kind}", "fast_dllm_dream", kind, leaves_out={"entropy_b16": STEPS})
         for kind in ("dual", "prefix")
     ),
-    written("dllm/dparallel_dream", "dparallel_dream"),
 ]

@@ -29,7 +29,7 @@ def test_formats_to_itself(file: Path) -> None:
 def test_everything_says_what_it_is(file: Path) -> None:
     for item in parse_text(file.read_text(encoding="utf-8"), str(file)).items:
         assert isinstance(item, s.Algorithm | s.Rule | s.Def | s.Policy | s.Extern)
-        assert isinstance(item, s.Extern) or item.doc, item.name
+        assert isinstance(item, s.Extern) or item.doc, item.name  # the algorithm says what a function of the caller is
 
 
 @pytest.mark.parametrize("name", SHELF)

@@ -1,5 +1,5 @@
 """The engine of masked models that are pure functions of canvases (table, free, tiny): it remembers the rows of a
-sequence's last call of whole canvases, as the reference does, and nothing else.
+sequence's last two calls of whole canvases, as the reference does, and nothing else.
 
 Its rows and memories are the model's own, so that backends on engines can be compared with the reference exactly.
 """
@@ -16,6 +16,9 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput
 from decgraph.runtime.models.engine.forward_call import Counted
 from decgraph.runtime.models.interface import MASK, Cell, LayerMemory, Memory, Model, Soft, check_scores
+
+_CALLS = 2  # a sequence's last calls that are remembered, as by the reference and by `masked_memo`
+_Known = dict[tuple[Cell, ...], dict[int, np.ndarray]]  # a call's rows, by canvas and position
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class PlainMaskedEngine:
     def __init__(self, model: Model) -> None:
         self.model, self.counted = model, Counted()
         self.mask: int = -1 if model.mask is None else model.mask
-        self._last: dict[Hashable, dict[tuple[Cell, ...], dict[int, np.ndarray]]] = {}
+        self._last: dict[Hashable, list[_Known]] = {}
 
     def empty(self, length: int) -> PlainKept:
         """A memory of `length` positions with no row cached."""
@@ -81,7 +84,7 @@ class PlainMaskedEngine:
         return False
 
     def close(self, sequence: Hashable) -> None:
-        """Forget a sequence's last call."""
+        """Forget a sequence's last calls."""
         self._last.pop(sequence, None)
 
     def compute(self, calls: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
@@ -106,12 +109,12 @@ class PlainMaskedEngine:
             raise DecError(f"{self.model.name!r} was asked for the scores of a position that the call does not compute")
         soft = self._soft(call)
         known: dict[tuple[Cell, ...], np.ndarray] = {}
-        last = self._last.get(call.sequence, {}) if given is None else {}
+        last = self._last.get(call.sequence, []) if given is None else []
         memory, before = None, self.counted.computed
         read = [tuple(soft.get(i, MASK if t == self.mask else t) for i, t in enumerate(tokens)) for tokens in canvases]
         for cells in read:
             if cells not in known:
-                cached = last.get(cells, {})
+                cached = {i: row for one in last for i, row in one.get(cells, {}).items()}
                 if rows and all(i in cached for i in rows):
                     known[cells] = np.stack([cached[i] for i in rows])
                     self.counted.requested += len(cells)
@@ -121,7 +124,8 @@ class PlainMaskedEngine:
                 memory = self._memory(cells, fresh, given)
         self.counted.rows += len(canvases) * len(rows)
         if rows and given is None:
-            self._last[call.sequence] = {c: {**last.get(c, {}), **dict(zip(rows, x, strict=True))} for c, x in known.items()}
+            made = {c: dict(zip(rows, x, strict=True)) for c, x in known.items()}
+            self._last[call.sequence] = [*last, made][-_CALLS:]
         out = torch.from_numpy(np.stack([known[cells] for cells in read]))
         return CanvasOutput(out if call.cells.dim() == 2 else out[0], memory, self.counted.computed - before)
 

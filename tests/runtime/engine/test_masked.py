@@ -297,3 +297,14 @@ def test_models_that_are_not_hugging_face_answer_bit_for_bit(model: Model) -> No
         calls = [p.call() for p in players]
         for player, output in zip(players, engine.compute(calls), strict=True):
             player.check(output, exact=True)
+
+
+def test_a_canvas_of_one_of_the_last_two_calls_is_remembered() -> None:
+    """A program that masks a cell again comes back to the canvas before the last."""
+    engine = engine_of(TableModel(4, 1, kind="masked", name="model"))
+    first, second, third = ([0, engine.mask], [0, 1], [1, 1])
+    computed = [
+        engine.compute([CanvasCall("s", torch.tensor(cells), None, None, None, [0, 1], False)])[0].computed  # type: ignore[union-attr]
+        for cells in (first, second, first, third, second)
+    ]
+    assert computed == [2, 2, 0, 2, 2]

@@ -1,0 +1,74 @@
+"""Masked decoders that decide several cells a call: thresholds, budgets, planned places, credits and stability."""
+
+from __future__ import annotations
+
+from fidelity.entry import Entry
+from fidelity.masked_blocks import replay
+
+BLOCK = {"block_length": "block"}
+NO_STOP = "upstream makes no call once a block holds the end of the text; ours decides the canvas"
+
+ENTRIES = [
+    *(
+        Entry(
+            f"dllm/dparallel_{kind}",
+            f"dparallel, cache {kind}",
+            replay("dparallel", "llama_bidir", BLOCK | {"threshold": "tau"}, kind),
+            "masked",
+            triton=1,
+        )
+        for kind in ("none", "prefix", "dual")
+    ),
+    Entry(
+        "dllm/dparallel_dream",
+        "dparallel",
+        replay("dparallel", "qwen2_bidir_shift", BLOCK | {"threshold": "tau"}),
+        "masked",
+        triton=1,
+        note="upstream compares with < on this model",
+    ),
+    Entry(
+        "dllm/localleap",
+        "local_leap",
+        replay("local_leap", "llama_bidir", BLOCK | {"threshold": "tau", "relaxed_threshold": "relaxed", "radius": "radius"}),
+        "masked",
+        leaves_out={"early_stop": NO_STOP},
+    ),
+    Entry("dllm/eb_sampler", "eb_sampler", replay("eb_sampler", "llama_bidir", {"gamma": "gamma"}), "masked"),
+    Entry(
+        "dllm2/dilated",
+        "dilated",
+        replay("dilated", "llama_bidir", BLOCK | {"base": "base"}),
+        "masked",
+        leaves_out={"dilated_cfg": "its second row masks all that is decided, which no program asks for"},
+    ),
+    Entry(
+        "dllm/creditdecoding",
+        "credit_decoding",
+        replay(
+            "credit_decoding",
+            "llama_bidir",
+            BLOCK | {"threshold": "tau", "credit_alpha": "alpha", "boost_gamma": "gamma", "decay_beta": "beta"},
+        ),
+        "masked",
+        leaves_out={"batch2": "its rows wait for one another at the end of a block, and are computed meanwhile"},
+    ),
+    Entry(
+        "dllm/klass",
+        "klass",
+        replay("klass", "llama_bidir", BLOCK | {"threshold": "tau", "kl_threshold": "epsilon"}),
+        "masked",
+    ),
+    Entry(
+        "dllm/dinfer_hierarchy",
+        "dinfer_hierarchy",
+        replay("dinfer_hierarchy", "llama_bidir", BLOCK | {"threshold": "tau", "low_threshold": "low"}),
+        "masked",
+    ),
+    Entry(
+        "dllm2/remdm_loop",
+        "remdm_loop",
+        replay("remdm_loop", "llama_bidir", {"unmask_k": "k", "init_unmask_ratio": "start", "loop_steps": "rounds"}),
+        "masked",
+    ),
+]

@@ -1,0 +1,71 @@
+"""Lossy masked decoders at the setting at which they are another one: the same cells call by call, on tables at temperature 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from shelf import run, tables
+
+from decgraph.runtime.trace import ModelCall, Unmasked
+
+LENGTH, BLOCK = 8, 4
+STATIC = ("static_masked", {"block": BLOCK})
+WHOLE = ("static_masked", {"block": LENGTH})
+AT_ONCE = ("llada", {"block": BLOCK, "steps": LENGTH // BLOCK})
+
+EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
+    ("local_leap", {"tau": 1, "relaxed": 1}, STATIC),
+    ("local_leap", {"tau": 0.4, "relaxed": 0.4}, ("fast_dllm_uncached", {"tau": 0.4})),
+    ("local_leap", {"tau": 0.4, "relaxed": 0, "radius": 0}, ("fast_dllm_uncached", {"tau": 0.4})),
+    ("klass", {"tau": 1}, STATIC),
+    ("klass", {"tau": 0, "epsilon": 0}, STATIC),
+    ("credit_decoding", {"tau": 0.4, "alpha": 0}, ("fast_dllm_uncached", {"tau": 0.4})),
+    ("dinfer_hierarchy", {"tau": 1, "low": 1}, STATIC),
+    ("dinfer_hierarchy", {"tau": 0.4, "low": 1}, ("fast_dllm_uncached", {"tau": 0.4})),
+    ("remdm_loop", {"k": 1, "rounds": 0}, WHOLE),
+    ("maskgit", {"steps": LENGTH, "heat": 0, "cosines": False}, WHOLE),
+    ("eoser", {"steps": 6, "least": 1, "most": 1}, ("llada", {"steps": 6})),
+    ("eoser_ass", {"steps": 1, "least": 0}, ("llada", {"block": LENGTH, "steps": 1})),
+    ("dilated", {"base": BLOCK}, AT_ONCE),
+    ("eb_sampler", {"gamma": 100}, ("llada", {"block": LENGTH, "steps": 1})),
+    ("dparallel", {"tau": 20}, AT_ONCE),
+    ("dparallel", {"tau": 0, "block": LENGTH}, ("eb_sampler", {"gamma": 0})),
+]
+
+
+def decided(name: str, params: Mapping[str, Any], seed: int) -> tuple[list[list[int]], tuple[int, ...]]:
+    """The cells that each call decides, and the tokens."""
+    import decgraph
+
+    known = {p.name for p in decgraph.load(name).module.entry.params}
+    small = {k: v for k, v in {"length": LENGTH, "block": BLOCK, **params}.items() if k in known}
+    result = run(name, tables(seed), small, limit=LENGTH, temperature=0)
+    order: list[list[int]] = []
+    for event in result.events:
+        if isinstance(event, ModelCall):
+            order.append([])
+        if isinstance(event, Unmasked):
+            order[-1].append(event.position)
+    return [sorted(o) for o in order], result.tokens
+
+
+@pytest.mark.parametrize(("name", "params", "other"), EQUAL, ids=lambda x: x if isinstance(x, str) else None)
+def test_at_this_setting_it_is_the_other(name: str, params: Mapping[str, Any], other: tuple[str, Mapping[str, Any]]) -> None:
+    for seed in range(4):
+        assert decided(name, params, seed) == decided(*other, seed), seed
+
+
+AWAY: list[tuple[str, Mapping[str, Any]]] = [
+    ("local_leap", {"tau": 0.45, "relaxed": 0.3}),
+    ("klass", {"tau": 0.3, "epsilon": 50, "window": 1}),
+    ("credit_decoding", {"tau": 0.45, "alpha": 5}),
+    ("dinfer_hierarchy", {"tau": 1, "low": 0}),
+    ("dilated", {"base": 2}),
+]
+
+
+@pytest.mark.parametrize(("name", "params"), AWAY, ids=lambda x: x if isinstance(x, str) else None)
+def test_elsewhere_it_is_not_the_static_decoder(name: str, params: Mapping[str, Any]) -> None:
+    assert any(decided(name, params, seed)[0] != decided(*STATIC, seed)[0] for seed in range(4))
