@@ -1,0 +1,190 @@
+"""docs/gallery: a page for every algorithm of stdlib/, written from what there is to know of it.
+
+    .venv/bin/python -m decgraph.bench.gallery [--check SECONDS] [--only NAME ...]
+
+A page has the source, a drawing of a step, the claim with its verdict, how it agrees with published code, what was measured, and what
+differs from its nearest neighbour. Verdicts are those of the last `--check`, which looks at every claim for so many seconds and keeps
+what it found in docs/gallery/verdicts.json; figures are those of docs/leaderboard.md's result file; agreement is read from
+docs/fidelity.md. Writing the pages runs no model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import decgraph
+from decgraph import stdlib
+
+DOCS = Path(__file__).parents[2] / "docs"
+FOLDER = DOCS / "gallery"
+VERDICTS = FOLDER / "verdicts.json"
+FIGURES = Path(__file__).parent / "results" / "leaderboard.json"
+MOST_LINES = 24
+"""Lines of difference that are shown; programs that differ by more have no neighbour."""
+Found = Mapping[str, Any]
+
+
+def known(path: Path) -> Any:
+    """What a JSON file holds; an empty object where there is none."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def page(name: str, verdicts: Found, figures: Found) -> str:
+    """The page of one algorithm, as Markdown."""
+    entry, text = stdlib.entry(name), stdlib.text(name)
+    told = decgraph.load(name).explain()
+    drawing = told[told.index("a step, drawn") :].splitlines()[1:]
+    parts = [
+        f"# {name}\n\n*{entry.family}*" + (f", {entry.source}" if entry.source else "") + "\n",
+        f"```dec\n{text.rstrip()}\n```\n",
+        "## A step\n\n```text\n" + "\n".join(row.rstrip() for row in drawing) + "\n```\n",
+        "## Claim\n\n" + claimed(entry.claim, verdicts.get(name)) + "\n",
+        *section("Published code", agreement(name)),
+        *section("Measured", measured(name, figures)),
+        *section("Beside its neighbour", neighbour(name)),
+        f"`decgraph run {name}`, `decgraph explain {name}`, `decgraph check {name}`; [all algorithms](README.md).\n",
+    ]
+    return "\n".join(parts)
+
+
+def section(title: str, lines: Iterable[str]) -> list[str]:
+    """A section, or nothing where it has no lines."""
+    found = list(lines)
+    return [f"## {title}\n\n" + "\n".join(found) + "\n"] if found else []
+
+
+def claimed(claim: str, verdict: Found | None) -> str:
+    """The claim and what a check found."""
+    if not claim:
+        return "None: it changes what is generated, by design. `tests/stdlib` holds it to what it equals at a setting, where it does."
+    found = f"`{claim}`"
+    if verdict is not None:
+        found += f": **{verdict['verdict']}**" + (f" ({verdict['note']})" if verdict.get("note") else "")
+    return found
+
+
+@lru_cache(maxsize=1)
+def rows_of_fidelity() -> dict[str, list[str]]:
+    """By program, the rows of docs/fidelity.md: recording, source, and what agrees on torch."""
+    found: dict[str, list[str]] = {}
+    for line in (DOCS / "fidelity.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 5 and cells[3] == "torch":
+            program = re.sub(r"^\[(\w+)\].*", r"\1", cells[2]).split(",")[0]
+            found.setdefault(program, []).append(f"- {cells[0]}, recorded from {cells[1]}: {cells[4]}")
+    return found
+
+
+def agreement(name: str) -> list[str]:
+    """How its runs agree with recordings of published decoders (docs/fidelity.md)."""
+    return rows_of_fidelity().get(name, [])
+
+
+def measured(name: str, figures: Found) -> list[str]:
+    """What the leaderboard has of it."""
+    out = []
+    for run in figures.get("runs", ()):
+        first = run["rows"][0]["kind"] if run["rows"] else ""
+        for row in run["rows"]:
+            if row["algorithm"].partition(":")[0] == name and row["kind"] == first and row.get("ratios"):
+                ratio = next(iter(row["ratios"].values()))["cpu"]["value"]
+                calls = f"{row['tokens_per_call']:.2f} tokens per target call"
+                out.append(
+                    f"- {run['name']}, {row['algorithm']}: {calls}, {ratio:.2f} times `generate` ([leaderboard](../leaderboard.md))"
+                )
+    for point in figures.get("frontier", ()):
+        if point["label"] == name and not point["failed"]:
+            out.append(
+                f"- shipped masked model: {point['calls']:.1f} calls for 32 positions, {point['agreement']:.0%} of them those of one "
+                f"token a call; tasks right {point['accuracy']:.0%} ([leaderboard](../leaderboard.md))"
+            )
+    return out
+
+
+@lru_cache(maxsize=1)
+def bodies() -> dict[str, list[str]]:
+    """Every program without its docstring, line by line."""
+    return {name: re.sub(r'\n\s*"""[\s\S]*?"""', "", stdlib.text(name), count=1).splitlines() for name in stdlib.names()}
+
+
+def neighbour(name: str) -> list[str]:
+    """The program of the same family that is nearest, and the lines in which they differ."""
+    own, family = bodies()[name], stdlib.entry(name).family
+    others = [other for other in stdlib.names() if other != name and stdlib.entry(other).family == family]
+    if not others:
+        return []
+    near = max(others, key=lambda other: difflib.SequenceMatcher(None, bodies()[other], own).ratio())
+    lines = [line for line in difflib.unified_diff(bodies()[near], own, lineterm="", n=0) if line[:3] not in ("---", "+++")]
+    lines = [line for line in lines if not line.startswith("@@")]
+    if len(lines) > MOST_LINES:
+        return []
+    return [f"What it has (`+`) that [{near}]({near}.md) has not, and the other way round (`-`):", "", "```diff", *lines, "```"]
+
+
+def index(verdicts: Found) -> str:
+    """The page of all algorithms, by family."""
+    parts = [
+        "# Gallery\n\n*Generated by `python -m decgraph.bench.gallery`; a page for every algorithm of stdlib/.*\n",
+        "`decgraph list --owed` names the published algorithms that have no program yet, and what they lack.\n",
+    ]
+    entries = [stdlib.entry(name) for name in stdlib.names()]
+    for family in sorted({entry.family for entry in entries}):
+        rows = [entry for entry in entries if entry.family == family]
+        parts.append(f"## {family}\n\n| algorithm | source | claim | verdict |\n|---|---|---|---|")
+        for entry in rows:
+            verdict = verdicts.get(entry.name, {}).get("verdict", "-") if entry.claim else "-"
+            claim = entry.claim.replace("|", "\\|") or "-"
+            parts.append(f"| [{entry.name}]({entry.name}.md) | {entry.source or '-'} | {claim} | {verdict} |")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def check(names: Iterable[str], seconds: float) -> dict[str, Any]:
+    """Verdicts on these algorithms' claims, each looked at for so many seconds, without mutants."""
+    from decgraph.check import check_all
+
+    found: dict[str, Any] = {}
+    for report in check_all(list(names), jobs=2, mutants=False, seconds=seconds):
+        note = f"{seconds:g} s, no mutants" + ("; not finished" if report.interrupted else "")
+        found[report.name] = {"verdict": report.verdict, "note": note}
+        print(f"{report.name}: {report.verdict}", file=sys.stderr, flush=True)
+    return found
+
+
+def write(names: Iterable[str] | None = None) -> None:
+    """Write the pages, of all algorithms or of these, and the index; pages of algorithms that are gone are removed."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    verdicts, figures = known(VERDICTS), known(FIGURES)
+    for name in names or stdlib.names():
+        (FOLDER / f"{name}.md").write_text(page(name, verdicts, figures), encoding="utf-8")
+    (FOLDER / "README.md").write_text(index(verdicts), encoding="utf-8")
+    for path in FOLDER.glob("*.md"):
+        if path.stem not in (*stdlib.names(), "README"):
+            path.unlink()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Check, if that is asked for, and write."""
+    parser = argparse.ArgumentParser(prog="python -m decgraph.bench.gallery", description=__doc__)
+    parser.add_argument("--check", type=float, metavar="SECONDS", help="look at every claim first, each for so long")
+    parser.add_argument("--only", nargs="*", help="these algorithms")
+    given = parser.parse_args(arguments)
+    if given.check:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        claiming = [name for name in given.only or stdlib.names() if stdlib.entry(name).claim]
+        kept = {name: found for name, found in known(VERDICTS).items() if name in stdlib.names()}
+        found = {**kept, **check(claiming, given.check)}
+        VERDICTS.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n", encoding="utf-8")
+    write(given.only)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
