@@ -2,10 +2,10 @@
 
     .venv/bin/python -m decgraph.bench.gallery [--check SECONDS] [--only NAME ...]
 
-A page has the source, a drawing of a step, the claim with its verdict, how it agrees with published code, what was measured, and what
-differs from its nearest neighbour. Verdicts are those of the last `--check`, which looks at every claim for so many seconds and keeps
-what it found in docs/gallery/verdicts.json; figures are those of docs/leaderboard.md's result file; agreement is read from
-docs/fidelity.md. Writing the pages runs no model.
+A page has the source, a drawing of a step, the claim with its verdict, how it agrees with published code, what was measured,
+and what differs from its nearest neighbour. Verdicts are those of the last `--check`, which looks at every claim for so many
+seconds and keeps what it found in docs/gallery/verdicts.json; figures are those of docs/leaderboard.md's result file; agreement
+is read from docs/fidelity.md. Writing the pages runs no model.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 FOLDER = DOCS / "gallery"
 VERDICTS = FOLDER / "verdicts.json"
 FIGURES = Path(__file__).parent / "results" / "leaderboard.json"
+BOARD = "[leaderboard](../leaderboard.md)"
 MOST_LINES = 24
 """Lines of difference that are shown; programs that differ by more have no neighbour."""
 Found = Mapping[str, Any]
@@ -64,7 +65,7 @@ def section(title: str, lines: Iterable[str]) -> list[str]:
 def claimed(claim: str, verdict: Found | None) -> str:
     """The claim and what a check found."""
     if not claim:
-        return "None: it changes what is generated, by design. `tests/stdlib` holds it to what it equals at a setting, where it does."
+        return "None: what it generates is its own, by design. `tests/stdlib` holds it to what it equals at some setting."
     found = f"`{claim}`"
     if verdict is not None:
         found += f": **{verdict['verdict']}**" + (f" ({verdict['note']})" if verdict.get("note") else "")
@@ -97,14 +98,12 @@ def measured(name: str, figures: Found) -> list[str]:
             if row["algorithm"].partition(":")[0] == name and row["kind"] == first and row.get("ratios"):
                 ratio = next(iter(row["ratios"].values()))["cpu"]["value"]
                 calls = f"{row['tokens_per_call']:.2f} tokens per target call"
-                out.append(
-                    f"- {run['name']}, {row['algorithm']}: {calls}, {ratio:.2f} times `generate` ([leaderboard](../leaderboard.md))"
-                )
+                out.append(f"- {run['name']}, {row['algorithm']}: {calls}, {ratio:.2f} times `generate` ({BOARD})")
     for point in figures.get("frontier", ()):
         if point["label"] == name and not point["failed"]:
             out.append(
-                f"- shipped masked model: {point['calls']:.1f} calls for 32 positions, {point['agreement']:.0%} of them those of one "
-                f"token a call; tasks right {point['accuracy']:.0%} ([leaderboard](../leaderboard.md))"
+                f"- shipped masked model: {point['calls']:.1f} calls for 32 positions, {point['agreement']:.0%} of them those of "
+                f"one token a call; tasks right {point['accuracy']:.0%} ({BOARD})"
             )
     return out
 
