@@ -102,7 +102,7 @@ def measured(name: str, figures: Found) -> list[str]:
     for point in figures.get("frontier", ()):
         if point["label"] == name and not point["failed"]:
             out.append(
-                f"- shipped masked model: {point['calls']:.1f} calls for 32 positions, {point['agreement']:.0%} of them those of "
+                f"- masked: {point['calls']:.1f} calls for 32 positions, {point['agreement']:.0%} of them those of "
                 f"one token a call; tasks right {point['accuracy']:.0%} ({BOARD})"
             )
     return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from decgraph.errors import DecError
 from decgraph.hf import modules, settings
@@ -42,6 +42,7 @@ def custom_generate(
     batch: int = 8,
     plan: Plan | None = None,
     reuse_prefix: bool = False,
+    require: Literal["proved"] | None = None,
     **given: ModelLike | ParamValue,
 ) -> CustomGenerate:
     """An algorithm as transformers' `custom_generate`; `decgraph.hf(...)` is this function.
@@ -55,13 +56,16 @@ def custom_generate(
     functions the algorithm calls.
     batch: how many sequences are decoded at a time, the others waiting. plan: which passes run, as in `Algorithm.session`.
     Neither changes a token. reuse_prefix: the KV cache of a call with one prompt stays for the next one, which computes
-    only what its prompt has that the last text had not: for conversations.
+    only what its prompt has that the last text had not: for conversations. require: "proved" refuses an algorithm that is not
+    proved to keep the target's distribution (`check/required.py`; seconds to minutes, once for a program): for rollouts of
+    reinforcement learning, whose ratios a lossy decoder biases.
 
     One object keeps one session for each model: states that an algorithm keeps `per session` live as long as it does.
 
-    Raises DecError for an algorithm that cannot be read, an unknown or missing model or parameter, and a bad value.
+    Raises DecError for an algorithm that cannot be read, an unknown or missing model or parameter, a bad value, and what
+    `require` refuses.
     """
-    return CustomGenerate(
+    made = CustomGenerate(
         algorithm,
         given,
         backend=backend,
@@ -74,6 +78,13 @@ def custom_generate(
         plan=plan,
         reuse_prefix=reuse_prefix,
     )
+    if require not in (None, "proved"):
+        raise DecError(f"require is {require!r}", hint='"proved", or leave it out')
+    if require == "proved":
+        from decgraph.check.required import require_proved
+
+        require_proved(made.algorithm)
+    return made
 
 
 CACHE = "generate"

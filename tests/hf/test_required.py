@@ -1,0 +1,48 @@
+"""`require="proved"`: an algorithm that does not keep the target's distribution, or is not proved to, is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+import decgraph
+from decgraph.errors import DecError
+
+FORGETS = """rule forgets(p: dist, children: draws):
+    for x in children:
+        if bernoulli(p[x] / x.law[x]):
+            accept x
+    y ~ p
+    emit y
+
+algorithm forgets_the_residual(target: causal, drafter: causal, gamma: int in 1..4 = 2):
+    refines autoregressive(target) in distribution
+    while not done:
+        draft t:
+            repeat gamma:
+                x ~ drafter(t.leaves)
+                grow x
+        verify t by forgets against target(t)
+        commit t.accepted
+"""
+
+
+@pytest.mark.slow
+def test_what_is_proved_is_given() -> None:
+    assert decgraph.hf("speculative", require="proved", drafter="drafter", gamma=2).algorithm.name == "speculative"
+    assert decgraph.hf("autoregressive", require="proved").algorithm.name == "autoregressive"
+
+
+@pytest.mark.parametrize("name", ["beam_patience", "medusa", "llada", "freedave"])
+def test_other_claims_are_refused_without_a_check(name: str) -> None:
+    with pytest.raises(DecError, match="not known to keep the target's distribution"):
+        decgraph.hf(name, require="proved")
+
+
+def test_a_claim_that_does_not_hold_is_refused() -> None:
+    with pytest.raises(DecError, match="is refuted"):
+        decgraph.hf(decgraph.parse(FORGETS), drafter="drafter", require="proved")
+
+
+def test_another_word_is_refused() -> None:
+    with pytest.raises(DecError, match="require is 'tested'"):
+        decgraph.hf("speculative", drafter="drafter", require="tested")  # type: ignore[arg-type]
