@@ -195,7 +195,7 @@ class TreeBestFirst:
         heap: list[tuple[Any, tuple[int, ...], int, Any]] = []
 
         def ask(path: tuple[int, ...], node: int, mass: Any) -> None:
-            counts = asked.index.counts(asked.key + path)
+            counts = asked.counts(path)
             total = sum(counts.values())
             row = Row(lambda face: m.reals([m.num.const(Fraction(counts.get(v, 0), total)) for v in range(m.vocab_size)]))
             for token, count in sorted(counts.items()):

@@ -58,7 +58,7 @@ def best_first(m: Any, t: TorchTree, asked: Any, size: Any, above: Any) -> tuple
     heap: list[tuple[Any, tuple[int, ...], int, Any]] = []
 
     def ask(path: tuple[int, ...], node: int, mass: Fraction) -> None:
-        counts = asked.index.counts(asked.key + path)
+        counts = asked.counts(path)
         total = sum(counts.values())
         probs = np.zeros((1, m.vocab_size))
         for token, count in counts.items():
