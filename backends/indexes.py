@@ -49,3 +49,7 @@ class Continuations:
             return {}
         found: dict[int, int] = self.index.counts(self.key + path)
         return found
+
+    def total(self, path: tuple[int, ...]) -> int:
+        """How often the key and a path below it occur, also where nothing follows."""
+        return int(self.index.occurs(self.key + path))

@@ -83,7 +83,7 @@ class Stores(Effects):
                 seen += 1
                 best = max(best, path, key=len)
             counts = asked.counts(path)
-            total = sum(counts.values())
+            total = asked.total(path)
             for t, c in sorted(counts.items()):
                 p = -score * c / total
                 if p >= float(above):

@@ -59,7 +59,7 @@ def best_first(m: Any, t: TorchTree, asked: Any, size: Any, above: Any) -> tuple
 
     def ask(path: tuple[int, ...], node: int, mass: Fraction) -> None:
         counts = asked.counts(path)
-        total = sum(counts.values())
+        total = asked.total(path)
         probs = np.zeros((1, m.vocab_size))
         for token, count in counts.items():
             probs[0, token] = count / total

@@ -108,8 +108,10 @@ def likeliest_nodes(draw: Draw) -> Sample:
         options = []
         for parent, (path, mass, _) in enumerate(nodes):
             followed = after(key + path) if len(path) < deep else []
+            whole = key + path
+            places = sum(text[i : i + len(whole)] == whole for i in range(len(text)))
             for x in sorted(set(followed)):
-                p = mass * Fraction(followed.count(x), len(followed))
+                p = mass * Fraction(followed.count(x), places)
                 if p >= above and all(other != [*path, x] for other, _, _ in nodes):
                     options.append((-p, [*path, x], parent))
         if not options:
