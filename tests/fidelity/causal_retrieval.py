@@ -107,6 +107,15 @@ def datastore(case: Case, backend: str) -> Outcome:
     return compared(case, done, calls=trees, target=len(calls), length=len(case["output"]))
 
 
+def ouroboros(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    both = {"target": models.causal("target"), "drafter": models.causal("drafter")}
+    limit = len(case["output"]) - len(case["prompt"])
+    phrase = p["lookahead_level"] - 1
+    done = run("ouroboros", case["prompt"], both, backend, limit=limit, gamma=p["gamma"], k=p["topk"], phrase=phrase)
+    return Outcome({"tokens": tuple(case["output"])}, {"tokens": done.tokens})
+
+
 def fixed(kind: Any) -> Any:
     """A machine's class whose stores learn nothing: a datastore."""
 
@@ -125,6 +134,12 @@ ENTRIES = [
         automaton,
         differs={("*", c): SHORTER for c in ("target calls", "accepted", "drafted")},
         note="the table begins as the recorded prefill leaves it; n_predicts counts the root",
+    ),
+    Entry(
+        "ar/ouroboros",
+        "ouroboros",
+        ouroboros,
+        note="the drafter's window is random there, which makes its drafts shorter or longer: texts are compared",
     ),
     Entry(
         "ar2/rest",
