@@ -37,7 +37,19 @@ class Lru:
 
 @dataclass(frozen=True)
 class Continuations:
-    """The continuations of a key in an index: `best_first` grows a tree from them."""
+    """The continuations of a key in an index, of at most so many tokens: `best_first` grows a tree from them."""
 
     index: Any  # Any: the backend's own index of text
     key: tuple[int, ...]
+    at_most: int | None = None
+
+    def counts(self, path: tuple[int, ...]) -> dict[int, int]:
+        """How often each token followed the key and a path below it."""
+        if self.at_most is not None and len(path) >= self.at_most:
+            return {}
+        found: dict[int, int] = self.index.counts(self.key + path)
+        return found
+
+    def total(self, path: tuple[int, ...]) -> int:
+        """How often the key and a path below it occur, also where nothing follows."""
+        return int(self.index.occurs(self.key + path))

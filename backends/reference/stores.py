@@ -41,7 +41,7 @@ class Stores(Effects):
         if what == "matched":
             return index.matched(ids_of(plain[0]))
         if what == "after":
-            return Continuations(index, self.context_key(plain[0]))
+            return Continuations(index, self.context_key(plain[0]), options.get("at_most") and int(options["at_most"]))
         if what == "path":
             found = index.path(
                 ids_of(plain[0]),
@@ -82,8 +82,8 @@ class Stores(Effects):
             if path:
                 seen += 1
                 best = max(best, path, key=len)
-            counts = asked.index.counts(asked.key + path)
-            total = sum(counts.values())
+            counts = asked.counts(path)
+            total = asked.total(path)
             for t, c in sorted(counts.items()):
                 p = -score * c / total
                 if p >= float(above):

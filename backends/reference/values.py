@@ -100,6 +100,11 @@ class Suffixes:
         n = self.matched(context)
         return (self.find(tuple(context[-n:]), pick) or ())[:at_most] if n >= max(at_least, 1) else ()
 
+    def occurs(self, key: tuple[int, ...]) -> int:
+        """How often `key` occurs, of at most `depth` tokens."""
+        n = len(key) if len(key) <= self.depth else ROOM
+        return sum(text[i : i + n] == key for _, text in self.texts for i in range(len(text) - n + (n > 0)))
+
     def counts(self, key: tuple[int, ...]) -> dict[int, int]:
         """How often each token followed `key`; nothing is known of more than `depth` tokens."""
         out: dict[int, int] = {}

@@ -55,15 +55,16 @@ def ask(m: Any, what: str, named: Sequence[str], index: Any, args: Sequence[Any]
     if what == "after":
         key = plain[0]
         scalar = not hasattr(key, "tokens") and np.ndim(key) == 0
-        return Continuations(index, (tuple(m.tokens[-int(key) :]) if int(key) > 0 else ()) if scalar else ids_of(key))
+        found = (tuple(m.tokens[-int(key) :]) if int(key) > 0 else ()) if scalar else ids_of(key)
+        return Continuations(index, found, options.get("at_most") and int(options["at_most"]))
     if what == "path":
-        found = index.path(
+        path = index.path(
             last_of(plain[0], index.depth),
             int(options.get("at_least", 1)),
             int(options.get("at_most", 16)),
             str(options.get("pick", "last")),
         )
-        return points(np.array(found, dtype=np.int64), tag="index")
+        return points(np.array(path, dtype=np.int64), tag="index")
     if what == "score":
         import torch
 

@@ -205,6 +205,12 @@ class Suffixes:
             return ()
         return tuple(a.texts[place[0]][place[1] : place[1] + at_most])
 
+    def occurs(self, key: Sequence[int]) -> int:
+        """How often `key` occurs, of at most `depth` tokens."""
+        a = self.automaton
+        state = a.at(key) if len(key) <= self.depth else None
+        return 0 if state is None else a.count[state] if state else a.size
+
     def counts(self, key: Sequence[int]) -> dict[int, int]:
         """How often each token followed `key`; nothing is known of more than `depth` tokens."""
         a = self.automaton

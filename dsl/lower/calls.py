@@ -198,7 +198,7 @@ def asked(lw: Lowering, index: Value, e: S.Call, what: str) -> Value:
     """`seen.path(ctx, at_least = 2, at_most = 8, pick = "first")`, `seen.has(xs)`: an index, looked up."""
     args = [_one(lw, e, what)]
     for k in e.kwargs:
-        if what != "path" or k.name not in ("at_least", "at_most", "pick"):
+        if k.name not in {"path": ("at_least", "at_most", "pick"), "after": ("at_most",)}.get(what, ()):
             hint = 'seen.path(ctx, at_least = 2, at_most = 8, pick = "first")'
             lw.fail(k.span, f".{what} does not take {k.name} =", hint, code="E260")
         if k.name == "pick" and not (isinstance(k.value, S.String) and k.value.value in PICKS):

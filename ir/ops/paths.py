@@ -179,8 +179,8 @@ class LevelGet:
 @op("tree.best_first")
 class TreeBestFirst:
     """Grow a tree under its root by what an index says comes next: the likeliest node first, at most `size` nodes, none less
-    likely than `above`. Operands tree, an index looked up with `after`, size, above. Draws without randomness; `prob` is how
-    often the token followed. Results: the tree, the new nodes."""
+    likely than `above`. Operands tree, an index looked up with `after`, size, above. Draws without randomness; `prob` is
+    the share of the places of what stands above a token where it followed. Results: the tree, the new nodes."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = tree_of(types, "grow")
@@ -195,8 +195,8 @@ class TreeBestFirst:
         heap: list[tuple[Any, tuple[int, ...], int, Any]] = []
 
         def ask(path: tuple[int, ...], node: int, mass: Any) -> None:
-            counts = asked.index.counts(asked.key + path)
-            total = sum(counts.values())
+            counts = asked.counts(path)
+            total = asked.total(path)
             row = Row(lambda face: m.reals([m.num.const(Fraction(counts.get(v, 0), total)) for v in range(m.vocab_size)]))
             for token, count in sorted(counts.items()):
                 p = mass * Fraction(count, total)

@@ -48,7 +48,6 @@ CANNOT = {
         "logits/instructive_decoding",
         "dllm/llada_cfg",
     ),
-    "its table is filled from the target's rows over the prompt, which a program cannot read": ("ar/sam_decoding",),
 }
 
 

@@ -58,8 +58,8 @@ def best_first(m: Any, t: TorchTree, asked: Any, size: Any, above: Any) -> tuple
     heap: list[tuple[Any, tuple[int, ...], int, Any]] = []
 
     def ask(path: tuple[int, ...], node: int, mass: Fraction) -> None:
-        counts = asked.index.counts(asked.key + path)
-        total = sum(counts.values())
+        counts = asked.counts(path)
+        total = asked.total(path)
         probs = np.zeros((1, m.vocab_size))
         for token, count in counts.items():
             probs[0, token] = count / total

@@ -22,7 +22,13 @@ TEXT = st.lists(st.integers(0, 2), max_size=7)
 def looked_up(index: Any, key: list[int], least: int, most: int) -> list[Any]:
     """All that an index says of a key."""
     picks = [index.path(tuple(key), least, most, pick) for pick in ("first", "last", "likeliest")]
-    return [index.has(tuple(key)), index.matched(tuple(key)), index.counts(tuple(key)), *map(tuple, picks)]
+    return [
+        index.has(tuple(key)),
+        index.matched(tuple(key)),
+        index.occurs(tuple(key)),
+        index.counts(tuple(key)),
+        *map(tuple, picks),
+    ]
 
 
 @settings(max_examples=150, deadline=None)

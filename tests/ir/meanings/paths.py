@@ -96,6 +96,7 @@ def likeliest_nodes(draw: Draw) -> Sample:
     """One after the other, the node whose path followed most often, of equals the one with the smaller tokens; none below a
     bound."""
     text = draw(st.lists(TOKENS, min_size=2, max_size=10))
+    deep = draw(st.integers(1, 4))
     size, above = draw(st.integers(0, 5)), draw(st.sampled_from([Fraction(1, 16), Fraction(1, 4), Fraction(1, 2)]))
 
     def after(key: list[int]) -> list[int]:
@@ -106,9 +107,11 @@ def likeliest_nodes(draw: Draw) -> Sample:
     while len(nodes) <= size:
         options = []
         for parent, (path, mass, _) in enumerate(nodes):
-            followed = after(key + path)
+            followed = after(key + path) if len(path) < deep else []
+            whole = key + path
+            places = sum(text[i : i + len(whole)] == whole for i in range(len(text)))
             for x in sorted(set(followed)):
-                p = mass * Fraction(followed.count(x), len(followed))
+                p = mass * Fraction(followed.count(x), places)
                 if p >= above and all(other != [*path, x] for other, _, _ in nodes):
                     options.append((-p, [*path, x], parent))
         if not options:
@@ -119,7 +122,7 @@ def likeliest_nodes(draw: Draw) -> Sample:
         "%n = const(value = 64, type = !int)",
         '%i = index.new(%n, kind = "suffixes")',
         "%ix = index.learn(%i, %x)",
-        '%a = index.ask(%ix, %k, what = "after", named = ())',
+        '%a = index.ask(%ix, %k, %d, what = "after", named = ("at_most",))',
         "%t, %new = tree.best_first(%r, %a, %s, %p)",
     ]
     get = draw(st.sampled_from(["token", "parent"]))
@@ -129,6 +132,7 @@ def likeliest_nodes(draw: Draw) -> Sample:
         "k": tokens(key),
         "r": ("tree<t,token,V>", Tree.start((1, 0, 2))),
         "s": ("int", size),
+        "d": ("int", deep),
         "p": ("real", float(above)),
     }
     return Sample("\n".join([*lines, f'%z = tree.get(%t, column = "{get}")']), given, (want,))

@@ -1,0 +1,151 @@
+"""Drafts from the text itself and from earlier texts: CopySpec, SAM-Decoding, REST, CLLM's blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from fidelity import models
+from fidelity.causal_trees import ranks
+from fidelity.columns import chain_paths, compared, cut
+from fidelity.entry import Case, Entry, Outcome, recording
+from fidelity.watched import run
+
+from decgraph.backends.reference.values import Suffixes as Searched
+from decgraph.backends.torch.suffixes import Suffixes
+
+LOST = (
+    "the recorded drafter's cache has lost a token: after [.., 19, 31, 23] it drafts 5 and 13, as it does after [.., 19, 23]; "
+    "ours reads the whole text"
+)
+SHORTER = (
+    "the recorded automaton steps from a match that ends where the text ends to a shorter one and keeps the length: in the "
+    "first case it copies what followed 12 in the prompt, as if the three tokens 13 19 12 stood there; ours copies what "
+    "followed all that matched. All trees of Token Recycling before the first such copy are equal"
+)
+
+TWICE = (
+    "the official reader cuts its tree once more, by how many different tokens its paths have, to 64 over all paths; where "
+    "that bites, ours has all 64 likeliest beginnings"
+)
+
+
+def copyspec(case: Case, backend: str) -> Outcome:
+    p, calls = case["parameters"], case["calls"][1:]
+    both = {"target": models.causal("target"), "drafter": models.causal("drafter")}
+    prompt = [*case["prompt"], calls[0]["fed"][0]]  # the recorded prefill gives the first token
+    end = len(case["prompt"]) + p["max_new_tokens"]
+    done = run(
+        "copyspec",
+        prompt,
+        both,
+        backend,
+        limit=p["max_new_tokens"] - 1,
+        gamma=p["gamma"],
+        copy=p["number_copy"],
+        delta=p["delta"] if p["use_specdec"] else 0,
+    )
+    return compared(case, done, calls=calls, target=len(calls), end=end)
+
+
+def successors(prompt: Sequence[int], k: int) -> np.ndarray:
+    """Token Recycling's table as the recorded prefill leaves it: the target's likeliest successors of the prompt's tokens."""
+    model = models.causal("target")
+    table = np.zeros((model.vocab.size, k), dtype=np.int64)
+    for n, t in enumerate(prompt):
+        scores = np.asarray(model.eval([tuple(prompt[: n + 1])])[0].logits)
+        table[t] = np.argsort(-scores, kind="stable")[:k]
+    return table
+
+
+def copied(fed: Sequence[int]) -> Sequence[int]:
+    """A chain without its root and without the zeros that fill it up; no text here has a 0."""
+    return [t for t in fed[1:] if t]
+
+
+def automaton(case: Case, backend: str) -> Outcome:
+    p, calls = case["parameters"], case["calls"][1:]
+    prompt = [*case["prompt"], calls[0]["fed"][0]]
+    trees = [{**c, "paths": chain_paths(copied(c["fed"]))} if c["kind"] == "chain" else c for c in calls]
+    done = run(
+        "sam_decoding",
+        prompt,
+        {"target": models.causal("target")},
+        backend,
+        limit=len(case["output"]) - len(prompt) + 40,
+        shared={"next": successors(case["prompt"], 8)},
+        least=p["len_threshold"],
+        bias=p["len_bias"],
+        copy=p["n_predicts"] - 1,
+        shape=ranks(case["tree_parents"]),
+    )
+    cut(done, case, calls[-1])
+    return compared(case, done, calls=trees, target=len(calls), length=len(case["output"]))
+
+
+def datastore(case: Case, backend: str) -> Outcome:
+    p, calls = case["parameters"], case["calls"]
+    index = (Suffixes if backend == "torch" else Searched)(p["token_spans"][0] + p["continuation_length"])
+    index = index.learn([t for entry in recording("ar2/rest")["datastore"] for t in entry])
+    trees = [{**c, "paths": {tuple(t) for t in c["tree"]} if c["suffix_length"] else set()} for c in calls]
+    prompt = [*case["prompt"], calls[0]["root"]]  # the recorded prefill gives the first token
+    done = run(
+        "rest",
+        prompt,
+        {"target": models.causal("target")},
+        backend,
+        limit=len(case["output"]) - len(prompt) + 20,
+        shared={"store": index},
+        change=fixed,
+        reach=p["token_spans"][0],
+        least=p["token_spans"][-1],
+        budget=p["max_num_draft"],
+        depth=p["continuation_length"],
+    )
+    cut(done, case, calls[-1])
+    return compared(case, done, calls=trees, target=len(calls), length=len(case["output"]))
+
+
+def ouroboros(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    both = {"target": models.causal("target"), "drafter": models.causal("drafter")}
+    limit = len(case["output"]) - len(case["prompt"])
+    phrase = p["lookahead_level"] - 1
+    done = run("ouroboros", case["prompt"], both, backend, limit=limit, gamma=p["gamma"], k=p["topk"], phrase=phrase)
+    return Outcome({"tokens": tuple(case["output"])}, {"tokens": done.tokens})
+
+
+def fixed(kind: Any) -> Any:
+    """A machine's class whose stores learn nothing: a datastore."""
+
+    class Fixed(kind):  # type: ignore[misc]
+        def learn_committed(self, tokens: Sequence[int]) -> None:
+            """Nothing is learned."""
+
+    return Fixed
+
+
+ENTRIES = [
+    Entry("ar/copyspec", "copyspec", copyspec, differs={("4", c): LOST for c in ("target calls", "accepted", "drafted")}),
+    Entry(
+        "ar/sam_decoding",
+        "sam_decoding",
+        automaton,
+        differs={("*", c): SHORTER for c in ("target calls", "accepted", "drafted")},
+        note="the table begins as the recorded prefill leaves it; n_predicts counts the root",
+    ),
+    Entry(
+        "ar/ouroboros",
+        "ouroboros",
+        ouroboros,
+        note="the drafter's window is random there, which makes its drafts shorter or longer: texts are compared",
+    ),
+    Entry(
+        "ar2/rest",
+        "rest",
+        datastore,
+        differs={("2", "drafted"): TWICE},
+        note="the datastore is what the session knows, and learns nothing; the draft 3 where nothing was found is left out",
+    ),
+]
