@@ -43,4 +43,4 @@ def test_kept_guesses_save_calls_and_the_first_token_is_the_targets(
 ) -> None:
     pairs = list(zip(texts(name, 0, **exact), texts(name, 0, **lossy), strict=True))
     assert all(a.tokens[0] == b.tokens[0] for a, b in pairs)
-    assert sum(b.stats.target_calls for _, b in pairs) < 0.7 * sum(a.stats.target_calls for a, _ in pairs)
+    assert sum(b.stats.target_calls for _, b in pairs) < 0.8 * sum(a.stats.target_calls for a, _ in pairs)
