@@ -25,6 +25,10 @@ class ReferenceMemory:
             return replace(self, memory=self.memory.only(absolute | set(context)))
         return replace(self, memory=self.memory.without(absolute))
 
+    def quantized(self, bits: int) -> ReferenceMemory:
+        """The memory with its keys and values rounded to so many bits."""
+        return replace(self, memory=self.memory.quantized(bits))
+
     def join(self, other: ReferenceMemory) -> ReferenceMemory:
         return replace(self, memory=self.memory.join(other.memory))
 

@@ -236,6 +236,7 @@ ONE: dict[str, dict[str, tuple[str, str]]] = {
         "without": ("memory.only", "kind"),
         "scores": ("memory.scores", ""),
         "join": ("memory.join", ""),
+        "quantized": ("memory.quantized", ""),
     },
     "canvas": {"extend": ("canvas.extend", "")},
 }

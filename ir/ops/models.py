@@ -306,6 +306,28 @@ class MemoryJoin:
     refusals = (("memory<a>, memory<b>", "one family"),)
 
 
+@op("memory.quantized")
+class MemoryQuantized:
+    """A memory whose keys and values are rounded: every row, head by head, to 2**bits - 1 symmetric levels. Features and states
+    stay as they are."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(types[0].elem == "memory", f".quantized needs a memory, got {types[0]}")
+        need(
+            types[1].elem == "int" and not types[1].dims,
+            f".quantized needs one whole number of bits, got {types[1]}",
+            "target.memory(ctx.parent).quantized(4)",
+        )
+        return (types[0],)
+
+    def meaning(m: Any, op: Any, mem: Any, bits: Any) -> Any:
+        return (mem.quantized(int(bits)),)
+
+    label, batch = labels.joined, "ragged"
+    samples = (("%z = memory.quantized(%mem, %three)", [0, 1, 2]),)
+    refusals = (("memory<a>, text", "bits"),)
+
+
 @op("model.embed")
 class ModelEmbed:
     """Embeddings of tokens, or of weights over the vocabulary."""

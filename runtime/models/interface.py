@@ -132,6 +132,19 @@ def fingerprint(row: Row) -> object:
     return row
 
 
+def rounded(row: Row, bits: int) -> Row:
+    """Keys or values rounded to 2**bits - 1 symmetric levels of the largest of the last dimension (a head's); of rows that are
+    no numbers another row, which names the bits."""
+    if isinstance(row, tuple) and row and not isinstance(row[0], str):
+        return tuple(rounded(part, bits) for part in row)
+    if not hasattr(row, "dtype"):
+        return ("rounded", bits, row)
+    top = abs(row).max(-1, keepdims=True)
+    scale = (getattr(top, "values", top)) / max(2 ** (bits - 1) - 1, 1)  # torch returns the places of the largest as well
+    scale = scale + (scale == 0)
+    return (row / scale).round() * scale
+
+
 @dataclass(frozen=True, eq=False)
 class LayerMemory:
     """One layer of a memory: `kv[i]` is position i's key and value row, `states[i]` the state entering."""
@@ -159,6 +172,10 @@ class LayerMemory:
     def without(self, ps: Iterable[int]) -> LayerMemory:
         """The layer without positions `ps`."""
         return self.only(self.positions.union(self.states) - frozenset(ps))
+
+    def quantized(self, bits: int) -> LayerMemory:
+        """The layer with its keys and values rounded to so many bits."""
+        return LayerMemory({i: rounded(r, bits) for i, r in self.kv.items()}, self.states)
 
     def join(self, other: LayerMemory) -> LayerMemory:
         """Both; where both have a position, `other`'s row."""
@@ -214,6 +231,13 @@ class Memory:
     def without(self, ps: Iterable[int]) -> Memory:
         """The memory without positions `ps`, in every layer."""
         return self.only(self.positions - frozenset(ps))
+
+    def quantized(self, bits: int) -> Memory:
+        """The memory with its keys and values rounded to so many bits, in every layer. Raises DecError for a number of bits
+        that is none."""
+        if not 1 <= bits <= 16:
+            raise DecError(f"a memory cannot be rounded to {bits} bits", hint="whole bits in 1..16")
+        return replace(self, layers=tuple(layer.quantized(bits) for layer in self.layers))
 
     def join(self, other: Memory) -> Memory:
         """Both; where both have a position, `other`'s rows. Raises DecError for memories of different

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from decgraph.backends.torch.lowering import lowering, on_host, written
+from decgraph.errors import DecError
 
 
 @lowering("model.derive")
@@ -17,6 +18,14 @@ def derived(m: Any, base: Any, *args: Any, how: str, named: tuple[str, ...] = ()
 def restricted(m: Any, memory: Any, positions: Any, *, kind: str) -> Any:
     """A memory restricted to positions, or without them."""
     return m.restrict(memory, positions, kind)
+
+
+@lowering("memory.quantized")
+def quantized(m: Any, memory: Any, bits: Any) -> Any:
+    """A memory whose keys and values are rounded. Raises DecError for that of a canvas."""
+    if not hasattr(memory, "quantized"):
+        raise DecError("only a context's memory can be rounded here", hint="m = target.memory(ctx.parent)")
+    return memory.quantized(int(bits))
 
 
 @lowering("memory.join")

@@ -29,7 +29,8 @@ class Remembered:
     that is set, with `edits` applied in order. The reader decides whether rows have to be computed at all: an engine's cache
     often has the same ones.
 
-    tokens: a sequence that only grows. edits: ("only" | "without", positions) or ("join", another memory).
+    tokens: a sequence that only grows. edits: ("only" | "without", positions), ("quantized", bits) or ("join", another
+    memory).
     """
 
     model: Any
@@ -60,6 +61,10 @@ class Remembered:
         """With only these positions kept ("only"), or with them dropped ("without")."""
         kept = frozenset(int(i) for i in np.ravel(np.asarray(positions)))
         return replace(self, edits=(*self.edits, (kind, kept)))
+
+    def quantized(self, bits: int) -> Remembered:
+        """With keys and values rounded to so many bits."""
+        return replace(self, edits=(*self.edits, ("quantized", bits)))
 
     def join(self, other: Remembered) -> Remembered:
         """Both; where both have a position, `other`'s rows."""

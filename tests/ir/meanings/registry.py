@@ -80,7 +80,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
         ("tests/check/oracle/interpret.py", "the language's own interpreter over plain values, for whole programs"),
     ),
     **dict.fromkeys(
-        ("model.eval", "model.memory", "model.derive", "memory.only", "memory.join"),
+        ("model.eval", "model.memory", "model.derive", "memory.only", "memory.quantized", "memory.join"),
         ("tests/runtime/given/test_given.py", "a plain transformer"),
     ),
     "model.evals": ("tests/passes/test_meaning.py", "its parts, one by one"),
