@@ -201,6 +201,10 @@ class Machine:
             return dists(op.attrs["heads"], at=None)
         return dists(len(place), at=place) if isinstance(place, np.ndarray) else dists(1, at=None, single=True)
 
+    def read_tokens(self, op: Op, model: Model, tokens: Any) -> Dist:
+        text = tokens.tokens if isinstance(tokens, Path) else tokens
+        return dists(len(text), at=None) if op.attrs.get("each") else dists(1, at=None, single=True)
+
     def evaluate_parts(self, op: Op, model: Model, parts: Sequence[tuple[Any, dict[str, Any]]]) -> list[Dist]:
         return [self.evaluate(op, model, place, extra) for place, extra in parts]
 

@@ -14,7 +14,9 @@ from decgraph.backends.torch.texts import negated
 from decgraph.ir.values import Op, Region, Value
 
 CONSTANTS = ("True", "False", "None")
-COUNTED = frozenset({"tree.grow", "tree.keep", "tree.set", "canvas.put", "within", "run", "model.eval", "model.evals", "model.read"})
+COUNTED = frozenset(
+    {"tree.grow", "tree.keep", "tree.set", "canvas.put", "within", "run", "model.eval", "model.evals", "model.read"}
+)
 """Ops that are not skipped though nothing uses their results: they are counted, or may raise."""
 Known = Mapping[Value, Value | str]
 """Values that are fixed on the way to an exit: the text of a constant, or another value."""

@@ -81,9 +81,7 @@ class SecondContexts(Engines):
         engine.rewind(key, text)
         n = len(text) if each else 1
         if each:  # a row is computed for drafts below a context: all but the first token are such a chain, which is not cached
-            ask = ForwardCall(
-                key, text[:1], (), text[1:], range(-1, n - 2), [-1] * (n - 1), range(-1, n - 1), name=self.title
-            )
+            ask = ForwardCall(key, text[:1], (), text[1:], range(-1, n - 2), [-1] * (n - 1), range(-1, n - 1), name=self.title)
         else:
             ask = ForwardCall(key, text, name=self.title)
         self.count_call(model, n, len(text))

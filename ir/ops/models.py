@@ -67,7 +67,7 @@ class ModelEval:
         need(
             place.elem in ("node", "tree"),
             f"a {kind} model is evaluated at a context or at nodes of a tree, got {place}",
-            "say model(ctx), model(t) or model(t.leaves)",
+            "say model(ctx), model(t) or model(t.leaves), or model(tokens) for a vector of tokens",
         )
         if kind == "features":
             need(
