@@ -14,7 +14,7 @@ from decgraph.ir.values import Function, Op, Region, Value
 from decgraph.passes.motion import HOST
 
 SOURCES = frozenset(
-    {"model.eval", "model.evals", "model.memory", "model.read", "model.embed", "tree.walk", "state.read", "extern"}
+    {"model.eval", "model.evals", "model.memory", "model.value", "model.embed", "tree.walk", "state.read", "extern"}
 )
 CHOSEN_SIZES = {"compact": "how many pass the test", "take_first": "how many there are"}
 SIZED = frozenset({"list", "tree", "path"})

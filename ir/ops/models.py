@@ -206,7 +206,7 @@ class ModelDerive:
     )
 
 
-@op("model.read")
+@op("model.value")
 class ModelRead:
     """What a head with one value after every text (`head(target) -> prob`) says: after a context or path, at nodes (place, then
     the tree), at every node of a tree. A function of the target's state there, and so of the tokens up to there."""
@@ -232,10 +232,10 @@ class ModelRead:
 
     batch, exact = "ragged", "adversary"
     samples = (
-        ("%z = model.read(%judge, %ctx)", 0.5),
-        ("%z = model.read(%judge, %path)", 0.5),
-        ("%z = model.read(%judge, %ns, %t)", ...),
-        ("%z = model.read(%judge, %t)", ...),
+        ("%z = model.value(%judge, %ctx)", 0.5),
+        ("%z = model.value(%judge, %path)", 0.5),
+        ("%z = model.value(%judge, %ns, %t)", ...),
+        ("%z = model.value(%judge, %t)", ...),
     )
     refusals = (
         ("int, node<ctx>", "model"),
