@@ -87,6 +87,11 @@ def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
     place, tree = place_of(lw, model, e.args[0])
     if model.type.of[0] == "causal" and is_text(place.type):
         return second_context(lw, model, place, e, part)
+    if model.type.of[0] == "head":
+        if e.kwargs:
+            lw.fail(e.kwargs[0].span, "a head with one value takes a place and nothing else", "judge(t.leaves)", code="E260")
+        there = [place] if tree is None else [place, tree]
+        return lw.one("model.value", model, *there, span=e.span)
     extra: dict[str, Value] = {}
     if tree is not None:
         extra["tree"] = tree
@@ -121,7 +126,8 @@ def second_context(lw: Lowering, model: Value, tokens: Value, e: S.Call, part: s
             else "a second context is read from its first token on",
             code="E260",
         )
-    return lw.one("model.read", model, tokens, span=e.span, **({"each": True} if each else {}))
+    attrs: dict[str, Any] = {"each": True} if each else {}
+    return lw.one("model.read", model, tokens, span=e.span, **attrs)
 
 
 def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:

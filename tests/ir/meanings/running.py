@@ -18,6 +18,7 @@ from decgraph.ir.values import Module, Op, Region, Value
 from decgraph.ir.walk import free_values
 from decgraph.passes.outline import straight
 from decgraph.runtime.models.free import FreeModel
+from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
 
 REQUEST = Request(prompt=(1, 0, 2), limit=9, seed=5, eos=frozenset({2}))
@@ -57,7 +58,8 @@ def module_of(sample: Sample) -> Module:
     """The sample as a function whose parameters are its operands, the results written into states."""
     used = [n for n in sample.operands if re.search(rf"%{n}\b", sample.text)]
     params = ", ".join(f"%{n}: {sample.operands[n][0]} = none" for n in used)
-    externs = "".join(f"extern {name}(int) -> int\n" for name, _ in sample.externs)
+    taken = "int[k]" if "(!int[k])" in sample.text else "int"
+    externs = "".join(f"extern {name}({taken}) -> int\n" for name, _ in sample.externs)
     module = parse_module(f'module(main = "f")\n{externs}func f({params}) {{\nbody {{\n{sample.text}\n}}\n}}\n')
     f = module.functions["f"]
     kept = [Op("state.write", (r,), {"state": f"out{i}", "type": r.type}, (), ()) for i, r in enumerate(f.body.ops[-1].results)]
@@ -86,6 +88,7 @@ def in_a_segment(module: Module) -> Module | None:
 def outcome(cls: Any, module: Module, sample: Sample, *, tensors: bool | None) -> Any:
     """What the results are, or the error. tensors: vectors as tensors; None: the reference's own values."""
     bound = {}
+    models = {name: value for name, (_, value) in sample.operands.items() if isinstance(value, Model)}
     for p in module.functions["f"].params:
         value = sample.operands[p.name][1]
         vocab = any(d.kind == "vocab" for d in p.value.type.dims)
@@ -93,7 +96,7 @@ def outcome(cls: Any, module: Module, sample: Sample, *, tensors: bool | None) -
     machine = cls(
         module,
         "f",
-        {"target": FreeModel(3, V, 2, name="target")},
+        {"target": FreeModel(3, V, 2, name="target"), **models},
         {},
         REQUEST,
         externs=dict(sample.externs),
