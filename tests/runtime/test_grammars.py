@@ -37,7 +37,9 @@ class Letters:
 SIZE = len(Letters.detokenizer.pieces)
 
 
-@pytest.mark.parametrize("pattern", ["(ab|abb)+:[0-9]{2,3}", "a*", "[^a]+", r"\d?b", "a{2,}(?:b|1)?", r"(a|b)*?1\w", ".{1,3}", ""])
+@pytest.mark.parametrize(
+    "pattern", ["(ab|abb)+:[0-9]{2,3}", "a*", "[^a]+", r"\d?b", "a{2,}(?:b|1)?", r"(a|b)*?1\w", ".{1,3}", ""]
+)
 def test_a_regular_expression_allows_what_re_matches(pattern: str) -> None:
     """Every text of at most four tokens: whole if `re` matches it, else a beginning of one that it matches, or forbidden."""
     g = automaton_of(pattern, PIECES, {END}, len(PIECES))
@@ -107,7 +109,9 @@ def test_every_drafter_writes_the_grammars_texts(name: str) -> None:
 
 def test_drafted_texts_are_those_of_one_token_at_a_time() -> None:
     allow = decgraph.Grammar.regex(r"(yes|no|perhaps)( (yes|no|perhaps)){4}")
-    texts = {n: decgraph.run(n, "Is it", limit=24, allow=allow).text for n in ("autoregressive", "speculative", "prompt_lookup")}
+    texts = {
+        n: decgraph.run(n, "Is it", limit=24, allow=allow).text for n in ("autoregressive", "speculative", "prompt_lookup")
+    }
     assert len(set(texts.values())) == 1
 
 
