@@ -18,6 +18,7 @@ from decgraph.runtime.prompt_files import Text
 
 if TYPE_CHECKING:
     from decgraph.runtime.arguments import Prompt
+    from decgraph.runtime.grammars import Grammar
 
 
 def algorithm(help: str = "A name that `decgraph list` prints, or a .dec file.") -> Any:  # Any: typer's description of one
@@ -30,6 +31,21 @@ def algorithms(incomplete: str) -> list[str]:
     from decgraph import stdlib
 
     return [name for name in stdlib.names() if name.startswith(incomplete)]
+
+
+def grammar(regex: str | None, json_schema: Path | None, lark: Path | None) -> Grammar | None:
+    """The grammar of a run. Raises DecError for more than one, and for a file that cannot be read."""
+    from decgraph.runtime.grammars import Grammar
+
+    options = {"--regex": regex, "--json-schema": json_schema, "--grammar": lark}
+    several = [name for name, value in options.items() if value is not None]
+    if len(several) > 1:
+        raise DecError(f"{' and '.join(several)} do not go together", hint="one grammar a run")
+    if regex is not None:
+        return Grammar.regex(regex)
+    if json_schema is not None:
+        return Grammar.read(json_schema, "json_schema")
+    return Grammar.read(lark, "lark") if lark is not None else None
 
 
 def pairs(items: Iterable[str], option: str) -> dict[str, str]:

@@ -25,7 +25,8 @@ from decgraph.runtime.session import Result, Session, check_params
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("prompt", "prompt_file", "prompts", "ids", "batch", "chat", "system", "model", "set", "max_new", "temperature", "top_k",
-       "top_p", "min_p", "repetition_penalty", "logprobs", "seed", "stop", "eos", "ban", "extern", "cache", "trace", "backend",
+       "top_p", "min_p", "repetition_penalty", "logprobs", "seed", "stop", "eos", "ban", "regex", "json_schema",
+       "grammar", "extern", "cache", "trace", "backend",
        "passes", "no_pass", "dump_ir", "validate", "compile", "profile", "show_drafts", "quiet", "json")  # fmt: skip
 
 
@@ -57,6 +58,9 @@ def command(
     stop: Annotated[list[str] | None, option("--stop", help="Text that ends the run.")] = None,
     eos: Annotated[list[str] | None, option("--eos", help="Tokens that end it; default: the model's.")] = None,
     ban: Annotated[list[str] | None, option("--ban", help="Tokens never chosen: ids or texts.")] = None,
+    regex: Annotated[str | None, option("--regex", help="The new text must match this regular expression.")] = None,
+    json_schema: Annotated[Path | None, option("--json-schema", help="It must be JSON that this schema describes.")] = None,
+    grammar: Annotated[Path | None, option("--grammar", help="It must be a text of this Lark grammar.")] = None,
     extern: Annotated[list[str] | None, option("--extern", help="A function it calls: file.py:name.")] = None,
     cache: Annotated[str | None, option("--cache", help="Another cache policy for the masked model: dual, prefix.")] = None,
     trace: Annotated[Path | None, option("--trace", help="Write every event to this JSON file.")] = None,
@@ -120,6 +124,9 @@ def command(
         "stop": tuple(stop or ()),
         "bans": given.tokens(ban or (), "--ban", session.tokenizer),
     }
+    allow = given.grammar(regex, json_schema, grammar)
+    if allow is not None:
+        fields["allow"] = allow
     if eos:
         fields["eos"] = given.tokens(eos, "--eos", session.tokenizer)
     for one in texts:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_LAZY` says the same t
     from decgraph.check.report import Report
     from decgraph.hf.masking import masked
     from decgraph.passes.plan import Plan
+    from decgraph.runtime.grammars import Grammar
     from decgraph.runtime.request import Request
     from decgraph.runtime.session import Result, Session
 
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 # public name -> (module, attribute); no attribute means the module itself
 _LAZY: dict[str, tuple[str, str]] = {
     "Algorithm": ("decgraph.api", "Algorithm"),
+    "Grammar": ("decgraph.runtime.grammars", "Grammar"),
     "Plan": ("decgraph.passes.plan", "Plan"),
     "Report": ("decgraph.check.report", "Report"),
     "Request": ("decgraph.runtime.request", "Request"),
@@ -50,6 +52,7 @@ _LAZY: dict[str, tuple[str, str]] = {
 __all__ = [
     "Algorithm",
     "DecError",
+    "Grammar",
     "InternalError",
     "Plan",
     "Report",

@@ -16,6 +16,7 @@ from decgraph.ir.data.topology import Topology
 from decgraph.ir.ops.limits import WIDEST
 from decgraph.ir.types import Type
 from decgraph.runtime.automaton import Automaton
+from decgraph.runtime.grammars import Grammar, OfText
 
 MOST_DIGITS = 400
 """Characters, and the exponent, of a number that is written out; what is longer is refused before it is read."""
@@ -29,7 +30,7 @@ WRITTEN = {
     "real": "a number",
     "prob": "a number",
     "automaton": 'an automaton: {"next": [[1, 0], [-1, 1]], "accepting": [1]} with a row for every state and an entry '
-    "for every token, or a JSON file that holds one",
+    "for every token, or a JSON file that holds one; a regular expression; a file schema.json, grammar.lark or pattern.regex",
     "token": "a token id",
 }
 """How a value of each kind is written."""
@@ -98,6 +99,10 @@ def written(value: Any) -> str:
         return repr(float(value))
     if isinstance(value, Topology):
         return value.name or written(value.paths())
+    if isinstance(value, Grammar):
+        return value.text
+    if isinstance(value, OfText):
+        return str(value.source)
     if isinstance(value, Automaton):
         return json.dumps({"next": value.next, "accepting": sorted(value.accepting), "start": value.start})
     if isinstance(value, set | frozenset):
@@ -228,11 +233,18 @@ def _automaton(v: Any) -> Any:
     if isinstance(v, str):
         text = v.strip()
         if not text.startswith("{"):
+            suffix = Path(text).suffix
+            if suffix in (".lark", ".regex"):
+                return Grammar.read(text)
+            if suffix != ".json":
+                return Grammar.regex(v)
             try:
                 text = Path(text).read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise DecError(f"cannot read the automaton {v}: {error}", hint=WRITTEN["automaton"]) from None
         v = json.loads(text)
+        if isinstance(v, Mapping) and v and not set(v) & {"next", "accepting"}:
+            return Grammar.json_schema(v)
     if isinstance(v, Mapping):
         if set(v) - {"next", "accepting", "start"}:
             raise ValueError

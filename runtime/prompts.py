@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from decgraph.errors import DecError
 from decgraph.runtime import chat
+from decgraph.runtime.grammars import Grammar, complete
 from decgraph.runtime.keywords import check_keywords
 from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request, RequestFields
 
@@ -42,7 +43,23 @@ def request_for(session: Session, prompt: Prompt, **fields: Unpack[RequestFields
         fields["eos"] = _end_of_text(session)
     fields.setdefault("temperature", DEFAULT_TEMPERATURE)
     check_keywords("a request", fields, Request.__dataclass_fields__)
+    if isinstance(fields.get("allow"), Grammar):
+        _constrain(session, fields, len(tokens))
     return Request(prompt=tuple(tokens), **cast("dict[str, Any]", fields))  # a request reads its fields in any form
+
+
+def _constrain(session: Session, fields: RequestFields, base: int) -> None:
+    """A grammar as an automaton over the session's tokens; without an end token, its last possible token ends the text."""
+    eos = Request((0,), eos=cast("frozenset[int]", fields["eos"])).eos
+    automaton = cast("Grammar", fields["allow"]).over(session.tokenizer, eos, next(iter(session.models.values())).vocab.size)
+    fields["allow"] = automaton
+    if not eos:
+        fields["until"] = (*fields.get("until", ()), complete(automaton, base))
+
+
+def end_of_text(session: Session) -> frozenset[int]:
+    """The tokens that end a text by the first model's settings."""
+    return _end_of_text(session)
 
 
 def _end_of_text(session: Session) -> frozenset[int]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from decgraph.errors import DecError
 from decgraph.runtime.automaton import Automaton
+from decgraph.runtime.grammars import Grammar
 
 Number = int | float | Fraction
 
@@ -65,7 +66,7 @@ class RequestFields(TypedDict, total=False):
     bias: Mapping[int, Amount] | Iterable[tuple[int, Amount]]
     bans: int | Iterable[int]
     min_length: int
-    allow: Allow | None
+    allow: Allow | Grammar | None
     processors: Iterable[Processor]
     until: Iterable[Until]
     logprobs: int | None
@@ -155,6 +156,10 @@ class Request:
         _need(self.logprobs is None or self.logprobs >= 0, "logprobs", self.logprobs, "None, or 0 or more")
         for token, value in self.bias_pairs:
             _need(isinstance(value, Factor) or _finite(value), f"bias of token {token}", value, "finite")
+        if isinstance(self.allow, Grammar):
+            raise DecError(
+                "a request built by hand takes a grammar over tokens", hint="allow = grammar.over(tokenizer, eos, vocab.size)"
+            )
         for text in self.stop:
             _need(isinstance(text, str) and text != "", "stop", text, "a string that is not empty")
 

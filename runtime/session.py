@@ -14,6 +14,7 @@ from decgraph.ir.values import Function, Module
 from decgraph.runtime.arguments import Externs, Listener, ParamValue, Prompt, Tokenizing
 from decgraph.runtime.conversation import Conversation
 from decgraph.runtime.faults import fault, title_of
+from decgraph.runtime.grammars import Grammar
 from decgraph.runtime.models.derivations import check_derivations
 from decgraph.runtime.models.distinct import distinct
 from decgraph.runtime.models.forwards import forwards_of
@@ -136,6 +137,11 @@ class Session:
                     hint=f"hand it over: --extern file.py:{extern}, or externs={{{extern!r}: function}}",
                 )
         self.shared: dict[Any, Any] = {}
+        for name, value in self.params.items():
+            if isinstance(value, Grammar):
+                from decgraph.runtime.prompts import end_of_text
+
+                self.params[name] = value.over(tokenizer, end_of_text(self), next(iter(self.models.values())).vocab.size)
 
     def _in_tokens(self, params: Mapping[str, ParamValue], tokenizer: Tokenizing | None) -> dict[str, ParamValue]:
         """Parameter values, where a text that is given for a vector of tokens is read by the tokenizer."""

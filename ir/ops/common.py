@@ -108,7 +108,8 @@ def spread(value: Any, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> Any:
 def array(m: Any, value: Any) -> Any:
     """A value as an array: a dist as probabilities [*dims, V], draws as token ids."""
     if isinstance(value, Dist):
-        return value.vector()
+        found = value.vector()  # of no rows it does not know how many tokens there are
+        return found if found.shape[-1] else np.zeros((*found.shape[:-1], getattr(m, "vocab_size", 0)))
     if isinstance(value, Row):
         return value.face("shaped")
     if isinstance(value, Draws):

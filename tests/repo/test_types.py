@@ -118,6 +118,7 @@ REVEALED = {
     "DecError": "decgraph.DecError('x').codes",
     "InternalError": "decgraph.InternalError('x').reproducer",
     "Plan": "decgraph.Plan().passes",
+    "Grammar": "decgraph.Grammar",
     "Report": "decgraph.Report",
     "Request": "decgraph.Request((1,)).limit",
     "Result": "decgraph.Result",

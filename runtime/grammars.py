@@ -1,0 +1,212 @@
+"""Grammars that are handed over: what a text must look like, as a regular expression, a JSON schema or a Lark grammar.
+
+A grammar speaks of characters; a model's tokenizer makes an automaton over tokens of it. Regular expressions become tables
+(runtime/regular.py); JSON schemas and Lark grammars are parsed as the text grows, by llguidance.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from decgraph.errors import DecError
+from decgraph.runtime.automaton import Automaton
+
+_MADE: dict[Any, Automaton] = {}
+KINDS = ("regex", "json_schema", "lark")
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """A grammar before it meets a vocabulary: `Grammar.regex(...)`, `Grammar.json_schema(...)`, `Grammar.lark(...)`."""
+
+    kind: str
+    text: str
+
+    @staticmethod
+    def regex(pattern: str) -> Grammar:
+        """The texts that a regular expression matches from beginning to end."""
+        return Grammar("regex", pattern)
+
+    @staticmethod
+    def json_schema(schema: str | Mapping[str, Any]) -> Grammar:
+        """The JSON texts that a schema describes."""
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        try:
+            json.loads(text)
+        except ValueError as error:
+            raise DecError(f"the JSON schema is not JSON: {error}") from None
+        return Grammar("json_schema", text)
+
+    @staticmethod
+    def lark(grammar: str) -> Grammar:
+        """The texts of a Lark grammar's rule `start`."""
+        return Grammar("lark", grammar)
+
+    @staticmethod
+    def read(file: str | Path, kind: str = "") -> Grammar:
+        """A grammar from a file: .json holds a JSON schema, .lark a Lark grammar, .regex or .txt a regular expression."""
+        path = Path(file)
+        kind = kind or {".json": "json_schema", ".lark": "lark", ".regex": "regex", ".txt": "regex"}.get(path.suffix, "")
+        if not kind:
+            raise DecError(f"{path} is no grammar by its name", hint="schema.json, grammar.lark or pattern.regex")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise DecError(f"cannot read the grammar {path}: {getattr(error, 'strerror', None) or error}") from None
+        if kind == "json_schema":
+            return Grammar.json_schema(text)
+        return Grammar(kind, text.strip("\n") if kind == "regex" else text)
+
+    def over(self, tokenizer: Any, eos: Collection[int], size: int) -> Automaton:
+        """The automaton over a vocabulary of `size` tokens. Raises DecError without a tokenizer, and for a wrong grammar."""
+        if tokenizer is None:
+            raise DecError(
+                "a grammar speaks of text, and these models have no tokenizer",
+                hint="hand over a table of tokens: decgraph.runtime.automaton.Automaton",
+            )
+        pieces = tokenizer.detokenizer.pieces
+        key = (self, id(pieces), frozenset(eos), size)
+        if key not in _MADE:
+            if self.kind == "regex":
+                from decgraph.runtime.regular import automaton_of
+
+                table = automaton_of(self.text, pieces, eos, size)
+                _MADE[key] = OfText(table.next, table.accepting)
+            else:
+                _MADE[key] = Parsed(matcher(self, pieces, eos, size), eos, size)
+            object.__setattr__(_MADE[key], "source", self.text)
+        return _MADE[key]
+
+
+class OfText(Automaton):
+    """An automaton that a grammar became. After a text that it forbids it allows everything: a draft there is never accepted,
+    but rules over whole trees read the target behind it.
+
+    source: the grammar's text.
+    """
+
+    source: str
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def allowed(self, state: int) -> frozenset[int]:
+        return super().allowed(state) if state >= 0 else frozenset(range(len(self.next[0])))
+
+
+def matcher(grammar: Grammar, pieces: Sequence[bytes], eos: Collection[int], size: int) -> Any:
+    """llguidance's parser of a grammar over tokens with these bytes. Raises DecError where llguidance is not installed, and for
+    a grammar that it refuses."""
+    try:
+        import llguidance as ll
+    except ImportError:
+        raise DecError(
+            "JSON schemas and Lark grammars are parsed by llguidance, which is not installed",
+            hint="pip install 'decgraph[grammars]', or write a regular expression",
+        ) from None
+
+    class Tokens:
+        """The vocabulary as llguidance reads it; the last token is an end of its own, for vocabularies that have none."""
+
+        def __init__(self) -> None:
+            known = [pieces[t] if t < len(pieces) else b"" for t in range(size)]
+            self.tokens = [p or b"\xff[%d]" % t for t, p in enumerate(known)] + [b"\xff[end]"]
+            self.special_token_ids = [t for t, p in enumerate(known) if not p] + [size]
+            self.eos_token_id, self.bos_token_id = size, None
+            self.longest = max(map(len, known), default=1)
+            self.ids = {p: t for t, p in reversed(list(enumerate(known))) if p}
+
+        def __call__(self, text: bytes | str) -> list[int]:
+            data = text.encode() if isinstance(text, str) else text
+            out, i = [], 0
+            while i < len(data):
+                n = next((n for n in range(self.longest, 0, -1) if data[i : i + n] in self.ids), 0)
+                if not n:
+                    raise ValueError(f"no token begins {data[i : i + 8]!r}")
+                out.append(self.ids[data[i : i + n]])
+                i += n
+            return out
+
+    vocabulary = ll.LLTokenizer(ll.TokenizerWrapper(Tokens()), n_vocab=size + 1)
+    read: Any = ll.LLMatcher.grammar_from_lark if grammar.kind == "lark" else ll.LLMatcher.grammar_from_json_schema
+    found = ll.LLMatcher(vocabulary, read(grammar.text), log_level=0)
+    if found.is_error():
+        said = str(found.get_error()).strip().split("\n")[0]
+        raise DecError(f"the {grammar.kind.replace('_', ' ')} cannot be read: {said}")
+    return found
+
+
+class Parsed(OfText):
+    """An automaton whose states are found as they are come to: a parser's, each after a text. State 0 is the start."""
+
+    def __init__(self, start: Any, eos: Iterable[int], size: int) -> None:
+        put = object.__setattr__
+        put(self, "start", 0)
+        put(self, "accepting", frozenset())
+        put(self, "masks", {})
+        put(self, "_parsers", [start])
+        put(self, "_after", {})
+        put(self, "_eos", frozenset(eos))
+        put(self, "_size", size)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "next":
+            raise DecError(
+                "this program needs a table of an automaton's states, and a parsed grammar has none",
+                hint="a regular expression has one",
+            )
+        raise AttributeError(name)
+
+    def step(self, state: int, token: int) -> int:
+        if state < 0:
+            return -1
+        known: dict[tuple[int, int], int] = self._after
+        if (state, token) not in known:
+            known[state, token] = self._stepped(state, int(token))
+        return known[state, token]
+
+    def _stepped(self, state: int, token: int) -> int:
+        parser = self._parsers[state]
+        if token in self._eos:  # nothing but ends follows an end
+            if parser is not None and not parser.is_accepting():
+                return -1
+            self._parsers.append(None)
+            return len(self._parsers) - 1
+        if parser is None or not 0 <= token < self._size or parser.is_stopped():
+            return -1
+        after = parser.deep_copy()
+        if not after.consume_token(token) or after.is_error():
+            return -1
+        self._parsers.append(after)
+        return len(self._parsers) - 1
+
+    def allowed(self, state: int) -> frozenset[int]:
+        if state < 0:
+            return frozenset(range(self._size))
+        parser = self._parsers[state]
+        if parser is None:
+            return frozenset(self._eos)
+        ends = self._eos if parser.is_accepting() else frozenset()
+        if parser.is_stopped():
+            return frozenset(ends)
+        bits = np.unpackbits(np.frombuffer(parser.compute_bitmask(), np.uint8), bitorder="little")
+        return frozenset(np.flatnonzero(bits[: self._size]).tolist()) - self._eos | ends
+
+
+def complete(automaton: Automaton, base: int) -> Callable[[tuple[int, ...]], bool]:
+    """A criterion that ends a text of which the automaton allows no more: true of a path whose first `base` tokens are the
+    prompt."""
+
+    def whole(path: tuple[int, ...]) -> bool:
+        return not automaton.allowed(automaton.run(path[base:]))
+
+    return whole

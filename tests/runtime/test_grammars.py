@@ -1,0 +1,137 @@
+"""Grammars over tokens: regular expressions against Python's own `re`, schemas and Lark grammars against what they mean, and
+both as what a request allows and as a parameter."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fidelity.entry import recording
+
+import decgraph
+from decgraph.errors import DecError
+from decgraph.runtime.grammars import Grammar
+from decgraph.runtime.regular import automaton_of
+from decgraph.runtime.text import detokenizer_of
+
+PIECES = [b"", b"a", b"b", b"ab", b"1", b"12", b":", b"\xff", b"abb", b"\n"]
+END = 0
+
+
+class Letters:
+    """A tokenizer of the printable characters and some longer tokens; token 0 is the end."""
+
+    detokenizer = detokenizer_of([b"", *(bytes([c]) for c in range(32, 127)), b'{"', b'":', b"true"])
+
+    def ids(self, text: str) -> list[int]:
+        return [self.detokenizer.pieces.index(bytes([c])) for c in text.encode()]
+
+    def texts(self, tokens: Any) -> set[str]:
+        return {self.detokenizer.pieces[t].decode() for t in tokens}
+
+
+SIZE = len(Letters.detokenizer.pieces)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(ab|abb)+:[0-9]{2,3}", "a*", "[^a]+", r"\d?b", "a{2,}(?:b|1)?", r"(a|b)*?1\w", ".{1,3}", ""]
+)
+def test_a_regular_expression_allows_what_re_matches(pattern: str) -> None:
+    """Every text of at most four tokens: whole if `re` matches it, else a beginning of one that it matches, or forbidden."""
+    g = automaton_of(pattern, PIECES, {END}, len(PIECES))
+    for n in range(5):
+        for tokens in itertools.product(range(1, len(PIECES)), repeat=n):
+            state = g.run(tokens)
+            whole = state >= 0 and END in g.allowed(state)
+            text = b"".join(PIECES[t] for t in tokens)
+            assert whole == (b"\xff" not in text and re.fullmatch(pattern, text.decode()) is not None), text
+            if state in g.live and not whole:
+                assert g.allowed(state)
+    assert g.allowed(g.step(g.run([1]), END)) <= {END}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "says"), [("a(", "cannot be read"), (r"(a)\1", "not regular"), ("a(?=b)", "not regular"), ("^a$", "anchor")]
+)
+def test_what_is_not_regular_is_refused(pattern: str, says: str) -> None:
+    with pytest.raises(DecError, match=says):
+        automaton_of(pattern, PIECES, {END}, len(PIECES))
+
+
+def test_a_schema_and_a_lark_grammar() -> None:
+    pytest.importorskip("llguidance")
+    letters = Letters()
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
+    g = Grammar.json_schema(schema).over(letters, {END}, SIZE)
+    assert letters.texts(g.allowed(g.run(letters.ids('{"a": 12')))) >= {*"0123456789}"} - {","}
+    assert g.allowed(g.run(letters.ids('{"a": 12}'))) == {END}
+    assert g.run(letters.ids('{"b')) == -1
+    lark = Grammar.lark('start: "a"+ ("b" | "c")').over(letters, {END}, SIZE)
+    assert letters.texts(lark.allowed(lark.run(letters.ids("aa")))) == {"a", "b", "c"}
+    assert lark.run([*letters.ids("ab"), END]) >= 0 > lark.run([*letters.ids("a"), END])
+    with pytest.raises(DecError, match="cannot be read"):
+        Grammar.lark("start: x y").over(letters, {END}, SIZE)
+
+
+def test_masks_are_xgrammars() -> None:
+    """The recorded masks of a grammar that is a regular expression: equal, token by token."""
+    file = recording("logits/grammar_constrained")
+    case = next(c for c in file["cases"] if c["parameters"]["grammar"] == "regex_like")
+    words = [w if isinstance(w, str) else "" for w in vocabulary(file)]
+    pieces = [b"" if t in (0, 1, 2, 3) else words[t].encode() for t in range(len(words))]
+    g = automaton_of("(ab|abb)+:[0-9]{2,3}", pieces, {2}, len(pieces))
+    state = g.start
+    for step in case["steps"]:
+        assert sorted(g.allowed(state)) == step["allowed"]
+        state = g.step(state, step["token"])
+
+
+def vocabulary(file: dict[str, Any]) -> list[str]:
+    found = file["vocabulary"]
+    return [found[str(t)] for t in range(len(found))] if isinstance(found, dict) else found
+
+
+@pytest.mark.parametrize("name", ["autoregressive", "speculative", "prompt_lookup", "recursive_sd", "medusa"])
+def test_every_drafter_writes_the_grammars_texts(name: str) -> None:
+    """Drawn and greedy, chains and trees."""
+    pattern = r" *return [a-z]{1,9}\([a-z]{1,9}\)"
+    for temperature in (0, 1):
+        done = decgraph.run(
+            name, "def mean(values):", limit=24, temperature=temperature, allow=decgraph.Grammar.regex(pattern), seed=1
+        )
+        assert done.error is None, done.error
+        assert re.fullmatch(pattern, done.text or ""), done.text
+
+
+def test_drafted_texts_are_those_of_one_token_at_a_time() -> None:
+    allow = decgraph.Grammar.regex(r"(yes|no|perhaps)( (yes|no|perhaps)){4}")
+    texts = {
+        n: decgraph.run(n, "Is it", limit=24, allow=allow).text for n in ("autoregressive", "speculative", "prompt_lookup")
+    }
+    assert len(set(texts.values())) == 1
+
+
+def test_a_parameter(tmp_path: Path) -> None:
+    """An automaton is handed over as a pattern, or as a file; JSON is a table or a schema."""
+    done = decgraph.run("grammar", "x = ", params={"g": "[0-9]{3}"}, limit=8)
+    assert re.fullmatch("[0-9]{3}", done.text or "")
+    file = tmp_path / "pattern.regex"
+    file.write_text("[0-9]{3}\n", encoding="utf-8")
+    assert decgraph.run("grammar", "x = ", params={"g": str(file)}, limit=8).tokens == done.tokens
+    masked = decgraph.run("dingo", "3+4=", params={"g": "[0-9]{2}[a-z]*", "length": 6}, limit=6)
+    assert re.match("[0-9]{2}[a-z]*$", masked.text or ""), masked.text
+
+
+def test_a_schema_needs_llguidance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "llguidance", None)
+    with pytest.raises(DecError, match=r"decgraph\[grammars\]"):
+        Grammar.json_schema(json.dumps({"type": "boolean"})).over(Letters(), {END}, SIZE)
+
+
+def test_a_grammar_without_a_tokenizer() -> None:
+    with pytest.raises(DecError, match="no tokenizer"):
+        Grammar.regex("a").over(None, {END}, 4)
