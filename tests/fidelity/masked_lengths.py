@@ -1,0 +1,92 @@
+"""Masked decoders that say from a call how far it goes: AdaBlock's blocks, APD's prefixes, what
+Learn2PD's filter says; and Saber, which goes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from fidelity.canvases import compared, run
+from fidelity.entry import GOLDEN, Case, Entry, Outcome
+from fidelity.masked_blocks import replay
+from fidelity.models import causal
+from safetensors.numpy import load_file
+
+
+def adablock(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    (prompt,) = case["prompt"]
+    done = run(
+        "adablock",
+        "llama_bidir",
+        prompt,
+        p["gen_length"],
+        backend,
+        block=p["init_block_length"],
+        tau=p["threshold"],
+        marks=p["delimiter_ids"],
+        trust=p["delimiter_threshold"],
+    )
+    return compared(case, [done])
+
+
+def apd(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    (prompt,) = case["prompt"]
+    look = p["max_lookahead"] or p["gen_length"]
+    return compared(
+        case,
+        [
+            run(
+                "apd",
+                "qwen2_bidir_shift",
+                prompt,
+                p["gen_length"],
+                backend,
+                others={"verifier": causal("dllm/models/qwen2_ar")},
+                look=look,
+                r=p["apd_mixture_weight"],
+            )
+        ],
+    )
+
+
+def learn2pd(case: Case, backend: str) -> Outcome:
+    """The recorded filter, two layers of a perceptron on the block's confidences, is handed over as a function."""
+    p = case["parameters"]
+    (prompt,) = case["prompt"]
+    weights = load_file(GOLDEN / "dllm2/models/learn2pd_filter/model.safetensors")
+    size = p["block_length"]
+
+    def final(cell: int, sure: Any) -> float:
+        x = np.asarray(sure, dtype=np.float32)
+        for layer in ("layer1", "layer2"):
+            name = f"block{size}.{layer}"
+            x = weights[f"{name}.weight"] @ (x if layer == "layer1" else np.maximum(x, 0)) + weights[f"{name}.bias"]
+        return float(1 / (1 + np.exp(-x[int(cell)])))
+
+    done = run(
+        "learn2pd",
+        "llama_bidir",
+        prompt,
+        p["gen_length"],
+        backend,
+        externs={"final": final},
+        block=size,
+        steps=p["steps"],
+        tau=p["accept_thres"],
+    )
+    return compared(case, [done])
+
+
+ENTRIES = [
+    Entry("dllm2/learn2pd", "learn2pd", learn2pd, "masked", note="the recorded filter is handed over as a function"),
+    Entry("dllm/adablock_none", "adablock", adablock, "masked"),
+    Entry("dllm2/saber", "saber", replay("saber", "llama_bidir", {"block_length": "block", "n": "n"}), "masked"),
+    Entry(
+        "dllm/apd",
+        "apd",
+        apd,
+        "masked",
+    ),
+]
