@@ -23,7 +23,6 @@ WITHOUT = {
     "dllm/fast_dllm_v2_nocache": "block-causal blocks, decided by sub-blocks",
     "dllm/llada2": "block-causal blocks with a threshold and a least number of cells",
     "dllm/llada21": "edits of decided tokens above a second threshold",
-    "dllm/r2_dllm": "clusters, windows and stability over steps on top of a threshold",
     "dllm/sdlm_cache": SDLM,
     "dllm/sdlm_nocache": SDLM,
     "dllm/sdlm_self_speculative": f"{SDLM}, verified by the model's own next tokens",
@@ -39,6 +38,5 @@ WITHOUT = {
     "dllm2/elastic_cache": "layers computed again from where attention drifts",
     "dllm2/learn2pd_eot": "an end of the text that is predicted, which cuts the canvas",
     "dllm2/sglang_joint_threshold": "edits of decided tokens above a second threshold, block-causal",
-    "dllm2/slow_fast": "explorative calls, then calls of a canvas that is cut",
     "dllm2/wino": "a shadow block behind the canvas that decided cells are checked against",
 }

@@ -79,7 +79,45 @@ def learn2pd(case: Case, backend: str) -> Outcome:
     return compared(case, [done])
 
 
+def r2_dllm(case: Case, backend: str) -> Outcome:
+    """A rule that the case has not is off: no clusters, or no cell that stays the same for so long."""
+    p = case["parameters"]
+    (prompt,) = case["prompt"]
+    done = run(
+        "r2_dllm",
+        "llama_bidir",
+        prompt,
+        p["gen_length"],
+        backend,
+        block=p["block_length"],
+        tau=p["threshold"],
+        spatial=p["spatial_threshold"],
+        size=p["confidence_cluster_size"],
+        clusters="token_cluster" in p,
+        calm=p.get("temporal_steps", 1000),
+        temporal=p.get("temporal_threshold", 1),
+    )
+    return compared(case, [done])
+
+
+def slow_fast(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    (prompt,) = case["prompt"]
+    named = {
+        "block_length": "block",
+        "k_exploration_steps": "explore",
+        "cycle_len_confidence_threshold": "far",
+        "cycle_length_stability_window": "window",
+        "cycle_length_stability_std_dev_threshold": "calm",
+        "high_confidence_threshold": "tau",
+    }
+    params = {ours: p[theirs] for theirs, ours in named.items() if theirs in p}
+    return compared(case, [run("slow_fast", "llama_bidir", prompt, p["gen_length"], backend, **params)])
+
+
 ENTRIES = [
+    Entry("dllm2/slow_fast", "slow_fast", slow_fast, "masked"),
+    Entry("dllm/r2_dllm", "r2_dllm", r2_dllm, "masked"),
     Entry("dllm2/learn2pd", "learn2pd", learn2pd, "masked", note="the recorded filter is handed over as a function"),
     Entry("dllm/adablock_none", "adablock", adablock, "masked"),
     Entry("dllm2/saber", "saber", replay("saber", "llama_bidir", {"block_length": "block", "n": "n"}), "masked"),

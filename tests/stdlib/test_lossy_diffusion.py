@@ -36,6 +36,8 @@ EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
     ("explore_exploit", {"tau": 0.4, "least": 0, "block": LENGTH}, ("fast_dllm_uncached", {"tau": 0.4, "block": LENGTH})),
     ("secondary_remask", {"steps": 4, "least": 0, "drop": 1}, ("maskgit", {"steps": 4, "heat": 0})),
     ("set_block", {"k": LENGTH, "gamma": 0.5}, ("eb_sampler", {"gamma": 0.5})),
+    ("r2_dllm", {"tau": 0.4, "spatial": 1, "clusters": False, "calm": 1000}, ("fast_dllm_uncached", {"tau": 0.4})),
+    ("slow_fast", {"tau": 1, "explore": BLOCK}, STATIC),
     ("saber", {"n": 1, "block": 1}, ("static_masked", {"block": 1})),
     ("dparallel", {"tau": 20}, AT_ONCE),
     ("dparallel", {"tau": 0, "block": LENGTH}, ("eb_sampler", {"gamma": 0})),
@@ -72,6 +74,9 @@ AWAY: list[tuple[str, Mapping[str, Any]]] = [
     ("dilated", {"base": 2}),
     ("adablock", {"trust": 0, "marks": [0, 1], "tau": 1}),
     ("explore_exploit", {"tau": 1, "least": 1}),
+    ("r2_dllm", {"tau": 1, "spatial": 0.4}),
+    ("r2_dllm", {"tau": 1, "spatial": 1, "clusters": False, "calm": 1, "temporal": 0}),
+    ("slow_fast", {"tau": 0.35}),
 ]
 
 
