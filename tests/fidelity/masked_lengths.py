@@ -115,7 +115,33 @@ def slow_fast(case: Case, backend: str) -> Outcome:
     return compared(case, [run("slow_fast", "llama_bidir", prompt, p["gen_length"], backend, **params)])
 
 
+BUFFERS = "another cell goes late in the text: how upstream cuts its buffers there is not among the recorded rules"
+
+
+def coherent_contextual(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    (prompt,) = case["prompt"]
+    done = run(
+        "coherent_contextual",
+        "qwen2_bidir_shift",
+        prompt,
+        p["gen_length"],
+        backend,
+        steps=p["steps"],
+        expand=p["expand_ratio"],
+        seek=p["seek_mode"],
+    )
+    return compared(case, [done])
+
+
 ENTRIES = [
+    Entry(
+        "dllm/ccd",
+        "coherent_contextual",
+        coherent_contextual,
+        "masked",
+        leaves_out={"seek32": BUFFERS, "noseek_u2": BUFFERS},
+    ),
     Entry("dllm2/slow_fast", "slow_fast", slow_fast, "masked"),
     Entry("dllm/r2_dllm", "r2_dllm", r2_dllm, "masked"),
     Entry("dllm2/learn2pd", "learn2pd", learn2pd, "masked", note="the recorded filter is handed over as a function"),

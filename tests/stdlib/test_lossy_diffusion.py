@@ -36,6 +36,7 @@ EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
     ("explore_exploit", {"tau": 0.4, "least": 0, "block": LENGTH}, ("fast_dllm_uncached", {"tau": 0.4, "block": LENGTH})),
     ("secondary_remask", {"steps": 4, "least": 0, "drop": 1}, ("maskgit", {"steps": 4, "heat": 0})),
     ("set_block", {"k": LENGTH, "gamma": 0.5}, ("eb_sampler", {"gamma": 0.5})),
+    ("coherent_contextual", {"steps": LENGTH, "warm": 64}, ("eb_sampler", {"gamma": 0})),
     ("r2_dllm", {"tau": 0.4, "spatial": 1, "clusters": False, "calm": 1000}, ("fast_dllm_uncached", {"tau": 0.4})),
     ("slow_fast", {"tau": 1, "explore": BLOCK}, STATIC),
     ("saber", {"n": 1, "block": 1}, ("static_masked", {"block": 1})),
