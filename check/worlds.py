@@ -176,10 +176,10 @@ def params_for(
         elif t.elem == "token" and len(t.dims) == 1 and t.dims[0].of == "upto":  # another prompt, such as a negative one
             most = min(3, t.dims[0].bound or 3)
             out[p.name] = [r.randrange(vocab) for _ in range(r.randint(int(not p.has_default), most))]
+        elif t.elem == "set":  # a default may name what small worlds have not: tokens, layers
+            out[p.name] = r.choice((p.default, frozenset({1}))) if p.has_default else frozenset({1})
         elif p.has_default:
             out[p.name] = p.default
-        elif t.elem == "set":
-            out[p.name] = frozenset({1})
         elif t.elem == "text":
             out[p.name] = "a"
         elif t.elem == "token" and not t.dims:

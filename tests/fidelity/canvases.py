@@ -63,15 +63,20 @@ def run(
     noise: Uniforms | None = None,
     externs: Mapping[str, Any] | None = None,
     eos: int | None = None,
+    others: Mapping[str, Any] | None = None,
     **params: Any,
 ) -> Run:
     """Decode a canvas behind a prompt with a program of stdlib (or `text`) on a backend, all passes on. name: a recorded model,
     or a model. shaping: how the request shapes distributions, default greedy. noise: in the place of ours. eos: the token that
-    ends a text, where the program reads it; the output is then the canvas, also what is not committed of it."""
+    ends a text, where the program reads it; the output is then the canvas, also what is not committed of it. others:
+    further models."""
     algorithm = decgraph.load(program) if text is None else decgraph.parse(text)
     algorithm = algorithm if cache is None else algorithm.cached(cache)
     asked = model(name) if isinstance(name, str) else name
-    session = algorithm.session({"model": asked}, plan=Plan(backend=backend), externs=externs, length=length, **params)
+    models = {"model": asked, **(others or {})}
+    if any(p.name == "length" for p in algorithm.module.entry.params):
+        params["length"] = length
+    session = algorithm.session(models, plan=Plan(backend=backend), externs=externs, **params)
     calls: list[Asked] = []
     events: list[Any] = []
     session.machine = watching(machine(backend), calls, noise)
@@ -84,7 +89,7 @@ def run(
         raise result.error
     made = Run((*prompt, *(result.tokens if eos is None else canvas(events, length))), calls, result, events)
     if backend == "triton" and noise is None and eos is None and externs is None:
-        quiet = algorithm.session({"model": asked}, plan=Plan(backend=backend), length=length, **params)
+        quiet = algorithm.session(models, plan=Plan(backend=backend), **params)
         again = quiet.run(request, keep_events=False)
         assert again.error is None and again.stats.calls == result.stats.calls, (again, result.stats)
         made.unheard = (*prompt, *again.tokens)
@@ -115,7 +120,8 @@ def watching(kind: Any, calls: list[Asked], noise: Uniforms | None = None) -> An
         def evaluate(self, model: Any, place: Any, *extra: Any, **how: Any) -> Any:
             call = super().evaluate(model, place, *extra, **how)
             root = place.base if isinstance(place, TorchTree) else place
-            assert isinstance(root, Canvas)
+            if not isinstance(root, Canvas):  # a verifier's call, about a tree of tokens
+                return call
             ask = call.ask
             length = ask.cells.shape[-1]
             computed = range(length) if ask.fresh is None or ask.given is None else ask.fresh
@@ -177,7 +183,7 @@ def _watched_reference(kind: Any, calls: list[Asked]) -> Any:
 
 def steps(r: Run) -> list[Decided]:
     """By call, the (position, token) decided before the next one."""
-    canvases = [*(c.cells for c in r.calls), r.output]
+    canvases = [*((*c.cells, *[MASK] * (len(r.output) - len(c.cells))) for c in r.calls), r.output]
     return [
         {(i, b) for i, (a, b) in enumerate(zip(x, y, strict=True)) if a != b}
         for x, y in zip(canvases, canvases[1:], strict=False)

@@ -5,15 +5,12 @@ from __future__ import annotations
 ADABLOCK = "blocks whose length a delimiter's confidence sets"
 DKV = "keys and values kept one step after a cell was decided"
 DPAD = "cells behind the block that are left out of its calls"
-SDLM = "a causal text with an open window at its end"
+SDLM = "a window whose last token is predicted by the mask before it: sdlm computes a mask of its own for it"
 WITHOUT = {
     "dllm/adablock_dream_dual": ADABLOCK,
     "dllm/adablock_dream_none": ADABLOCK,
     "dllm/adablock_dual": ADABLOCK,
-    "dllm/adablock_none": ADABLOCK,
     "dllm/adablock_prefix": ADABLOCK,
-    "dllm/apd": "a mixture with a causal verifier's law, and the longest prefix that it agrees with",
-    "dllm/ccd": "guesses of earlier steps that must agree",
     "dllm/d2f": "blocks in flight, block-causal behind the prompt",
     "dllm/diffusion_gemma": "a model of its own kind: encoder, decoder and self-conditioning",
     "dllm/dkv_cache_decode": DKV,
@@ -25,7 +22,6 @@ WITHOUT = {
     "dllm/fast_dllm_v2_nocache": "block-causal blocks, decided by sub-blocks",
     "dllm/llada2": "block-causal blocks with a threshold and a least number of cells",
     "dllm/llada21": "edits of decided tokens above a second threshold",
-    "dllm/r2_dllm": "clusters, windows and stability over steps on top of a threshold",
     "dllm/sdlm_cache": SDLM,
     "dllm/sdlm_nocache": SDLM,
     "dllm/sdlm_self_speculative": f"{SDLM}, verified by the model's own next tokens",
@@ -39,10 +35,7 @@ WITHOUT = {
     "dllm2/dpad_none": DPAD,
     "dllm2/dpad_prefix": DPAD,
     "dllm2/elastic_cache": "layers computed again from where attention drifts",
-    "dllm2/learn2pd": "a trained filter that says which cells are final",
-    "dllm2/learn2pd_eot": "a trained filter, and an end of the text that is predicted",
-    "dllm2/saber": "a threshold that follows the mean confidence, and remasking of the largest fall",
+    "dllm2/learn2pd_eot": "an end of the text that is predicted, which cuts the canvas",
     "dllm2/sglang_joint_threshold": "edits of decided tokens above a second threshold, block-causal",
-    "dllm2/slow_fast": "explorative calls, then calls of a canvas that is cut",
     "dllm2/wino": "a shadow block behind the canvas that decided cells are checked against",
 }

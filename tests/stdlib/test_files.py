@@ -28,8 +28,10 @@ def test_formats_to_itself(file: Path) -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
 def test_everything_says_what_it_is(file: Path) -> None:
     for item in parse_text(file.read_text(encoding="utf-8"), str(file)).items:
-        assert isinstance(item, s.Algorithm | s.Rule | s.Def | s.Policy | s.Import | s.Extern)
-        assert isinstance(item, s.Import | s.Extern) or item.doc, item.name
+        if isinstance(item, s.Import | s.Extern):  # the algorithm says what a function of the caller is
+            continue
+        assert isinstance(item, s.Algorithm | s.Rule | s.Def | s.Policy)
+        assert item.doc, item.name
 
 
 @pytest.mark.parametrize("name", SHELF)

@@ -1,4 +1,4 @@
-"""Lossy masked decoders at the setting at which they are another one: the same cells call by call, on tables at temperature 0."""
+"""Lossy masked decoders at the setting at which they are another one: the same cells call by call, on tables, greedily."""
 
 from __future__ import annotations
 
@@ -30,6 +30,16 @@ EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
     ("eoser_ass", {"steps": 1, "least": 0}, ("llada", {"block": LENGTH, "steps": 1})),
     ("dilated", {"base": BLOCK}, AT_ONCE),
     ("eb_sampler", {"gamma": 100}, ("llada", {"block": LENGTH, "steps": 1})),
+    ("adablock", {"trust": 1, "tau": 0.4, "marks": []}, ("fast_dllm_uncached", {"tau": 0.4})),
+    ("adablock", {"trust": 1, "tau": 1}, STATIC),
+    ("explore_exploit", {"tau": 1, "least": 0}, STATIC),
+    ("explore_exploit", {"tau": 0.4, "least": 0, "block": LENGTH}, ("fast_dllm_uncached", {"tau": 0.4, "block": LENGTH})),
+    ("secondary_remask", {"steps": 4, "least": 0, "drop": 1}, ("maskgit", {"steps": 4, "heat": 0})),
+    ("set_block", {"k": LENGTH, "gamma": 0.5}, ("eb_sampler", {"gamma": 0.5})),
+    ("coherent_contextual", {"steps": LENGTH, "warm": 64}, ("eb_sampler", {"gamma": 0})),
+    ("r2_dllm", {"tau": 0.4, "spatial": 1, "clusters": False, "calm": 1000}, ("fast_dllm_uncached", {"tau": 0.4})),
+    ("slow_fast", {"tau": 1, "explore": BLOCK}, STATIC),
+    ("saber", {"n": 1, "block": 1}, ("static_masked", {"block": 1})),
     ("dparallel", {"tau": 20}, AT_ONCE),
     ("dparallel", {"tau": 0, "block": LENGTH}, ("eb_sampler", {"gamma": 0})),
 ]
@@ -63,6 +73,11 @@ AWAY: list[tuple[str, Mapping[str, Any]]] = [
     ("credit_decoding", {"tau": 0.45, "alpha": 5}),
     ("dinfer_hierarchy", {"tau": 1, "low": 0}),
     ("dilated", {"base": 2}),
+    ("adablock", {"trust": 0, "marks": [0, 1], "tau": 1}),
+    ("explore_exploit", {"tau": 1, "least": 1}),
+    ("r2_dllm", {"tau": 1, "spatial": 0.4}),
+    ("r2_dllm", {"tau": 1, "spatial": 1, "clusters": False, "calm": 1, "temporal": 0}),
+    ("slow_fast", {"tau": 0.35}),
 ]
 
 

@@ -1,0 +1,156 @@
+"""Masked decoders that say from a call how far it goes: AdaBlock's blocks, APD's prefixes, what
+Learn2PD's filter says; and Saber, which goes back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from fidelity.canvases import compared, run
+from fidelity.entry import GOLDEN, Case, Entry, Outcome
+from fidelity.masked_blocks import replay
+from fidelity.models import causal
+from safetensors.numpy import load_file
+
+
+def adablock(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    (prompt,) = case["prompt"]
+    done = run(
+        "adablock",
+        "llama_bidir",
+        prompt,
+        p["gen_length"],
+        backend,
+        block=p["init_block_length"],
+        tau=p["threshold"],
+        marks=p["delimiter_ids"],
+        trust=p["delimiter_threshold"],
+    )
+    return compared(case, [done])
+
+
+def apd(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    (prompt,) = case["prompt"]
+    look = p["max_lookahead"] or p["gen_length"]
+    return compared(
+        case,
+        [
+            run(
+                "apd",
+                "qwen2_bidir_shift",
+                prompt,
+                p["gen_length"],
+                backend,
+                others={"verifier": causal("dllm/models/qwen2_ar")},
+                look=look,
+                r=p["apd_mixture_weight"],
+            )
+        ],
+    )
+
+
+def learn2pd(case: Case, backend: str) -> Outcome:
+    """The recorded filter, two layers of a perceptron on the block's confidences, is handed over as a function."""
+    p = case["parameters"]
+    (prompt,) = case["prompt"]
+    weights = load_file(GOLDEN / "dllm2/models/learn2pd_filter/model.safetensors")
+    size = p["block_length"]
+
+    def final(cell: int, sure: Any) -> float:
+        x = np.asarray(sure, dtype=np.float32)
+        for layer in ("layer1", "layer2"):
+            name = f"block{size}.{layer}"
+            x = weights[f"{name}.weight"] @ (x if layer == "layer1" else np.maximum(x, 0)) + weights[f"{name}.bias"]
+        return float(1 / (1 + np.exp(-x[int(cell)])))
+
+    done = run(
+        "learn2pd",
+        "llama_bidir",
+        prompt,
+        p["gen_length"],
+        backend,
+        externs={"final": final},
+        block=size,
+        steps=p["steps"],
+        tau=p["accept_thres"],
+    )
+    return compared(case, [done])
+
+
+def r2_dllm(case: Case, backend: str) -> Outcome:
+    """A rule that the case has not is off: no clusters, or no cell that stays the same for so long."""
+    p = case["parameters"]
+    (prompt,) = case["prompt"]
+    done = run(
+        "r2_dllm",
+        "llama_bidir",
+        prompt,
+        p["gen_length"],
+        backend,
+        block=p["block_length"],
+        tau=p["threshold"],
+        spatial=p["spatial_threshold"],
+        size=p["confidence_cluster_size"],
+        clusters="token_cluster" in p,
+        calm=p.get("temporal_steps", 1000),
+        temporal=p.get("temporal_threshold", 1),
+    )
+    return compared(case, [done])
+
+
+def slow_fast(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    (prompt,) = case["prompt"]
+    named = {
+        "block_length": "block",
+        "k_exploration_steps": "explore",
+        "cycle_len_confidence_threshold": "far",
+        "cycle_length_stability_window": "window",
+        "cycle_length_stability_std_dev_threshold": "calm",
+        "high_confidence_threshold": "tau",
+    }
+    params = {ours: p[theirs] for theirs, ours in named.items() if theirs in p}
+    return compared(case, [run("slow_fast", "llama_bidir", prompt, p["gen_length"], backend, **params)])
+
+
+BUFFERS = "another cell goes late in the text: how upstream cuts its buffers there is not among the recorded rules"
+
+
+def coherent_contextual(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    (prompt,) = case["prompt"]
+    done = run(
+        "coherent_contextual",
+        "qwen2_bidir_shift",
+        prompt,
+        p["gen_length"],
+        backend,
+        steps=p["steps"],
+        expand=p["expand_ratio"],
+        seek=p["seek_mode"],
+    )
+    return compared(case, [done])
+
+
+ENTRIES = [
+    Entry(
+        "dllm/ccd",
+        "coherent_contextual",
+        coherent_contextual,
+        "masked",
+        leaves_out={"seek32": BUFFERS, "noseek_u2": BUFFERS},
+    ),
+    Entry("dllm2/slow_fast", "slow_fast", slow_fast, "masked"),
+    Entry("dllm/r2_dllm", "r2_dllm", r2_dllm, "masked"),
+    Entry("dllm2/learn2pd", "learn2pd", learn2pd, "masked", note="the recorded filter is handed over as a function"),
+    Entry("dllm/adablock_none", "adablock", adablock, "masked"),
+    Entry("dllm2/saber", "saber", replay("saber", "llama_bidir", {"block_length": "block", "n": "n"}), "masked"),
+    Entry(
+        "dllm/apd",
+        "apd",
+        apd,
+        "masked",
+    ),
+]
