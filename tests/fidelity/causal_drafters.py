@@ -72,5 +72,17 @@ ENTRIES = [
         triton=1,
         note="both models greedy: the drafter's likeliest tokens are its draws; the code has no early stop",
     ),
-    Entry("ar/opt_tree", "opt_tree", opt_tree, note="max_depth counts the root"),
+    Entry(
+        "ar/opt_tree",
+        "opt_tree",
+        opt_tree,
+        differs={
+            (
+                "0",
+                "drafted",
+            ): "in the last call the recorded tree keeps a node of probability 0.0432 and leaves out one of 0.0435, "
+            "so it is not the best one; ours is"
+        },
+        note="max_depth counts the root",
+    ),
 ]

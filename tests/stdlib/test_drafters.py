@@ -1,0 +1,42 @@
+"""What drafting programs promise beside their claims: the effect that their papers report, on table models."""
+
+from __future__ import annotations
+
+from shelf import parameters, run, session, tables
+
+from decgraph.runtime.models.table import TableModel
+from decgraph.runtime.session import Result
+
+
+def per_call(results: list[Result]) -> float:
+    """Committed tokens per call of the target."""
+    return sum(r.stats.tokens for r in results) / sum(r.stats.target_calls for r in results)
+
+
+def test_verification_from_the_leaves_accepts_more_of_the_same_trees() -> None:
+    """The order of Weng et al. (2025): the same drafts, drawn from the same noise, more of them accepted in the mean."""
+    models = tables(5)
+
+    def mean(name: str) -> float:
+        return per_call([run(name, models, {"shape": "2x2x1"}, seed=s, limit=30) for s in range(12)])
+
+    assert mean("traversal") > mean("recursive_sd") > 1
+
+
+def test_a_drafter_that_learns_from_corrections_is_accepted_more_often() -> None:
+    """Requests that all ask for token 2, of which the drafter knows nothing: the later ones take fewer calls."""
+    target = TableModel(4, 1, name="target")
+    models = {"target": target, "drafter": TableModel(4, 1001, name="drafter")}
+    calls = {}
+    for rate in (0.0, 2.0):
+        ask = session("online_sd", models, parameters("online_sd", rate=rate))
+        calls[rate] = [ask(seed=s, limit=30, bias={2: 6.0}).stats.target_calls for s in range(6)]
+    assert sum(calls[2.0][3:]) < 0.75 * sum(calls[0.0][3:])
+
+
+def test_less_memory_than_candidates_need_leaves_decoding_token_by_token() -> None:
+    plain = run("autoregressive")
+    tight = run("specmemo", params={"memory": 4, "least": 4})
+    roomy = run("specmemo", params={"memory": 64, "least": 4})
+    assert tight.tokens == roomy.tokens == plain.tokens
+    assert tight.stats.target_calls == plain.stats.target_calls > roomy.stats.target_calls
