@@ -121,7 +121,8 @@ def second_context(lw: Lowering, model: Value, tokens: Value, e: S.Call, part: s
             else "a second context is read from its first token on",
             code="E260",
         )
-    return lw.one("model.read", model, tokens, span=e.span, **({"each": True} if each else {}))
+    attrs: dict[str, Any] = {"each": True} if each else {}
+    return lw.one("model.read", model, tokens, span=e.span, **attrs)
 
 
 def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:

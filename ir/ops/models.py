@@ -114,8 +114,8 @@ class ModelEval:
 
 @op("model.read")
 class ModelRead:
-    """The distribution of a causal model after other tokens than the request's: a second context. Attribute each: after every one
-    of the tokens. The request constrains and shapes the result as it does the token after the committed context."""
+    """The distribution of a causal model after other tokens than the request's: a second context. Attribute each: after every
+    one of the tokens. The request constrains and shapes the result as it does the token after the committed context."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         model, tokens = _model(types[0], "a model call"), types[1]
