@@ -211,7 +211,7 @@ class Calls(Randomness):
         return Dist(rows.reshape(rows.shape[1:])) if shape == () else Dist(rows.reshape(*shape, -1), "shaped", ids)
 
     def read_head(self, op: Op, head: Model, place: Any, tree: Any) -> Any:
-        """The meaning of `model.value`."""
+        """The meaning of `head.read`."""
         states, shape, _ = self.place_states(place, {"tree": tree})
         values = self.head_values(head, [resolve_path(s) for s in states])
         self.emit_event(trace.ModelCall(head.name, len(states), sum(len(s) for s in states), "draft", None))

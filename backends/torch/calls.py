@@ -167,7 +167,7 @@ class Calls(SecondContexts):
         return PendingCall(self.engine(model), self.sequence(), ask, finish, alone)
 
     def read_head(self, op: Op, head: Any, place: Any, tree: Any) -> Any:
-        """The meaning of `model.value`: of a trained head on the last states that its target's engine computes or keeps."""
+        """The meaning of `head.read`: of a trained head on the last states that its target's engine computes or keeps."""
         shape: tuple[int, ...] = ()
         length, tokens, parents, uids = len(self.tokens), [], [], []
         if isinstance(place, TorchPath):

@@ -91,7 +91,7 @@ def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
         if e.kwargs:
             lw.fail(e.kwargs[0].span, "a head with one value takes a place and nothing else", "judge(t.leaves)", code="E260")
         there = [place] if tree is None else [place, tree]
-        return lw.one("model.value", model, *there, span=e.span)
+        return lw.one("head.read", model, *there, span=e.span)
     extra: dict[str, Value] = {}
     if tree is not None:
         extra["tree"] = tree

@@ -30,7 +30,7 @@ class Share(Reading):
         return [p.count(0) / len(p) for p in paths]
 
 
-@says("model.value")
+@says("head.read")
 def said(draw: Draw) -> Sample:
     """Of the context, which is 1 0 2, or of a path after it."""
     share = lambda tokens: tokens.count(0) / len(tokens)
@@ -38,8 +38,8 @@ def said(draw: Draw) -> Sample:
     xs = draw(lists(TOKENS))
     if draw(st.booleans()):
         path = ("path<V>", Path(xs))
-        return Sample("%z = model.value(%judge, %p)", {"judge": judge, "p": path}, (share([1, 0, 2, *xs]),))
-    return Sample("%c = context()\n%z = model.value(%judge, %c)", {"judge": judge}, (share([1, 0, 2]),))
+        return Sample("%z = head.read(%judge, %p)", {"judge": judge, "p": path}, (share([1, 0, 2, *xs]),))
+    return Sample("%c = context()\n%z = head.read(%judge, %c)", {"judge": judge}, (share([1, 0, 2]),))
 
 
 @says("maxpool")
