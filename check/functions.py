@@ -18,6 +18,7 @@ import numpy as np
 
 from decgraph.ir.types import Type
 from decgraph.runtime.arguments import Externs
+from decgraph.runtime.models.reading import AnyReading
 
 
 def answers(t: Type, vocab: int, near: tuple[Fraction, ...] = ()) -> list[Any]:
@@ -87,4 +88,12 @@ def functions_for(
     return out
 
 
-__all__ = ["AnyFunction", "Drawn", "answers", "functions_for"]
+def any_head(head: AnyReading, near: tuple[Fraction, ...], *, chosen: bool) -> AnyReading:
+    """A head of this one's type whose values are tried as a function's results are: an adversary's (`chosen`), or drawn."""
+    options = answers(Type(head.gives), head.vocab.size, near)
+    if chosen and len(options) > 4:
+        options = [options[0], options[-1], *options[1:3]]
+    return AnyReading(head.target, head.gives, head.seed, answers=options, chosen=chosen, name=head.name)
+
+
+__all__ = ["AnyFunction", "Drawn", "answers", "any_head", "functions_for"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from decgraph.backends.exact.reals import Log
 from decgraph.check.constants import facts
-from decgraph.check.functions import AnyFunction, functions_for
+from decgraph.check.functions import AnyFunction, any_head, functions_for
 from decgraph.check.starts import Start
 from decgraph.check.tables import Style, StyledFree, StyledModel, styled_adapter, styled_features
 from decgraph.errors import DecError
@@ -19,6 +19,7 @@ from decgraph.ir.values import Claim, Function, Module
 from decgraph.runtime.arguments import Externs, ParamValue
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.models.free import FreeAdapter, FreeFeatures
+from decgraph.runtime.models.reading import AnyReading
 from decgraph.runtime.request import Factor, Request
 from decgraph.runtime.text import Detokenizer, detokenizer_of
 
@@ -109,6 +110,8 @@ def models_for(
             out[p.name] = FreeFeatures(families[family], s) if free else styled_features(families[family], s, style)
         elif kind == "layers":
             out[p.name] = FreeAdapter(families[family], s) if free else styled_adapter(families[family], s)
+        elif kind == "head":
+            out[p.name] = AnyReading(families[family], visibility, s, name=p.name)
         else:
             raise DecError(f"there is no small model for `{p.name}` ({kind})")
     return out
@@ -322,6 +325,9 @@ def world(
     extra: dict[str, Any] = {} if engine is None else {"engine": engine}
     drawn = plan.seed if plan.seed % 3 else None
     functions = functions_for(module.externs, externs or {}, plan.vocab, near=known.numbers, seed=drawn)
+    for name, model in models.items():
+        if isinstance(model, AnyReading):
+            models[name] = any_head(model, known.numbers, chosen=drawn is None)
     case = Case(
         module,
         f,
@@ -340,7 +346,10 @@ def world(
         start=Start(arbitrary=plan.arbitrary, session=plan.session),
         **extra,
     )
-    if any(isinstance(x, AnyFunction) for x in functions.values()):  # what an adversary multiplies must be small
+    heads_chosen = any(isinstance(m, AnyReading) and m.chosen for m in models.values())
+    if heads_chosen or any(
+        isinstance(x, AnyFunction) for x in functions.values()
+    ):  # what an adversary multiplies must be small
         case = narrow(case)
     if not plan.tight:
         return case

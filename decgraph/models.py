@@ -13,6 +13,7 @@ from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.hf import holds_heads
 from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.models.masked_settings import MaskedSettings, model_of
+from decgraph.runtime.models.reading import Confidence
 from decgraph.runtime.prompts import request_for
 from decgraph.zoo.folders import folder_of, is_shipped
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bound", "bind", "request_for", "shipped"]
 
-PARTS = ("features", "layers")
+PARTS = ("features", "layers", "head")
 """Kinds of models that read the states of another one."""
 
 
@@ -41,6 +42,8 @@ def shipped(function: Function) -> dict[str, str]:
     """
     out: dict[str, str] = {}
     for p in _model_params(function):
+        if _kind(p) == "head":  # what stands in needs no folder: see `bind`
+            continue
         causal = "drafter" if "target" in out.values() else "target"
         out[p.name] = {"causal": causal, "features": "eagle", "layers": "exit", "masked": "masked"}[_kind(p)]
     return out
@@ -74,6 +77,10 @@ def bind(function: Function, given: Mapping[str, ModelLike], *, tokenizer: Token
     for name in sorted(wanted, key=lambda n: (_kind(wanted[n]) in PARTS, n not in folders)):
         merged = name in folders and holds_heads(folders[name])  # Medusa v1.0: the target's folder holds them
         heads = sources.get(f"{name}.heads", folders[name] if merged else "medusa")
+        if name not in sources:
+            kind, _, family, gives = wanted[name].value.type.of
+            models[name] = Confidence(models[str(family)], str(gives))
+            continue
         models[name] = _bound(function, wanted[name], sources[name], models, heads, asked[name])
     if tokenizer is not None:
         from decgraph.hf.text import text_side
@@ -117,7 +124,7 @@ def _bound(
                 f"{function.name}: `{param.name}` reads states of `{family}`, which was not read from a folder or a module",
                 hint=f"give both as folders or modules, or both as models: {param.name} and {family}",
             )
-        return modules.part_of(str(kind), param.name, value, target)
+        return modules.part_of(str(kind), param.name, value, target, str(visibility))
     if modules.is_module(value):
         named = next((m.vocab for m in models.values() if m.vocab.name != "ids"), None)
         vocab = vocabulary_of(value) or modules.vocabulary_of(value, named)
@@ -153,14 +160,15 @@ def vocabulary_of(module: ModelLike) -> Vocab | None:
 def _check_left_out(function: Function, wanted: Mapping[str, Param], given: Mapping[str, ModelLike]) -> None:
     """Raises DecError where a model was left out and one that was given is not shipped: the shipped ones go with one another,
     and drafts of theirs for another target would be accepted by chance alone, or not fit."""
-    foreign = next((name for name, value in given.items() if not _is_shipped(value)), None)
+    heads = {name for name, p in wanted.items() if _kind(p) == "head"}  # a stand-in goes with any target, a head with a shipped
+    foreign = next((name for name, value in given.items() if name not in heads and not _is_shipped(value)), None)
     kinds = {name: getattr(value, "kind", None) for name, value in given.items()}
     if foreign is None or kinds[foreign] not in (
         None,
         _kind(wanted[foreign.removesuffix(".heads")]),
     ):  # that has its own message
         return
-    left = [name for name in wanted if name not in given]
+    left = [name for name in wanted if name not in given and name not in heads]
     reading = (n for n, p in wanted.items() if n in given and p.value.type.of[3] == "causal+heads")
     left += [f"{n}.heads" for n in reading if f"{n}.heads" not in given and not _has_heads(given[n])]
     if left:

@@ -151,7 +151,7 @@ class Binder:
                 models[name] = self._once(name, base, lambda b=base, h=heads: with_heads(b, h))  # type: ignore[misc]
             elif self._kind(name) not in _WHOLE:
                 value, base = self.given[name], models.get(str(family))
-                make = lambda v=value, b=base, n=name: part_of(self._kind(n), n, v, b)
+                make = lambda v=value, b=base, n=name: part_of(self._kind(n), n, v, b, str(self.types[n][3]))
                 made = self._once(name, base, make)
                 models[name] = made
         return {name: models[name] for name in self.types}
@@ -172,9 +172,9 @@ class Binder:
         return self._made[name][1]
 
 
-def part_of(kind: str, name: str, value: Any, target: Any) -> Model:
-    """An EAGLE head ("features") or a Kangaroo adapter ("layers"), from a module (`decgraph.zoo.modeling`) or from a folder
-    in any layout of docs/heads.md, in its target's precision; anything else is a part already."""
+def part_of(kind: str, name: str, value: Any, target: Any, gives: str = "") -> Model:
+    """An EAGLE head ("features"), a Kangaroo adapter ("layers") or a head with one value of the type `gives` ("head"), from a
+    module (`decgraph.zoo.modeling`) or a folder (docs/heads.md), in its target's precision; anything else is a part already."""
     from decgraph.runtime.models import hf
     from decgraph.runtime.models.hf_heads import HFAdapter, check_width
     from decgraph.zoo.folders import folder_of
@@ -182,6 +182,8 @@ def part_of(kind: str, name: str, value: Any, target: Any) -> Model:
     if not isinstance(value, str | Path) and not is_module(value):
         return value
     _check_read(name, target)
+    if kind == "head":
+        return hf.load_reading(_as_target(value, target) if is_module(value) else folder_of(value), target, gives, name)
     features = kind == "features"
     if not is_module(value):
         return (hf.load_features if features else hf.load_adapter)(folder_of(value), target)

@@ -127,7 +127,7 @@ def runs(ops: Sequence[Op]) -> Iterator[list[Op]]:
 
 def straight(op: Op) -> bool:
     """Whether an op may stand in a run: it has no regions (segments aside), calls no model and has no effect."""
-    return (op.opcode == "segment" or not op.regions) and op.opcode not in CALLS and not writes(op)
+    return (op.opcode == "segment" or not op.regions) and op.opcode not in (*CALLS, "head.read") and not writes(op)
 
 
 def closed(region: Region) -> Region:

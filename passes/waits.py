@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from decgraph.ir.values import Function, Op, Region, Value
 from decgraph.passes.motion import HOST
 
-SOURCES = frozenset({"model.eval", "model.evals", "model.read", "model.memory", "model.embed", "tree.walk", "state.read", "extern"})
+SOURCES = frozenset(
+    {"model.eval", "model.evals", "model.read", "head.read", "model.memory", "model.embed", "tree.walk", "state.read", "extern"}
+)
 CHOSEN_SIZES = {"compact": "how many pass the test", "take_first": "how many there are"}
 SIZED = frozenset({"list", "tree", "path"})
 """Elements that have a size of their own."""

@@ -84,7 +84,7 @@ def check_models(function: Function, models: Mapping[str, Model]) -> dict[str, M
         if name not in wanted:
             raise DecError(f"{function.name} takes no model `{name}`", hint=f"it takes {', '.join(wanted)}")
     vocabs: dict[str, Model] = {}
-    kinds = {"causal": ("causal",), "masked": ("masked",), "features": ("features",), "layers": ("layers",)}
+    kinds = {"causal": ("causal",), "masked": ("masked",), "features": ("features",), "layers": ("layers",), "head": ("head",)}
     for name, t in wanted.items():
         if name not in models:
             hint = f"give one: {name} = folder or model"

@@ -191,6 +191,11 @@ class Machine:
         return value_row(a if is_dist else self.num.softmax(a))
 
     # -- models
+    def read_head(self, op: Op, head: Model, place: Any, tree: Any) -> Any:
+        if isinstance(place, Tree):
+            return np.full(len(place), 0.5)
+        return np.full(place.shape, 0.5) if isinstance(place, np.ndarray) else 0.5
+
     def evaluate(self, op: Op, model: Model, place: Any, extra: dict[str, Any]) -> Dist:
         if isinstance(place, Canvas):
             at = extra.get("at", np.arange(len(place)))

@@ -37,6 +37,7 @@ _ROW = Draws(np.array(_draw(1), dtype=object))
 LEVELS = Topology.of([[0], [1], [0, 0]])
 
 OPERANDS: dict[str, tuple[str, Any]] = {
+    "judge": ("model<head,V,m,prob>", Model()),
     "i": ("int", 2),
     "three": ("int", 3),
     "h": ("hidden<target>[k<=2]", np.array([[2.0, 4.0]])),

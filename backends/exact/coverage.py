@@ -17,7 +17,7 @@ from decgraph.ir.values import Function, Module, Op, Value
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 LOGIC = frozenset({"and", "or"})
-ASKED = frozenset({"contains", "ended", "index.ask", "completes", "extern", "bernoulli", "request", "first_max"})
+ASKED = frozenset({"contains", "ended", "index.ask", "completes", "extern", "head.read", "bernoulli", "request", "first_max"})
 PICKS = frozenset({"minimum", "maximum", "relu", "clamp"})
 Outcome = tuple[int, str]
 

@@ -223,6 +223,12 @@ class ExactMachine(ExactDraws):
             )
         return self.world.adversary[key]
 
+    def head_values(self, head: Any, paths: list[tuple[int, ...]]) -> list[Any]:
+        """What a head says after each path: as the caller's functions, an adversary's choice where the world says so."""
+        if not getattr(head, "chosen", False):
+            return super().head_values(head, paths)
+        return [self.extern_once(head.name, head, (path,)) for path in paths]
+
     others: Sequence[Any] | None = None  # scores of other sequences' candidates; None: an adversary's
 
     def batch_top(self, op: Op, x: Any, k: Any, by: Sequence[Any]) -> Any:

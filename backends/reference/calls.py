@@ -19,6 +19,7 @@ from decgraph.ir.values import Op
 from decgraph.runtime import trace
 from decgraph.runtime.models.derive import derive, halves
 from decgraph.runtime.models.interface import MASK, LayerMemory, Memory, Model, Scores, Soft, check_size
+from decgraph.runtime.models.reading import valued
 from decgraph.runtime.shaping import raw_probs, shaped_probs
 
 
@@ -209,6 +210,17 @@ class Calls(Randomness):
         for i, here in enumerate(found):
             rows[i] = here
         return Dist(rows.reshape(rows.shape[1:])) if shape == () else Dist(rows.reshape(*shape, -1), "shaped", ids)
+
+    def read_head(self, op: Op, head: Model, place: Any, tree: Any) -> Any:
+        """The meaning of `head.read`."""
+        states, shape, _ = self.place_states(place, {"tree": tree})
+        values = self.head_values(head, [resolve_path(s) for s in states])
+        self.emit_event(trace.ModelCall(head.name, len(states), sum(len(s) for s in states), "draft", None))
+        return valued(self, op.result.type.elem, values, shape)
+
+    def head_values(self, head: Model, paths: list[tuple[int, ...]]) -> list[Any]:
+        """What a head says after each path."""
+        return head.read(paths)
 
     # -- canvases
     def cells(self, c: Canvas) -> tuple[Any, ...]:

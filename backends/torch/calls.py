@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,14 +17,30 @@ from decgraph.backends.torch.second_contexts import SecondContexts, empty
 from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, filled
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
+from decgraph.ir.values import Op
 from decgraph.runtime.models.derive import derive, halves
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.reading import valued
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """The further operands of a call that has none besides its place."""
 _ROOT = np.zeros(1, dtype=np.int64)
 _FIRST = np.zeros((), dtype=np.int64)
+
+
+@runtime_checkable
+class HasModule(Protocol):
+    """A head that is read off given states (runtime/models/hf_reading.py)."""
+
+    def of(self, states: Any) -> list[Any]: ...
+
+
+@runtime_checkable
+class HasStates(Protocol):
+    """An engine that computes last states."""
+
+    def states(self, calls: Sequence[ForwardCall]) -> list[Any]: ...
 
 
 class Calls(SecondContexts):
@@ -147,6 +163,34 @@ class Calls(SecondContexts):
             return TorchDist(rows, np.arange(len(wanted)).reshape(shape) if shape else _FIRST, "shaped", at)
 
         return PendingCall(self.engine(model), self.sequence(), ask, finish, alone)
+
+    def read_head(self, op: Op, head: Any, place: Any, tree: Any) -> Any:
+        """The meaning of `head.read`: of a trained head on the last states that its target's engine computes or keeps."""
+        length, shape, tokens, parents, uids = len(self.tokens), (), [], [], []
+        if isinstance(place, TorchPath):
+            tokens = list(place.tokens)
+            parents, uids, wanted = [*range(-1, len(tokens) - 1)], [-1] * len(tokens), [len(tokens) - 1]
+        else:
+            length, tree, tail, wanted, shape, _ = self.place(place, tree)
+            if tree is not None:
+                ids = np.asarray(tail, dtype=np.int64)
+                index = {int(n): i for i, n in enumerate(tail)} | {0: -1}
+                tokens, uids = tree.token[ids].tolist(), tree.uid[ids].tolist()
+                parents = [index[int(n)] for n in tree.parent[ids]]
+        call = ForwardCall(self.sequence(), self.tokens[:length], self.marks, tokens, parents, uids, wanted, name=self.title)
+        self.count_call(head, len(wanted), len(tokens))
+        if not wanted:
+            return valued(self, op.result.type.elem, [], shape)
+        engine = self.engine(head.target) if isinstance(head, HasModule) else None
+        if not isinstance(engine, HasStates):
+            return valued(self, op.result.type.elem, head.read(call.paths()), shape)
+        import torch
+
+        with torch.no_grad():
+            (states,) = engine.states([call])
+        if isinstance(states, Exception):
+            raise states
+        return valued(self, op.result.type.elem, head.of(states), shape)
 
     def path_to(self, length: int, tree: Any, node: int) -> tuple[int, ...]:
         """The tokens of the state at a node."""

@@ -18,8 +18,8 @@ from decgraph.runtime.models.interface import Model
 
 
 def _cached(models: Mapping[str, Model]) -> list[Model]:
-    """The models that have an engine; an adapter is a layer of another model's."""
-    return [model for model in models.values() if model.kind != "layers"]
+    """The models that have an engine; an adapter is a layer of another model's, and a head reads one's states."""
+    return [model for model in models.values() if model.kind not in ("layers", "head")]
 
 
 class Engines(Effects):

@@ -85,6 +85,11 @@ def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
             code="E260",
         )
     place, tree = place_of(lw, model, e.args[0])
+    if model.type.of[0] == "head":
+        if e.kwargs:
+            lw.fail(e.kwargs[0].span, "a head with one value takes a place and nothing else", "judge(t.leaves)", code="E260")
+        there = [place] if tree is None else [place, tree]
+        return lw.one("head.read", model, *there, span=e.span)
     if model.type.of[0] == "causal" and is_text(place.type):
         return second_context(lw, model, place, e, part)
     extra: dict[str, Value] = {}

@@ -11,7 +11,9 @@ from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.lower.wording import show
 from decgraph.ir.types import ANY, BOOL, INT, PROB, REAL, SET, TEXT, TOPOLOGY, Dim, Type, listing
 
-MODEL_KINDS = ("causal", "masked", "features", "layers", "set_block_lm")
+MODEL_KINDS = ("causal", "masked", "features", "layers", "head", "set_block_lm")
+GIVEN = ("prob", "float", "int", "bool")
+"""What a `head(target) -> type` can give."""
 SCALARS = {"int": INT, "float": REAL, "prob": PROB, "bool": BOOL, "text": TEXT, "topology": TOPOLOGY, "set": SET}
 KNOWN = (*SCALARS, *MODEL_KINDS, "token", "dist", "draws", "tree", "list", "automaton", "suffixes", "ngrams", "lru", "node")
 
@@ -69,14 +71,22 @@ def model_type(lw: Lowering, t: S.TypeExpr, name: str) -> Type:
                 visibility = "block"
     if t.name == "set_block_lm":
         visibility = "context_causal"
-    if kind == "layers":
-        kind = "layers"
     family = name
-    if kind in ("features", "layers") and t.args:
+    if kind in ("features", "layers", "head") and t.args:
         a = t.args[0]
         if not isinstance(a, S.Name) or a.name not in lw.env:
             lw.fail(t.span, f"{kind}(...) names the model whose states are read", f"{kind}(target)", code="E370")
         family = str(lw.env[a.name].type.of[2])
+    if kind == "head":
+        gives = t.returns.name if t.returns is not None else ""
+        if not t.args or gives not in GIVEN or t.returns is not None and t.returns.dims:
+            lw.fail(
+                t.span,
+                "a head names the model that it reads, and what it gives",
+                f"judge: head(target) -> prob, or -> {', '.join(GIVEN[1:])}; what gives a distribution is features(target)",
+                code="E370",
+            )
+        return Type("model", (kind, vocab, family, SCALARS[gives].elem))
     if "heads" in caps:
         visibility = "causal+heads"
     return Type("model", (kind, vocab, family, visibility))

@@ -8,7 +8,7 @@ from typing import Any
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import Diagnostic
 from decgraph.dsl.lower.calls import ACCEPTS
-from decgraph.dsl.lower.declare import at_most, SCALARS, literal, type_of
+from decgraph.dsl.lower.declare import SCALARS, at_most, literal, type_of
 from decgraph.dsl.lower.expr import expr
 from decgraph.dsl.lower.flow import suite
 from decgraph.dsl.lower.labels import findings

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
     from decgraph.runtime.models.hf_live import Live
+    from decgraph.runtime.models.hf_reading import HFReading
     from decgraph.runtime.models.hf_rooted import HFRooted
 
 
@@ -120,6 +121,17 @@ def load_adapter(path: str | Path, target: HFCausal) -> HFAdapter:
     return HFAdapter(module, target, folder.name)
 
 
+def load_reading(source: Any, target: HFCausal, gives: str, name: str = "") -> HFReading:
+    """A head with one value after every token (`head(target) -> prob`), in its target's precision: of a module, or of a folder.
+    Raises DecError as `load_features` does."""
+    from decgraph.runtime.models.hf_reading import reading_model
+
+    if not isinstance(source, str | Path):
+        return reading_model(source, target, gives, name)
+    folder, module = _part(source, target, "head")
+    return reading_model(module, target, gives, name or folder.name)
+
+
 def _folder(
     path: str | Path, kind: str, ending: str | tuple[str, ...], merged: str | None = None
 ) -> tuple[Path, dict[str, Any]]:
@@ -186,7 +198,7 @@ def _part(path: str | Path, target: HFCausal, part: Part) -> tuple[Path, Any]:
     embedding = target.token_embeddings()
     config = target.net.base.config.get_text_config().to_dict()
     module = load.module(head, folder, embedding.dtype, config).to(embedding.device)
-    if part != "features":
+    if part not in ("features", "head"):
         check_width(module, target, folder.name)
     if (folder / "tokenizer.json").is_file():
         own = Model()

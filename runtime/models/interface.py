@@ -32,7 +32,7 @@ import numpy as np
 
 from decgraph.errors import DecError
 
-Kind = Literal["causal", "masked", "features", "heads", "layers"]
+Kind = Literal["causal", "masked", "features", "heads", "layers", "head"]
 Visibility = Literal["causal", "full"] | tuple[Literal["block", "prompt+block", "window"], int]
 Row = Any  # a model's row per layer and position: a hash, an array or a tensor, opaque to others
 Path = tuple[int, ...]
@@ -324,6 +324,10 @@ class Model:
     def heads(self, path: Path) -> list[Scores]:
         """The scores of the 2nd, 3rd, ... token after `path`, one row per head (Medusa)."""
         raise self._cannot("answer with heads")
+
+    def read(self, paths: Sequence[Path]) -> list[Any]:
+        """The value after each path, of a head whose output is no distribution (reading.py)."""
+        raise self._cannot("be read for a value")
 
     def derive(self, how: str, *args: Any) -> Model:
         """A model that shares this one's weights; see `runtime.models.derive.derive`."""

@@ -18,6 +18,7 @@ TAKES: dict[Part, str] = {
     "features": "`head: features(target)`",
     "heads": "the heads of `target: causal with heads` (--model target.heads=FOLDER)",
     "layers": "`adapter: layers(target)`",
+    "head": "`judge: head(target) -> prob`",
 }
 
 _MATRIX = "output.matrix.weight"
@@ -53,7 +54,8 @@ def convert(folder: Path, *, out: Path | None = None, target: Path | None = None
         raise DecError("whether an output matrix is the target's is seen on the target", hint="--target FOLDER")
     if target is not None:
         base = hf.load_causal(target, reuse=True)
-        bind = {"features": hf.load_features, "heads": hf.load_heads, "layers": hf.load_adapter}[head.part]
+        reading = lambda path, target: hf.load_reading(path, target, "prob")
+        bind = {"features": hf.load_features, "heads": hf.load_heads, "layers": hf.load_adapter, "head": reading}[head.part]
         bind(folder, base)  # type: ignore[arg-type]  # a target whose states cannot be read is refused by them
         if share_output:
             head = _sharing(head, folder, base)

@@ -18,7 +18,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.heads.files import Tensors
 
 Config = dict[str, Any]
-Part = Literal["features", "heads", "layers"]
+Part = Literal["features", "heads", "layers", "head"]
 _USELESS = ("rotary_emb.inv_freq",)  # what old versions of transformers stored with a model
 
 

@@ -15,6 +15,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.heads import chained, dflash, eagle, kangaroo, medusa, mtp, rooted, sequential, speculators
 from decgraph.runtime.models.heads.files import configuration, tensors
 from decgraph.runtime.models.heads.layout import Config, Layout, Part, ReadHead, Source, some
+from decgraph.runtime.models.hf_reading import Mlp
 
 LAYOUTS: tuple[Layout, ...] = (
     *speculators.LAYOUTS,
@@ -36,6 +37,7 @@ MODULES: dict[str, tuple[Part, Callable[[Config], nn.Module]]] = {
     "decgraph_dflash": ("features", dflash.DFlash),
     "decgraph_redrafter": ("features", rooted.Recurrent),
     "decgraph_kangaroo": ("layers", kangaroo.Adapter),
+    "decgraph_head": ("head", Mlp),
 }
 # Those that decgraph trains. By name, because they are defined beside their training, in a room that builds on this one.
 TRAINED: dict[str, tuple[Part, str, str]] = {
@@ -45,7 +47,8 @@ TRAINED: dict[str, tuple[Part, str, str]] = {
 }
 _SHAPE = ("num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_parameters", "rope_theta",
           "rope_scaling", "hidden_act", "max_position_embeddings", "intermediate_size")  # fmt: skip
-_CALLED: dict[Part, str] = {"features": "a features head", "heads": "Medusa heads", "layers": "an adapter of layers"}
+_CALLED: dict[Part, str] = {"features": "a features head", "heads": "Medusa heads", "layers": "an adapter of layers",
+                            "head": "a head with one value"}  # fmt: skip
 
 
 def read(folder: Path) -> ReadHead:
@@ -120,6 +123,7 @@ _BOUND: dict[Part, str] = {
     "features": "an algorithm takes it as `head: features(target)`: eagle2, for example",
     "heads": "an algorithm takes them with `target: causal with heads`: medusa, for example (--model target.heads=FOLDER)",
     "layers": "an algorithm takes it as `adapter: layers(target)`: kangaroo, for example",
+    "head": "an algorithm takes it as `judge: head(target) -> prob`: judge_decoding, for example",
 }
 
 

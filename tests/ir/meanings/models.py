@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from hypothesis import strategies as st
-from meanings.registry import Draw, Sample, says
-from meanings.values import REALS, exactly, lists, reals
+from meanings.registry import Draw, Sample, V, says
+from meanings.values import REALS, TOKENS, exactly, lists, reals
+
+from decgraph.ir.data.dist import Path
+from decgraph.runtime.models.free import FreeModel
+from decgraph.runtime.models.reading import Reading
 
 
 @says("model.layers")
 def numbers_of_layers(draw: Draw) -> Sample:
     """The model of the samples has two."""
     return Sample("%z = model.layers(%target)", {"target": ("model<causal,V,target,causal>", None)}, ([0, 1],))
+
+
+class Share(Reading):
+    """Says of a text the share of its tokens that are 0."""
+
+    def __init__(self) -> None:
+        super().__init__(FreeModel(3, V, 2, name="target"), "prob", "share")
+
+    def read(self, paths: Sequence[tuple[int, ...]]) -> list[float]:
+        return [p.count(0) / len(p) for p in paths]
+
+
+@says("head.read")
+def said(draw: Draw) -> Sample:
+    """Of the context, which is 1 0 2, or of a path after it."""
+    share = lambda tokens: tokens.count(0) / len(tokens)
+    judge = ("model<head,V,target,prob>", Share())
+    xs = draw(lists(TOKENS))
+    if draw(st.booleans()):
+        path = ("path<V>", Path(xs))
+        return Sample("%z = head.read(%judge, %p)", {"judge": judge, "p": path}, (share([1, 0, 2, *xs]),))
+    return Sample("%c = context()\n%z = head.read(%judge, %c)", {"judge": judge}, (share([1, 0, 2]),))
 
 
 @says("maxpool")

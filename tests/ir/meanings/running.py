@@ -18,6 +18,7 @@ from decgraph.ir.values import Module, Op, Region, Value
 from decgraph.ir.walk import free_values
 from decgraph.passes.outline import straight
 from decgraph.runtime.models.free import FreeModel
+from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
 
 REQUEST = Request(prompt=(1, 0, 2), limit=9, seed=5, eos=frozenset({2}))
@@ -86,6 +87,7 @@ def in_a_segment(module: Module) -> Module | None:
 def outcome(cls: Any, module: Module, sample: Sample, *, tensors: bool | None) -> Any:
     """What the results are, or the error. tensors: vectors as tensors; None: the reference's own values."""
     bound = {}
+    models = {name: value for name, (_, value) in sample.operands.items() if isinstance(value, Model)}
     for p in module.functions["f"].params:
         value = sample.operands[p.name][1]
         vocab = any(d.kind == "vocab" for d in p.value.type.dims)
@@ -93,7 +95,7 @@ def outcome(cls: Any, module: Module, sample: Sample, *, tensors: bool | None) -
     machine = cls(
         module,
         "f",
-        {"target": FreeModel(3, V, 2, name="target")},
+        {"target": FreeModel(3, V, 2, name="target"), **models},
         {},
         REQUEST,
         externs=dict(sample.externs),

@@ -1,0 +1,96 @@
+"""Heads whose output is no distribution: a judge, a predictor of acceptance, a router, a value (`head(target) -> prob`).
+
+Such a head is a function of the target's last hidden state after a path, and so of the path: `Model.read` has one value for
+each path. The stand-ins here need no weights. A trained one of a Hugging Face target is in hf_reading.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from decgraph.runtime.models.free import digest
+from decgraph.runtime.models.interface import Model, Path, check_path
+
+GIVES = ("prob", "real", "int", "bool")
+"""What a head can give: a probability, a number, a class, yes or no."""
+
+
+class Reading(Model):
+    """A head of `target` with one value of kind `gives` after every path."""
+
+    def __init__(self, target: Model, gives: str, name: str) -> None:
+        self.kind = "head"
+        self.target, self.gives, self.name = target, gives, name
+        self.vocab, self.context, self.family = target.vocab, target.context, target.family
+        self.layers, self.exact = target.layers, target.exact
+
+
+class AnyReading(Reading):
+    """A function of the path drawn from a seed: one of `answers`; where `chosen`, the checker's adversary chooses instead."""
+
+    def __init__(
+        self, target: Model, gives: str, seed: int = 1, *, answers: Sequence[Any] = (), chosen: bool = False, name: str = ""
+    ) -> None:
+        super().__init__(target, gives, name or f"{target.name}.head{seed}")
+        self.seed, self.answers, self.chosen = seed, list(answers) or _ANSWERS[gives], chosen
+        self.asked: dict[Path, Any] = {}
+
+    def read(self, paths: Sequence[Path]) -> list[Any]:
+        for path in paths:
+            if path not in self.asked:
+                number = int.from_bytes(repr(digest("reading", self.seed, check_path(self, path))).encode()[-6:], "big")
+                self.asked[path] = self.answers[number % len(self.answers)]
+        return [self.asked[path] for path in paths]
+
+    def describe(self) -> str:
+        rows = [f"  after {' '.join(map(str, p))}: {v}" for p, v in sorted(self.asked.items())]
+        return "\n".join([f"head {self.name}, a {self.gives} after every text:", *rows])
+
+
+class Confidence(Reading):
+    """What stands in for a head that was not given: what the target's own distribution says. As a probability that of its
+    likeliest token (yes: at least one half), as a number its entropy in nats, as a class 0 where the likeliest token has at
+    least one half and else 1."""
+
+    def __init__(self, target: Model, gives: str, name: str = "") -> None:
+        super().__init__(target, gives, name or f"confidence of {target.name}")
+
+    def read(self, paths: Sequence[Path]) -> list[Any]:
+        return [self._of([float(w) for w in _weights(s)]) for s in self.target.eval(list(paths))]
+
+    def _of(self, weights: list[float]) -> Any:
+        if self.gives == "real":
+            return -sum(w * math.log(w) for w in weights if w > 0)
+        top = max(weights)
+        return {"prob": top, "int": int(top < 0.5), "bool": top >= 0.5}[self.gives]
+
+
+def valued(m: Any, elem: str, values: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    """Values of a head as a machine has them: one, or an array of this shape."""
+    if elem in ("prob", "real"):
+        made = m.reals([m.num.const(x) for x in values])
+    else:
+        made = np.array(values, dtype=bool if elem == "bool" else np.int64)
+    return made.reshape(shape) if shape else made[0]
+
+
+def _weights(scores: Any) -> Sequence[Any]:
+    if scores.weights is not None:
+        return scores.weights  # type: ignore[no-any-return]
+    top = scores.logits.max()
+    made = [math.exp(x - top) for x in scores.logits]
+    total = sum(made)
+    return [w / total for w in made]
+
+
+_ANSWERS: dict[str, list[Any]] = {
+    "prob": [Fraction(n, 8) for n in range(9)],
+    "real": [Fraction(-1), Fraction(0), Fraction(1, 2), Fraction(2)],
+    "int": [0, 1, 2],
+    "bool": [False, True],
+}
