@@ -33,6 +33,8 @@ _FIRST = np.zeros((), dtype=np.int64)
 class HasModule(Protocol):
     """A head that is read off given states (runtime/models/hf_reading.py)."""
 
+    target: Model
+
     def of(self, states: Any) -> list[Any]: ...
 
 
@@ -166,7 +168,8 @@ class Calls(SecondContexts):
 
     def read_head(self, op: Op, head: Any, place: Any, tree: Any) -> Any:
         """The meaning of `head.read`: of a trained head on the last states that its target's engine computes or keeps."""
-        length, shape, tokens, parents, uids = len(self.tokens), (), [], [], []
+        shape: tuple[int, ...] = ()
+        length, tokens, parents, uids = len(self.tokens), [], [], []
         if isinstance(place, TorchPath):
             tokens = list(place.tokens)
             parents, uids, wanted = [*range(-1, len(tokens) - 1)], [-1] * len(tokens), [len(tokens) - 1]

@@ -81,7 +81,7 @@ def valued(m: Any, elem: str, values: Sequence[Any], shape: tuple[int, ...]) -> 
 
 def _weights(scores: Any) -> Sequence[Any]:
     if scores.weights is not None:
-        return scores.weights  # type: ignore[no-any-return]
+        return scores.weights
     top = scores.logits.max()
     made = [math.exp(x - top) for x in scores.logits]
     total = sum(made)

@@ -100,8 +100,9 @@ def test_keeping_what_a_head_likes_is_refuted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong, said", [("head -> prob", "names the model"), ("head(target) -> text", "head(target) -> prob"), ("head(target)", "-> prob")]
-)  # fmt: skip
+    "wrong, said",
+    [("head -> prob", "names the model"), ("head(target) -> text", "head(target) -> prob"), ("head(target)", "-> prob")],
+)
 def test_declarations(wrong: str, said: str) -> None:
     text = STOPS.format(gives="prob", stop="judge(t.leaves) < 0.5", rule="rejection").replace("head(target) -> prob", wrong)
     with pytest.raises(DecError) as error:

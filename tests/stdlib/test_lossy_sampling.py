@@ -9,11 +9,24 @@ import pytest
 from shelf import module, tables
 
 from decgraph.backends.registry import machine
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.reading import Confidence, Reading
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session
 from decgraph.runtime.text import detokenizer_of
 
 SEEDS = range(6)
+
+
+class Says(Reading):
+    """A head that always says the same."""
+
+    def __init__(self, target: Model, value: Any) -> None:
+        super().__init__(target, "prob", "says")
+        self.value = value
+
+    def read(self, paths: Sequence[tuple[int, ...]]) -> list[Any]:
+        return [self.value] * len(paths)
 
 
 class Letters:
@@ -25,12 +38,21 @@ class Letters:
         return self.detokenizer.text(tokens)
 
 
-def tokens(name: str, seed: int, params: dict[str, Any] | None = None, swap: bool = False, **request: Any) -> tuple[int, ...]:
-    """The tokens that a program commits with table models; `swap` exchanges target and drafter."""
+def tokens(
+    name: str, seed: int, params: dict[str, Any] | None = None, swap: bool = False, head: Any = None, **request: Any
+) -> tuple[int, ...]:
+    """The tokens that a program commits with table models; `swap` exchanges target and drafter. head: what all heads say; None:
+    what the target's distribution does."""
     have = tables(seed)
     if swap:
         have["target"], have["drafter"] = have["drafter"], have["target"]
     needs = [p.name for p in module(name).entry.params if p.value.type.elem == "model"]
+    of = {p.name: str(p.value.type.of[0]) for p in module(name).entry.params if p.name in needs}
+    for n in needs:
+        if of[n] == "head":
+            have[n] = Confidence(have["target"], "prob") if head is None else Says(have["target"], head)
+        elif n not in have or of[n] != have[n].kind:
+            have[n] = have["target"]
     bound = Session(module(name), {n: have[n] for n in needs}, params or {}, machine=machine("reference"), tokenizer=Letters())
     result = bound.run(Request(**{"prompt": (0, 1), "limit": 12, "seed": seed, **request}))
     assert result.error is None, result.error
@@ -47,6 +69,13 @@ EQUAL = [
     ("momentum", {"alpha": 0}, GREEDY),
     ("momentum", {"k": 1}, GREEDY),
     ("foreal", {"gate": 1, "lead": 12}, GREEDY),
+    ("judge_decoding", {"tau": 1}, {}),
+    ("autodeco", {}, {"head": 0, **GREEDY}),
+    ("arbitrage", {}, {"head": 1, **GREEDY}),
+    ("reward_guided_sd", {}, {"head": 0, **GREEDY}),
+    ("discriminator_guided", {"k": 3}, GREEDY),
+    ("adadec", {"tau": 20}, GREEDY),
+    ("adadec", {"k": 1}, GREEDY),
 ]
 """A program, parameters, and a request: it commits what the target alone does."""
 
@@ -57,10 +86,24 @@ def test_equal_to_the_target_alone(name: str, params: dict[str, Any], request_: 
         assert tokens(name, seed, params, **request_) == tokens("autoregressive", seed, **request_)
 
 
-@pytest.mark.parametrize("name, request_", dict.fromkeys((name, "temperature" in r) for name, _, r in EQUAL))
-def test_elsewhere_it_changes_the_text(name: str, request_: bool) -> None:
-    request = GREEDY if request_ else {}
+GREEDILY_EQUAL = {"discriminator_guided"}
+"""At temperature 0 all its candidates are one: what it changes shows in what is sampled."""
+
+
+@pytest.mark.parametrize("name, greedy", dict.fromkeys((name, "temperature" in r) for name, _, r in EQUAL if "head" not in r))
+def test_elsewhere_it_changes_the_text(name: str, greedy: bool) -> None:
+    request = GREEDY if greedy and name not in GREEDILY_EQUAL else {}
     assert any(tokens(name, s, **request) != tokens("autoregressive", s, **request) for s in SEEDS)
+
+
+def test_heads_that_say_the_settings_are_followed() -> None:
+    assert any(tokens("autodeco", s, head=1) != tokens("autodeco", s, head=0) for s in SEEDS)
+
+
+@pytest.mark.parametrize("name, head", [("arbitrage", 0), ("reward_guided_sd", 1)])
+def test_a_head_that_likes_the_draft_leaves_it(name: str, head: int) -> None:
+    for seed in SEEDS:
+        assert tokens(name, seed, head=head, **GREEDY) == tokens("autoregressive", seed, swap=True, **GREEDY)
 
 
 def test_without_its_leader_foreal_is_the_drafter() -> None:
