@@ -251,13 +251,14 @@ class Run(Backend):
 
     # -- the caller's functions
     def extern(self, op: Op, args: Sequence[Any]) -> Any:
-        """Call a function of the caller, once per distinct arguments; over a vector, element by element. Raises DecError
-        where there is none, and for what it raises."""
+        """Call a function of the caller, once per distinct arguments; over a vector of what it takes, element by element.
+        Raises DecError where there is none, and for what it raises."""
         name = op.attrs["extern"]
         f = self.externs.get(name)
         if f is None:
             raise DecError(f"the program needs the function `{name}`", hint=f"hand it over: externs={{{name!r}: f}}")
-        vector = next((a for a in args if isinstance(a, list | np.ndarray) and np.ndim(a)), None)
+        each = (a for a, wanted in zip(args, op.attrs["params"], strict=True) if not wanted.dims)
+        vector = next((a for a in each if isinstance(a, list | np.ndarray) and np.ndim(a)), None)
         if vector is not None:
             return np.array(
                 [self.extern_once(name, f, tuple(a[i] if a is vector else a for a in args)) for i in range(len(vector))]

@@ -131,12 +131,23 @@ def step(text: str, p: Table, q: Table, size: int, script: Script, backend: str,
     return Step(tokens, script.odds, script.last or {tokens[-1]: 1.0})
 
 
-def laws(prompt: Sequence[int], tokens: Sequence[int], model: Any, backend: str, **settings: Any) -> list[Law]:
+def laws(
+    prompt: Sequence[int],
+    tokens: Sequence[int],
+    model: Any,
+    backend: str,
+    *,
+    text: str = "",
+    params: Mapping[str, Any] | None = None,
+    externs: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> list[Law]:
     """The distributions that a request with these settings draws tokens from, one after the other, where they come out as
-    given; by token, without those that it forbids."""
-    text = stdlib.text("autoregressive")
-    script = Script({lines(text, "x ~ target")[0]: tokens}, below([]))
-    shape = {"temperature": settings.pop("temperature", 1), "settings": settings}
+    given; by token, without those that it forbids. text: a program of one draw a step, by default one token at a time."""
+    text = text or stdlib.text("autoregressive")
+    script = Script({lines(text, "x ~ ")[0]: tokens}, below([]))
+    shape: dict[str, Any] = {"temperature": settings.pop("temperature", 1), "settings": settings, "externs": externs}
+    shape |= params or {}
     if backend == "reference":
         run(
             "",

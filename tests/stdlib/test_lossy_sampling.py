@@ -76,6 +76,8 @@ EQUAL = [
     ("discriminator_guided", {"k": 3}, GREEDY),
     ("adadec", {"tau": 20}, GREEDY),
     ("adadec", {"k": 1}, GREEDY),
+    ("mirostat", {"tau": 0, "eta": 0}, GREEDY),
+    ("kgw_watermark", {"delta": 0}, {}),
 ]
 """A program, parameters, and a request: it commits what the target alone does."""
 

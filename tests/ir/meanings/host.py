@@ -14,6 +14,10 @@ from decgraph.ir.data.dist import Path
 def called(draw: Draw) -> Sample:
     """The caller's function, once for each of a vector."""
     f = lambda n: int(n) * int(n) + 1
+    if draw(st.booleans()):  # what is declared as a vector is passed as one
+        ys = draw(lists(INTS))
+        whole = 'extern = "g", params = (!int[k]), returns = !int'
+        return Sample(f"%z = extern(%x, {whole})", {"x": ints(ys)}, (sum(ys),), (("g", lambda n: int(sum(n))),))
     attrs = 'extern = "f", params = (!int), returns = !int'
     xs, x = draw(lists(INTS)), draw(INTS)
     if draw(st.booleans()):

@@ -58,7 +58,8 @@ def module_of(sample: Sample) -> Module:
     """The sample as a function whose parameters are its operands, the results written into states."""
     used = [n for n in sample.operands if re.search(rf"%{n}\b", sample.text)]
     params = ", ".join(f"%{n}: {sample.operands[n][0]} = none" for n in used)
-    externs = "".join(f"extern {name}(int) -> int\n" for name, _ in sample.externs)
+    taken = "int[k]" if "(!int[k])" in sample.text else "int"
+    externs = "".join(f"extern {name}({taken}) -> int\n" for name, _ in sample.externs)
     module = parse_module(f'module(main = "f")\n{externs}func f({params}) {{\nbody {{\n{sample.text}\n}}\n}}\n')
     f = module.functions["f"]
     kept = [Op("state.write", (r,), {"state": f"out{i}", "type": r.type}, (), ()) for i, r in enumerate(f.body.ops[-1].results)]
