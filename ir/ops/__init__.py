@@ -10,6 +10,7 @@ from decgraph.ir.ops import (  # noqa: F401
     control,
     distributions,
     draws,
+    heads,
     host,
     limits,
     models,

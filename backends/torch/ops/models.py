@@ -34,11 +34,5 @@ def joined(m: Any, a: Any, b: Any) -> Any:
     return a.join(b)
 
 
-@lowering("head.read")
-def read(m: Any, head: Any, place: Any, tree: Any = None, *, op: Any) -> Any:
-    """What a head says, of the states that its target's engine keeps."""
-    return m.read_head(op, head, place, tree)
-
-
 written("model.eval", "model.evals", "model.memory", "model.read")
 on_host("model.layers", why="the number of layers is static")
