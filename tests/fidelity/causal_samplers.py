@@ -12,13 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 from fidelity import models
-from fidelity.causal_written import text as written
-from fidelity.entry import Case, Entry, Outcome
+from fidelity.entry import FOLDER, Case, Entry, Outcome
 from fidelity.forced import Law, laws, near
 from fidelity.watched import run
 
 from decgraph import stdlib
 from decgraph.runtime.models.interface import Model, Path, Scores, Vocab
+
+
+def written(name: str) -> str:
+    """A program of programs/."""
+    return (FOLDER / "programs" / f"{name}.dec").read_text(encoding="utf-8")
 
 
 class Recorded(Model):
