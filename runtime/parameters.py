@@ -267,6 +267,7 @@ READERS = {
     "automaton": _automaton,
 }
 
+
 def is_text(p: Any, v: Any) -> bool:
     """Whether a text was given for a parameter of tokens: it is not a list of ids, and a tokenizer has to read it."""
     t = p.value.type

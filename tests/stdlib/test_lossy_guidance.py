@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from shelf import run, tables
+from shelf import module, run, tables
 
+from decgraph.backends.registry import machine
+from decgraph.check.worlds import detokenizer_for
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session
@@ -56,34 +58,49 @@ def test_a_ranking_has_every_candidate_once(items: list[int]) -> None:
         assert done.tokens[-1] == max(items, key=lambda t: row[t])  # who is named first is ranked last
 
 
+class Letters:
+    """A tokenizer whose tokens are letters."""
+
+    detokenizer = detokenizer_for(4)
+
+    def encode(self, text: str) -> list[int]:
+        return [0]
+
+    def decode(self, tokens: Any) -> str:
+        return "".join(self.detokenizer.text([t]) for t in tokens)
+
+
+def scored(name: str, score: Any, temperature: float = 1, **params: Any) -> list[tuple[int, ...]]:
+    """Texts of a program with a score of the caller's."""
+    extern = {"controlled_decoding": "prefix_score", "transfer_q": "reward"}[name]
+    have = tables()
+    models = {p.name: have[p.name] for p in module(name).entry.params if p.value.type.elem == "model"}
+    letters: Any = Letters()
+    bound = Session(module(name), models, params, machine=machine("reference"), tokenizer=letters, externs={extern: score})
+    done = [bound.run(Request(prompt=p, limit=9, seed=n, temperature=temperature)) for n, p in enumerate(PROMPTS)]
+    assert all(d.error is None for d in done), [str(d.error) for d in done]
+    return [d.tokens for d in done]
+
+
+def counts(letter: int) -> Any:
+    """How often a letter stands in a text."""
+    return lambda text: float(text.count(Letters().decode([letter])))
+
+
 def test_a_score_chooses_the_block() -> None:
-    """With a scorer that counts a letter, blocks have at least as many of it as those of one draw."""
-    from shelf import module
+    """With a scorer that counts a letter, the best of eight blocks have more of it than one draw."""
+    one, eight = (scored("controlled_decoding", counts(2), k=k, block=3) for k in (1, 8))
+    assert sum(t.count(2) for t in eight) > sum(t.count(2) for t in one)
 
-    from decgraph.backends.registry import machine
-    from decgraph.check.worlds import detokenizer_for
 
-    class Letters:
-        detokenizer = detokenizer_for(4)
-
-        def encode(self, text: str) -> list[int]:
-            return [0]
-
-        def decode(self, tokens: Any) -> str:
-            return "".join(self.detokenizer.text([t]) for t in tokens)
-
-    letter = Letters().decode([2])
-    counts = {}
-    for k in (1, 8):
-        bound = Session(
-            module("controlled_decoding"),
-            {"target": tables()["target"]},
-            {"k": k, "block": 3},
-            machine=machine("reference"),
-            tokenizer=Letters(),  # type: ignore[arg-type]
-            externs={"prefix_score": lambda text: float(text.count(letter))},
-        )
-        done = [bound.run(Request(prompt=p, limit=9, seed=n)) for n, p in enumerate(PROMPTS)]
-        assert all(d.error is None for d in done), [str(d.error) for d in done]
-        counts[k] = sum(d.tokens.count(2) for d in done)
-    assert counts[8] > counts[1]
+def test_a_reward_tilts_the_next_token() -> None:
+    """Without a reward the likeliest stays so, a large one is followed, and only the k likeliest are ever drawn."""
+    greedy = [run("autoregressive", None, {}, prompt=p, limit=9, temperature=0).tokens for p in PROMPTS]
+    assert scored("transfer_q", lambda text: 0.0, 0, k=3, horizon=2) == greedy
+    with_it = {t for t in range(4) if Letters().decode([1]) in Letters().decode([t])}
+    assert all(set(t) <= with_it != {0, 1, 2, 3} for t in scored("transfer_q", counts(1), 0, k=4, horizon=0, alpha=0.05))
+    target = tables()["target"]
+    for prompt, tokens in zip(PROMPTS, scored("transfer_q", counts(1), k=2, horizon=1), strict=True):
+        for n, token in enumerate(tokens):
+            row = target.eval([(*prompt, *tokens[:n])])[0].to_float().logits
+            assert row is not None and sum(x > row[token] for x in row) < 2
