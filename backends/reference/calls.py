@@ -88,9 +88,8 @@ class Calls(Randomness):
     def read_tokens(self, op: Op, model: Model, tokens: Any) -> Dist:
         """The meaning of `model.read`. Constraints and shaping are those after the committed context, whatever was read: they
         are the request's, and what is drawn may be committed."""
-        text = resolve_path(
-            tokens.tokens if isinstance(tokens, Path) else tokens.items if isinstance(tokens, Draws) else tokens
-        )
+        read: Any = tokens.tokens if isinstance(tokens, Path) else tokens.items if isinstance(tokens, Draws) else tokens
+        text = resolve_path(read)
         each = bool(op.attrs.get("each"))
         paths = [text[: i + 1] for i in range(len(text))] if each else [text]
         self.count_call(model, len(paths), len(text))
