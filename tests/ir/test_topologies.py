@@ -14,8 +14,12 @@ from decgraph.errors import DecError
 from decgraph.ir.data.topology import ACCEPTANCE, PUBLISHED, Topology
 
 GOLDEN = Path(__file__).parents[1] / "fidelity" / "golden"
-RECORDED = [("eagle_25", "heads/eagle1", "0", [4, 8, 8, 3, 2]), ("medusa_63", "ar/medusa_greedy", "0", [10, 28, 23, 2]), ("medusa_63", "heads/medusa_greedy", "0", [10, 28, 23, 2]),
-            ("recycling_80", "ar/token_recycling", "0", [8, 21, 25, 15, 8, 3])]  # fmt: skip
+RECORDED = [
+    ("eagle_25", "heads/eagle1", "0", [4, 8, 8, 3, 2]),
+    ("medusa_63", "ar/medusa_greedy", "0", [10, 28, 23, 2]),
+    ("medusa_63", "heads/medusa_greedy", "0", [10, 28, 23, 2]),
+    ("recycling_80", "ar/token_recycling", "0", [8, 21, 25, 15, 8, 3]),
+]
 
 
 def flat(shape: Topology) -> list[int]:
