@@ -35,7 +35,7 @@ class Grammar:
 
     @staticmethod
     def json_schema(schema: str | Mapping[str, Any]) -> Grammar:
-        """The JSON texts that a schema describes."""
+        """The JSON texts that a schema describes. Raises DecError for what is not JSON."""
         text = schema if isinstance(schema, str) else json.dumps(schema)
         try:
             json.loads(text)
@@ -50,7 +50,8 @@ class Grammar:
 
     @staticmethod
     def read(file: str | Path, kind: str = "") -> Grammar:
-        """A grammar from a file: .json holds a JSON schema, .lark a Lark grammar, .regex or .txt a regular expression."""
+        """A grammar from a file: .json holds a JSON schema, .lark a Lark grammar, .regex or .txt a regular expression. Raises
+        DecError for another name without `kind`, and for a file that cannot be read."""
         path = Path(file)
         kind = kind or {".json": "json_schema", ".lark": "lark", ".regex": "regex", ".txt": "regex"}.get(path.suffix, "")
         if not kind:

@@ -159,8 +159,8 @@ class Places:
             yield self.closed({to for p in state for chosen, to in self.moves[p] if c in chosen})
 
     def table(self) -> tuple[np.ndarray, set[int]]:
-        """The state after each state and kind of character, the last state dead and the last kind no character; and the states
-        in which the text is whole."""
+        """int64[states + 1, kinds + 1], the state after each state and kind of character, the last state dead and the last kind
+        no character; and the states in which the text is whole. Raises DecError for more than `STATES` states."""
         states = {self.closed([self.start]): 0}
         rows: list[list[frozenset[int]]] = []
         for state in (queue := list(states)):
