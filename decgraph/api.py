@@ -109,6 +109,12 @@ class Algorithm:
 
         return check_algorithm(self, **options)
 
+    def require_proved(self) -> None:
+        """Raises DecError unless it is proved to keep the target's distribution (`check/required.py`)."""
+        from decgraph.check.required import require_proved
+
+        require_proved(self)
+
     def session(
         self,
         models: Mapping[str, ModelLike] | None = None,

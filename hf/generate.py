@@ -81,9 +81,7 @@ def custom_generate(
     if require not in (None, "proved"):
         raise DecError(f"require is {require!r}", hint='"proved", or leave it out')
     if require == "proved":
-        from decgraph.check.required import require_proved
-
-        require_proved(made.algorithm)
+        made.algorithm.require_proved()
     return made
 
 

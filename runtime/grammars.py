@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.errors import DecError
+from decgraph.ir.memo import memo_of
 from decgraph.runtime.automaton import Automaton
 
 _MADE: dict[Any, Automaton] = {}
@@ -81,18 +82,19 @@ class Grammar:
                 _MADE[key] = OfText(table.next, table.accepting)
             else:
                 _MADE[key] = Parsed(matcher(self, pieces, eos, size), eos, size)
-            object.__setattr__(_MADE[key], "source", self.text)
+            memo_of(_MADE[key]).once("source", lambda: self.text)
         return _MADE[key]
 
 
 class OfText(Automaton):
     """An automaton that a grammar became. After a text that it forbids it allows everything: a draft there is never accepted,
     but rules over whole trees read the target behind it.
-
-    source: the grammar's text.
     """
 
-    source: str
+    @property
+    def source(self) -> str:
+        """The grammar's text."""
+        return str(memo_of(self).get("source") or "")
 
     def __hash__(self) -> int:
         return id(self)

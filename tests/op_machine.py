@@ -45,6 +45,10 @@ class Index:
     def counts(self, key: tuple[int, ...]) -> dict[int, int]:
         return {0: 3, 1: 1} if len(key) < 2 else {}
 
+    def total(self, key: tuple[int, ...]) -> int:
+        """How often a key stands in what was learned."""
+        return 4 if len(key) < 2 else 0
+
 
 class Automaton:
     """Even numbers of token 1: state 0 may end, token 2 ends in neither."""
@@ -272,6 +276,8 @@ class Machine:
         what = op.attrs["what"]
         if what == "has":
             return bool(index.tokens)
+        if what == "matched":
+            return len(index.tokens)
         if what == "score":
             return np.full(V, 1 / V)
         return draws([point(self, t) for t in index.tokens]) if what == "path" else [] if what == "get" else index

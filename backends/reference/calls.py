@@ -35,11 +35,11 @@ class Calls(Randomness):
         """What the last two calls of each masked model computed, and on which memory, by the model's id: see `made`."""
 
     def count_call(self, model: Model, rows: int, cells: int, computed: int | None = None) -> None:
-        """Count a call, unless it has no rows or all of its positions were cached (`computed` 0)."""
+        """Count a call, unless it is of nothing or all of its positions were cached (`computed` 0)."""
         if self.joined is not None:
             self.joined.append((rows, cells, computed))
             return
-        if computed == 0 or rows == 0:
+        if computed == 0 or rows == cells == 0:
             return
         role: Literal["target", "draft"] = "target" if model is self.whole.main else "draft"
         self.emit_event(trace.ModelCall(model.name, rows, cells, role, computed))

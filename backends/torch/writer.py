@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from decgraph.backends.torch.chains import Chain, chain_of
 from decgraph.backends.torch.exits import FALLS, Exit, LoopExit, Mistaken, RuleExit, constant
@@ -22,8 +22,6 @@ from decgraph.backends.torch.uses import Uses
 from decgraph.errors import DecError
 from decgraph.ir.places import loop_tree
 from decgraph.ir.values import Function, Op, Region, Value
-
-T = TypeVar("T")
 
 
 class Writer(Phrases):
@@ -494,10 +492,8 @@ class _Ahead:
         self.env[op.result] = self.writer.env[op.result]
 
 
-def copied(original: T) -> T:
+def copied(original: Any) -> Any:
     """A shallow copy of an object, with dictionaries, lists and sets of its own."""
     out = copy.copy(original)
-    for name, value in vars(original).items():
-        if isinstance(value, dict | list | set):
-            setattr(out, name, copy.copy(value))
+    vars(out).update({name: copy.copy(v) for name, v in vars(original).items() if isinstance(v, dict | list | set)})
     return out

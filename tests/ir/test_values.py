@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from op_machine import misfit
+from shelf import NAMES
 
 import decgraph.stdlib
 from decgraph.backends.reference.machine import ReferenceMachine
@@ -19,7 +20,7 @@ from decgraph.ir.table import TABLE
 from decgraph.ir.values import Op, Value
 from decgraph.ir.verify import verify
 
-FILES = sorted(Path(decgraph.stdlib.__file__).parent.glob("*.dec"))
+FILES = [decgraph.stdlib.path(name) for name in NAMES]
 SEEDS = (0, 1)
 OPTIONAL = ("if", "for", "while", "each", "state.read")
 """Where a variable is none on one way and a value on the other, its type is the value's."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from shelf import NAMES
 
 import decgraph
-from decgraph import stdlib
 from decgraph.backends.registry import machine
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
@@ -13,7 +13,7 @@ from decgraph.passes.plan import Plan
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
 
-MASKED = [n for n in stdlib.names() if "model: masked" in decgraph.load(n).text]
+MASKED = [n for n in NAMES if "model: masked" in decgraph.load(n).text]
 WHOLE = {"dream", "dream_confidence", "dream_margin", "dream_origin", "prophet"}
 """Programs whose calls read the whole canvas."""
 

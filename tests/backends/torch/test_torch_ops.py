@@ -28,6 +28,7 @@ from decgraph.passes.outline import straight
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.free import FreeAdapter, FreeFeatures, FreeModel
+from decgraph.runtime.models.reading import Confidence
 from decgraph.runtime.request import Request
 
 OPS = sorted(TABLE)
@@ -42,6 +43,7 @@ NO_TABLE = {
     '%z = automaton(%au, what = "states")',
     '%z = automaton(%au, %st, what = "weights")',
     '%z = request(field = "pad")',
+    "%z = memory.quantized(%mem, %three)",  # of a context: tests/stdlib/test_shelf.py, kv_quantized
 }
 """What only the canned machine of tests/op_machine.py answers: the language has no word for them."""
 # `run` needs a second function: tests/backends/torch/test_torch_programs.py has programs with it.
@@ -71,6 +73,7 @@ def models() -> dict[str, Any]:
     return {
         "target": target,
         "head": FreeFeatures(target, 1),
+        "judge": Confidence(target, "prob"),
         "masked": FreeModel(4, 3, 2, visibility="full", name="masked"),
         "trunk": derive(FreeAdapter(target), "on", derive(target, "upto", 1)),
     }

@@ -165,7 +165,7 @@ def test_no_table_breaks_a_word(
     assert not expected - set(text.split())
 
 
-@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("width", [100, 120])
 def test_the_shelf_fits_into_a_terminal(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

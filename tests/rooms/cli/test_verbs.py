@@ -49,7 +49,7 @@ def test_list(capsys: Capture) -> None:
     entries = {e["name"]: e for e in as_json(capsys, "list")}
     assert set(entries) == set(stdlib.names())
     one = entries["speculative"]
-    assert list(one) == ["name", "family", "claim", "source", "file", "title", "wave"]
+    assert list(one) == ["name", "family", "claim", "source", "file", "title", "wave", "catalogue"]
     assert one["claim"] == "refines autoregressive(target) in distribution"
     assert "Leviathan" in one["source"]
     assert Path(one["file"]).read_text().startswith("algorithm speculative")

@@ -8,7 +8,6 @@ import pytest
 import shelf
 from step_runs import STATIC, Runs, V, optimised, parameters, tables
 
-from decgraph import stdlib
 from decgraph.backends.triton.step.distributions import Shape
 from decgraph.backends.triton.step.evaluate import NotCapturable
 from decgraph.backends.triton.step.why import static_reason
@@ -24,7 +23,7 @@ def reason(name: str, request: Request | None = None) -> str | None:
 
 
 def test_the_static_ones_are_these() -> None:
-    assert [name for name in sorted(stdlib.table()) if reason(name) is None] == STATIC
+    assert [name for name in sorted(shelf.NAMES) if reason(name) is None] == STATIC
 
 
 def test_reasons_say_where() -> None:
