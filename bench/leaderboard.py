@@ -67,10 +67,15 @@ def ranked(run: Row) -> tuple[list[str], list[list[str]]]:
         rows.append((row, speed["value"] if speed else 0.0))
     table = [
         [row["algorithm"], stdlib.entry(row["algorithm"].partition(":")[0]).claim or "-", render.number(row["tokens_per_call"]),
-         render.share(row, "draft"), f"{speed:.2f}", render.equal(row)]
+         render.share(row, "draft"), "-" if learns(row["algorithm"]) else f"{speed:.2f}", render.equal(row)]
         for row, speed in sorted(rows, key=lambda pair: -pair[1])
     ]  # fmt: skip
     return ["algorithm", "claim", "tokens per target call", "time in drafts", "times generate", "texts as generate's"], table
+
+
+def learns(label: str) -> bool:
+    """Whether an algorithm carries state from request to request: its timed runs see their prompts again."""
+    return any(state.scope != "sequence" for state in decgraph.load(label.partition(":")[0]).function.states)
 
 
 def page(document: dict[str, Any]) -> str:
