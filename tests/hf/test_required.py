@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import decgraph
 from decgraph.errors import DecError
 
-FORGETS = """rule forgets(p: dist, children: draws):
-    for x in children:
-        if bernoulli(p[x] / x.law[x]):
-            accept x
-    y ~ p
-    emit y
-
-algorithm forgets_the_residual(target: causal, drafter: causal, gamma: int in 1..4 = 2):
-    refines autoregressive(target) in distribution
-    while not done:
-        draft t:
-            repeat gamma:
-                x ~ drafter(t.leaves)
-                grow x
-        verify t by forgets against target(t)
-        commit t.accepted
-"""
+EXAMPLE = Path(__file__).parents[2] / "examples" / "forgets_the_residual.dec"
 
 
 @pytest.mark.slow
@@ -40,7 +26,7 @@ def test_other_claims_are_refused_without_a_check(name: str) -> None:
 
 def test_a_claim_that_does_not_hold_is_refused() -> None:
     with pytest.raises(DecError, match="is refuted"):
-        decgraph.hf(decgraph.parse(FORGETS), drafter="drafter", require="proved")
+        decgraph.hf(EXAMPLE, drafter="drafter", require="proved")
 
 
 def test_another_word_is_refused() -> None:
