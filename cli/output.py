@@ -112,7 +112,7 @@ def paragraphs(screen: Console, columns: Sequence[str], cells: Sequence[Sequence
         screen.print(Text(row[0], "bold"))
         for column, cell in zip(columns[1:], row[1:], strict=True):
             if cell:
-                screen.print(Text(f"  {column:<{indent}}{cell}"))
+                print_hanging(screen, Text(f"  {column:<{indent}}"), Text(cell))
 
 
 def print_hanging(screen: Console, head: Text, body: Text) -> None:
