@@ -77,7 +77,7 @@ def case(file: Path) -> Any:
     return pytest.param(file, id=file.stem, marks=[pytest.mark.xfail(strict=True, reason=known)] if known else [])
 
 
-@pytest.mark.parametrize("file", map(case, FILES))
+@pytest.mark.parametrize("file", [case(file) for file in FILES])
 def test_values_are_of_their_types(file: Path) -> None:
     module = load_text(file.read_text(encoding="utf-8"), str(file))
     verify(module, level=2)
