@@ -71,7 +71,7 @@ def fuzz(seed: int, tries: int) -> tuple[int, dict[str, str]]:
     return ran["programs"], found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 def test_a_sample_of_programs() -> None:
     ran, found = fuzz(1, 700)

@@ -17,7 +17,7 @@ certain draw that was refused, a mixture over a span read at places, a turn that
 rule with the name of a helper, another draw without its places, and a last child that was none."""
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 def test_programs_that_found_something() -> None:
     found = fuzz(FOUND, triton=1)

@@ -16,7 +16,7 @@ BLOCKS = blocks_of(PAGE, (ROOT / PAGE).read_text(encoding="utf-8"))
 
 def test_commands(smollm2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = [replace(b, marks=(*b.marks, "output")) for b in BLOCKS if b.language == "console"]
-    assert len(shown) == 2
+    assert len(shown) == 3
     faults = [fault for block in shown for fault in run_console(block, tmp_path, capsys)]
     assert not faults, "\n".join(faults)
 

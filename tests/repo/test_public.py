@@ -20,7 +20,7 @@ from tree import LANDED, ROOMS, ROOT, may_be_heavy, module_name, python, room_fi
 
 import decgraph
 
-DATA = {".dec", ".lark", ".json", ".jsonl", ".safetensors", ".toml", ".md", ".txt", ".pyi"}
+DATA = {".csv", ".dec", ".lark", ".json", ".jsonl", ".safetensors", ".toml", ".md", ".txt", ".pyi"}
 HEAVY = ("torch", "transformers", "tokenizers", "triton", "typer", "rich", "pytest", "hypothesis")
 
 

@@ -20,7 +20,7 @@ SAMPLE = 10
 """How many of the others `make test` runs; `make slow` runs all on small models, and of what takes longer one in `EVERY`; the
 rest runs at night."""
 EVERY = 4
-PART = [pytest.param(name, marks=[] if n % EVERY == 0 else [pytest.mark.nightly]) for n, name in enumerate(OTHERS)]
+PART = [pytest.param(name, marks=pytest.mark.slow if n % EVERY == 0 else pytest.mark.nightly) for n, name in enumerate(OTHERS)]
 WITHOUT_MODELS: dict[str, str] = {"specdec_pp": "a head on the drafter that was trained to judge its drafts"}
 """What no shipped model fits, and what it needs."""
 
@@ -65,7 +65,7 @@ def test_on_shipped_models(name: str) -> None:
 def test_no_claim_is_refuted(name: str) -> None:
     """One world, no mutants: a claim that is plainly wrong shows. `decgraph check --all` proves."""
     algorithm = decgraph.load(name)
-    report = algorithm.check(models=1, mutants=False, seconds=20)
+    report = algorithm.check(models=1, mutants=False, seconds=5)
     assert report.verdict != "refuted", str(report)
 
 
