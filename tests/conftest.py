@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from quick import is_slow_file, slow_cases
+from quick import is_slow_file, slow_cases, thin
 
 # Before anything imports torch or transformers: no network, no thread contention on small machines.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -62,6 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.stash[IDLE] = why
         elif id(item) in left or is_slow_file(item.path) and not item.get_closest_marker("nightly"):
             item.add_marker(pytest.mark.slow)
+    thin(items)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -109,8 +109,9 @@ CHECKERS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("checker", sorted(CHECKERS))
+@pytest.mark.parametrize(
+    "checker", [pytest.param("mypy", marks=pytest.mark.nightly), pytest.param("pyright", marks=pytest.mark.slow)]
+)
 def test_the_decorator_style_has_types(checker: str, tmp_path: Path) -> None:
     # neither checker follows the finder of an editable install
     (tmp_path / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(ROOT)]}))

@@ -19,7 +19,7 @@ OTHERS = [name for name in SHELF if name not in NAMES]
 SAMPLE = 10
 """How many of the others `make test` runs; `make slow` runs all on small models, and of what takes longer one in `EVERY`; the
 rest runs at night."""
-EVERY = 4
+EVERY = 5
 PART = [pytest.param(name, marks=pytest.mark.slow if n % EVERY == 0 else pytest.mark.nightly) for n, name in enumerate(OTHERS)]
 WITHOUT_MODELS: dict[str, str] = {"specdec_pp": "a head on the drafter that was trained to judge its drafts"}
 """What no shipped model fits, and what it needs."""
