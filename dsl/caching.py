@@ -41,7 +41,7 @@ def with_policy(file: S.File, name: str, policy: str) -> S.File:
                 continue
             line = S.CachePolicy(S.Name(masked, span=stmt.span), S.Name(policy, span=stmt.span), span=stmt.span)
             body.append(line)
-    if not placed:
+    if not placed and policy != "none":
         raise DecError(f"`{name}` declares no canvas at its top level, where a cache policy could stand")
     changed = replace(item, body=tuple(body))
     return replace(file, items=tuple(changed if i is item else i for i in file.items))

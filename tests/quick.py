@@ -4,8 +4,8 @@
 ids are quick, all others are slow. A tuple asks for all of its words: `("eagle2", "torch")`.
 `@pytest.mark.quick(but=("eagle2",))`: the other way round, all cases but these are quick.
 `@pytest.mark.quick(first=2)`: the first two cases are quick; with `each="backend"` those of every value of that parameter.
-`@pytest.mark.thinned(3)`: of a test's slow cases `make slow` runs every third, and the night all: for products of algorithms and
-backends in which neighbours hardly differ.
+`@pytest.mark.thinned(3)`: of a test's slow cases `make slow` runs every third, and the night all: for products of algorithms
+and backends in which neighbours hardly differ.
 A case that is marked `slow` or `nightly` itself stays so. The tests of SLOW_FILES are slow.
 
 `@settings(max_examples=examples(200))`: `make test` draws a quarter of the examples, `make slow` all of them.

@@ -38,6 +38,8 @@ def verify(lw: Lowering, s: S.Verify) -> None:
     whole = rule.params[0].type is not None and rule.params[0].type.name == "tree"
     if tree.type.of[1] != "edit":
         check_rule(lw, rule, whole, s)
+    if whole:
+        _needs_every_node(lw, rule, s)
     tree_name = str(tree.type.of[0])
     i = Value(INT, "depth")
     if whole:
@@ -85,3 +87,17 @@ def verify(lw: Lowering, s: S.Verify) -> None:
     )[0]
     key = s.tree.name if isinstance(s.tree, S.Name) else tree_name
     lw.env[key + ".accepted"] = path
+
+
+def _needs_every_node(lw: Lowering, rule: S.Rule, s: S.Verify) -> None:
+    """A rule of whole trees reads the evidence of any node, so a call on named nodes, which leaves those out that were grown
+    since, does not serve it. A rule of one node's children ends where there is no evidence."""
+    asked = s.against.args[0] if isinstance(s.against, S.Call) and s.against.args else None
+    if asked is None or asked == s.tree or lw.expr(asked).type.elem != "node":
+        return
+    lw.fail(
+        asked.span,
+        f"rule `{rule.name}` reads the evidence after every node, and this call gives it after some nodes alone",
+        "evaluate the whole tree, target(t), or take a rule of one node's children, as `rejection` and `match` are",
+        code="E210",
+    )

@@ -31,3 +31,8 @@ def test_what_cannot_be_cached_says_why() -> None:
         decgraph.parse(
             "algorithm a(model: masked, target: causal):\n    while not done:\n        x ~ target(ctx)\n        commit x\n"
         ).cached("dual")
+
+
+def test_no_policy_is_no_line_wherever_the_canvas_stands() -> None:
+    plain = decgraph.load("sdlm")
+    assert equal(plain.cached("none").module, plain.module)
