@@ -1,7 +1,7 @@
 # `make` alone lists the targets. Every target makes .venv ready first; the second time that costs nothing.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check slow nightly golden clean
+.PHONY: help setup demo test lint types check slow nightly costs golden clean
 
 BIN := .venv/bin
 READY := .venv/.decgraph-ready
@@ -67,6 +67,10 @@ slow: $(READY)  ## the rest of what CI runs
 nightly: $(READY)  ## the tests that CI has no time for
 	@echo "nightly: pytest -m nightly"
 	@DECGRAPH_EVERY_EXAMPLE=1 $(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
+
+costs: $(READY)  ## measure what tests cost, which decides what `make test` leaves to `make slow`
+	@echo "costs: tests/costs.py"
+	@$(BIN)/python tests/costs.py $(PYTEST_ARGS)
 
 golden: $(READY)  ## write the golden files anew; read the diff before you commit it
 	@echo "golden: pytest --update-golden"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from costs import costly
 from hypothesis import HealthCheck, settings
 from quick import is_slow_file, slow_cases, thin
 
@@ -63,6 +64,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         elif id(item) in left or is_slow_file(item.path) and not item.get_closest_marker("nightly"):
             item.add_marker(pytest.mark.slow)
     thin(items)
+    if list(config.args) == list(config.getini("testpaths")):  # whoever names a file wants its tests
+        for item in costly(items):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

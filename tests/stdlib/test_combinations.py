@@ -70,7 +70,7 @@ def test_what_is_not_well_typed_is_told_where() -> None:
 
 @pytest.mark.parametrize("rule", ["typical_longest", "block_rejection", "traverse", "match_longest"])
 def test_a_rule_of_whole_trees_needs_every_node(rule: str) -> None:
-    """PEARL asks the target for what was pending, and grows below it meanwhile: `rejection` stops where there is no evidence."""
+    """PEARL asks for what was pending, and grows below it meanwhile: `rejection` stops where there is no evidence."""
     error = composed("pearl", rule, "")
     assert isinstance(error, DecError)
     assert f"rule `{rule}` reads the evidence after every node" in str(error)

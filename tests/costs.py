@@ -1,0 +1,101 @@
+"""What tests cost in CPU time, as measured (tests/costs.tsv), and what `make test` leaves to `make slow` for it, where no
+file is named.
+
+`make costs` measures and writes the file anew: seconds of one case, and the test, for those that took more than `SHORT`. A test
+that is not in it, because it is new or fast, counts as fast.
+
+- Of a test whose cases take more than `LONG`, `make test` runs none.
+- Of a test whose cases take more than `SHORT`, it runs one.
+- Of every other test, it runs at most `MOST` cases, from the first to the last.
+
+Tests that compare with golden files run with all their cases: a file that no case reads is an error.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FILE = Path(__file__).with_name("costs.tsv")
+SHORT, LONG = 0.2, 1.0
+"""Seconds of CPU time."""
+MOST = 8
+FOLDER = "DECGRAPH_COSTS"
+"""The variable that says into which folder costs are written while tests run."""
+
+
+@cache
+def costs() -> dict[str, float]:
+    """Seconds of one case, by test."""
+    lines = FILE.read_text(encoding="utf-8").splitlines() if FILE.exists() else []
+    return {test: float(seconds) for seconds, test in (line.split("\t") for line in lines)}
+
+
+def costly(items: Sequence[Any]) -> list[Any]:
+    """Those of the fast cases that are left to `make slow`."""
+    tests: dict[str, list[Any]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("slow") is None and item.get_closest_marker("nightly") is None:
+            tests[item.nodeid.split("[")[0]].append(item)
+    left: list[Any] = []
+    for test, cases in tests.items():
+        if "golden" in cases[0].fixturenames:
+            continue
+        seconds = costs().get(test, 0)
+        most = MOST if seconds <= SHORT else 1 if seconds <= LONG else 0
+        if len(cases) > most:
+            kept = {i * len(cases) // most for i in range(most)}
+            left += [case for i, case in enumerate(cases) if i not in kept]
+    return left
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """With FOLDER set, every test's CPU time is written there, that of processes it started included."""
+    before, result = _cpu(), (yield)
+    if folder := os.environ.get(FOLDER):
+        name = os.environ.get("PYTEST_XDIST_WORKER", "main")
+        with (Path(folder) / name).open("a", encoding="utf-8") as file:
+            file.write(f"{_cpu() - before:.3f}\t{item.nodeid}\n")
+    return result
+
+
+def _cpu() -> float:
+    t = os.times()
+    return t.user + t.system + t.children_user + t.children_system
+
+
+def measure(arguments: Sequence[str]) -> None:
+    """Run all tests that CI runs, and write what they cost."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pytest", "-p", "costs", "-m", "not nightly", *arguments]
+        subprocess.run(command, check=False, env={**os.environ, FOLDER: folder})
+        write(Path(folder))
+    print(f"costs: {len(costs())} tests of more than {SHORT} s, measured in {time.monotonic() - started:.0f} s: {FILE}")
+
+
+def write(folder: Path) -> None:
+    """Gather what workers wrote into FILE: the mean of a test's cases."""
+    took: dict[str, list[float]] = defaultdict(list)
+    for file in folder.iterdir():
+        for line in file.read_text(encoding="utf-8").splitlines():
+            seconds, test = line.split("\t", 1)
+            took[test.split("[")[0]].append(float(seconds))
+    mean = {test: sum(v) / len(v) for test, v in sorted(took.items())}
+    FILE.write_text("".join(f"{s:.2f}\t{t}\n" for t, s in mean.items() if s > SHORT), encoding="utf-8")
+    costs.cache_clear()
+
+
+if __name__ == "__main__":
+    measure(sys.argv[1:])
