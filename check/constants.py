@@ -20,6 +20,10 @@ COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "minimum", "maximum", "
 LARGEST = 64  # contexts, vocabularies and texts of up to so many tokens are generated for a constant
 
 
+MEMORIES = frozenset({"model.attention", "model.memory", "model.derive", "model.layers"})
+"""Ops of which a table of one layer would show too little."""
+
+
 @dataclass(frozen=True)
 class Facts:
     """What worlds must straddle.
@@ -192,7 +196,7 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
         batch="batch.top" in opcodes or any(s.scope == "batch" for s in f.states),
         text=bool(opcodes & {"text_of", "completes"}),
         extern="extern" in opcodes,
-        memory=any(o.startswith("memory") or o in ("model.memory", "model.derive", "model.layers") for o in opcodes)
+        memory=any(o.startswith("memory") or o in MEMORIES for o in opcodes)
         or any("given" in op.attrs.get("with", ()) for op in ops)
         or bool(f.policies),
         masked=main == "masked",

@@ -207,7 +207,7 @@ class Ranges:
         """The entries of distributions, and what is read of draws."""
         code, attrs = op.opcode, op.attrs
         positive = bool(xs) and xs[0].kind == FINITE and xs[0].low >= 0
-        if code == "head.read" and op.result.type.elem == "prob":
+        if code == "model.attention" or code == "head.read" and op.result.type.elem == "prob":
             return SHARE
         if code == "model.eval" or (code == "index.ask" and attrs["what"] == "score"):
             return SHARE

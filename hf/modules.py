@@ -24,7 +24,10 @@ from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings, model_of, refuse_masked
 
 Module = Any  # a torch module; torch loads when it is used
-_STATES = {"model.memory", "model.derive", "model.layers", "model.embed", "memory.only", "memory.quantized", "memory.join"}
+_STATES = {
+    "model.attention", "model.memory", "model.derive", "model.layers", "model.embed", "memory.only", "memory.quantized",
+    "memory.join",
+}  # fmt: skip
 _WHOLE = ("causal", "masked")  # the kinds that a whole model has; heads and adapters are parts
 
 

@@ -127,7 +127,8 @@ def runs(ops: Sequence[Op]) -> Iterator[list[Op]]:
 
 def straight(op: Op) -> bool:
     """Whether an op may stand in a run: it has no regions (segments aside), calls no model and has no effect."""
-    return (op.opcode == "segment" or not op.regions) and op.opcode not in (*CALLS, "head.read") and not writes(op)
+    called = op.opcode in (*CALLS, "head.read", "model.attention")
+    return (op.opcode == "segment" or not op.regions) and not called and not writes(op)
 
 
 def closed(region: Region) -> Region:

@@ -200,6 +200,9 @@ class Machine:
             return np.full(len(place), 0.5)
         return np.full(place.shape, 0.5) if isinstance(place, np.ndarray) else 0.5
 
+    def attention(self, model: Model, place: Any, extra: dict[str, Any]) -> np.ndarray:
+        return np.full(3, 1 / 3)
+
     def evaluate(self, op: Op, model: Model, place: Any, extra: dict[str, Any]) -> Dist:
         if isinstance(place, Canvas):
             at = extra.get("at", np.arange(len(place)))

@@ -330,6 +330,15 @@ class Calls(Randomness):
             return ReferenceMemory(got, 0)
         return ReferenceMemory(model.memory(path, None, given.memory if given is not None else None), 0)
 
+    def attention(self, model: Model, place: Any, extra: dict[str, Any]) -> Any:
+        """The meaning of `model.attention`. It is no call of its own: the forward that computes a position has its weights."""
+        states, _, _ = self.place_states(place, extra)
+        path, given = resolve_path(states[0]), extra.get("given")
+        if not path:
+            raise DecError("nothing attends in an empty context", hint="ctx.parent exists for prompts of two tokens or more")
+        values = model.attention(path, None if given is None else given.memory, int(extra.get("last", 1)))
+        return valued(self, "prob", values, (len(values),))
+
     def restrict(self, mem: ReferenceMemory, positions: Any, kind: str) -> ReferenceMemory:
         return mem.restrict([int(i) for i in np.ravel(np.asarray(positions))], kind)
 

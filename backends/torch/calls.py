@@ -220,6 +220,20 @@ class Calls(SecondContexts):
             raise DecError("there is no memory of an empty context", hint="ctx.parent exists for prompts of two tokens or more")
         return ResolvedCall(Remembered(model, tokens, length, extra.get("given")))
 
+    def attention(self, model: Model, place: Any, extra: Mapping[str, Any] = NOTHING) -> Any:
+        """The meaning of `model.attention`, computed beside the engine, of which fast attention returns no weights. Raises
+        DecError for an empty context, and for a model without it."""
+        tree: Any = extra.get("tree")
+        if isinstance(place, Context):
+            path = place.ids()
+        else:
+            path = self.path_to(tree.base.length, tree, int(np.ravel(np.asarray(place))[0]))
+        if not path:
+            raise DecError("nothing attends in an empty context", hint="ctx.parent exists for prompts of two tokens or more")
+        given = extra.get("given")
+        values = model.attention(path, None if given is None else given.value, int(extra.get("last", 1)))
+        return valued(self, "prob", values, (len(values),))
+
     def paths(self, at: tuple[Any, ...], n: int) -> list[tuple[int, ...]]:
         """The paths of a place that `warp` names."""
         if isinstance(at[0], Context):

@@ -88,6 +88,7 @@ _WORDS = {
     "tree.continue": "t",
     "positions": "cells",
     "model.memory": "memory",
+    "model.attention": "attention",
     "segment": "value",
     "if": "value",
     "for": "value",

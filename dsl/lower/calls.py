@@ -6,10 +6,11 @@ from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import did_you_mean
-from decgraph.dsl.lower import builtins
+from decgraph.dsl.lower import builtins, memories
 from decgraph.dsl.lower.access import tree_value
 from decgraph.dsl.lower.declare import type_of
 from decgraph.dsl.lower.flow import EXIT, suite
+from decgraph.dsl.lower.memories import is_text, place_of
 from decgraph.dsl.lower.policies import governed_call
 from decgraph.dsl.lower.state import MAX_CALL_DEPTH, Lowering
 from decgraph.dsl.lower.wording import show
@@ -61,16 +62,6 @@ def call(lw: Lowering, e: S.Call) -> Value:
     lw.fail(e.span, "only names and methods can be called", code="E231")
 
 
-def place_of(lw: Lowering, model: Value, e: S.Expr) -> tuple[Value, Value | None]:
-    """Where a model is evaluated: (place, tree of its nodes)."""
-    v = lw.expr(e)
-    if v.type.elem == "node" and v.type.of[0] != "ctx":
-        return v, tree_value(lw, v, e.span)
-    if v.type.elem == "path":
-        return v, None
-    return v, None
-
-
 def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
     """`target(ctx)`, `target(t)`, `head(ns, given = m)`, `model(c, at = b)`."""
     if model.type.of[0] in ("layers", "adapter"):
@@ -108,11 +99,6 @@ def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
     return lw.emit("model.eval", model, place, *[extra[n] for n in names], span=e.span, **attrs)[0]
 
 
-def is_text(t: Type) -> bool:
-    """Whether a value is tokens in a row: what a model can read in place of the request's context."""
-    return t.elem == "path" or t.elem in ("token", "draw", "int") and len(t.dims) == 1 and t.dims[0].kind != "vocab"
-
-
 def second_context(lw: Lowering, model: Value, tokens: Value, e: S.Call, part: str = "", each: bool = False) -> Value:
     """`target(other ++ ctx)`, `target.each(tokens)`: a model on other tokens than the request's."""
     if part:
@@ -135,34 +121,8 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
     v = lw.expr(f.value)
     t, n = v.type, f.name
     if t.elem == "model":
-        if n == "memory":
-            if len(e.args) != 1:
-                lw.fail(
-                    e.span, "memory is of one place: a context, a node or a canvas", "target.memory(ctx.parent)", code="E260"
-                )
-            place, tree = place_of(lw, v, e.args[0])
-            extra: dict[str, Value] = {} if tree is None else {"tree": tree}
-            more: dict[str, Any] = {}
-            for k in e.kwargs:
-                if k.name in ("at", "given"):
-                    extra[k.name] = lw.expr(k.value)
-                elif k.name != "queries":
-                    lw.fail(
-                        k.span,
-                        f"memory takes at =, given = and queries =, not {k.name} =",
-                        "the attention weights of a memory are not stored; m.scores(b) has the scores of queries on its rows"
-                        if k.name == "attention"
-                        else "",
-                        code="E260",
-                    )
-                elif not isinstance(k.value, S.Name) or k.value.name not in ("yes", "no", "true", "false"):
-                    lw.fail(k.value.span, "queries = takes yes or no", "model.memory(c, queries = yes)", code="E260")
-                elif k.value.name in ("yes", "true"):
-                    more["queries"] = True
-            names = [x for x in ("tree", "at", "given") if x in extra]
-            return lw.emit("model.memory", v, place, *[extra[x] for x in names], span=e.span, **{"with": tuple(names)}, **more)[
-                0
-            ]
+        if n in ("memory", "attention"):
+            return memories.method(lw, v, e, n)
         if n == "heads":
             if "heads" not in str(t.of[3]):
                 lw.fail(

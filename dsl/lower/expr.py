@@ -159,8 +159,8 @@ def membership(lw: Lowering, a: Value, b: Value, e: S.Node) -> Value:
 
 # What may have no value, or costs much: the second half of `a and b` computes it only where it is needed.
 GUARDED = frozenset((
-    "gather", "lookup", "arg", "reduce", "model.eval", "model.read", "model.memory", "extern", "run", "text_of", "index.ask",
-    "automaton", "slice",
+    "gather", "lookup", "arg", "reduce", "model.eval", "model.read", "model.memory", "model.attention", "extern", "run",
+    "text_of", "index.ask", "automaton", "slice",
 ))  # fmt: skip
 
 

@@ -6,6 +6,7 @@ A meaning is `meaning(m, op, *operands)`. Of the machine `m` (backends/reference
 """
 
 from decgraph.ir.ops import (  # noqa: F401
+    attention,
     canvases,
     control,
     distributions,

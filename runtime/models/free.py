@@ -82,6 +82,9 @@ class FreeModel(Layered):
     def _attention(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
         return digest(self.seed, self._grain, layer, "attention", position, state, tuple(rows))
 
+    def _weights(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Sequence[Fraction]:
+        return small_weights(digest(self.seed, self._grain, layer, "weights", position, state, tuple(rows)), len(rows))
+
     def _mlp(self, layer: int, position: int, state: Row) -> Row:
         return digest(self.seed, self._grain, layer, "mlp", position, state)
 

@@ -51,6 +51,7 @@ class HFCausal(Model):
         self._scores: OrderedDict[tuple[Any, ...], Scores] = OrderedDict()
         self._memories: OrderedDict[Path, Memory] = OrderedDict()
         self._forest = Forest()
+        self._attended = Forest()
 
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         missing = [p for p in dict.fromkeys(paths) if given is not None or p not in self._scores]
@@ -110,6 +111,15 @@ class HFCausal(Model):
             while len(self._memories) > 8:
                 self._memories.popitem(last=False)
         return made if given is None else given.join(made)
+
+    def attention(self, path: Path, given: Memory | None = None, last: int = 1) -> list[float]:
+        path = check_path(self, path)
+        check_family(self, given)
+        if len(self._attended) + len(path) > _NODES:
+            self._attended = Forest()
+        forest = self._attended if given is None else Forest()
+        start = 0 if given is None else min(given.length, len(path) - 1)
+        return forest.attention(self.net, given, path, start, last)
 
     def check_entered(self, layer: int) -> None:
         if not 0 <= layer < self.layers:

@@ -43,7 +43,8 @@ class Tape:
     """One forward: the rows that it attends to, and its results.
 
     positions: int64[fresh]. visible: bool[fresh, fresh]. held: cached rows by layer index, or empty. Filled in by the
-    forward, by layer index: states [fresh, width] entering the layer, keys and values [fresh, heads, dim].
+    forward, by layer index: states [fresh, width] entering the layer, keys and values [fresh, heads, dim]. attended: float64[n]
+    or None; where it is there, every layer adds how much attention the positions below n got, the mean over queries and heads.
     """
 
     positions: Tensor
@@ -52,6 +53,7 @@ class Tape:
     states: dict[int, Tensor] = field(default_factory=dict)
     keys: dict[int, Tensor] = field(default_factory=dict)
     values: dict[int, Tensor] = field(default_factory=dict)
+    attended: Tensor | None = None
 
 
 def _attention(
@@ -86,7 +88,10 @@ def _attention(
     values = values.repeat_interleave(groups, dim=1).transpose(0, 1)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     scores = (query[0] @ keys * scale).masked_fill(~visible, float("-inf"))
-    weights = scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype)
+    weights = scores.softmax(dim=-1, dtype=torch.float32)
+    if tape.attended is not None:
+        tape.attended.index_add_(0, positions, weights.double().mean(dim=(0, 1)))
+    weights = weights.to(query.dtype)
     return (weights @ values).transpose(0, 1)[None].contiguous(), None
 
 

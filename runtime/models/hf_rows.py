@@ -60,23 +60,39 @@ class Forest:
         fresh, old = list(range(self._done, len(self))), self._done
         if not fresh:
             return
-        positions = torch.tensor([self.positions[n] for n in fresh])
-        seen = np.flatnonzero(self._sees[old : len(self), :old].any(axis=0))
-        held = held_of(given, positions, ()) if given is not None else {}
-        if len(seen):
-            rows = torch.from_numpy(seen)
-            where = torch.tensor([self.positions[n] for n in seen])
-            visible = torch.from_numpy(self._sees[old : len(self)][:, seen])
-            for layer, keys in self._keys.items():
-                own = SeenRows(keys[rows], self._values[layer][rows], where, visible)
-                held[layer] = joined(held[layer], own) if layer in held else own
-        tape = Tape(positions, torch.from_numpy(self._sees[old : len(self), old : len(self)]), held)
-        last = net.run(torch.tensor([self.tokens[n] for n in fresh]), tape)
+        tape, last = self._forward(net, fresh, np.flatnonzero(self._sees[old : len(self), :old].any(axis=0)), given)
         for kept, new in ((self._keys, tape.keys), (self._values, tape.values), (self._states, tape.states)):
             for layer, rows in new.items():
                 kept[layer] = _append(kept.get(layer), rows, old)
         self._last = _append(self._last, last, old)
         self._done = len(self)
+
+    def _forward(
+        self, net: Net, fresh: Sequence[int], seen: np.ndarray, given: Memory | None, attended: Tensor | None = None
+    ) -> tuple[Tape, Tensor]:
+        """The forward of the nodes `fresh` on top of the computed nodes `seen` and the memory, and its last states."""
+        positions = torch.tensor([self.positions[n] for n in fresh])
+        held = held_of(given, positions, ()) if given is not None else {}
+        if len(seen):
+            rows = torch.from_numpy(seen)
+            where = torch.tensor([self.positions[n] for n in seen])
+            visible = torch.from_numpy(self._sees[np.ix_(np.array(fresh), seen)])
+            for layer, keys in self._keys.items():
+                own = SeenRows(keys[rows], self._values[layer][rows], where, visible)
+                held[layer] = joined(held[layer], own) if layer in held else own
+        tape = Tape(positions, torch.from_numpy(self._sees[np.ix_(np.array(fresh), np.array(fresh))]), held, attended=attended)
+        return tape, net.run(torch.tensor([self.tokens[n] for n in fresh]), tape)
+
+    def attention(self, net: Net, given: Memory | None, path: Path, start: int, last: int) -> list[float]:
+        """How much attention each position of a path gets from its last `last` positions, of those from `start` on: the mean
+        over queries, layers and heads. What lies before these is computed once, they are computed again."""
+        first = max(start, len(path) - max(1, last))
+        before = self.add(path[:first], start)
+        self.compute(net, given)
+        queries = self.add(path, start)[len(before) :]
+        attended = torch.zeros(max(len(path), 0 if given is None else given.length), dtype=torch.float64)
+        tape, _ = self._forward(net, queries, np.array(before, dtype=np.int64), given, attended)
+        return [float(w) for w in attended[: len(path)] / max(1, len(tape.keys))]
 
     def last(self, nodes: Sequence[int]) -> Tensor:
         """The last hidden states [n, width] of computed nodes."""

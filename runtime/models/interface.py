@@ -321,6 +321,11 @@ class Model:
         computes)."""
         raise self._cannot("give its memory")
 
+    def attention(self, path: Path, given: Memory | None = None, last: int = 1) -> list[Any]:
+        """How much attention each position of a path gets from the last `last` positions that the call computes: the mean of
+        the weights over these, the layers and their heads."""
+        raise self._cannot("say what it attends to")
+
     def heads(self, path: Path) -> list[Scores]:
         """The scores of the 2nd, 3rd, ... token after `path`, one row per head (Medusa)."""
         raise self._cannot("answer with heads")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Self
 
 from decgraph.errors import DecError
@@ -67,6 +68,10 @@ class Layered(Model):
         """The result of `_attend` if the layer's MLP is skipped."""
         raise NotImplementedError
 
+    def _weights(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Sequence[Any]:
+        """How much attention a position gives each of these K/V rows, the mean over heads."""
+        raise self._cannot("say what it attends to")
+
     def _mlp(self, layer: int, position: int, state: Row) -> Row:
         """The next state where the layer's attention is skipped."""
         raise NotImplementedError
@@ -102,6 +107,21 @@ class Layered(Model):
             columns = self._canvas(cells, range(len(cells)) if at is None else at, given)
         made = self.remember(cells, columns)
         return made if given is None else given.join(made)
+
+    def attention(self, path: Path, given: Memory | None = None, last: int = 1) -> list[Any]:
+        columns = self._path(path, given)
+        queries = sorted(columns)[-max(1, last) :]
+        total: list[Any] = [Fraction(0) if self.exact else 0.0] * len(path)
+        layers = [use.layer for use in self.uses if use.attention]
+        for layer in layers:
+            rows = {} if given is None else dict(given.layers[layer].kv)
+            rows.update({i: c.kv[layer] for i, c in columns.items()})
+            for i in queries:
+                seen = [j for j in sees(self.visibility, i, len(path)) if j in rows]
+                weights = self._weights(layer, i, columns[i].states[layer], [rows[j] for j in seen])
+                for j, w in zip(seen, weights, strict=True):
+                    total[j] += w
+        return [w / (len(queries) * max(1, len(layers))) for w in total]
 
     def remember(self, cells: Sequence[Cell], columns: Mapping[int, Column]) -> Memory:
         """The memory with these columns of `cells`."""

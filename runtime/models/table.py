@@ -133,6 +133,20 @@ class TableModel(Model):
         made = Memory(self.family, len(cells), (LayerMemory(rows, rows),), rows, rows)
         return made if given is None else given.join(made)
 
+    def attention(self, path: Path, given: Memory | None = None, last: int = 1) -> list[Fraction]:
+        """Drawn from what each of these positions sees; the entries of the table stay what they are."""
+        path = check_path(self, path)
+        check_family(self, given)
+        fresh = range(0 if given is None else min(given.length, len(path) - 1), len(path))
+        seen, queries = _seen(path, given, fresh), fresh[-max(1, last) :]
+        total = [Fraction(0)] * len(path)
+        for i in queries:
+            visible = sorted((j, cell) for j, cell in seen.items() if j <= i)
+            weights = small_weights(f"{self.seed}:attention:{visible!r}", len(visible))
+            for (j, _), w in zip(visible, weights, strict=True):
+                total[j] += w / len(queries)
+        return total
+
     def heads(self, path: Path) -> list[Scores]:
         if not self.heads_count:
             raise self._cannot("answer with heads")

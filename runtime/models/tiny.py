@@ -80,14 +80,20 @@ class TinyModel(Layered):
         return self._mlp(layer, position, self._attention(layer, position, state, rows))
 
     def _attention(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
-        block = self._blocks[layer]
-        query = _rotate(_norm(state) @ block["q"], position, self._split).reshape(self._split, -1)
-        keys = np.stack([row[0] for row in rows]).reshape(len(rows), self._split, -1)
         values = np.stack([row[1] for row in rows]).reshape(len(rows), self._split, -1)
+        weights = self._by_head(layer, position, state, rows)
+        return state + np.einsum("hn,nhd->hd", weights, values).reshape(-1) @ self._blocks[layer]["o"]
+
+    def _weights(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Sequence[float]:
+        return [float(w) for w in self._by_head(layer, position, state, rows).mean(0)]
+
+    def _by_head(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> np.ndarray:
+        """Attention weights [heads, rows]."""
+        query = _rotate(_norm(state) @ self._blocks[layer]["q"], position, self._split).reshape(self._split, -1)
+        keys = np.stack([row[0] for row in rows]).reshape(len(rows), self._split, -1)
         scores = np.einsum("hd,nhd->hn", query, keys) / np.sqrt(query.shape[-1])
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        weights /= weights.sum(-1, keepdims=True)
-        return state + np.einsum("hn,nhd->hd", weights, values).reshape(-1) @ block["o"]
+        weights: np.ndarray = np.exp(scores - scores.max(-1, keepdims=True))
+        return weights / weights.sum(-1, keepdims=True)
 
     def _mlp(self, layer: int, position: int, state: Row) -> Row:
         block = self._blocks[layer]

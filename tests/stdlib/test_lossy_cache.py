@@ -1,0 +1,36 @@
+"""Programs that read some of a context's keys and values: on all of them their tokens are the target's, on few they are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from target_tokens import PROMPTS, tokens
+
+import decgraph
+
+SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "kv_sparse_read": ({"share": 1.0}, {"share": 0.1, "least": 1}),
+}
+"""By program: the setting at which it is the target, and one at which it is not."""
+
+
+@pytest.mark.quick("kv_sparse_read-torch")
+@pytest.mark.parametrize("backend", ["torch", "reference"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_on_everything_it_is_the_target(name: str, backend: str) -> None:
+    assert tokens(name, backend, 0.8, SETTINGS[name][0]) == tokens("autoregressive", backend, 0.8, {})
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_what_is_not_read_shows(name: str) -> None:
+    both = [[tokens(n, "torch", t, s) for n, s in ((name, SETTINGS[name][1]), ("autoregressive", {}))] for t in (0.0, 0.8)]
+    assert any(ours != theirs for ours, theirs in both)
+
+
+def test_a_sparse_draft_is_as_good_as_what_it_reads() -> None:
+    """Drafts from everything are all accepted; from one position of the prompt fewer are, and the tokens stay the target's."""
+    made = {n: decgraph.run("sparse_to_dense", PROMPTS[1], limit=16, params={"budget": n, "question": 1}) for n in (4096, 1)}
+    assert sum(made[4096].stats.accepted) == made[4096].stats.drafted > 0
+    assert sum(made[1].stats.accepted) < made[1].stats.drafted
+    assert made[1].tokens == made[4096].tokens == decgraph.run("autoregressive", PROMPTS[1], limit=16).tokens
