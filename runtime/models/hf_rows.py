@@ -10,6 +10,7 @@ from torch import Tensor
 
 from decgraph.runtime.models.hf_net import Net, SeenRows, Tape
 from decgraph.runtime.models.interface import Cell, LayerMemory, Memory, Path
+from decgraph.runtime.models.soft_inputs import inputs
 
 _FIRST = 256  # nodes a forest has room for at first
 
@@ -71,7 +72,7 @@ class Forest:
                 own = SeenRows(keys[rows], self._values[layer][rows], where, visible)
                 held[layer] = joined(held[layer], own) if layer in held else own
         tape = Tape(positions, torch.from_numpy(self._sees[old : len(self), old : len(self)]), held)
-        last = net.run(torch.tensor([self.tokens[n] for n in fresh]), tape)
+        last = net.run(inputs(net.base.get_input_embeddings(), [self.tokens[n] for n in fresh]), tape)
         for kept, new in ((self._keys, tape.keys), (self._values, tape.values), (self._states, tape.states)):
             for layer, rows in new.items():
                 kept[layer] = _append(kept.get(layer), rows, old)

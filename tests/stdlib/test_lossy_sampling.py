@@ -87,6 +87,7 @@ EQUAL = [
     ("mirostat", {"tau": 0, "eta": 0}, GREEDY),
     ("kgw_watermark", {"delta": 0}, {}),
     ("lookahead_reasoning", {"mark": "."}, GREEDY),
+    ("superposed", {"k": 1, "alpha": 0}, GREEDY),
 ]
 """A program, parameters, and a request: it commits what the target alone does."""
 
