@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from decgraph.backends.reference.machine import ReferenceMachine
-from decgraph.ir.data.dist import resolve_path
+from decgraph.backends.reference.soft import read_path
 from decgraph.ir.values import Op
 
 
@@ -26,7 +26,7 @@ class Watched(ReferenceMachine):
     def model_row(self, model: Any, scores: Any, path: Any, node: Any, allow: Any, position: Any = None) -> Any:
         row = super().model_row(model, scores, path, node, allow, position)
         if model is not None:  # `warp` has rows of no model
-            tokens = resolve_path(path)
+            tokens = read_path(path)
             got = scores()
             key = (model.name, tokens, row.position, got.logits.tobytes() if got.logits is not None else got.weights)
             self.seen.rows.setdefault(key, f"{model.name} after {list(tokens)}, for position {row.position}")

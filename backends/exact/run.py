@@ -14,6 +14,7 @@ from decgraph.backends.exact.draws import ExactDraws
 from decgraph.backends.exact.reals import NotSeparated, signature
 from decgraph.backends.exact.states import Signer, Unknown, live_values, settled_walks
 from decgraph.backends.exact.world import Enough, World
+from decgraph.backends.reference.soft import is_soft, read_path, tokens_of
 from decgraph.ir.data.dist import Draws, Row, resolve_path
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op, Region
@@ -184,7 +185,7 @@ class ExactMachine(ExactDraws):
         return [partial(self.score_path, model, s, given) for s in states]
 
     def score_path(self, model: Model, state: tuple[Any, ...], given: Any) -> Scores:
-        scores: Scores = model.eval([resolve_path(state)], given)[0]
+        scores: Scores = model.eval([read_path(state)], given)[0]
         return scores
 
     def model_row(
@@ -202,13 +203,14 @@ class ExactMachine(ExactDraws):
 
         def face(name: str) -> Any:
             s = scores()
-            key = (id(s), id(request), name, None if allow is None else allow.tobytes(), resolve_path(path) if by_path else 0)
+            key = (id(s), id(request), name, None if allow is None else allow.tobytes(), tokens_of(path) if by_path else 0)
             found = self.world.rows.get(key)
             if found is None:
                 found = self.world.rows[key] = (slow(name), s, request)  # what has its id in the key is kept alive
             return found[0]
 
         plain = allow is None and isinstance(scores, partial) and len(scores.args) == 3 and scores.args[2] is None
+        plain = plain and not is_soft(path)  # what is said after a soft node is not said of a text
         return Row(face, position=row.position, node=node, path=path, label=row.label, origin=(model,) if plain else None)
 
     # -- the caller's functions: an adversary whose results depend on the arguments alone

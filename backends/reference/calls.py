@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from decgraph.backends.reference.randomness import Randomness
+from decgraph.backends.reference.soft import is_soft, read_path, tokens_of
 from decgraph.backends.reference.values import ReferenceMemory
 from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas
@@ -18,7 +19,7 @@ from decgraph.ir.data.tree import Tree
 from decgraph.ir.values import Op
 from decgraph.runtime import trace
 from decgraph.runtime.models.derive import derive, halves
-from decgraph.runtime.models.interface import MASK, LayerMemory, Memory, Model, Scores, Soft, check_size
+from decgraph.runtime.models.interface import MASK, LayerMemory, Memory, Model, Scores, Soft, check_size, mixture
 from decgraph.runtime.models.reading import valued
 from decgraph.runtime.shaping import raw_probs, shaped_probs
 
@@ -124,7 +125,7 @@ class Calls(Randomness):
     ) -> tuple[list[Callable[[], Scores]], int | None]:
         """The scores after each path, and how many positions were computed for them (None: all)."""
         store = self.store(op, model)
-        if store is None:
+        if store is None or any(map(is_soft, states)):
             return self.score_paths(model, states, given), None
         paths = [resolve_path(s) for s in states]
         scores, computed = store.scores(paths, given) if given is not None else store.scores(paths)
@@ -138,7 +139,7 @@ class Calls(Randomness):
 
     def score_paths(self, model: Model, states: Sequence[tuple[Any, ...]], given: Any) -> list[Callable[[], Scores]]:
         """The scores after each path; together, since a real model batches them."""
-        paths = [resolve_path(s) for s in states]
+        paths = [read_path(s) for s in states]
         distinct = list(dict.fromkeys(paths))
         got = dict(zip(distinct, [s.to_float() for s in model.eval(distinct, given)], strict=True))
         return [partial(got.__getitem__, p) for p in paths]
@@ -160,7 +161,7 @@ class Calls(Randomness):
             s = scores()
             if model is not None:
                 check_size(model.name, s.size, model.vocab.size)
-            tokens = resolve_path(path)
+            tokens = tokens_of(path)
             if name == "raw":
                 return self.vector(raw_probs(s, tokens, self.request, allow=self.ids(allow)))
             if name == "logits":
@@ -229,8 +230,7 @@ class Calls(Randomness):
             if x is None:
                 out.append(MASK)
             elif isinstance(x, SoftCell):
-                v = x.value
-                out.append(v if isinstance(v, Soft) else Soft(tuple(v)))
+                out.append(mixture(x.value))
             else:
                 out.append(x.token if isinstance(x, Draw) else int(x))
         return tuple(out)

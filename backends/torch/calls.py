@@ -20,7 +20,7 @@ from decgraph.ir.memo import memo_of
 from decgraph.ir.values import Op
 from decgraph.runtime.models.derive import derive, halves
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
-from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.interface import MASK, Cell, Model, Soft, mixture
 from decgraph.runtime.models.reading import valued
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -108,7 +108,9 @@ class Calls(SecondContexts):
         tokens: list[int] = []
         parents: list[int] = []
         uids: list[int] = []
+        soft: dict[int, Cell] = {}
         if tree is not None and len(tail):
+            soft = mixtures_of(model, tree, tail)
             if len(tail) == len(tree) - 1:
                 tokens, uids, parents = tree.token[1:].tolist(), tree.uid[1:].tolist(), (tree.parent[1:] - 1).tolist()
             else:
@@ -117,6 +119,9 @@ class Calls(SecondContexts):
                 index = {int(n): i for i, n in enumerate(tail)}
                 index[0] = -1
                 parents = [index[p] for p in tree.parent[ids].tolist()]
+            for i, cell in soft.items():
+                if isinstance(cell, int):
+                    tokens[i] = cell
         context = self.tokens if length == len(self.tokens) else self.tokens[:length]
         ask = ForwardCall(
             self.sequence(),
@@ -129,6 +134,7 @@ class Calls(SecondContexts):
             part or "logits",
             given=extra.get("given"),
             name=self.title,
+            soft={i: cell for i, cell in soft.items() if isinstance(cell, Soft)},
         )
         self.count_call(model, len(wanted), len(tail), heads=part is not None)
         if tree is None:
@@ -214,7 +220,10 @@ class Calls(SecondContexts):
         if isinstance(place, Context):
             length, tokens = place.length, self.tokens
         else:
-            tokens = self.path_to(tree.base.length, tree, int(np.ravel(np.asarray(place))[0]))
+            node = int(np.ravel(np.asarray(place))[0])
+            if tree.soft(tree.path_nodes(node)):
+                raise DecError("a memory is of tokens, and a soft node has none", hint="call the model at the node")
+            tokens = self.path_to(tree.base.length, tree, node)
             length = len(tokens)
         if not length:
             raise DecError("there is no memory of an empty context", hint="ctx.parent exists for prompts of two tokens or more")
@@ -257,8 +266,24 @@ class Calls(SecondContexts):
 
 
 def below(tree: Any, node: int) -> tuple[int, ...]:
-    """The draft tokens of a tree from its root (without it) down to a node; none without a tree."""
-    return () if tree is None or node == 0 else tuple(tree.token[tree.path_nodes(node)[1:]].tolist())
+    """The draft tokens of a tree from its root (without it) down to a node, without its soft nodes; none without a tree."""
+    if tree is None or node == 0:
+        return ()
+    nodes = tree.path_nodes(node)[1:]
+    soft = tree.soft(nodes)
+    return tuple(tree.token[[n for i, n in enumerate(nodes) if i not in soft]].tolist() if soft else tree.token[nodes].tolist())
+
+
+def mixtures_of(model: Model, tree: Any, tail: Sequence[int]) -> dict[int, Cell]:
+    """What a call reads at the soft nodes of its tail, by their places in it. Raises DecError for a model that reads tokens
+    only."""
+    found = tree.soft(tail)
+    if found and model.kind != "causal":
+        raise DecError(f"{model.name!r} reads tokens, and a soft node has none", hint="call a causal model there")
+    cells = {i: mixture(e) for i, e in found.items()}
+    if MASK in cells.values():
+        raise DecError(f"{model.name!r} is causal: it has no mask", hint="an embedding of tokens")
+    return cells
 
 
 def _cells(ask: Any) -> int:
@@ -268,7 +293,7 @@ def _cells(ask: Any) -> int:
 def _merged(asks: list[ForwardCall]) -> ForwardCall | None:
     """One forward call for several under the same context, their trees side by side; None where the contexts differ."""
     first = asks[0]
-    if any(len(a.context) != len(first.context) or a.part != "logits" or a.given is not None for a in asks):
+    if any(len(a.context) != len(first.context) or a.part != "logits" or a.given is not None or a.soft for a in asks):
         return None
     tokens: list[int] = []
     parents: list[int] = []

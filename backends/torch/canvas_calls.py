@@ -15,7 +15,7 @@ from decgraph.backends.torch.pending import PendingCall, ResolvedCall
 from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.trees import TorchTree
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, fresh_of
-from decgraph.runtime.models.interface import Soft
+from decgraph.runtime.models.interface import MASK, Soft, mixture
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,18 @@ def cells_of(m: Engines, engine: Any, c: Canvas) -> tuple[np.ndarray, Any]:
     out[base:] = np.where(c.token < 0, engine.mask, c.token)
     if not c.soft:
         return out, None
-    at = sorted(c.soft)
-    weights, masks = [], []
-    for i in at:
-        v = c.soft[i]
-        if isinstance(v, Soft):
-            weights.append(torch.tensor([float(w) for w in v.weights], dtype=torch.float64))
-            masks.append(float(v.mask))
-        else:
-            weights.append(torch.as_tensor(v, dtype=torch.float64))
-            masks.append(0.0)
+    at, weights, masks = [], [], []
+    for i in sorted(c.soft):
+        cell = mixture(c.soft[i].tolist())
+        if not isinstance(cell, Soft):
+            out[base + i] = engine.mask if cell is MASK else cell
+            continue
+        v = torch.as_tensor(c.soft[i], dtype=torch.float64)
+        at.append(i)
+        weights.append(v[:-1])
+        masks.append(float(v[-1]))
+    if not at:
+        return out, None
     return out, ([base + i for i in at], torch.stack(weights), torch.tensor(masks, dtype=torch.float64))
 
 

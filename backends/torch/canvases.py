@@ -13,8 +13,8 @@ from decgraph.backends.torch.trees import TorchTree
 
 @dataclass(frozen=True)
 class Canvas:
-    """base: the committed tokens before it (a Context). token: int64[n], -1 where masked. soft: position to value, cells that
-    hold an embedding and count as masked. draws: position to the draw that decided a cell, where one did."""
+    """base: the committed tokens before it (a Context). token: int64[n], -1 where masked. soft: position to coordinates, of
+    cells that hold an embedding and count as masked. draws: position to the draw that decided a cell, where one did."""
 
     base: Any
     token: Ids
@@ -59,7 +59,7 @@ class Canvas:
 
     def key(self) -> tuple[Any, ...]:
         """The key by which canvases are equal."""
-        return (self.token.tobytes(), tuple(sorted(self.soft)))
+        return (self.token.tobytes(), tuple((i, self.soft[i].tobytes()) for i in sorted(self.soft)))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 
 from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.rows import Ids
+from decgraph.ir.data.canvas import Soft
 
 _NONE = np.zeros(0, dtype=np.int64)
 
@@ -103,6 +104,12 @@ class TorchTree:
     def height(self) -> int:
         return int(self.depth.max())
 
+    def soft(self, nodes: Sequence[int] | Ids) -> dict[int, Any]:
+        """Of these nodes those that hold an embedding: their places among them, and their coordinates."""
+        if len(self.edges) == 1:
+            return {}
+        return {i: e.value for i, n in enumerate(nodes) if isinstance(e := self.edges[int(n)], Soft)}
+
     def draw(self, node: int) -> TorchDraws:
         """The draw that created a node."""
         out: TorchDraws = self.growths[int(self.group[node])].pick(int(self.place[node]))
@@ -165,6 +172,9 @@ class TorchTree:
         ids = np.arange(n, n + k)
         names = set(self.columns) | set(columns)
         wide = {c: self.columns.get(c, [None] * n) + columns.get(c, [None] * k) for c in names}
+        every = self.edges
+        if edges or len(every) > 1:  # some nodes are no draws: one entry for each node
+            every = (*every, *[None] * (n - len(every)), *(edges or [None] * k))
 
         def cat(a: Ids, b: Ids) -> Ids:
             return np.concatenate((a, b))
@@ -180,7 +190,7 @@ class TorchTree:
             cat(self.logprob, logprob),
             (*self.growths, draws) if draws is not None else self.growths,
             wide,
-            (*self.edges, *edges) if edges else self.edges,
+            every,
             ids,
             ids,
             self.extent,
@@ -303,6 +313,8 @@ def path_of(tree: TorchTree, node: int, emitted: int | None = None, draw: Any = 
     steps = len(tree.edges) == len(tree) and len(tree) > 1
     for n in tree.path_nodes(node)[1:]:
         edge = tree.edges[n] if steps else None
+        if isinstance(edge, Soft):
+            int(edge)  # raises: it has no token
         if isinstance(edge, TorchPath):
             tokens += edge.tokens
             uids += [-1] * len(edge.tokens)

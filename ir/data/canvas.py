@@ -7,13 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from decgraph.ir.data.dist import Draw
+from decgraph.ir.opdef import OpError
 
 
 @dataclass(frozen=True)
 class Soft:
-    """A cell that holds an embedding: weights over the vocabulary, or a vector; it counts as masked."""
+    """What a cell or an edge of a tree holds in place of a token: an embedding, in coordinates (`model.embed`). Such a cell
+    counts as masked."""
 
-    value: Any
+    value: tuple[Any, ...]
+
+    def __int__(self) -> int:
+        raise OpError("a soft node has no token", hint="read the nodes that have one; a model may be called at all of them")
 
 
 @dataclass(frozen=True)

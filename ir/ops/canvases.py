@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from decgraph.ir import labels
-from decgraph.ir.data.canvas import Canvas
+from decgraph.ir.data.canvas import Canvas, Soft
 from decgraph.ir.data.dist import Dist, Draw, Draws, Row, box, locate
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import OpError, op
@@ -73,6 +74,12 @@ class CanvasPut:
                 f"a cell takes a token, got {x}",
                 "sample a distribution first: x ~ p" if x.elem == "dist" else "",
             )
+        if attrs["kind"] == "soft":
+            need(
+                types[2].elem == "hidden",
+                f"a soft cell takes an embedding, got {types[2]}",
+                "c.soft[ps] = model.embed(weights), and parts of it with model.embed(mask_)",
+            )
         if attrs.get("has_mask"):
             need(types[-1].elem == "bool", f"`where` needs a condition, got {types[-1]}")
         return (types[0],)
@@ -86,11 +93,10 @@ class CanvasPut:
             chosen = [i for n, i in enumerate(ids) if (mask is None or mask[n]) and not c.masked(i)]
             m.masked_again(c, chosen)
             return (c.put(chosen, [None] * len(chosen)),)
-        values = cells_of(m, rest[0], len(ids), op.operands[2].type, ids)
         if op.attrs["kind"] == "soft":
-            from decgraph.ir.data.canvas import Soft
-
-            values = [Soft(v) for v in values]
+            values: list[Any] = [Soft(tuple(v)) for v in mixtures(rest[0], op.operands[2].type, ids)]
+        else:
+            values = cells_of(m, rest[0], len(ids), op.operands[2].type, ids)
         chosen, put = [], []
         for n, i in enumerate(ids):
             if mask is not None and not mask[n]:
@@ -107,9 +113,10 @@ class CanvasPut:
     def label(c: Checker, op: Op) -> list[Abs]:
         canvas = c.of(op.operands[0])
         rest = [c.of(v) for v in op.operands[1:]]
-        value = rest[1] if op.attrs["kind"] == "token" else Abs()
-        dep = canvas.dep | value.dep | rest[0].reads | (rest[-1].reads if op.attrs.get("has_mask") else labels.NO) | c.control
-        return [Abs(dep, canvas.draws | value.draws)]
+        value = rest[1] if op.attrs["kind"] != "mask" else Abs()
+        seen = value.reads if op.attrs["kind"] == "soft" else value.dep
+        dep = canvas.dep | seen | rest[0].reads | (rest[-1].reads if op.attrs.get("has_mask") else labels.NO) | c.control
+        return [Abs(dep, canvas.draws | (value.draws if op.attrs["kind"] == "token" else labels.NO))]
 
     attrs = ("kind", "has_mask?", "open?")
     batch = "ragged"
@@ -119,6 +126,19 @@ class CanvasPut:
         ('%z = canvas.put(%c, %ps, kind = "mask")', [None, 2, None]),
     )
     refusals = (("canvas<c,V>, position<c>, dist<V,shaped>", "x ~ p", {"kind": "token"}),)
+
+
+def mixtures(e: Any, t: Type, ids: Sequence[int]) -> list[Any]:
+    """One embedding per position, from coordinates [V + 1] or rows of them: lined up with the positions, read at them, or the
+    same for all."""
+    a = np.asarray(e)
+    if a.ndim == 1:
+        return [a] * len(ids)
+    if t.dims[0].kind == "cells":
+        return [a[i] for i in ids]
+    if len(a) != len(ids):
+        raise OpError(f"{len(ids)} positions and {len(a)} embeddings")
+    return list(a)
 
 
 def cells_of(m: Any, x: Any, n: int, t: Type, ids: list[int]) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from decgraph.ir import labels
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import op
-from decgraph.ir.ops.common import need, numeric
+from decgraph.ir.ops.common import array, need, numeric
 from decgraph.ir.types import Dim, Type
 from decgraph.ir.values import Op
 
@@ -330,7 +330,8 @@ class MemoryQuantized:
 
 @op("model.embed")
 class ModelEmbed:
-    """Embeddings of tokens, or of weights over the vocabulary."""
+    """Embeddings of tokens, or mixtures of all tokens' under weights over the vocabulary. Their values are coordinates: the
+    weight of each token's embedding, then that of the mask's."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         model = _model(types[0], ".embed")
@@ -341,11 +342,24 @@ class ModelEmbed:
         return (Type("hidden", (model.of[2],), dims),)
 
     def meaning(m: Any, op: Any, model: Any, x: Any) -> Any:
-        return (m.host("embed", model, x),)
+        import numpy as np
+
+        a = np.asarray(array(m, x))
+        dims = numeric(op.operands[1].type).dims
+        if dims and dims[-1].kind == "vocab":
+            return (np.concatenate((a, np.zeros((*a.shape[:-1], 1), dtype=a.dtype)), axis=-1),)
+        n = m.vocab_size
+        out = np.zeros((a.size, n + 1), dtype=object if m.num.exact else np.float64)
+        for row, t in enumerate(np.ravel(a)):
+            out[row, n if int(t) == m.mask_token else int(t)] = 1
+        return (out.reshape(*a.shape, n + 1),)
 
     label, batch = labels.joined, "pointwise"
-    unavailable = "no model adapter returns its embedding"
-    samples = (("%z = model.embed(%target, %toks)", ...),)
+    samples = (
+        ("%z = model.embed(%target, %toks)", [[0.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]]),
+        ("%z = model.embed(%target, %w)", [1.0, 3.0, 0.0, 0.0]),
+        ("%z = model.embed(%masked, %tok)", [0.0, 1.0, 0.0, 0.0]),
+    )
     refusals = (
         ("int, int", "model"),
         ("model<causal,V,m,causal>, text", "weights"),

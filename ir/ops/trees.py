@@ -147,6 +147,8 @@ class TreeGrow:
     def meaning(m: Any, op: Any, t: Tree, what: Any, *rest: Any) -> Any:
         at, given_columns = (rest[0], rest[1:]) if op.attrs.get("has_at") else (None, rest)
         names = op.attrs.get("columns", ())
+        if op.operands[1].type.elem == "hidden":
+            what = Soft(tuple(np.asarray(what)))
         edges, parents, rows = attach(m, t, what, at, bool(op.attrs.get("chain")))
         room_for_nodes(len(t.nodes), len(edges))
         columns: list[dict[str, Any]] = [{} for _ in edges]

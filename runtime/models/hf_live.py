@@ -15,6 +15,7 @@ import torch
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.interface import Memory, Model, Path, Scores, Vocab, check_path, check_scores
+from decgraph.runtime.models.soft_inputs import inputs
 
 _REMEMBERED = 2048  # rows of scores kept
 
@@ -40,7 +41,9 @@ class Live(Model):
         row = self._scores.get(path)
         if row is None:
             device = next(self.module.parameters()).device
-            logits = self.module(input_ids=torch.tensor([path], device=device), use_cache=False).logits[0]
+            read = inputs(self.module.get_input_embeddings(), path)
+            name = "inputs_embeds" if read.is_floating_point() else "input_ids"
+            logits = self.module(**{name: read[None].to(device)}, use_cache=False).logits[0]
             for end, made in enumerate(logits[:, : self.vocab.size].double().cpu().numpy(), start=1):
                 self._scores[path[:end]] = made
             row = self._scores[path]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from decgraph.runtime.models.hf_net import Net, SeenRows, Tape
 from decgraph.runtime.models.interface import Cell, LayerMemory, Memory, Path
+from decgraph.runtime.models.soft_inputs import inputs
 
 _FIRST = 256  # nodes a forest has room for at first
 
@@ -81,7 +82,7 @@ class Forest:
                 own = SeenRows(keys[rows], self._values[layer][rows], where, visible)
                 held[layer] = joined(held[layer], own) if layer in held else own
         tape = Tape(positions, torch.from_numpy(self._sees[np.ix_(np.array(fresh), np.array(fresh))]), held, attended=attended)
-        return tape, net.run(torch.tensor([self.tokens[n] for n in fresh]), tape)
+        return tape, net.run(inputs(net.base.get_input_embeddings(), [self.tokens[n] for n in fresh]), tape)
 
     def attention(self, net: Net, given: Memory | None, path: Path, start: int, last: int) -> list[float]:
         """How much attention each position of a path gets from its last `last` positions, of those from `start` on: the mean

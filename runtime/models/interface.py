@@ -66,15 +66,31 @@ class _Mask:
 MASK: Final = _Mask()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Soft:
     """A cell that is a mixture of embeddings: `weights[v]` of token v's, `mask` of the mask's (LRD)."""
 
     weights: tuple[Any, ...]
     mask: Any = 0
 
+    def __repr__(self) -> str:
+        """Rounded: what table and free models answer to a mixture hangs on it, and backends add in different orders."""
+        return f"Soft({', '.join(f'{float(w) + 0.0:.6f}' for w in (*self.weights, self.mask))})"
+
 
 Cell = int | _Mask | Soft
+
+
+def mixture(coordinates: Sequence[Any]) -> Cell:
+    """The cell that holds an embedding: weights of the tokens', and last the mask's. All of one token's, or of the mask's, is
+    that token, or the mask."""
+    *weights, mask = coordinates
+    used = [v for v, w in enumerate(weights) if w != 0]
+    if not used and mask == 1:
+        return MASK
+    if len(used) == 1 and weights[used[0]] == 1 and mask == 0:
+        return used[0]
+    return Soft(tuple(weights), mask)
 
 
 @dataclass(frozen=True, eq=False)
@@ -394,7 +410,7 @@ def check_cells(model: Model, cells: Sequence[Cell]) -> tuple[Cell, ...]:
     size, same = model.vocab.size, isinstance(cells, tuple)
     for i, cell in enumerate(cells):
         if isinstance(cell, (_Mask, Soft)):  # several times faster than a union type here
-            if model.kind != "masked":
+            if model.kind != "masked" and not (model.kind == "causal" and isinstance(cell, Soft)):
                 raise DecError(f"{model.name!r} is causal: position {i} must hold a token, not {cell!r}")
         elif not 0 <= cell < size:
             raise DecError(f"token {cell} at position {i} is not in the vocabulary of {model.name!r}, which has {size} tokens")

@@ -159,7 +159,7 @@ def test_a_threshold_alone_may_choose_nothing(condition: str, fine: bool, target
         decgraph.parse(text)
 
 
-@pytest.mark.parametrize(("name", "line"), [("sparse_dllm", 7), ("lrd", 3)])
+@pytest.mark.parametrize(("name", "line"), [("sparse_dllm", 7)])
 def test_what_no_model_can_be_asked_is_refused_before_a_run(name: str, line: int) -> None:
     with pytest.raises(DecError, match=f":{line}:.*no model adapter returns"):
         result((Path(__file__).parent / "programs" / f"{name}.dec").read_text(encoding="utf-8"), "torch")

@@ -40,6 +40,8 @@ EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
     ("r2_dllm", {"tau": 0.4, "spatial": 1, "clusters": False, "calm": 1000}, ("fast_dllm_uncached", {"tau": 0.4})),
     ("slow_fast", {"tau": 1, "explore": BLOCK}, STATIC),
     ("saber", {"n": 1, "block": 1}, ("static_masked", {"block": 1})),
+    ("latent_refinement", {"rounds": 0, "feed": 0, "stop": 0, "block": LENGTH}, ("eb_sampler", {"gamma": 0})),
+    ("latent_refinement", {"rounds": 0, "feed": 0, "stop": 0, "block": 1}, ("static_masked", {"block": 1})),
     ("dparallel", {"tau": 20}, AT_ONCE),
     ("dparallel", {"tau": 0, "block": LENGTH}, ("eb_sampler", {"gamma": 0})),
 ]
@@ -73,6 +75,7 @@ AWAY: list[tuple[str, Mapping[str, Any]]] = [
     ("credit_decoding", {"tau": 0.45, "alpha": 5}),
     ("dinfer_hierarchy", {"tau": 1, "low": 0}),
     ("dilated", {"base": 2}),
+    ("latent_refinement", {"rounds": 0, "feed": 0.2, "stop": 0, "block": 1}),
     ("adablock", {"trust": 0, "marks": [0, 1], "tau": 1}),
     ("explore_exploit", {"tau": 1, "least": 1}),
     ("r2_dllm", {"tau": 1, "spatial": 0.4}),

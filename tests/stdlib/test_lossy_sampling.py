@@ -87,6 +87,7 @@ EQUAL = [
     ("mirostat", {"tau": 0, "eta": 0}, GREEDY),
     ("kgw_watermark", {"delta": 0}, {}),
     ("lookahead_reasoning", {"mark": "."}, GREEDY),
+    ("superposed", {"k": 1, "alpha": 0}, GREEDY),
 ]
 """A program, parameters, and a request: it commits what the target alone does."""
 
@@ -137,3 +138,32 @@ def repeated(text: Sequence[int]) -> int:
 def test_it_repeats_less_than_greedy(name: str) -> None:
     ours = sum(repeated(tokens(name, s, **GREEDY)) for s in SEEDS)
     assert ours < sum(repeated(tokens("autoregressive", s, **GREEDY)) for s in SEEDS)
+
+
+def rewarded(params: dict[str, Any], reward: Any) -> list[tuple[int, ...]]:
+    """The tokens of `soft_value` with a reward of texts, on tables."""
+    out = []
+    for seed in range(6):
+        bound = Session(
+            module("soft_value"),
+            {"model": tables(seed)["model"]},
+            {"length": 8, "steps": 4, **params},
+            machine=machine("reference"),
+            tokenizer=Letters(),
+            externs={"reward": reward},
+        )
+        result = bound.run(Request(prompt=(0, 1), limit=8, seed=seed))
+        assert result.error is None, result.error
+        out.append(tuple(result.tokens))
+    return out
+
+
+def test_one_candidate_is_the_model_whatever_the_reward() -> None:
+    assert rewarded({"m": 1}, lambda text: text.count("a")) == rewarded({"m": 1}, lambda text: -text.count("a"))
+
+
+def test_more_candidates_and_a_smaller_alpha_raise_the_reward() -> None:
+    def total(**params: Any) -> int:
+        return sum(tokens.count(0) for tokens in rewarded(params, lambda text: text.count("a")))
+
+    assert total(m=8) > total(m=8, alpha=4.0) > total(m=1)

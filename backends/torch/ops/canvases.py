@@ -9,8 +9,9 @@ import numpy as np
 from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.draws import Mixed, TorchDraws, points
 from decgraph.backends.torch.lowering import host, lowering, on_host
-from decgraph.backends.torch.rows import TorchDist, locate
+from decgraph.backends.torch.rows import locate
 from decgraph.ir.opdef import OpError
+from decgraph.ir.ops.canvases import mixtures
 
 
 @lowering("canvas.new")
@@ -46,21 +47,13 @@ def put(m: Any, c: Canvas, ps: Any, *rest: Any, kind: str, has_mask: bool = Fals
         chosen &= masked[ids]
     where = np.flatnonzero(chosen)
     if kind == "soft":
-        values = soft_values(rest[0], len(ids))
+        values = mixtures(host(rest[0]), op.operands[2].type, ids.tolist())
         return c.put_soft(ids[where], [values[int(i)] for i in where])
     tokens, draws = _cells(rest[0], ids, op.operands[2].type)
     picked = None if draws is None else draws.pick(where) if draws.shape else draws
     m.unmasked(ids[where], tokens[where], picked)
     kept = {} if draws is None else {int(ids[i]): (draws.pick(int(i)) if draws.shape else draws) for i in where}
     return c.put(ids[where], tokens[where], kept)
-
-
-def soft_values(x: Any, n: int) -> list[Any]:
-    """One embedding per position: weights over the vocabulary."""
-    if isinstance(x, TorchDist):
-        a = x.vector()
-        return [a] * n if a.ndim == 1 else [a[i] for i in range(n)]
-    return [x] * n if getattr(x, "ndim", 0) <= 1 else [x[i] for i in range(n)]
 
 
 def _cells(x: Any, ids: Any, t: Any) -> tuple[Any, Any]:

@@ -36,3 +36,4 @@ def joined(m: Any, a: Any, b: Any) -> Any:
 
 written("model.eval", "model.evals", "model.memory", "model.read")
 on_host("model.layers", why="the number of layers is static")
+on_host("model.embed", why="an embedding is coordinates until a call reads it")

@@ -14,6 +14,7 @@ from decgraph.backends.torch.lowering import host, lowering, written
 from decgraph.backends.torch.rows import TorchDist
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import TorchPath, TorchTree, among, filled
+from decgraph.ir.data.canvas import Soft
 from decgraph.ir.ops.limits import room_for_nodes
 
 
@@ -35,10 +36,19 @@ def resume(m: Any, t: TorchTree | None, *, until: tuple[str, ...] = ()) -> Torch
 
 @lowering("tree.grow")
 def grow(
-    m: Any, t: TorchTree, what: Any, *rest: Any, has_at: bool = False, columns: tuple[str, ...] = (), chain: bool = False
+    m: Any,
+    t: TorchTree,
+    what: Any,
+    *rest: Any,
+    has_at: bool = False,
+    columns: tuple[str, ...] = (),
+    chain: bool = False,
+    op: Any = None,
 ) -> tuple[TorchTree, Any]:
     """The tree with the draws (edits, steps) grown into it, and the new nodes."""
     at, values = (rest[0], rest[1:]) if has_at else (None, rest)
+    if op is not None and op.operands[1].type.elem == "hidden":
+        what = Soft(tuple(np.asarray(host(what), dtype=np.float64).tolist()))
     if isinstance(what, TorchDraws | Mixed):
         draws = what if isinstance(what, Mixed) or what.shape else what.pick(np.s_[None])
         flat = draws.ravel()
@@ -114,6 +124,8 @@ def until_closed(t: TorchTree, parent: int, places: Any, tokens: Any) -> Any:
 def _edge_token(e: Any) -> int:
     if isinstance(e, TorchPath):
         return e.tokens[-1] if e.tokens else 0
+    if isinstance(e, Soft):
+        return -1
     return e.token if isinstance(e, Edit) else 0
 
 

@@ -22,9 +22,10 @@ from decgraph.runtime.models.engine.cache import LENGTH, ROWS, Part, Store, TooL
 from decgraph.runtime.models.engine.draft_loop import draft
 from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, Output
 from decgraph.runtime.models.engine.slots import TAIL, Slot, SlotPlan, plan
-from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout, Step
+from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout, ModuleStep, Step
 from decgraph.runtime.models.engine.straight import MOST, StraightMasks
 from decgraph.runtime.models.interface import check_size
+from decgraph.runtime.models.soft_inputs import replaced
 
 if TYPE_CHECKING:
     from decgraph.runtime.models.engine.given import Memories
@@ -62,6 +63,7 @@ class CausalEngine:
         self.below = below
         self.width = layout.width  # of last states; rows are wider where others are kept beside them (taps.py)
         self.taps: tuple[int, ...] = ()  # the layers whose entering states are
+        self.plain: ModuleStep | None = None  # the module itself, which reads embeddings too
         self.memories: Memories | None = None  # computes calls with a given memory; None: this engine does itself
         self.lowers: dict[int, CausalEngine] = {}  # engines of this model's first layers, by their number (exits.py)
         self._slots: dict[Hashable, Slot] = {}
@@ -335,7 +337,9 @@ class CausalEngine:
             return error
         count = made.total
         length = -(-made.rows // LENGTH) * LENGTH
-        straight = made.linear and made.tokens is None and 0 < count <= self.chunk and length <= self.store.rows
+        straight = (
+            made.linear and made.tokens is None and not made.soft and 0 < count <= self.chunk and length <= self.store.rows
+        )
         number = made.slot.number
         if not straight or number >= self.store.slots or hasattr(self.step, "bucket"):
             return None
@@ -410,8 +414,23 @@ class CausalEngine:
 
     def _run(self, batch: Batch, part: Part, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         """The forward itself: new last states [B, T, width]."""
+        if self.below is None and any(p.soft for p in plans):
+            return self._softly(batch, part, plans)
         given = batch.ids if self.below is None else self.inputs(batch, plans, takes)
         return self.step(given, batch.positions, batch.write, part.keys, part.values, batch.masks)
+
+    def _softly(self, batch: Batch, part: Part, plans: Sequence[SlotPlan]) -> Tensor:
+        """The forward of tokens some of which are mixtures of embeddings, by the module itself. Raises DecError for an engine
+        that keeps further states beside the last ones."""
+        if self.plain is None or self.taps:
+            raise DecError(f"{self.name!r} reads tokens here, and a soft node has none")
+        embed = self.plain.base.get_input_embeddings()
+        width = batch.ids.shape[1]
+        rows = [
+            replaced(embed, ids, {n - p.done: cell for n, cell in p.soft.items() if 0 <= n - p.done < width})
+            for ids, p in zip(batch.ids, plans, strict=True)
+        ]
+        return self.plain(torch.stack(rows), batch.positions, batch.write, part.keys, part.values, batch.masks)
 
     def inputs(self, batch: Batch, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         """The states of the engine below for the tokens of a forward: [B, T, width], zeros for padding."""

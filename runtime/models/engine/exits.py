@@ -180,7 +180,7 @@ def _engine(
 ) -> CausalEngine:
     """An engine of some of the target's layers, with the settings of another."""
     step = ModuleStep(net.base, name, plainly(net))
-    return CausalEngine(
+    made = CausalEngine(
         step,
         step.layout,
         head,
@@ -191,6 +191,8 @@ def _engine(
         budget=like.store.budget,
         below=below,
     )
+    made.plain = step
+    return made
 
 
 def _split(target: HFCausal, engine: CausalEngine, layer: int, below: CausalEngine) -> None:

@@ -8,8 +8,8 @@ equal token and equal ancestors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.interface import Memory
+from decgraph.runtime.models.interface import Memory, Soft
 
 Part: TypeAlias = Literal["logits", "heads"]
 Output: TypeAlias = Tensor | DecError  # an error belongs to one call: the others of the batch have their rows
@@ -86,6 +86,7 @@ class ForwardCall:
     given: the memory that the rows are computed on, as `Model.eval` reads it; None: the exact one (for features models:
     the target's of everything but each row's last token).
     name: how messages call the request; the sequence, if left out.
+    soft: the places in `tokens` that are mixtures of embeddings; what stands there as a token is not read.
     """
 
     sequence: Hashable
@@ -98,6 +99,7 @@ class ForwardCall:
     part: Part = "logits"
     given: Remembered | None = None
     name: str = ""
+    soft: Mapping[int, Soft] = field(default_factory=dict)
 
     @property
     def request(self) -> str:
@@ -108,12 +110,12 @@ class ForwardCall:
         """The draft tokens as ints (a device-to-host transfer, if they are on the device)."""
         return self.tokens.tolist() if isinstance(self.tokens, Tensor) else [int(t) for t in self.tokens]
 
-    def paths(self) -> list[tuple[int, ...]]:
+    def paths(self) -> list[tuple[Any, ...]]:
         """The whole path of every wanted row, from position 0."""
         tokens, root = self.draft_tokens(), tuple(map(int, self.context))
-        known: dict[int, tuple[int, ...]] = {-1: root}
+        known: dict[int, tuple[Any, ...]] = {-1: root}
         for node, (token, parent) in enumerate(zip(tokens, self.parents, strict=True)):
-            known[node] = (*known[int(parent)], token)
+            known[node] = (*known[int(parent)], self.soft.get(node, token))
         return [known[int(row)] for row in self.rows]
 
 

@@ -53,7 +53,7 @@ class Memories:
             try:
                 if call.given is None or self._same(call, call.given):
                     easy.append((n, replace(call, given=None)))
-                elif self._copied(call, call.given):
+                elif not call.soft and self._copied(call, call.given):
                     for late, one, at in _parts(call):
                         copied[late].append((n, one, at))
                 else:

@@ -47,7 +47,7 @@ def net_engine(model: HFCausal) -> CausalEngine:
 def _net_engine(model: HFCausal) -> CausalEngine:
     net = model.net
     step = ModuleStep(net.base, model.name, plainly(net))
-    return CausalEngine(
+    made = CausalEngine(
         fastest(net.base, step),
         step.layout,
         output_of(net._out, net.base),
@@ -55,13 +55,17 @@ def _net_engine(model: HFCausal) -> CausalEngine:
         size=model.vocab.size,
         context=model.context,
     )
+    made.plain = step
+    return made
 
 
 def module_engine(module: Any, name: str, size: int, context: int | None) -> CausalEngine:
     """The engine of a live `AutoModelForCausalLM`. Raises DecError, by name, for one that it cannot run."""
     step = ModuleStep(module.base_model, name)
     head = read_out(module, step, name)
-    return CausalEngine(fastest(module.base_model, step), step.layout, head, name=name, size=size, context=context)
+    made = CausalEngine(fastest(module.base_model, step), step.layout, head, name=name, size=size, context=context)
+    made.plain = step
+    return made
 
 
 def read_out(module: Any, step: ModuleStep, name: str) -> Callable[[Tensor], Tensor]:

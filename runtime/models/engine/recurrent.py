@@ -18,7 +18,7 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
-from decgraph.runtime.models.engine.plain import PlainEngine
+from decgraph.runtime.models.engine.plain import PlainEngine, stacked
 from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.hf_live import Live
 from decgraph.runtime.models.interface import Path, check_path, check_size
@@ -90,6 +90,9 @@ class RecurrentEngine(PlainEngine):
             try:
                 if call.given is not None or call.part != "logits":
                     raise DecError(f"{self.model.name!r} has recurrent layers: it reads no memory and has no heads")
+                if call.soft:  # mixtures of embeddings are read in whole texts
+                    outputs.append(stacked(self._scores(call), self.model.vocab.size, self.model.name))
+                    continue
                 states = self._states.setdefault(call.sequence, OrderedDict())
                 rows = [self._after(states, path, len(call.context)).scores for path in call.paths()]
                 size = self.model.vocab.size

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.forward_call import ForwardCall
+from decgraph.runtime.models.interface import Soft
 
 Move = Callable[[int, Sequence[int], int], None]  # slot, rows, where they go
 
@@ -159,6 +160,7 @@ class SlotPlan:
     rows: int
     done: int = 0
     below: SlotPlan | None = None
+    soft: dict[int, Soft] = field(default_factory=dict)  # places in `ids` that are mixtures
     total: int = field(init=False)  # how many tokens are new
     base: int = field(init=False)  # the first row of the tail: the context's length
     _sees: np.ndarray | None = field(default=None, repr=False)
@@ -238,6 +240,11 @@ def plan(call: ForwardCall, slot: Slot, context: int | None, name: str, size: in
             new_uids.append(int(uid))
         places[node] = place
     ids = fresh + ([tokens[n] for n in nodes] if tokens is not None else [0] * len(nodes))
+    soft: dict[int, Soft] = {}
+    if call.soft:
+        soft = {len(fresh) + i: call.soft[n] for i, n in enumerate(nodes) if n in call.soft}
+        for i in soft:
+            ids[i] = 0  # its embedding is replaced
     if ids and (min(ids) < 0 or max(ids) >= size):
         bad = next(t for t in ids if not 0 <= t < size)
         raise DecError(f"token {bad} is not in the vocabulary of {name!r}, which has {size} tokens ({call.request})")
@@ -263,6 +270,7 @@ def plan(call: ForwardCall, slot: Slot, context: int | None, name: str, size: in
         places=places,
         want=want,
         rows=length + cached + len(nodes),
+        soft=soft,
     )
 
 

@@ -51,6 +51,21 @@ def neighbours(draw: Draw) -> Sample:
     return Sample("%z = maxpool(%x, %w)", {"x": reals(xs), "w": ("int", width)}, (want,))
 
 
+@says("model.embed")
+def coordinates(draw: Draw) -> Sample:
+    """Of a token 1 at its place, of weights the weights, and nothing of the mask's."""
+    model = ("model<causal,V,target,causal>", None)
+    if draw(st.booleans()):
+        xs = draw(lists(exactly(REALS, 3), 1, 3))
+        weights = ("real[k<=3,vocab.V]", np.array(xs))
+        return Sample("%z = model.embed(%target, %w)", {"target": model, "w": weights}, ([[*row, 0.0] for row in xs],))
+    ids = draw(st.lists(st.integers(0, 2), min_size=1, max_size=3))
+    tokens = ("token<V>[k<=3]", np.array(ids))
+    return Sample(
+        "%z = model.embed(%target, %t)", {"target": model, "t": tokens}, ([[float(i == t) for i in range(4)] for t in ids],)
+    )
+
+
 @says("hidden.map")
 def arithmetic(draw: Draw) -> Sample:
     """Each number of an embedding with each, or an embedding with its number."""

@@ -1,0 +1,25 @@
+"""What a model reads of a place: tokens, and at soft cells and nodes mixtures of embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from decgraph.ir.data.canvas import Soft as Held
+from decgraph.ir.data.dist import Draw
+from decgraph.runtime.models.interface import Soft, mixture
+
+
+def read_path(path: Sequence[Any]) -> tuple[Any, ...]:
+    """A path with every draw read, and mixtures at its soft nodes."""
+    return tuple(x.token if isinstance(x, Draw) else mixture(x.value) if isinstance(x, Held) else int(x) for x in path)
+
+
+def tokens_of(path: Sequence[Any]) -> tuple[int, ...]:
+    """The tokens of a path: a soft node has none."""
+    return tuple(x.token if isinstance(x, Draw) else int(x) for x in path if not isinstance(x, Held | Soft))
+
+
+def is_soft(path: Sequence[Any]) -> bool:
+    """Whether a soft node is on the path: what a model says after it may be said of no text."""
+    return any(isinstance(x, Held) for x in path)

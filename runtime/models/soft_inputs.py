@@ -1,0 +1,35 @@
+"""Mixtures of embeddings as what a transformers module reads: `inputs_embeds` in place of token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.runtime.models.interface import Soft
+
+
+def mixture(embed: Any, soft: Soft) -> Tensor:
+    """The mixture of a module's embeddings [width], as the module looks them up (some scale them)."""
+    weights = torch.tensor([float(w) for w in soft.weights])
+    used = weights.nonzero()[:, 0]
+    at = embed.weight.device
+    rows: Tensor = embed(used.to(at))
+    return weights[used].to(at, rows.dtype) @ rows
+
+
+def replaced(embed: Any, ids: Tensor, soft: Mapping[int, Soft]) -> Tensor:
+    """The embeddings [n, width] of token ids int64[n], and of mixtures at some of their places."""
+    rows: Tensor = embed(ids).clone()
+    for place, cell in soft.items():
+        rows[place] = mixture(embed, cell)
+    return rows
+
+
+def inputs(embed: Any, cells: Sequence[int | Soft]) -> Tensor:
+    """Token ids int64[n]; embeddings [n, width] where a cell is soft."""
+    ids = torch.tensor([0 if isinstance(c, Soft) else c for c in cells], device=embed.weight.device)
+    soft = {n: c for n, c in enumerate(cells) if isinstance(c, Soft)}
+    return replaced(embed, ids, soft) if soft else ids
