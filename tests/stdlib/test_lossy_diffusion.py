@@ -42,6 +42,8 @@ EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
     ("saber", {"n": 1, "block": 1}, ("static_masked", {"block": 1})),
     ("dparallel", {"tau": 20}, AT_ONCE),
     ("dparallel", {"tau": 0, "block": LENGTH}, ("eb_sampler", {"gamma": 0})),
+    ("group_masked", {"levels": 1, "coarse": LENGTH}, WHOLE),
+    ("group_masked", {"levels": LENGTH, "coarse": 1}, ("static_masked", {"block": 1})),
 ]
 
 
