@@ -20,6 +20,7 @@ from decgraph.runtime.arguments import Externs, ParamValue
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.models.free import FreeAdapter, FreeFeatures
 from decgraph.runtime.models.reading import AnyReading
+from decgraph.runtime.models.spelling import spelled
 from decgraph.runtime.request import Factor, Request
 from decgraph.runtime.text import Detokenizer, detokenizer_of
 
@@ -83,17 +84,20 @@ def models_for(
     style = style or Style(shared=seed)
     out: dict[str, Any] = {}
     families: dict[str, Any] = {}
+    main = ""  # the first model's vocabulary, which is the request's
     for i, p in enumerate(p for p in function.params if p.value.type.elem == "model"):
         kind, vocab, family, visibility = (str(x) for x in p.value.type.of)
         s = seed * 101 + i
         sort: Any = kind
+        main = main or vocab
+        pieces = pieces_of(size) if vocab == main else other_pieces(size, f"{seed} {vocab}")
         if kind in ("causal", "masked"):
             count = heads if "heads" in visibility else 0
             made: Any
             if free:
                 made = StyledFree(
                     s,
-                    size,
+                    len(pieces),
                     layers,
                     style,
                     visibility=_visibility(kind, visibility),
@@ -104,7 +108,8 @@ def models_for(
                     context=context,
                 )
             else:
-                made = StyledModel(size, s, style, kind=sort, heads=count, name=p.name, vocab=vocab, context=context)
+                made = StyledModel(len(pieces), s, style, kind=sort, heads=count, name=p.name, vocab=vocab, context=context)
+            made.spelling = spelled(pieces)
             out[p.name] = families[family] = made
         elif kind == "features":
             out[p.name] = FreeFeatures(families[family], s) if free else styled_features(families[family], s, style)
@@ -208,9 +213,24 @@ def automaton_for(vocab: int, seed: int) -> Automaton:
     return Automaton(tuple(rows), frozenset({0, 1, 2}))
 
 
+def pieces_of(vocab: int) -> list[str]:
+    """The texts of the tokens of a small vocabulary: a few letters, some tokens of two."""
+    return [PIECES[v] if v < len(PIECES) else f"w{v} " for v in range(vocab)]
+
+
+def other_pieces(vocab: int, seed: str) -> list[str]:
+    """The texts of the tokens of another vocabulary, in any order: some of theirs, one at least, and others."""
+    r = random.Random(seed)
+    mine = pieces_of(vocab + 2)
+    chosen = r.sample(mine, r.randint(2, vocab + 1))
+    if not set(chosen) & set(mine[:vocab]):
+        chosen.append(r.choice(mine[:vocab]))
+    return chosen
+
+
 def detokenizer_for(vocab: int) -> Detokenizer:
-    """The text of the tokens of a small vocabulary: a few letters, some tokens of two."""
-    return detokenizer_of([PIECES[v] if v < len(PIECES) else f"w{v} " for v in range(vocab)])
+    """The detokenizer of a small vocabulary."""
+    return detokenizer_of(pieces_of(vocab))
 
 
 def ends_after(token: int) -> Any:

@@ -97,6 +97,11 @@ class Tokenizer:
         found = self._backend.token_to_id(text)
         return None if found is None else int(found)
 
+    def spelled(self, token: int) -> str | None:
+        """What a token is called in the vocabulary, or None."""
+        found = self._backend.id_to_token(token)
+        return None if found is None else str(found)
+
     @cached_property
     def detokenizer(self) -> Detokenizer:
         """The detokenizer. Raises DecError for a tokenizer whose tokens do not stand for bytes."""

@@ -77,6 +77,7 @@ OPERANDS: dict[str, tuple[str, Any]] = {
     "u": ("tree<u,edit,c>", _canvases()),
     "e": ("edit<c>", Edit(0, 1)),
     "target": ("model<causal,V,target,causal>", Model()),
+    "foreign": ("model<causal,W,foreign,causal>", Model()),
     "head": ("model<features,V,head,causal>", Model()),
     "masked": ("model<masked,V,masked,full>", Model()),
     "trunk": ("model<trunk,V,target,causal>", Model()),

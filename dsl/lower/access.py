@@ -99,7 +99,7 @@ KNOWN = {
     "draw": "a draw has .token, .law, .prob and .race",
     "canvas": "a canvas has .masked, .decided, .token, .draws and .all",
     "path": "a path has .depth, .token, .length, .prob",
-    "model": "a model has .memory(n), .heads(n), .exit(l), .skip(layers), .skip(attention = .., mlp = ..), .vocab",
+    "model": "a model has .memory(n), .heads(n), .exit(l), .skip(attention = .., mlp = ..), .speaking(m) and .vocab",
     "level": "a level has .parent, .rank, .index",
     "node": "a node has .token and .parent through its tree: t.token[n]",
     "position": "a span has .start, .stop and .index",

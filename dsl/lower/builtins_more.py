@@ -23,16 +23,6 @@ def fold_tree(lw: Lowering, e: S.Call) -> Value:
     return lw.one("tree." + name_of(e), t, v, span=e.span, fn=e.args[2].name)
 
 
-@builtin("speaking")
-def speaking(lw: Lowering, e: S.Call) -> Value:
-    lw.fail(
-        e.span,
-        "a model cannot be brought to another vocabulary: no backend has speaking(...)",
-        "take a drafter with the target's vocabulary, or draft its text with an extern",
-        code="E240",
-    )
-
-
 @builtin("chain")
 def chain(lw: Lowering, e: S.Call) -> Value:
     lw.fail(e.span, "chain(...) is what `grow` grows", "say grow chain(x), or grow chain(x) at n", code="E260")

@@ -76,6 +76,7 @@ def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
             code="E260",
         )
     place, tree = place_of(lw, model, e.args[0])
+    same_vocabulary(lw, model, place, e)
     if model.type.of[0] == "causal" and is_text(place.type):
         return second_context(lw, model, place, e, part)
     if model.type.of[0] == "head":
@@ -97,6 +98,19 @@ def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
     if model.type.of[0] == "masked" and place.type.elem in ("canvas", "tree") and model.name in lw.policies:
         return governed_call(lw, model, place, extra, e)
     return lw.emit("model.eval", model, place, *[extra[n] for n in names], span=e.span, **attrs)[0]
+
+
+def same_vocabulary(lw: Lowering, model: Value, place: Value, e: S.Call) -> None:
+    """Refuses a model at tokens of another vocabulary than its own."""
+    text = place.type.elem in ("path", "token", "draw")
+    theirs = str(place.type.vocab) if text else lw.vocab
+    if place.type.elem != "int" and model.type.vocab != theirs:
+        lw.fail(
+            e.span,
+            f"`{model.name or 'the model'}` reads tokens of `{model.type.vocab}`, and these are of `{theirs}`",
+            "model small = drafter.speaking(target) reads the target's; respell(tokens, drafter) makes them the drafter's",
+            code="E240",
+        )
 
 
 def second_context(lw: Lowering, model: Value, tokens: Value, e: S.Call, part: str = "", each: bool = False) -> Value:
@@ -194,7 +208,7 @@ def skipped(lw: Lowering, model: Value, e: S.Call) -> Value:
     return lw.one("model.derive", model, *[lw.expr(k.value) for k in e.kwargs], span=e.span, how="skip", named=names)
 
 
-_DERIVED = dict.fromkeys(("exit", "skip", "upto", "quantized", "head"), ("model.derive", "how"))
+_DERIVED = dict.fromkeys(("exit", "skip", "upto", "quantized", "head", "speaking"), ("model.derive", "how"))
 ONE: dict[str, dict[str, tuple[str, str]]] = {
     "model": {**_DERIVED, "embed": ("model.embed", "")},
     "memory": {

@@ -190,8 +190,8 @@ class ModelMemory:
 class ModelDerive:
     """A model derived from another: attribute how, one of exit (its first n layers), skip (without the layers of a set or
     vector), upto (the states entering a layer), head (a trunk read with its norm and output), adapter (over a trunk), quantized
-    (weights in n bits), speaking. named, with skip: which halves of a layer the operands are of, of "attention" and "mlp", in
-    order; left out, one operand, of whole layers."""
+    (weights in n bits), speaking (on the text of another model's tokens, over those that both have). named, with skip: which
+    halves of a layer the operands are of, of "attention" and "mlp", in order; left out, one operand, of whole layers."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         base = _model(types[0], attrs["how"])
@@ -225,23 +225,31 @@ class ModelDerive:
         if how == "upto":
             return (Type("model", ("trunk", vocab, family, vis)),)
         if how == "speaking":
-            return (Type("model", (kind, attrs["vocab"], family, vis)),)
+            need(
+                len(given) == 1 and given[0].elem == "model" and given[0].of[0] in ("causal", "masked"),
+                f"speaking needs the model whose tokens are spoken, got {', '.join(map(str, given))}",
+                "model small = drafter.speaking(target)",
+            )
+            need(kind == "causal", f"a {kind} model does not speak another vocabulary", "a causal model does")
+            return (Type("model", (kind, given[0].of[1], f"{family}'", "causal")),)
         need(how in ("exit", "skip", "quantized"), f"no derived model {how}")
         return (Type("model", (kind, vocab, family, vis)),)
 
     def meaning(m: Any, op: Any, base: Any, *args: Any) -> Any:
         return (m.derive(op, base, args),)
 
-    attrs = ("how", "vocab?", "named?")
+    attrs = ("how", "named?")
     label, batch = labels.joined, "scalar"
     samples = (
         ('%z = model.derive(%target, %n, how = "exit")', ...),
         ('%z = model.derive(%target, %trunk, how = "head")', ...),
-        ('%z = model.derive(%target, how = "speaking", vocab = "W")', ...),
+        ('%z = model.derive(%foreign, %target, how = "speaking")', ...),
     )
     refusals = (
         ("int", "model", {"how": "exit"}),
         ("model<causal,V,m,causal>", "paint", {"how": "paint"}),
+        ("model<causal,W,m,causal>, int", "whose tokens", {"how": "speaking"}),
+        ("model<masked,W,m,full>, model<causal,V,m,causal>", "does not speak", {"how": "speaking"}),
     )
 
 

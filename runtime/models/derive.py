@@ -8,6 +8,7 @@ from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.interface import Memory, Model, Path, Row, Scores, check_vocab
+from decgraph.runtime.models.speaking import Speaking
 
 
 def derive(model: Model, how: str, *args: Any) -> Model:
@@ -20,6 +21,7 @@ def derive(model: Model, how: str, *args: Any) -> Model:
     derive(target, "upto", l)        layers: the states after the first l layers
     derive(adapter, "on", inner)     layers: the adapter over those states
     derive(target, "head", inner)    causal: the target's head over those states
+    derive(drafter, "speaking", m)   causal: the drafter on the text of m's tokens, over the tokens that both have
 
     `exit`, `skip` and `quantized` read `given`, the target's memory, as their own. Raises DecError for what
     the model cannot do and for a layer it does not have.
@@ -31,6 +33,8 @@ def derive(model: Model, how: str, *args: Any) -> Model:
             return Applied(_with(model, "apply", how), _with(inner, "states", how))
         case "head", (Model() as inner,):
             return Headed(_with(model, "read_out", how), _with(inner, "states", how))
+        case "speaking", (Model() as other,):
+            return Speaking(model, other)
         case "skip", (layers,):
             return model.derive(how, _layers(layers), _layers(layers))
         case "skip", (attention, mlp):

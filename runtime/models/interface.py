@@ -26,11 +26,14 @@ from functools import cached_property
 from operator import index
 from pathlib import Path as FolderPath
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from decgraph.errors import DecError
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.spelling import Spelling
 
 Kind = Literal["causal", "masked", "features", "heads", "layers", "head"]
 Visibility = Literal["causal", "full"] | tuple[Literal["block", "prompt+block", "window"], int]
@@ -311,6 +314,7 @@ class Model:
     shift: bool = False
     home: FolderPath | None = None
     unreached: DecError | None = None
+    spelling: Spelling | None = None
 
     def check_entered(self, layer: int) -> None:
         """Raises DecError for a layer whose entering states the model does not have (`upto`)."""

@@ -16,7 +16,7 @@ from decgraph.errors import DecError
 from decgraph.ir.text import equal, parse_module, print_module
 from decgraph.ir.verify import verify
 
-LATER = {"clasp", "tli", "elastic_cache", "lookahead_reasoning"}
+LATER = {"clasp", "elastic_cache", "lookahead_reasoning"}
 """docs/decisions/0002-later.md says what each of them needs."""
 
 WHOLE = [n for n in NAMES if n not in LATER | {"everything"}]

@@ -19,7 +19,7 @@ from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session
 
 V, LIMIT = 4, 5
-LATER = {"clasp", "tli", "elastic_cache", "lookahead_reasoning", "everything"}
+LATER = {"clasp", "elastic_cache", "lookahead_reasoning", "everything"}
 OPAQUE = {"a_star": "tokenizer", "reward_guided": "tokenizer"}
 """What tables cannot answer: other vocabularies, text."""
 

@@ -84,12 +84,9 @@ def test_chain_takes_tokens(what: str, code: str | None) -> None:
     assert caught.value.codes == (code,) and "chain takes" in str(caught.value)
 
 
-@pytest.mark.parametrize("line", ["model small = speaking(drafter, target.vocab)", "small = speaking(drafter, target.vocab)"])
-def test_speaking_is_refused_at_its_line(line: str) -> None:
-    text = (
-        f"algorithm a(target: causal, drafter: causal):\n    {line}\n    while not done:\n        x ~ small(ctx)\n"
-        "        commit x\n"
-    )
-    with pytest.raises(DecError) as caught:
+@pytest.mark.parametrize(("line", "word"), [("x ~ drafter(ctx)", "reads tokens of `other`"), ("x ~ drafter(prompt)", "of `V`")])
+def test_a_model_does_not_read_tokens_of_another_vocabulary(line: str, word: str) -> None:
+    text = f"algorithm a(target: causal, drafter: causal[other]):\n    while not done:\n        {line}\n        commit x\n"
+    with pytest.raises(DecError, match=word) as caught:
         load_text(text, "a.dec")
-    assert caught.value.codes == ("E240",) and "a.dec:2:" in str(caught.value)
+    assert caught.value.codes == ("E240",) and "a.dec:3:" in str(caught.value)

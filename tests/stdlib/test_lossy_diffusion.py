@@ -44,6 +44,8 @@ EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
     ("latent_refinement", {"rounds": 0, "feed": 0, "stop": 0, "block": 1}, ("static_masked", {"block": 1})),
     ("dparallel", {"tau": 20}, AT_ONCE),
     ("dparallel", {"tau": 0, "block": LENGTH}, ("eb_sampler", {"gamma": 0})),
+    ("group_masked", {"levels": 1, "coarse": LENGTH}, WHOLE),
+    ("group_masked", {"levels": LENGTH, "coarse": 1}, ("static_masked", {"block": 1})),
 ]
 
 

@@ -9,6 +9,7 @@ from decgraph.runtime.collecting import uncollected
 from decgraph.runtime.models.distinct import original_of
 from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.speaking import Speaking
 
 
 def engine_of(model: Model) -> Any:  # Any: an `Engine`, or of a masked model a `MaskedEngine`
@@ -37,5 +38,10 @@ def _make(model: Model) -> Any:  # Any: see `engine_of`
         return hf_engine(model)
     from decgraph.runtime.models.engine.plain import PlainEngine
 
+    if isinstance(model, Speaking) and not isinstance(own := engine_of(model.base), PlainEngine):
+        from decgraph.runtime.models.engine.speaking import SpeakingEngine
+
+        spoken: Engine = SpeakingEngine(model, own)
+        return spoken
     engine: Engine = PlainEngine(model)
     return engine

@@ -36,8 +36,6 @@ with suppress(TypeError):  # an op that lacks its lowering fails in tests, not w
     lowering.load()
 REFUSED = {name for name in OPS if TABLE[name].unavailable}
 """Parts of models that no backend can read: refused by name where they are reached."""
-SPOKEN = {'%z = model.derive(%target, how = "speaking", vocab = "W")'}
-"""Samples that a test's canned model answers and these refuse as well."""
 NO_TABLE = {
     '%z = automaton(%au, what = "live")',
     '%z = automaton(%au, what = "states")',
@@ -52,7 +50,7 @@ CASES = [
     for name in OPS
     if name not in REFUSED | {"run"} | lowering.HOSTED.keys()
     for n, (text, _) in enumerate(TABLE[name].samples)
-    if text not in SPOKEN | NO_TABLE
+    if text not in NO_TABLE
 ]
 HOSTED = [(name, n) for name in lowering.HOSTED for n, (text, _) in enumerate(TABLE[name].samples) if text not in NO_TABLE]
 REQUEST = Request(prompt=(1, 0, 2), limit=9, seed=5, eos=frozenset({2}), min_length=3)
@@ -72,6 +70,7 @@ def models() -> dict[str, Any]:
     target = FreeModel(3, 3, 2, heads=4, name="target")
     return {
         "target": target,
+        "foreign": FreeModel(5, 4, 2, vocab="W", name="foreign"),
         "head": FreeFeatures(target, 1),
         "judge": Confidence(target, "prob"),
         "masked": FreeModel(4, 3, 2, visibility="full", name="masked"),

@@ -1,0 +1,121 @@
+"""How a vocabulary is spelled: the text of its tokens, and the tokens of a text. Two vocabularies meet in their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from decgraph.errors import DecError
+from decgraph.ir.memo import memo_of
+from decgraph.runtime.models.interface import Model
+
+FIRST = 0x4E00
+"""Where letters of vocabularies without a tokenizer begin: a block of Unicode that is long enough."""
+
+
+class Spelling:
+    """pieces: the bytes of every token, b"" for special ones. encode: a text's tokens, as the tokenizer gives them to a model
+    (with a beginning-of-text token, where it has one). names: special tokens by what they are called. start: what a model
+    reads where a text has no token."""
+
+    def __init__(
+        self,
+        pieces: Sequence[bytes],
+        encode: Callable[[str], Iterable[int]],
+        names: Mapping[str, int] | None = None,
+        start: int = 0,
+    ) -> None:
+        self.pieces, self.encode, self.names, self.start = tuple(pieces), encode, dict(names or {}), start
+
+    def text(self, tokens: Iterable[int]) -> str:
+        """The text of tokens; U+FFFD for what is no UTF-8."""
+        known = (self.pieces[t] for t in tokens if 0 <= t < len(self.pieces))
+        return b"".join(known).decode("utf-8", "replace")
+
+    def read(self, text: str) -> tuple[int, ...]:
+        """The tokens of a text."""
+        return tuple(int(t) for t in self.encode(text))
+
+
+def spelled(pieces: Sequence[str]) -> Spelling:
+    """The spelling whose tokens have these texts; a text is read from its beginning, always the longest token that fits, and a
+    letter that begins none is left out."""
+    known: dict[str, int] = {}
+    for token, piece in enumerate(pieces):
+        known.setdefault(piece, token)
+    longest = max(map(len, known), default=0)
+
+    def encode(text: str) -> list[int]:
+        out, at = [], 0
+        while at < len(text):
+            fits = (n for n in range(min(longest, len(text) - at), 0, -1) if text[at : at + n] in known)
+            n = next(fits, 0)
+            if n:
+                out.append(known[text[at : at + n]])
+            at += n or 1
+        return out
+
+    return Spelling([p.encode() for p in pieces], encode)
+
+
+def numbered(size: int) -> Spelling:
+    """The spelling of a vocabulary without a tokenizer: every token is a letter of its own, the same for equal ids."""
+    return spelled([chr(FIRST + i) for i in range(size)])
+
+
+def spelling_of(model: Model) -> Spelling:
+    """The spelling of a model's vocabulary: the one it was given, its folder's tokenizer, or, of a model without one such as a
+    table, letters by number. Raises DecError for a model that needs a tokenizer and has none beside it."""
+    if model.spelling is not None:
+        return model.spelling
+    made: Spelling = memo_of(model).once("spelling", lambda: _of(model))
+    return made
+
+
+def _of(model: Any) -> Spelling:
+    module = getattr(getattr(model, "net", None), "module", None) or getattr(model, "module", None)
+    named = getattr(getattr(module, "config", None), "name_or_path", "")
+    for home in (model.home, model.family, named):
+        if home and (Path(str(home)) / "tokenizer.json").is_file():
+            return of_tokenizer(Path(str(home)), model)
+    if any(kind.__module__.startswith("decgraph.runtime.models.hf") for kind in type(model).__mro__):
+        raise DecError(
+            f"{model.name!r} is to share tokens with a model of another vocabulary, and has no tokenizer beside it",
+            hint="load it from a folder that has a tokenizer.json",
+        )
+    return numbered(model.vocab.size)
+
+
+def of_tokenizer(folder: Path, model: Model) -> Spelling:
+    """The spelling of a folder's tokenizer, for a model that may know fewer tokens."""
+    from decgraph.runtime.text import Tokenizer
+
+    tokenizer = Tokenizer(folder)
+    pieces = tokenizer.detokenizer.pieces[: model.vocab.size]
+    names = ((tokenizer.spelled(t), t) for t, piece in enumerate(pieces) if not piece)
+    special = {name: t for name, t in names if name is not None}
+    ends = sorted(model.eos or ())
+    return Spelling(pieces, tokenizer.encode, special, ends[0] if ends else next(iter(special.values()), 0))
+
+
+def shared(a: Spelling, b: Spelling) -> tuple[tuple[int, int], ...]:
+    """The tokens that two vocabularies share: pairs of a token of `a` and the one of `b` that has the same text, or, of special
+    tokens, the same name; the first where several have it. Each token is in one pair at most."""
+    theirs: dict[bytes, int] = {}
+    for token, piece in enumerate(b.pieces):
+        if piece:
+            theirs.setdefault(piece, token)
+    pairs: dict[int, int] = {}  # by b's token: the first of a's
+    for token, piece in enumerate(a.pieces):
+        if piece in theirs:
+            pairs.setdefault(theirs[piece], token)
+    for name, token in a.names.items():
+        if name in b.names:
+            pairs.setdefault(b.names[name], token)
+    return tuple(sorted((mine, other) for other, mine in pairs.items()))
+
+
+def respelled(tokens: Iterable[int], source: Spelling, to: Spelling) -> tuple[int, ...]:
+    """The tokens of one vocabulary that have the text of tokens of another."""
+    return to.read(source.text(tokens))
