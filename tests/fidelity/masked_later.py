@@ -13,7 +13,6 @@ WITHOUT = {
     "dllm/adablock_prefix": ADABLOCK,
     "dllm/d2f": "blocks in flight, block-causal behind the prompt",
     "dllm/diffusion_gemma": "a model of its own kind: encoder, decoder and self-conditioning",
-    "dllm/dkv_cache_decode": DKV,
     "dllm/dkv_cache_dream_decoded": f"{DKV}, with a shift and the prompt's last position",
     "dllm/dkv_cache_dream_prefill": "a cache of all before the prompt's last position, with a shift",
     "dllm/dkv_cache_greedy": f"{DKV}, and calls of a window around a given order",

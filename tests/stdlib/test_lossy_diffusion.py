@@ -42,6 +42,8 @@ EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
     ("saber", {"n": 1, "block": 1}, ("static_masked", {"block": 1})),
     ("dparallel", {"tau": 20}, AT_ONCE),
     ("dparallel", {"tau": 0, "block": LENGTH}, ("eb_sampler", {"gamma": 0})),
+    ("dkv_cache", {"reload": 1, "steps": LENGTH}, ("llada", {"steps": LENGTH})),
+    ("recap", {"steps": 6, "cheap": 0, "heat": 0}, ("maskgit", {"steps": 6, "heat": 0})),
 ]
 
 
@@ -78,6 +80,8 @@ AWAY: list[tuple[str, Mapping[str, Any]]] = [
     ("r2_dllm", {"tau": 1, "spatial": 0.4}),
     ("r2_dllm", {"tau": 1, "spatial": 1, "clusters": False, "calm": 1, "temporal": 0}),
     ("slow_fast", {"tau": 0.35}),
+    ("dkv_cache", {"block": LENGTH, "steps": LENGTH, "reload": 8}),
+    ("recap", {"steps": LENGTH, "cheap": 3, "heat": 0}),
 ]
 
 
