@@ -43,6 +43,8 @@ EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
     ("dparallel", {"tau": 20}, AT_ONCE),
     ("dparallel", {"tau": 0, "block": LENGTH}, ("eb_sampler", {"gamma": 0})),
     ("dkv_cache", {"reload": 1, "steps": LENGTH}, ("llada", {"steps": LENGTH})),
+    ("d2f", {"block": LENGTH, "tau": 1}, WHOLE),
+    ("fast_dllm_v2", {"small": BLOCK}, ("fast_dllm_v2", {"small": BLOCK, "hold": False})),
     ("recap", {"steps": 6, "cheap": 0, "heat": 0}, ("maskgit", {"steps": 6, "heat": 0})),
 ]
 
@@ -82,6 +84,7 @@ AWAY: list[tuple[str, Mapping[str, Any]]] = [
     ("slow_fast", {"tau": 0.35}),
     ("dkv_cache", {"block": LENGTH, "steps": LENGTH, "reload": 8}),
     ("recap", {"steps": LENGTH, "cheap": 3, "heat": 0}),
+    ("d2f", {"tau": 1}),
 ]
 
 
