@@ -157,11 +157,12 @@ class Commit:
 
 @op("ended")
 class Ended:
-    """Whether the stop machine fires on the way to a node (with its tree), or along a path or tokens after the context."""
+    """Whether the stop machine fires on the way to a node (with its tree), or along a path, tokens or the decided beginning of a
+    canvas after the context."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = types[0]
-        need(t.elem in ("node", "path", "token", "draw", "list"), f"ended needs nodes or a path, got {t}")
+        need(t.elem in ("node", "path", "token", "draw", "list", "canvas"), f"ended needs nodes, a path or a canvas, got {t}")
         return (Type("bool", (), t.dims if t.elem == "node" else ()),)
 
     def meaning(m: Any, op: Any, x: Any, tree: Any = None) -> Any:
@@ -171,6 +172,7 @@ class Ended:
     samples = (
         ("%z = ended(%ns, %t)", [False, False]),
         ("%z = ended(%path)", False),
+        ("%z = ended(%c)", False),
     )
     refusals = (("int", "path"),)
 

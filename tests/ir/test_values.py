@@ -32,6 +32,7 @@ KNOWN = {
     "graph_constrained": "a column of an automaton's states is of objects",
     "maskgit": "races over the whole vocabulary have a row for one token",
     "online_sd": "a column of distributions is an array",
+    "recap": "races over the whole vocabulary have a row for one token",
     "remdm_loop": "a masked cell's token is -1",
     "secondary_remask": "a masked cell's token is -1",
     "slow_fast": "the least of an integer and inf is a float",

@@ -9,6 +9,8 @@ import decgraph
 from decgraph.passes.plan import Plan
 from decgraph.runtime import trace
 from decgraph.runtime.models.engine.of import engine_of
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
 
 HEAD = "algorithm keeps(model: masked, length: int in 1..64 = 8):\n    canvas c: length\n"
@@ -28,9 +30,10 @@ BEHIND = HEAD + (
 
 @pytest.mark.parametrize("passes", [None, ()], ids=["all passes", "without passes"])
 @pytest.mark.parametrize(("text", "most"), [(ALONE, 6), (AFTER, 6), (BEHIND, 9)], ids=["alone", "after", "behind"])
-def test_what_is_computed_for_a_memory_is_counted(text: str, most: int, passes: tuple[str, ...] | None) -> None:
+@pytest.mark.parametrize("table", [False, True], ids=["transformer", "table"])
+def test_what_is_computed_for_a_memory_is_counted(text: str, most: int, passes: tuple[str, ...] | None, table: bool) -> None:
     """torch's statistics are its engine's forwards and cells, and the reference says the same."""
-    model, _ = masked(3)
+    model: Model = TableModel(10, 3, kind="masked", name="model") if table else masked(3)[0]
     found = {}
     for backend in ("reference", "torch"):
         engine = engine_of(model)

@@ -46,6 +46,10 @@ EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
     ("dparallel", {"tau": 0, "block": LENGTH}, ("eb_sampler", {"gamma": 0})),
     ("group_masked", {"levels": 1, "coarse": LENGTH}, WHOLE),
     ("group_masked", {"levels": LENGTH, "coarse": 1}, ("static_masked", {"block": 1})),
+    ("dkv_cache", {"reload": 1, "steps": LENGTH}, ("llada", {"steps": LENGTH})),
+    ("d2f", {"block": LENGTH, "tau": 1}, WHOLE),
+    ("fast_dllm_v2", {"small": BLOCK}, ("fast_dllm_v2", {"small": BLOCK, "hold": False})),
+    ("recap", {"steps": 6, "cheap": 0, "heat": 0}, ("maskgit", {"steps": 6, "heat": 0})),
 ]
 
 
@@ -83,6 +87,9 @@ AWAY: list[tuple[str, Mapping[str, Any]]] = [
     ("r2_dllm", {"tau": 1, "spatial": 0.4}),
     ("r2_dllm", {"tau": 1, "spatial": 1, "clusters": False, "calm": 1, "temporal": 0}),
     ("slow_fast", {"tau": 0.35}),
+    ("dkv_cache", {"block": LENGTH, "steps": LENGTH, "reload": 8}),
+    ("recap", {"steps": LENGTH, "cheap": 3, "heat": 0}),
+    ("d2f", {"tau": 1}),
 ]
 
 

@@ -19,6 +19,7 @@ from decgraph.runtime.models.interface import MASK, Cell, LayerMemory, Memory, M
 
 _CALLS = 2  # a sequence's last calls that are remembered, as by the reference and by `masked_memo`
 _Known = dict[tuple[Cell, ...], dict[int, np.ndarray]]  # a call's rows, by canvas and position
+_Made = tuple[tuple[Cell, ...], tuple[int, ...] | None, int]  # a call: its canvas, what it computed of it, on which memory
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class PlainMaskedEngine:
         self.model, self.counted = model, Counted()
         self.mask: int = -1 if model.mask is None else model.mask
         self._last: dict[Hashable, list[_Known]] = {}
+        self._made: dict[Hashable, list[tuple[_Made, Memory | None]]] = {}
 
     def empty(self, length: int) -> PlainKept:
         """A memory of `length` positions with no row cached."""
@@ -86,6 +88,7 @@ class PlainMaskedEngine:
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence's last calls."""
         self._last.pop(sequence, None)
+        self._made.pop(sequence, None)
 
     def compute(self, calls: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
         """See `MaskedEngine`."""
@@ -120,8 +123,14 @@ class PlainMaskedEngine:
                     self.counted.requested += len(cells)
                 else:
                     known[cells] = self._rows(call, cells, rows, fresh, given)
+                    if rows:
+                        self._count(call.sequence, cells, fresh, given)
             if call.keep:
                 memory = self._memory(cells, fresh, given)
+                empty = given is None and fresh == []
+                if not empty and self._count(call.sequence, cells, fresh, given):  # usually the call before computed it
+                    self.counted.calls += 1
+                    self.counted.computed += len(cells) if given is None or fresh is None else len(fresh)
         self.counted.rows += len(canvases) * len(rows)
         if rows and given is None:
             made = {c: dict(zip(rows, x, strict=True)) for c, x in known.items()}
@@ -148,6 +157,13 @@ class PlainMaskedEngine:
             except DecError:
                 raise DecError(f"{self.model.name!r} gave logits that are not numbers at {call.position(i)}") from None
         return out
+
+    def _count(self, sequence: Hashable, cells: tuple[Cell, ...], fresh: list[int] | None, given: Memory | None) -> bool:
+        """Whether none of the sequence's last calls computed this one, which becomes the last."""
+        key = (cells, None if given is None or fresh is None else tuple(fresh), id(given))
+        made = self._made.setdefault(sequence, [])
+        self._made[sequence] = [*made, (key, given)][-_CALLS:]  # with the memory, so that no other one gets its id
+        return all(key != one for one, _ in made)
 
     def _memory(self, cells: tuple[Cell, ...], fresh: list[int] | None, given: Memory | None) -> PlainKept:
         if fresh is not None and not fresh and given is None:
