@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-ADABLOCK = "blocks whose length a delimiter's confidence sets"
 DKV = "keys and values kept one step after a cell was decided"
 DPAD = "cells behind the block that are left out of its calls"
 SDLM = "a window whose last token is predicted by the mask before it: sdlm computes a mask of its own for it"
 WITHOUT = {
-    "dllm/adablock_dream_dual": ADABLOCK,
-    "dllm/adablock_dream_none": ADABLOCK,
-    "dllm/adablock_dual": ADABLOCK,
-    "dllm/adablock_prefix": ADABLOCK,
     "dllm/d2f": "blocks in flight, block-causal behind the prompt",
     "dllm/diffusion_gemma": "a model of its own kind: encoder, decoder and self-conditioning",
     "dllm/dkv_cache_decode": DKV,
