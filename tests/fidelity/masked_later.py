@@ -15,8 +15,6 @@ WITHOUT = {
     "dllm/fast_dllm_dream_none": "a quota with a carry of the cells that were not sure, over a canvas without blocks",
     "dllm/fast_dllm_v2_blockcache": "block-causal blocks with a cache of sub-blocks",
     "dllm/fast_dllm_v2_nocache": "block-causal blocks, decided by sub-blocks",
-    "dllm/llada2": "block-causal blocks with a threshold and a least number of cells",
-    "dllm/llada21": "edits of decided tokens above a second threshold",
     "dllm/sdlm_cache": SDLM,
     "dllm/sdlm_nocache": SDLM,
     "dllm/sdlm_self_speculative": f"{SDLM}, verified by the model's own next tokens",
@@ -31,6 +29,5 @@ WITHOUT = {
     "dllm2/dpad_prefix": DPAD,
     "dllm2/elastic_cache": "layers computed again from where attention drifts",
     "dllm2/learn2pd_eot": "an end of the text that is predicted, which cuts the canvas",
-    "dllm2/sglang_joint_threshold": "edits of decided tokens above a second threshold, block-causal",
     "dllm2/wino": "a shadow block behind the canvas that decided cells are checked against",
 }

@@ -13,6 +13,7 @@ from decgraph.runtime.trace import ModelCall, Unmasked
 LENGTH, BLOCK = 8, 4
 STATIC = ("static_masked", {"block": BLOCK})
 WHOLE = ("static_masked", {"block": LENGTH})
+EDITS = {"block": LENGTH + 2}  # its blocks are counted from the prompt's first token, of two
 AT_ONCE = ("llada", {"block": BLOCK, "steps": LENGTH // BLOCK})
 
 EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
@@ -40,6 +41,8 @@ EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
     ("r2_dllm", {"tau": 0.4, "spatial": 1, "clusters": False, "calm": 1000}, ("fast_dllm_uncached", {"tau": 0.4})),
     ("slow_fast", {"tau": 1, "explore": BLOCK}, STATIC),
     ("saber", {"n": 1, "block": 1}, ("static_masked", {"block": 1})),
+    ("joint_threshold", EDITS | {"tau": 0.41, "edit": 1, "rounds": 0}, ("fast_dllm_uncached", {"tau": 0.41, "block": LENGTH})),
+    ("joint_threshold", EDITS | {"tau": 1, "edit": 1, "rounds": 0}, WHOLE),
     ("dparallel", {"tau": 20}, AT_ONCE),
     ("dparallel", {"tau": 0, "block": LENGTH}, ("eb_sampler", {"gamma": 0})),
 ]
@@ -78,6 +81,7 @@ AWAY: list[tuple[str, Mapping[str, Any]]] = [
     ("r2_dllm", {"tau": 1, "spatial": 0.4}),
     ("r2_dllm", {"tau": 1, "spatial": 1, "clusters": False, "calm": 1, "temporal": 0}),
     ("slow_fast", {"tau": 0.35}),
+    ("joint_threshold", EDITS | {"tau": 1, "edit": 0}),
 ]
 
 
