@@ -86,7 +86,7 @@ class Scatter:
             at = tuple(int(f[n]) for f in flat)
             value = values[n] if values.ndim >= len(n) and values.shape[: len(n)] == shape else values
             a[at] = a[at] + value if op.attrs["mode"] == "sum" else value
-        if isinstance(v, Dist):
+        if isinstance(v, Dist) and op.results[0].type.elem == "dist":
             rows = [value_row(a[n]) for n in np.ndindex(a.shape[:-1])]
             return (Dist(box(rows).reshape(a.shape[:-1]), str(op.results[0].type.of[1]), v.at),)
         return (a,)
