@@ -322,8 +322,9 @@ def dists(n: int, at: Any = None, single: bool = False) -> Dist:
     return Dist(out.rows.reshape(()), out.face) if single else out
 
 
-_INTEGERS = ("int", "token", "position", "astate")
+_INTEGERS = ("int", "token", "position")
 _OBJECTS: dict[str, Any] = {
+    "astate": (int, np.integer, type(None)),  # none after a token that an automaton does not read; in a column they are objects
     "path": Path,
     "tree": Tree,
     "canvas": Canvas,
@@ -380,7 +381,9 @@ def element_misfit(value: Any, t: Type) -> str:
     if t.elem in _INTEGERS or t.elem == "node":
         if a.dtype.kind not in "iu" and a.size:
             return f"dtype {a.dtype}"
-        outside = t.elem == "token" and a.size and (a.min() < 0 or a.max() > V)  # V is the mask
+        # V is the mask. A cell that is masked has the token -1 where the model has no mask among its tokens.
+        least = -1 if t.dims and t.dims[0].kind in ("cells", "part") else 0
+        outside = t.elem == "token" and a.size and (a.min() < least or a.max() > V)
         return f"{value!r} outside the vocabulary" if outside else ""
     if a.dtype.kind not in "iuf":
         return f"dtype {a.dtype}"

@@ -89,7 +89,8 @@ def broadcast(types: list[Type]) -> tuple[Dim, ...]:
             axes = align(t.dims, long) or ()
             bounds += [t.dims[i].bound for i, a in enumerate(axes) if a == axis]
         known = [b for b in bounds if b is not None]
-        out.append(Dim(d.kind, d.of, min(known) if known else None))
+        wide = [b for b in known if b > 1]  # one value goes with any number of others
+        out.append(Dim(d.kind, d.of, min(wide or known) if known else None))
     return tuple(out)
 
 

@@ -172,7 +172,7 @@ class DrawRace:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need_dist(types[0], "race")
         t = drawn(types[0])
-        return (t.with_dims(t.dims + (Dim("vocab", t.vocab),)),)
+        return (t.with_dims(t.dims + (Dim("k"),)),)  # tokens without mass have no key
 
     def meaning(m: Any, op: Any, q: Any, key: NoiseKey, under: Any = None) -> Any:
         rows, face, at, inner = rows_of(q)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.ir import labels
+from decgraph.ir.data.dist import Dist, box, value_row
 from decgraph.ir.opdef import OpError, op
 from decgraph.ir.ops.common import array, as_int, joined, need, numeric, spread
 from decgraph.ir.types import Type, join, listing
@@ -85,6 +86,9 @@ class Scatter:
             at = tuple(int(f[n]) for f in flat)
             value = values[n] if values.ndim >= len(n) and values.shape[: len(n)] == shape else values
             a[at] = a[at] + value if op.attrs["mode"] == "sum" else value
+        if isinstance(v, Dist) and op.results[0].type.elem == "dist":
+            rows = [value_row(a[n]) for n in np.ndindex(a.shape[:-1])]
+            return (Dist(box(rows).reshape(a.shape[:-1]), str(op.results[0].type.of[1]), v.at),)
         return (a,)
 
     attrs = ("mode",)

@@ -343,7 +343,9 @@ class Tile:
 
 
 def _none(x: Any) -> Any:
-    return Draws(np.empty((0,), dtype=object)) if isinstance(x, Draws) else np.zeros((0,) + np.shape(x))
+    if isinstance(x, Draws):
+        return Draws(np.empty((0,), dtype=object))
+    return np.zeros((0, *np.shape(x)), dtype=np.float64 if isinstance(x, Dist) else np.asarray(x).dtype)
 
 
 @op("len")

@@ -253,8 +253,12 @@ def attach(m: Any, t: Tree, what: Any, at: Any, chain: bool) -> tuple[list[Any],
 
 
 def spread_column(m: Any, value: Any, n: int, rows: list[int]) -> list[Any]:
-    """A column's values, one per new node: elementwise, by row, or the same for all."""
-    if isinstance(value, (Draws, Dist)):
+    """A column's values, one per new node: elementwise, by row, or the same for all. A distribution's is its vector."""
+    if isinstance(value, Dist):
+        vectors = np.asarray(array(m, value))
+        value = list(vectors.reshape(-1, vectors.shape[-1]))
+        value = value if len(value) != 1 else value * n
+    if isinstance(value, Draws):
         value = array(m, value)
     if isinstance(value, (list, tuple)) or np.ndim(value):
         flat = list(value) if isinstance(value, (list, tuple)) else list(np.ravel(np.asarray(value)))

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-ADABLOCK = "blocks whose length a delimiter's confidence sets"
 DKV = "keys and values kept one step after a cell was decided"
 DPAD = "cells behind the block that are left out of its calls"
 SDLM = "a window whose last token is predicted by the mask before it: sdlm computes a mask of its own for it"
 WITHOUT = {
-    "dllm/adablock_dream_dual": ADABLOCK,
-    "dllm/adablock_dream_none": ADABLOCK,
-    "dllm/adablock_dual": ADABLOCK,
-    "dllm/adablock_prefix": ADABLOCK,
     "dllm/diffusion_gemma": "a model of its own kind: encoder, decoder and self-conditioning",
     "dllm/dkv_cache_dream_decoded": f"{DKV}, with a shift and the prompt's last position",
     "dllm/dkv_cache_dream_prefill": "a cache of all before the prompt's last position, with a shift",
     "dllm/dkv_cache_greedy": f"{DKV}, and calls of a window around a given order",
     "dllm/fast_dllm_dream_none": "a quota with a carry of the cells that were not sure, over a canvas without blocks",
-    "dllm/llada2": "block-causal blocks with a threshold and a least number of cells",
-    "dllm/llada21": "edits of decided tokens above a second threshold",
     "dllm/sdlm_cache": SDLM,
     "dllm/sdlm_nocache": SDLM,
     "dllm/sdlm_self_speculative": f"{SDLM}, verified by the model's own next tokens",
@@ -32,6 +25,5 @@ WITHOUT = {
     "dllm2/dpad_prefix": DPAD,
     "dllm2/elastic_cache": "layers computed again from where attention drifts",
     "dllm2/learn2pd_eot": "an end of the text that is predicted, which cuts the canvas",
-    "dllm2/sglang_joint_threshold": "edits of decided tokens above a second threshold, block-causal",
     "dllm2/wino": "a shadow block behind the canvas that decided cells are checked against",
 }

@@ -1,4 +1,4 @@
-"""Masked decoders that say from a call how far it goes: AdaBlock's blocks, APD's prefixes, what
+"""Masked decoders that say from a call how far it goes: APD's prefixes, what
 Learn2PD's filter says; and Saber, which goes back."""
 
 from __future__ import annotations
@@ -11,23 +11,6 @@ from fidelity.entry import GOLDEN, Case, Entry, Outcome
 from fidelity.masked_blocks import replay
 from fidelity.models import causal
 from safetensors.numpy import load_file
-
-
-def adablock(case: Case, backend: str) -> Outcome:
-    p = case["parameters"]
-    (prompt,) = case["prompt"]
-    done = run(
-        "adablock",
-        "llama_bidir",
-        prompt,
-        p["gen_length"],
-        backend,
-        block=p["init_block_length"],
-        tau=p["threshold"],
-        marks=p["delimiter_ids"],
-        trust=p["delimiter_threshold"],
-    )
-    return compared(case, [done])
 
 
 def apd(case: Case, backend: str) -> Outcome:
@@ -145,7 +128,6 @@ ENTRIES = [
     Entry("dllm2/slow_fast", "slow_fast", slow_fast, "masked"),
     Entry("dllm/r2_dllm", "r2_dllm", r2_dllm, "masked"),
     Entry("dllm2/learn2pd", "learn2pd", learn2pd, "masked", note="the recorded filter is handed over as a function"),
-    Entry("dllm/adablock_none", "adablock", adablock, "masked"),
     Entry("dllm2/saber", "saber", replay("saber", "llama_bidir", {"block_length": "block", "n": "n"}), "masked"),
     Entry(
         "dllm/apd",

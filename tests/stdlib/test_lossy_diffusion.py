@@ -13,6 +13,7 @@ from decgraph.runtime.trace import ModelCall, Unmasked
 LENGTH, BLOCK = 8, 4
 STATIC = ("static_masked", {"block": BLOCK})
 WHOLE = ("static_masked", {"block": LENGTH})
+EDITS = {"block": LENGTH + 2}  # its blocks are counted from the prompt's first token, of two
 AT_ONCE = ("llada", {"block": BLOCK, "steps": LENGTH // BLOCK})
 
 EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
@@ -42,6 +43,8 @@ EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
     ("saber", {"n": 1, "block": 1}, ("static_masked", {"block": 1})),
     ("latent_refinement", {"rounds": 0, "feed": 0, "stop": 0, "block": LENGTH}, ("eb_sampler", {"gamma": 0})),
     ("latent_refinement", {"rounds": 0, "feed": 0, "stop": 0, "block": 1}, ("static_masked", {"block": 1})),
+    ("joint_threshold", EDITS | {"tau": 0.41, "edit": 1, "rounds": 0}, ("fast_dllm_uncached", {"tau": 0.41, "block": LENGTH})),
+    ("joint_threshold", EDITS | {"tau": 1, "edit": 1, "rounds": 0}, WHOLE),
     ("dparallel", {"tau": 20}, AT_ONCE),
     ("dparallel", {"tau": 0, "block": LENGTH}, ("eb_sampler", {"gamma": 0})),
     ("group_masked", {"levels": 1, "coarse": LENGTH}, WHOLE),
@@ -90,6 +93,7 @@ AWAY: list[tuple[str, Mapping[str, Any]]] = [
     ("dkv_cache", {"block": LENGTH, "steps": LENGTH, "reload": 8}),
     ("recap", {"steps": LENGTH, "cheap": 3, "heat": 0}),
     ("d2f", {"tau": 1}),
+    ("joint_threshold", EDITS | {"tau": 1, "edit": 0}),
 ]
 
 

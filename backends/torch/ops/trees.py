@@ -177,10 +177,12 @@ def _attached(t: TorchTree, what: Any, at: Any) -> tuple[list[Any], Any, Any]:
 
 
 def column_of(value: Any, n: int, rows: Any) -> list[Any]:
-    """A column's values, one per edge: elementwise, by row, or the same for all."""
+    """A column's values, one per edge: elementwise, by row, or the same for all. A distribution's is its vector."""
     value = host(value) if isinstance(value, TorchDraws | Mixed) else value
     if isinstance(value, TorchDist):
-        value = fetched(value.vector())
+        vectors = fetched(value.vector())
+        value = list(vectors.reshape(-1, vectors.shape[-1]))
+        value = value if len(value) != 1 else value * n
     if isinstance(value, list | tuple) or np.ndim(value):
         flat = list(value) if isinstance(value, list | tuple) else list(np.ravel(np.asarray(value)))
         return flat if len(flat) == n else [flat[int(r)] for r in rows]
