@@ -65,6 +65,7 @@ class PlainMaskedEngine:
         self.model, self.counted = model, Counted()
         self.mask: int = -1 if model.mask is None else model.mask
         self._last: dict[Hashable, list[_Known]] = {}
+        self._made: dict[Hashable, list[tuple[set[Hashable], Memory | None]]] = {}  # with the memory, whose id is in the keys
 
     def empty(self, length: int) -> PlainKept:
         """A memory of `length` positions with no row cached."""
@@ -86,6 +87,7 @@ class PlainMaskedEngine:
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence's last calls."""
         self._last.pop(sequence, None)
+        self._made.pop(sequence, None)
 
     def compute(self, calls: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
         """See `MaskedEngine`."""
@@ -111,6 +113,9 @@ class PlainMaskedEngine:
         known: dict[tuple[Cell, ...], np.ndarray] = {}
         last = self._last.get(call.sequence, []) if given is None else []
         memory, before = None, self.counted.computed
+        at = None if given is None or fresh is None else tuple(fresh)
+        earlier = self._made.get(call.sequence, [])
+        made = {key for keys, _ in earlier for key in keys}
         read = [tuple(soft.get(i, MASK if t == self.mask else t) for i, t in enumerate(tokens)) for tokens in canvases]
         for cells in read:
             if cells not in known:
@@ -122,6 +127,11 @@ class PlainMaskedEngine:
                     known[cells] = self._rows(call, cells, rows, fresh, given)
             if call.keep:
                 memory = self._memory(cells, fresh, given)
+                if not rows and (cells, at, id(given)) not in made:  # no call before it computed these keys and values
+                    self.counted.calls += 1
+                    self.counted.computed += len(cells) if given is None or fresh is None else len(fresh)
+        if rows or call.keep:
+            self._made[call.sequence] = [*earlier, ({(c, at, id(given)) for c in read}, given)][-_CALLS:]
         self.counted.rows += len(canvases) * len(rows)
         if rows and given is None:
             made = {c: dict(zip(rows, x, strict=True)) for c, x in known.items()}
