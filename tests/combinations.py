@@ -79,9 +79,6 @@ class Combination:
     settings: dict[str, Any]
     seed: int
 
-    def __str__(self) -> str:
-        return f"{self.name}-{self.rule or self.policy or 'own'}-{self.seed}"
-
 
 @cache
 def composed(name: str, rule: str, policy: str) -> Algorithm | DecError:
@@ -99,26 +96,21 @@ def composed(name: str, rule: str, policy: str) -> Algorithm | DecError:
         return error
 
 
-def drawn(seed: int) -> Combination:
-    """The combination of this seed; half of them are of masked models, where some are."""
-    rng = random.Random(seed)
+def drawn(rng: random.Random) -> Combination:
+    """A combination, well typed or not."""
     while True:
         name = rng.choice(SHELF)
         text = stdlib.text(name)
         rule = rng.choice(RULES) if VERIFY.search(text) else ""
         policy = rng.choice(POLICIES) if "masked" in text and "canvas" in text and not rule else ""
-        settings = rng.choice(SETTINGS)
+        settings = {**rng.choice(SETTINGS), **rng.choice(SETTINGS)}
         if rule or policy:
-            return Combination(name, rule, policy, {**settings, **rng.choice(SETTINGS)}, seed)
+            return Combination(name, rule, policy, settings, rng.randrange(1000))
 
 
-def typed(count: int) -> list[Combination]:
-    """The first `count` combinations that are well typed."""
-    out: list[Combination] = []
-    seed = 0
-    while len(out) < count:
-        c = drawn(seed)
-        seed += 1
-        if not isinstance(composed(c.name, c.rule, c.policy), DecError):
-            out.append(c)
-    return out
+def well_typed(seed: int) -> Combination:
+    """The first combination of this seed that is well typed."""
+    rng = random.Random(seed)
+    while isinstance(composed((c := drawn(rng)).name, c.rule, c.policy), DecError):
+        pass
+    return c

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from costs import costly
+from costs import beyond_budget, costly
 from hypothesis import HealthCheck, settings
-from quick import is_slow_file, slow_cases, thin
+from quick import is_slow_file, slow_cases
 
 # Before anything imports torch or transformers: no network, no thread contention on small machines.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -63,10 +63,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.stash[IDLE] = why
         elif id(item) in left or is_slow_file(item.path) and not item.get_closest_marker("nightly"):
             item.add_marker(pytest.mark.slow)
-    thin(items)
     if list(config.args) == list(config.getini("testpaths")):  # whoever names a file wants its tests
         for item in costly(items):
             item.add_marker(pytest.mark.slow)
+        for item in beyond_budget(items):
+            item.add_marker(pytest.mark.nightly)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

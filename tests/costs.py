@@ -1,25 +1,28 @@
-"""What tests cost in CPU time, as measured (tests/costs.tsv), and what `make test` leaves to `make slow` for it, where no
-file is named.
+"""What tests cost in CPU time, as measured (tests/costs.tsv), and what `make test` leaves to `make slow` for it, and CI to the
+night, where no file is named.
 
-`make costs` measures and writes the file anew: seconds of one case, and the test, for those that took more than `SHORT`. A test
-that is not in it, because it is new or fast, counts as fast.
+`make costs` measures and writes the file anew: seconds of one case, and the test, for those that took more than `SHORT` or in
+all more than `BUDGET`. A test that is not in it, because it is new or fast, counts as fast.
 
 - Of a test whose cases take more than `LONG`, `make test` runs none.
 - Of a test whose cases take more than `SHORT`, it runs one.
 - Of every other test, it runs at most `MOST` cases, from the first to the last.
+- Of the slow cases of a test, CI runs as many as take `BUDGET` seconds, at least one, from the first to the last; with
+  `@pytest.mark.budget(60)` as many as take 60, with `@pytest.mark.budget()` all. `make nightly` runs the others.
 
 Tests that compare with golden files run with all their cases: a file that no case reads is an error.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,8 @@ FILE = Path(__file__).with_name("costs.tsv")
 SHORT, LONG = 0.2, 1.0
 """Seconds of CPU time."""
 MOST = 8
+BUDGET = 8.0
+"""Seconds of CPU time of one test's cases in CI."""
 FOLDER = "DECGRAPH_COSTS"
 """The variable that says into which folder costs are written while tests run."""
 
@@ -43,20 +48,46 @@ def costs() -> dict[str, float]:
 
 def costly(items: Sequence[Any]) -> list[Any]:
     """Those of the fast cases that are left to `make slow`."""
-    tests: dict[str, list[Any]] = defaultdict(list)
-    for item in items:
-        if item.get_closest_marker("slow") is None and item.get_closest_marker("nightly") is None:
-            tests[item.nodeid.split("[")[0]].append(item)
     left: list[Any] = []
-    for test, cases in tests.items():
+    for test, cases in by_test(i for i in items if not marked(i, "slow", "nightly")).items():
         if "golden" in cases[0].fixturenames:
             continue
         seconds = costs().get(test, 0)
         most = MOST if seconds <= SHORT else 1 if seconds <= LONG else 0
-        if len(cases) > most:
-            kept = {i * len(cases) // most for i in range(most)}
-            left += [case for i, case in enumerate(cases) if i not in kept]
+        left += beside(cases, most)
     return left
+
+
+def beyond_budget(items: Sequence[Any]) -> list[Any]:
+    """Those of the slow cases that are left to `make nightly`."""
+    left: list[Any] = []
+    for test, cases in by_test(i for i in items if marked(i, "slow") and not marked(i, "nightly")).items():
+        mark = cases[0].get_closest_marker("budget")
+        seconds, budget = costs().get(test, 0), (*mark.args, math.inf)[0] if mark is not None else BUDGET
+        if seconds * len(cases) > budget:
+            left += beside(cases, max(1, int(budget / seconds)))
+    return left
+
+
+def by_test(items: Iterable[Any]) -> dict[str, list[Any]]:
+    """The cases of every test, by its name."""
+    tests: dict[str, list[Any]] = defaultdict(list)
+    for item in items:
+        tests[item.nodeid.split("[")[0]].append(item)
+    return tests
+
+
+def marked(item: Any, *marks: str) -> bool:
+    """Whether an item has one of these marks."""
+    return any(item.get_closest_marker(mark) is not None for mark in marks)
+
+
+def beside(cases: Sequence[Any], most: int) -> list[Any]:
+    """The cases that are not among `most` ones, evenly spread."""
+    if len(cases) <= most:
+        return []
+    kept = {i * len(cases) // most for i in range(most)}
+    return [case for i, case in enumerate(cases) if i not in kept]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -76,10 +107,10 @@ def _cpu() -> float:
 
 
 def measure(arguments: Sequence[str]) -> None:
-    """Run all tests that CI runs, and write what they cost."""
+    """Run all tests but those marked `nightly` by hand, and write what they cost."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pytest", "-p", "costs", "-m", "not nightly", *arguments]
+        command = [sys.executable, "-m", "pytest", "-p", "costs", "-m", "not nightly or slow", *arguments]
         subprocess.run(command, check=False, env={**os.environ, FOLDER: folder})
         write(Path(folder))
     print(f"costs: {len(costs())} tests of more than {SHORT} s, measured in {time.monotonic() - started:.0f} s: {FILE}")
@@ -92,8 +123,8 @@ def write(folder: Path) -> None:
         for line in file.read_text(encoding="utf-8").splitlines():
             seconds, test = line.split("\t", 1)
             took[test.split("[")[0]].append(float(seconds))
-    mean = {test: sum(v) / len(v) for test, v in sorted(took.items())}
-    FILE.write_text("".join(f"{s:.2f}\t{t}\n" for t, s in mean.items() if s > SHORT), encoding="utf-8")
+    mean = {test: sum(v) / len(v) for test, v in sorted(took.items()) if sum(v) > min(BUDGET, SHORT * len(v))}
+    FILE.write_text("".join(f"{s:.3f}\t{t}\n" for t, s in mean.items()), encoding="utf-8")
     costs.cache_clear()
 
 

@@ -4,8 +4,6 @@
 ids are quick, all others are slow. A tuple asks for all of its words: `("eagle2", "torch")`.
 `@pytest.mark.quick(but=("eagle2",))`: the other way round, all cases but these are quick.
 `@pytest.mark.quick(first=2)`: the first two cases are quick; with `each="backend"` those of every value of that parameter.
-`@pytest.mark.thinned(3)`: of a test's slow cases `make slow` runs every third, and the night all: for products of algorithms
-and backends in which neighbours hardly differ.
 A case that is marked `slow` or `nightly` itself stays so. The tests of SLOW_FILES are slow.
 
 `@settings(max_examples=examples(200))`: `make test` draws a quarter of the examples, `make slow` all of them.
@@ -17,8 +15,6 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 FOLDER = Path(__file__).parent
 
@@ -55,19 +51,6 @@ a CPU, whole random programs, and oracles that take more time than what they che
 def is_slow_file(path: Path) -> bool:
     """Whether a test's file is one of SLOW_FILES. path: absolute."""
     return path.is_relative_to(FOLDER) and path.relative_to(FOLDER).as_posix() in SLOW_FILES
-
-
-def thin(items: Iterable[Any]) -> None:
-    """Mark as `nightly` what `thinned` leaves out of its slow cases."""
-    seen: dict[str, int] = {}
-    for item in items:
-        mark = item.get_closest_marker("thinned")
-        if mark is None or item.get_closest_marker("slow") is None or item.get_closest_marker("nightly") is not None:
-            continue
-        name = item.nodeid.split("[")[0]
-        seen[name] = seen.get(name, -1) + 1
-        if seen[name] % mark.args[0]:
-            item.add_marker(pytest.mark.nightly)
 
 
 def examples(count: int) -> int:

@@ -157,8 +157,8 @@ class Commit:
 
 @op("ended")
 class Ended:
-    """Whether the stop machine fires on the way to a node (with its tree), or along a path, tokens or the decided beginning of a
-    canvas after the context."""
+    """Whether the stop machine fires on the way to a node (with its tree), or along a path, tokens or the decided beginning of
+    a canvas after the context."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = types[0]

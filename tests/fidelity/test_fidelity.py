@@ -46,7 +46,7 @@ def on_page() -> Agreeing:
     return said(PAGE.read_text(encoding="utf-8"))
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.budget(40)
 @pytest.mark.parametrize("entry, case, backend", every(lambda e: e.backends))
 def test_a_recording_is_replayed(entry: Entry, case: Any, backend: str) -> None:
     agree(entry, case, backend)
@@ -56,7 +56,6 @@ LONG_ON_TRITON = {"heads/eagle1", "ar/eagle2", "ar/mcsd_greedy", "ar/swift_fixed
 """Recordings that Triton's interpreter takes 10 to 40 seconds for; other trees and chains are replayed in `make slow`."""
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "entry, case, backend", every(lambda e: ("triton",) if e.triton and e.file not in LONG_ON_TRITON else ())

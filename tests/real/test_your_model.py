@@ -9,6 +9,7 @@ import pytest
 from test_docs import REAL, run_slow_blocks
 
 
+@pytest.mark.nightly
 def test_the_page_runs_as_written(
     smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -80,7 +80,6 @@ def decoded_by_triton(name: str, asked: list[Request], passes: bool, widths: tup
             assert [r.tokens for r in together] == [r.tokens for r in wanted]
 
 
-@pytest.mark.thinned(4)
 @pytest.mark.quick(*FEW[:2])
 @pytest.mark.parametrize("name", NAMES)
 def test_in_the_interpreter_of_triton(name: str) -> None:

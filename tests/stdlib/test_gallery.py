@@ -10,7 +10,6 @@ from decgraph.bench import gallery
 VERDICTS, FIGURES = gallery.known(gallery.VERDICTS), gallery.known(gallery.FIGURES)
 
 
-@pytest.mark.thinned(6)
 @pytest.mark.quick("eagle2", "fast_dllm")
 @pytest.mark.parametrize("name", SHELF)
 def test_a_page_is_up_to_date(name: str) -> None:

@@ -14,7 +14,6 @@ SOME = (0, 1, 2, 4, 6)
 """Sampled, greedy, truncated and penalised, constrained with ends, with stop strings."""
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.quick(("eagle2", "free"), ("fast_dllm_factor", "free"))
 @pytest.mark.parametrize(("seed", "free"), WORLDS, ids=["table", "free"])
 @pytest.mark.parametrize("name", NAMES)
@@ -41,7 +40,6 @@ def test_all_requests_alone_and_in_a_batch(name: str, seed: int, free: bool) -> 
         )
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.quick(*FEW[:2])
 @pytest.mark.parametrize("name", NAMES)
 def test_grammars(name: str) -> None:
