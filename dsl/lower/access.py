@@ -112,7 +112,8 @@ def _field(lw: Lowering, e: S.Attr, v: Value) -> Value | None:
     if elem in FIELDS and n in FIELDS[elem][2]:
         opcode, attribute, _ = FIELDS[elem]
         more = {"vocab": lw.vocab} if elem == "edit" else {}
-        return lw.one(opcode, v, span=e.span, name=n if elem in ("canvas", "level") else "", **{attribute: n}, **more)
+        out = lw.one(opcode, v, span=e.span, name=n if elem in ("canvas", "level") else "", **{attribute: n}, **more)
+        return lw.one("gather", out, lw.opened[id(e)], span=e.span) if id(e) in lw.opened else out
     match elem, n:
         case "dist", "raw" | "logits":
             return lw.one("face", v, span=e.span, face=n, name=v.name + "_" + n if v.name else n)

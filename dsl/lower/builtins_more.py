@@ -28,11 +28,6 @@ def chain(lw: Lowering, e: S.Call) -> Value:
     lw.fail(e.span, "chain(...) is what `grow` grows", "say grow chain(x), or grow chain(x) at n", code="E260")
 
 
-@builtin("every")
-def every(lw: Lowering, e: S.Call) -> Value:
-    lw.fail(e.span, "every(...) is what best(...) chooses from", "rows, tokens, scores = best(s, k)", code="E260")
-
-
 def best(lw: Lowering, e: S.Call) -> tuple[Value, ...]:
     """The k best of rows times vocabulary: their rows, tokens and scores."""
     (scores, k), _ = args(lw, e, 2)

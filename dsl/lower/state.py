@@ -72,6 +72,7 @@ class Lowering:
     drafting: list[str] = field(default_factory=list)  # being drafted here, innermost last
     policies: dict[str, tuple[S.Policy, dict[str, S.Expr]]] = field(default_factory=dict)
     history: list[Value] = field(default_factory=list)
+    opened: dict[int, Value] = field(default_factory=dict)  # expressions `c.masked` inside `unmask` that mean these cells
     narrowed: dict[Value, Value] = field(default_factory=dict)  # open cells of a span, inside `unmask`: the span
     calls: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)

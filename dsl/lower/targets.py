@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from decgraph.dsl import syntax as S
@@ -233,6 +233,7 @@ def unmask(lw: Lowering, s: S.Unmask) -> None:
     lw.narrowed[open_] = ps
     if s.where is not None:
         refuse_unnamed(lw, s.where)
+    before = dict(lw.env)
     for k, v in list(lw.env.items()):
         t = v.type
         if k not in used or k == name or not t.dims or t.elem in ("tree", "canvas") or k.startswith("%"):
@@ -246,6 +247,9 @@ def unmask(lw: Lowering, s: S.Unmask) -> None:
             lw.env[k] = lw.one("compact", v, at, span=s.span, name=k)
         elif d.kind == "cells" and d.of == cid and t.elem in ("dist", "draw", "token", "prob", "real", "bool", "int"):
             lw.env[k] = lw.one("gather", v, open_, span=s.span, name=k)
+    asked = {n.name for n in S.walk(s.where) if isinstance(n, S.Name)} if s.where is not None else set()
+    if s.where is not None and any(lw.env[n] is not before[n] for n in asked if n in before):
+        lw.opened = {id(e): open_ for e in fields_of(s.where, name)}  # beside rows of open cells they mean those too
     mask = lw.expr(s.where) if s.where is not None else None
     if mask is not None and (mask.type.elem != "bool"):
         lw.fail(s.where.span if s.where else s.span, f"`where` needs a condition, got {show(mask.type)}", code="E210")
@@ -253,7 +257,7 @@ def unmask(lw: Lowering, s: S.Unmask) -> None:
     for what, e in ((mask, s.where), (value, s.with_)):
         if what is not None and e is not None and what.type.dims and what.type.dims[0].kind == "k" != open_.type.dims[0].kind:
             unnamed(lw, e, "this")
-    lw.env = saved
+    lw.env, lw.opened = saved, {}
     extra = [mask] if mask is not None else []
     lw.env[name] = lw.emit(
         "canvas.put", c, open_, value, *extra, span=s.span, names=(name,), kind="token", has_mask=mask is not None, open=True
@@ -281,6 +285,17 @@ def refuse_unnamed(lw: Lowering, where: S.Expr) -> None:
                 visit(part)
 
     visit(where)
+
+
+def fields_of(where: S.Node, canvas: str) -> Iterator[S.Attr]:
+    """Where a condition reads `c.masked`, `c.token` and so on cell by cell: neither folded nor indexed."""
+    if isinstance(where, S.Attr) and isinstance(where.value, S.Name) and where.value.name == canvas:
+        if where.name in ("masked", "decided", "token", "draws", "all"):
+            yield where
+    elif not (isinstance(where, S.Call) and isinstance(where.func, S.Name) and where.func.name in FOLDS):
+        for part in children(where):
+            if not (isinstance(where, S.Index) and part is where.value):
+                yield from fields_of(part, canvas)
 
 
 def unnamed(lw: Lowering, e: S.Expr, what: str) -> NoReturn:

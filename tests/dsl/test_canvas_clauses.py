@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 import decgraph
+from decgraph.backends.registry import machine
+from decgraph.check.worlds import models_for
 from decgraph.errors import DecError
 from decgraph.passes.plan import Plan
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
+from decgraph.runtime.session import Session
 
 BACKENDS = pytest.mark.parametrize("backend", ["reference", "torch"])
 HEAD = "algorithm a(model: masked, length: int in 1..64 = 8, tau: prob = 1.0, n: int in 0..4 = 1):\n    canvas c: length\n"
@@ -226,3 +229,26 @@ def test_distributions_that_do_not_know_their_places_take_none(value: str) -> No
     )
     with pytest.raises(DecError, match="E382"):
         decgraph.parse(text)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "sure(s, 0.5) and c.masked",
+        "c.masked and (sure(s, 0.5) or rank(s) < 2)",
+        "where(c.decided, no, rank(s) < 2)",
+        "(c.token == 0 or rank(s) < 2) and count(c.masked) > 0",
+        "rank(s) < 2 and c.masked[c.all[0]] or rank(s) < 1",
+    ],
+)
+def test_what_a_canvas_has_beside_rows_of_open_cells_means_these_cells(condition: str) -> None:
+    """`s` has a row for each masked cell there, so `c.masked` has too."""
+    head = "algorithm a(model: masked, length: int in 2..8 = 6):\n    canvas c: length\n\n    while any(c.masked):\n"
+    body = "        p = model(c)\n        x ~ p\n        s = where(c.masked, p.raw[x], 0)\n"
+    text = f"{head}{body}        unmask c where {condition} with x\n    commit c\n"
+    module = decgraph.parse(text).module
+    models = models_for(module.entry, 5, 1)
+    request = Request(prompt=(1, 2), limit=8)
+    done = [Session(module, models, {}, machine=machine(backend)).run(request) for backend in ("reference", "torch")]
+    assert done[0].error is None, done[0].error
+    assert done[0].tokens == done[1].tokens and len(done[0].tokens) == 6
