@@ -20,6 +20,7 @@ from decgraph.ir.values import Op
 from decgraph.runtime import trace
 from decgraph.runtime.models.derive import derive, halves
 from decgraph.runtime.models.interface import MASK, LayerMemory, Memory, Model, Scores, Soft, check_size, mixture
+from decgraph.runtime.models.looking import looks_of
 from decgraph.runtime.models.reading import valued
 from decgraph.runtime.shaping import raw_probs, shaped_probs
 
@@ -317,7 +318,9 @@ class Calls(Randomness):
             if self.made_of_canvases(model, {self.made(cells, fresh, seen)}, seen):
                 count = len(cells) if seen is None or fresh is None else len(fresh)
                 self.count_call(model, 0, count, count)
-            return ReferenceMemory(model.after(len(place.base)).memory(cells, fresh, seen), len(place.base))
+            here = model.after(len(place.base))
+            looks = looks_of(here, cells) if extra.get("queries") else None
+            return ReferenceMemory(here.memory(cells, fresh, seen), len(place.base), looks)
         states, _, _ = self.place_states(place, extra)
         path = resolve_path(states[0])
         if not path:

@@ -16,15 +16,18 @@ from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.trees import TorchTree
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, fresh_of
 from decgraph.runtime.models.interface import MASK, Soft, mixture
+from decgraph.runtime.models.looking import Looks, looked, looks_of
 
 
 @dataclass(frozen=True)
 class CanvasMemory:
-    """A model's memory of a canvas, and where the canvas starts in it. Positions before `base` are never evicted by a canvas
-    program: `only` and `without` speak of canvas positions."""
+    """A model's memory of a canvas, or a layer of it, and where the canvas starts in it. `only` and `without` speak of canvas
+    positions, and `without` of those below 0 too, which are the context's. looks: see `looked`; which: the layer."""
 
     memory: Any
     base: int
+    looks: Looks | None = None
+    which: int | None = None
 
     def restrict(self, positions: Any, kind: str) -> CanvasMemory:
         """With the canvas positions kept ("only") or dropped ("without")."""
@@ -35,6 +38,18 @@ class CanvasMemory:
 
     def join(self, other: CanvasMemory) -> CanvasMemory:
         return replace(self, memory=self.memory.join(other.memory))
+
+    def layer(self, index: int) -> CanvasMemory:
+        """One layer, to be cut and put back."""
+        return replace(self, memory=self.memory.layer(index), which=index)
+
+    def put(self, part: CanvasMemory, index: int) -> CanvasMemory:
+        """With one layer replaced."""
+        return replace(self, memory=self.memory.put(index, part.memory))
+
+    def scores(self, queries: Any, at: Any) -> Any:
+        """The meaning of `memory.scores`."""
+        return looked(self.looks, self.which, self.base, queries, at)
 
 
 def cells_of(m: Engines, engine: Any, c: Canvas) -> tuple[np.ndarray, Any]:
@@ -58,6 +73,12 @@ def cells_of(m: Engines, engine: Any, c: Canvas) -> tuple[np.ndarray, Any]:
     if not at:
         return out, None
     return out, ([base + i for i in at], torch.stack(weights), torch.tensor(masks, dtype=torch.float64))
+
+
+def read(c: Canvas) -> tuple[Any, ...]:
+    """What a masked model reads: the context, then the canvas."""
+    held = {i: mixture(v.tolist()) for i, v in c.soft.items()}
+    return (*c.base.ids(), *(held.get(i, MASK if t < 0 else int(t)) for i, t in enumerate(c.token)))
 
 
 def asked(
@@ -130,9 +151,11 @@ def memory_of_canvas(m: Engines, model: Any, c: Canvas, extra: Mapping[str, Any]
     engine, ask, _ = asked(m, model, [c], extra, [], True)
     counted = not m.uncounted
 
+    looks = looks_of(model.after(base), read(c)) if extra.get("queries") else None
+
     def finish(answer: Any) -> CanvasMemory:
         if counted and answer.computed:  # usually that of the call before, which the engine has cached
             m.count_call(model, 0, answer.computed, answer.computed)
-        return CanvasMemory(answer.memory, base)
+        return CanvasMemory(answer.memory, base, looks)
 
     return PendingCall(engine, ask.sequence, ask, finish)

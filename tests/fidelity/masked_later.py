@@ -14,7 +14,6 @@ WITHOUT = {
     "dllm/sdlm_cache": SDLM,
     "dllm/sdlm_nocache": SDLM,
     "dllm/sdlm_self_speculative": f"{SDLM}, verified by the model's own next tokens",
-    "dllm/sparse_dllm": "rows that attention looked at least are evicted: no model can be asked for queries yet",
     "dllm2/arpg": "queries in layers of their own, blind to one another, with guidance; arpg asks a masked model",
     "dllm2/block_diffusion_sdar": "block-causal blocks, with a call that keeps a finished block",
     "dllm2/d3llm_multi_block": "blocks in flight by entropy",
