@@ -24,8 +24,10 @@ def d3llm(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
     (prompt,) = case["prompt"]
     named = {"block_size": "block", "threshold": "tau", "block_add_threshold": "add"}
-    params = {ours: p[theirs] for theirs, ours in named.items()}
-    return compared(case, [run("d3llm", "llama_bidir", prompt, p["max_new_tokens"], backend, text=text("d3llm"), **params)])
+    named |= {"cache_delay_iter": "delay", "refresh_interval": "refresh"}
+    params = {ours: p[theirs] for theirs, ours in named.items() if theirs in p}
+    program = "d3llm_cache" if "delay" in params else "d3llm"
+    return compared(case, [run(program, "llama_bidir", prompt, p["max_new_tokens"], backend, text=text(program), **params)])
 
 
 def sdar(case: Case, backend: str) -> Outcome:
@@ -91,5 +93,6 @@ ENTRIES = [
         "masked",
         leaves_out={"early_stop": "upstream fills what lies behind an end of the text, and asks for it once more"},
     ),
+    Entry("dllm2/d3llm_multi_block_cache", said("d3llm_cache"), d3llm, "masked"),
     Entry("dllm2/block_diffusion_sdar", said("sdar"), sdar, "masked"),
 ]

@@ -12,7 +12,6 @@ WITHOUT = {
     "dllm/sdlm_nocache": SDLM,
     "dllm/sdlm_self_speculative": f"{SDLM}, verified by the model's own next tokens",
     "dllm2/arpg": "queries in layers of their own, blind to one another, with guidance; arpg asks a masked model",
-    "dllm2/d3llm_multi_block_cache": "blocks in flight by entropy, with a delayed cache",
     "dllm2/dllm_cache": "stored outputs of layers' halves, renewed where values changed most",
     "dllm2/dpad_dual": DPAD,
     "dllm2/dpad_none": DPAD,
