@@ -16,7 +16,7 @@ from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.trees import TorchTree
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, fresh_of
 from decgraph.runtime.models.interface import MASK, Soft, mixture
-from decgraph.runtime.models.looking import Looks, looked, looks_of
+from decgraph.runtime.models.looking import Looks, check_layers, looked, looks_of
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,14 @@ class CanvasMemory:
         return replace(self, memory=self.memory.join(other.memory))
 
     def layer(self, index: int) -> CanvasMemory:
-        """One layer, to be cut and put back."""
+        """One layer, to be cut and put back. Raises DecError for a layer of a layer."""
+        check_layers(self.which)
         return replace(self, memory=self.memory.layer(index), which=index)
 
     def put(self, part: CanvasMemory, index: int) -> CanvasMemory:
-        """With one layer replaced."""
-        return replace(self, memory=self.memory.put(index, part.memory))
+        """With one layer replaced, by a layer or by that layer of a memory. Raises DecError for a layer of a layer."""
+        check_layers(self.which)
+        return replace(self, memory=self.memory.put(index, (part.layer(index) if part.which is None else part).memory))
 
     def scores(self, queries: Any, at: Any) -> Any:
         """The meaning of `memory.scores`."""

@@ -82,7 +82,7 @@ class MemoryScores:
         return (m.host("scores", mem, ps, at),)
 
     label, batch = labels.joined, "ragged"
-    samples = (("%z = memory.scores(%mem, %ps)", [0.0] * 3), ("%z = memory.scores(%mem, %ps, %xs)", [0.0] * 3))
+    samples = (("%z = memory.scores(%mem, %ps)", [0.0] * 3), ("%z = memory.scores(%mem, %ps, %deep)", [0.0] * 4))
     refusals = (("memory<a>, int", "positions"),)
 
 

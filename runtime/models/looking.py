@@ -20,6 +20,12 @@ def looks_of(model: Model, cells: tuple[Cell, ...]) -> Looks:
     return lru_cache(maxsize=1)(lambda queries: model.looks(cells, queries))
 
 
+def check_layers(which: int | None) -> None:
+    """Raises DecError where layers of what is the layer `which` itself are asked for."""
+    if which is not None:
+        raise DecError("a layer of a memory has no layers", hint="m = model.memory(c), then m[l] = m[l].without(ps)")
+
+
 def looked(looks: Looks | None, layer: int | None, base: int, queries: Any, at: Any) -> list[Any]:
     """The meaning of `memory.scores`: of a layer, or the mean over layers; of the canvas's cells, or of the positions `at`, in
     both of which `base` is 0. Raises DecError for a memory without queries, and for positions that it does not have."""

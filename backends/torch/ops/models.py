@@ -28,24 +28,6 @@ def quantized(m: Any, memory: Any, bits: Any) -> Any:
     return memory.quantized(int(bits))
 
 
-@lowering("memory.layer")
-def layer(m: Any, memory: Any, index: Any) -> Any:
-    """One layer of a memory."""
-    return m.host("layer", memory, index)
-
-
-@lowering("memory.put")
-def put(m: Any, memory: Any, part: Any, index: Any) -> Any:
-    """A memory with one layer replaced."""
-    return m.host("put", memory, part, index)
-
-
-@lowering("memory.scores")
-def scores(m: Any, memory: Any, queries: Any, at: Any = None) -> Any:
-    """How much positions look at others."""
-    return m.host("scores", memory, queries, at)
-
-
 @lowering("memory.join")
 def joined(m: Any, a: Any, b: Any) -> Any:
     """Two memories together; the right one wins."""
