@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from decgraph.backends.indexes import ROOM, forgotten
-from decgraph.runtime.models.looking import Looks, check_layers, looked
+from decgraph.runtime.models.looking import Looks, check_layer, looked
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class ReferenceMemory:
         return replace(self, memory=self.memory.join(other.memory))
 
     def layer(self, index: int) -> ReferenceMemory:
-        """One layer, to be cut and put back. Raises DecError for a layer of a layer."""
-        check_layers(self.which)
+        """One layer, to be cut and put back. Raises DecError for one that it does not have."""
+        check_layer(index, 0 if self.which is not None else len(self.memory.layers), self.which)
         return replace(self, memory=self.memory[index], which=index)
 
     def put(self, part: ReferenceMemory, index: int) -> ReferenceMemory:
-        """With one layer replaced, by a layer or by that layer of a memory. Raises DecError for a layer of a layer."""
-        check_layers(self.which)
+        """With one layer replaced, by a layer or by that layer of a memory. Raises DecError for one that it does not have."""
+        check_layer(index, 0 if self.which is not None else len(self.memory.layers), self.which)
         put = part.layer(index) if part.which is None else part
         return replace(self, memory=self.memory.with_layer(index, put.memory))
 

@@ -16,16 +16,18 @@ from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.trees import TorchTree
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, fresh_of
 from decgraph.runtime.models.interface import MASK, Soft, mixture
-from decgraph.runtime.models.looking import Looks, check_layers, looked, looks_of
+from decgraph.runtime.models.looking import Looks, check_layer, looked, looks_of
 
 
 @dataclass(frozen=True)
 class CanvasMemory:
     """A model's memory of a canvas, or a layer of it, and where the canvas starts in it. `only` and `without` speak of canvas
-    positions, and `without` of those below 0 too, which are the context's. looks: see `looked`; which: the layer."""
+    positions, and `without` of those below 0 too, which are the context's. layers: how many the model has; looks: see `looked`;
+    which: the layer."""
 
     memory: Any
     base: int
+    layers: int
     looks: Looks | None = None
     which: int | None = None
 
@@ -40,13 +42,13 @@ class CanvasMemory:
         return replace(self, memory=self.memory.join(other.memory))
 
     def layer(self, index: int) -> CanvasMemory:
-        """One layer, to be cut and put back. Raises DecError for a layer of a layer."""
-        check_layers(self.which)
+        """One layer, to be cut and put back. Raises DecError for one that it does not have."""
+        check_layer(index, self.layers, self.which)
         return replace(self, memory=self.memory.layer(index), which=index)
 
     def put(self, part: CanvasMemory, index: int) -> CanvasMemory:
-        """With one layer replaced, by a layer or by that layer of a memory. Raises DecError for a layer of a layer."""
-        check_layers(self.which)
+        """With one layer replaced, by a layer or by that layer of a memory. Raises DecError for one that it does not have."""
+        check_layer(index, self.layers, self.which)
         return replace(self, memory=self.memory.put(index, (part.layer(index) if part.which is None else part).memory))
 
     def scores(self, queries: Any, at: Any) -> Any:
@@ -149,7 +151,7 @@ def memory_of_canvas(m: Engines, model: Any, c: Canvas, extra: Mapping[str, Any]
     at = extra.get("at")
     engine: Any = m.engine(model)  # Any: a `MaskedEngine`, as the model is masked
     if at is not None and len(at) == 0 and extra.get("given") is None:
-        return ResolvedCall(CanvasMemory(engine.empty(base + len(c)), base))
+        return ResolvedCall(CanvasMemory(engine.empty(base + len(c)), base, model.layers))
     engine, ask, _ = asked(m, model, [c], extra, [], True)
     counted = not m.uncounted
 
@@ -158,6 +160,6 @@ def memory_of_canvas(m: Engines, model: Any, c: Canvas, extra: Mapping[str, Any]
     def finish(answer: Any) -> CanvasMemory:
         if counted and answer.computed:  # usually that of the call before, which the engine has cached
             m.count_call(model, 0, answer.computed, answer.computed)
-        return CanvasMemory(answer.memory, base, looks)
+        return CanvasMemory(answer.memory, base, model.layers, looks)
 
     return PendingCall(engine, ask.sequence, ask, finish)

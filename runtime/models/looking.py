@@ -20,10 +20,13 @@ def looks_of(model: Model, cells: tuple[Cell, ...]) -> Looks:
     return lru_cache(maxsize=1)(lambda queries: model.looks(cells, queries))
 
 
-def check_layers(which: int | None) -> None:
-    """Raises DecError where layers of what is the layer `which` itself are asked for."""
+def check_layer(index: int, layers: int, which: int | None) -> None:
+    """Raises DecError for a layer that a memory of so many does not have, and where the memory is the layer `which` itself."""
+    hint = "for l in model.layers: m[l] = m[l].without(ps)"
     if which is not None:
-        raise DecError("a layer of a memory has no layers", hint="m = model.memory(c), then m[l] = m[l].without(ps)")
+        raise DecError("a layer of a memory has no layers", hint=hint)
+    if not 0 <= index < layers:
+        raise DecError(f"there is no layer {index}: the memory has {layers}, from 0 on", hint=hint)
 
 
 def looked(looks: Looks | None, layer: int | None, base: int, queries: Any, at: Any) -> list[Any]:

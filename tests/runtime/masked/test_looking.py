@@ -100,3 +100,27 @@ def test_a_memory_without_queries_says_so() -> None:
     model: Model = TableModel(V, 1, kind="masked", name="model")
     result = decgraph.parse(text).run([1, 2], {"model": model}, limit=4)
     assert isinstance(result.error, DecError) and "queries = yes" in str(result.error)
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("m[9] = m[9].without(c.all)", "no layer 9: the memory has 3"),
+        ("m[0 - 1] = m[0].without(c.all)", "no layer -1"),
+        ("m[0] = m[0][0]", "a layer of a memory has no layers"),
+        ("m[0] = m[0].without(first(c.all where m[0].scores(c.all, at = range_(0, 9)) > 0, 1))", "no position 6 here"),
+    ],
+)
+def test_a_layer_or_position_that_is_not_there_is_named(said: str, message: str, backend: str) -> None:
+    text = f"""algorithm cuts(model: masked, length: int in 1..64 = 6):
+    canvas c: length
+    m = model.memory(c, queries = yes)
+    {said}
+    p = model(c, at = c.all, given = m)
+    x ~ p
+    unmask c with x
+    commit c
+"""
+    result = decgraph.parse(text).session({"model": masked(3)[0]}, backend=backend, length=6).run(REQUEST)
+    assert isinstance(result.error, DecError) and message in str(result.error), result.error
