@@ -334,8 +334,8 @@ class Calls(Randomness):
         return ReferenceMemory(model.memory(path, None, given.memory if given is not None else None), 0)
 
     def attention(self, model: Model, place: Any, extra: dict[str, Any]) -> Any:
-        """The meaning of `model.attention`. It is no call of its own: the forward that computes a position has its weights. Raises
-        DecError for an empty context."""
+        """The meaning of `model.attention`. It is no call of its own: the forward that computes a position has its weights.
+        Raises DecError for an empty context."""
         states, _, _ = self.place_states(place, extra)
         path, given = resolve_path(states[0]), extra.get("given")
         if not path:
