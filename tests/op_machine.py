@@ -233,7 +233,7 @@ class Machine:
         if what in ("layer", "put"):
             return args[0]
         if what == "scores":
-            return np.zeros(V)
+            return np.zeros(len(args[2]) if len(args) > 2 and args[2] is not None else V)
         return np.zeros((*np.shape(args[1]), 2) if what == "embed" else (1, 2))
 
     # -- trees and canvases

@@ -160,7 +160,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, Remembered):
         return ("memory", value.value, 0)
     if isinstance(value, (CanvasMemory, ReferenceHeld)):
-        return ("memory", value.memory.memory if isinstance(value, CanvasMemory) else value.memory, value.base)
+        inner = value.memory if isinstance(value, ReferenceHeld) or value.which is not None else value.memory.memory
+        return ("memory", inner, value.base)
     if isinstance(value, Model):
         return ("model", value.name, value.family)
     if isinstance(value, torch.Tensor):

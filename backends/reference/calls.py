@@ -20,6 +20,7 @@ from decgraph.ir.values import Op
 from decgraph.runtime import trace
 from decgraph.runtime.models.derive import derive, halves
 from decgraph.runtime.models.interface import MASK, LayerMemory, Memory, Model, Scores, Soft, check_size, mixture
+from decgraph.runtime.models.looking import looks_of
 from decgraph.runtime.models.reading import valued
 from decgraph.runtime.shaping import raw_probs, shaped_probs
 
@@ -317,7 +318,9 @@ class Calls(Randomness):
             if self.made_of_canvases(model, {self.made(cells, fresh, seen)}, seen):
                 count = len(cells) if seen is None or fresh is None else len(fresh)
                 self.count_call(model, 0, count, count)
-            return ReferenceMemory(model.after(len(place.base)).memory(cells, fresh, seen), len(place.base))
+            here = model.after(len(place.base))
+            looks = looks_of(here, cells) if extra.get("queries") else None
+            return ReferenceMemory(here.memory(cells, fresh, seen), len(place.base), looks)
         states, _, _ = self.place_states(place, extra)
         path = resolve_path(states[0])
         if not path:
@@ -331,7 +334,8 @@ class Calls(Randomness):
         return ReferenceMemory(model.memory(path, None, given.memory if given is not None else None), 0)
 
     def attention(self, model: Model, place: Any, extra: dict[str, Any]) -> Any:
-        """The meaning of `model.attention`. It is no call of its own: the forward that computes a position has its weights."""
+        """The meaning of `model.attention`. It is no call of its own: the forward that computes a position has its weights.
+        Raises DecError for an empty context."""
         states, _, _ = self.place_states(place, extra)
         path, given = resolve_path(states[0]), extra.get("given")
         if not path:

@@ -109,4 +109,8 @@ class Stores(Effects):
         return self.detokenizer.text(ids_of(x))
 
     def host(self, what: str, *args: Any) -> Any:
+        """A layer of a memory, a memory with one replaced, or what its queries look at. Raises DecError for others."""
+        if what in ("layer", "put", "scores") and hasattr(args[0], what):
+            found = getattr(args[0], what)
+            return self.reals(found(*args[1:])) if what == "scores" else found(*args[1:-1], int(args[-1]))
         raise DecError(f"the reference cannot `{what}` with this model", hint="table models do not expose their states")

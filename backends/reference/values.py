@@ -7,15 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from decgraph.backends.indexes import ROOM, forgotten
+from decgraph.runtime.models.looking import Looks, check_layer, looked
 
 
 @dataclass(frozen=True)
 class ReferenceMemory:
-    """A model's memory, and where a canvas starts in it. Positions before `base` (the context) are never evicted by a
-    canvas program: `only` and `without` speak of canvas positions."""
+    """A model's memory, or a layer of it, and where a canvas starts in it. `only` and `without` speak of canvas positions, and
+    `without` of those below 0 too, which are the context's. looks: see `looked`; which: the layer."""
 
     memory: Any
     base: int
+    looks: Looks | None = None
+    which: int | None = None
 
     def restrict(self, positions: Sequence[int], kind: str) -> ReferenceMemory:
         """The memory with the canvas positions `positions` kept ("only") or dropped ("without")."""
@@ -31,6 +34,21 @@ class ReferenceMemory:
 
     def join(self, other: ReferenceMemory) -> ReferenceMemory:
         return replace(self, memory=self.memory.join(other.memory))
+
+    def layer(self, index: int) -> ReferenceMemory:
+        """One layer, to be cut and put back. Raises DecError for one that it does not have."""
+        check_layer(index, 0 if self.which is not None else len(self.memory.layers), self.which)
+        return replace(self, memory=self.memory[index], which=index)
+
+    def put(self, part: ReferenceMemory, index: int) -> ReferenceMemory:
+        """With one layer replaced, by a layer or by that layer of a memory. Raises DecError for one that it does not have."""
+        check_layer(index, 0 if self.which is not None else len(self.memory.layers), self.which)
+        put = part.layer(index) if part.which is None else part
+        return replace(self, memory=self.memory.with_layer(index, put.memory))
+
+    def scores(self, queries: Any, at: Any) -> list[Any]:
+        """The meaning of `memory.scores`."""
+        return looked(self.looks, self.which, self.base, queries, at)
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,20 @@ from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.trees import TorchTree
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, fresh_of
 from decgraph.runtime.models.interface import MASK, Soft, mixture
+from decgraph.runtime.models.looking import Looks, check_layer, looked, looks_of
 
 
 @dataclass(frozen=True)
 class CanvasMemory:
-    """A model's memory of a canvas, and where the canvas starts in it. Positions before `base` are never evicted by a canvas
-    program: `only` and `without` speak of canvas positions."""
+    """A model's memory of a canvas, or a layer of it, and where the canvas starts in it. `only` and `without` speak of canvas
+    positions, and `without` of those below 0 too, which are the context's. layers: how many the model has; looks: see `looked`;
+    which: the layer."""
 
     memory: Any
     base: int
+    layers: int
+    looks: Looks | None = None
+    which: int | None = None
 
     def restrict(self, positions: Any, kind: str) -> CanvasMemory:
         """With the canvas positions kept ("only") or dropped ("without")."""
@@ -35,6 +40,20 @@ class CanvasMemory:
 
     def join(self, other: CanvasMemory) -> CanvasMemory:
         return replace(self, memory=self.memory.join(other.memory))
+
+    def layer(self, index: int) -> CanvasMemory:
+        """One layer, to be cut and put back. Raises DecError for one that it does not have."""
+        check_layer(index, self.layers, self.which)
+        return replace(self, memory=self.memory.layer(index), which=index)
+
+    def put(self, part: CanvasMemory, index: int) -> CanvasMemory:
+        """With one layer replaced, by a layer or by that layer of a memory. Raises DecError for one that it does not have."""
+        check_layer(index, self.layers, self.which)
+        return replace(self, memory=self.memory.put(index, (part.layer(index) if part.which is None else part).memory))
+
+    def scores(self, queries: Any, at: Any) -> Any:
+        """The meaning of `memory.scores`."""
+        return looked(self.looks, self.which, self.base, queries, at)
 
 
 def cells_of(m: Engines, engine: Any, c: Canvas) -> tuple[np.ndarray, Any]:
@@ -58,6 +77,12 @@ def cells_of(m: Engines, engine: Any, c: Canvas) -> tuple[np.ndarray, Any]:
     if not at:
         return out, None
     return out, ([base + i for i in at], torch.stack(weights), torch.tensor(masks, dtype=torch.float64))
+
+
+def read(c: Canvas) -> tuple[Any, ...]:
+    """What a masked model reads: the context, then the canvas."""
+    held = {i: mixture(v.tolist()) for i, v in c.soft.items()}
+    return (*c.base.ids(), *(held.get(i, MASK if t < 0 else int(t)) for i, t in enumerate(c.token)))
 
 
 def asked(
@@ -126,13 +151,15 @@ def memory_of_canvas(m: Engines, model: Any, c: Canvas, extra: Mapping[str, Any]
     at = extra.get("at")
     engine: Any = m.engine(model)  # Any: a `MaskedEngine`, as the model is masked
     if at is not None and len(at) == 0 and extra.get("given") is None:
-        return ResolvedCall(CanvasMemory(engine.empty(base + len(c)), base))
+        return ResolvedCall(CanvasMemory(engine.empty(base + len(c)), base, model.layers))
     engine, ask, _ = asked(m, model, [c], extra, [], True)
     counted = not m.uncounted
+
+    looks = looks_of(model.after(base), read(c)) if extra.get("queries") else None
 
     def finish(answer: Any) -> CanvasMemory:
         if counted and answer.computed:  # usually that of the call before, which the engine has cached
             m.count_call(model, 0, answer.computed, answer.computed)
-        return CanvasMemory(answer.memory, base)
+        return CanvasMemory(answer.memory, base, model.layers, looks)
 
     return PendingCall(engine, ask.sequence, ask, finish)

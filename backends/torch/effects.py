@@ -39,7 +39,10 @@ class Effects(Run):
         """Device-to-host synchronisations of the run; see transfer.py."""
 
     def host(self, what: str, *args: Any) -> Any:
-        """Access to a model's internals. Raises OpError: this backend has none."""
+        """A layer of a canvas's memory, a memory with one replaced, or what its queries look at. Raises OpError for others."""
+        if what in ("layer", "put", "scores") and hasattr(args[0], what):
+            found = getattr(args[0], what)
+            return np.array(found(*args[1:]), np.float64) if what == "scores" else found(*args[1:-1], int(args[-1]))
         raise OpError(
             f"the torch backend cannot read `{what}` of a model",
             "models expose distributions, memories and canvases' memories restricted to positions, but no layers",

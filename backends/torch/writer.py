@@ -433,7 +433,8 @@ class Writer(Phrases):
 
     def _asked(self, op: Op, what: str, more: str = "") -> None:
         model, place, *rest = (self.use(v) for v in op.operands)
-        extra = ", ".join(f'"{k}": {v}' for k, v in zip(op.attrs.get("with", ()), rest))
+        named = [*zip(op.attrs.get("with", ()), rest), *([("queries", "True")] if op.attrs.get("queries") else [])]
+        extra = ", ".join(f'"{k}": {v}' for k, v in named)
         self.asks = True
         given = f", {{{extra}}}" if extra else ""
         self.line(f"{self.name(op.result)} = yield m.{what}({model}, {place}{given}{more})", op)

@@ -165,6 +165,9 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
         return asked(lw, v, e, n)
     if t.elem == "node" and t.of[0] == "ctx" and n == "last":
         return lw.one("ctx.get", v, _one(lw, e, n), span=e.span, field="last", vocab=lw.vocab)
+    if t.elem == "memory" and n == "scores":
+        (b,), kw = builtins.args(lw, e, 1, kw=("at",))
+        return lw.one("memory.scores", v, b, *kw.values(), span=e.span)
     if n in ONE.get(t.elem, {}):
         opcode, attribute = ONE[t.elem][n]
         return lw.one(opcode, v, _one(lw, e, n), span=e.span, **({attribute: n} if attribute else {}))
@@ -214,7 +217,6 @@ ONE: dict[str, dict[str, tuple[str, str]]] = {
     "memory": {
         "only": ("memory.only", "kind"),
         "without": ("memory.only", "kind"),
-        "scores": ("memory.scores", ""),
         "join": ("memory.join", ""),
         "quantized": ("memory.quantized", ""),
     },

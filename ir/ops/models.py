@@ -154,8 +154,7 @@ class ModelRead:
 @op("model.memory")
 class ModelMemory:
     """What a model computed up to a context or node, or on a canvas: K/V and features by layer and position, immutable.
-    Attributes reuse and joint as in model.eval; queries: it stores queries too, for memory.scores (no model adapter returns
-    them yet)."""
+    Attributes reuse and joint as in model.eval; queries: of a canvas that is computed whole, what memory.scores reads."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         model = _model(types[0], ".memory")
@@ -173,12 +172,16 @@ class ModelMemory:
         )
         for name, t in zip(names, types[2:]):
             need(name != "given" or t.elem == "memory", f"given = needs a memory, got {t}")
+        need(
+            not attrs.get("queries") or place.elem == "canvas" and not names,
+            "queries are those of a call that computes a whole canvas",
+            "m = model.memory(c, queries = yes)",
+        )
         return (Type("memory", (model.of[2],)),)
 
     def meaning(m: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
-        if op.attrs.get("queries"):
-            return (m.host("keep queries in a memory", model),)
-        return (m.memory(op, model, place, dict(zip(op.attrs.get("with", ()), rest))),)
+        more = {"queries": True} if op.attrs.get("queries") else {}
+        return (m.memory(op, model, place, {**dict(zip(op.attrs.get("with", ()), rest)), **more}),)
 
     attrs = ("with?", "reuse?", "joint?", "queries?")
     label, batch = labels.joined, "ragged"

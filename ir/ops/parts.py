@@ -19,7 +19,7 @@ def _memory(t: Type, what: str) -> Type:
 
 @op("memory.layer")
 class MemoryLayer:
-    """One layer of a memory: m[l]."""
+    """One layer of a memory: m[l], to be cut and put back."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         _memory(types[0], "m[l]")
@@ -34,14 +34,14 @@ class MemoryLayer:
         return (m.host("layer", mem, layer),)
 
     label, batch = labels.joined, "ragged"
-    unavailable = "no model adapter returns the layers of its KV cache"
     samples = (("%z = memory.layer(%mem, %n)", [0, 1, 2]),)
     refusals = (("int, int", "memory"),)
 
 
 @op("memory.put")
 class MemoryPut:
-    """A memory with one layer replaced: m[l] = other."""
+    """A memory with one layer replaced: m[l] = m[l].only(ps). What no layer has any more stays evicted: no call attends to it
+    or computes it again."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         _memory(types[0], "m[l] =")
@@ -56,27 +56,33 @@ class MemoryPut:
         return (m.host("put", mem, part, layer),)
 
     label, batch = labels.joined, "ragged"
-    unavailable = "no model adapter returns the layers of its KV cache"
     samples = (("%z = memory.put(%mem, %mem2, %n)", [0, 1, 2]),)
     refusals = (("memory<a>, memory<b>, int", "same model"),)
 
 
 @op("memory.scores")
 class MemoryScores:
-    """How much the queries at positions attend to every position, before the softmax: the mean over queries and heads of
-    q . k. The memory must hold queries (model.memory(c, queries = yes)). real[cells]."""
+    """How much the queries at positions look at every cell, or at the positions of a second vector (below 0: of the context,
+    -1 is its last), before the softmax: the mean over queries and heads of q . k; of a whole memory over layers too. The
+    memory must hold queries (model.memory(c, queries = yes)). real[cells], or real along the second vector."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         _memory(types[0], ".scores")
         need(types[1].elem == "position", f".scores(b) needs positions of a canvas, got {types[1]}")
+        if len(types) > 2:
+            need(
+                types[2].elem in ("position", "int") and len(types[2].dims) == 1,
+                f"at = needs positions, got {types[2]}",
+                "m[l].scores(b, at = range_(0 - ctx.length, len(c.all)))",
+            )
+            return (Type("real", (), types[2].dims),)
         return (Type("real", (), (Dim("cells", str(types[1].of[0])),)),)
 
-    def meaning(m: Any, op: Any, mem: Any, ps: Any) -> Any:
-        return (m.host("scores", mem, ps),)
+    def meaning(m: Any, op: Any, mem: Any, ps: Any, at: Any = None) -> Any:
+        return (m.host("scores", mem, ps, at),)
 
     label, batch = labels.joined, "ragged"
-    unavailable = "no model adapter returns its attention scores"
-    samples = (("%z = memory.scores(%mem, %ps)", [0.0] * 3),)
+    samples = (("%z = memory.scores(%mem, %ps)", [0.0] * 3), ("%z = memory.scores(%mem, %ps, %deep)", [0.0] * 4))
     refusals = (("memory<a>, int", "positions"),)
 
 

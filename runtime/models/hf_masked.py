@@ -96,6 +96,19 @@ class HFMasked(Model):
         made = memory_of(tape, last, self.family, self.layers, cells, fresh)
         return made if given is None else given.join(made)
 
+    def looks(self, cells: Sequence[Cell], queries: Sequence[int]) -> list[list[float]]:
+        """See `Model.looks`: another forward over the whole canvas."""
+        cells = check_cells(self, tuple(cells))
+        device, every = self.net.embedding.device, range(len(cells))
+        tape = Tape(torch.arange(len(cells), device=device), self._visible(every, every, len(cells)).to(device))
+        self.net.run(self._inputs(cells).to(device), tape)
+        out: list[list[float]] = []
+        for layer, keys in sorted(tape.keys.items()):
+            query = tape.queries[layer][list(queries)].mean(0)
+            keys = keys.repeat_interleave(len(query) // keys.shape[1], dim=1)
+            out.append((keys * query).sum(-1).mean(-1).tolist())
+        return out
+
     def _run(self, cells: tuple[Cell, ...], at: Iterable[int], given: Memory | None) -> _Call:
         """One forward over `at`, or over all without a memory: its tape, last states and positions."""
         cells = check_cells(self, cells)

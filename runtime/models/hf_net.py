@@ -43,14 +43,16 @@ class Tape:
     """One forward: the rows that it attends to, and its results.
 
     positions: int64[fresh]. visible: bool[fresh, fresh]. held: cached rows by layer index, or empty. Filled in by the
-    forward, by layer index: states [fresh, width] entering the layer, keys and values [fresh, heads, dim]. attended: float64[n]
-    or None; where it is there, every layer adds how much attention the positions below n got, the mean over queries and heads.
+    forward, by layer index: states [fresh, width] entering the layer, queries, keys and values [fresh, heads, dim].
+    attended: float64[n] or None; where it is there, every layer adds how much attention the positions below n got, the mean
+    over queries and heads.
     """
 
     positions: Tensor
     visible: Tensor
     held: dict[int, SeenRows] = field(default_factory=dict)
     states: dict[int, Tensor] = field(default_factory=dict)
+    queries: dict[int, Tensor] = field(default_factory=dict)
     keys: dict[int, Tensor] = field(default_factory=dict)
     values: dict[int, Tensor] = field(default_factory=dict)
     attended: Tensor | None = None
@@ -74,6 +76,7 @@ def _attention(
         raise DecError(f"{type(module).__name__} needs soft caps or sinks, which decgraph's attention lacks")
     tape, layer = decgraph, int(module.layer_idx)
     tape.keys[layer], tape.values[layer] = key[0].transpose(0, 1), value[0].transpose(0, 1)
+    tape.queries[layer] = query[0].transpose(0, 1)
     keys, values = tape.keys[layer], tape.values[layer]
     positions, visible = tape.positions, tape.visible
     if layer in tape.held:

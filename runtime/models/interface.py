@@ -346,6 +346,11 @@ class Model:
         the weights over these, the layers and their heads."""
         raise self._cannot("say what it attends to")
 
+    def looks(self, cells: Sequence[Cell], queries: Sequence[int]) -> Sequence[Sequence[Any]]:
+        """By layer, for every position of a canvas: the mean over the positions `queries` and the heads of q . k, which
+        attention puts through its softmax (`looking`)."""
+        raise self._cannot("show the queries of its attention")
+
     def heads(self, path: Path) -> list[Scores]:
         """The scores of the 2nd, 3rd, ... token after `path`, one row per head (Medusa)."""
         raise self._cannot("answer with heads")

@@ -60,6 +60,10 @@ class Layered(Model):
     def _keys_values(self, layer: int, position: int, state: Row) -> Row:
         raise NotImplementedError
 
+    def _look(self, layer: int, position: int, state: Row, row: Row) -> Any:
+        """q . k of the query at a position with a key row, the mean over heads."""
+        raise NotImplementedError
+
     def _attend(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
         """The next state from a state and the K/V rows it attends to, in order of position, its own among them."""
         raise NotImplementedError
@@ -178,6 +182,18 @@ class Layered(Model):
         if any(not 0 <= i < len(cells) for i in at):
             raise DecError(f"{self.name!r} was asked for a position outside 0..{len(cells) - 1}")
         return self._compute(cells, range(len(cells)) if given is None else at, given)
+
+    def looks(self, cells: Sequence[Cell], queries: Sequence[int]) -> list[list[Any]]:
+        """See `Model.looks`."""
+        columns = self._canvas(tuple(cells), range(len(cells)), None)
+        return [
+            [
+                sum(self._look(u.layer, i, columns[i].states[u.layer], columns[j].kv[u.layer]) for i in queries) / len(queries)
+                for j in range(len(cells))
+            ]
+            for u in self.uses
+            if u.attention
+        ]
 
     def _prefixes(self, cells: tuple[Cell, ...]) -> dict[int, Column]:
         """All columns of a causal path without a given memory, each remembered by its prefix."""

@@ -162,12 +162,6 @@ def test_a_threshold_alone_may_choose_nothing(condition: str, fine: bool, target
         decgraph.parse(text)
 
 
-@pytest.mark.parametrize(("name", "line"), [("sparse_dllm", 7)])
-def test_what_no_model_can_be_asked_is_refused_before_a_run(name: str, line: int) -> None:
-    with pytest.raises(DecError, match=f":{line}:.*no model adapter returns"):
-        result((Path(__file__).parent / "programs" / f"{name}.dec").read_text(encoding="utf-8"), "torch")
-
-
 @BACKENDS
 def test_delayed_caches_run(backend: str) -> None:
     text = (Path(__file__).parent / "programs" / "dkv_decode.dec").read_text(encoding="utf-8")
@@ -190,26 +184,30 @@ def test_what_a_memory_cannot_hold_is_refused(said: str, message: str) -> None:
 
 
 @BACKENDS
-@pytest.mark.parametrize(("said", "fine"), [("", True), (", queries = no", True), (", queries = yes", False)])
-def test_queries_are_refused_and_not_ignored(said: str, fine: bool, backend: str) -> None:
+def test_queries_change_nothing_else_of_a_memory(backend: str) -> None:
     text = (
         HEAD
-        + f"""
-    m = model.memory(c{said})
+        + """
+    m = model.memory(c{})
     p = model(c, at = c.all, given = m)
     x ~ p
     unmask c with x
     commit c
 """
     )
-    if fine:
-        assert result(text, backend).error is None
-        return
-    try:
-        error = result(text, backend).error
-    except DecError as raised:
-        error = raised
-    assert error is not None and "queries" in str(error), error
+    found = [result(text.format(said), backend) for said in ("", ", queries = no", ", queries = yes")]
+    assert [r.error for r in found] == [None] * 3 and len({r.tokens for r in found}) == 1
+
+
+@pytest.mark.parametrize("said", ["at = c.all, queries = yes", "given = m, queries = yes"])
+def test_queries_are_those_of_a_whole_canvas(said: str) -> None:
+    with pytest.raises(DecError, match="a whole canvas"):
+        decgraph.parse(HEAD + f"\n    m = model.memory(c)\n    n = model.memory(c, {said})\n    commit c\n")
+
+
+def test_scores_are_of_positions() -> None:
+    with pytest.raises(DecError, match="E260.*of"):
+        decgraph.parse(HEAD + "\n    m = model.memory(c, queries = yes)\n    s = m.scores(c.all, of = c.all)\n    commit c\n")
 
 
 @BACKENDS

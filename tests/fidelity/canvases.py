@@ -139,22 +139,53 @@ def watching(kind: Any, calls: list[Asked], noise: Uniforms | None = None) -> An
             call.finish = finished
             return call
 
+        def memory(self, model: Any, place: Any, *extra: Any, **how: Any) -> Any:
+            """A memory that no call before computed is a call."""
+            call = super().memory(model, place, *extra, **how)
+            ask = getattr(call, "ask", None)
+            if not isinstance(place, Canvas) or ask is None:
+                return call
+            length = ask.cells.shape[-1]
+            computed = range(length) if ask.fresh is None or ask.given is None else ask.fresh
+            cells = (*place.base.ids(), *np.where(place.token < 0, MASK, place.token).tolist())
+            finish = call.finish
+
+            def finished(answer: Any) -> Any:
+                if answer.computed:
+                    calls.append(Asked(cells, 1, tuple(map(int, computed))))
+                return finish(answer)
+
+            call.finish = finished
+            return call
+
     return Watched
 
 
 def _reading(kind: Any, calls: list[Asked], source: Uniforms) -> Any:
     class Reading(kind):  # type: ignore[misc]
         def key(self, *what: Any, **more: Any) -> Any:
-            return recorded_noise.at(super().key(*what, **more), len(calls) - 1, calls[-1].cells, source)
+            return recorded_noise.at(super().key(*what, **more), len(calls) - 1, calls[-1].cells if calls else (), source)
 
     return Reading
 
 
 def _watched_reference(kind: Any, calls: list[Asked]) -> Any:
+    from decgraph.ir.data.canvas import Canvas
     from decgraph.ir.data.tree import Tree
 
     class Watched(kind):  # type: ignore[misc]
         before: set[Any] = set()
+        remembering: Asked | None = None
+        """What the memory that is being made computes, if it is a call of its own."""
+
+        def memory(self, op: Any, model: Any, place: Any, extra: Any) -> Any:
+            if isinstance(place, Canvas):
+                cells = tuple(MASK if not isinstance(c, int) else c for c in self.cells(place))
+                fresh, given = self.fresh(place, extra.get("at"), extra.get("given"))
+                self.remembering = Asked(cells, 1, tuple(range(len(cells)) if fresh is None or given is None else fresh))
+            made = super().memory(op, model, place, extra)
+            self.remembering = None
+            return made
 
         def eval_canvases(self, op: Any, model: Any, place: Any, extra: Any) -> Any:
             root = place.base if isinstance(place, Tree) else place
@@ -171,6 +202,8 @@ def _watched_reference(kind: Any, calls: list[Asked]) -> Any:
             return super().eval_canvases(op, model, place, extra)
 
         def count_call(self, model: Any, rows: int, cells: int, computed: int | None = None) -> Any:
+            if self.remembering is not None:
+                calls.append(self.remembering)
             if not rows:  # a memory's own call
                 return super().count_call(model, rows, cells, computed)
             width = max(1, len(calls[-1].computed))

@@ -58,6 +58,12 @@ ENTRIES = [
         replay("dkv_cache", "llama_bidir", LLADA | {"cache_reloading_step": "reload"}),
         "masked",
     ),
+    Entry(
+        "dllm/sparse_dllm",
+        "sparse_dllm",
+        replay("sparse_dllm", "llama_bidir", LLADA | {"kernel_size": "kernel", "keep_ratio": "keep"}),
+        "masked",
+    ),
     Entry("dllm/d2f", "d2f", d2f, "masked", note="the canvas is compared, also behind the end of the text"),
     Entry(
         "dllm/fast_dllm_v2_nocache",

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-DKV = "keys and values kept one step after a cell was decided"
 DPAD = "cells behind the block that are left out of its calls"
 SDLM = "a window whose last token is predicted by the mask before it: sdlm computes a mask of its own for it"
 WITHOUT = {
     "dllm/diffusion_gemma": "a model of its own kind: encoder, decoder and self-conditioning",
-    "dllm/dkv_cache_dream_decoded": f"{DKV}, with a shift and the prompt's last position",
-    "dllm/dkv_cache_dream_prefill": "a cache of all before the prompt's last position, with a shift",
-    "dllm/dkv_cache_greedy": f"{DKV}, and calls of a window around a given order",
+    "dllm/dkv_cache_dream_decoded": "masks that are decided from the cell before them and not computed themselves, for a shift",
     "dllm/fast_dllm_dream_none": "a quota with a carry of the cells that were not sure, over a canvas without blocks",
     "dllm/sdlm_cache": SDLM,
     "dllm/sdlm_nocache": SDLM,
     "dllm/sdlm_self_speculative": f"{SDLM}, verified by the model's own next tokens",
-    "dllm/sparse_dllm": "rows that attention looked at least are evicted: no model can be asked for queries yet",
     "dllm2/arpg": "queries in layers of their own, blind to one another, with guidance; arpg asks a masked model",
-    "dllm2/block_diffusion_sdar": "block-causal blocks, with a call that keeps a finished block",
-    "dllm2/d3llm_multi_block": "blocks in flight by entropy",
-    "dllm2/d3llm_multi_block_cache": "blocks in flight by entropy, with a delayed cache",
     "dllm2/dllm_cache": "stored outputs of layers' halves, renewed where values changed most",
     "dllm2/dpad_dual": DPAD,
     "dllm2/dpad_none": DPAD,

@@ -52,6 +52,7 @@ EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
     ("dkv_cache", {"reload": 1, "steps": LENGTH}, ("llada", {"steps": LENGTH})),
     ("d2f", {"block": LENGTH, "tau": 1}, WHOLE),
     ("fast_dllm_v2", {"small": BLOCK}, ("fast_dllm_v2", {"small": BLOCK, "hold": False})),
+    ("sparse_dllm", {"keep": 1, "steps": LENGTH}, ("llada", {"steps": LENGTH})),
     ("recap", {"steps": 6, "cheap": 0, "heat": 0}, ("maskgit", {"steps": 6, "heat": 0})),
 ]
 
@@ -94,6 +95,7 @@ AWAY: list[tuple[str, Mapping[str, Any]]] = [
     ("recap", {"steps": LENGTH, "cheap": 3, "heat": 0}),
     ("d2f", {"tau": 1}),
     ("joint_threshold", EDITS | {"tau": 1, "edit": 0}),
+    ("sparse_dllm", {"keep": 0.2, "steps": LENGTH}),
 ]
 
 

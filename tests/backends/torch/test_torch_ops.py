@@ -85,7 +85,7 @@ def own_values(text: str) -> str:
         before = (
             "%up = context(parent = true)\n%mem = model.memory(%target, %up)\n"
             if "%head" in text
-            else "%mem = model.memory(%masked, %c)\n"
+            else "%mem = model.memory(%masked, %c, queries = true)\n"
         )
     if "%mem2" in text:
         before += '%mem2 = model.memory(%masked, %c, %ps, with = ("at",))\n'

@@ -84,6 +84,10 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
         ("tests/runtime/given/test_given.py", "a plain transformer"),
     ),
     "model.attention": ("tests/runtime/given/test_attention.py", "eager attention, and a plain transformer"),
+    **dict.fromkeys(
+        ("memory.layer", "memory.put", "memory.scores"),
+        ("tests/runtime/masked/test_looking.py", "transformers' own attention weights"),
+    ),
     "model.read": ("tests/runtime/test_second_contexts.py", "what the model gives after those tokens as a prompt"),
     "model.evals": ("tests/passes/test_meaning.py", "its parts, one by one"),
     "segment": ("tests/backends/torch/test_torch_ops.py", "every op in a segment and outside of one"),

@@ -1,0 +1,98 @@
+"""Masked decoders whose programs are in programs/: blocks in flight by entropy, block-causal blocks, and delayed caches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from fidelity.canvases import compared, run
+from fidelity.entry import FOLDER, Case, Entry, Outcome
+from fidelity.masked_models import MASK, model
+from fidelity.masked_noise import tensors, uniform
+from fidelity.recorded_noise import Recorded
+
+
+def text(name: str) -> str:
+    return (FOLDER / "programs" / f"{name}.dec").read_text(encoding="utf-8")
+
+
+def said(name: str) -> str:
+    return f"[{name}](../tests/fidelity/programs/{name}.dec)"
+
+
+def d3llm(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    (prompt,) = case["prompt"]
+    named = {"block_size": "block", "threshold": "tau", "block_add_threshold": "add"}
+    named |= {"cache_delay_iter": "delay", "refresh_interval": "refresh"}
+    params = {ours: p[theirs] for theirs, ours in named.items() if theirs in p}
+    program = "d3llm_cache" if "delay" in params else "d3llm"
+    return compared(case, [run(program, "llama_bidir", prompt, p["max_new_tokens"], backend, text=text(program), **params)])
+
+
+def sdar(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    (prompt,) = case["prompt"]
+    params: dict[str, Any] = {"block": p["block_length"], "steps": p["denoising_steps"]}
+    params |= {"tau": p["confidence_threshold"]} if "confidence_threshold" in p else {}
+    params |= {"order": p["remasking_strategy"]} if "remasking_strategy" in p else {}
+    length = len(case["output"][0]) - len(prompt)
+    ends, sampled = p.get("stopping_criteria_idx"), "noise" in case
+    kept = np.cumsum([bool(call.get("commit_kv")) for call in case["calls"]])  # calls that draw nothing, up to each
+
+    def source(key: Recorded, n: int) -> Any:
+        return uniform(tensors("block_diffusion_sdar_noise")[case["noise"]][key.call - kept[key.call], key.lane[0]])
+
+    done = run(
+        "sdar",
+        model("llama_bidir", ("block", p["block_length"])),
+        prompt,
+        length,
+        backend,
+        text=text("sdar"),
+        eos=ends[0] if ends else MASK,
+        shaping={"temperature": 1} if sampled else None,
+        noise=source if sampled else None,
+        **params,
+    )
+    return compared(case, [done])
+
+
+def dkv_greedy(case: Case, backend: str) -> Outcome:
+    """The order is that of the recorded decisions; a block's shuffle reads numbers that lead to it."""
+    p = case["parameters"]
+    (prompt,) = case["prompt"]
+    block = p["block_length"]
+    order = [i - len(prompt) for call in case["calls"] for _, i, _ in call["decided"]]
+
+    def source(key: Recorded, n: int) -> Any:
+        first = key.counters[0] * block
+        place = {i: k for k, i in enumerate(order[first : first + block])}
+        return [1 - (place[first + i] + 0.5) / n for i in range(n)]
+
+    named = {"block_length": "block", "steps": "steps", "cache_reloading_step": "reload", "window_size": "window"}
+    params = {ours: p[theirs] for theirs, ours in named.items()}
+    made = run("dkv_greedy", "llama_bidir", prompt, p["gen_length"], backend, text=text("dkv_greedy"), noise=source, **params)
+    return compared(case, [made])
+
+
+def dkv_prefill(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    (prompt,) = case["prompt"]
+    made = run("dkv_prefill", "qwen2_bidir_shift", prompt, p["gen_length"], backend, text=text("dkv_prefill"), steps=p["steps"])
+    return compared(case, [made])
+
+
+ENTRIES = [
+    Entry("dllm/dkv_cache_dream_prefill", said("dkv_prefill"), dkv_prefill, "masked"),
+    Entry("dllm/dkv_cache_greedy", said("dkv_greedy"), dkv_greedy, "masked", note="the recorded order is the noise"),
+    Entry(
+        "dllm2/d3llm_multi_block",
+        said("d3llm"),
+        d3llm,
+        "masked",
+        leaves_out={"early_stop": "upstream fills what lies behind an end of the text, and asks for it once more"},
+    ),
+    Entry("dllm2/d3llm_multi_block_cache", said("d3llm_cache"), d3llm, "masked"),
+    Entry("dllm2/block_diffusion_sdar", said("sdar"), sdar, "masked"),
+]
