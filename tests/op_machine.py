@@ -382,6 +382,8 @@ def element_misfit(value: Any, t: Type) -> str:
     if isinstance(value, (Dist, Draws, Path, Fraction)):
         return f"{type(value).__name__} for {t.elem}"
     a = np.asarray(value)
+    if t.elem == "hidden" and a.dtype == object and all(isinstance(x, str | tuple) for x in a.flat):
+        return ""  # the states of tables and of models whose rows are hashes are no numbers
     if t.elem == "bool":
         return "" if a.dtype.kind == "b" else f"dtype {a.dtype}"
     if t.elem in _INTEGERS or t.elem == "node":
