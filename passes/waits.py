@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from decgraph.ir.values import Function, Op, Region, Value
 from decgraph.passes.motion import HOST
 
-_MODELS = ("model.eval", "model.evals", "model.memory", "model.read", "head.read", "model.attention", "model.embed")
+_READ = ("model.states", "head.read", "model.attention", "model.embed")
+_MODELS = ("model.eval", "model.evals", "model.memory", "model.read", *_READ)
 SOURCES = frozenset((*_MODELS, "tree.walk", "state.read", "extern"))
 CHOSEN_SIZES = {"compact": "how many pass the test", "take_first": "how many there are"}
 SIZED = frozenset({"list", "tree", "path"})

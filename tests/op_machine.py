@@ -203,6 +203,12 @@ class Machine:
     def attention(self, model: Model, place: Any, extra: dict[str, Any]) -> np.ndarray:
         return np.full(3, 1 / 3)
 
+    def read_states(self, op: Op, head: Model, states: np.ndarray, layer: int | None) -> Any:
+        return np.full(states.shape[:-1], 0.5)
+
+    def states(self, op: Op, model: Model, place: Any, extra: dict[str, Any]) -> np.ndarray:
+        return np.array([0.0, 1.0]) if isinstance(place, tuple) else np.ones((len(place), 2))
+
     def evaluate(self, op: Op, model: Model, place: Any, extra: dict[str, Any]) -> Dist:
         if isinstance(place, Canvas):
             at = extra.get("at", np.arange(len(place)))
@@ -376,6 +382,8 @@ def element_misfit(value: Any, t: Type) -> str:
     if isinstance(value, (Dist, Draws, Path, Fraction)):
         return f"{type(value).__name__} for {t.elem}"
     a = np.asarray(value)
+    if t.elem == "hidden" and a.dtype == object and all(isinstance(x, str | tuple) for x in a.flat):
+        return ""  # the states of tables and of models whose rows are hashes are no numbers
     if t.elem == "bool":
         return "" if a.dtype.kind == "b" else f"dtype {a.dtype}"
     if t.elem in _INTEGERS or t.elem == "node":

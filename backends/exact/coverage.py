@@ -17,7 +17,20 @@ from decgraph.ir.values import Function, Module, Op, Value
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 LOGIC = frozenset({"and", "or"})
-ASKED = frozenset({"contains", "ended", "index.ask", "completes", "extern", "head.read", "bernoulli", "request", "first_max"})
+ASKED = frozenset(
+    {
+        "contains",
+        "ended",
+        "index.ask",
+        "completes",
+        "extern",
+        "head.read",
+        "hidden.similarity",
+        "bernoulli",
+        "request",
+        "first_max",
+    }
+)
 PICKS = frozenset({"minimum", "maximum", "relu", "clamp"})
 Outcome = tuple[int, str]
 

@@ -231,6 +231,12 @@ class ExactMachine(ExactDraws):
             return super().head_values(head, paths)
         return [self.extern_once(head.name, head, (path,)) for path in paths]
 
+    def state_values(self, head: Any, rows: Any, layer: int | None) -> list[Any]:
+        """What a head says of hidden states: a number for each, an adversary's where the world says so."""
+        if not getattr(head, "chosen", False):
+            return super().state_values(head, rows, layer)
+        return [self.extern_once(head.name, head, (str(layer), str(row))) for row in rows]
+
     others: Sequence[Any] | None = None  # scores of other sequences' candidates; None: an adversary's
 
     def batch_top(self, op: Op, x: Any, k: Any, by: Sequence[Any]) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from decgraph.backends.reference.randomness import Randomness
 from decgraph.backends.reference.soft import is_soft, read_path, tokens_of
+from decgraph.backends.reference.states import HeadsOfStates, read_states, text_of, texts
 from decgraph.backends.reference.values import ReferenceMemory
 from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas
@@ -25,7 +26,7 @@ from decgraph.runtime.models.reading import valued
 from decgraph.runtime.shaping import raw_probs, shaped_probs
 
 
-class Calls(Randomness):
+class Calls(HeadsOfStates, Randomness):
     """Model calls of a run."""
 
     joined: list[tuple[int, int, int | None]] | None = None
@@ -211,6 +212,12 @@ class Calls(Randomness):
         for i, here in enumerate(found):
             rows[i] = here
         return Dist(rows.reshape(rows.shape[1:])) if shape == () else Dist(rows.reshape(*shape, -1), "shaped", ids)
+
+    def states(self, op: Op, trunk: Any, place: Any, extra: dict[str, Any]) -> Any:
+        """The meaning of `model.states`."""
+        text = text_of(place, extra)
+        found, shape, _ = self.place_states(place, extra) if text is None else texts(text, bool(op.attrs.get("each")))
+        return read_states(self, trunk, [resolve_path(s) for s in found], shape, extra.get("given"))
 
     def read_head(self, op: Op, head: Model, place: Any, tree: Any) -> Any:
         """The meaning of `head.read`."""

@@ -14,6 +14,7 @@ from decgraph.backends.torch.pending import PendingCall, ResolvedCall, Together
 from decgraph.backends.torch.prefixes import Prefixes
 from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.second_contexts import SecondContexts, empty
+from decgraph.backends.torch.states import read_states
 from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, filled
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
@@ -172,8 +173,8 @@ class Calls(SecondContexts):
 
         return PendingCall(self.engine(model), self.sequence(), ask, finish, alone)
 
-    def read_head(self, op: Op, head: Any, place: Any, tree: Any) -> Any:
-        """The meaning of `head.read`: of a trained head on the last states that its target's engine computes or keeps."""
+    def asked(self, place: Any, tree: Any) -> tuple[ForwardCall, tuple[int, ...]]:
+        """The call of an engine for states at a place, or at the end of a path below the context; and the place's shape."""
         shape: tuple[int, ...] = ()
         length, tokens, parents, uids = len(self.tokens), [], [], []
         if isinstance(place, TorchPath):
@@ -187,8 +188,23 @@ class Calls(SecondContexts):
                 tokens, uids = tree.token[ids].tolist(), tree.uid[ids].tolist()
                 parents = [index[int(n)] for n in tree.parent[ids]]
         call = ForwardCall(self.sequence(), self.tokens[:length], self.marks, tokens, parents, uids, wanted, name=self.title)
-        self.count_call(head, len(wanted), len(tokens))
-        if not wanted:
+        return call, shape
+
+    def states(self, op: Op, trunk: Any, place: Any, extra: dict[str, Any]) -> Any:
+        """The meaning of `model.states`."""
+        return read_states(self, trunk, place, extra, each=bool(op.attrs.get("each")))
+
+    def read_states(self, op: Op, head: Any, states: np.ndarray, layer: int | None) -> Any:
+        """The meaning of `head.read` of hidden states."""
+        rows = states.reshape(-1, states.shape[-1])
+        self.count_call(head, len(rows), 0)
+        return valued(self, op.result.type.elem, head.of_states(rows, layer), states.shape[:-1])
+
+    def read_head(self, op: Op, head: Any, place: Any, tree: Any) -> Any:
+        """The meaning of `head.read`: of a trained head on the last states that its target's engine computes or keeps."""
+        call, shape = self.asked(place, tree)
+        self.count_call(head, len(call.rows), len(call.tokens))
+        if not call.rows:
             return valued(self, op.result.type.elem, [], shape)
         engine = self.engine(head.target) if isinstance(head, HasModule) else None
         if not isinstance(engine, HasStates):

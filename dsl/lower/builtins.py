@@ -18,7 +18,7 @@ from decgraph.ir.values import Value
 TABLE: dict[str, Callable[[Lowering, S.Call], Value]] = {}
 METHODS = {
     "model": "models have .memory(n), .heads(n), .exit(l), .skip(layers), .skip(attention = .., mlp = ..), .speaking(m), "
-    ".upto(l), .head(trunk), .embed(x)",
+    ".upto(l), .parallel(n), .quantized(bits), .head(trunk), .embed(x)",
     "memory": "memories have .only(positions), .without(positions), .quantized(bits), .join(other), .scores(positions), "
     "and layers: m[l]",
     "canvas": "canvases have .extend(k)",
@@ -95,6 +95,8 @@ def fold(lw: Lowering, e: S.Call) -> Value:
     """Folds of one dimension; `over =` names another than the last."""
     fn = name_of(e)
     (x,), _ = args(lw, e, 1, kw=("over",))
+    if fn == "mean" and x.type.elem == "hidden":
+        return lw.one("hidden.mean", x, span=e.span)
     over = next((k.value.value for k in e.kwargs if k.name == "over" and isinstance(k.value, S.String)), "")
     if fn == "ratio":
         n = lw.one("len", x, span=e.span)

@@ -13,6 +13,7 @@ from decgraph.dsl.lower.flow import EXIT, suite
 from decgraph.dsl.lower.memories import is_text, place_of
 from decgraph.dsl.lower.policies import governed_call
 from decgraph.dsl.lower.state import MAX_CALL_DEPTH, Lowering
+from decgraph.dsl.lower.trunks import bare_head, head_operands, states_call
 from decgraph.dsl.lower.wording import show
 from decgraph.dsl.source import Span
 from decgraph.ir.types import NONE, Type
@@ -77,13 +78,12 @@ def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
         )
     place, tree = place_of(lw, model, e.args[0])
     same_vocabulary(lw, model, place, e)
+    if model.type.of[0] == "trunk":
+        return states_call(lw, model, place, tree, e)
     if model.type.of[0] == "causal" and is_text(place.type):
         return second_context(lw, model, place, e, part)
     if model.type.of[0] == "head":
-        if e.kwargs:
-            lw.fail(e.kwargs[0].span, "a head with one value takes a place and nothing else", "judge(t.leaves)", code="E260")
-        there = [place] if tree is None else [place, tree]
-        return lw.one("head.read", model, *there, span=e.span)
+        return lw.one("head.read", model, place, *head_operands(lw, place, tree, e), span=e.span)
     extra: dict[str, Value] = {}
     if tree is not None:
         extra["tree"] = tree
@@ -145,12 +145,16 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
             return model_call(lw, v, e, part="heads")
         if n == "skip" and e.kwargs:
             return skipped(lw, v, e)
+        if n == "head" and e.kwargs:
+            return bare_head(lw, v, _one(lw, e, n), e)
         if n == "each":
             if len(e.args) != 1:
                 lw.fail(e.span, ".each takes the tokens of a second context", "target.each(tokens)", code="E260")
             tokens = lw.expr(e.args[0])
             if tokens.type.elem == "node" and tokens.type.of[0] == "ctx":
                 tokens = lw.one("ctx.get", tokens, span=e.span, field="path", vocab=lw.vocab)
+            if t.of[0] == "trunk":
+                return states_call(lw, v, tokens, None, e, each=True)
             return second_context(lw, v, tokens, e, each=True)
     if t.elem == "automaton" and n in ARITY:
         if len(e.args) != ARITY[n] or e.kwargs:
@@ -211,7 +215,7 @@ def skipped(lw: Lowering, model: Value, e: S.Call) -> Value:
     return lw.one("model.derive", model, *[lw.expr(k.value) for k in e.kwargs], span=e.span, how="skip", named=names)
 
 
-_DERIVED = dict.fromkeys(("exit", "skip", "upto", "quantized", "head", "speaking"), ("model.derive", "how"))
+_DERIVED = dict.fromkeys(("exit", "skip", "upto", "quantized", "parallel", "head", "speaking"), ("model.derive", "how"))
 ONE: dict[str, dict[str, tuple[str, str]]] = {
     "model": {**_DERIVED, "embed": ("model.embed", "")},
     "memory": {

@@ -12,6 +12,7 @@ from decgraph.ir.ops import (  # noqa: F401
     distributions,
     draws,
     heads,
+    hidden,
     host,
     limits,
     models,

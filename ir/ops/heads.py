@@ -14,14 +14,15 @@ from decgraph.ir.values import Op
 @op("head.read")
 class HeadRead:
     """What a head with one value after every text (`head(target) -> prob`) says: after a context or path, at nodes (place, then
-    the tree), at every node of a tree. A function of the target's state there, and so of the tokens up to there."""
+    the tree), at every node of a tree. A function of the target's state there, and so of the tokens up to there. Of hidden
+    states (then perhaps a layer's number): what the head, or that layer's part of it, says of them."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         model, place = types[0], types[1]
         need(model.elem == "model", f"a head needs a model, got {model}")
         need(model.of[0] == "head", f"this reads a head's value, got a {model.of[0]} model")
         need(
-            place.elem in ("node", "path") or place.elem == "tree" and place.of[1] != "edit",
+            place.elem in ("node", "path", "hidden") or place.elem == "tree" and place.of[1] != "edit",
             f"a head is read after a context, at nodes of a tree or after a path, got {place}",
             "say judge(ctx), judge(t) or judge(t.leaves)",
         )
@@ -29,6 +30,8 @@ class HeadRead:
         return (out.with_dims((Dim("nodes", str(place.of[0])),) if place.elem == "tree" else place.dims),)
 
     def meaning(m: Any, op: Any, model: Any, place: Any, tree: Any = None) -> Any:
+        if op.operands[1].type.elem == "hidden":
+            return (m.read_states(op, model, place, None if tree is None else int(tree)),)
         return (m.read_head(op, model, place, tree),)
 
     @staticmethod
@@ -42,6 +45,7 @@ class HeadRead:
         ("%z = head.read(%judge, %path)", 0.5),
         ("%z = head.read(%judge, %ns, %t)", ...),
         ("%z = head.read(%judge, %t)", ...),
+        ("%z = head.read(%judge, %h, %n)", [0.5]),
     )
     refusals = (
         ("int, node<ctx>", "model"),

@@ -192,8 +192,9 @@ class ModelMemory:
 @op("model.derive")
 class ModelDerive:
     """A model derived from another: attribute how, one of exit (its first n layers), skip (without the layers of a set or
-    vector), upto (the states entering a layer), head (a trunk read with its norm and output), adapter (over a trunk), quantized
-    (weights in n bits), speaking (on the text of another model's tokens, over those that both have). named, with skip: which
+    vector), upto (the states entering a layer), head (a trunk read with its norm and output), bare (with its output alone),
+    adapter (over a trunk), quantized (weights in n bits), parallel (in groups of n layers, whose attentions all read the state
+    that enters the group), speaking (on the text of another model's tokens, over those that both have). named, with skip: which
     halves of a layer the operands are of, of "attention" and "mlp", in order; left out, one operand, of whole layers."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
@@ -212,7 +213,7 @@ class ModelDerive:
                     f"skip needs layers, a set or a vector, got {t}",
                     "target.skip([1, 2]), or a parameter of type set",
                 )
-        elif how in ("exit", "upto", "quantized"):
+        elif how in ("exit", "upto", "quantized", "parallel"):
             need(
                 len(given) == 1 and given[0].elem == "int" and not given[0].dims,
                 f"{how} needs one whole number, got {', '.join(map(str, given))}",
@@ -222,7 +223,7 @@ class ModelDerive:
         if how == "adapter":
             up = _model(types[1], "an adapter's input")
             return (Type("model", ("trunk", up.of[1], up.of[2], up.of[3])),)
-        if how == "head":
+        if how in ("head", "bare"):
             need(types[1].elem == "model", f"head needs a trunk of layers, got {types[1]}")
             return (Type("model", ("causal", vocab, family, vis)),)
         if how == "upto":
@@ -235,7 +236,7 @@ class ModelDerive:
             )
             need(kind == "causal", f"a {kind} model does not speak another vocabulary", "a causal model does")
             return (Type("model", (kind, given[0].of[1], f"{family}'", "causal")),)
-        need(how in ("exit", "skip", "quantized"), f"no derived model {how}")
+        need(how in ("exit", "skip", "quantized", "parallel"), f"no derived model {how}")
         return (Type("model", (kind, vocab, family, vis)),)
 
     def meaning(m: Any, op: Any, base: Any, *args: Any) -> Any:

@@ -10,9 +10,9 @@ from decgraph.ir.values import Function, Op, Region, Value
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.interface import Model
 
-TRIED = {"exit": "exit", "upto": "upto", "adapter": "on", "head": "head", "speaking": "speaking"}
+TRIED = {how: how for how in ("exit", "parallel", "upto", "head", "bare", "speaking")} | {"adapter": "on"}
 """The derivations that cost nothing to make, by the name that the IR has for them; `quantized` copies the weights."""
-LAYERS = ("exit", "skip", "quantized", "upto", "head")
+LAYERS = ("exit", "skip", "quantized", "upto", "head", "bare", "parallel")
 """The derivations that need the layers of a model."""
 
 
@@ -51,7 +51,8 @@ def unreached(name: str, what: str, reason: DecError) -> DecError:
 
 def _written(op: Op) -> str:
     """A derivation as a program writes it, its arguments left out."""
-    return f"{op.operands[0].name}.{op.attrs['how']}(...)"
+    how = "head" if op.attrs["how"] == "bare" else op.attrs["how"]
+    return f"{op.operands[0].name}.{how}(...)"
 
 
 def _always(region: Region) -> Iterator[Op]:

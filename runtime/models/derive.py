@@ -17,22 +17,26 @@ def derive(model: Model, how: str, *args: Any) -> Model:
     derive(target, "exit", l)        causal: the first l layers and the head
     derive(target, "skip", layers)   causal: all layers but those
     derive(target, "skip", a, m)     causal: without the attention of the layers `a` and the MLPs of the layers `m`
+    derive(target, "parallel", n)    causal: in groups of n layers, whose attentions all read the state that enters the group
     derive(target, "quantized", b)   causal: weights rounded to b bits
     derive(target, "upto", l)        layers: the states after the first l layers
     derive(adapter, "on", inner)     layers: the adapter over those states
     derive(target, "head", inner)    causal: the target's head over those states
     derive(drafter, "speaking", m)   causal: the drafter on the text of m's tokens, over the tokens that both have
+    derive(target, "bare", inner)    causal: the target's head without its norm
 
-    `exit`, `skip` and `quantized` read `given`, the target's memory, as their own. Raises DecError for what
+    `exit`, `skip`, `parallel` and `quantized` read `given`, the target's memory, as their own. Raises DecError for what
     the model cannot do and for a layer it does not have.
     """
     match how, args:
         case "upto", (int(layer),):
             return Upto(_with(model, "hidden", how), layer)
         case "on", (Model() as inner,):
-            return Applied(_with(model, "apply", how), _with(inner, "states", how))
+            return Applied(_with(model, "apply", how), _entered(_with(inner, "states", how)))
         case "head", (Model() as inner,):
-            return Headed(_with(model, "read_out", how), _with(inner, "states", how))
+            return Headed(_with(model, "read_out", how), _entered(_with(inner, "states", how)))
+        case "bare", (Model() as inner,):
+            return Headed(_with(model, "read_bare", how), _entered(_with(inner, "states", how)), bare=True)
         case "speaking", (Model() as other,):
             return Speaking(model, other)
         case "skip", (layers,):
@@ -60,6 +64,13 @@ def _with(model: Model, method: str, how: str) -> Any:  # Any: a model that has 
     return model
 
 
+def _entered(inner: Any) -> Any:
+    """A layers model whose states enter a layer, as an adapter or a head reads them. Raises DecError for the last states."""
+    if isinstance(inner, Upto):
+        inner.target.check_entered(inner.layer)
+    return inner
+
+
 class _Partial(Model):
     """The common part of the layers models here: their attributes are the target's."""
 
@@ -68,14 +79,28 @@ class _Partial(Model):
         self.name, self.vocab, self.context = name, base.vocab, base.context
         self.layers, self.exact, self.family = base.layers, base.exact, base.family
 
+    def states(self, path: Path, given: Memory | None = None) -> dict[int, Row]:
+        """The state at every position of a path that is computed or in `given`."""
+        raise NotImplementedError
+
+    def leaving(self, paths: Sequence[Path], given: Memory | None = None) -> list[Row]:
+        """The state at the end of each path."""
+        return [self.states(path, given)[len(path) - 1] for path in paths]
+
 
 class Upto(_Partial):
     """`target.upto(l)`: the states entering layer l."""
 
     def __init__(self, target: Any, layer: int) -> None:
-        target.check_entered(layer)
         super().__init__(target, f"{target.name}.upto({layer})")
         self.target, self.layer = target, layer
+        if layer != target.layers:  # the last states are read, but no layer's
+            target.check_entered(layer)
+
+    def leaving(self, paths: Sequence[Path], given: Memory | None = None) -> list[Row]:
+        """The state at the end of each path after the first `layer` layers, those that the model runs."""
+        rows: list[Row] = self.target.leaving(paths, self.layer, given)
+        return rows
 
     def states(self, path: Path, given: Memory | None = None) -> dict[int, Row]:
         """The state at every position of a path that is computed or in `given`."""
@@ -101,13 +126,14 @@ class Applied(_Partial):
 
 
 class Headed(Model):
-    """`target.head(inner)`: a causal model that reads the states of a layers model with the target's head."""
+    """`target.head(inner)`: a causal model that reads the states of a layers model with the target's head. bare: without the
+    norm before it."""
 
-    def __init__(self, target: Any, inner: Any) -> None:
+    def __init__(self, target: Any, inner: Any, *, bare: bool = False) -> None:
         check_vocab(target, inner)
-        self.kind = "causal"
+        self.kind, self.bare = "causal", bare
         self.name, self.vocab, self.context = (
-            f"{target.name}.head({inner.name})",
+            f"{target.name}.head({inner.name}{', norm = no' if bare else ''})",
             target.vocab,
             target.context,
         )
@@ -117,5 +143,5 @@ class Headed(Model):
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         # An adapter with a final norm of its own hands on states that have been through it.
         normed = getattr(getattr(self.inner, "adapter", None), "normed", False)
-        read = self.target.read_feature if normed else self.target.read_out
+        read = self.target.read_bare if self.bare else self.target.read_feature if normed else self.target.read_out
         return [read(self.inner.states(path, given)[len(path) - 1]) for path in paths]

@@ -13,7 +13,7 @@ import random
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from decgraph.runtime.models.features import Features
 from decgraph.runtime.models.interface import Cell, Model, Row, Scores, Visibility, Vocab
@@ -79,11 +79,13 @@ class FreeModel(Layered):
     def _look(self, layer: int, position: int, state: Row, row: Row) -> Fraction:
         return Fraction(int(digest(self.seed, self._grain, layer, "look", position, state, row), 16) % 97, 97)
 
-    def _attend(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
-        return digest(self.seed, self._grain, layer, "state", position, state, tuple(rows))
+    def _attend(self, layer: int, position: int, state: Row, rows: Sequence[Row], asks: Row | None = None) -> Row:
+        return digest(self.seed, self._grain, layer, "state", position, state, tuple(rows), *([] if asks is None else [asks]))
 
-    def _attention(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
-        return digest(self.seed, self._grain, layer, "attention", position, state, tuple(rows))
+    def _attention(self, layer: int, position: int, state: Row, rows: Sequence[Row], asks: Row | None = None) -> Row:
+        return digest(
+            self.seed, self._grain, layer, "attention", position, state, tuple(rows), *([] if asks is None else [asks])
+        )
 
     def _weights(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Sequence[Fraction]:
         return small_weights(digest(self.seed, self._grain, layer, "weights", position, state, tuple(rows)), len(rows))
@@ -93,6 +95,12 @@ class FreeModel(Layered):
 
     def _coarse(self, bits: int) -> None:
         self._grain = bits
+
+    def read_state(self, state: Any) -> Scores:
+        return self.read_out(state[0] if state.dtype == object else digest("numbers", *state.tolist()))
+
+    def read_bare(self, state: Row) -> Scores:
+        return self.read_out(digest("bare", state))
 
     def read_out(self, state: Row, head: int | None = None) -> Scores:
         key = state if head is None else digest(self.seed, "head", head, state)

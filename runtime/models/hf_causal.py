@@ -25,7 +25,7 @@ from decgraph.runtime.models.interface import (
     check_path,
     check_scores,
 )
-from decgraph.runtime.models.parts import check_layers, no_such, skip_name, without
+from decgraph.runtime.models.parts import check_layers, grouped, no_such, skip_name, without
 
 _REMEMBERED = 2048  # rows of scores kept
 _NODES = 4096  # nodes after which a reused forest starts afresh
@@ -52,6 +52,7 @@ class HFCausal(Model):
         self._memories: OrderedDict[Path, Memory] = OrderedDict()
         self._forest = Forest()
         self._attended = Forest()
+        self.trunks: dict[int, HFCausal] = {}
 
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         missing = [p for p in dict.fromkeys(paths) if given is not None or p not in self._scores]
@@ -141,9 +142,28 @@ class HFCausal(Model):
         out.update({first + i: row for i, row in enumerate(states)})
         return out
 
+    def leaving(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Row]:
+        """The state at the end of each path after those of the first `layer` layers that the model runs, float32[width],
+        before any final norm."""
+        trunk = self.trunks.get(layer)
+        if trunk is None:
+            net = self.net.using([use for use in self.net.uses if use.layer < layer]).without_norm()
+            trunk = self.trunks[layer] = self._with(f"upto({layer})", net, ("upto", (layer,)))
+        distinct = list(dict.fromkeys(paths))
+        forest, nodes = trunk._run(distinct, given)
+        rows = dict(zip(distinct, forest.last([nodes[p][-1] for p in distinct]), strict=True))
+        return [rows[p] for p in paths]
+
     def read_out(self, state: Row) -> Scores:
         """The scores of a state that has not been through the final norm."""
         return self.read_feature(self.net.normed(state[None])[0])
+
+    def read_state(self, state: Any) -> Scores:
+        return self.read_out(torch.from_numpy(state).to(self.net.embedding))
+
+    def read_bare(self, state: Row) -> Scores:
+        """The scores of a state as it is, without the final norm."""
+        return self.read_feature(state)
 
     def read_feature(self, feature: Row) -> Scores:
         """The scores of a feature: a last state after the final norm, or a head's prediction of one."""
@@ -174,6 +194,8 @@ class HFCausal(Model):
             case "skip", (attention, mlp):
                 check_layers(self, {*attention, *mlp})
                 return self._with(skip_name(attention, mlp), self.net.using(without(uses, attention, mlp)), (how, args))
+            case "parallel", (int(size),) if size >= 1:
+                return self._with(f"parallel({size})", self.net.using(grouped(uses, size)), (how, args))
             case "quantized", (int(bits),) if 1 <= bits <= 16:
                 return self._with(f"quantized({bits})", self.net.quantized(bits), (how, args))
         raise no_such(self.name, self.layers, how, args)

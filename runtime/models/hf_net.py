@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.hf_parts import part_of
+from decgraph.runtime.models.hf_parts import Entering, part_of, reading
 from decgraph.runtime.models.parts import Use
 
 ATTENTION = "decgraph_positions"
@@ -170,7 +170,16 @@ class Net:
         """The same weights with only these layers, or parts of layers."""
         made = copy.copy(self)
         made.uses = tuple(use if isinstance(use, Use) else Use(use) for use in uses)
-        made.base = _with_layers(self.base, nn.ModuleList(part_of(self.layers[use.layer], use) for use in made.uses))
+        groups: dict[int, Entering] = {use.reads: Entering() for use in made.uses if use.reads is not None}
+        parts = [reading(part_of(self.layers[use.layer], use), use, groups) for use in made.uses]
+        made.base = _with_layers(self.base, nn.ModuleList(parts))
+        return made
+
+    def without_norm(self) -> Net:
+        """The same layers, whose last states have not been through the final norm."""
+        made = copy.copy(self)
+        made.base = copy.copy(self.base)
+        made.base._modules = {k: nn.Identity() if v is self.norm else v for k, v in self.base._modules.items()}
         return made
 
     def quantized(self, bits: int) -> Net:

@@ -34,6 +34,41 @@ def part_of(layer: nn.Module, use: Use) -> nn.Module:
     return _silenced(layer, *([] if use.attention else attention), *([] if use.mlp else mlp))
 
 
+class Entering:
+    """The state that enters a group of layers, for as long as a forward of them lasts."""
+
+    state: Tensor
+
+
+def reading(layer: nn.Module, use: Use, groups: dict[int, Entering]) -> nn.Module:
+    """The layer with an attention that reads the state which enters its group. Raises DecError for a layer without a norm
+    before its attention (`input_layernorm`)."""
+    if use.reads is None or not use.attention:
+        return layer
+    norm = layer._modules.get("input_layernorm")
+    if norm is None:
+        kind = type(layer).__name__
+        raise DecError(f"{kind} is not supported: it has no norm before its attention, so it reads its own state only",
+                       hint="a model with pre-norm layers, as Llama, Qwen and Mistral are")  # fmt: skip
+    made = copy.copy(layer)
+    made._modules = {**layer._modules, "input_layernorm": NormOf(norm, groups[use.reads], first=use.layer == use.reads)}
+    return made
+
+
+class NormOf(nn.Module):
+    """The norm of the state that entered the group, in every layer of it; the first one keeps that state."""
+
+    def __init__(self, norm: nn.Module, entering: Entering, *, first: bool) -> None:
+        super().__init__()
+        self.norm, self.entering, self.first = norm, entering, first
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        if self.first:
+            self.entering.state = hidden_states
+        out: Tensor = self.norm(self.entering.state)
+        return out
+
+
 def _silenced(layer: nn.Module, *names: str) -> nn.Module:
     """The layer with these of its modules adding nothing. Shares everything else."""
     made = copy.copy(layer)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -46,11 +47,23 @@ class HFReading(Reading):
         rows = [self.target.memory(path).features[len(path) - 1] for path in paths]
         return self.of(torch.stack(rows)) if rows else []
 
+    def of_states(self, states: np.ndarray, layer: int | None) -> list[Any]:
+        parts = isinstance(self.module, nn.ModuleList)
+        if parts != (layer is not None) or layer is not None and not 0 <= layer < len(self.module):
+            has = f"parts for the layers 0..{len(self.module) - 1}" if parts else "one part for all layers"
+            raise DecError(
+                f"the head {self.name!r} has {has}, and is read {'as a whole' if layer is None else f'for layer {layer}'}",
+                hint="an nn.ModuleList has a part for each layer, router(h, layer = l)",
+            )
+        return self.of(torch.from_numpy(states).float(), self.module[layer] if parts else None)
+
     @torch.no_grad()
-    def of(self, states: Tensor) -> list[Any]:
-        """The values at last states [n, width]. Raises DecError for outputs of another shape, or that are not numbers."""
-        first = next(iter(self.module.parameters()), states)
-        out = self.module(states.to(first.dtype)).double()
+    def of(self, states: Tensor, part: Any = None) -> list[Any]:
+        """The values at states [n, width], of a part of the module or the whole. Raises DecError for outputs of another shape,
+        or that are not numbers."""
+        module = self.module if part is None else part
+        first = next(iter(module.parameters()), states)
+        out = module(states.to(first)).double()
         if out.ndim == 1:
             out = out[:, None]
         if out.ndim != 2 or out.shape[0] != len(states) or not bool(torch.isfinite(out).all()):
@@ -64,7 +77,7 @@ class HFReading(Reading):
         if self.gives == "int":
             classes: list[Any] = out.argmax(-1).tolist()
             return classes
-        if not getattr(self.module, "probabilities", False):
+        if not getattr(module, "probabilities", False):
             out = out.sigmoid() if out.shape[1] == 1 else out.softmax(-1)
         share: list[Any] = out[:, 0 if out.shape[1] == 1 else 1].tolist()
         return [x >= 0.5 for x in share] if self.gives == "bool" else share

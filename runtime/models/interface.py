@@ -355,6 +355,10 @@ class Model:
         """The scores of the 2nd, 3rd, ... token after `path`, one row per head (Medusa)."""
         raise self._cannot("answer with heads")
 
+    def read_state(self, state: Any) -> Scores:
+        """The scores that the model's head reads off a hidden state (hidden.py): float64[width], or one object."""
+        raise self._cannot("read out a hidden state")
+
     def read(self, paths: Sequence[Path]) -> list[Any]:
         """The value after each path, of a head whose output is no distribution (reading.py)."""
         raise self._cannot("be read for a value")

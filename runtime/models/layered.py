@@ -26,7 +26,7 @@ from decgraph.runtime.models.interface import (
     check_family,
     sees,
 )
-from decgraph.runtime.models.parts import Use, check_layers, no_such, skip_name, without
+from decgraph.runtime.models.parts import Use, check_layers, grouped, no_such, skip_name, without
 
 _REMEMBERED = 50_000  # columns kept for causal prefixes before the memo starts afresh
 
@@ -51,6 +51,7 @@ class Layered(Model):
     def _setup(self) -> None:
         self.uses = tuple(map(Use, range(self.layers)))
         self._memo: dict[tuple[Cell, ...], Column] = {}
+        self.trunks: dict[int, Layered] = {}
 
     # A subclass implements these.
 
@@ -64,11 +65,12 @@ class Layered(Model):
         """q . k of the query at a position with a key row, the mean over heads."""
         raise NotImplementedError
 
-    def _attend(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
-        """The next state from a state and the K/V rows it attends to, in order of position, its own among them."""
+    def _attend(self, layer: int, position: int, state: Row, rows: Sequence[Row], asks: Row | None = None) -> Row:
+        """The next state from a state and the K/V rows it attends to, in order of position, its own among them. asks: the state
+        whose query attends, where that is another one."""
         raise NotImplementedError
 
-    def _attention(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
+    def _attention(self, layer: int, position: int, state: Row, rows: Sequence[Row], asks: Row | None = None) -> Row:
         """The result of `_attend` if the layer's MLP is skipped."""
         raise NotImplementedError
 
@@ -80,9 +82,16 @@ class Layered(Model):
         """The next state where the layer's attention is skipped."""
         raise NotImplementedError
 
+    def read_state(self, state: Any) -> Scores:
+        return self.read_out(state[0] if state.dtype == object else state)  # one object is a state without numbers
+
     def read_out(self, state: Row, head: int | None = None) -> Scores:
         """The scores of a last state, or those of the Medusa head `head`."""
         raise NotImplementedError
+
+    def read_bare(self, state: Row) -> Scores:
+        """The scores of a state without the last norm."""
+        raise self._cannot("be read without its last norm")
 
     def _coarse(self, bits: int) -> None:
         """Make this copy the `bits`-bit model of the same family."""
@@ -116,16 +125,16 @@ class Layered(Model):
         columns = self._path(path, given)
         queries = sorted(columns)[-max(1, last) :]
         total: list[Any] = [Fraction(0) if self.exact else 0.0] * len(path)
-        layers = [use.layer for use in self.uses if use.attention]
-        for layer in layers:
+        reads = {use.layer: use.layer if use.reads is None else use.reads for use in self.uses if use.attention}
+        for layer in reads:
             rows = {} if given is None else dict(given.layers[layer].kv)
             rows.update({i: c.kv[layer] for i, c in columns.items()})
             for i in queries:
                 seen = [j for j in sees(self.visibility, i, len(path)) if j in rows]
-                weights = self._weights(layer, i, columns[i].states[layer], [rows[j] for j in seen])
+                weights = self._weights(layer, i, columns[i].states[reads[layer]], [rows[j] for j in seen])
                 for j, w in zip(seen, weights, strict=True):
                     total[j] += w
-        return [w / (len(queries) * max(1, len(layers))) for w in total]
+        return [w / (len(queries) * max(1, len(reads))) for w in total]
 
     def remember(self, cells: Sequence[Cell], columns: Mapping[int, Column]) -> Memory:
         """The memory with these columns of `cells`."""
@@ -163,6 +172,11 @@ class Layered(Model):
             old = given.layers[layer].states if layer < self.layers else given.features
         new = {i: c.states[layer] if layer < self.layers else c.last for i, c in columns.items()}
         return {**{i: r for i, r in old.items() if i < len(path)}, **new}
+
+    def leaving(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Row]:
+        """The state at the end of each path after those of the first `layer` layers that the model uses."""
+        trunk = self.trunks.setdefault(layer, self._using(f"upto({layer})", [use for use in self.uses if use.layer < layer]))
+        return [trunk._path(path, given)[len(path) - 1].last for path in paths]
 
     def _path(self, path: Sequence[Cell], given: Memory | None, at: Sequence[int] | None = None) -> dict[int, Column]:
         """The columns that a causal call computes."""
@@ -213,17 +227,19 @@ class Layered(Model):
             layer = use.layer
             states[layer] = state
             rows: list[Row] = []
+            asks = state if use.reads is None else states[use.reads]
             if use.attention:
-                kv[layer] = self._keys_values(layer, i, state)
+                kv[layer] = self._keys_values(layer, i, asks)
                 rows = [before[j].kv[layer] for j in range(i)] + [kv[layer]]
-            state = self._next(use, i, state, rows)
+            state = self._next(use, i, state, rows, asks)
         return Column(states, kv, state)
 
-    def _next(self, use: Use, position: int, state: Row, rows: Sequence[Row]) -> Row:
+    def _next(self, use: Use, position: int, state: Row, rows: Sequence[Row], asks: Row) -> Row:
         """The state after a layer, or after the half of it that is used."""
         if not use.attention:
             return self._mlp(use.layer, position, state)
-        return (self._attend if use.mlp else self._attention)(use.layer, position, state, rows)
+        attend = self._attend if use.mlp else self._attention
+        return attend(use.layer, position, state, rows, None if asks is state else asks)
 
     def _compute(self, cells: tuple[Cell, ...], fresh: Iterable[int], given: Memory | None) -> dict[int, Column]:
         """Layer by layer: the fresh positions see each other and what `given` holds, as far as they see at
@@ -238,9 +254,15 @@ class Layered(Model):
             for i in fresh:
                 states[i][layer] = state[i]
                 if use.attention:
-                    rows[i] = kv[i][layer] = self._keys_values(layer, i, state[i])
+                    rows[i] = kv[i][layer] = self._keys_values(layer, i, states[i][layer if use.reads is None else use.reads])
             state = {
-                i: self._next(use, i, state[i], [rows[j] for j in sees(self.visibility, i, len(cells)) if j in rows])
+                i: self._next(
+                    use,
+                    i,
+                    state[i],
+                    [rows[j] for j in sees(self.visibility, i, len(cells)) if j in rows],
+                    states[i][layer if use.reads is None else use.reads],
+                )
                 for i in fresh
             }
         return {i: Column(states[i], kv[i], state[i]) for i in fresh}
@@ -254,6 +276,8 @@ class Layered(Model):
             case "skip", (attention, mlp):
                 check_layers(self, {*attention, *mlp})
                 return self._using(skip_name(attention, mlp), without(self.uses, attention, mlp))
+            case "parallel", (int(size),) if size >= 1:
+                return self._using(f"parallel({size})", grouped(self.uses, size))
             case "quantized", (int(bits),) if 1 <= bits <= 16:
                 made = self._copy(f"quantized({bits})")
                 made._coarse(bits)
@@ -268,5 +292,5 @@ class Layered(Model):
     def _copy(self, how: str) -> Self:
         made = copy.copy(self)
         made.name = f"{self.name}.{how}"
-        made._memo = {}
+        made._memo, made.trunks = {}, {}
         return made

@@ -1,6 +1,7 @@
-"""Which layers a derived model runs, and which halves of them: attention, and the perceptron (MLP) after it.
+"""Which layers a derived model runs, which halves of them (attention, and the perceptron (MLP) after it), and which attentions
+read one state.
 
-Zhang et al., Draft & Verify, 2024; Xia et al., SWIFT, 2025.
+Zhang et al., Draft & Verify, 2024; Xia et al., SWIFT, 2025; Wu et al., EasySpec, 2025.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from decgraph.errors import DecError
 
 @dataclass(frozen=True)
 class Use:
-    """A layer that runs, by its number, and which of its halves run."""
+    """A layer that runs, by its number, and which of its halves run. reads: the layer whose entering state its attention reads
+    instead of its own, the first one of its group; None: there are no groups."""
 
     layer: int
     attention: bool = True
     mlp: bool = True
+    reads: int | None = None
 
 
 def without(uses: Iterable[Use], attention: Iterable[int], mlp: Iterable[int]) -> tuple[Use, ...]:
@@ -29,6 +32,11 @@ def without(uses: Iterable[Use], attention: Iterable[int], mlp: Iterable[int]) -
         for use in uses
     )
     return tuple(use for use in kept if use.attention or use.mlp)
+
+
+def grouped(uses: Sequence[Use], size: int) -> tuple[Use, ...]:
+    """These layers in groups of `size`, the attentions of each of which read the state that enters the group."""
+    return tuple(replace(use, reads=uses[i - i % size].layer) for i, use in enumerate(uses)) if size > 1 else tuple(uses)
 
 
 def skip_name(attention: Iterable[int], mlp: Iterable[int]) -> str:
@@ -44,7 +52,7 @@ def called(how: str, args: Iterable[Any]) -> str:
 
 def no_such(name: str, layers: int, how: str, args: Iterable[Any]) -> DecError:
     """The error for a derivation that a model with so many layers does not have."""
-    hints = {"exit": f"an exit in 1..{layers}", "quantized": "whole bits in 1..16"}
+    hints = {"exit": f"an exit in 1..{layers}", "quantized": "whole bits in 1..16", "parallel": "groups of 1 layer or more"}
     return DecError(f"{name!r} has {layers} layers and no {called(how, args)}", hint=hints.get(how, ""))
 
 

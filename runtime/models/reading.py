@@ -29,6 +29,10 @@ class Reading(Model):
         self.vocab, self.context, self.family = target.vocab, target.context, target.family
         self.layers, self.exact = target.layers, target.exact
 
+    def of_states(self, states: np.ndarray, layer: int | None) -> list[Any]:
+        """The values of hidden states [n, width]. layer: whose part of the head reads them; None: the head as a whole."""
+        raise self._cannot("read hidden states of inner layers")
+
 
 class AnyReading(Reading):
     """A function of the path drawn from a seed: one of `answers`; where `chosen`, the checker's adversary chooses instead."""
@@ -43,9 +47,15 @@ class AnyReading(Reading):
     def read(self, paths: Sequence[Path]) -> list[Any]:
         for path in paths:
             if path not in self.asked:
-                number = int.from_bytes(repr(digest("reading", self.seed, check_path(self, path))).encode()[-6:], "big")
-                self.asked[path] = self.answers[number % len(self.answers)]
+                self.asked[path] = self._drawn("reading", check_path(self, path))
         return [self.asked[path] for path in paths]
+
+    def of_states(self, states: np.ndarray, layer: int | None) -> list[Any]:
+        return [self._drawn("state", layer, tuple(row)) for row in states]
+
+    def _drawn(self, *key: Any) -> Any:
+        number = int.from_bytes(repr(digest(key[0], self.seed, *key[1:])).encode()[-6:], "big")
+        return self.answers[number % len(self.answers)]
 
     def describe(self) -> str:
         rows = [f"  after {' '.join(map(str, p))}: {v}" for p, v in sorted(self.asked.items())]
@@ -62,6 +72,12 @@ class Confidence(Reading):
 
     def read(self, paths: Sequence[Path]) -> list[Any]:
         return [self._of([float(w) for w in _weights(s)]) for s in self.target.eval(list(paths))]
+
+    def of_states(self, states: np.ndarray, layer: int | None) -> list[Any]:
+        """What the distributions say that the target's head reads off these states."""
+        target: Any = self.target
+        rows = [target.read_state(row) for row in states]
+        return [self._of([float(w) for w in _weights(s)]) for s in rows]
 
     def _of(self, weights: list[float]) -> Any:
         if self.gives == "real":

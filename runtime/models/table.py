@@ -160,9 +160,9 @@ class TableModel(Model):
         return [self._table(("head", head, *key), self.name) for head in range(self.heads_count)]
 
     def derive(self, how: str, *args: Any) -> Model:
-        """Another table of the same family: `exit`, `skip` and `quantized` models have entries of their own. Raises
+        """Another table of the same family: `exit`, `skip`, `quantized` and `parallel` models have entries of their own. Raises
         DecError for other derivations."""
-        if how not in ("exit", "skip", "quantized"):
+        if how not in ("exit", "skip", "quantized", "parallel"):
             raise DecError(f"{self.name!r} has no {called(how, args)}")
         if how == "skip" and args[0] == args[1]:  # whole layers: one set says it
             args = args[:1]
@@ -191,6 +191,17 @@ class TableModel(Model):
         return {
             i: ("layer", layer, _canonical(sorted((j, c) for j, c in seen.items() if j <= i))) for i in seen if i < len(path)
         }
+
+    def leaving(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Key]:
+        """The state at the end of each path after the first `layer` layers: what is seen there, and of which model it is."""
+        return [("leaving", self.name, layer, self._context(path, given)) for path in paths]
+
+    def read_bare(self, state: Key) -> Scores:
+        """The scores of a state without the last norm: another entry."""
+        return self.read_out(("bare", state))
+
+    def read_state(self, state: Any) -> Scores:
+        return self.read_out(state[0] if state.dtype == object else state)
 
     def read_out(self, state: Key) -> Scores:
         """The scores of a state (of `hidden`, or an adapter's): a separate entry."""

@@ -80,12 +80,12 @@ class TinyModel(Layered):
         query = _rotate(_norm(state) @ self._blocks[layer]["q"], position, self._split)
         return float(query @ row[0]) / self._split
 
-    def _attend(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
-        return self._mlp(layer, position, self._attention(layer, position, state, rows))
+    def _attend(self, layer: int, position: int, state: Row, rows: Sequence[Row], asks: Row | None = None) -> Row:
+        return self._mlp(layer, position, self._attention(layer, position, state, rows, asks))
 
-    def _attention(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Row:
+    def _attention(self, layer: int, position: int, state: Row, rows: Sequence[Row], asks: Row | None = None) -> Row:
         values = np.stack([row[1] for row in rows]).reshape(len(rows), self._split, -1)
-        weights = self._by_head(layer, position, state, rows)
+        weights = self._by_head(layer, position, state if asks is None else asks, rows)
         return state + np.einsum("hn,nhd->hd", weights, values).reshape(-1) @ self._blocks[layer]["o"]
 
     def _weights(self, layer: int, position: int, state: Row, rows: Sequence[Row]) -> Sequence[float]:
@@ -109,8 +109,10 @@ class TinyModel(Layered):
     def read_out(self, state: Row, head: int | None = None) -> Scores:
         if head is not None:
             state = state + np.tanh(_norm(state) @ self._medusa[head])
-        logits = _norm(state) @ self._table[:-1].T
-        return Scores(logits=logits * self._sharp / np.sqrt(self._dim))
+        return self.read_bare(_norm(state))
+
+    def read_bare(self, state: Row) -> Scores:
+        return Scores(logits=state @ self._table[:-1].T * self._sharp / np.sqrt(self._dim))
 
 
 class TinyFeatures(Features):

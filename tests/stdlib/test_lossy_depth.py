@@ -11,6 +11,8 @@ from target_tokens import tokens
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "depth_decay": ({"alpha": 1.0}, {"alpha": 0.9}),
     "direct_multi_token": ({"horizon": 1}, {"horizon": 4}),
+    "ffn_skip": ({"skips": 0}, {"alike": 0.5, "skips": 4}),
+    "first_router": ({"tau": 0.0}, {"tau": 1.0}),
     "free": ({"tau": 1.0}, {"tau": 0.2}),
     "kv_evict": ({"prefill": 4096, "recent": 4096}, {"window": 1, "prefill": 2, "heavy": 1, "recent": 2}),
     "kv_quantized": ({"residual": 4096}, {"bits": 2, "residual": 1}),

@@ -81,9 +81,10 @@ class ReadEngine:
             self.memories.close(sequence)
 
 
-def exit_engine(target: HFCausal, engine: CausalEngine, layer: int) -> ReadEngine:
-    """`target.exit(layer)`: the lower layers, the target's norm and head."""
-    return ReadEngine(lower(target, engine, layer), normed(target.net))
+def exit_engine(target: HFCausal, engine: CausalEngine, layer: int, *, bare: bool = False) -> ReadEngine:
+    """`target.exit(layer)`: the lower layers, the target's norm (bare: none) and head."""
+    head = output_of(target.net._out, target.net.base) if bare else normed(target.net)
+    return ReadEngine(lower(target, engine, layer), head)
 
 
 def part_engine(target: HFCausal, engine: CausalEngine, uses: Sequence[Use], name: str) -> CausalEngine | ReadEngine:

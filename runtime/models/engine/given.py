@@ -25,7 +25,7 @@ from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, Remembered
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.interface import LayerMemory, Memory, Model
 from decgraph.runtime.models.parts import Use
 
 Make = Callable[[], "GivenEngine"]
@@ -284,6 +284,17 @@ def _rows(source: CausalEngine, of: ForwardCall, layer: int, first: int, end: in
     if source.below is not None and layer < lower:
         return source.below.store.read(source.below._slots[of.sequence].number, layer, first, end)
     return source.store.read(source._slots[of.sequence].number, layer - lower, first, end)
+
+
+def kept_rows(source: CausalEngine, call: ForwardCall, model: HFCausal) -> Memory:
+    """The memory that a call is given, with the rows that the target's engine has of it. Copies: the cache moves on."""
+    of = _context(call)
+    known = len(of.context)
+    layers = []
+    for layer in range(model.layers):
+        keys, values = (rows.transpose(0, 1).clone() for rows in _rows(source, of, layer, 0, known))
+        layers.append(LayerMemory(dict(enumerate(zip(keys, values, strict=True))), {}))
+    return Memory(model.family, known, tuple(layers), {}, dict(enumerate(map(int, of.context))))
 
 
 def copying(model: HFCausal, target: CausalEngine, like: Callable[[], CausalEngine], since: int = 0) -> Make:

@@ -139,12 +139,12 @@ def hf_engine(model: Model) -> Engine:
         case HFRooted():
             return rooted_engine(model)
         case Headed(target=HFCausal(origin=None) as target, inner=Upto() as inner) if inner.target is target and inner.layer:
-            made = exit_engine(target, net_engine(target), inner.layer)
+            made = exit_engine(target, net_engine(target), inner.layer, bare=model.bare)
             made.memories = Memories(model)
             return made
         case Headed(
             target=HFCausal(origin=None) as target, inner=Applied(adapter=HFAdapter() as adapter, inner=Upto() as inner)
-        ) if inner.target is target:
+        ) if inner.target is target and not model.bare:
             made = adapted_engine(target, net_engine(target), inner.layer, adapter, model.name)
             made.memories = Memories(model)
             return made

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from meanings import canvases, distributions, host, limits, models, paths, selection, stores, trees, vectors
+from meanings import canvases, distributions, hidden, host, limits, models, paths, selection, stores, trees, vectors
 from meanings.registry import ELSEWHERE, LAWS, MEANINGS, REFUSED
 from meanings.running import check
 from quick import examples
@@ -16,7 +16,7 @@ from quick import examples
 from decgraph.backends.torch import lowering
 from decgraph.ir.table import TABLE
 
-TOPICS = (canvases, distributions, host, limits, models, paths, selection, stores, trees, vectors)
+TOPICS = (canvases, distributions, hidden, host, limits, models, paths, selection, stores, trees, vectors)
 ROOT = Path(__file__).parents[3]
 CASES = [pytest.param(f, id=f"{op} {f.__module__.rpartition('.')[2]}.{f.__name__}") for op, fs in MEANINGS.items() for f in fs]
 

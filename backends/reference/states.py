@@ -1,0 +1,50 @@
+"""Hidden states in the reference: calls of trunks, and heads that read states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from decgraph.backends.reference.values import ReferenceMemory
+from decgraph.ir.data.dist import Draws, Path, resolve_path
+from decgraph.ir.values import Op
+from decgraph.runtime import trace
+from decgraph.runtime.models.hidden import states_value
+from decgraph.runtime.models.reading import valued
+
+
+def text_of(place: Any, extra: dict[str, Any]) -> tuple[int, ...] | None:
+    """The tokens of a second context; None for a place in this one."""
+    read: Any = place.tokens if isinstance(place, Path) else place.items if isinstance(place, Draws) else place
+    here = isinstance(place, np.ndarray | list) and "tree" in extra
+    return None if here or not isinstance(place, Path | Draws | np.ndarray | list) else resolve_path(read)
+
+
+def texts(tokens: tuple[int, ...], each: bool) -> tuple[list[tuple[int, ...]], tuple[int, ...], None]:
+    """The texts whose ends are read, as `place_states` has them: one, or every beginning."""
+    return ([tokens[: i + 1] for i in range(len(tokens))], (len(tokens),), None) if each else ([tokens], (), None)
+
+
+def read_states(m: Any, trunk: Any, paths: Sequence[tuple[int, ...]], shape: tuple[int, ...], given: Any) -> np.ndarray:
+    """The states at the ends of paths, as one value; counts the call."""
+    m.count_call(trunk, len(paths), sum(map(len, paths)))
+    rows = trunk.leaving(list(paths), given.memory if isinstance(given, ReferenceMemory) else given)
+    return states_value(rows, shape)
+
+
+class HeadsOfStates:
+    """A machine that reads heads of hidden states."""
+
+    def read_states(self, op: Op, head: Any, states: Any, layer: int | None) -> Any:
+        """The meaning of `head.read` of hidden states."""
+        machine: Any = self
+        rows = np.asarray(states).reshape(-1, np.shape(states)[-1])
+        machine.emit_event(trace.ModelCall(head.name, len(rows), 0, "draft", None))
+        return valued(self, op.result.type.elem, self.state_values(head, rows, layer), np.shape(states)[:-1])
+
+    def state_values(self, head: Any, rows: np.ndarray, layer: int | None) -> list[Any]:
+        """What a head says of hidden states."""
+        made: list[Any] = head.of_states(rows, layer)
+        return made

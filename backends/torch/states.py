@@ -1,0 +1,56 @@
+"""Calls of trunks (`target.upto(l)(ctx)`) on the torch machine: states computed on the keys and values that the target's engine
+keeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from decgraph.backends.torch.stores import ids_of
+from decgraph.backends.torch.trees import TorchPath
+from decgraph.ir.memo import memo_of
+from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
+from decgraph.runtime.models.engine.given import inside, kept_rows
+from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.hidden import states_value
+from decgraph.runtime.models.interface import Memory
+
+
+def read_states(m: Any, trunk: Any, place: Any, extra: dict[str, Any], *, each: bool) -> np.ndarray:
+    """The states at a place, or at the end (each: at every token) of another text."""
+    if isinstance(place, TorchPath) or isinstance(place, list | np.ndarray) and "tree" not in extra:
+        tokens = tuple(int(t) for t in ids_of(place))
+        paths = [tokens[: i + 1] for i in range(len(tokens))] if each else [tokens]
+        m.count_call(trunk, len(paths), sum(map(len, paths)))
+        return states_value(trunk.leaving(paths), (len(paths),) if each else ())
+    call, shape = m.asked(place, extra.get("tree"))
+    m.count_call(trunk, len(call.rows), len(call.tokens))
+    return states_value(
+        trunk.leaving(call.paths(), _given(m, getattr(trunk, "target", trunk), call, extra.get("given"))) if call.rows else [],
+        shape,
+    )
+
+
+def _given(m: Any, model: Any, call: ForwardCall, given: Remembered | None) -> Memory | None:
+    """The memory that states are computed on. That of the target itself is what its engine has cached. Where nothing is given
+    to the whole target, those rows are what it would compute."""
+    target = model.root if isinstance(model, HFCausal) else model
+    if given is None and isinstance(model, HFCausal) and model.origin is None and len(call.context) > 1:
+        given = Remembered(model, call.context, len(call.context) - 1)
+    if given is None:
+        return None
+    whole = given.plain and given.model is target and isinstance(target, HFCausal)
+    engine = m.engine(target) if whole and inside(call, given) else None
+    if not isinstance(engine, CausalEngine):
+        return given.value
+    length = min(given.length, len(call.context))
+    key = tuple(map(int, call.context[:length]))
+    kept = memo_of(target).once("kept rows", dict[tuple[int, ...], Memory])
+    if key not in kept:
+        made = kept_rows(engine, replace(call, given=replace(given, length=length)), target)
+        kept.clear()  # one context's at a time
+        kept[key] = made
+    return kept[key]

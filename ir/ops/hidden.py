@@ -1,0 +1,107 @@
+"""Hidden states of models as values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from decgraph.ir import labels
+from decgraph.ir.labels import Abs, Checker
+from decgraph.ir.opdef import op
+from decgraph.ir.ops.common import need
+from decgraph.ir.types import Dim, Type
+from decgraph.ir.values import Op
+from decgraph.runtime.models.hidden import mean, similarity
+
+
+@op("model.states")
+class ModelStates:
+    """The hidden states that leave a trunk (`target.upto(l)`, `target.skip(s).upto(l)`): after a context, at nodes of a tree,
+    after other tokens than the request's (a vector or a path). Attribute named: the names of the further operands, of "tree"
+    and "given" (a memory), in this order; each: after every one of the tokens."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        model, place = types[0], types[1]
+        need(
+            model.elem == "model" and model.of[0] == "trunk", f"hidden states are a trunk's, got {model}", "target.upto(2)(ctx)"
+        )
+        extra = dict(zip(attrs.get("named", ()), types[2:]))
+        need("given" not in extra or extra["given"].elem == "memory", f"given = needs a memory, got {extra.get('given')}")
+        text = place.elem == "path" or place.elem in ("token", "draw", "int") and len(place.dims) == 1
+        need(
+            text or place.elem == "node" or place.elem == "tree" and place.of[1] != "edit",
+            f"states are read after a context, at nodes of a tree or after tokens, got {place}",
+            "say target.upto(2)(ctx) or target.upto(2)(t.leaves)",
+        )
+        out = Type("hidden", (model.of[2],))
+        if attrs.get("each"):
+            return (out.with_dims(place.dims or (Dim("k"),)),)
+        if text:
+            return (out,)
+        return (out.with_dims((Dim("nodes", str(place.of[0])),) if place.elem == "tree" else place.dims),)
+
+    def meaning(m: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
+        return (m.states(op, model, place, dict(zip(op.attrs.get("named", ()), rest))),)
+
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        place = c.of(op.operands[1])
+        rest: frozenset[Any] = frozenset().union(*(c.of(v).reads for v in op.operands[2:] if v.type.elem != "tree"))
+        if op.operands[1].type.elem == "tree":
+            return [Abs(rest, place.draws, column=True)]
+        return [Abs(place.reads | rest)]
+
+    attrs = ("named?", "each?")
+    batch = "ragged"
+    samples = (
+        ("%z = model.states(%trunk, %ctx)", [0.0, 1.0]),
+        ('%z = model.states(%trunk, %ns, %t, named = ("tree",))', ...),
+        ("%z = model.states(%trunk, %toks, each = true)", ...),
+    )
+    refusals = (
+        ("int, node<ctx>", "trunk"),
+        ("model<causal,V,m,causal>, node<ctx>", "target.upto"),
+        ("model<trunk,V,m,causal>, text", "t.leaves"),
+    )
+
+
+@op("hidden.similarity")
+class HiddenSimilarity:
+    """The cosine of the angle between hidden states, row by row: 1 where they point the same way."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        a, b = types
+        need(
+            a.elem == b.elem == "hidden",
+            f"similarity is of hidden states, got {a} and {b}",
+            "similarity(target.upto(1)(ctx), h)",
+        )
+        need(a.of == b.of, f"states of different models are not compared, got {a} and {b}")
+        return (Type("real", (), max(a.dims, b.dims, key=len)),)
+
+    def meaning(m: Any, op: Any, a: Any, b: Any) -> Any:
+        made = similarity(np.asarray(a), np.asarray(b))
+        made = m.num.lift(made)
+        return (made if op.results[0].type.dims else made[()],)
+
+    label, batch = labels.joined, "pointwise"
+    surface = "similarity(h, g)"
+    samples = (("%z = hidden.similarity(%h, %h)", [1.0]),)
+    refusals = (("int, int", "hidden states"),)
+
+
+@op("hidden.mean")
+class HiddenMean:
+    """The mean of hidden states."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(types[0].elem == "hidden" and len(types[0].dims) == 1, f"a mean is of a vector of hidden states, got {types[0]}")
+        return (types[0].scalar,)
+
+    def meaning(m: Any, op: Any, h: Any) -> Any:
+        return (mean(np.asarray(h)),)
+
+    label, batch = labels.joined, "ragged"
+    samples = (("%z = hidden.mean(%h)", [2.0, 4.0]),)
+    refusals = (("int", "hidden states"),)

@@ -1,0 +1,61 @@
+"""Hidden states as values: rows of a model's states, how similar they are, and their mean.
+
+A value is an array with a row for each place and the state along its last dimension. The states of models whose rows are hashes
+or tables are one object each, whose similarity is a number drawn from both: 1 where they are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from decgraph.runtime.models.free import digest
+from decgraph.runtime.models.interface import Row
+
+_ALIKE = (Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(15, 16))
+
+
+def states_value(rows: Sequence[Row], shape: tuple[int, ...]) -> np.ndarray:
+    """States as an array [*shape, width], or [*shape, 1] of states that are no numbers."""
+    if rows and not isinstance(rows[0], str | tuple):
+        made = np.stack([_numbers(row) for row in rows])
+        return made.reshape(*shape, made.shape[-1])
+    out = np.empty(len(rows), dtype=object)
+    for i, row in enumerate(rows):
+        out[i] = row
+    return out.reshape(*shape, 1)
+
+
+def similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The cosine of the angle between states, row by row; a float64 array, or one of fractions."""
+    if not (_symbols(a) or _symbols(b)):
+        a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+        size = np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
+        return np.asarray((a * b).sum(-1) / np.maximum(size, 1e-30))
+    a, b = np.broadcast_arrays(a[..., 0], b[..., 0])
+    out = np.empty(a.shape, dtype=object)
+    for i in np.ndindex(a.shape):
+        out[i] = Fraction(1) if a[i] == b[i] else _ALIKE[int(digest("alike", *sorted(map(repr, (a[i], b[i])))), 16) % 5]
+    return out
+
+
+def mean(states: np.ndarray) -> np.ndarray:
+    """The mean of states [k, width]; of none a zero, which is like no state."""
+    if not len(states):
+        return np.zeros(1)
+    if not _symbols(states):
+        return np.asarray(states.mean(0))
+    return states_value([digest("mean", *map(repr, states[:, 0]))], ())
+
+
+def _symbols(states: np.ndarray) -> bool:
+    """Whether states are objects to compare, and not numbers."""
+    return states.dtype == object and states.size > 0 and isinstance(states.flat[0], str | tuple)
+
+
+def _numbers(row: Any) -> np.ndarray:
+    """A state as float64[width]; that of an engine is a tensor."""
+    return np.asarray(row.double().cpu() if hasattr(row, "cpu") else row, dtype=np.float64)
