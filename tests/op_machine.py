@@ -213,7 +213,7 @@ class Machine:
             return dists(op.attrs["heads"], at=None)
         return dists(len(place), at=place) if isinstance(place, np.ndarray) else dists(1, at=None, single=True)
 
-    def read_tokens(self, op: Op, model: Model, tokens: Any) -> Dist:
+    def read_tokens(self, op: Op, model: Model, tokens: Any, given: Any = None) -> Dist:
         text = tokens.tokens if isinstance(tokens, Path) else tokens
         return dists(len(text), at=None) if op.attrs.get("each") else dists(1, at=None, single=True)
 

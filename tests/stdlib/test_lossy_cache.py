@@ -10,7 +10,10 @@ from target_tokens import PROMPTS, tokens
 import decgraph
 
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "cache_augmentation": ({"latents": 0}, {"latents": 4}),
     "kv_sparse_read": ({"share": 1.0}, {"share": 0.1, "least": 1}),
+    "parallel_context": ({"length": 4096, "question": 1}, {"shared": 1, "length": 4, "question": 2}),
+    "sparse_prefill": ({"segment": 4, "block": 2, "budget": 4096}, {"segment": 4, "block": 2, "budget": 2}),
 }
 """By program: the setting at which it is the target, and one at which it is not."""
 
