@@ -124,8 +124,8 @@ def second_context(lw: Lowering, model: Value, tokens: Value, e: S.Call, part: s
             continue
         hint = "put tokens to 0 in the distribution that they make" if k.name == "allow" else "target(tokens, given = m)"
         lw.fail(k.span, f"a call on tokens takes no {k.name} =", hint, code="E260")
-    attrs: dict[str, Any] = {"each": True} if each else {}
-    return lw.one("model.read", model, tokens, *given, span=e.span, **attrs, **({"given": True} if given else {}))
+    attrs: dict[str, Any] = ({"each": True} if each else {}) | ({"given": True} if given else {})
+    return lw.one("model.read", model, tokens, *given, span=e.span, **attrs)
 
 
 def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:

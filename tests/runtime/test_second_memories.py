@@ -66,5 +66,5 @@ def test_the_whole_memory_changes_nothing(backend: str) -> None:
 def test_what_is_refused(call: str, said: str) -> None:
     with pytest.raises(DecError, match=said):
         decgraph.parse(
-            f"algorithm a(target: causal):\n    while not done:\n        p = {call}\n        x ~ target(ctx)\n        commit x\n"
+            f"algorithm a(target: causal):\n    while not done:\n        p = {call}\n        x ~ p\n        commit x\n"
         )
