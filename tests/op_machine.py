@@ -32,6 +32,10 @@ class Memory:
     def quantized(self, bits: int) -> Memory:
         return self
 
+    def merged(self, groups: Sequence[Sequence[int]]) -> Memory:
+        gone = {i for group in groups for i in group[:-1]}
+        return Memory([i for i in self.positions if i not in gone])
+
     def join(self, other: Memory) -> Memory:
         return Memory({*self.positions, *other.positions})
 

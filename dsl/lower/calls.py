@@ -163,6 +163,8 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
         return asked(lw, v, e, n)
     if t.elem == "node" and t.of[0] == "ctx" and n == "last":
         return lw.one("ctx.get", v, _one(lw, e, n), span=e.span, field="last", vocab=lw.vocab)
+    if t.elem == "memory" and n == "merged":
+        return memories.merged(lw, v, e)
     if n in ONE.get(t.elem, {}):
         opcode, attribute = ONE[t.elem][n]
         return lw.one(opcode, v, _one(lw, e, n), span=e.span, **({attribute: n} if attribute else {}))

@@ -44,3 +44,10 @@ def method(lw: Lowering, model: Value, e: S.Call, name: str) -> Value:
     names = tuple(x for x in ("tree", "at", "given", "last") if x in extra)
     more["with" if name == "memory" else "named"] = names
     return lw.one(f"model.{name}", model, place, *[extra[x] for x in names], span=e.span, **more)
+
+
+def merged(lw: Lowering, memory: Value, e: S.Call) -> Value:
+    """`m.merged(positions, groups)`."""
+    if len(e.args) != 2 or e.kwargs:
+        lw.fail(e.span, "merged takes positions and their groups", "m.merged(i, int(i / 2))", code="E260")
+    return lw.one("memory.merged", memory, *[lw.expr(a) for a in e.args], span=e.span)

@@ -14,6 +14,7 @@ from decgraph.ir.ops import (  # noqa: F401
     heads,
     host,
     limits,
+    memories,
     models,
     ordering,
     parts,
