@@ -19,17 +19,19 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """By program: the setting at which it is the target, and one at which it is not."""
 
 
-@pytest.mark.quick("kv_sparse_read-torch")
-@pytest.mark.parametrize("backend", ["torch", "reference"])
+@pytest.mark.quick("kv_sparse_read")
 @pytest.mark.parametrize("name", SETTINGS)
-def test_on_everything_it_is_the_target(name: str, backend: str) -> None:
-    assert tokens(name, backend, 0.8, SETTINGS[name][0]) == tokens("autoregressive", backend, 0.8, {})
+def test_on_everything_it_is_the_target(name: str) -> None:
+    """On torch, with which the reference agrees (test_shelf.py)."""
+    assert tokens(name, "torch", 0.8, SETTINGS[name][0]) == tokens("autoregressive", "torch", 0.8, {})
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_what_is_not_read_shows(name: str) -> None:
-    both = [[tokens(n, "torch", t, s) for n, s in ((name, SETTINGS[name][1]), ("autoregressive", {}))] for t in (0.0, 0.8)]
-    assert any(ours != theirs for ours, theirs in both)
+    def differ(temperature: float) -> bool:
+        return tokens(name, "torch", temperature, SETTINGS[name][1]) != tokens("autoregressive", "torch", temperature, {})
+
+    assert differ(0.0) or differ(0.8)
 
 
 def test_a_sparse_draft_is_as_good_as_what_it_reads() -> None:
