@@ -16,7 +16,17 @@ from typing import Any
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.ir.values import Function, Op, Region, Value
 
-ASKS = ("model.eval", "head.read", "hidden.similarity", "bernoulli", "beta", "state.read", "extern", "entropy")
+ASKS = (
+    "model.eval",
+    "model.attention",
+    "head.read",
+    "hidden.similarity",
+    "bernoulli",
+    "beta",
+    "state.read",
+    "extern",
+    "entropy",
+)
 STRUCTURE = ("tree", "canvas", "node", "context", "path", "model")
 
 

@@ -26,7 +26,7 @@ from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings, model
 Module = Any  # a torch module; torch loads when it is used
 _STATES = {
     "model.attention", "model.memory", "model.derive", "model.layers", "model.embed", "memory.only", "memory.quantized",
-    "memory.join",
+    "memory.merged", "memory.join",
 }  # fmt: skip
 _WHOLE = ("causal", "masked")  # the kinds that a whole model has; heads and adapters are parts
 

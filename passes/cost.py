@@ -19,7 +19,12 @@ from decgraph.passes.kept import kept_by_op
 from decgraph.passes.tree_fusion import parts_of
 from decgraph.passes.waits import waits
 
-HOST = {"extern": "calls the function", "text_of": "makes text of tokens", "automaton": "steps an automaton"}
+HOST = {
+    "extern": "calls the function",
+    "text_of": "makes text of tokens",
+    "automaton": "steps an automaton",
+    "model.attention": "reads attention, computed beside the engine",
+}
 NO_CALL = ": no call of the model"
 STORES = ("index.ask", "index.learn")
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from decgraph.ir.ops.common import is_text
 from decgraph.ir.values import Function, Module, Op, Value
 from decgraph.ir.walk import definitions, map_functions, rebuild
 from decgraph.passes.declared import Pass
@@ -55,6 +56,11 @@ def marked(function: Function) -> Function:
     return function if body is function.body else replace(function, body=body)
 
 
+def second(op: Op) -> bool:
+    """Whether a call reads other tokens than the request's."""
+    return op.opcode == "model.read" or op.opcode == "model.memory" and is_text(op.operands[1].type)
+
+
 class Stores:
     """Which store each call of a function continues."""
 
@@ -64,7 +70,7 @@ class Stores:
 
     def of(self, op: Op) -> str:
         """The store's name; "" for a call that computes from scratch."""
-        if op.opcode not in CALLS or op.opcode == "model.read" or not self.exact(op):  # a second context has its own cache
+        if op.opcode not in CALLS or not self.exact(op) or second(op):  # a second context has its own cache
             return ""
         return self.name(op.operands[0]) or ""
 

@@ -69,15 +69,15 @@ def entry(name: str) -> Entry:
     assert isinstance(item, S.Algorithm)
     claims = (S.Refines, S.Ensures, S.KeepsSupport)
     claim = "; ".join(source[s.span.start : s.span.end].strip() for s in item.body if isinstance(s, claims))
-    known = table().get(name, {})
+    known, row = table().get(name, {}), catalogue().get(name)
     return Entry(
         name,
-        known.get("family") or family(item),
+        known.get("family") or (row.family if row else family(item)),
         claim,
         published(item.doc or ""),
         path(name),
         known.get("title", ""),
-        known.get("wave", 0),
+        known.get("wave") or (row.wave if row else 0),
     )
 
 

@@ -32,6 +32,10 @@ class Memory:
     def quantized(self, bits: int) -> Memory:
         return self
 
+    def merged(self, groups: Sequence[Sequence[int]]) -> Memory:
+        gone = {i for group in groups for i in group[:-1]}
+        return Memory([i for i in self.positions if i not in gone])
+
     def join(self, other: Memory) -> Memory:
         return Memory({*self.positions, *other.positions})
 
@@ -219,7 +223,7 @@ class Machine:
             return dists(op.attrs["heads"], at=None)
         return dists(len(place), at=place) if isinstance(place, np.ndarray) else dists(1, at=None, single=True)
 
-    def read_tokens(self, op: Op, model: Model, tokens: Any) -> Dist:
+    def read_tokens(self, op: Op, model: Model, tokens: Any, given: Any = None) -> Dist:
         text = tokens.tokens if isinstance(tokens, Path) else tokens
         return dists(len(text), at=None) if op.attrs.get("each") else dists(1, at=None, single=True)
 

@@ -88,16 +88,26 @@ class Calls(HeadsOfStates, Randomness):
             return Dist(out)
         return Dist(rows.reshape(shape), "shaped", ids)
 
-    def read_tokens(self, op: Op, model: Model, tokens: Any) -> Dist:
+    def text_of_place(self, tokens: Any) -> tuple[int, ...]:
+        """The tokens that stand in the place of a context."""
+        read: Any = tokens.tokens if isinstance(tokens, Path) else tokens.items if isinstance(tokens, Draws) else tokens
+        return tuple(resolve_path(read))
+
+    def path_of_place(self, place: Any, extra: dict[str, Any]) -> tuple[int, ...]:
+        """The tokens of a context, of a node (with `tree`), or in the place of a context."""
+        if isinstance(place, tuple) or "tree" in extra:
+            return tuple(resolve_path(self.place_states(place, extra)[0][0]))
+        return self.text_of_place(place)
+
+    def read_tokens(self, op: Op, model: Model, tokens: Any, given: ReferenceMemory | None = None) -> Dist:
         """The meaning of `model.read`. Constraints and shaping are those after the committed context, whatever was read: they
         are the request's, and what is drawn may be committed."""
-        read: Any = tokens.tokens if isinstance(tokens, Path) else tokens.items if isinstance(tokens, Draws) else tokens
-        text = resolve_path(read)
+        text = self.text_of_place(tokens)
         each = bool(op.attrs.get("each"))
         paths = [text[: i + 1] for i in range(len(text))] if each else [text]
         self.count_call(model, len(paths), len(text))
         rows = np.empty(len(paths), dtype=object)
-        for i, scores in enumerate(self.score_paths(model, paths, None)):
+        for i, scores in enumerate(self.score_paths(model, paths, None if given is None else given.memory)):
             rows[i] = self.model_row(model, partial(_value, scores), self.context(), i, None)
         if each:
             return Dist(rows)
@@ -328,8 +338,7 @@ class Calls(HeadsOfStates, Randomness):
             here = model.after(len(place.base))
             looks = looks_of(here, cells) if extra.get("queries") else None
             return ReferenceMemory(here.memory(cells, fresh, seen), len(place.base), looks)
-        states, _, _ = self.place_states(place, extra)
-        path = resolve_path(states[0])
+        path = self.path_of_place(place, extra)
         if not path:
             raise DecError("there is no memory of an empty context", hint="ctx.parent exists for prompts of two tokens or more")
         store = self.store(op, model)
@@ -343,8 +352,7 @@ class Calls(HeadsOfStates, Randomness):
     def attention(self, model: Model, place: Any, extra: dict[str, Any]) -> Any:
         """The meaning of `model.attention`. It is no call of its own: the forward that computes a position has its weights.
         Raises DecError for an empty context."""
-        states, _, _ = self.place_states(place, extra)
-        path, given = resolve_path(states[0]), extra.get("given")
+        path, given = self.path_of_place(place, extra), extra.get("given")
         if not path:
             raise DecError("nothing attends in an empty context", hint="ctx.parent exists for prompts of two tokens or more")
         values = model.attention(path, None if given is None else given.memory, int(extra.get("last", 1)))

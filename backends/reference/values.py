@@ -32,6 +32,10 @@ class ReferenceMemory:
         """The memory with its keys and values rounded to so many bits."""
         return replace(self, memory=self.memory.quantized(bits))
 
+    def merged(self, groups: Sequence[Sequence[int]]) -> ReferenceMemory:
+        """The memory with one row of keys and values for the positions of a group."""
+        return replace(self, memory=self.memory.merged([[self.base + i for i in group] for group in groups]))
+
     def join(self, other: ReferenceMemory) -> ReferenceMemory:
         return replace(self, memory=self.memory.join(other.memory))
 

@@ -15,6 +15,7 @@ from decgraph.backends.torch.prefixes import Prefixes
 from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.second_contexts import SecondContexts, empty
 from decgraph.backends.torch.states import read_states
+from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, filled
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
@@ -221,6 +222,17 @@ class Calls(SecondContexts):
         """The tokens of the state at a node."""
         return (*self.tokens[:length], *below(tree, node))
 
+    def path_of_place(self, place: Any, tree: Any) -> tuple[int, ...]:
+        """The tokens of a context, of a node of a tree, or in the place of a context."""
+        if isinstance(place, Context):
+            return tuple(place.ids())
+        if tree is None:
+            return tuple(int(t) for t in ids_of(place))
+        node = int(np.ravel(np.asarray(place))[0])
+        if tree.soft(tree.path_nodes(node)):
+            raise DecError("a memory is of tokens, and a soft node has none", hint="call the model at the node")
+        return self.path_to(tree.base.length, tree, node)
+
     def memory(self, model: Model, place: Any, extra: Mapping[str, Any] = NOTHING, *, alone: bool = False) -> Any:
         """The meaning of `model.memory`: of a context or node the place, computed when it is read (engines keep it anyway); of
         a canvas a pending call. Raises DecError for an empty context, and for a model without a memory."""
@@ -236,10 +248,7 @@ class Calls(SecondContexts):
         if isinstance(place, Context):
             length, tokens = place.length, self.tokens
         else:
-            node = int(np.ravel(np.asarray(place))[0])
-            if tree.soft(tree.path_nodes(node)):
-                raise DecError("a memory is of tokens, and a soft node has none", hint="call the model at the node")
-            tokens = self.path_to(tree.base.length, tree, node)
+            tokens = self.path_of_place(place, tree)
             length = len(tokens)
         if not length:
             raise DecError("there is no memory of an empty context", hint="ctx.parent exists for prompts of two tokens or more")
@@ -248,11 +257,7 @@ class Calls(SecondContexts):
     def attention(self, model: Model, place: Any, extra: Mapping[str, Any] = NOTHING) -> Any:
         """The meaning of `model.attention`, computed beside the engine, of which fast attention returns no weights. Raises
         DecError for an empty context, and for a model without it."""
-        tree: Any = extra.get("tree")
-        if isinstance(place, Context):
-            path = place.ids()
-        else:
-            path = self.path_to(tree.base.length, tree, int(np.ravel(np.asarray(place))[0]))
+        path = self.path_of_place(place, extra.get("tree"))
         if not path:
             raise DecError("nothing attends in an empty context", hint="ctx.parent exists for prompts of two tokens or more")
         given = extra.get("given")

@@ -17,7 +17,7 @@ from decgraph.backends.torch.prefixes import Prefixes
 from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.stores import ids_of
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.forward_call import ForwardCall
+from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
 from decgraph.runtime.models.interface import Model
 
 MOST = 8
@@ -67,7 +67,9 @@ class SecondContexts(Engines):
         self.second.clear()
         super().release()
 
-    def read_tokens(self, model: Model, tokens: Any, *, each: bool = False, alone: bool = False) -> PendingCall | ResolvedCall:
+    def read_tokens(
+        self, model: Model, tokens: Any, given: Remembered | None = None, *, each: bool = False, alone: bool = False
+    ) -> PendingCall | ResolvedCall:
         """The meaning of `model.read`. Raises DecError for no tokens at all."""
         text = tuple(int(t) for t in ids_of(tokens))
         if not text and each:
@@ -83,7 +85,7 @@ class SecondContexts(Engines):
         if each:  # a row is computed for drafts below a context: all but the first token are such a chain, which is not cached
             ask = ForwardCall(key, text[:1], (), text[1:], range(-1, n - 2), [-1] * (n - 1), range(-1, n - 1), name=self.title)
         else:
-            ask = ForwardCall(key, text, name=self.title)
+            ask = ForwardCall(key, text, given=given, name=self.title)
         self.count_call(model, n, len(text))
         length = len(self.tokens)
 

@@ -445,7 +445,8 @@ class Writer(Phrases):
 
     def op_model_read(self, op: Op) -> None:
         each = ", each=True" if op.attrs.get("each") else ""
-        self._asked(op, "read_tokens", each + ("" if op.attrs.get("joint") else ", alone=True"))
+        given = f", {self.use(op.operands[2])}" if op.attrs.get("given") else ""
+        self._asked(op, "read_tokens", given + each + ("" if op.attrs.get("joint") else ", alone=True"))
 
     def op_model_memory(self, op: Op) -> None:
         self._asked(op, "memory", "" if op.attrs.get("joint") else ", alone=True")

@@ -19,8 +19,8 @@ TABLE: dict[str, Callable[[Lowering, S.Call], Value]] = {}
 METHODS = {
     "model": "models have .memory(n), .heads(n), .exit(l), .skip(layers), .skip(attention = .., mlp = ..), .speaking(m), "
     ".upto(l), .parallel(n), .quantized(bits), .head(trunk), .embed(x)",
-    "memory": "memories have .only(positions), .without(positions), .quantized(bits), .join(other), .scores(positions), "
-    "and layers: m[l]",
+    "memory": "memories have .only(positions), .without(positions), .quantized(bits), .merged(positions, groups), "
+    ".join(other), .scores(positions), and layers: m[l]",
     "canvas": "canvases have .extend(k)",
     "index": "indexes have .has(tokens), .matched(node), .after(tokens), .path(node, at_least =, at_most =, pick =)",
     "automaton": "automata have .start, .live, .allowed(s), .step(s, x), .state(ctx), .run(s, xs), .weights(s)",

@@ -10,12 +10,13 @@ from decgraph.dsl.lower import builtins, memories
 from decgraph.dsl.lower.access import tree_value
 from decgraph.dsl.lower.declare import type_of
 from decgraph.dsl.lower.flow import EXIT, suite
-from decgraph.dsl.lower.memories import is_text, place_of
+from decgraph.dsl.lower.memories import place_of
 from decgraph.dsl.lower.policies import governed_call
 from decgraph.dsl.lower.state import MAX_CALL_DEPTH, Lowering
 from decgraph.dsl.lower.trunks import bare_head, head_operands, states_call
 from decgraph.dsl.lower.wording import show
 from decgraph.dsl.source import Span
+from decgraph.ir.ops.common import is_text
 from decgraph.ir.types import NONE, Type
 from decgraph.ir.values import Value
 
@@ -117,17 +118,14 @@ def second_context(lw: Lowering, model: Value, tokens: Value, e: S.Call, part: s
     """`target(other ++ ctx)`, `target.each(tokens)`: a model on other tokens than the request's."""
     if part:
         lw.fail(e.span, "heads are read at the request's context", "target.heads(ctx.parent)", code="E260")
+    given = [lw.expr(k.value) for k in e.kwargs if k.name == "given" and not each]
     for k in e.kwargs:
-        lw.fail(
-            k.span,
-            f"a call on tokens takes no {k.name} =",
-            "a second context is read from its first token on; put tokens to 0 in the distribution that they make"
-            if k.name == "allow"
-            else "a second context is read from its first token on",
-            code="E260",
-        )
-    attrs: dict[str, Any] = {"each": True} if each else {}
-    return lw.one("model.read", model, tokens, span=e.span, **attrs)
+        if k.name == "given" and not each:
+            continue
+        hint = "put tokens to 0 in the distribution that they make" if k.name == "allow" else "target(tokens, given = m)"
+        lw.fail(k.span, f"a call on tokens takes no {k.name} =", hint, code="E260")
+    attrs: dict[str, Any] = ({"each": True} if each else {}) | ({"given": True} if given else {})
+    return lw.one("model.read", model, tokens, *given, span=e.span, **attrs)
 
 
 def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
@@ -172,6 +170,8 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
     if t.elem == "memory" and n == "scores":
         (b,), kw = builtins.args(lw, e, 1, kw=("at",))
         return lw.one("memory.scores", v, b, *kw.values(), span=e.span)
+    if t.elem == "memory" and n == "merged":
+        return memories.merged(lw, v, e)
     if n in ONE.get(t.elem, {}):
         opcode, attribute = ONE[t.elem][n]
         return lw.one(opcode, v, _one(lw, e, n), span=e.span, **({attribute: n} if attribute else {}))

@@ -7,7 +7,6 @@ from typing import Any
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.access import tree_value
 from decgraph.dsl.lower.state import Lowering
-from decgraph.ir.types import Type
 from decgraph.ir.values import Value
 
 TAKES = {"memory": ("at", "given", "queries"), "attention": ("given", "last")}
@@ -22,16 +21,11 @@ def place_of(lw: Lowering, model: Value, e: S.Expr) -> tuple[Value, Value | None
     return v, None
 
 
-def is_text(t: Type) -> bool:
-    """Whether a value is tokens in a row: what a model can read in place of the request's context."""
-    return t.elem == "path" or t.elem in ("token", "draw", "int") and len(t.dims) == 1 and t.dims[0].kind != "vocab"
-
-
 def method(lw: Lowering, model: Value, e: S.Call, name: str) -> Value:
     """`model.memory(place)` or `model.attention(place)`."""
     if len(e.args) != 1:
-        of = "memory is of one place: a context, a node or a canvas"
-        read = "attention is read at one place: a context or a node"
+        of = "memory is of one place: a context, a node, tokens or a canvas"
+        read = "attention is read at one place: a context, a node or tokens"
         lw.fail(e.span, of if name == "memory" else read, f"target.{name}(ctx.parent)", code="E260")
     place, tree = place_of(lw, model, e.args[0])
     extra: dict[str, Value] = {} if tree is None else {"tree": tree}
@@ -50,3 +44,10 @@ def method(lw: Lowering, model: Value, e: S.Call, name: str) -> Value:
     names = tuple(x for x in ("tree", "at", "given", "last") if x in extra)
     more["with" if name == "memory" else "named"] = names
     return lw.one(f"model.{name}", model, place, *[extra[x] for x in names], span=e.span, **more)
+
+
+def merged(lw: Lowering, memory: Value, e: S.Call) -> Value:
+    """`m.merged(positions, groups)`."""
+    if len(e.args) != 2 or e.kwargs:
+        lw.fail(e.span, "merged takes positions and their groups", "m.merged(i, int(i / 2))", code="E260")
+    return lw.one("memory.merged", memory, *[lw.expr(a) for a in e.args], span=e.span)

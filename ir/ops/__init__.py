@@ -15,6 +15,7 @@ from decgraph.ir.ops import (  # noqa: F401
     hidden,
     host,
     limits,
+    memories,
     models,
     ordering,
     parts,

@@ -6,16 +6,16 @@ from typing import Any
 
 from decgraph.ir import labels
 from decgraph.ir.opdef import op
-from decgraph.ir.ops.common import need
+from decgraph.ir.ops.common import is_text, need
 from decgraph.ir.types import Dim, Type
 
 
 @op("model.attention")
 class ModelAttention:
-    """How much attention each position of a context, or of the tokens of a node, is given: the mean over layers, heads and
-    the last `last` positions that the call computes (1 where nothing is said) of their attention weights, one value a
-    position, which sum to one. A position that is not in the memory `given` has 0. Attribute named: the names of the further
-    operands, of "tree", "given" (a memory) and "last" (a whole number), in this order."""
+    """How much attention each position of a context, of the tokens of a node, or of other tokens, is given: the mean over
+    layers, heads and the last `last` positions that the call computes (1 where nothing is said) of their attention weights,
+    one value a position, which sum to one. A position that is not in the memory `given` has 0. Attribute named: the names of
+    the further operands, of "tree", "given" (a memory) and "last" (a whole number), in this order."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         model, place, extra = types[0], types[1], dict(zip(attrs.get("named", ()), types[2:]))
@@ -26,8 +26,8 @@ class ModelAttention:
             "that of a causal model can: target.attention(ctx)",
         )
         need(
-            place.elem == "node" and not place.dims,
-            f"attention is read at a context or at one node, got {place}",
+            place.elem == "node" and not place.dims or is_text(place),
+            f"attention is read at a context, at one node or after a vector of tokens, got {place}",
             "target.attention(ctx), target.attention(t.leaves[0])",
         )
         given, last = extra.get("given"), extra.get("last")
@@ -50,6 +50,7 @@ class ModelAttention:
     label, batch = labels.joined, "ragged"
     samples = (
         ("%z = model.attention(%target, %ctx)", ...),
+        ("%z = model.attention(%target, %toks)", ...),
         ('%z = model.attention(%target, %ctx, %three, named = ("last",))', ...),
     )
     refusals = (

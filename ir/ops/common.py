@@ -19,6 +19,11 @@ def need(cond: bool, message: str, hint: str = "") -> None:
         raise OpError(message, hint)
 
 
+def is_text(t: Type) -> bool:
+    """Whether a value is tokens in a row, which a model can read in place of the request's context."""
+    return t.elem == "path" or t.elem in ("token", "draw", "int") and len(t.dims) == 1 and t.dims[0].kind != "vocab"
+
+
 def need_one(t: Type, what: str) -> None:
     """Raise OpError unless `t` is one whole number (or a position), not a vector of them."""
     need(

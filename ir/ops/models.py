@@ -7,7 +7,7 @@ from typing import Any
 from decgraph.ir import labels
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import op
-from decgraph.ir.ops.common import array, need, numeric
+from decgraph.ir.ops.common import array, is_text, need, numeric
 from decgraph.ir.types import Dim, Type
 from decgraph.ir.values import Op
 
@@ -115,7 +115,8 @@ class ModelEval:
 @op("model.read")
 class ModelRead:
     """The distribution of a causal model after other tokens than the request's: a second context. Attribute each: after
-    every one of the tokens. The request constrains and shapes the result as it does the token after the committed context."""
+    every one of the tokens. given: a memory of the tokens' beginning is the third operand. The request constrains and shapes
+    the result as it does the token after the committed context."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         model, tokens = _model(types[0], "a model call"), types[1]
@@ -125,19 +126,24 @@ class ModelRead:
             "a causal model does: target(prompt ++ tokens)",
         )
         need(
-            tokens.elem == "path" or tokens.elem in ("token", "draw", "int") and len(tokens.dims) == 1,
+            is_text(tokens),
             f"a second context is a vector of tokens, got {tokens}",
             "target(prompt ++ tokens), target(ctx.last(8))",
+        )
+        need(
+            not attrs.get("given") or types[2].elem == "memory",
+            f"given = needs a memory, got {types[-1]}",
+            "target(tokens, given = target.memory(prompt))",
         )
         out = Type("dist", (str(model.of[1]), "shaped"))
         if not attrs.get("each"):
             return (out,)
         return (out.with_dims(tokens.dims or (Dim("k"),)),)
 
-    def meaning(m: Any, op: Any, model: Any, tokens: Any) -> Any:
-        return (m.read_tokens(op, model, tokens),)
+    def meaning(m: Any, op: Any, model: Any, tokens: Any, given: Any = None) -> Any:
+        return (m.read_tokens(op, model, tokens, given),)
 
-    attrs = ("each?", "joint?")
+    attrs = ("each?", "given?", "joint?")
     label, batch = labels.joined, "ragged"
     samples = (
         ("%z = model.read(%target, %toks)", ...),
@@ -148,20 +154,26 @@ class ModelRead:
         ("int, token<V>[k]", "model"),
         ("model<features,V,m,causal>, token<V>[k]", "second context"),
         ("model<causal,V,m,causal>, token<V>", "vector of tokens"),
+        ("model<causal,V,m,causal>, token<V>[k], int", "memory", {"given": True}),
     )
 
 
 @op("model.memory")
 class ModelMemory:
-    """What a model computed up to a context or node, or on a canvas: K/V and features by layer and position, immutable.
-    Attributes reuse and joint as in model.eval; queries: of a canvas that is computed whole, what memory.scores reads."""
+    """What a model computed up to a context or node, of other tokens, or on a canvas: K/V and features by layer and position,
+    immutable. Attributes reuse and joint as in model.eval; queries: of a canvas that is computed whole, what memory.scores
+    reads."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         model = _model(types[0], ".memory")
         place, names = types[1], attrs.get("with", ())
-        need(place.elem in ("node", "canvas"), f"memory is of a context, a node or a canvas, got {place}")
+        text = is_text(place) and model.of[0] == "causal"
         need(
-            not place.dims,
+            place.elem in ("node", "canvas") or text,
+            f"memory is of a context, a node, a vector of tokens or a canvas, got {place}",
+        )
+        need(
+            not place.dims or text,
             f"memory is of one node, got {place}",
             "say target.memory(ctx.parent), or index one: target.memory(t.leaves[0])",
         )
@@ -185,7 +197,10 @@ class ModelMemory:
 
     attrs = ("with?", "reuse?", "joint?", "queries?")
     label, batch = labels.joined, "ragged"
-    samples = (("%z = model.memory(%target, %ctx)", [0, 1, 2]),)
+    samples = (
+        ("%z = model.memory(%target, %ctx)", [0, 1, 2]),
+        ("%z = model.memory(%target, %toks)", ...),
+    )
     refusals = (("model<causal,V,m,causal>, int", "memory"),)
 
 

@@ -164,6 +164,15 @@ def rounded(row: Row, bits: int) -> Row:
     return (row / scale).round() * scale
 
 
+def mean(rows: Sequence[Row]) -> Row:
+    """The mean of keys or values; of rows that are no numbers another row, which names them all."""
+    if len(rows) == 1:
+        return rows[0]
+    if isinstance(rows[0], tuple) and rows[0] and not isinstance(rows[0][0], str):
+        return tuple(mean(parts) for parts in zip(*rows, strict=True))
+    return sum(rows[1:], rows[0]) / len(rows) if hasattr(rows[0], "dtype") else ("mean", *rows)
+
+
 @dataclass(frozen=True, eq=False)
 class LayerMemory:
     """One layer of a memory: `kv[i]` is position i's key and value row, `states[i]` the state entering."""
@@ -195,6 +204,15 @@ class LayerMemory:
     def quantized(self, bits: int) -> LayerMemory:
         """The layer with its keys and values rounded to so many bits."""
         return LayerMemory({i: rounded(r, bits) for i, r in self.kv.items()}, self.states)
+
+    def merged(self, groups: Iterable[Sequence[int]]) -> LayerMemory:
+        """The layer with one row for the positions of a group, in the place of its last: the mean of their keys and values."""
+        kv = dict(self.kv)
+        for group in groups:
+            rows = [kv.pop(i) for i in group if i in kv]
+            if rows:
+                kv[group[-1]] = mean(rows)
+        return LayerMemory(kv, self.states)
 
     def join(self, other: LayerMemory) -> LayerMemory:
         """Both; where both have a position, `other`'s row."""
@@ -257,6 +275,13 @@ class Memory:
         if not 1 <= bits <= 16:
             raise DecError(f"a memory cannot be rounded to {bits} bits", hint="whole bits in 1..16")
         return replace(self, layers=tuple(layer.quantized(bits) for layer in self.layers))
+
+    def merged(self, groups: Iterable[Sequence[int]]) -> Memory:
+        """The memory with one row of keys and values for the positions of a group, in every layer."""
+        groups = [tuple(group) for group in groups]
+        gone = {i for group in groups for i in group[:-1]}
+        made = replace(self, layers=tuple(layer.merged(groups) for layer in self.layers))
+        return made.only(made.positions - gone)
 
     def join(self, other: Memory) -> Memory:
         """Both; where both have a position, `other`'s rows. Raises DecError for memories of different

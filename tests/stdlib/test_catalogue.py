@@ -19,9 +19,9 @@ def test_every_row_is_here_or_owed_with_a_reason() -> None:
     assert [row.name for row in stdlib.owed() if not row.lacks] == [], "say in stdlib/catalogue.csv what it lacks"
 
 
-def test_the_table_has_the_catalogues_families() -> None:
+def test_programs_are_of_the_catalogues_families() -> None:
     rows = stdlib.catalogue()
-    for name in set(rows) & set(stdlib.table()):
+    for name in set(rows) & set(stdlib.names()):
         entry = stdlib.entry(name)
         assert (entry.family, entry.wave) == (rows[name].family, rows[name].wave), name
 

@@ -29,8 +29,8 @@ class Remembered:
     that is set, with `edits` applied in order. The reader decides whether rows have to be computed at all: an engine's cache
     often has the same ones.
 
-    tokens: a sequence that only grows. edits: ("only" | "without", positions), ("quantized", bits) or ("join", another
-    memory).
+    tokens: a sequence that only grows. edits: ("only" | "without", positions), ("quantized", bits), ("merged", groups of
+    positions) or ("join", another memory).
     """
 
     model: Any
@@ -65,6 +65,10 @@ class Remembered:
     def quantized(self, bits: int) -> Remembered:
         """With keys and values rounded to so many bits."""
         return replace(self, edits=(*self.edits, ("quantized", bits)))
+
+    def merged(self, groups: Sequence[Sequence[int]]) -> Remembered:
+        """With one row of keys and values for the positions of a group."""
+        return replace(self, edits=(*self.edits, ("merged", groups)))
 
     def join(self, other: Remembered) -> Remembered:
         """Both; where both have a position, `other`'s rows."""

@@ -42,6 +42,7 @@ NO_TABLE = {
     '%z = automaton(%au, %st, what = "weights")',
     '%z = request(field = "pad")',
     "%z = memory.quantized(%mem, %three)",  # of a context: tests/stdlib/test_shelf.py, kv_quantized
+    "%z = memory.merged(%mem, %xs, %xs)",  # of a context: tests/runtime/given/test_merged.py
 }
 """What only the canned machine of tests/op_machine.py answers: the language has no word for them."""
 # `run` needs a second function: tests/backends/torch/test_torch_programs.py has programs with it.

@@ -89,6 +89,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
         ("tests/runtime/masked/test_looking.py", "transformers' own attention weights"),
     ),
     "model.read": ("tests/runtime/test_second_contexts.py", "what the model gives after those tokens as a prompt"),
+    "memory.merged": ("tests/runtime/given/test_merged.py", "a plain transformer"),
     "model.evals": ("tests/passes/test_meaning.py", "its parts, one by one"),
     "segment": ("tests/backends/torch/test_torch_ops.py", "every op in a segment and outside of one"),
 }
