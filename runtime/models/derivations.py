@@ -10,9 +10,9 @@ from decgraph.ir.values import Function, Op, Region, Value
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.interface import Model
 
-TRIED = {"exit": "exit", "upto": "upto", "adapter": "on", "head": "head", "speaking": "speaking"}
+TRIED = {"exit": "exit", "upto": "upto", "adapter": "on", "head": "head", "since": "since", "speaking": "speaking"}
 """The derivations that cost nothing to make, by the name that the IR has for them; `quantized` copies the weights."""
-LAYERS = ("exit", "skip", "quantized", "upto", "head")
+LAYERS = ("exit", "skip", "quantized", "upto", "head", "since")
 """The derivations that need the layers of a model."""
 
 

@@ -160,6 +160,18 @@ class Layered(Model):
         new = {i: c.states[layer] if layer < self.layers else c.last for i, c in columns.items()}
         return {**{i: r for i, r in old.items() if i < len(path)}, **new}
 
+    def onward(self, layer: int, states: Mapping[int, Row], given: Memory | None) -> Scores:
+        """The scores after the last of positions whose states enter `layer`, read on what `given` has of the others."""
+        state = dict(states)
+        for use in self.uses:
+            if use.layer < layer:
+                continue
+            rows = {} if given is None else {i: r for i, r in given.layers[use.layer].kv.items() if i not in state}
+            if use.attention:
+                rows |= {i: self._keys_values(use.layer, i, s) for i, s in state.items()}
+            state = {i: self._next(use, i, s, [rows[j] for j in sorted(rows) if j <= i]) for i, s in state.items()}
+        return self.read_out(state[max(state)])
+
     def _path(self, path: Sequence[Cell], given: Memory | None, at: Sequence[int] | None = None) -> dict[int, Column]:
         """The columns that a causal call computes."""
         cells = check_cells(self, path)

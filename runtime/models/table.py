@@ -186,6 +186,11 @@ class TableModel(Model):
             i: ("layer", layer, _canonical(sorted((j, c) for j, c in seen.items() if j <= i))) for i in seen if i < len(path)
         }
 
+    def onward(self, layer: int, states: Mapping[int, Any], given: Memory | None) -> Scores:
+        """The scores after the last of positions whose states enter `layer`, of which such a model has one: a separate entry."""
+        held = {} if given is None else {i: c for i, c in given.layers[0].kv.items() if i not in states}
+        return self._table(("since", layer, _canonical(sorted(held.items())), *(states[i] for i in sorted(states))), self.name)
+
     def read_out(self, state: Key) -> Scores:
         """The scores of a state (of `hidden`, or an adapter's): a separate entry."""
         return self._table(state, self.name)
@@ -237,6 +242,13 @@ class TableFeatures(Model):
             held = _canonical([(i, memory.cells[i]) for i in sorted(memory.cells) if i < known])
             rows.append(self._table((held, path[known:]), self.name))
         return rows
+
+    def states(self, path: Path, given: Memory) -> dict[int, Key]:
+        """What it predicts at the positions that the memory does not cover."""
+        path = check_path(self, path)
+        known = min(given.length, len(path) - 1)
+        held = _canonical([(i, given.cells[i]) for i in sorted(given.cells) if i < known])
+        return {i: ("feature", self.name, held, path[known : i + 1]) for i in range(known, len(path))}
 
     def entries(self) -> dict[Key, tuple[Fraction, ...]]:
         """The entries touched so far."""
