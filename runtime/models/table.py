@@ -187,7 +187,7 @@ class TableModel(Model):
         }
 
     def onward(self, layer: int, states: Mapping[int, Any], given: Memory | None) -> Scores:
-        """The scores after the last of positions whose states enter `layer`, of which such a model has one: a separate entry."""
+        """The scores after the last of positions whose states enter `layer`, of which it has one: an entry of its own."""
         held = {} if given is None else {i: c for i, c in given.layers[0].kv.items() if i not in states}
         return self._table(("since", layer, _canonical(sorted(held.items())), *(states[i] for i in sorted(states))), self.name)
 
