@@ -362,7 +362,7 @@ class ModelEmbed:
         over_vocab = numeric(t).is_number and bool(numeric(t).dims) and numeric(t).dims[-1].kind == "vocab"
         need(t.is_token or t.elem == "int" or over_vocab, f".embed needs tokens or weights over the vocabulary, got {t}")
         dims = t.dims[:-1] if t.dims and t.dims[-1].kind == "vocab" else t.dims
-        return (Type("hidden", (model.of[2],), dims),)
+        return (Type("embedding", (model.of[2],), dims),)
 
     def meaning(m: Any, op: Any, model: Any, x: Any) -> Any:
         import numpy as np

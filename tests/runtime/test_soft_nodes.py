@@ -164,6 +164,7 @@ def test_a_call_at_a_soft_node_is_no_call_of_the_text(claim: str, what: str) -> 
 
 
 REFUSED = {
+    "twice": ("draft v:\n            grow soft(target.embed(prompt))\n        commit ctx.token", "takes one embedding"),
     "verified": ("verify u by match against target(u)\n        commit u.accepted", "cannot be verified"),
     "token": ("x = u.token[u.leaves[0]]\n        commit x", "no token"),
     "text": ("commit u.leaves[0]", "no token"),
