@@ -187,8 +187,14 @@ class TableModel(Model):
         }
 
     def onward(self, layer: int, states: Mapping[int, Any], given: Memory | None) -> Scores:
-        """The scores after the last of positions whose states enter `layer`, of which it has one: an entry of its own."""
-        held = {} if given is None else {i: c for i, c in given.layers[0].kv.items() if i not in states}
+        """The scores after the last of positions whose states enter `layer`: an entry of its own, but where they are the states
+        that the table itself has there, which makes it the table."""
+        kv = {} if given is None else given.layers[0].kv
+        held = {i: c for i, c in kv.items() if i < max(states) and i not in states}
+        if all(s[:2] == ("layer", layer) for s in states.values()):
+            return self._table(
+                self._visible(sorted({**held, **{i: _newest(s[2]) for i, s in states.items()}}.items())), self.name
+            )
         return self._table(("since", layer, _canonical(sorted(held.items())), *(states[i] for i in sorted(states))), self.name)
 
     def read_out(self, state: Key) -> Scores:
@@ -201,11 +207,13 @@ class TableModel(Model):
         path = check_path(self, path)
         check_family(self, given)
         fresh = range(0 if given is None else min(given.length, len(path) - 1), len(path))
-        visible = sorted(_seen(path, given, fresh).items())
+        return self._visible([(i, cell) for i, cell in sorted(_seen(path, given, fresh).items()) if i < len(path)])
+
+    def _visible(self, cells: list[tuple[int, Cell]]) -> Key:
+        """The key of the entry after these cells, by position."""
         if self.window is not None:
-            visible = visible[len(visible) - self.window :] if self.window < len(visible) else visible
-            return tuple(cell for _, cell in visible)
-        return _canonical([(i, cell) for i, cell in visible if i < len(path)])
+            return tuple(cell for _, cell in cells[max(0, len(cells) - self.window) :])
+        return _canonical(cells)
 
     def entries(self) -> dict[Key, tuple[Fraction, ...]]:
         """The entries used so far, in the order of their first use."""
@@ -290,6 +298,12 @@ def _canonical(visible: Sequence[tuple[int, Cell]]) -> Key:
     if all(i == n for n, (i, _) in enumerate(visible)):
         return tuple(cell for _, cell in visible)
     return ("evicted", *visible)
+
+
+def _newest(seen: Key) -> Cell:
+    """The last of the cells that a state has seen (`_canonical`)."""
+    last: Any = seen[-1]
+    return last[1] if isinstance(last, tuple) else last
 
 
 def _spell(key: Any) -> str:

@@ -11,6 +11,8 @@ import torch
 from hf_models import V, llama
 from shelf import layered, tables
 
+from decgraph.check.algorithm import check_algorithm
+from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.hf import load_causal
@@ -117,3 +119,29 @@ def test_what_it_refuses(real: Model) -> None:
     assert "cannot be used in since" in refused(real, 1, real)
     assert "do not share keys and values" in refused(real, 1, upto, layered("tiny")["target"].memory(PATH[:2]))
     assert real.vocab.size == V
+
+
+def test_a_table_over_its_own_states_is_the_table() -> None:
+    target = tables()["target"]
+    same = derive(target, "since", 1, derive(target, "upto", 1))
+    for held in (None, 1, 3, len(PATH)):
+        given = None if held is None else target.memory(PATH[:held])
+        assert same.eval([PATH], given)[0].weights == target.eval([PATH])[0].weights
+
+
+GOES_ON = """
+algorithm goes_on(target: causal, adapter: layers(target)):
+    refines autoregressive(target) in tokens
+    model later = target.since(1, {states})
+
+    while not done:
+        x ~ later(ctx) as output
+        commit x
+"""
+
+
+@pytest.mark.parametrize("states, verdict", [("target.upto(1)", "proved"), ("adapter(target.upto(1))", "refuted")])
+def test_what_changes_the_states_is_no_call_of_the_target(states: str, verdict: str) -> None:
+    text = GOES_ON.format(states=states)
+    report = check_algorithm(load_text(text, "goes_on.dec"), models=20, mutants=False)
+    assert report.verdict == verdict, str(report)
