@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import transformers
 from hf_models import V, gpt2, llama
 from shelf import layered, tables
 
+import decgraph
 from decgraph.backends.registry import machine
 from decgraph.check.algorithm import check_algorithm
 from decgraph.dsl.lower import load_text
@@ -193,3 +195,10 @@ algorithm refused(target: causal):
         except DecError as error:
             said.append(str(error))
     assert all(word in s for s in said), said
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+def test_a_grammar_goes_by_the_drafts_and_not_by_soft_nodes(backend: str) -> None:
+    grammar = decgraph.Grammar.regex(r" *return [a-z]+\([a-z]+\)")
+    result = decgraph.run("superposed", "def mean(values):", limit=12, allow=grammar, backend=backend)
+    assert re.fullmatch(r" *return [a-z]+\([a-z]+\)", result.text), result.text
