@@ -274,8 +274,8 @@ def below(tree: Any, node: int) -> tuple[int, ...]:
     return tuple(tree.token[[n for i, n in enumerate(nodes) if i not in soft]].tolist() if soft else tree.token[nodes].tolist())
 
 
-def softly(tree: Any, nodes: Sequence[int]) -> frozenset[int]:
-    """The places of nodes that are soft, or below one that is."""
+def softly(tree: Any, nodes: Any) -> frozenset[int]:
+    """The places among nodes int64[n] of those that are soft, or below one that is."""
     if tree is None or len(tree.edges) == 1:
         return frozenset()
     return frozenset(i for i, n in enumerate(nodes) if tree.soft(tree.path_nodes(int(n))))
