@@ -29,6 +29,7 @@ ELEMENTS: dict[str, tuple[str, ...]] = {
     "path": ("vocabulary",),
     "edit": ("canvas",),
     "hidden": ("model",),
+    "embedding": ("model",),
     "tree": ("tree", "edge", "vocabulary"),
     "canvas": ("canvas", "vocabulary"),
     "position": ("canvas",),

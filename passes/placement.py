@@ -38,7 +38,7 @@ from decgraph.passes.plan import Plan
 from decgraph.passes.vocabulary import said
 from decgraph.passes.waits import chosen_sizes, waits
 
-DATA = frozenset({"dist", "scores", "draw", "token", "hidden", "memory", "tree", "canvas", "edit", "path"})
+DATA = frozenset({"dist", "scores", "draw", "token", "hidden", "embedding", "memory", "tree", "canvas", "edit", "path"})
 """Elements of values that hold tokens or what models computed."""
 
 HOST_ONLY = frozenset({"list", "index", "automaton", "astate", "text", "model", "set", "topology", "level", "until"})

@@ -358,8 +358,8 @@ def misfit(value: Any, t: Type) -> str:
         wrong = [f for v in value if v is not None and (f := misfit(v, t.of[0]))]  # type: ignore[arg-type]
         return wrong[0] if wrong else ""
     shape = value.shape if isinstance(value, (Dist, Draws)) else np.shape(value) if t.dims else ()
-    if t.elem == "hidden":
-        shape = np.shape(value)[:-1]  # the last axis is the width of the model
+    if t.elem in ("hidden", "embedding"):
+        shape = np.shape(value)[:-1]  # the last axis is the width of the model, or the coordinates
     if len(shape) != len(t.dims):
         return f"{len(shape)} dimensions {shape}"
     for n, d in zip(shape, t.dims, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -174,11 +175,14 @@ class Calls(HeadsOfStates, Randomness):
             if model is not None:
                 check_size(model.name, s.size, model.vocab.size)
             tokens = tokens_of(path)
+            request = self.request
+            if (request.allow is not None or request.min_length) and is_soft(path):
+                request = replace(request, allow=None, min_length=0)  # they read a text, and there is none
             if name == "raw":
-                return self.vector(raw_probs(s, tokens, self.request, allow=self.ids(allow)))
+                return self.vector(raw_probs(s, tokens, request, allow=self.ids(allow)))
             if name == "logits":
-                return self.logits(s, raw_probs(s, tokens, self.request, allow=self.ids(allow)))
-            return self.vector(shaped_probs(s, tokens, self.request, allow=self.ids(allow)))
+                return self.logits(s, raw_probs(s, tokens, request, allow=self.ids(allow)))
+            return self.vector(shaped_probs(s, tokens, request, allow=self.ids(allow)))
 
         return Row(face, position=len(path) if position is None else position, node=node, path=path, label=label)
 

@@ -168,7 +168,7 @@ class Calls(SecondContexts):
                 tree=tree,
                 allow=extra.get("allow"),
                 label=model.name,
-                path=Prefixes(self.text, length, lambda i: below(tree, int(nodes[i]))),
+                path=Prefixes(self.text, length, lambda i: below(tree, int(nodes[i])), softly(tree, nodes)),
             )
             return TorchDist(rows, np.arange(len(wanted)).reshape(shape) if shape else _FIRST, "shaped", at)
 
@@ -293,6 +293,13 @@ def below(tree: Any, node: int) -> tuple[int, ...]:
     nodes = tree.path_nodes(node)[1:]
     soft = tree.soft(nodes)
     return tuple(tree.token[[n for i, n in enumerate(nodes) if i not in soft]].tolist() if soft else tree.token[nodes].tolist())
+
+
+def softly(tree: Any, nodes: Any) -> frozenset[int]:
+    """The places among nodes int64[n] of those that are soft, or below one that is."""
+    if tree is None or len(tree.edges) == 1:
+        return frozenset()
+    return frozenset(i for i, n in enumerate(nodes) if tree.soft(tree.path_nodes(int(n))))
 
 
 def mixtures_of(model: Model, tree: Any, tail: Sequence[int]) -> dict[int, Cell]:

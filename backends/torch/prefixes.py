@@ -7,7 +7,7 @@ kept up to date as it does, so that a row costs its draft tokens and the distinc
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -74,12 +74,18 @@ class CommittedText:
 
 class Prefixes:
     """The text before each row of a model call: the first `length` committed tokens, and the draft tokens below them, which
-    `drafted` gives by row. Called with a row, all tokens."""
+    `drafted` gives by row. Called with a row, all tokens. soft: rows with a soft node before them, which are of no text."""
 
-    __slots__ = ("drafted", "length", "text")
+    __slots__ = ("drafted", "length", "soft", "text")
 
-    def __init__(self, text: CommittedText, length: int, drafted: Callable[[int], Sequence[int]]) -> None:
-        self.text, self.length, self.drafted = text, length, drafted
+    def __init__(
+        self,
+        text: CommittedText,
+        length: int,
+        drafted: Callable[[int], Sequence[int]],
+        soft: Collection[int] = (),
+    ) -> None:
+        self.text, self.length, self.drafted, self.soft = text, length, drafted, soft
 
     def __call__(self, row: int) -> tuple[int, ...]:
         return (*self.text.tokens[: self.length], *self.drafted(row))

@@ -78,9 +78,9 @@ def constrained(scores: Tensor, rows: Any) -> Tensor:
         kept &= a[..., :size] if a.ndim == 1 else a.reshape(n, -1)[:, :size]
     for i in range(n if dynamic or short else 0):
         texts, row = (rows.path, i) if isinstance(rows.path, Prefixes) else (alone(rows.path(i), len(request.prompt)), 0)
-        if dynamic:
+        if dynamic and row not in texts.soft:
             kept[i] &= _allowed(request.allow, texts, row, size)
-        if short and texts.count(row) < request.min_length:
+        if short and row not in texts.soft and texts.count(row) < request.min_length:
             kept[i, _ids(request.eos, size)] = False
     logits = logits.masked_fill(~torch.from_numpy(kept).to(logits.device), float("-inf"))
     logits = processed(logits, rows)

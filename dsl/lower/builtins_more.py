@@ -61,7 +61,7 @@ def best_first(lw: Lowering, e: S.Call) -> Value:
 def soft(lw: Lowering, e: S.Call) -> Value:
     """An embedding as an edge: a node that has no token."""
     (h,), _ = args(lw, e, 1)
-    if h.type.elem != "hidden" or h.type.dims:
+    if h.type.elem != "embedding" or h.type.dims:
         lw.fail(e.span, f"soft takes one embedding, got {show(h.type)}", "soft(target.embed(weights))", code="E210")
     return h
 

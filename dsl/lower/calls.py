@@ -145,6 +145,10 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
             return skipped(lw, v, e)
         if n == "head" and e.kwargs:
             return bare_head(lw, v, _one(lw, e, n), e)
+        if n == "since":
+            if len(e.args) != 2 or e.kwargs:
+                lw.fail(e.span, ".since takes a layer and states", "target.since(2, adapter(target.upto(2)))", code="E260")
+            return lw.one("model.derive", v, *map(lw.expr, e.args), span=e.span, how="since")
         if n == "each":
             if len(e.args) != 1:
                 lw.fail(e.span, ".each takes the tokens of a second context", "target.each(tokens)", code="E260")

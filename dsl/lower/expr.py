@@ -103,7 +103,7 @@ def unary(lw: Lowering, e: S.Unary) -> Value:
     if e.op == "-" and isinstance(e.operand, S.Name) and e.operand.name == "inf" and "inf" not in lw.env:
         return lw.const("-inf", REAL)
     v = lw.expr(e.operand)
-    opcode = "hidden.map" if v.type.elem == "hidden" else "map"
+    opcode = "hidden.map" if v.type.elem in ("hidden", "embedding") else "map"
     return lw.one(opcode, v, span=e.span, fn="neg" if e.op == "-" else "not")
 
 
@@ -125,7 +125,7 @@ def binary(lw: Lowering, e: S.Binary) -> Value:
     if "node" in (a.type.elem, b.type.elem) and e.op == "-":
         keep = lw.one("map", membership(lw, a, b, e), span=e.span, fn="not")
         return lw.one("compact", a, keep, span=e.span)
-    if "hidden" in (a.type.elem, b.type.elem):
+    if {"hidden", "embedding"} & {a.type.elem, b.type.elem}:
         return lw.one("hidden.map", a, b, span=e.span, fn=BINARY[e.op])
     a, b = plain_int(lw, a), plain_int(lw, b)
     if e.op == "^":

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from decgraph.dsl import syntax as S
-from decgraph.dsl.lower.memories import is_text
 from decgraph.dsl.lower.state import Lowering
+from decgraph.ir.ops.common import is_text
 from decgraph.ir.values import Value
 
 

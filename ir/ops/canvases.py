@@ -76,7 +76,7 @@ class CanvasPut:
             )
         if attrs["kind"] == "soft":
             need(
-                types[2].elem == "hidden",
+                types[2].elem == "embedding",
                 f"a soft cell takes an embedding, got {types[2]}",
                 "c.soft[ps] = model.embed(weights), and parts of it with model.embed(mask_)",
             )

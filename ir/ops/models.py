@@ -208,9 +208,10 @@ class ModelMemory:
 class ModelDerive:
     """A model derived from another: attribute how, one of exit (its first n layers), skip (without the layers of a set or
     vector), upto (the states entering a layer), head (a trunk read with its norm and output), bare (with its output alone),
-    adapter (over a trunk), quantized (weights in n bits), parallel (in groups of n layers, whose attentions all read the state
-    that enters the group), speaking (on the text of another model's tokens, over those that both have). named, with skip: which
-    halves of a layer the operands are of, of "attention" and "mlp", in order; left out, one operand, of whole layers."""
+    since (its layers from a number on, and its head, over a trunk or a head's features), adapter (over a trunk),
+    quantized (weights in n bits), parallel (in groups of n layers, whose attentions all read the state that enters the group),
+    speaking (on the text of another model's tokens, over those that both have). named, with skip: which halves of a layer the
+    operands are of, of "attention" and "mlp", in order; left out, one operand, of whole layers."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         base = _model(types[0], attrs["how"])
@@ -235,6 +236,18 @@ class ModelDerive:
                 "target.quantized(4)" if how == "quantized" else f"target.{how}(2)",
             )
         kind, vocab, family, vis = base.of
+        if how == "since":
+            need(
+                len(given) == 2 and given[0].elem == "int" and not given[0].dims and given[1].elem == "model",
+                f"since needs a layer and states, got {', '.join(map(str, given))}",
+                "target.since(2, adapter(target.upto(2)))",
+            )
+            need(
+                given[1].of[0] in ("trunk", "features"),
+                f"layers go on from states, got a {given[1].of[0]} model",
+                "target.since(2, adapter(target.upto(2))), or a head: features(target)",
+            )
+            return (Type("model", ("causal", vocab, family, vis)),)
         if how == "adapter":
             up = _model(types[1], "an adapter's input")
             return (Type("model", ("trunk", up.of[1], up.of[2], up.of[3])),)
@@ -262,11 +275,13 @@ class ModelDerive:
     samples = (
         ('%z = model.derive(%target, %n, how = "exit")', ...),
         ('%z = model.derive(%target, %trunk, how = "head")', ...),
+        ('%z = model.derive(%target, %n, %trunk, how = "since")', ...),
         ('%z = model.derive(%foreign, %target, how = "speaking")', ...),
     )
     refusals = (
         ("int", "model", {"how": "exit"}),
         ("model<causal,V,m,causal>", "paint", {"how": "paint"}),
+        ("model<causal,V,m,causal>, int, model<causal,V,m,causal>", "states", {"how": "since"}),
         ("model<causal,W,m,causal>, int", "whose tokens", {"how": "speaking"}),
         ("model<masked,W,m,full>, model<causal,V,m,causal>", "does not speak", {"how": "speaking"}),
     )
@@ -366,7 +381,7 @@ class ModelEmbed:
         over_vocab = numeric(t).is_number and bool(numeric(t).dims) and numeric(t).dims[-1].kind == "vocab"
         need(t.is_token or t.elem == "int" or over_vocab, f".embed needs tokens or weights over the vocabulary, got {t}")
         dims = t.dims[:-1] if t.dims and t.dims[-1].kind == "vocab" else t.dims
-        return (Type("hidden", (model.of[2],), dims),)
+        return (Type("embedding", (model.of[2],), dims),)
 
     def meaning(m: Any, op: Any, model: Any, x: Any) -> Any:
         import numpy as np

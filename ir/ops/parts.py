@@ -118,26 +118,24 @@ class HiddenMap:
     what the embeddings range over."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
-        hs = [t for t in types if t.elem == "hidden"]
+        hs = [t for t in types if t.elem in ("hidden", "embedding")]
         need(bool(hs), f"{attrs['fn']} of embeddings needs one, got {', '.join(map(str, types))}")
         need(
-            all(
-                t.elem == "hidden" or (numeric(t).is_number and not any(d.kind == "vocab" for d in numeric(t).dims))
-                for t in types
-            ),
+            all(t in hs or (numeric(t).is_number and not any(d.kind == "vocab" for d in numeric(t).dims)) for t in types),
             f"embeddings go with numbers and embeddings, got {', '.join(map(str, types))}",
             "embed weights over the vocabulary with model.embed(weights)",
         )
-        need(len({t.of for t in hs}) == 1, "embeddings of different models do not go together")
+        need(len({t.scalar for t in hs}) == 1, "embeddings of different models do not go together, nor embeddings and states")
         return (
             max(types, key=lambda t: len(numeric(t).dims)).with_dims(max((numeric(t).dims for t in types), key=len))
             if len(hs) == len(types)
-            else Type("hidden", hs[0].of, max((numeric(t).dims for t in types), key=len)),
+            else Type(hs[0].elem, hs[0].of, max((numeric(t).dims for t in types), key=len)),
         )
 
     def meaning(m: Any, op: Any, *xs: Any) -> Any:
         values = [
-            np.asarray(x) if v.type.elem == "hidden" else np.asarray(array(m, x))[..., None] for v, x in zip(op.operands, xs)
+            np.asarray(x) if v.type.elem in ("hidden", "embedding") else np.asarray(array(m, x))[..., None]
+            for v, x in zip(op.operands, xs)
         ]
         return (m.num.fn(op.attrs["fn"])(*values),)
 
@@ -147,4 +145,8 @@ class HiddenMap:
         ('%z = hidden.map(%h, %r, fn = "mul")', [[1.0, 2.0]]),
         ('%z = hidden.map(%h, %h, fn = "add")', [[4.0, 8.0]]),
     )
-    refusals = (("int, int", "embeddings", {"fn": "add"}),)
+    refusals = (
+        ("int, int", "embeddings", {"fn": "add"}),
+        ("embedding<a>, embedding<b>", "different models", {"fn": "add"}),
+        ("embedding<a>, hidden<a>", "states", {"fn": "add"}),
+    )

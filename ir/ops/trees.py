@@ -111,7 +111,7 @@ class TreeGrow:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = tree_of(types, "grow")
         what = types[1]
-        edge = {"draw": "token", "edit": "edit", "path": "step", "hidden": "soft", "list": "step"}.get(what.elem)
+        edge = {"draw": "token", "edit": "edit", "path": "step", "embedding": "soft", "list": "step"}.get(what.elem)
         hint = ""
         if what.elem in ("token", "int"):
             hint = "say grow point(x), or grow chain(x) for one under the other: a token does not carry its distribution"
@@ -147,7 +147,7 @@ class TreeGrow:
     def meaning(m: Any, op: Any, t: Tree, what: Any, *rest: Any) -> Any:
         at, given_columns = (rest[0], rest[1:]) if op.attrs.get("has_at") else (None, rest)
         names = op.attrs.get("columns", ())
-        if op.operands[1].type.elem == "hidden":
+        if op.operands[1].type.elem == "embedding":
             what = Soft(tuple(np.asarray(what)))
         edges, parents, rows = attach(m, t, what, at, bool(op.attrs.get("chain")))
         room_for_nodes(len(t.nodes), len(edges))

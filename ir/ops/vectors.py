@@ -214,7 +214,8 @@ class Reduce:
         need(bool(t.dims), f"{fn} needs a vector, got {types[0]}")
         need(fn not in ("any", "all", "count") or t.elem == "bool", f"{fn} needs bools, got {types[0]}")
         need(
-            fn in ("any", "all", "count") or t.is_number or t.elem in ("bool", "hidden"), f"{fn} needs numbers, got {types[0]}"
+            fn in ("any", "all", "count") or t.is_number or t.elem in ("bool", "hidden", "embedding"),
+            f"{fn} needs numbers, got {types[0]}",
         )
         axis = _axis(attrs, t)
         result = REDUCE_FUNCTIONS[fn]

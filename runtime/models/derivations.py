@@ -10,9 +10,9 @@ from decgraph.ir.values import Function, Op, Region, Value
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.interface import Model
 
-TRIED = {how: how for how in ("exit", "parallel", "upto", "head", "bare", "speaking")} | {"adapter": "on"}
+TRIED = {how: how for how in ("exit", "parallel", "upto", "head", "bare", "since", "speaking")} | {"adapter": "on"}
 """The derivations that cost nothing to make, by the name that the IR has for them; `quantized` copies the weights."""
-LAYERS = ("exit", "skip", "quantized", "upto", "head", "bare", "parallel")
+LAYERS = ("exit", "skip", "quantized", "upto", "head", "bare", "parallel", "since")
 """The derivations that need the layers of a model."""
 
 

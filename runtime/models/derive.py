@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.interface import Memory, Model, Path, Row, Scores, check_vocab
+from decgraph.runtime.models.interface import Memory, Model, Path, Row, Scores, check_family, check_path, check_vocab
 from decgraph.runtime.models.speaking import Speaking
 
 
@@ -22,11 +22,13 @@ def derive(model: Model, how: str, *args: Any) -> Model:
     derive(target, "upto", l)        layers: the states after the first l layers
     derive(adapter, "on", inner)     layers: the adapter over those states
     derive(target, "head", inner)    causal: the target's head over those states
+    derive(target, "since", l, inner) causal: the target's layers from l on, and its head, over those states or over the
+                                     states that a head on its features predicts
     derive(drafter, "speaking", m)   causal: the drafter on the text of m's tokens, over the tokens that both have
     derive(target, "bare", inner)    causal: the target's head without its norm
 
-    `exit`, `skip`, `parallel` and `quantized` read `given`, the target's memory, as their own. Raises DecError for what
-    the model cannot do and for a layer it does not have.
+    `exit`, `skip`, `parallel`, `quantized` and `since` read `given`, the target's memory, as their own. Raises DecError for
+    what the model cannot do and for a layer it does not have.
     """
     match how, args:
         case "upto", (int(layer),):
@@ -37,6 +39,8 @@ def derive(model: Model, how: str, *args: Any) -> Model:
             return Headed(_with(model, "read_out", how), _entered(_with(inner, "states", how)))
         case "bare", (Model() as inner,):
             return Headed(_with(model, "read_bare", how), _entered(_with(inner, "states", how)), bare=True)
+        case "since", (int(layer), Model() as inner):
+            return Since(_with(model, "onward", how), layer, _with(inner, "states", how))
         case "speaking", (Model() as other,):
             return Speaking(model, other)
         case "skip", (layers,):
@@ -145,3 +149,32 @@ class Headed(Model):
         normed = getattr(getattr(self.inner, "adapter", None), "normed", False)
         read = self.target.read_bare if self.bare else self.target.read_feature if normed else self.target.read_out
         return [read(self.inner.states(path, given)[len(path) - 1]) for path in paths]
+
+
+class Since(Model):
+    """`target.since(l, inner)`: the target's layers from l on, and its head, over the states of a layers model or of a head on
+    its features. Positions that `given` covers keep its keys and values; the states after it are `inner`'s."""
+
+    def __init__(self, target: Any, layer: int, inner: Any) -> None:
+        check_vocab(target, inner)
+        if layer != target.layers:  # from there on there is the head alone
+            target.check_entered(layer)
+        self.kind = "causal"
+        self.name = f"{target.name}.since({layer}, {inner.name})"
+        self.vocab, self.context, self.exact = target.vocab, target.context, target.exact
+        self.layers, self.family = target.layers, target.family
+        self.target, self.layer, self.inner = target, layer, inner
+
+    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+        return [self._one(path, given) for path in paths]
+
+    def _one(self, path: Path, given: Memory | None) -> Scores:
+        path = check_path(self, path)
+        check_family(self.target, given)
+        if given is None and self.inner.kind == "features":  # what it is called on where nothing is said
+            given = self.target.memory(path[:-1])
+        states = self.inner.states(path, given)
+        first = 0 if given is None else min(given.length, len(path) - 1)
+        fresh = {i: states[i] for i in range(first, len(path))}
+        scores: Scores = self.target.onward(self.layer, fresh, given)
+        return scores

@@ -36,9 +36,13 @@ class Features(Model):
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         """Scores of the token after each path. `given` is the target's memory at the root's parent; left out,
         it is the target's memory of everything but the path's last token."""
-        return [self.target.read_out(self._last(path, given)) for path in paths]
+        return [self.target.read_out(self._own(path, given)[len(path) - 1]) for path in paths]
 
-    def _last(self, path: Path, given: Memory | None) -> Row:
+    def states(self, path: Path, given: Memory) -> dict[int, Row]:
+        """The features that it predicts at the positions that the memory does not cover."""
+        return self._own(path, given)
+
+    def _own(self, path: Path, given: Memory | None) -> dict[int, Row]:
         path = check_path(self, path)
         memory = self.target.memory(path[:-1]) if given is None else given
         check_family(self, memory)
@@ -54,7 +58,7 @@ class Features(Model):
             if j > known:
                 pairs.append((own[j - 1], path[j]))
             own[j] = self._feature(pairs)
-        return own[len(path) - 1]
+        return own
 
     def feature(self, path: Sequence[Cell], memory: Memory, own: Mapping[int, Row]) -> Row:
         """The head's own feature at the end of a path, from the target's features in `memory` and from its `own` ones after

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.hf_net import Net
-from decgraph.runtime.models.hf_rows import Forest
+from decgraph.runtime.models.hf_net import Net, Tape
+from decgraph.runtime.models.hf_rows import Forest, held_of
 from decgraph.runtime.models.interface import (
     Cell,
     LayerMemory,
@@ -153,6 +153,17 @@ class HFCausal(Model):
         forest, nodes = trunk._run(distinct, given)
         rows = dict(zip(distinct, forest.last([nodes[p][-1] for p in distinct]), strict=True))
         return [rows[p] for p in paths]
+
+    @torch.no_grad()
+    def onward(self, layer: int, states: Mapping[int, Row], given: Memory | None) -> Scores:
+        """The scores after the last of positions whose states enter `layer`, read on what `given` has of the others."""
+        at = sorted(states)
+        positions = torch.tensor(at)
+        held = {} if given is None else held_of(given, positions, at)
+        upper = self.net.using([use for use in self.net.uses if use.layer >= layer])
+        tape = Tape(positions, positions[None] <= positions[:, None], held)
+        last = upper.run(torch.stack([states[i] for i in at]).to(self.net.embedding), tape)
+        return self._row(self.net.logits(last[-1:]).numpy()[0], at[-1])
 
     def read_out(self, state: Row) -> Scores:
         """The scores of a state that has not been through the final norm."""

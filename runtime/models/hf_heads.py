@@ -100,6 +100,11 @@ class HFFeatures(_Head):
         self._grow(paths, given)
         return [self._scores(self._own[p]) for p in paths]
 
+    def states(self, path: Path, given: Memory) -> dict[int, Row]:
+        """The features that it predicts at the positions that the memory does not cover."""
+        self.eval([path], given)
+        return {i: self._own[path[: i + 1]] for i in range(min(given.length, len(path) - 1), len(path))}
+
     @torch.no_grad()
     def _scores(self, own: Tensor) -> Scores:
         """The scores of an own output [hidden]: by the target's output matrix, or as the head reads it out."""

@@ -178,6 +178,18 @@ class Layered(Model):
         trunk = self.trunks.setdefault(layer, self._using(f"upto({layer})", [use for use in self.uses if use.layer < layer]))
         return [trunk._path(path, given)[len(path) - 1].last for path in paths]
 
+    def onward(self, layer: int, states: Mapping[int, Row], given: Memory | None) -> Scores:
+        """The scores after the last of positions whose states enter `layer`, read on what `given` has of the others."""
+        state = dict(states)
+        for use in self.uses:
+            if use.layer < layer:
+                continue
+            rows = {} if given is None else {i: r for i, r in given.layers[use.layer].kv.items() if i not in state}
+            if use.attention:
+                rows |= {i: self._keys_values(use.layer, i, s) for i, s in state.items()}
+            state = {i: self._next(use, i, s, [rows[j] for j in sorted(rows) if j <= i], s) for i, s in state.items()}
+        return self.read_out(state[max(state)])
+
     def _path(self, path: Sequence[Cell], given: Memory | None, at: Sequence[int] | None = None) -> dict[int, Column]:
         """The columns that a causal call computes."""
         cells = check_cells(self, path)

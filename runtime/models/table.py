@@ -203,6 +203,17 @@ class TableModel(Model):
     def read_state(self, state: Any) -> Scores:
         return self.read_out(state[0] if state.dtype == object else state)
 
+    def onward(self, layer: int, states: Mapping[int, Any], given: Memory | None) -> Scores:
+        """The scores after the last of positions whose states enter `layer`: an entry of its own, but where they are the states
+        that the table itself has there, which makes it the table."""
+        kv = {} if given is None else given.layers[0].kv
+        held = {i: c for i, c in kv.items() if i < max(states) and i not in states}
+        if all(s[:2] == ("layer", layer) for s in states.values()):
+            return self._table(
+                self._visible(sorted({**held, **{i: _newest(s[2]) for i, s in states.items()}}.items())), self.name
+            )
+        return self._table(("since", layer, _canonical(sorted(held.items())), *(states[i] for i in sorted(states))), self.name)
+
     def read_out(self, state: Key) -> Scores:
         """The scores of a state (of `hidden`, or an adapter's): a separate entry."""
         return self._table(state, self.name)
@@ -213,11 +224,13 @@ class TableModel(Model):
         path = check_path(self, path)
         check_family(self, given)
         fresh = range(0 if given is None else min(given.length, len(path) - 1), len(path))
-        visible = sorted(_seen(path, given, fresh).items())
+        return self._visible([(i, cell) for i, cell in sorted(_seen(path, given, fresh).items()) if i < len(path)])
+
+    def _visible(self, cells: list[tuple[int, Cell]]) -> Key:
+        """The key of the entry after these cells, by position."""
         if self.window is not None:
-            visible = visible[len(visible) - self.window :] if self.window < len(visible) else visible
-            return tuple(cell for _, cell in visible)
-        return _canonical([(i, cell) for i, cell in visible if i < len(path)])
+            return tuple(cell for _, cell in cells[max(0, len(cells) - self.window) :])
+        return _canonical(cells)
 
     def entries(self) -> dict[Key, tuple[Fraction, ...]]:
         """The entries used so far, in the order of their first use."""
@@ -254,6 +267,13 @@ class TableFeatures(Model):
             held = _canonical([(i, memory.cells[i]) for i in sorted(memory.cells) if i < known])
             rows.append(self._table((held, path[known:]), self.name))
         return rows
+
+    def states(self, path: Path, given: Memory) -> dict[int, Key]:
+        """What it predicts at the positions that the memory does not cover."""
+        path = check_path(self, path)
+        known = min(given.length, len(path) - 1)
+        held = _canonical([(i, given.cells[i]) for i in sorted(given.cells) if i < known])
+        return {i: ("feature", self.name, held, path[known : i + 1]) for i in range(known, len(path))}
 
     def entries(self) -> dict[Key, tuple[Fraction, ...]]:
         """The entries touched so far."""
@@ -295,6 +315,12 @@ def _canonical(visible: Sequence[tuple[int, Cell]]) -> Key:
     if all(i == n for n, (i, _) in enumerate(visible)):
         return tuple(cell for _, cell in visible)
     return ("evicted", *visible)
+
+
+def _newest(seen: Key) -> Cell:
+    """The last of the cells that a state has seen (`_canonical`)."""
+    last: Any = seen[-1]
+    return last[1] if isinstance(last, tuple) else last
 
 
 def _spell(key: Any) -> str:

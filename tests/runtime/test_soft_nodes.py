@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import transformers
 from hf_models import V, gpt2, llama
 from shelf import layered, tables
 
+import decgraph
 from decgraph.backends.registry import machine
 from decgraph.check.algorithm import check_algorithm
 from decgraph.dsl.lower import load_text
@@ -164,6 +166,7 @@ def test_a_call_at_a_soft_node_is_no_call_of_the_text(claim: str, what: str) -> 
 
 
 REFUSED = {
+    "twice": ("draft v:\n            grow soft(target.embed(prompt))\n        commit ctx.token", "takes one embedding"),
     "verified": ("verify u by match against target(u)\n        commit u.accepted", "cannot be verified"),
     "token": ("x = u.token[u.leaves[0]]\n        commit x", "no token"),
     "text": ("commit u.leaves[0]", "no token"),
@@ -192,3 +195,10 @@ algorithm refused(target: causal):
         except DecError as error:
             said.append(str(error))
     assert all(word in s for s in said), said
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+def test_a_grammar_goes_by_the_drafts_and_not_by_soft_nodes(backend: str) -> None:
+    grammar = decgraph.Grammar.regex(r" *return [a-z]+\([a-z]+\)")
+    result = decgraph.run("superposed", "def mean(values):", limit=12, allow=grammar, backend=backend)
+    assert re.fullmatch(r" *return [a-z]+\([a-z]+\)", result.text), result.text

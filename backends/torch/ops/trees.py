@@ -47,7 +47,7 @@ def grow(
 ) -> tuple[TorchTree, Any]:
     """The tree with the draws (edits, steps) grown into it, and the new nodes."""
     at, values = (rest[0], rest[1:]) if has_at else (None, rest)
-    if op is not None and op.operands[1].type.elem == "hidden":
+    if op is not None and op.operands[1].type.elem == "embedding":
         what = Soft(tuple(np.asarray(host(what), dtype=np.float64).tolist()))
     if isinstance(what, TorchDraws | Mixed):
         draws = what if isinstance(what, Mixed) or what.shape else what.pick(np.s_[None])

@@ -65,7 +65,7 @@ def canvas_reason(module: Module, function: str, request: Any, models: Mapping[s
 
 def _hosted(op: Op) -> bool:
     """Whether an op can run on the host: pure, and with static operands."""
-    kinds = ("tree", "path", "node", "memory", "model", "canvas", "hidden", "index", "automaton", "list")
+    kinds = ("tree", "path", "node", "memory", "model", "canvas", "hidden", "embedding", "index", "automaton", "list")
     entry = lookup(op.opcode)
     return entry.batch != "host" and not any(v.type.elem in kinds for v in (*op.operands, *op.results))
 
