@@ -51,5 +51,5 @@ def test_constraints_and_penalties_go_on_in_a_sub_run(backend: str) -> None:
     allow = Automaton(((-1, 1, -1, -1), (-1, -1, 2, -1), (-1, -1, -1, 0)), frozenset({0}))
     for tokens in runs(backend, allow=allow):
         assert tokens == (1, 2, 3, 1, 2, 3, 1, 2)
-    ends = [tokens for tokens in runs(backend, eos={2}, min_length=5)]
+    ends = runs(backend, eos={2}, min_length=5)
     assert all(2 not in tokens[:5] for tokens in ends) and any(len(tokens) < 8 for tokens in ends)
