@@ -58,12 +58,13 @@ def run(
     text: str | None = None,
     change: Callable[[Any], Any] = lambda kind: kind,
     settings: Mapping[str, Any] | None = None,
+    tokenizer: Any = None,
     **params: Any,
 ) -> Watched:
     """Decode a prompt with a program of stdlib (or `text`) on a backend, all passes on. change: from the machine's class to the
     one that is used. settings: further ones of the request."""
     algorithm = decgraph.load(program) if text is None else decgraph.parse(text)
-    session = algorithm.session(models, plan=Plan(backend=backend), externs=externs, **params)
+    session = algorithm.session(models, tokenizer=tokenizer, plan=Plan(backend=backend), externs=externs, **params)
     log: list[Any] = []
     session.machine = watching(change(machine(backend)), log)
     before = {(session.function.name, k): v for k, v in (shared or {}).items()}
@@ -74,7 +75,7 @@ def run(
         raise result.error
     out = Watched((*prompt, *result.tokens), [], [], result)
     if backend == "triton":
-        quiet = algorithm.session(models, plan=Plan(backend=backend), externs=externs, **params)
+        quiet = algorithm.session(models, tokenizer=tokenizer, plan=Plan(backend=backend), externs=externs, **params)
         quiet.shared.update(before)
         again = quiet.run(request, keep_events=False)
         assert again.error is None and again.stats.target_calls == result.stats.target_calls, (again, result.stats)
