@@ -5,15 +5,21 @@ What a recording drew at random is drawn here too: the permutations and the offs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import repeat
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 from fidelity import models
 from fidelity.entry import Case, Entry, Outcome
-from fidelity.forced import Script, below, lines, on_reference, torch_draws
+from fidelity.forced import Script, below, lines, near, on_reference, torch_draws
 from fidelity.watched import Path, Watched, run
 
 from decgraph import stdlib
+from decgraph.backends.torch import noise as of_torch
+from decgraph.runtime import noise
 from decgraph.runtime.text import detokenizer_of
 
 
@@ -75,6 +81,15 @@ def drawn(program: str, case: Case, backend: str, tokens: Sequence[int], **more:
         return run(program, case["prompt"], target, backend, **more)
 
 
+class Characters:
+    """A tokenizer of one character for each token."""
+
+    detokenizer = detokenizer_of([chr(i) for i in range(64)])
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self.detokenizer.text(tokens)
+
+
 class Words:
     """The recording's tokenizer: a token is a blank and three letters."""
 
@@ -110,7 +125,87 @@ def risk(case: Case, backend: str) -> Outcome:
     return Outcome(recorded, {"tokens": done.tokens, "best": found[: case["parameters"]["nbest"]]})
 
 
+@contextmanager
+def arriving(times: Iterator[Any]) -> Iterator[None]:
+    """The next draws race with these arrival times."""
+    with (
+        patch.object(noise, "exponentials", lambda key, n: next(times)),
+        patch.object(of_torch, "exponentials", lambda keys, n: np.stack([next(times) for _ in keys])),
+    ):
+        yield
+
+
+def arithmetic(case: Case, backend: str) -> Outcome:
+    """The offset is the recorded one, and each step's order is the recorded permutation."""
+    p = case["parameters"]
+
+    def offset(kind: Any) -> Any:
+        return type("Offset", (kind,), {"beta": lambda self, op, a, b, key: case["offset"]})
+
+    with arriving(iter([1.0 + np.argsort(s["permutation"]) for s in case["steps"]])):
+        done = run(
+            "arithmetic_sampling",
+            case["prompt"],
+            {"target": models.causal("target")},
+            backend,
+            change=offset,
+            limit=p["steps"],
+            temperature=p["temperature"],
+            settings={"top_k": p["topk"] or None, "top_p": p["topp"] or None},
+            n=p["num_decodes"],
+        )
+    recorded = {"outputs": [tuple(o) for o in case["outputs"]], "target calls": len(case["steps"])}
+    found = [(*case["prompt"], *path) for path in done.result.results]
+    return Outcome(recorded, {"outputs": found, "target calls": len(done.calls)})
+
+
+def rejected(case: Case, backend: str) -> Outcome:
+    """One token: the race reads the recorded uniforms, and the constraint is the recorded set."""
+    asked: list[list[Any]] = []
+
+    def valid(text: str) -> bool:
+        asked.append([ord(text[-1]), ord(text[-1]) in case["accepted_set"]])
+        return bool(asked[-1][1])
+
+    times = repeat(-np.log(np.array(case["uniforms"][0])))
+    most = case["parameters"]["max_rejects"]
+    with arriving(times):
+        done = run(
+            "awrs",
+            [0],
+            {"target": models.Same(case["logits"])},
+            backend,
+            limit=1,
+            temperature=1,
+            externs={"valid": valid},
+            tokenizer=Characters(),
+            **({} if most is None else {"tries": most}),
+        )
+    recorded = {"token": case["token"], "tried": case["accept_calls"], "log weight": case["log_weight"]}
+    ours = {
+        "token": done.tokens[1],
+        "tried": asked,
+        "log weight": near(case["log_weight"], done.result.results[0][0] / 1000, 1e-3),
+    }
+    return Outcome(recorded, ours)
+
+
+RECURSIVE = "the program is the recursive form: there are no phantom rejects and no second accepts in it"
 ENTRIES = [
     Entry("logits/diverse_beam", "diverse_beam", diverse, note="padding behind the end of a text is left out"),
     Entry("logits/mbr", "mbr", risk, note="the recorded samples are drawn, and the recorded chrF is the function handed over"),
+    Entry(
+        "logits/arithmetic_sampling", "arithmetic_sampling", arithmetic, note="offset and permutations are drawn as recorded"
+    ),
+    Entry(
+        "logits/awrs",
+        "awrs",
+        rejected,
+        leaves_out={
+            "geometric_2": RECURSIVE,
+            "geometric_limit": RECURSIVE,
+            "improper": "it stops at the first accepted token, without a weight",
+        },
+        note="the recorded uniforms are the race's, the recorded set is the function handed over",
+    ),
 ]
