@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 WITHOUT = {
+    "logits/constrained_beam": "phrases of several tokens, which may begin again, and choices between phrases; the program's "
+    "words are single tokens",
     "logits/contrastive_search": "hidden states of candidates and of the text, compared with each other: no program reads them",
     "logits/dola": "every case contrasts with the embeddings' exit, read without the last norm; `target.exit(l)` reads a "
     "layer's output through it",

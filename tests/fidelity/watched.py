@@ -98,8 +98,11 @@ def watching(kind: Any, log: list[Any]) -> Any:
 
     class Watching(kind):  # type: ignore[misc]
         def note(self, model: Any, paths: Sequence[Path]) -> None:
-            """A call of the main model at these whole paths."""
-            if model is not self.main or not paths:
+            """A call of the main model at these whole paths, also in a sub-run, whose own main model is another."""
+            run = self
+            while run.parent is not None:
+                run = run.parent
+            if model is not run.main or not paths:
                 return
             root = tuple(commonprefix([list(p) for p in paths]))
             log.append(Call(len(root), {tuple(p[len(root) :]) for p in paths} - {()}, rows=[tuple(p) for p in paths]))
