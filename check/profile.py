@@ -15,7 +15,7 @@ from decgraph.check.claims import Case
 from decgraph.check.distributions import execute
 from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas
-from decgraph.ir.data.dist import Draw
+from decgraph.ir.data.dist import Draw, Row
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.values import Op
 
@@ -40,6 +40,7 @@ class Profile:
     doubled: bool = False  # two children with the same token, the second of them sampled
     points: bool = False  # a one-hot draw with a model's score was tested
     twice: bool = False  # a node has two children drawn with replacement at one site
+    stated: int = 0  # most tokens whose distribution was stated, of one growth
     emptied: bool = False  # draws without replacement, two or more
     rejected_deep: bool = False  # a rejection below the root
     rejected: bool = False  # a rejection
@@ -85,6 +86,10 @@ class Probe(ExactMachine):
             self.note_walk(t, out, evidence)
         return out
 
+    def stated(self, tokens: list[int], rows: list[Row], face: str) -> list[Draw]:
+        self.notes.stated = max(self.notes.stated, len(tokens))
+        return super().stated(tokens, rows, face)
+
     def note_walk(self, t: Tree, out: Any, evidence: Any) -> None:
         n = self.notes
         n.height = max(n.height, t.height())
@@ -110,7 +115,7 @@ class Probe(ExactMachine):
             n.ordered = n.ordered or any(not d.point for d in draws[:-1])
             free = [d for d in draws if not d.point]
             n.emptied = n.emptied or any(d.source is not d.law for d in free)
-            n.twice = n.twice or (len(free) > 1 and all(d.source is d.law for d in free))
+            n.twice = n.twice or (any(d.rank for d in free) and all(d.source is d.law for d in free))
             for i, d in enumerate(draws):
                 if not d.point and any(e.token == d.token for e in draws[:i]):
                     n.doubled = True

@@ -19,7 +19,18 @@ from decgraph.check.worlds import narrow
 from decgraph.errors import DecError
 
 # A mutant is planted in the first of these that it applies to. The texts are what stdlib has no small example of.
-HOSTS = ("speculative", "sequoia", "siblings", "points", "eagle2", "medusa", "jacobi", "freedave", "block_verification")
+HOSTS = (
+    "speculative",
+    "sequoia",
+    "siblings",
+    "points",
+    "eagle2",
+    "medusa",
+    "jacobi",
+    "freedave",
+    "block_verification",
+    "inner",
+)
 TEXTS = {
     "siblings": """algorithm siblings(target: causal, drafter: causal):
     refines autoregressive(target) in distribution
@@ -34,6 +45,18 @@ TEXTS = {
     while not done:
         draft t:
             grow topk(drafter(root).raw, 2) at root
+        verify t by rejection against target(t)
+        commit t.accepted
+""",
+    "inner": """algorithm inner(target: causal, drafter: causal):
+    refines autoregressive(target) in distribution
+    while not done:
+        draft u:
+            grow topk(drafter(root).raw, 1)
+        q = drafter(u)
+        verify u by rejection against q
+        draft t:
+            grow chain(drawn(u.accepted, q[:len(u.accepted)]))
         verify t by rejection against target(t)
         commit t.accepted
 """,

@@ -170,6 +170,8 @@ def grow(s: S.Grow) -> str:
         what = f"{args[1]} draws from {args[0]}" + (", all different," if call == "distinct" else "")
     elif call == "point":
         what = f"{', '.join(args)}, taken and not drawn (one-hot distributions)"
+    elif call == "drawn" and len(args) == 2:
+        what = f"{args[0]}, said to be drawn from {args[1]}"
     elif call == "chain":
         what = f"{', '.join(args)}, one below the other"
     where = f" under {expression(s.at)}" if s.at is not None else " under the nodes it was drawn at"

@@ -61,7 +61,7 @@ def forbidden(size: int, path: Sequence[int], request: Request) -> frozenset[int
 
 def _allowed(size: int, path: tuple[int, ...], request: Request, allow: Collection[int] | None) -> np.ndarray | None:
     """bool[V], the tokens the constraints leave; None when nothing is constrained."""
-    generated = path[len(request.prompt) :]
+    generated = path[request.begins :]
     ends = request.eos if len(generated) < request.min_length else frozenset()
     if not (request.bans or ends or request.allow is not None or allow is not None):
         return None
@@ -86,7 +86,7 @@ def _ids(tokens: Collection[int], size: int) -> np.ndarray:
 
 def _counts(path: tuple[int, ...], request: Request) -> tuple[Counter[int], Counter[int]]:
     """How often each token stands in the whole path, and in what was generated."""
-    return Counter(path), Counter(path[len(request.prompt) :])
+    return Counter(path), Counter(path[request.begins :])
 
 
 def _empty() -> DecError:

@@ -180,6 +180,9 @@ class Machine:
     def draw_many(self, op: Op, row: Row, face: str, k: int, replace: bool, key: NoiseKey, n: int) -> list[Draw]:
         return [Draw(t, row, face, rank=i) for i, t in enumerate(self._order(row, face)[:k])]
 
+    def stated(self, tokens: list[int], rows: list[Row], face: str) -> list[Draw]:
+        return [Draw(t, row, face) for t, row in zip(tokens, rows, strict=True)]
+
     def draw_race(self, op: Op, row: Row, face: str, key: NoiseKey, n: int, bound: Any) -> list[Draw]:
         return [Draw(t, row, face, race=float(-i)) for i, t in enumerate(self._order(row, face))]
 

@@ -15,7 +15,6 @@ import numpy as np
 from decgraph.backends.reference.cells import Sequences
 from decgraph.backends.run import Run, Stop
 from decgraph.errors import DecError, InternalError
-from decgraph.ir.data.dist import Dist, value_row
 from decgraph.ir.table import TABLE, lookup
 from decgraph.ir.types import Type
 from decgraph.ir.values import Op, Region, Value
@@ -123,8 +122,6 @@ class Interpreter(Run):
             out = np.empty(len(values), dtype=object)
             out[:] = values
             return out
-        if type.elem == "dist":
-            return Dist.of([value_row(v) for v in filled], str(type.of[1]))
         if self.num.exact and type.elem in ("real", "prob"):
             return self.reals([x.item() if isinstance(x, np.ndarray) and x.shape == () else x for x in filled])
         return np.array(filled)

@@ -54,6 +54,10 @@ class Randomness(Interpreter):
             order = noise.race_order(noise.race_keys(np.log(q), times), k)
         return self.group(row, face, [int(v) for v in order], lane)
 
+    def stated(self, tokens: list[int], rows: list[Row], face: str) -> list[Draw]:
+        """Tokens that were drawn elsewhere, each from the row that is said."""
+        return [Draw(x, row, face) for x, row in zip(tokens, rows, strict=True)]
+
     def group(self, row: Row, face: str, tokens: list[int], lane: int, race: Any = None) -> list[Draw]:
         """Draws without replacement, in order: the law of each is the conditional distribution without the ones before it."""
         out: list[Draw] = []

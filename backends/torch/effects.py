@@ -34,7 +34,7 @@ class Effects(Run):
         # it may fire, and its state is computed when it is read.
         self.counts_only = not self.request.stop and not self.request.until
         self.tally = Tally()
-        self.text = CommittedText(self.tokens, self.base)
+        self.text = CommittedText(self.tokens, self.request.begins)
         self.syncs = 0
         """Device-to-host synchronisations of the run; see transfer.py."""
 

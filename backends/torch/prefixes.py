@@ -17,7 +17,7 @@ _START = 64
 
 
 class CommittedText:
-    """The tokens of a run, of which the first `base` are the prompt. `tokens` is the run's own list, which grows."""
+    """The tokens of a run, of which the first `base` were given. `tokens` is the run's own list, which grows."""
 
     def __init__(self, tokens: list[int], base: int) -> None:
         self.tokens, self.base = tokens, base

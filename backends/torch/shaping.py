@@ -77,7 +77,7 @@ def constrained(scores: Tensor, rows: Any) -> Tensor:
         a = np.asarray(rows.allow, dtype=bool)
         kept &= a[..., :size] if a.ndim == 1 else a.reshape(n, -1)[:, :size]
     for i in range(n if dynamic or short else 0):
-        texts, row = (rows.path, i) if isinstance(rows.path, Prefixes) else (alone(rows.path(i), len(request.prompt)), 0)
+        texts, row = (rows.path, i) if isinstance(rows.path, Prefixes) else (alone(rows.path(i), request.begins), 0)
         if dynamic and row not in texts.soft:
             kept[i] &= _allowed(request.allow, texts, row, size)
         if short and row not in texts.soft and texts.count(row) < request.min_length:
@@ -188,7 +188,7 @@ def penalised(logits: Tensor, rows: Any) -> Tensor:
             penalties.apply(logits, rows.path)
         else:
             for i in range(n):
-                penalties.apply(logits[i : i + 1], alone(rows.path(i), len(request.prompt)))
+                penalties.apply(logits[i : i + 1], alone(rows.path(i), request.begins))
     pairs = [(t, amount(v)) for t, v in request.bias_pairs if t < size]
     if pairs:
         logits[:, _tensor(np.array([t for t, _ in pairs]), logits)] += torch.tensor([v for _, v in pairs]).to(logits)

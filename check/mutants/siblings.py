@@ -84,6 +84,19 @@ class RawLaw(ExactMachine):
             d.law_face = "raw"
         return out
 
+    def stated(self, tokens: list[int], rows: list[Row], face: str) -> list[Draw]:
+        out = super().stated(tokens, rows, face)
+        for d in out:
+            d.law_face = "raw"
+        return out
+
+
+class StatedLate(ExactMachine):
+    """Tokens that were drawn elsewhere claim the distribution of the one before them."""
+
+    def stated(self, tokens: list[int], rows: list[Row], face: str) -> list[Draw]:
+        return super().stated(tokens, [rows[0], *rows][: len(rows)], face)
+
 
 def tested(f: Profile) -> bool:
     """Sampled drafts are tested by their distributions."""
@@ -142,6 +155,14 @@ MUTANTS = (
         engine=RawLaw,
         worlds=(3, 9, 11, 13),
         asks=True,
+    ),
+    Mutant(
+        "stated-for-the-one-before",
+        "a token of an inner decoder is tested with the distribution before the token that it follows",
+        lambda f: tested(f) and f.stated >= 2,
+        "V = 2, two tokens",
+        "ar.md L6",
+        engine=StatedLate,
     ),
 )
 

@@ -112,6 +112,9 @@ def set_column(lw: Lowering, name: str, tree: Value, nodes: Value, column: str, 
     """Writes a column of a tree at nodes."""
     t = str(tree.type.of[0])
     elem = value.type
+    if elem.is_number and elem.dims and elem.dims[-1].kind == "vocab":
+        hint = "a distribution can be stored: normalize(weights)"
+        lw.fail(at.span, f"column `{column}` cannot hold {show(elem)}", hint, code="E220")
     if elem.dims and nodes.type.dims:
         elem = elem.drop()
     if elem.elem == "draw":

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.errors import DecError
 from decgraph.ir import labels, sizes
-from decgraph.ir.data.dist import Dist, Draw, Draws, Row, box0, tokens_of
+from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box, box0, token_of, tokens_of
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import as_int, need, need_one, numeric
@@ -219,6 +220,53 @@ class DrawPoint:
         ("%z = draw.point(%i)", 2),
     )
     refusals = (("dist<V,shaped>", "sample"),)
+
+
+@op("draw.stated")
+class DrawStated:
+    """Tokens that were drawn elsewhere, such as an inner decoder's, as draws: a token, or a vector or path of them, with the
+    distribution that each was drawn from. That they were is the author's statement; the exact check follows every outcome of
+    what made them, so that a wrong one is refuted."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = numeric(types[0]) if types[0].elem != "path" else Type("token", types[0].of[:1], (Dim("k"),))
+        hint = "drawn(xs, p[:len(xs)])"
+        need(t.elem in ("token", "int"), f"drawn needs tokens and their distributions, got {types[0]} first", hint)
+        need_dist(types[1], "drawn")
+        q = drawn(types[1])
+        need(len(t.dims) == len(q.dims) <= 1, f"drawn needs a distribution for each token, got {types[0]} and {types[1]}", hint)
+        return (q.with_dims(t.dims),)
+
+    def meaning(m: Any, op: Any, tokens: Any, q: Any) -> Any:
+        given = tokens.tokens if isinstance(tokens, Path) else np.ravel(tokens_of(tokens))
+        rows, face, at, inner = rows_of(q)
+        each_stated(len(given), rows.size)
+        made = m.stated([token_of(x) for x in given], list(rows.ravel()), face)
+        return (Draws(box(made).reshape(rows.shape), at, inner=inner),)
+
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        return [Abs(c.of(op.operands[1]).reads, frozenset({(op.results[0], None)}))]
+
+    batch = "ragged"
+    vocabulary = True
+    surface = "drawn(tokens, q)"
+    samples = (
+        ("%z = draw.stated(%tok, %q)", 1),
+        ("%z = draw.stated(%ds, %qs)", [2, 0]),
+        ("%z = draw.stated(%toks, %qs)", [2, 0]),
+    )
+    refusals = (
+        ("dist<V,shaped>, dist<V,shaped>", "tokens"),
+        ("token<V>, token<V>", "distribution"),
+        ("token<V>[k], dist<V,shaped>", "for each"),
+    )
+
+
+def each_stated(tokens: int, laws: int) -> None:
+    """Raises DecError unless there is a distribution for each token."""
+    if tokens != laws:
+        raise DecError(f"drawn got {tokens} tokens and {laws} distributions", hint="one for each: drawn(xs, p[:len(xs)])")
 
 
 def point(m: Any, token: int, source: Row | None = None, tag: str = "") -> Draw:

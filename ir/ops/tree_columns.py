@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from decgraph.errors import DecError
 from decgraph.ir import labels, sizes
-from decgraph.ir.data.dist import Dist, Draws, box
+from decgraph.ir.data.dist import Dist, Draws, Row, box
 from decgraph.ir.data.tree import Tree, edge_token
 from decgraph.ir.labels import Abs, Checker, TreeAbs
 from decgraph.ir.opdef import op
@@ -20,6 +22,21 @@ from decgraph.ir.types import INT, Dim, Type, listing
 from decgraph.ir.values import Op
 
 _FIELDS = {"parent": "node", "depth": "int", "logprob": "real", "prob": "prob"}
+
+
+def stored(values: list[Any], column: str) -> Dist:
+    """A column of distributions, each as it was stored."""
+
+    def row(v: Any) -> Row:
+        if v is None:
+            return Row(partial(_nothing_stored, column))
+        return v.rows[()] if v.face == "shaped" else Row(lambda face: v.vector(), node=v.rows[()].node)
+
+    return Dist.of([row(v) for v in values])
+
+
+def _nothing_stored(column: str, face: str) -> Any:
+    raise DecError(f"column {column} was not set at this node", hint="set it before it is read")
 
 
 _FOLDS: dict[str, Any] = {
@@ -90,6 +107,8 @@ class TreeGet:
         values = [n.columns.get(c) for n in t.nodes]
         if op.results[0].type.elem == "list":
             return (values,)
+        if op.results[0].type.elem == "dist":
+            return (stored(values, c),)
         return (m.column(values, op.results[0].type),)
 
     @staticmethod

@@ -9,7 +9,7 @@ import numpy as np
 
 from decgraph.ir import labels
 from decgraph.ir.data.canvas import Canvas, Edit, Soft
-from decgraph.ir.data.dist import Dist, Draws, Path
+from decgraph.ir.data.dist import Dist, Draws, Path, box0
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.labels import Abs, Checker, TreeAbs
 from decgraph.ir.opdef import op
@@ -253,12 +253,11 @@ def attach(m: Any, t: Tree, what: Any, at: Any, chain: bool) -> tuple[list[Any],
 
 
 def spread_column(m: Any, value: Any, n: int, rows: list[int]) -> list[Any]:
-    """A column's values, one per new node: elementwise, by row, or the same for all. A distribution's is its vector."""
-    if isinstance(value, Dist):
-        vectors = np.asarray(array(m, value))
-        value = list(vectors.reshape(-1, vectors.shape[-1]))
-        value = value if len(value) != 1 else value * n
-    if isinstance(value, Draws):
+    """A column's values, one per new node: elementwise, by row, or the same for all."""
+    if isinstance(value, Dist):  # a distribution each, computed where it is read
+        each = [Dist(box0(row), value.face) for row in value.rows.ravel()]
+        value = each if len(each) != 1 else each * n
+    elif isinstance(value, Draws):
         value = array(m, value)
     if isinstance(value, (list, tuple)) or np.ndim(value):
         flat = list(value) if isinstance(value, (list, tuple)) else list(np.ravel(np.asarray(value)))

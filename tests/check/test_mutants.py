@@ -31,6 +31,7 @@ HOSTS = [
     "jacobi",
     "freedave",
     "block_verification",
+    "inner",
 ]
 
 

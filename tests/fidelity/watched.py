@@ -58,12 +58,13 @@ def run(
     text: str | None = None,
     change: Callable[[Any], Any] = lambda kind: kind,
     settings: Mapping[str, Any] | None = None,
+    tokenizer: Any = None,
     **params: Any,
 ) -> Watched:
     """Decode a prompt with a program of stdlib (or `text`) on a backend, all passes on. change: from the machine's class to the
     one that is used. settings: further ones of the request."""
     algorithm = decgraph.load(program) if text is None else decgraph.parse(text)
-    session = algorithm.session(models, plan=Plan(backend=backend), externs=externs, **params)
+    session = algorithm.session(models, tokenizer=tokenizer, plan=Plan(backend=backend), externs=externs, **params)
     log: list[Any] = []
     session.machine = watching(change(machine(backend)), log)
     before = {(session.function.name, k): v for k, v in (shared or {}).items()}
@@ -74,7 +75,7 @@ def run(
         raise result.error
     out = Watched((*prompt, *result.tokens), [], [], result)
     if backend == "triton":
-        quiet = algorithm.session(models, plan=Plan(backend=backend), externs=externs, **params)
+        quiet = algorithm.session(models, tokenizer=tokenizer, plan=Plan(backend=backend), externs=externs, **params)
         quiet.shared.update(before)
         again = quiet.run(request, keep_events=False)
         assert again.error is None and again.stats.target_calls == result.stats.target_calls, (again, result.stats)
@@ -97,8 +98,11 @@ def watching(kind: Any, log: list[Any]) -> Any:
 
     class Watching(kind):  # type: ignore[misc]
         def note(self, model: Any, paths: Sequence[Path]) -> None:
-            """A call of the main model at these whole paths."""
-            if model is not self.main or not paths:
+            """A call of the main model at these whole paths, also in a sub-run, whose own main model is another."""
+            run = self
+            while run.parent is not None:
+                run = run.parent
+            if model is not run.main or not paths:
                 return
             root = tuple(commonprefix([list(p) for p in paths]))
             log.append(Call(len(root), {tuple(p[len(root) :]) for p in paths} - {()}, rows=[tuple(p) for p in paths]))

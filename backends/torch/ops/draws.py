@@ -12,7 +12,8 @@ from decgraph.backends.torch.draws import Mixed, TorchDraws, points
 from decgraph.backends.torch.lowering import host, lowering, on_host
 from decgraph.backends.torch.ops.distributions import dist_of, tensor_of
 from decgraph.backends.torch.rows import Rows, TorchDist
-from decgraph.ir.ops.draws import NoiseKey, index_for
+from decgraph.backends.torch.trees import TorchPath
+from decgraph.ir.ops.draws import NoiseKey, each_stated, index_for
 from decgraph.runtime import noise as runtime_noise
 
 
@@ -132,6 +133,14 @@ def draw_race(m: Any, q: Any, key: NoiseKey, under: Any = None) -> TorchDraws:
 def draw_point(m: Any, tokens: Any, *, tag: str = "") -> TorchDraws:
     """Certain drafts."""
     return points(np.asarray(host(tokens)), tag=tag)
+
+
+@lowering("draw.stated")
+def draw_stated(m: Any, tokens: Any, q: Any) -> TorchDraws:
+    """Tokens with the distributions that they are said to be drawn from."""
+    q, given = as_dist(m, q), np.ravel(np.asarray(tokens.tokens if isinstance(tokens, TorchPath) else host(tokens)))
+    each_stated(len(given), q.index.size)
+    return TorchDraws(given.astype(np.int64).reshape(q.shape), q.rows, q.index, q.face, at=q.at, inner=q.inner)
 
 
 @lowering("draw.get")

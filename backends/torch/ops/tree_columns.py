@@ -12,6 +12,7 @@ from decgraph.backends.torch.draws import Mixed, joined, points
 from decgraph.backends.torch.lowering import host, lowering
 from decgraph.backends.torch.ops.trees import column_of
 from decgraph.backends.torch.rows import TorchDist, TorchVectors
+from decgraph.backends.torch.stored import Stored
 from decgraph.backends.torch.trees import TorchTree
 from decgraph.backends.torch.walk import canvas_at
 
@@ -49,6 +50,8 @@ def get(m: Any, t: TorchTree, *, column: str, op: Any) -> Any:
     values = t.columns.get(c, [None] * len(t))
     if op.results[0].type.elem == "list":
         return list(values)
+    if op.results[0].type.elem == "dist":
+        return Stored(values, m.request, m.vocab_size, c)
     if op.results[0].type.elem == "astate":
         out = np.empty(len(values), dtype=object)
         out[:] = values

@@ -12,7 +12,6 @@ from decgraph.backends.torch.canvases import Canvas, Edit
 from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.lowering import host, lowering, written
 from decgraph.backends.torch.rows import TorchDist
-from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import TorchPath, TorchTree, among, filled
 from decgraph.ir.data.canvas import Soft
 from decgraph.ir.ops.limits import room_for_nodes
@@ -177,12 +176,11 @@ def _attached(t: TorchTree, what: Any, at: Any) -> tuple[list[Any], Any, Any]:
 
 
 def column_of(value: Any, n: int, rows: Any) -> list[Any]:
-    """A column's values, one per edge: elementwise, by row, or the same for all. A distribution's is its vector."""
+    """A column's values, one per edge: elementwise, by row, or the same for all."""
     value = host(value) if isinstance(value, TorchDraws | Mixed) else value
-    if isinstance(value, TorchDist):
-        vectors = fetched(value.vector())
-        value = list(vectors.reshape(-1, vectors.shape[-1]))
-        value = value if len(value) != 1 else value * n
+    if isinstance(value, TorchDist):  # a distribution each, which stays on the device
+        each = [value.pick(i) for i in np.ndindex(value.shape)] if value.shape else [value]
+        value = each if len(each) != 1 else each * n
     if isinstance(value, list | tuple) or np.ndim(value):
         flat = list(value) if isinstance(value, list | tuple) else list(np.ravel(np.asarray(value)))
         return flat if len(flat) == n else [flat[int(r)] for r in rows]

@@ -1,0 +1,124 @@
+"""Lossy samplers over the likeliest candidates, against their definition searched without their shortcuts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from shelf import V, module, session, tables
+
+from decgraph.backends.registry import machine
+from decgraph.runtime import noise
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.request import Request
+from decgraph.runtime.session import Result, Session
+from decgraph.runtime.text import detokenizer_of
+
+SEEDS = range(3)
+
+
+def row(model: Model, path: Sequence[int]) -> np.ndarray:
+    weights = np.array([float(w) for w in model.eval([tuple(path)])[0].weights])
+    return weights / weights.sum()
+
+
+def nearest(p: np.ndarray, k: int, alpha: float) -> np.ndarray:
+    """Of the distributions on the k likeliest tokens the one of the smallest divergence from p."""
+    kept = np.zeros(len(p), bool)
+    kept[np.argsort(-p, kind="stable")[:k]] = True
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        nu = (low + high) / 2
+        q = np.where(kept, (p ** (alpha - 1) + nu) ** (1 / (alpha - 1)), 0)
+        low, high = (low, nu) if q.sum() > 1 else (nu, high)
+    return q / q.sum()
+
+
+def divergence(q: np.ndarray, p: np.ndarray, alpha: float) -> float:
+    def phi(x: np.ndarray) -> np.ndarray:
+        return x**alpha / (alpha * (alpha - 1))
+
+    return float(np.sum(phi(q) - phi(p) - p ** (alpha - 1) / (alpha - 1) * (q - p)))
+
+
+@pytest.mark.parametrize(("alpha", "price"), [(1.5, 0.02), (2.0, 0.01), (3.0, 0.003), (1.2, 0.1)])
+def test_bregman_topk_is_the_cheapest_sparse_decoding(alpha: float, price: float) -> None:
+    sizes = set()
+    for seed in SEEDS:
+        models = tables(seed)
+        tokens = session("bregman_topk", models, {"alpha": alpha, "price": price})(seed=seed).tokens
+        for i, token in enumerate(tokens):
+            p = row(models["target"], (0, 1, *tokens[:i]))
+            found = [nearest(p, k, alpha) for k in range(1, V + 1)]
+            costs = [divergence(q, p, alpha) + price * (k + 1) for k, q in enumerate(found)]
+            times = noise.exponentials(noise.output_key(seed, 0, 2 + i), V)
+            assert token == noise.race(found[int(np.argmin(costs))], times)
+            sizes.add(int(np.argmin(costs)))
+    assert len(sizes) > 1
+
+
+def test_bregman_topk_without_a_price_and_with_a_high_one() -> None:
+    for seed in SEEDS:
+        models = tables(seed)
+        target = session("autoregressive", models)
+        for price, temperature in ((0.0, 1), (1.0, 0)):
+            assert (
+                session("bregman_topk", models, {"price": price})(seed=seed).tokens
+                == target(seed=seed, temperature=temperature).tokens
+            )
+
+
+def swapped(seed: int) -> dict[str, Model]:
+    models = tables(seed)
+    return {**models, "target": models["drafter"], "drafter": models["target"]}
+
+
+def test_a_monitor_that_flags_nothing_and_one_that_flags_all() -> None:
+    for seed in SEEDS:
+        alone = session("autoregressive", swapped(seed))
+        for params, temperature in (({"tau": 0.0}, 1), ({"tau": 1.0, "k": 1}, 0)):
+            made = session("monitoring", tables(seed), params)(seed=seed, temperature=temperature)
+            assert made.tokens == alone(seed=seed, temperature=temperature).tokens
+
+
+def test_what_a_monitor_revised_it_finds_likelier() -> None:
+    def like(tau: float, seed: int) -> float:
+        models = tables(seed)
+        tokens = session("monitoring", models, {"tau": tau})(seed=seed).tokens
+        rows = [row(models["target"], (0, 1, *tokens[:i])) for i in range(len(tokens))]
+        return float(sum(np.log(p[x]) for p, x in zip(rows, tokens, strict=True)))
+
+    assert sum(like(0.3, seed) for seed in range(8)) > sum(like(0.0, seed) for seed in range(8))
+
+
+class Words:
+    """A tokenizer of three letters and a line feed."""
+
+    detokenizer = detokenizer_of(["a", "b", "c", "\n"])
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self.detokenizer.text(tokens)
+
+
+def foreseen(seed: int, alike: Any, temperature: int = 1, **params: Any) -> Result:
+    bound = Session(
+        module("phi_decoding"),
+        {"target": tables(seed)["target"]},
+        {"n": 3, "reach": 3, "ahead": 3, **params},
+        machine=machine("reference"),
+        tokenizer=Words(),
+        externs={"alike": alike},
+    )
+    result = bound.run(Request(prompt=(0, 1), limit=12, seed=seed, temperature=temperature))
+    assert result.error is None, result.error
+    return result
+
+
+def test_phi_decoding_of_a_greedy_request_is_the_target_and_it_ends_where_foresights_agree() -> None:
+    for seed in SEEDS:
+        greedy = session("autoregressive", tables(seed))(seed=seed, temperature=0).tokens
+        assert foreseen(seed, lambda a, b: a == b, temperature=0).tokens == greedy
+        apart, together = foreseen(seed, lambda a, b: a == b, sure=1.0), foreseen(seed, lambda a, b: True, sure=1.0)
+        assert together.stats.target_calls < apart.stats.target_calls
