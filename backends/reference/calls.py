@@ -156,6 +156,8 @@ class Calls(Randomness):
         """A row whose views are computed from a model's scores and the request; without a model, from the scores passed to
         `warp`."""
         label = "warp" if model is None else model.name
+        own = model is None or self.main is None or model.vocab == self.main.vocab
+        request = self.request if own else self.request.elsewhere
 
         def face(name: str) -> Any:
             s = scores()
@@ -163,10 +165,10 @@ class Calls(Randomness):
                 check_size(model.name, s.size, model.vocab.size)
             tokens = tokens_of(path)
             if name == "raw":
-                return self.vector(raw_probs(s, tokens, self.request, allow=self.ids(allow)))
+                return self.vector(raw_probs(s, tokens, request, allow=self.ids(allow)))
             if name == "logits":
-                return self.logits(s, raw_probs(s, tokens, self.request, allow=self.ids(allow)))
-            return self.vector(shaped_probs(s, tokens, self.request, allow=self.ids(allow)))
+                return self.logits(s, raw_probs(s, tokens, request, allow=self.ids(allow)))
+            return self.vector(shaped_probs(s, tokens, request, allow=self.ids(allow)))
 
         return Row(face, position=len(path) if position is None else position, node=node, path=path, label=label)
 

@@ -104,6 +104,26 @@ def text_of(lw: Lowering, e: S.Call) -> Value:
     return lw.one("text_of", *_with_tree(lw, n, e), span=e.span)
 
 
+@builtin("respell")
+def respell(lw: Lowering, e: S.Call) -> Value:
+    """respell(tokens, model): the model's tokens with the same text."""
+    (tokens, to), _ = args(lw, e, 2)
+    whole = tokens.type.elem == "node" and tokens.type.of[0] == "ctx"
+    if whole:
+        tokens = lw.one("ctx.get", tokens, span=e.span, field="path", vocab=lw.vocab)
+    vocab = tokens.type.vocab or lw.vocab
+    models = (v for v in lw.env.values() if v.type.elem == "model" and v.type.of[0] in ("causal", "masked"))
+    source = next((v for v in models if v.type.vocab == vocab), None)
+    if source is None:
+        lw.fail(
+            e.span,
+            f"respell reads tokens of `{vocab}`, and no model here has that vocabulary",
+            "a helper takes the model whose tokens they are as a parameter too",
+            code="E230",
+        )
+    return lw.one("respell", tokens, source, to, span=e.span, **({"whole": True} if whole else {}))
+
+
 @builtin("completes")
 def completes(lw: Lowering, e: S.Call) -> Value:
     """Whether the path so far (in `until`), or a path that is named, holds the text."""
