@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.access import tree_value
@@ -121,7 +122,8 @@ def respell(lw: Lowering, e: S.Call) -> Value:
             "a helper takes the model whose tokens they are as a parameter too",
             code="E230",
         )
-    return lw.one("respell", tokens, source, to, span=e.span, **({"whole": True} if whole else {}))
+    attrs: dict[str, Any] = {"whole": True} if whole else {}
+    return lw.one("respell", tokens, source, to, span=e.span, **attrs)
 
 
 @builtin("completes")
