@@ -208,7 +208,7 @@ def skipped(lw: Lowering, model: Value, e: S.Call) -> Value:
     return lw.one("model.derive", model, *[lw.expr(k.value) for k in e.kwargs], span=e.span, how="skip", named=names)
 
 
-_DERIVED = dict.fromkeys(("exit", "skip", "upto", "quantized", "head", "speaking"), ("model.derive", "how"))
+_DERIVED = dict.fromkeys(("exit", "skip", "upto", "quantized", "expert", "head", "speaking"), ("model.derive", "how"))
 ONE: dict[str, dict[str, tuple[str, str]]] = {
     "model": {**_DERIVED, "embed": ("model.embed", "")},
     "memory": {

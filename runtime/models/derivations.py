@@ -12,7 +12,7 @@ from decgraph.runtime.models.interface import Model
 
 TRIED = {"exit": "exit", "upto": "upto", "adapter": "on", "head": "head", "speaking": "speaking"}
 """The derivations that cost nothing to make, by the name that the IR has for them; `quantized` copies the weights."""
-LAYERS = ("exit", "skip", "quantized", "upto", "head")
+LAYERS = ("exit", "skip", "quantized", "expert", "upto", "head")
 """The derivations that need the layers of a model."""
 
 

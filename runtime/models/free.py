@@ -13,7 +13,7 @@ import random
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from decgraph.runtime.models.features import Features
 from decgraph.runtime.models.interface import Cell, Model, Row, Scores, Visibility, Vocab
@@ -90,6 +90,13 @@ class FreeModel(Layered):
 
     def _coarse(self, bits: int) -> None:
         self._grain = bits
+
+    def derive(self, how: str, *args: Any) -> Model:
+        if how == "expert" and args[0] >= 1:
+            made = self._copy(f"expert({args[0]})")
+            made._grain = -args[0]
+            return made
+        return super().derive(how, *args)
 
     def read_out(self, state: Row, head: int | None = None) -> Scores:
         key = state if head is None else digest(self.seed, "head", head, state)
