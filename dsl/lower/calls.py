@@ -352,6 +352,14 @@ def run(lw: Lowering, e: S.Run) -> Value:
     for k in e.call.kwargs:
         names.append(k.name)
         args.append(lw.expr(k.value))
+    for a in args:
+        if a.type.elem == "model" and a.type.of[0] in ("causal", "masked") and a.type.vocab != lw.vocab:
+            lw.fail(
+                e.span,
+                f"`{a.name}` has the vocabulary `{a.type.vocab}`, and the path that is run is of `{lw.vocab}`",
+                f"run it as a model of the target's tokens: {a.name}.speaking(target)",
+                code="E240",
+            )
     lw.module.need(callee.name, lw, e.span)
     path = Value(Type("path", (lw.vocab,)), "path")
     lw.path_scope.append(path)

@@ -53,8 +53,8 @@ def test_the_shared_tokens_are_those_that_transformers_finds(folder: Path) -> No
 
 @pytest.mark.parametrize("name", ["heterogeneous_vocab", "universal_assisted"])
 def test_the_texts_are_the_targets(folder: Path, name: str) -> None:
-    """Greedily the target's own tokens, and drawn ones are equal on both backends. The target may be left out: the drafter reads
-    and writes text, so it goes with any."""
+    """Greedily the target's own tokens, and drawn ones are equal on both backends. The target may be left out: the drafter
+    reads and writes text, so it goes with any."""
     plain = decgraph.run("autoregressive", PROMPT, limit=10, temperature=0)
     drawn = []
     for backend in ("torch", "reference"):
