@@ -352,12 +352,12 @@ def run(lw: Lowering, e: S.Run) -> Value:
     for k in e.call.kwargs:
         names.append(k.name)
         args.append(lw.expr(k.value))
-    for a in args:
-        if a.type.elem == "model" and a.type.of[0] in ("causal", "masked") and a.type.vocab != lw.vocab:
+    for given in args:
+        if given.type.elem == "model" and given.type.of[0] in ("causal", "masked") and given.type.vocab != lw.vocab:
             lw.fail(
                 e.span,
-                f"`{a.name}` has the vocabulary `{a.type.vocab}`, and the path that is run is of `{lw.vocab}`",
-                f"run it as a model of the target's tokens: {a.name}.speaking(target)",
+                f"`{given.name}` has the vocabulary `{given.type.vocab}`, and the path that is run is of `{lw.vocab}`",
+                f"run it as a model of the target's tokens: {given.name}.speaking(target)",
                 code="E240",
             )
     lw.module.need(callee.name, lw, e.span)
