@@ -94,7 +94,7 @@ def text_of(m: Any, x: Any, tree: TorchTree | None = None) -> Any:
 
 @lowering("respell")
 def respell(m: Any, tokens: Any, source: Any, to: Any, *, whole: bool = False) -> np.ndarray:
-    """The tokens of one model that have the text of another's."""
+    """The tokens of one model that have the text of another's: int64[n]."""
     return np.array(respelled(ids_of(tokens), spelling_of(source), spelling_of(to), whole=whole), dtype=np.int64)
 
 
