@@ -20,7 +20,7 @@ from decgraph.runtime.models.engine.of import engine_of
 PATHS = [(5, 9, 3), (7,), (5, 9, 3, 60, 11, 2)]
 
 
-@pytest.fixture(scope="module", params=["mixtral", "qwen3_moe"])
+@pytest.fixture(scope="module", params=["mixtral", pytest.param("qwen3_moe", marks=pytest.mark.slow)])
 def folder(request: Any, tmp_path_factory: Any) -> Path:
     at: Path = tmp_path_factory.mktemp(request.param)
     architecture(request.param).save_pretrained(at)
