@@ -119,8 +119,13 @@ def _shape(value: Any) -> tuple[int, ...]:
     return np.shape(value)
 
 
+def _tokens(m: ExactMachine, t: Type) -> int:
+    """How many tokens the vocabulary of a type has."""
+    return next((v.vocab.size for v in m.models.values() if t.is_token and v.vocab.name == t.vocab), m.vocab_size)
+
+
 def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, facts: Facts) -> Any:
-    size = m.vocab_size
+    size = _tokens(m, t)
     if isinstance(old, Suffixes):
         texts = [tuple(r.randrange(size) for _ in range(r.randint(1, 5))) for _ in range(r.randint(0, 2))]
         new = Suffixes(old.depth, old.room)

@@ -161,6 +161,8 @@ def _check_left_out(function: Function, wanted: Mapping[str, Param], given: Mapp
     """Raises DecError where a model was left out and one that was given is not shipped: the shipped ones go with one another,
     and drafts of theirs for another target would be accepted by chance alone, or not fit."""
     heads = {name for name, p in wanted.items() if _kind(p) == "head"}  # a stand-in goes with any target, a head with a shipped
+    own = str(next(iter(wanted.values())).value.type.of[1]) if wanted else ""
+    heads |= {name for name, p in wanted.items() if p.value.type.of[1] != own}  # a model that is read through its text
     foreign = next((name for name, value in given.items() if name not in heads and not _is_shipped(value)), None)
     kinds = {name: getattr(value, "kind", None) for name, value in given.items()}
     if foreign is None or kinds[foreign] not in (

@@ -134,6 +134,12 @@ class Request:
         put("bias", tuple((t, bias[t]) for t in sorted(bias)))
         self._check()
 
+    @property
+    def elsewhere(self) -> Request:
+        """The request for tokens of another vocabulary: what names or counts tokens is left out."""
+        kept = {"temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p, "min_p": self.min_p}
+        return Request(self.prompt, seed=self.seed, request_id=self.request_id, **kept)  # type: ignore[arg-type]
+
     def _check(self) -> None:
         if not self.prompt:
             raise DecError("the prompt is empty; a request needs at least one token to read")

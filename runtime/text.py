@@ -88,6 +88,10 @@ class Tokenizer:
         """The token ids of a text, with what the tokenizer's template adds (a beginning-of-text token)."""
         return tuple(self._backend.encode(text).ids)
 
+    def encode_part(self, text: str) -> tuple[int, ...]:
+        """The token ids of a piece of a text, without what the tokenizer's template adds."""
+        return tuple(self._backend.encode(text, add_special_tokens=False).ids)
+
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens, special ones left out."""
         return self.detokenizer.text(tokens)

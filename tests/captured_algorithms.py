@@ -28,6 +28,19 @@ def speculative(target: Causal, drafter: Causal, gamma: Annotated[int, 1, 32] = 
 
 
 @algorithm
+def tli(target: Causal, drafter: Annotated[Causal, "W"], gamma: Annotated[int, 1, 32] = 4) -> None:
+    refines(autoregressive(target), in_="distribution")
+    small: Model = drafter.speaking(target)
+    while not done():
+        with draft() as t:
+            for _ in repeat(gamma):
+                x = sample(small(t.leaves))
+                t.grow(x)
+        verify(t, by=rejection, against=target(t))
+        commit(t.accepted)
+
+
+@algorithm
 def eagle2(
     target: Causal,
     head: Annotated[Features, "target"],

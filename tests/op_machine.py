@@ -158,6 +158,9 @@ class Machine:
     def write_state(self, name: str, value: Any) -> None:
         self.state[name] = value
 
+    def respell(self, tokens: Any, source: Any, to: Any, *, whole: bool) -> tuple[int, ...]:
+        return tuple(int(i) for i in (tokens.tokens if isinstance(tokens, Path) else np.ravel(tokens)))
+
     def text(self, x: Any, tree: Any) -> str:
         return "".join("abc"[int(i)] for i in (x.tokens if isinstance(x, Path) else np.ravel(x)))
 

@@ -169,13 +169,15 @@ class Calls(HeadsOfStates, Randomness):
         """A row whose views are computed from a model's scores and the request; without a model, from the scores passed to
         `warp`."""
         label = "warp" if model is None else model.name
+        own = model is None or self.main is None or model.vocab == self.main.vocab
+        asked = self.request if own else self.request.elsewhere
 
         def face(name: str) -> Any:
             s = scores()
             if model is not None:
                 check_size(model.name, s.size, model.vocab.size)
             tokens = tokens_of(path)
-            request = self.request
+            request = asked
             if (request.allow is not None or request.min_length) and is_soft(path):
                 request = replace(request, allow=None, min_length=0)  # they read a text, and there is none
             if name == "raw":

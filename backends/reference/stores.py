@@ -19,6 +19,7 @@ from decgraph.ir.data.dist import Draws, Path, resolve_path, tokens_of
 from decgraph.ir.ops.draws import pad, point
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op
+from decgraph.runtime.models.spelling import respelled, spelling_of
 
 
 class Stores(Effects):
@@ -107,6 +108,10 @@ class Stores(Effects):
             texts = [self.detokenizer.text(ids_of(Path(tree.path_edges(int(i))))) for i in ids.ravel()]
             return texts if ids.ndim else texts[0]
         return self.detokenizer.text(ids_of(x))
+
+    def respell(self, tokens: Any, source: Any, to: Any, *, whole: bool) -> tuple[int, ...]:
+        """The meaning of `respell`."""
+        return respelled(ids_of(tokens), spelling_of(source), spelling_of(to), whole=whole)
 
     def host(self, what: str, *args: Any) -> Any:
         """A layer of a memory, a memory with one replaced, or what its queries look at. Raises DecError for others."""

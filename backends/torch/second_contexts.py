@@ -88,11 +88,13 @@ class SecondContexts(Engines):
             ask = ForwardCall(key, text, given=given, name=self.title)
         self.count_call(model, n, len(text))
         length = len(self.tokens)
+        own = self.main is None or model.vocab == self.main.vocab
+        request = self.request if own else self.request.elsewhere
 
         def finish(scores: Any) -> TorchDist:
             rows = Rows(
                 scores,
-                self.request,
+                request,
                 positions=np.full(n, length),
                 nodes=np.arange(n),
                 label=model.name,

@@ -18,7 +18,7 @@ from decgraph.ir.values import Value
 TABLE: dict[str, Callable[[Lowering, S.Call], Value]] = {}
 METHODS = {
     "model": "models have .memory(n), .heads(n), .exit(l), .skip(layers), .skip(attention = .., mlp = ..), .speaking(m), "
-    ".upto(l), .parallel(n), .quantized(bits), .head(trunk), .embed(x)",
+    ".expert(rank), .upto(l), .parallel(n), .quantized(bits), .head(trunk), .embed(x)",
     "memory": "memories have .only(positions), .without(positions), .quantized(bits), .merged(positions, groups), "
     ".join(other), .scores(positions), and layers: m[l]",
     "canvas": "canvases have .extend(k)",

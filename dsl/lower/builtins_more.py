@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.lower.access import tree_value
@@ -97,6 +98,27 @@ def _with_tree(lw: Lowering, n: Value, e: S.Call) -> list[Value]:
 def text_of(lw: Lowering, e: S.Call) -> Value:
     (n,), _ = args(lw, e, 1)
     return lw.one("text_of", *_with_tree(lw, n, e), span=e.span)
+
+
+@builtin("respell")
+def respell(lw: Lowering, e: S.Call) -> Value:
+    """respell(tokens, model): the model's tokens with the same text."""
+    (tokens, to), _ = args(lw, e, 2)
+    whole = tokens.type.elem == "node" and tokens.type.of[0] == "ctx"
+    if whole:
+        tokens = lw.one("ctx.get", tokens, span=e.span, field="path", vocab=lw.vocab)
+    vocab = tokens.type.vocab or lw.vocab
+    models = (v for v in lw.env.values() if v.type.elem == "model" and v.type.of[0] in ("causal", "masked"))
+    source = next((v for v in models if v.type.vocab == vocab), None)
+    if source is None:
+        lw.fail(
+            e.span,
+            f"respell reads tokens of `{vocab}`, and no model here has that vocabulary",
+            "a helper takes the model whose tokens they are as a parameter too",
+            code="E230",
+        )
+    attrs: dict[str, Any] = {"whole": True} if whole else {}
+    return lw.one("respell", tokens, source, to, span=e.span, **attrs)
 
 
 @builtin("completes")

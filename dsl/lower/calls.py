@@ -219,7 +219,9 @@ def skipped(lw: Lowering, model: Value, e: S.Call) -> Value:
     return lw.one("model.derive", model, *[lw.expr(k.value) for k in e.kwargs], span=e.span, how="skip", named=names)
 
 
-_DERIVED = dict.fromkeys(("exit", "skip", "upto", "quantized", "parallel", "head", "speaking"), ("model.derive", "how"))
+_DERIVED = dict.fromkeys(
+    ("exit", "skip", "upto", "quantized", "parallel", "expert", "head", "speaking"), ("model.derive", "how")
+)
 ONE: dict[str, dict[str, tuple[str, str]]] = {
     "model": {**_DERIVED, "embed": ("model.embed", "")},
     "memory": {
@@ -362,6 +364,14 @@ def run(lw: Lowering, e: S.Run) -> Value:
     for k in e.call.kwargs:
         names.append(k.name)
         args.append(lw.expr(k.value))
+    for given in args:
+        if given.type.elem == "model" and given.type.of[0] in ("causal", "masked") and given.type.vocab != lw.vocab:
+            lw.fail(
+                e.span,
+                f"`{given.name}` has the vocabulary `{given.type.vocab}`, and the path that is run is of `{lw.vocab}`",
+                f"run it as a model of the target's tokens: {given.name}.speaking(target)",
+                code="E240",
+            )
     lw.module.need(callee.name, lw, e.span)
     path = Value(Type("path", (lw.vocab,)), "path")
     lw.path_scope.append(path)

@@ -268,6 +268,13 @@ def commit(lw: Lowering, s: S.Commit) -> None:
     """`commit value`; a tree that a state carries goes on from the accepted node."""
     e = s.value
     v = lw.expr(e)
+    if v.type.is_token and v.type.vocab not in ("", lw.vocab):
+        lw.fail(
+            s.span,
+            f"the text is of `{lw.vocab}`, and these are tokens of `{v.type.vocab}`",
+            "respell(tokens, target) makes them the target's",
+            code="E240",
+        )
     extra: list[Value] = []
     if v.type.elem == "node" and v.type.of[0] != "ctx":
         extra = [tree_value(lw, v, s.span)]

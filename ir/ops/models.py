@@ -209,7 +209,7 @@ class ModelDerive:
     """A model derived from another: attribute how, one of exit (its first n layers), skip (without the layers of a set or
     vector), upto (the states entering a layer), head (a trunk read with its norm and output), bare (with its output alone),
     since (its layers from a number on, and its head, over a trunk or a head's features), adapter (over a trunk),
-    quantized (weights in n bits), parallel (in groups of n layers, whose attentions all read the state that enters the group),
+    quantized (weights in n bits), expert (each mixture of experts is the one of rank n alone), parallel (in groups of n layers, whose attentions all read the state that enters the group),
     speaking (on the text of another model's tokens, over those that both have). named, with skip: which halves of a layer the
     operands are of, of "attention" and "mlp", in order; left out, one operand, of whole layers."""
 
@@ -229,7 +229,7 @@ class ModelDerive:
                     f"skip needs layers, a set or a vector, got {t}",
                     "target.skip([1, 2]), or a parameter of type set",
                 )
-        elif how in ("exit", "upto", "quantized", "parallel"):
+        elif how in ("exit", "upto", "quantized", "parallel", "expert"):
             need(
                 len(given) == 1 and given[0].elem == "int" and not given[0].dims,
                 f"{how} needs one whole number, got {', '.join(map(str, given))}",
@@ -264,7 +264,7 @@ class ModelDerive:
             )
             need(kind == "causal", f"a {kind} model does not speak another vocabulary", "a causal model does")
             return (Type("model", (kind, given[0].of[1], f"{family}'", "causal")),)
-        need(how in ("exit", "skip", "quantized", "parallel"), f"no derived model {how}")
+        need(how in ("exit", "skip", "quantized", "parallel", "expert"), f"no derived model {how}")
         return (Type("model", (kind, vocab, family, vis)),)
 
     def meaning(m: Any, op: Any, base: Any, *args: Any) -> Any:
@@ -274,6 +274,7 @@ class ModelDerive:
     label, batch = labels.joined, "scalar"
     samples = (
         ('%z = model.derive(%target, %n, how = "exit")', ...),
+        ('%z = model.derive(%target, %n, how = "expert")', ...),
         ('%z = model.derive(%target, %trunk, how = "head")', ...),
         ('%z = model.derive(%target, %n, %trunk, how = "since")', ...),
         ('%z = model.derive(%foreign, %target, how = "speaking")', ...),

@@ -12,7 +12,7 @@ from decgraph.runtime.models.interface import Model
 
 TRIED = {how: how for how in ("exit", "parallel", "upto", "head", "bare", "since", "speaking")} | {"adapter": "on"}
 """The derivations that cost nothing to make, by the name that the IR has for them; `quantized` copies the weights."""
-LAYERS = ("exit", "skip", "quantized", "upto", "head", "bare", "parallel", "since")
+LAYERS = ("exit", "skip", "quantized", "upto", "head", "bare", "parallel", "expert", "since")
 """The derivations that need the layers of a model."""
 
 

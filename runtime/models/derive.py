@@ -19,6 +19,7 @@ def derive(model: Model, how: str, *args: Any) -> Model:
     derive(target, "skip", a, m)     causal: without the attention of the layers `a` and the MLPs of the layers `m`
     derive(target, "parallel", n)    causal: in groups of n layers, whose attentions all read the state that enters the group
     derive(target, "quantized", b)   causal: weights rounded to b bits
+    derive(target, "expert", r)      causal: every mixture of experts is the expert of rank r alone, for each token
     derive(target, "upto", l)        layers: the states after the first l layers
     derive(adapter, "on", inner)     layers: the adapter over those states
     derive(target, "head", inner)    causal: the target's head over those states

@@ -102,6 +102,13 @@ class FreeModel(Layered):
     def read_bare(self, state: Row) -> Scores:
         return self.read_out(digest("bare", state))
 
+    def derive(self, how: str, *args: Any) -> Model:
+        if how == "expert" and args[0] >= 1:
+            made = self._copy(f"expert({args[0]})")
+            made._grain = -args[0]
+            return made
+        return super().derive(how, *args)
+
     def read_out(self, state: Row, head: int | None = None) -> Scores:
         key = state if head is None else digest(self.seed, "head", head, state)
         return Scores(weights=small_weights(key, self.vocab.size, zeros=self._zeros, power=self._power, top=97))

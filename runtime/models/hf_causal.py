@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.hf_experts import expert_net
 from decgraph.runtime.models.hf_net import Net, Tape
 from decgraph.runtime.models.hf_rows import Forest, held_of
 from decgraph.runtime.models.interface import (
@@ -209,6 +210,8 @@ class HFCausal(Model):
                 return self._with(f"parallel({size})", self.net.using(grouped(uses, size)), (how, args))
             case "quantized", (int(bits),) if 1 <= bits <= 16:
                 return self._with(f"quantized({bits})", self.net.quantized(bits), (how, args))
+            case "expert", (int(rank),):
+                return self._with(f"expert({rank})", expert_net(self.net, rank, self.name), (how, args))
         raise no_such(self.name, self.layers, how, args)
 
     def _with(self, name: str, net: Net, origin: tuple[str, tuple[Any, ...]]) -> HFCausal:

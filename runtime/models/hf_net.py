@@ -13,7 +13,7 @@ EuroBERT and ModernBERT do. Loading checks this.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -184,14 +184,20 @@ class Net:
 
     def quantized(self, bits: int) -> Net:
         """The same layers with their matrices rounded, row by row, to 2**bits - 1 symmetric levels."""
-        made = copy.copy(self)
-        configs = (self.base.config, self.base.config.get_text_config())  # shared: it says which attention runs
-        made.layers = [copy.deepcopy(layer, {id(config): config for config in configs}) for layer in self.layers]
+        made = self.copied()
         for layer in made.layers:
             for part in layer.modules():
                 if isinstance(part, nn.Linear):
                     part.weight.data = _rounded(part.weight.data, bits)
         return made.using(self.uses)
+
+    def copied(self, shared: Iterable[Any] = ()) -> Net:
+        """The same net with copies of the layers, in which these objects are not copied; `base` is not changed."""
+        made = copy.copy(self)
+        configs = (self.base.config, self.base.config.get_text_config())  # shared: it says which attention runs
+        known = {id(one): one for one in (*configs, *shared)}
+        made.layers = [copy.deepcopy(layer, dict(known)) for layer in self.layers]
+        return made
 
 
 _LISTS = (("layers",), ("encoder", "layer"), ("transformer", "layer"), ("encoder", "layers"))

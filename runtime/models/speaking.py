@@ -34,7 +34,7 @@ class Speaking(Model):
 
     def translated(self, path: Path) -> Path:
         """The text of a path in the model's own tokens."""
-        own = respelled(path, self.source, self.own) or (self.own.start,)
+        own = respelled(path, self.source, self.own, whole=True)
         return own if self.base.context is None else own[-self.base.context :]
 
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:

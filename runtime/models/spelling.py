@@ -15,9 +15,9 @@ FIRST = 0x4E00
 
 
 class Spelling:
-    """pieces: the bytes of every token, b"" for special ones. encode: a text's tokens, as the tokenizer gives them to a model
-    (with a beginning-of-text token, where it has one). names: special tokens by what they are called. start: what a model
-    reads where a text has no token."""
+    """pieces: the bytes of every token, b"" for special ones. encode: the tokens of a text. whole: the same of a text from its
+    beginning, as a model reads it (with a beginning-of-text token, where the tokenizer adds one). names: special tokens by what
+    they are called. start: what a model reads where a text has no token."""
 
     def __init__(
         self,
@@ -25,17 +25,19 @@ class Spelling:
         encode: Callable[[str], Iterable[int]],
         names: Mapping[str, int] | None = None,
         start: int = 0,
+        whole: Callable[[str], Iterable[int]] | None = None,
     ) -> None:
-        self.pieces, self.encode, self.names, self.start = tuple(pieces), encode, dict(names or {}), start
+        self.pieces, self.encode, self.whole = tuple(pieces), encode, whole or encode
+        self.names, self.start = dict(names or {}), start
 
     def text(self, tokens: Iterable[int]) -> str:
         """The text of tokens; U+FFFD for what is no UTF-8."""
         known = (self.pieces[t] for t in tokens if 0 <= t < len(self.pieces))
         return b"".join(known).decode("utf-8", "replace")
 
-    def read(self, text: str) -> tuple[int, ...]:
-        """The tokens of a text."""
-        return tuple(int(t) for t in self.encode(text))
+    def read(self, text: str, *, whole: bool) -> tuple[int, ...]:
+        """The tokens of a text, or of a whole one."""
+        return tuple(int(t) for t in (self.whole if whole else self.encode)(text))
 
 
 def spelled(pieces: Sequence[str]) -> Spelling:
@@ -96,7 +98,8 @@ def of_tokenizer(folder: Path, model: Model) -> Spelling:
     names = ((tokenizer.spelled(t), t) for t, piece in enumerate(pieces) if not piece)
     special = {name: t for name, t in names if name is not None}
     ends = sorted(model.eos or ())
-    return Spelling(pieces, tokenizer.encode, special, ends[0] if ends else next(iter(special.values()), 0))
+    first = ends[0] if ends else next(iter(special.values()), 0)
+    return Spelling(pieces, tokenizer.encode_part, special, first, tokenizer.encode)
 
 
 def shared(a: Spelling, b: Spelling) -> tuple[tuple[int, int], ...]:
@@ -116,6 +119,8 @@ def shared(a: Spelling, b: Spelling) -> tuple[tuple[int, int], ...]:
     return tuple(sorted((mine, other) for other, mine in pairs.items()))
 
 
-def respelled(tokens: Iterable[int], source: Spelling, to: Spelling) -> tuple[int, ...]:
-    """The tokens of one vocabulary that have the text of tokens of another."""
-    return to.read(source.text(tokens))
+def respelled(tokens: Iterable[int], source: Spelling, to: Spelling, *, whole: bool) -> tuple[int, ...]:
+    """The tokens of one vocabulary that have the text of tokens of another. whole: it is a text from its beginning, and where
+    it is empty, what the model reads in its place."""
+    read = to.read(source.text(tokens), whole=whole)
+    return read or (to.start,) if whole else read

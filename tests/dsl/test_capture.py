@@ -27,7 +27,7 @@ TEXTS = {
     "eagle2": DESIGN["eagle2"],
     "token_recycling": DESIGN["token_recycling"],
     "fast_dllm": DESIGN["fast_dllm"],
-    **{n: program(n) for n in ("kangaroo", "apd", "freedave", "tetris", "pearl")},
+    **{n: program(n) for n in ("kangaroo", "apd", "freedave", "tetris", "pearl", "tli")},
     "medusa": """
 rule typical(t: tree, p: dist[t.nodes], epsilon: prob = 0.09, delta: prob = 0.3):
     above = p[t.parent]

@@ -82,11 +82,3 @@ def test_chain_takes_tokens(what: str, code: str | None) -> None:
     with pytest.raises(DecError) as caught:
         load_text(text)
     assert caught.value.codes == (code,) and "chain takes" in str(caught.value)
-
-
-@pytest.mark.parametrize(("line", "word"), [("x ~ drafter(ctx)", "reads tokens of `other`"), ("x ~ drafter(prompt)", "of `V`")])
-def test_a_model_does_not_read_tokens_of_another_vocabulary(line: str, word: str) -> None:
-    text = f"algorithm a(target: causal, drafter: causal[other]):\n    while not done:\n        {line}\n        commit x\n"
-    with pytest.raises(DecError, match=word) as caught:
-        load_text(text, "a.dec")
-    assert caught.value.codes == ("E240",) and "a.dec:3:" in str(caught.value)

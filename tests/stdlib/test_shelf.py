@@ -21,7 +21,10 @@ SAMPLE = 10
 rest runs at night."""
 EVERY = 5
 PART = [pytest.param(name, marks=pytest.mark.slow if n % EVERY == 0 else pytest.mark.nightly) for n, name in enumerate(OTHERS)]
-WITHOUT_MODELS: dict[str, str] = {"specdec_pp": "a head on the drafter that was trained to judge its drafts"}
+WITHOUT_MODELS: dict[str, str] = {
+    "self_contrast_moe": "a mixture of experts; tests/runtime/test_experts.py runs it on random ones",
+    "specdec_pp": "a head on the drafter that was trained to judge its drafts",
+}
 """What no shipped model fits, and what it needs."""
 
 

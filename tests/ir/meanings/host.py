@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from hypothesis import strategies as st
 from meanings.registry import Draw, Sample, V, says
 from meanings.selection import best_first
 from meanings.values import INTS, REALS, TOKENS, exactly, ints, lists, reals, tokens
 
 from decgraph.ir.data.dist import Path
+from decgraph.runtime.models.free import FreeModel
+from decgraph.runtime.models.spelling import spelled
 
 
 @says("extern")
@@ -51,6 +55,21 @@ def letters(draw: Draw) -> Sample:
     word = draw(st.sampled_from(["a", "ab", "cc", "bca"]))
     found = any(text[i : i + len(word)] == word for i in range(len(text)))
     return Sample("%z = completes(%p, %w)", {"p": ("path<V>", Path(xs)), "w": ("text", word)}, (found,))
+
+
+@says("respell")
+def spelled_again(draw: Draw) -> Sample:
+    """The longest token that fits, from the left; letters that no token begins with are left out; a whole text without a token
+    is the first one."""
+    pieces = draw(st.lists(st.sampled_from(["a", "b", "ab", "ba", "aab", "c"]), min_size=1, max_size=5, unique=True))
+    source, to = FreeModel(3, V, 2, name="source"), FreeModel(4, len(pieces), 2, vocab="W", name="to")
+    source.spelling, to.spelling = spelled(["a", "b", "ab"]), spelled(pieces)
+    xs, whole = draw(lists(TOKENS)), draw(st.booleans())
+    text = "".join(["a", "b", "ab"][x] for x in xs)
+    found = re.findall("|".join(sorted(pieces, key=lambda p: -len(p))), text)
+    want = [pieces.index(p) for p in found] or [0] * whole
+    models = {"m": ("model<causal,V,m,causal>", source), "n": ("model<causal,W,n,causal>", to)}
+    return Sample(f"%z = respell(%x, %m, %n, whole = {str(whole).lower()})", {"x": tokens(xs), **models}, (want,))
 
 
 @says("ctx.get")
