@@ -7,5 +7,5 @@ WITHOUT = {
     "dllm2/arpg": "queries in layers of their own, blind to one another, with guidance; arpg asks a masked model",
     "dllm2/dllm_cache": "stored outputs of layers' halves, renewed where values changed most",
     "dllm2/elastic_cache": "layers computed again from where attention drifts",
-    "dllm2/wino": "a shadow block behind the canvas that decided cells are checked against",
+    "dllm2/wino": "a second, masked copy of a block beside it at the same positions: in a call a position has one cell",
 }
