@@ -93,18 +93,13 @@ class CanvasPut:
             chosen = [i for n, i in enumerate(ids) if (mask is None or mask[n]) and not c.masked(i)]
             m.masked_again(c, chosen)
             return (c.put(chosen, [None] * len(chosen)),)
+        taken = [(mask is None or bool(mask[n])) and not (op.attrs.get("open") and not c.masked(i)) for n, i in enumerate(ids)]
         if op.attrs["kind"] == "soft":
             values: list[Any] = [Soft(tuple(v)) for v in mixtures(rest[0], op.operands[2].type, ids)]
         else:
-            values = cells_of(m, rest[0], len(ids), op.operands[2].type, ids)
-        chosen, put = [], []
-        for n, i in enumerate(ids):
-            if mask is not None and not mask[n]:
-                continue
-            if op.attrs.get("open") and not c.masked(i):
-                continue
-            chosen.append(i)
-            put.append(values[n])
+            values = cells_of(m, rest[0], len(ids), op.operands[2].type, ids, taken)
+        chosen = [i for i, yes in zip(ids, taken, strict=True) if yes]
+        put = [v for v, yes in zip(values, taken, strict=True) if yes]
         if op.attrs["kind"] == "token":
             m.unmasked(c, chosen, put)
         return (c.put(chosen, put),)
@@ -141,8 +136,8 @@ def mixtures(e: Any, t: Type, ids: Sequence[int]) -> list[Any]:
     return list(a)
 
 
-def cells_of(m: Any, x: Any, n: int, t: Type, ids: list[int]) -> list[Any]:
-    """One value per position: lined up with them, read at them, or the same for all."""
+def cells_of(m: Any, x: Any, n: int, t: Type, ids: list[int], taken: list[bool]) -> list[Any]:
+    """One value per position: lined up with them, read at those that are taken, or the same for all."""
     if isinstance(x, Draw):
         return [x] * n
     if isinstance(x, Draws):
@@ -151,7 +146,7 @@ def cells_of(m: Any, x: Any, n: int, t: Type, ids: list[int]) -> list[Any]:
         if t.dims and t.dims[0].kind == "cells":
             return [x.items[i] for i in ids]
         if x.at is not None and not (len(x.at) == n and list(map(int, x.at)) == ids):
-            return [x.items[locate(x.at, i)] for i in ids]
+            return [x.items[locate(x.at, i)] if yes else None for i, yes in zip(ids, taken, strict=True)]
         if len(x.items) != n:
             raise OpError(f"{n} positions and {len(x.items)} values")
         return list(x.items)

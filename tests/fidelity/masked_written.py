@@ -9,6 +9,8 @@ from fidelity.canvases import compared, run
 from fidelity.entry import FOLDER, Case, Entry, Outcome
 from fidelity.masked_blocks import Replay
 
+import decgraph
+
 
 def replay(name: str, cache: str | None) -> Replay:
     """A program of programs/ on the recorded Dream, under one of its caches."""
@@ -16,7 +18,9 @@ def replay(name: str, cache: str | None) -> Replay:
 
     def go(case: Case, backend: str) -> Outcome:
         p = case["parameters"]
-        params = {"block": p["block_length"], "tau": p["threshold"]}
+        named = {"block_length": "block", "steps": "steps", "threshold": "tau"}
+        known = decgraph.parse(text).module.entry.params
+        params = {ours: p[theirs] for theirs, ours in named.items() if theirs in p and ours in [k.name for k in known]}
         (row,) = case["prompt"]
         done = run(name, "qwen2_bidir_shift", row, p["gen_length"], backend, cache=cache, text=text, **params)
         return compared(case, [done])
@@ -37,4 +41,5 @@ ENTRIES = [
         written(f"dllm/fast_dllm_dream_{kind}", "fast_dllm_dream", kind, leaves_out={"entropy_b16": STEPS})
         for kind in ("dual", "prefix")
     ),
+    written("dllm/fast_dllm_dream_none", "fast_dllm_dream_quota"),
 ]

@@ -45,6 +45,9 @@ EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
     ("latent_refinement", {"rounds": 0, "feed": 0, "stop": 0, "block": 1}, ("static_masked", {"block": 1})),
     ("joint_threshold", EDITS | {"tau": 0.41, "edit": 1, "rounds": 0}, ("fast_dllm_uncached", {"tau": 0.41, "block": LENGTH})),
     ("joint_threshold", EDITS | {"tau": 1, "edit": 1, "rounds": 0}, WHOLE),
+    ("hyperschedule", {"steps": 1, "delay": 1, "block": 1}, ("static_masked", {"block": 1})),
+    ("hyperschedule", {"steps": 1, "delay": 0, "block": 1}, ("llada", {"block": LENGTH, "steps": 1})),
+    ("hyperschedule", {"steps": 1, "delay": 1}, AT_ONCE),
     ("dparallel", {"tau": 20}, AT_ONCE),
     ("dparallel", {"tau": 0, "block": LENGTH}, ("eb_sampler", {"gamma": 0})),
     ("group_masked", {"levels": 1, "coarse": LENGTH}, WHOLE),
@@ -96,6 +99,7 @@ AWAY: list[tuple[str, Mapping[str, Any]]] = [
     ("d2f", {"tau": 1}),
     ("joint_threshold", EDITS | {"tau": 1, "edit": 0}),
     ("sparse_dllm", {"keep": 0.2, "steps": LENGTH}),
+    ("hyperschedule", {"steps": 4, "delay": 1, "block": 1, "eta": 0.5}),
 ]
 
 

@@ -49,11 +49,25 @@ def put(m: Any, c: Canvas, ps: Any, *rest: Any, kind: str, has_mask: bool = Fals
     if kind == "soft":
         values = mixtures(host(rest[0]), op.operands[2].type, ids.tolist())
         return c.put_soft(ids[where], [values[int(i)] for i in where])
-    tokens, draws = _cells(rest[0], ids, op.operands[2].type)
+    x = rest[0]
+    if (
+        isinstance(x, TorchDraws | Mixed)
+        and x.shape
+        and x.at is not None
+        and len(where) < len(ids)
+        and not _lined_up(x.at, ids)
+    ):
+        ids, where = ids[where], np.arange(len(where))  # they are read at the positions that are taken, and may lack the others
+    tokens, draws = _cells(x, ids, op.operands[2].type)
     picked = None if draws is None else draws.pick(where) if draws.shape else draws
     m.unmasked(ids[where], tokens[where], picked)
     kept = {} if draws is None else {int(ids[i]): (draws.pick(int(i)) if draws.shape else draws) for i in where}
     return c.put(ids[where], tokens[where], kept)
+
+
+def _lined_up(at: Any, ids: Any) -> bool:
+    """Whether draws are of exactly these positions, in their order."""
+    return len(at) == len(ids) and bool((at == ids).all())
 
 
 def _cells(x: Any, ids: Any, t: Any) -> tuple[Any, Any]:
@@ -65,7 +79,7 @@ def _cells(x: Any, ids: Any, t: Any) -> tuple[Any, Any]:
             return np.full(n, int(x.tokens)), x
         if over_all:
             x = x.pick(ids)
-        elif x.at is not None and not (len(x.at) == n and bool((x.at == ids).all())):
+        elif x.at is not None and not _lined_up(x.at, ids):
             x = x.pick(locate(x.at, ids))
         if x.shape[0] != n:
             raise OpError(f"{n} positions and {x.shape[0]} values")
