@@ -14,6 +14,7 @@ from decgraph.backends.registry import machine
 from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
 from decgraph.ir.values import Module
+from decgraph.passes.batching import meets
 from decgraph.passes.plan import Plan
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.request import Request
@@ -69,7 +70,7 @@ class World:
         self.models = models_for(f, V, seed, free=free)
         self.externs = outside(self.algorithm.module)["externs"]
         self.requests = requests(seed)
-        self.shares = any(s.scope != "sequence" for s in f.states)
+        self.shares = meets(f)
         self.wanted = [self.session("reference").run(r) for r in self.requests]
 
     def session(self, backend: str, plan: Plan | None = None) -> Session:
