@@ -80,9 +80,8 @@ class BatchFold:
     attrs = ("fn",)
     label, batch, exact, effects = labels.joined, "barrier", "adversary", "host"
     samples = (
-        ('%z = batch.fold(%i, fn = "max")', 5),
-        ('%z = batch.fold(%r, fn = "min")', None),
-        ('%z = batch.fold(%b, fn = "any")', None),
+        ('%z = batch.fold(%i, fn = "max")', 2),
+        ('%z = batch.fold(%b, fn = "any")', True),
     )
     refusals = (
         ("text", "needs a number", {"fn": "max"}),
