@@ -18,6 +18,7 @@ from typing import Any
 from decgraph.backends.run import Stop
 from decgraph.check.observing import Seen, Watched
 from decgraph.errors import DecError
+from decgraph.ir.ops.common import plain
 from decgraph.ir.values import Module, Op
 from decgraph.passes.batching import STEP
 from decgraph.runtime.arguments import ParamValue
@@ -25,6 +26,8 @@ from decgraph.runtime.models.interface import Model
 from decgraph.runtime.request import Request
 
 MOST_MOVES = 100_000
+FOLD = "@fold "
+"""What a request waits for at a fold over the batch, with the place."""
 
 
 @dataclass
@@ -81,12 +84,15 @@ class Batch:
             if not live:
                 return
             ready = [r for r in live if not r.waits]
-            groups = sorted({r.waits for r in live} - {"", STEP})
+            groups = sorted({r.waits for r in live if not r.waits.startswith(FOLD)} - {"", STEP})
+            folds = sorted({r.waits for r in live if r.waits.startswith(FOLD)})
             if ready and (not groups or self.random.random() < 0.7):
                 self.move(self.random.choice(ready))
             elif groups:
                 group = self.random.choice(groups)
                 self.answer([r for r in live if r.waits == group])
+            elif folds:  # of all sequences that come here: none waits for a model
+                self.fold([r for r in live if r.waits == folds[0]])
             else:
                 self.step(live)
         raise DecError("the batch does not come to an end")
@@ -99,6 +105,13 @@ class Batch:
         """One forward for all requests that wait in a group, of the model that the first one calls."""
         for row in rows:
             row.waits, row.model = "", rows[0].model
+
+    def fold(self, rows: Sequence[Member]) -> None:
+        """One number of all requests that wait at a place."""
+        fn, numbers = rows[0].model[0], [row.model[1] for row in rows]
+        found = {"max": max, "min": min, "sum": sum, "any": any, "all": all}[fn](numbers)
+        for row in rows:
+            row.waits, row.model = "", found
 
     def step(self, live: Sequence[Member]) -> None:
         """All wait before a step: what was written is there for everybody."""
@@ -143,6 +156,9 @@ class Batched(Watched):
 
     def memory(self, op: Op, model: Any, place: Any, extra: Any) -> Any:
         return super().memory(op, self.joint(op, model), place, extra)
+
+    def batch_fold(self, op: Op, x: Any) -> Any:
+        return self.batch.wait(self.row, f"{FOLD}{op.loc.line}:{op.loc.column}", (op.attrs["fn"], plain(x)))
 
     def turn(self, op: Op, i: int, values: tuple[Any, ...] = ()) -> None:
         super().turn(op, i, values)

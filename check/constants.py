@@ -193,7 +193,7 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
         carries=loop is not None and (any(read_again(f, loop)) or bool(random_from_before(f))),
         states=bool(f.states),
         session=any(s.scope != "sequence" for s in f.states),
-        batch="batch.top" in opcodes or any(s.scope == "batch" for s in f.states),
+        batch=bool(opcodes & {"batch.top", "batch.fold"}) or any(s.scope == "batch" for s in f.states),
         text=bool(opcodes & {"text_of", "completes"}),
         extern="extern" in opcodes,
         memory=any(o.startswith("memory") or o in MEMORIES for o in opcodes)

@@ -32,6 +32,8 @@ from decgraph.passes.plan import Plan
 from decgraph.passes.reuse import Stores
 
 STEP = "@step"
+ACROSS = ("batch.top", "batch.fold")
+"""Ops that read all sequences of a batch."""
 
 
 def run(module: Module, plan: Plan) -> Module:
@@ -60,7 +62,7 @@ def marked(function: Function) -> Function:
 
 def meets(function: Function) -> bool:
     """Whether sequences have to meet before every step: they share state, or choose among all of them."""
-    return any(s.scope != "sequence" for s in function.states) or any(op.opcode == "batch.top" for op in function.body.walk())
+    return any(s.scope != "sequence" for s in function.states) or any(op.opcode in ACROSS for op in function.body.walk())
 
 
 def distribution_only(function: Function) -> str:
@@ -92,8 +94,8 @@ def notes(before: Module, after: Module) -> list[str]:
             out[f"{model} (line {op.loc.line}): {words}"] = None
         elif op.opcode in HOST or lookup(op.opcode).batch == "host":
             out[f"{op.attrs.get('extern', op.opcode)} (line {op.loc.line}): on the host, for each sequence alone"] = None
-        elif op.opcode == "batch.top":
-            out[f"batch.top (line {op.loc.line}): a barrier, once for the whole batch"] = None
+        elif op.opcode in ACROSS:
+            out[f"{op.opcode} (line {op.loc.line}): a barrier, once for the whole batch"] = None
     for s in function.states:
         if s.scope != "sequence":
             out[f"state {s.name} per {s.scope}: written before the next step, in the order of the requests"] = None

@@ -70,7 +70,7 @@ def _own_reads(op: Op) -> Parts:
             return NOTHING if op.attrs["field"] in REQUEST_CONSTANT else CONTEXT
         case "state.read":
             own = f"state:{op.attrs['state']}"
-            return frozenset({own, "learned"}) if op.result.type.elem == "index" else frozenset({own})
+            return frozenset({own, "batch", "learned"}) if op.result.type.elem == "index" else frozenset({own, "batch"})
         case "index.ask":  # "after" a number of tokens reads the context's end
             return CONTEXT if op.attrs.get("what") == "after" else NOTHING
         case "tree.new":
@@ -83,6 +83,8 @@ def _own_reads(op: Op) -> Parts:
             return CONTEXT if any(v.type.elem == "path" for v in op.operands) else NOTHING
         case "extern" | "completes" | "text_of":
             return frozenset({"host"})
+        case "state.write":
+            return frozenset({"batch"})
     return CONTEXT if op.opcode in READS_CONTEXT else NOTHING
 
 
@@ -94,6 +96,8 @@ def _own_writes(op: Op) -> Parts:
             return frozenset({f"state:{op.attrs['state']}"})
         case "return":
             return frozenset({"returned"})
+        case "batch.fold":  # while a sequence waits for the others, these may write states that it shares with them
+            return frozenset({"host", "batch"})
         case "run":  # the callee may have state per session
             return frozenset({"host"})
     return frozenset({"host"}) if op.opcode in HOST else NOTHING

@@ -320,6 +320,9 @@ class Machine:
     def batch_top(self, op: Op, x: Any, k: Any, by: Any) -> Any:
         return x[: int(k)]
 
+    def batch_fold(self, op: Op, x: Any) -> Any:
+        return x
+
 
 def draws(items: Sequence[Any]) -> Draws:
     out = np.empty(len(items), dtype=object)

@@ -16,6 +16,7 @@ from decgraph.backends.exact.states import Signer, Unknown, live_values, settled
 from decgraph.backends.exact.world import Enough, World
 from decgraph.backends.reference.soft import is_soft, read_path, tokens_of
 from decgraph.ir.data.dist import Draws, Row, resolve_path
+from decgraph.ir.ops.common import plain
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op, Region
 from decgraph.runtime.models.interface import Model, Scores
@@ -251,6 +252,27 @@ class ExactMachine(ExactDraws):
             keys = sorted((v for v in np.ravel(np.asarray(by[0], dtype=object))), reverse=True)
             mine = min(count, sum(1 for n, s in enumerate(keys[:count]) if sum(1 for o in self.others if o > s) + n < int(k)))
         return Draws(best.items[:mine], None if best.at is None else best.at[:mine]) if isinstance(best, Draws) else best[:mine]
+
+    def batch_fold(self, op: Op, x: Any) -> Any:
+        """This sequence's number, or one that other sequences' numbers make of it: an adversary's choice."""
+        line = f", line {op.loc.line}" if op.loc.line else ""
+        options = folds_of(op.attrs["fn"], plain(x), op.operands[0].type.elem == "prob")
+        where = f"{op.attrs['fn']} over the batch{line}"
+        return self.world.choices.choose([Fraction(0)] * len(options), options, where, "adversary")
+
+
+def folds_of(fn: str, x: Any, share: bool) -> list[Any]:
+    """What a fold over a batch may be where this sequence's number is x: x itself, the next values that other sequences can
+    make of it, and far ones. share: x is a probability. Where x is not negative, no number of the batch is."""
+    if fn in ("any", "all"):
+        return [bool(x)] if bool(x) == (fn == "any") else [bool(x), not bool(x)]
+    half = Fraction(1, 2)
+    if fn == "min":
+        lower = [x * half] if share or not isinstance(x, int) else [x - 1]
+        return list(dict.fromkeys([x, *(max(v, 0) if x >= 0 else v for v in lower), *([0 * x] if x >= 0 else [])]))
+    if share and fn == "max":
+        return list(dict.fromkeys([x, (x + 1) * half, Fraction(1)]))
+    return [x, x + 1, x + 4]
 
 
 def exact_machine(

@@ -99,6 +99,10 @@ class Stores(Effects):
         """Alone, a batch of one: the k best of this sequence."""
         return lookup("select.top").meaning(self, op, x, k, *by)[0]
 
+    def batch_fold(self, op: Op, x: Any) -> Any:
+        """Alone, a batch of one: this sequence's number."""
+        return x
+
     def text(self, x: Any, tree: Any) -> Any:
         """The text of tokens, or of nodes' paths. Raises DecError without a tokenizer."""
         if self.detokenizer is None:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from decgraph.backends import automata
 from decgraph.backends.base import Backend
@@ -15,13 +16,14 @@ from decgraph.backends.run import Stop
 from decgraph.backends.torch.draft_loops import DraftLoops
 from decgraph.backends.torch.kit import TORCH, Kit
 from decgraph.backends.torch.lowering import supports
-from decgraph.backends.torch.pending import Pending
+from decgraph.backends.torch.pending import FoldCall, Pending
 from decgraph.backends.torch.program import Driver, program_of
 from decgraph.backends.torch.schedule import run_many
 from decgraph.backends.torch.sub_runs import drawn_later
-from decgraph.backends.torch.transfer import watch
+from decgraph.backends.torch.transfer import fetched, watch
 from decgraph.backends.torch.trees import Context, TorchPath, path_of
 from decgraph.errors import DecError, InternalError
+from decgraph.ir.ops.common import plain
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op
 from decgraph.runtime.faults import fault
@@ -144,6 +146,11 @@ class TorchMachine(DraftLoops):
     def batch_top(self, op: Op, x: Any, k: Any, by: Sequence[Any]) -> Any:
         """Alone, a batch of one: the k best of this sequence."""
         return lookup("select.top").meaning(self, op, x, k, *by)[0]
+
+    def fold(self, x: Any, fn: str, site: str) -> FoldCall:
+        """The meaning of `batch.fold`: a call that waits for the other sequences."""
+        value = fetched(x) if isinstance(x, torch.Tensor) else x
+        return FoldCall(plain(value), fn, site)
 
     def reals(self, values: Any) -> np.ndarray:
         return np.array(values, dtype=np.float64)

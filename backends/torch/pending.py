@@ -99,6 +99,41 @@ class ResolvedCall(Pending[None]):
         return self.value
 
 
+class _Sequences:
+    """In the place of an engine: what the sequences of a batch compute of one another's numbers. Nothing is kept."""
+
+    def close(self, sequence: Hashable) -> None:
+        return
+
+
+SEQUENCES = _Sequences()
+_FOLDS: dict[str, Callable[[Sequence[Any]], Any]] = {"max": max, "min": min, "sum": sum, "any": any, "all": all}
+
+
+@dataclass
+class FoldCall(Pending[Any]):
+    """A number of this sequence that is folded over all sequences that wait at the same place of the program (`site`). It is
+    answered when no sequence of the batch waits for a model (schedule.py)."""
+
+    value: Any
+    fn: str
+    site: str
+    sequence: Hashable = None
+    engine: Any = SEQUENCES
+    alone: bool = False
+
+    @property
+    def kind(self) -> Hashable:
+        return self.site
+
+    @classmethod
+    def compute_all(cls, calls: Sequence[FoldCall]) -> list[Any]:
+        return [_FOLDS[calls[0].fn]([call.value for call in calls])] * len(calls)
+
+    def take(self, answer: Any) -> Any:
+        return answer
+
+
 @dataclass
 class Together(_EngineCall):
     """Several calls of one model yielded as one: one request for all of them where they could be merged."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from decgraph.backends.torch.pending import FoldCall
 from decgraph.backends.torch.transfer import watch
 from decgraph.runtime.faults import fault
 
@@ -99,7 +100,7 @@ def _resumed(run: Running, value: Any) -> Any:
 def answer(flight: deque[Running]) -> None:
     """Compute all calls that wait for one engine."""
     groups: dict[Any, list[Running]] = {}
-    for run in flight:
+    for run in [r for r in flight if not isinstance(r.call, FoldCall)] or flight:  # folds wait for all sequences
         groups.setdefault((id(run.call.engine), run.call.kind), []).append(run)
     # Drafters come first, so that late runs catch up and the target, which costs most, is called for all at once.
     chosen = max(groups.values(), key=lambda g: (not _target(g[0]), len(g)))

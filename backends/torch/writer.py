@@ -385,7 +385,7 @@ class Writer(Phrases):
 
     def function_of(self, region: Region, name: str, op: Op, leave: Exit = FALLS) -> str:
         """A nested function for a region; returns its name. Raises DecError for a model call inside."""
-        if any(o.opcode in ("model.eval", "model.evals", "model.read", "run") for o in region.walk()):
+        if any(o.opcode in ("model.eval", "model.evals", "model.read", "run", "batch.fold") for o in region.walk()):
             raise DecError(
                 f"{op.loc}: the torch backend cannot call a model inside `{op.opcode}`",
                 hint="evaluate it before, at every node, and look the rows up",
@@ -447,6 +447,11 @@ class Writer(Phrases):
         each = ", each=True" if op.attrs.get("each") else ""
         given = f", {self.use(op.operands[2])}" if op.attrs.get("given") else ""
         self._asked(op, "read_tokens", given + each + ("" if op.attrs.get("joint") else ", alone=True"))
+
+    def op_batch_fold(self, op: Op) -> None:
+        self.asks = True
+        site = f"{self.f.name}:{op.loc.line}:{op.loc.column}"
+        self.line(f"{self.name(op.result)} = yield m.fold({self.use(op.operands[0])}, {op.attrs['fn']!r}, {site!r})", op)
 
     def op_model_memory(self, op: Op) -> None:
         self._asked(op, "memory", "" if op.attrs.get("joint") else ", alone=True")

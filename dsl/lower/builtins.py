@@ -98,6 +98,8 @@ def fold(lw: Lowering, e: S.Call) -> Value:
     if fn == "mean" and x.type.elem == "hidden":
         return lw.one("hidden.mean", x, span=e.span)
     over = next((k.value.value for k in e.kwargs if k.name == "over" and isinstance(k.value, S.String)), "")
+    if lw.in_batch and not x.type.dims and fn in ("any", "all", "sum"):
+        return lw.one("batch.fold", x, span=e.span, fn=fn)
     if fn == "ratio":
         n = lw.one("len", x, span=e.span)
         return lw.one("map", lw.one("reduce", x, span=e.span, fn="count"), n, span=e.span, fn="div")
@@ -110,6 +112,8 @@ def extreme(lw: Lowering, e: S.Call) -> Value:
     fn = name_of(e)
     if len(e.args) == 1:
         (x,), _ = args(lw, e, 1)
+        if lw.in_batch and not x.type.dims:
+            return lw.one("batch.fold", x, span=e.span, fn=fn)
         return lw.one("reduce", x, span=e.span, fn=fn)
     a, _ = args(lw, e, 2, 8)
     out = a[0]

@@ -295,6 +295,8 @@ class Each:
             r = m.region(op.regions[0], (i, element(xs, i)))
             if not op.attrs.get("filtered") or m.num.truth(r[1]):
                 out.append(r[0])
+        if not out and op.results[0].type.elem == "bool":
+            return (stack(m, out).astype(bool),)
         return (out if op.results[0].type.elem == "list" else stack(m, out),)
 
     @staticmethod

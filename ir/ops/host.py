@@ -1,4 +1,4 @@
-"""The host: functions the caller supplies, and choices made across a batch."""
+"""The host: functions the caller supplies, and choices and folds across a batch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from decgraph.ir import labels, sizes
 from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import need, need_keys, need_one
-from decgraph.ir.types import Type, join, parse_type
+from decgraph.ir.types import REAL, Type, join, parse_type
 
 
 @op("extern")
@@ -55,4 +55,39 @@ class BatchTop:
     refusals = (("int, int", "candidates"),)
 
 
-__all__ = ["Type"]
+FOLDS = ("max", "min", "sum", "any", "all")
+
+
+@op("batch.fold")
+class BatchFold:
+    """One number of every sequence of the batch that is at this place, folded (attribute fn: max, min, sum; any, all of
+    conditions). Sequences that ended take no part; the others wait. Alone, the sequence's own number."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        t = types[0]
+        fn = attrs["fn"]
+        need(not t.dims, f"{fn} across a batch needs one value of each sequence, got {t}")
+        need(fn in FOLDS, f"a batch is folded by one of {', '.join(FOLDS)}, not by {fn}")
+        if fn in ("any", "all"):
+            need(t.elem == "bool", f"{fn} across a batch needs a condition, got {t}")
+            return (t,)
+        need(t.is_number, f"{fn} across a batch needs a number, got {t}")
+        return (REAL if fn == "sum" and t.elem == "prob" else Type(t.elem),)
+
+    def meaning(m: Any, op: Any, x: Any) -> Any:
+        return (m.batch_fold(op, x),)
+
+    attrs = ("fn",)
+    label, batch, exact, effects = labels.joined, "barrier", "adversary", "host"
+    samples = (
+        ('%z = batch.fold(%i, fn = "max")', 2),
+        ('%z = batch.fold(%b, fn = "any")', True),
+    )
+    refusals = (
+        ("text", "needs a number", {"fn": "max"}),
+        ("int", "needs a condition", {"fn": "any"}),
+        ("int", "one of max", {"fn": "median"}),
+    )
+
+
+__all__ = ["FOLDS", "Type"]

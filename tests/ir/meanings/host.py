@@ -40,6 +40,17 @@ def alone(draw: Draw) -> Sample:
     )
 
 
+@says("batch.fold")
+def own_number(draw: Draw) -> Sample:
+    """Alone, what is folded is the sequence's own."""
+    fn = draw(st.sampled_from(["max", "min", "sum"]))
+    if draw(st.booleans()):
+        x = draw(INTS)
+        return Sample(f'%z = batch.fold(%x, fn = "{fn}")', {"x": ("int", x)}, (x,))
+    b = draw(st.booleans())
+    return Sample('%z = batch.fold(%x, fn = "any")', {"x": ("bool", b)}, (b,))
+
+
 @says("vocab_size")
 def size(draw: Draw) -> Sample:
     return Sample("%z = vocab_size()", {}, (V,))

@@ -1,0 +1,143 @@
+"""Branches of one text that do not see each other: each is what the target writes alone, after what the branch does see.
+
+The expected texts are put together here from runs of `autoregressive`, one branch after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shelf import module, run
+
+from decgraph.backends.registry import machine
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.table import TableModel
+from decgraph.runtime.request import Request
+from decgraph.runtime.result import Result
+from decgraph.runtime.session import Session
+from decgraph.runtime.text import detokenizer_of
+
+FORK, COLON, JOIN, DOTS, EOS = 1, 2, 3, [0], 4
+
+
+def after(model: Model, tokens: Sequence[int]) -> int:
+    """The likeliest token after a text."""
+    return run("autoregressive", {"target": model}, {}, prompt=tuple(tokens), limit=1, temperature=0).tokens[0]
+
+
+def until(model: Model, tokens: Sequence[int], stops: set[int], most: int) -> list[int]:
+    """What a model writes greedily after a text, up to one of `stops`."""
+    out: list[int] = []
+    while len(out) < most and not (out and out[-1] in stops):
+        out.append(after(model, [*tokens, *out]))
+    return out
+
+
+def forked(model: Model, text: list[int], most: int, reach: int) -> tuple[list[list[int]], int]:
+    """The branches of a fork after `text`, the forking token included, and the model calls that they cost."""
+    plan, title = [FORK], [FORK]
+    heads: list[list[int]] = []
+    calls = 0
+    while plan[-1] != JOIN and len(heads) < most and calls < reach:
+        token = after(model, [*text, *plan])
+        calls += 1
+        plan.append(token)
+        title = [FORK] if token == FORK else [*title, token]
+        if token == COLON:
+            heads.append(list(title))
+            plan += DOTS
+    branches = [[*h, *until(model, [*text, *h], {FORK, JOIN, EOS}, reach)] for h in heads]
+    calls += max((len(b) - len(h) for b, h in zip(branches, heads, strict=True)), default=0)
+    return [*branches, [JOIN]] if heads else [plan], calls
+
+
+def test_a_branch_sees_the_text_before_the_fork_and_not_the_other_branches() -> None:
+    limit, most, reach, several = 24, 3, 6, 0
+    for seed in range(12):
+        model = TableModel(5, seed, name="target")
+        text, calls = [0, 1], 0
+        while len(text) < 2 + limit and EOS not in text:
+            token = after(model, text)
+            calls += 1
+            if token != FORK:
+                text.append(token)
+                continue
+            parts, cost = forked(model, text, most, reach)
+            several += len(parts) > 2
+            calls += cost
+            for part in parts:
+                text += part
+        want = text[2 : 2 + limit]
+        params = {"dots": DOTS, "most": most, "reach": reach}
+        got = run(
+            "parallel_branches", {"target": model}, params, prompt=(0, 1), limit=limit, temperature=0, eos=frozenset({EOS})
+        )
+        assert list(got.tokens) == (want[: want.index(EOS) + 1] if EOS in want else want), seed
+        assert got.stats.target_calls == calls, seed
+    assert several > 3
+
+
+LETTERS = ["a", "b", "c", "\n", "."]
+LINE = 3
+
+
+class Letters:
+    """A tokenizer of three letters, a line feed and a full stop."""
+
+    detokenizer = detokenizer_of(LETTERS)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self.detokenizer.text(tokens)
+
+
+NEEDED = {"a": 2, "b": 3}
+"""A line with an a says that its point needs the second one, with a b the third: so lines may need each other."""
+
+
+def needs(line: str, point: int) -> bool:
+    return any(letter in line and point == n for letter, n in NEEDED.items())
+
+
+def hard(line: str) -> bool:
+    return "c" in line
+
+
+def answers(target: Model, drafter: Model, prompt: Sequence[int], points: int, reach: int) -> list[list[int]]:
+    """The answers in the skeleton's order, written one after the other."""
+    base = [*prompt, 1]
+    lines: list[list[int]] = []
+    for _ in range(points):
+        lines.append(until(target, [*base, *sum(lines, [])], {LINE}, reach))
+    said = ["".join(LETTERS[t] for t in line) for line in lines]
+    made: dict[int, list[int]] = {}
+    while len(made) < points:
+        left = [n for n in range(points) if n not in made]
+        free = [n for n in left if not any(needs(said[n], other + 1) for other in left if other != n)] or left[:1]
+        before = dict(made)
+        for n in free:
+            known = [t for other in range(points) if other in before and needs(said[n], other + 1) for t in before[other]]
+            model = target if hard(said[n]) else drafter
+            made[n] = until(model, [*base, *sum(lines, []), *known, *lines[n]], {LINE}, reach)
+    return [made[n] for n in range(points)]
+
+
+def skeleton(target: Model, drafter: Model, points: int, reach: int) -> Result:
+    session = Session(
+        module("skeleton_graph"),
+        {"target": target, "drafter": drafter},
+        {"ask": [1], "points": points, "mark": "\n", "reach": reach},
+        machine=machine("reference"),
+        tokenizer=Letters(),
+        externs={"needs": needs, "hard": hard},
+    )
+    result = session.run(Request(prompt=(0, 2), limit=100, temperature=0))
+    assert result.error is None, result.error
+    return result
+
+
+def test_a_point_sees_the_answers_that_it_needs_and_no_others() -> None:
+    for seed in range(10):
+        target, drafter = TableModel(5, seed, name="target"), TableModel(5, seed + 90, name="drafter")
+        for points, reach in ((4, 3), (3, 6)):
+            want = sum(answers(target, drafter, (0, 2), points, reach), [])
+            assert list(skeleton(target, drafter, points, reach).tokens) == want, seed
