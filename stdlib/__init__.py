@@ -28,8 +28,8 @@ FOLDER = Path(__file__).parent
 class Entry:
     """One algorithm of the standard library: its file, how it works in a word, what it claims, and where it was published.
 
-    `title` is the paper's, and `wave` the part of the catalog that it came with; both are empty (0) for a file that
-    table.toml does not know.
+    `title` is the paper's, from table.toml or the docstring; `wave` is the part of the catalogue that it came with, 0 for a
+    file that neither table.toml nor catalogue.csv knows.
     """
 
     name: str
@@ -76,7 +76,7 @@ def entry(name: str) -> Entry:
         claim,
         published(item.doc or ""),
         path(name),
-        known.get("title", ""),
+        known.get("title") or titled(item.doc or ""),
         known.get("wave") or (row.wave if row else 0),
     )
 
@@ -117,6 +117,16 @@ def published(doc: str) -> str:
     """
     found = re.findall(r"\(([^()\"]*\b(?:19|20)\d\d[a-z]?)(?:: \"[^\"]*\")?\)", " ".join(doc.split()))
     return "; ".join(dict.fromkeys(found))
+
+
+def titled(doc: str) -> str:
+    """The title of the first paper that a docstring cites with one.
+
+    >>> titled('Medusa (Cai et al., 2024: "Simple Acceleration"): heads guess ahead')
+    'Simple Acceleration'
+    """
+    found = re.search(r"\([^()\"]*\b(?:19|20)\d\d[a-z]?: \"([^\"]*)\"", " ".join(doc.split()))
+    return found[1] if found else ""
 
 
 def family(item: S.Algorithm) -> str:
