@@ -109,7 +109,8 @@ class Batch:
     def fold(self, rows: Sequence[Member]) -> None:
         """One number of all requests that wait at a place."""
         fn, numbers = rows[0].model[0], [row.model[1] for row in rows]
-        found = {"max": max, "min": min, "sum": sum, "any": any, "all": all}[fn](numbers)
+        folds: dict[str, Callable[[Sequence[Any]], Any]] = {"max": max, "min": min, "sum": sum, "any": any, "all": all}
+        found = folds[fn](numbers)
         for row in rows:
             row.waits, row.model = "", found
 

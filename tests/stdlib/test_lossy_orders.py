@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shelf import V, run, tables
+from shelf import V, module, run, tables
 
+from decgraph.backends.registry import machine
+from decgraph.runtime.models.free import FreeModel
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.table import TableModel
+from decgraph.runtime.request import Request
+from decgraph.runtime.session import Session
 from decgraph.runtime.trace import ModelCall, Unmasked
 
 GREEDY: Mapping[str, Any] = {"temperature": 0}
@@ -148,3 +152,11 @@ def test_all_scales_drafted_is_the_large_model_and_none_the_small_one() -> None:
         assert [e.model for e in both.events if isinstance(e, ModelCall)] == ["model", "model", "refiner"]
         assert both.tokens[:5] == large.tokens[:5] and len(both.tokens) == 14
     assert [len(c) for c in decided("code_var", {"scales": 4, "drafted": 2})[0]] == [1, 4, 9, 16]
+
+
+def test_a_memory_that_no_call_computed_before_is_a_call_on_both_backends() -> None:
+    """Each group of ARPG costs two: one that asks at its cells, one that keeps them as they were decided."""
+    have = {"model": FreeModel(6, V, 2, visibility="full")}
+    for backend in ("reference", "torch"):
+        bound = Session(module("arpg"), have, {"length": 9, "steps": 3}, machine=machine(backend))
+        assert bound.run(Request(prompt=(0, 1), limit=9)).stats.target_calls == 6, backend
