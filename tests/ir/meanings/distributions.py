@@ -115,6 +115,22 @@ def certain(draw: Draw) -> Sample:
     return Sample(f'%d = draw.point(%x)\n%z = draw.get(%d, field = "{field}")', {"x": tokens(xs)}, (want,))
 
 
+@says("draw.stated")
+def stated(draw: Draw) -> Sample:
+    """Tokens drawn elsewhere: each has the distribution that is said, and its probability there."""
+    m = [probs(draw) for _ in range(draw(st.integers(1, 3)))]
+    xs = draw(exactly(TOKENS, len(m)))
+    field = draw(st.sampled_from(["token", "prob", "point", "law"]))
+    want = {
+        "token": xs,
+        "prob": [q[x] for q, x in zip(m, xs, strict=True)],
+        "point": [False] * len(xs),
+        "law": m,
+    }[field]
+    text = f'%d = draw.stated(%x, %q)\n%z = draw.get(%d, field = "{field}")'
+    return Sample(text, {"x": tokens(xs), "q": dists(m)}, (want,))
+
+
 @says("draw.race")
 def raced(draw: Draw) -> Sample:
     """Every token with a key, the largest first; one without mass comes last and has none. The law of the order is in
