@@ -26,7 +26,6 @@ def test_on_everything_it_is_the_target(name: str) -> None:
     assert tokens(name, "torch", 0.8, SETTINGS[name][0]) == tokens("autoregressive", "torch", 0.8, {})
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_what_is_not_read_shows(name: str) -> None:
     def differ(temperature: float) -> bool:
