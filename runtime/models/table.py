@@ -160,8 +160,8 @@ class TableModel(Model):
         return [self._table(("head", head, *key), self.name) for head in range(self.heads_count)]
 
     def derive(self, how: str, *args: Any) -> Model:
-        """Another table of the same family: `exit`, `skip`, `quantized`, `parallel` and `expert` models have entries of their own. Raises
-        DecError for other derivations."""
+        """Another table of the same family: `exit`, `skip`, `quantized`, `parallel` and `expert` models have entries
+        of their own. Raises DecError for other derivations."""
         if how not in ("exit", "skip", "quantized", "parallel", "expert"):
             raise DecError(f"{self.name!r} has no {called(how, args)}")
         if how == "skip" and args[0] == args[1]:  # whole layers: one set says it
