@@ -82,7 +82,7 @@ class HiddenSimilarity:
 
     def meaning(m: Any, op: Any, a: Any, b: Any) -> Any:
         made = similarity(np.asarray(a), np.asarray(b))
-        made = m.num.lift(made)
+        made = m.num.lift(made) if m.num.exact else np.asarray(made, dtype=np.float64)
         return (made if op.results[0].type.dims else made[()],)
 
     label, batch = labels.joined, "pointwise"
