@@ -28,7 +28,7 @@ def texts(tokens: tuple[int, ...], each: bool) -> tuple[list[tuple[int, ...]], t
 
 
 def read_states(m: Any, trunk: Any, paths: Sequence[tuple[int, ...]], shape: tuple[int, ...], given: Any) -> np.ndarray:
-    """The states at the ends of paths, as one value; counts the call."""
+    """The states at the ends of paths, as one value of the shape [*shape, width]; counts the call."""
     m.count_call(trunk, len(paths), sum(map(len, paths)))
     rows = trunk.leaving(list(paths), given.memory if isinstance(given, ReferenceMemory) else given)
     return states_value(rows, shape)
@@ -45,6 +45,6 @@ class HeadsOfStates:
         return valued(self, op.result.type.elem, self.state_values(head, rows, layer), np.shape(states)[:-1])
 
     def state_values(self, head: Any, rows: np.ndarray, layer: int | None) -> list[Any]:
-        """What a head says of hidden states."""
+        """What a head says of hidden states [n, width]."""
         made: list[Any] = head.of_states(rows, layer)
         return made

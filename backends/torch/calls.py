@@ -196,7 +196,7 @@ class Calls(SecondContexts):
         return read_states(self, trunk, place, extra, each=bool(op.attrs.get("each")))
 
     def read_states(self, op: Op, head: Any, states: np.ndarray, layer: int | None) -> Any:
-        """The meaning of `head.read` of hidden states."""
+        """The meaning of `head.read` of hidden states [..., width]."""
         rows = states.reshape(-1, states.shape[-1])
         self.count_call(head, len(rows), 0)
         return valued(self, op.result.type.elem, head.of_states(rows, layer), states.shape[:-1])
@@ -223,7 +223,7 @@ class Calls(SecondContexts):
         return (*self.tokens[:length], *below(tree, node))
 
     def path_of_place(self, place: Any, tree: Any) -> tuple[int, ...]:
-        """The tokens of a context, of a node of a tree, or in the place of a context."""
+        """The tokens of a context, of a node of a tree, or in the place of a context. Raises DecError below a soft node."""
         if isinstance(place, Context):
             return tuple(place.ids())
         if tree is None:

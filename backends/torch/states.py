@@ -20,7 +20,7 @@ from decgraph.runtime.models.interface import Memory
 
 
 def read_states(m: Any, trunk: Any, place: Any, extra: dict[str, Any], *, each: bool) -> np.ndarray:
-    """The states at a place, or at the end (each: at every token) of another text."""
+    """The states [..., width] at a place, or at the end (each: at every token) of another text."""
     if isinstance(place, TorchPath) or isinstance(place, list | np.ndarray) and "tree" not in extra:
         tokens = tuple(int(t) for t in ids_of(place))
         paths = [tokens[: i + 1] for i in range(len(tokens))] if each else [tokens]

@@ -47,7 +47,7 @@ def method(lw: Lowering, model: Value, e: S.Call, name: str) -> Value:
 
 
 def merged(lw: Lowering, memory: Value, e: S.Call) -> Value:
-    """`m.merged(positions, groups)`."""
+    """`m.merged(positions, groups)`; memory: the value that it is called on, a memory of a model (no size)."""
     if len(e.args) != 2 or e.kwargs:
         lw.fail(e.span, "merged takes positions and their groups", "m.merged(i, int(i / 2))", code="E260")
     return lw.one("memory.merged", memory, *[lw.expr(a) for a in e.args], span=e.span)

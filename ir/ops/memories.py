@@ -41,7 +41,8 @@ class MemoryMerged:
 
 
 def groups(positions: np.ndarray, numbers: np.ndarray) -> list[tuple[int, ...]]:
-    """The positions of each group in ascending order, the groups by number."""
+    """The positions of each group in ascending order, the groups by number. positions, numbers: int[n]. Raises DecError where
+    they are not equally many."""
     if len(positions) != len(numbers):
         raise DecError(
             f"merged got {len(positions)} positions and {len(numbers)} groups",

@@ -208,11 +208,11 @@ class ModelMemory:
 class ModelDerive:
     """A model derived from another: attribute how, one of exit (its first n layers), skip (without the layers of a set or
     vector), upto (the states entering a layer), head (a trunk read with its norm and output), bare (with its output alone),
-    since (its layers from a number on, and its head, over a trunk or a head's features), adapter (over a trunk),
-        quantized (weights in n bits), expert (each mixture of experts is the one of rank n
-    alone), parallel (in groups of n layers, whose attentions all read the state that enters the group),
-        speaking (on the text of another model's tokens, over those that both have). named, with skip: which halves of a layer the
-    operands are of, of "attention" and "mlp", in order; left out, one operand, of whole layers."""
+    since (its layers from a number on, and its head, over a trunk or a head's features), adapter (over a trunk), quantized
+    (weights in n bits), expert (each mixture of experts is the one of rank n alone), parallel (in groups of n layers, whose
+    attentions all read the state that enters the group), speaking (on the text of another model's tokens, over those that both
+    have). named, with skip: which halves of a layer the operands are of, of "attention" and "mlp", in order; left out, one
+    operand, of whole layers."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         base = _model(types[0], attrs["how"])

@@ -30,7 +30,7 @@ def states_value(rows: Sequence[Row], shape: tuple[int, ...]) -> np.ndarray:
 
 
 def similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The cosine of the angle between states, row by row; a float64 array, or one of fractions."""
+    """The cosine of the angle between states [..., width], row by row: float64[...], or fractions of that shape."""
     if not (_symbols(a) or _symbols(b)):
         a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
         size = np.sqrt((a * a).sum(-1) * (b * b).sum(-1))

@@ -74,7 +74,7 @@ class Confidence(Reading):
         return [self._of([float(w) for w in _weights(s)]) for s in self.target.eval(list(paths))]
 
     def of_states(self, states: np.ndarray, layer: int | None) -> list[Any]:
-        """What the distributions say that the target's head reads off these states."""
+        """What the distributions say that the target's head reads off these states [n, width]."""
         target: Any = self.target
         rows = [target.read_state(row) for row in states]
         return [self._of([float(w) for w in _weights(s)]) for s in rows]
