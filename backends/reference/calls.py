@@ -308,7 +308,7 @@ class Calls(HeadsOfStates, Randomness):
         made = {self.made(cells, fresh, given) for cells in memo}
         scored = {(one, int(i)) for one in made for i in which}  # scores elsewhere in the same canvas are another call
         again = not self.made_of_canvases(model, made | scored, given) and not self.num.exact
-        self.count_call(model, len(which) * len(memo), len(memo) * each, (0 if again else None) if store is None else new)
+        self.count_call(model, len(which) * len(memo), len(memo) * each, 0 if again else None if store is None else new)
         if shape == ():
             return Dist(out[0], "shaped", np.array(which, dtype=np.int64) if at is not None else None)
         return Dist(out, inner=None if at is None else np.array(which, dtype=np.int64))
@@ -338,9 +338,12 @@ class Calls(HeadsOfStates, Randomness):
             fresh, seen = self.fresh(place, at, given)
             cells = self.cells(place)
             # Usually the call before computed it. Otherwise this is a model call like any other.
-            if self.made_of_canvases(model, {self.made(cells, fresh, seen)}, seen):
+            made = self.made(cells, fresh, seen)
+            if self.made_of_canvases(model, {made}, seen):
                 count = len(cells) if seen is None or fresh is None else len(fresh)
                 self.count_call(model, 0, count, count)
+                if not self.num.exact:  # a call of the same canvas right after it is this forward
+                    self.last_canvases[id(model)][-1][0].update((made, i) for i in range(len(place)))
             here = model.after(len(place.base))
             looks = looks_of(here, cells) if extra.get("queries") else None
             return ReferenceMemory(here.memory(cells, fresh, seen), len(place.base), looks)

@@ -9,9 +9,9 @@ import numpy as np
 
 from decgraph.backends.reference.values import ReferenceMemory
 from decgraph.ir.data.dist import Draws, Path, resolve_path
+from decgraph.ir.data.hidden import states_value
 from decgraph.ir.values import Op
 from decgraph.runtime import trace
-from decgraph.runtime.models.hidden import states_value
 from decgraph.runtime.models.reading import valued
 
 

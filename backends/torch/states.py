@@ -10,12 +10,12 @@ import numpy as np
 
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import TorchPath
+from decgraph.ir.data.hidden import states_value
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
 from decgraph.runtime.models.engine.given import inside, kept_rows
 from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.hidden import states_value
 from decgraph.runtime.models.interface import Memory
 
 

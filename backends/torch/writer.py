@@ -11,12 +11,13 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
+from decgraph.backends.torch.asking import Asking
 from decgraph.backends.torch.chains import Chain, chain_of
 from decgraph.backends.torch.exits import FALLS, Exit, LoopExit, Mistaken, RuleExit, constant
 from decgraph.backends.torch.header import OPS, reserved
 from decgraph.backends.torch.inlining import without_segments
 from decgraph.backends.torch.names import Names
-from decgraph.backends.torch.phrases import WIDEST, Phrases
+from decgraph.backends.torch.phrases import WIDEST
 from decgraph.backends.torch.texts import atom, function_name, hint_of, negated, summary
 from decgraph.backends.torch.uses import Uses
 from decgraph.errors import DecError
@@ -24,7 +25,7 @@ from decgraph.ir.places import loop_tree
 from decgraph.ir.values import Function, Op, Region, Value
 
 
-class Writer(Phrases):
+class Writer(Asking):
     """Writes one function after the other into a module; see `program.py`."""
 
     def function(self, f: Function) -> tuple[str, dict[str, str]]:
@@ -431,31 +432,6 @@ class Writer(Phrases):
             op,
         )
 
-    def _asked(self, op: Op, what: str, more: str = "") -> None:
-        model, place, *rest = (self.use(v) for v in op.operands)
-        named = [*zip(op.attrs.get("with", ()), rest), *([("queries", "True")] if op.attrs.get("queries") else [])]
-        extra = ", ".join(f'"{k}": {v}' for k, v in named)
-        self.asks = True
-        given = f", {{{extra}}}" if extra else ""
-        self.line(f"{self.name(op.result)} = yield m.{what}({model}, {place}{given}{more})", op)
-
-    def op_model_eval(self, op: Op) -> None:
-        part = f", part={self.literal(op.attrs['part'])}" if op.attrs.get("part") else ""
-        self._asked(op, "evaluate", part + ("" if op.attrs.get("joint") else ", alone=True"))
-
-    def op_model_read(self, op: Op) -> None:
-        each = ", each=True" if op.attrs.get("each") else ""
-        given = f", {self.use(op.operands[2])}" if op.attrs.get("given") else ""
-        self._asked(op, "read_tokens", given + each + ("" if op.attrs.get("joint") else ", alone=True"))
-
-    def op_batch_fold(self, op: Op) -> None:
-        self.asks = True
-        site = f"{self.f.name}:{op.loc.line}:{op.loc.column}"
-        self.line(f"{self.name(op.result)} = yield m.fold({self.use(op.operands[0])}, {op.attrs['fn']!r}, {site!r})", op)
-
-    def op_model_memory(self, op: Op) -> None:
-        self._asked(op, "memory", "" if op.attrs.get("joint") else ", alone=True")
-
     def op_segment(self, op: Op) -> None:
         """A segment for which a backend has one call; others are written in place (inlining.py)."""
         fused = self.kit.fused(self.origin.get(op, op))
@@ -466,18 +442,6 @@ class Writer(Phrases):
             self.hint = y.name or (hint_of(op.regions[0].ops[made], self.env) if made is not None else self.hint)
             self.name(r)
         self.line(f"{self.targets(op)} = {name}({', '.join(['m', *map(self.use, op.operands)])})", op)
-
-    def op_model_evals(self, op: Op) -> None:
-        model, *rest = (self.use(v) for v in op.operands)
-        self.asks = True
-        parts, first = [], 0
-        for names in op.attrs["parts"]:
-            place, *extra = rest[first : first + 1 + len(names)]
-            first += 1 + len(names)
-            given = ", ".join(f'"{k}": {v}' for k, v in zip(names, extra))
-            parts.append(f"({place}, {{{given}}})")
-        alone = "" if op.attrs.get("joint") else ", alone=True"
-        self.line(f"{self.targets(op)} = yield m.evaluate_together({model}, ({', '.join(parts)},){alone})", op)
 
 
 def inside(op: Op, v: Value) -> bool:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from decgraph.ir import labels
+from decgraph.ir.data.hidden import mean, similarity
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import need
 from decgraph.ir.types import Dim, Type
 from decgraph.ir.values import Op
-from decgraph.runtime.models.hidden import mean, similarity
 
 
 @op("model.states")

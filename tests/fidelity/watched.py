@@ -116,8 +116,8 @@ def watching(kind: Any, log: list[Any]) -> Any:
                     self.note(model, call.ask.paths())
                 return call
 
-            def read_tokens(self, model: Any, tokens: Any, **how: Any) -> Any:
-                call = super().read_tokens(model, tokens, **how)
+            def read_tokens(self, model: Any, tokens: Any, *given: Any, **how: Any) -> Any:
+                call = super().read_tokens(model, tokens, *given, **how)
                 if getattr(call, "engine", None) is not None:
                     self.note(model, call.ask.paths())
                 return call
@@ -136,10 +136,10 @@ def watching(kind: Any, log: list[Any]) -> Any:
                     self.note(model, [resolve_path(s) for s in self.place_states(place, extra)[0]])
                 return super().evaluate(op, model, place, extra)
 
-            def read_tokens(self, op: Any, model: Any, tokens: Any) -> Any:
+            def read_tokens(self, op: Any, model: Any, tokens: Any, *given: Any) -> Any:
                 text = resolve_path(getattr(tokens, "tokens", tokens))
                 self.note(model, [text[: i + 1] for i in range(len(text))] if op.attrs.get("each") else [text])
-                return super().read_tokens(op, model, tokens)
+                return super().read_tokens(op, model, tokens, *given)
 
             def evaluate_parts(self, op: Any, model: Any, parts: Any) -> Any:
                 self.note(model, [resolve_path(s) for place, extra in parts for s in self.place_states(place, extra)[0]])

@@ -17,6 +17,11 @@ from decgraph.ir.data.canvas import Soft
 from decgraph.ir.ops.limits import room_for_nodes
 
 
+def is_embedding(what: Any) -> bool:
+    """Whether what is grown is an embedding, float[vocabulary + 1], and no draws, edits or steps."""
+    return hasattr(what, "dtype") and np.asarray(host(what)).dtype.kind == "f"
+
+
 @lowering("tree.new")
 def new(m: Any, base: Any = None, *, until: tuple[str, ...] = ()) -> TorchTree:
     """A tree of a root alone."""
@@ -42,11 +47,10 @@ def grow(
     has_at: bool = False,
     columns: tuple[str, ...] = (),
     chain: bool = False,
-    op: Any = None,
 ) -> tuple[TorchTree, Any]:
     """The tree with the draws (edits, steps) grown into it, and the new nodes."""
     at, values = (rest[0], rest[1:]) if has_at else (None, rest)
-    if op is not None and op.operands[1].type.elem == "embedding":
+    if is_embedding(what):
         what = Soft(tuple(np.asarray(host(what), dtype=np.float64).tolist()))
     if isinstance(what, TorchDraws | Mixed):
         draws = what if isinstance(what, Mixed) or what.shape else what.pick(np.s_[None])

@@ -297,7 +297,7 @@ REQUESTS = (
         "M57",
         "Automodel #2447, verl-SpeCo #66, EAGLE #222",
         "A drafter's token i is read as the target's token i, though their vocabularies differ.",
-        (Program("m57_first_tokens", "E210"),),
+        (Program("m57_first_tokens", "E240"),),
         (),
         ("test_another_vocabulary_is_refused",),
     ),

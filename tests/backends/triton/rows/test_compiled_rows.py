@@ -50,4 +50,4 @@ def test_every_segment_with_rows_has_a_kernel_but_a_race_over_all_tokens() -> No
         for op in ops_on_rows(module(name))
         if op.opcode not in ("face", "gather") and not shown(op)
     }
-    assert none == {("rsd_s", "xs_13")}, none
+    assert none == {("rsd_s", "draw.race")}, none

@@ -6,19 +6,17 @@ or tables are one object each, whose similarity is a number drawn from both: 1 w
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from decgraph.runtime.models.free import digest
-from decgraph.runtime.models.interface import Row
-
 _ALIKE = (Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(15, 16))
 
 
-def states_value(rows: Sequence[Row], shape: tuple[int, ...]) -> np.ndarray:
+def states_value(rows: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
     """States as an array [*shape, width], or [*shape, 1] of states that are no numbers."""
     if rows and not isinstance(rows[0], str | tuple):
         made = np.stack([_numbers(row) for row in rows])
@@ -38,7 +36,7 @@ def similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     a, b = np.broadcast_arrays(a[..., 0], b[..., 0])
     out = np.empty(a.shape, dtype=object)
     for i in np.ndindex(a.shape):
-        out[i] = Fraction(1) if a[i] == b[i] else _ALIKE[int(digest("alike", *sorted(map(repr, (a[i], b[i])))), 16) % 5]
+        out[i] = Fraction(1) if a[i] == b[i] else _ALIKE[int(_digest("alike", *sorted(map(repr, (a[i], b[i])))), 16) % 5]
     return out
 
 
@@ -48,7 +46,7 @@ def mean(states: np.ndarray) -> np.ndarray:
         return np.zeros(1)
     if not _symbols(states):
         return np.asarray(states.mean(0))
-    return states_value([digest("mean", *map(repr, states[:, 0]))], ())
+    return states_value([_digest("mean", *map(repr, states[:, 0]))], ())
 
 
 def _symbols(states: np.ndarray) -> bool:
@@ -59,3 +57,8 @@ def _symbols(states: np.ndarray) -> bool:
 def _numbers(row: Any) -> np.ndarray:
     """A state as float64[width]; that of an engine is a tensor."""
     return np.asarray(row.double().cpu() if hasattr(row, "cpu") else row, dtype=np.float64)
+
+
+def _digest(*parts: str) -> str:
+    """A hash of `parts`: sixteen hexadecimal digits."""
+    return hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
