@@ -32,7 +32,7 @@ def dpad(reuse: int) -> Replay:
             stops=p.get("early_termination", True),
             reuse=reuse,
         )
-        return compared(case, [done])
+        return compared(case, [done], repeats=not reuse)
 
     return go
 

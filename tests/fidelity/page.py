@@ -54,7 +54,7 @@ CANNOT = {
 def source(entry: Entry) -> str:
     """Repository and commit, or version."""
     s = recording(entry.file)["source"]
-    return f"{s['repo']} {str(s.get('commit') or s.get('version') or '')[:12]}".strip()
+    return f"{s.get('repo') or s['package']} {str(s.get('commit') or s.get('version') or '')[:12]}".strip()
 
 
 Agreeing = Callable[[Entry, str], dict[str, int]]
@@ -128,9 +128,10 @@ def page(agreeing: Agreeing = replayed) -> str:
         out.append("")
         told = [line for e in found for line in remarks(e)]
         out += [*told, ""] if told else []
+    lists = "\n".join(without())
     out.append(
-        "## Not replayed yet\n\n" + "\n".join(without()) + "\n\nMasked decoders without a program in stdlib, and the feature "
-        "that its programs lack:\n\n| recording | what it does |\n|---|---|"
+        "## Not replayed yet\n\n" + (f"{lists}\n\n" if lists else "") + "Recordings of what no program says, and what it "
+        "would need:\n\n| recording | what it does |\n|---|---|"
     )
     out += [f"| {file} | {why} |" for file, why in later().items()]
     return "\n".join(out) + "\n"
