@@ -243,7 +243,10 @@ def test_refusals(arguments: list[str], word: str, tables: None, capsys: pytest.
         ("drafter", "--model target=drafter"),
     ],
 )
-def test_wrong_models(model: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_models(
+    model: str, word: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DECGRAPH_CACHE", str(tmp_path))  # another test may have fetched smollm2
     assert main(["run", "speculative", "-p", "a", "--model", model]) == 1
     assert word in capsys.readouterr().err
 
