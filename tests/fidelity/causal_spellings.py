@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from functools import cache
 from typing import Any
 
@@ -11,6 +10,7 @@ from fidelity.columns import chain_paths, shown
 from fidelity.entry import Case, Entry, Outcome, recording
 from fidelity.watched import run
 
+from decgraph.runtime.models import hf
 from decgraph.runtime.models.interface import Vocab
 from decgraph.runtime.models.spelling import Spelling, spelled
 
@@ -31,8 +31,7 @@ def plain(pieces: list[str]) -> Spelling:
 def both() -> dict[str, Any]:
     """Target and drafter with their tokenizers; the drafter without the rows of tokens 30 and 31."""
     recorded = recording("ar2/hf_universal_assisted")
-    target, drafter = copy.copy(models.causal("target")), copy.copy(models.causal("drafter"))
-    drafter._forget()
+    target, drafter = (hf.load_causal(models.folder(name)) for name in ("target", "drafter"))  # other entries' stay as they are
     drafter.vocab = Vocab("letters", len(recorded["drafter_tokens"]))
     target.spelling, drafter.spelling = plain(recorded["target_tokens"]), plain(recorded["drafter_tokens"])
     return {"target": target, "drafter": drafter}
