@@ -18,10 +18,15 @@ from decgraph.ir.values import Function, Module, Op, Value
 
 COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "minimum", "maximum", "mod", "sub", "clamp", "div", "mul"})
 LARGEST = 64  # contexts, vocabularies and texts of up to so many tokens are generated for a constant
+LONGEST = 1024  # contexts of up to so many tokens for a constant that texts or memories are cut at
 
 
 MEMORIES = frozenset({"model.attention", "model.memory", "model.derive", "model.layers"})
 """Ops of which a table of one layer would show too little."""
+
+
+CUTTING = frozenset({("ctx.get", "last"), ("slice", None), ("tile", "iota"), ("take_first", None)})
+"""Ops, with their fields or kinds, that leave out what is longer than a number says."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,8 @@ class Facts:
     """What worlds must straddle.
 
     counts: whole numbers that something is compared with (lengths, depths, steps, counts). tokens: ids that tokens are
-    compared with, or are made of. widths: how many tokens a truncation keeps, where it is a constant. met: for each parameter
+    compared with, or are made of. widths: how many tokens a truncation keeps, where it is a constant. cuts: where texts,
+    vectors and ranges of positions end, a constant or the least value of a parameter. met: for each parameter
     the constants that it meets. length, block: the parameters that a canvas and its blocks depend on. carries: whether the
     loop of the algorithm carries values or reads random ones from before it. states, session, batch: of which scopes there
     are states. text, extern, automaton, window, memory: whether the program reads text, calls functions, walks automata, asks
@@ -40,6 +46,7 @@ class Facts:
     numbers: tuple[Fraction, ...] = ()
     tokens: tuple[int, ...] = ()
     widths: tuple[int, ...] = ()
+    cuts: tuple[int, ...] = ()
     met: tuple[tuple[str, tuple[Any, ...]], ...] = ()
     length: str = ""
     block: str = ""
@@ -146,8 +153,13 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
     numbers: set[Fraction] = set()
     tokens: set[int] = set()
     widths: set[int] = set()
+    cuts: set[int] = set()
+    least = {p.value: p.low for p in f.params}
     met: dict[str, set[Any]] = {}
     for op in ops:
+        if (op.opcode, op.attrs.get("field", op.attrs.get("kind"))) in CUTTING:
+            ends = [x for v in op.operands for s in slice_of(v) for x in (constant(s), least.get(s))]
+            cuts.update(int(x) for x in ends if isinstance(x, int | Fraction) and not isinstance(x, bool))
         values = [constant(v) for v in op.operands]
         whole = [int(x) for x in values if isinstance(x, int) and not isinstance(x, bool)]
         parts = [x for x in values if isinstance(x, Fraction)]
@@ -187,6 +199,7 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
         numbers=tuple(sorted(numbers)),
         tokens=tuple(sorted(n for n in tokens if 0 <= n <= 4 * LARGEST)),
         widths=tuple(sorted(n for n in widths if n > 0)),
+        cuts=tuple(sorted(n for n in cuts if 0 < n <= LONGEST)),
         met=tuple((k, tuple(sorted(v))) for k, v in sorted(met.items())),
         length=name_in(canvas.operands[0]) if canvas is not None and canvas.operands else "",
         block=name_in(blocks.operands[1]) if blocks is not None and len(blocks.operands) > 1 else "",

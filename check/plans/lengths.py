@@ -31,6 +31,9 @@ def straddling(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
         yield WorldPlan(
             "context", 3000 + n, 2 if n % 2 else vocab, Style("plain", shared=n), prompt=length, limit=3, length=2, tight=True
         )
+    longer = sorted({n + 2 for n in known.cuts if n > 6})  # texts of which something is left out
+    for n, length in enumerate([*longer[:3], *longer[3:][-3:]]):
+        yield WorldPlan("context", 3200 + n, 2, Style("plain", shared=n), prompt=length, limit=2, length=1, tight=True)
     sizes = sorted({min(LARGEST, t + 2) for t in known.tokens + known.widths if t + 2 > vocab})
     for n, size in enumerate(sizes[:8]):
         yield WorldPlan(
