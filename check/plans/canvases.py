@@ -37,6 +37,23 @@ def canvases(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
                     span=cells,
                     params=_block(known, block),
                 )
+    if claim.kind == "keeps_support":  # tokens without mass beside cells of which none is sure
+        for cells, block in CANVASES[2:]:
+            for size in (3, 5, 5, 8):
+                n += 1
+                yield WorldPlan(
+                    "canvas",
+                    6000 + n,
+                    size,
+                    Style("zeros", shared=n),
+                    free=known.memory,
+                    prompt=1 + n % 3,
+                    temperature=0,
+                    limit=cells,
+                    length=cells,
+                    span=cells,
+                    params=_block(known, block),
+                )
     if claim.mode == "greedy":
         return
     for cells, block, rare in SAMPLED:
