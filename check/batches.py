@@ -19,6 +19,7 @@ from decgraph.backends.run import Stop
 from decgraph.check.observing import Seen, Watched
 from decgraph.errors import DecError
 from decgraph.ir.ops.common import plain
+from decgraph.ir.ops.host import FOLDS
 from decgraph.ir.values import Module, Op
 from decgraph.passes.batching import STEP
 from decgraph.runtime.arguments import ParamValue
@@ -109,8 +110,7 @@ class Batch:
     def fold(self, rows: Sequence[Member]) -> None:
         """One number of all requests that wait at a place."""
         fn, numbers = rows[0].model[0], [row.model[1] for row in rows]
-        folds: dict[str, Callable[[Sequence[Any]], Any]] = {"max": max, "min": min, "sum": sum, "any": any, "all": all}
-        found = folds[fn](numbers)
+        found = FOLDS[fn](numbers)
         for row in rows:
             row.waits, row.model = "", found
 

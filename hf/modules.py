@@ -25,9 +25,9 @@ from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings, model
 
 Module = Any  # a torch module; torch loads when it is used
 _STATES = {
-    "model.attention", "model.memory", "model.derive", "model.layers", "model.embed", "memory.only", "memory.quantized",
-    "memory.merged", "memory.join",
-}  # fmt: skip
+    *("model.attention", "model.memory", "model.derive", "model.layers", "model.embed"),
+    *("memory.only", "memory.quantized", "memory.merged", "memory.join"),
+}
 _WHOLE = ("causal", "masked")  # the kinds that a whole model has; heads and adapters are parts
 
 

@@ -20,9 +20,9 @@ from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, resolve_path
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.values import Op
 from decgraph.runtime import trace
+from decgraph.runtime.models.attention_logits import logits_of_queries
 from decgraph.runtime.models.derive import derive, halves
 from decgraph.runtime.models.interface import MASK, LayerMemory, Memory, Model, Scores, Soft, check_size, mixture
-from decgraph.runtime.models.looking import looks_of
 from decgraph.runtime.models.reading import valued
 from decgraph.runtime.shaping import raw_probs, shaped_probs
 
@@ -345,8 +345,8 @@ class Calls(HeadsOfStates, Randomness):
                 if not self.num.exact:  # a call of the same canvas right after it is this forward
                     self.last_canvases[id(model)][-1][0].update((made, i) for i in range(len(place)))
             here = model.after(len(place.base))
-            looks = looks_of(here, cells) if extra.get("queries") else None
-            return ReferenceMemory(here.memory(cells, fresh, seen), len(place.base), looks)
+            attention_logits = logits_of_queries(here, cells) if extra.get("queries") else None
+            return ReferenceMemory(here.memory(cells, fresh, seen), len(place.base), attention_logits)
         path = self.path_of_place(place, extra)
         if not path:
             raise DecError("there is no memory of an empty context", hint="ctx.parent exists for prompts of two tokens or more")

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from decgraph.backends.indexes import ROOM, forgotten
-from decgraph.runtime.models.looking import Looks, check_layer, looked
+from decgraph.runtime.models.attention_logits import AttentionLogits, check_layer, read_logits
 
 
 @dataclass(frozen=True)
 class ReferenceMemory:
     """A model's memory, or a layer of it, and where a canvas starts in it. `only` and `without` speak of canvas positions, and
-    `without` of those below 0 too, which are the context's. looks: see `looked`; which: the layer."""
+    `without` of those below 0 too, which are the context's. attention_logits: see `read_logits`; which: the layer."""
 
     memory: Any
     base: int
-    looks: Looks | None = None
+    attention_logits: AttentionLogits | None = None
     which: int | None = None
 
     def restrict(self, positions: Sequence[int], kind: str) -> ReferenceMemory:
@@ -52,12 +52,12 @@ class ReferenceMemory:
 
     def scores(self, queries: Any, at: Any) -> list[Any]:
         """The meaning of `memory.scores`."""
-        return looked(self.looks, self.which, self.base, queries, at)
+        return read_logits(self.attention_logits, self.which, self.base, queries, at)
 
 
 @dataclass(frozen=True)
 class Suffixes:
-    """An index of the texts learned so far: looked up by at most `depth` tokens, it returns what followed them. Immutable.
+    """An index of the texts learned so far: read_logits up by at most `depth` tokens, it returns what followed them. Immutable.
 
     texts: the number and the tokens of each, oldest first; of more than `room` tokens the oldest are forgotten. learned: how
     many texts there were. This is the meaning, by search; backends/torch/suffixes.py has the automaton that finds the same.

@@ -14,21 +14,22 @@ from decgraph.backends.torch.engines import Engines
 from decgraph.backends.torch.pending import PendingCall, ResolvedCall
 from decgraph.backends.torch.rows import Rows, TorchDist
 from decgraph.backends.torch.trees import TorchTree
+from decgraph.runtime.models.attention_logits import AttentionLogits, check_layer, logits_of_queries, read_logits
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, fresh_of
 from decgraph.runtime.models.interface import MASK, Soft, mixture
-from decgraph.runtime.models.looking import Looks, check_layer, looked, looks_of
 
 
 @dataclass(frozen=True)
 class CanvasMemory:
     """A model's memory of a canvas, or a layer of it, and where the canvas starts in it. `only` and `without` speak of canvas
-    positions, and `without` of those below 0 too, which are the context's. layers: how many the model has; looks: see `looked`;
+    positions, and `without` of those below 0 too, which are the context's. layers: how many the model has;
+    attention_logits: see `read_logits`;
     which: the layer."""
 
     memory: Any
     base: int
     layers: int
-    looks: Looks | None = None
+    attention_logits: AttentionLogits | None = None
     which: int | None = None
 
     def restrict(self, positions: Any, kind: str) -> CanvasMemory:
@@ -53,7 +54,7 @@ class CanvasMemory:
 
     def scores(self, queries: Any, at: Any) -> Any:
         """The meaning of `memory.scores`."""
-        return looked(self.looks, self.which, self.base, queries, at)
+        return read_logits(self.attention_logits, self.which, self.base, queries, at)
 
 
 def cells_of(m: Engines, engine: Any, c: Canvas) -> tuple[np.ndarray, Any]:
@@ -155,11 +156,11 @@ def memory_of_canvas(m: Engines, model: Any, c: Canvas, extra: Mapping[str, Any]
     engine, ask, _ = asked(m, model, [c], extra, [], True)
     counted = not m.uncounted
 
-    looks = looks_of(model.after(base), read(c)) if extra.get("queries") else None
+    attention_logits = logits_of_queries(model.after(base), read(c)) if extra.get("queries") else None
 
     def finish(answer: Any) -> CanvasMemory:
         if counted and answer.computed:  # usually that of the call before, which the engine has cached
             m.count_call(model, 0, answer.computed, answer.computed)
-        return CanvasMemory(answer.memory, base, model.layers, looks)
+        return CanvasMemory(answer.memory, base, model.layers, attention_logits)
 
     return PendingCall(engine, ask.sequence, ask, finish)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from decgraph.ir.ops.host import FOLDS
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, MaskedEngine
 from decgraph.runtime.models.engine.forward_call import DraftLoop, Engine, ForwardCall, RollEngine
 
@@ -107,7 +108,6 @@ class _Sequences:
 
 
 SEQUENCES = _Sequences()
-_FOLDS: dict[str, Callable[[Sequence[Any]], Any]] = {"max": max, "min": min, "sum": sum, "any": any, "all": all}
 
 
 @dataclass
@@ -128,7 +128,7 @@ class FoldCall(Pending[Any]):
 
     @classmethod
     def compute_all(cls, calls: Sequence[FoldCall]) -> list[Any]:
-        return [_FOLDS[calls[0].fn]([call.value for call in calls])] * len(calls)
+        return [FOLDS[calls[0].fn]([call.value for call in calls])] * len(calls)
 
     def take(self, answer: Any) -> Any:
         return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from decgraph.ir import labels, sizes
@@ -55,7 +56,8 @@ class BatchTop:
     refusals = (("int, int", "candidates"),)
 
 
-FOLDS = ("max", "min", "sum", "any", "all")
+FOLDS: dict[str, Callable[[Sequence[Any]], Any]] = {"max": max, "min": min, "sum": sum, "any": any, "all": all}
+"""What the numbers of a batch are folded by, by name."""
 
 
 @op("batch.fold")

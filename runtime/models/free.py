@@ -76,7 +76,7 @@ class FreeModel(Layered):
     def _keys_values(self, layer: int, position: int, state: Row) -> Row:
         return digest(self.seed, self._grain, layer, "kv", position, state)
 
-    def _look(self, layer: int, position: int, state: Row, row: Row) -> Fraction:
+    def _attention_logit(self, layer: int, position: int, state: Row, row: Row) -> Fraction:
         return Fraction(int(digest(self.seed, self._grain, layer, "look", position, state, row), 16) % 97, 97)
 
     def _attend(self, layer: int, position: int, state: Row, rows: Sequence[Row], asks: Row | None = None) -> Row:

@@ -96,8 +96,8 @@ class HFMasked(Model):
         made = memory_of(tape, last, self.family, self.layers, cells, fresh)
         return made if given is None else given.join(made)
 
-    def looks(self, cells: Sequence[Cell], queries: Sequence[int]) -> list[list[float]]:
-        """See `Model.looks`: another forward over the whole canvas."""
+    def attention_logits(self, cells: Sequence[Cell], queries: Sequence[int]) -> list[list[float]]:
+        """See `Model.attention_logits`: another forward over the whole canvas."""
         cells = check_cells(self, tuple(cells))
         device, every = self.net.embedding.device, range(len(cells))
         tape = Tape(torch.arange(len(cells), device=device), self._visible(every, every, len(cells)).to(device))

@@ -371,9 +371,9 @@ class Model:
         the weights over these, the layers and their heads."""
         raise self._cannot("say what it attends to")
 
-    def looks(self, cells: Sequence[Cell], queries: Sequence[int]) -> Sequence[Sequence[Any]]:
+    def attention_logits(self, cells: Sequence[Cell], queries: Sequence[int]) -> Sequence[Sequence[Any]]:
         """By layer, for every position of a canvas: the mean over the positions `queries` and the heads of q . k, which
-        attention puts through its softmax (`looking`)."""
+        attention puts through its softmax (`attention_logits.py`)."""
         raise self._cannot("show the queries of its attention")
 
     def heads(self, path: Path) -> list[Scores]:

@@ -61,7 +61,7 @@ class Layered(Model):
     def _keys_values(self, layer: int, position: int, state: Row) -> Row:
         raise NotImplementedError
 
-    def _look(self, layer: int, position: int, state: Row, row: Row) -> Any:
+    def _attention_logit(self, layer: int, position: int, state: Row, row: Row) -> Any:
         """q . k of the query at a position with a key row, the mean over heads."""
         raise NotImplementedError
 
@@ -209,12 +209,13 @@ class Layered(Model):
             raise DecError(f"{self.name!r} was asked for a position outside 0..{len(cells) - 1}")
         return self._compute(cells, range(len(cells)) if given is None else at, given)
 
-    def looks(self, cells: Sequence[Cell], queries: Sequence[int]) -> list[list[Any]]:
-        """See `Model.looks`."""
+    def attention_logits(self, cells: Sequence[Cell], queries: Sequence[int]) -> list[list[Any]]:
+        """See `Model.attention_logits`."""
         columns = self._canvas(tuple(cells), range(len(cells)), None)
         return [
             [
-                sum(self._look(u.layer, i, columns[i].states[u.layer], columns[j].kv[u.layer]) for i in queries) / len(queries)
+                sum(self._attention_logit(u.layer, i, columns[i].states[u.layer], columns[j].kv[u.layer]) for i in queries)
+                / len(queries)
                 for j in range(len(cells))
             ]
             for u in self.uses

@@ -147,8 +147,8 @@ class TableModel(Model):
                 total[j] += w / len(queries)
         return total
 
-    def looks(self, cells: Sequence[Cell], queries: Sequence[int]) -> list[list[Fraction]]:
-        """See `Model.looks`: an entry for each query, position and canvas."""
+    def attention_logits(self, cells: Sequence[Cell], queries: Sequence[int]) -> list[list[Fraction]]:
+        """See `Model.attention_logits`: an entry for each query, position and canvas."""
         seen = _canonical(list(enumerate(check_cells(self, cells))))
         hashed = [[hash32((self.seed or 0, i, j, *repr(seen).encode())) for i in queries] for j in range(len(cells))]
         return [[Fraction(sum(h % 97 for h in row), 97 * len(row)) for row in hashed]]

@@ -76,7 +76,7 @@ class TinyModel(Layered):
         block, x = self._blocks[layer], _norm(state)
         return _rotate(x @ block["k"], position, self._split), x @ block["v"]
 
-    def _look(self, layer: int, position: int, state: Row, row: Row) -> float:
+    def _attention_logit(self, layer: int, position: int, state: Row, row: Row) -> float:
         query = _rotate(_norm(state) @ self._blocks[layer]["q"], position, self._split)
         return float(query @ row[0]) / self._split
 

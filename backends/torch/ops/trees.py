@@ -19,7 +19,7 @@ from decgraph.ir.ops.limits import room_for_nodes
 
 def is_embedding(what: Any) -> bool:
     """Whether what is grown is an embedding, float[vocabulary + 1], and no draws, edits or steps."""
-    return hasattr(what, "dtype") and np.asarray(host(what)).dtype.kind == "f"
+    return isinstance(what, np.ndarray) and what.dtype.kind == "f"
 
 
 @lowering("tree.new")
@@ -51,7 +51,7 @@ def grow(
     """The tree with the draws (edits, steps) grown into it, and the new nodes."""
     at, values = (rest[0], rest[1:]) if has_at else (None, rest)
     if is_embedding(what):
-        what = Soft(tuple(np.asarray(host(what), dtype=np.float64).tolist()))
+        what = Soft(tuple(np.asarray(what, dtype=np.float64).tolist()))
     if isinstance(what, TorchDraws | Mixed):
         draws = what if isinstance(what, Mixed) or what.shape else what.pick(np.s_[None])
         flat = draws.ravel()

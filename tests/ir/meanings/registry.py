@@ -86,7 +86,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "model.attention": ("tests/runtime/given/test_attention.py", "eager attention, and a plain transformer"),
     **dict.fromkeys(
         ("memory.layer", "memory.put", "memory.scores"),
-        ("tests/runtime/masked/test_looking.py", "transformers' own attention weights"),
+        ("tests/runtime/masked/test_attention_logits.py", "transformers' own attention weights"),
     ),
     "model.read": ("tests/runtime/test_second_contexts.py", "what the model gives after those tokens as a prompt"),
     "memory.merged": ("tests/runtime/given/test_merged.py", "a plain transformer"),

@@ -11,13 +11,13 @@ import numpy as np
 from decgraph.errors import DecError
 from decgraph.runtime.models.interface import Cell, Model
 
-Looks = Callable[[tuple[int, ...]], Sequence[Sequence[Any]]]
+AttentionLogits = Callable[[tuple[int, ...]], Sequence[Sequence[Any]]]
 """From absolute positions to, by layer, the mean over their queries and the heads of q . k for every position."""
 
 
-def looks_of(model: Model, cells: tuple[Cell, ...]) -> Looks:
+def logits_of_queries(model: Model, cells: tuple[Cell, ...]) -> AttentionLogits:
     """Of a canvas behind its context. It is asked for layer after layer, and computed once."""
-    return lru_cache(maxsize=1)(lambda queries: model.looks(cells, queries))
+    return lru_cache(maxsize=1)(lambda queries: model.attention_logits(cells, queries))
 
 
 def check_layer(index: int, layers: int, which: int | None) -> None:
@@ -29,12 +29,12 @@ def check_layer(index: int, layers: int, which: int | None) -> None:
         raise DecError(f"there is no layer {index}: the memory has {layers}, from 0 on", hint=hint)
 
 
-def looked(looks: Looks | None, layer: int | None, base: int, queries: Any, at: Any) -> list[Any]:
+def read_logits(attention_logits: AttentionLogits | None, layer: int | None, base: int, queries: Any, at: Any) -> list[Any]:
     """The meaning of `memory.scores`: of a layer, or the mean over layers; of the canvas's cells, or of the positions `at`, in
     both of which `base` is 0. Raises DecError for a memory without queries, and for positions that it does not have."""
-    if looks is None:
+    if attention_logits is None:
         raise DecError("the memory holds no queries", hint="m = model.memory(c, queries = yes)")
-    rows = looks(tuple(base + int(i) for i in np.ravel(np.asarray(queries))))
+    rows = attention_logits(tuple(base + int(i) for i in np.ravel(np.asarray(queries))))
     row = rows[layer] if layer is not None else [sum(column) / len(rows) for column in zip(*rows, strict=True)]
     where = range(base, len(row)) if at is None else [base + int(i) for i in np.ravel(np.asarray(at))]
     wrong = next((i for i in where if not 0 <= i < len(row)), None)

@@ -31,18 +31,18 @@ def test_looks_are_the_logarithms_of_attention_up_to_a_constant() -> None:
     with torch.no_grad():
         weights = plain(ids, attention_mask=torch.ones_like(ids), output_attentions=True).attentions
     queries = (2, 4, 5)
-    for layer, found in enumerate(model.looks(CELLS, queries)):
+    for layer, found in enumerate(model.attention_logits(CELLS, queries)):
         want = np.log(weights[layer][0][:, list(queries)].double().numpy()).mean(axis=(0, 1))
         got = np.array(found) * (16 // 4) ** -0.5
         assert np.allclose(got - got.mean(), want - want.mean(), atol=1e-4), layer
 
 
 def test_a_tiny_models_looks_lead_to_its_attention() -> None:
-    """One head: the softmax of what a query looks at weighs the values into the state after attention."""
+    """One head: the softmax of what a query attention_logits at weighs the values into the state after attention."""
     model = TinyModel(2, 10, 2, visibility="full", heads_per_layer=1, dim=8)
     columns = model._canvas(CELLS, range(len(CELLS)), None)
     for i in range(len(CELLS)):
-        for layer, found in enumerate(model.looks(CELLS, [i])):
+        for layer, found in enumerate(model.attention_logits(CELLS, [i])):
             rows = [columns[j].kv[layer] for j in range(len(CELLS))]
             weights = np.exp(np.array(found) / np.sqrt(8))
             values = np.stack([row[1] for row in rows])
