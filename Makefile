@@ -1,7 +1,7 @@
 # `make` alone lists the targets. Every target makes .venv ready first; the second time that costs nothing.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check slow nightly costs golden clean
+.PHONY: help setup demo test lint types check slow nightly costs golden site clean
 
 BIN := .venv/bin
 READY := .venv/.decgraph-ready
@@ -32,7 +32,7 @@ demo: $(READY)  ## decode a prompt with speculative.dec on the shipped models, p
 	@echo "Next: docs/tutorial.md, decgraph list, decgraph explain eagle2"
 
 # Everything runs even when an earlier part fails: one run shows all there is to mend. pytest's summary comes last.
-test: $(READY)  ## lint, types, and some cases of nearly every test (about four minutes on two cores)
+test: $(READY)  ## lint, types, and some cases of nearly every test (about seven minutes on two cores)
 	@failed=0; \
 	$(MAKE) --no-print-directory lint || failed=1; \
 	$(MAKE) --no-print-directory types || failed=1; \
@@ -75,6 +75,12 @@ costs: $(READY)  ## measure what tests cost, which decides what `make test` leav
 golden: $(READY)  ## write the golden files anew; read the diff before you commit it
 	@echo "golden: pytest --update-golden"
 	@$(BIN)/python -m pytest --update-golden
+
+# Strict: a link that leads nowhere, to a page or to a heading, or a page that no navigation entry names, stops it.
+site: $(READY)  ## build the documentation's site into build/site
+	@echo "site: mkdocs build --strict"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict --site-dir build/site
+	@echo "site: open build/site/index.html"
 
 clean:  ## delete caches and build outputs; keeps .venv
 	@echo "clean: build outputs and caches"

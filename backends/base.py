@@ -7,13 +7,14 @@ A backend is a class. An instance is one run, a request decoded by a function of
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 from decgraph.errors import DecError
-from decgraph.ir.values import Module
+from decgraph.ir.values import Loc, Module
 from decgraph.runtime.logprobs import Logprobs
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.recording import Timing
 from decgraph.runtime.request import Request
 from decgraph.runtime.text import Detokenizer
 from decgraph.runtime.trace import Event, Stats
@@ -70,6 +71,15 @@ class Backend(ABC):
     @abstractmethod
     def read_logprobs(self) -> None:
         """Called after the run: set `logprobs` where the request asks for them. Raises what the model raises."""
+
+    def record(self, recorder: Timing) -> None:
+        """Called before the run: tell a recorder (runtime/recording.py) of it. Does nothing where the backend has nothing to
+        tell."""
+        return
+
+    def places(self) -> Iterable[Loc]:
+        """Where the program is, the innermost operation first; empty where the backend cannot tell."""
+        return ()
 
     def reuse(self, key: Hashable) -> None:
         """Called before the run: take over the KV cache that an earlier run left under a key, as far as their tokens begin

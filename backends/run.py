@@ -8,7 +8,7 @@ so that the conformance tests compare two implementations (docs/decisions/0007-s
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -19,11 +19,12 @@ from decgraph.errors import DecError
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.opdef import OpError
-from decgraph.ir.values import Module, Op, Param
+from decgraph.ir.values import Loc, Module, Op, Param
 from decgraph.runtime.faults import title_of
 from decgraph.runtime.idle import idle
 from decgraph.runtime.logprobs import ROWS, Logprobs, logprobs_of
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.recording import Timing
 from decgraph.runtime.request import Request
 from decgraph.runtime.stop import StopMachine, StopState
 from decgraph.runtime.text import Detokenizer
@@ -96,6 +97,17 @@ class Run(Backend):
     def stop_state(self, state: StopState) -> None:
         self._stop = state
 
+    # -- recordings
+    recorder: Timing | None = None
+    """What hears more of the run than its events; None: nobody records it."""
+
+    def record(self, recorder: Timing) -> None:
+        self.recorder = recorder
+
+    def places(self) -> Iterable[Loc]:
+        """Where the program is, the innermost operation first."""
+        return ()
+
     # -- models and parameters
     def main_model(self) -> Model | None:
         """The model that claims are about: the first one that the function takes."""
@@ -165,6 +177,8 @@ class Run(Backend):
     def check_progress(self, where: str, i: int) -> None:
         """Called before every iteration of `while not done`. Raises DecError where the last one committed and decided
         nothing."""
+        if self.recorder is not None:
+            self.recorder.turn(i)
         now = (self.committed(), self.decided)
         if i and now == self.last_progress:
             raise DecError(
@@ -247,6 +261,8 @@ class Run(Backend):
         )
         inner.site_prefix = f"{self.site_prefix}{site}:"
         inner.counter_prefix = self.counter_prefix + tuple(int(c) for c in counters)
+        if self.recorder is not None:
+            inner.record(self.recorder.inside())
         return inner
 
     # -- the caller's functions

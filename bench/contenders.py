@@ -10,6 +10,7 @@ from decgraph.bench.baselines import Baseline, counting
 from decgraph.bench.weights import Weights
 from decgraph.errors import DecError
 from decgraph.hf import modules
+from decgraph.ir.settings import holds_for
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session, check_params
 from decgraph.runtime.trace import Stats
@@ -61,10 +62,11 @@ def part(weights: Weights, name: str, kind: str, algorithm: str) -> Any:  # Any:
     )
 
 
-def greedy_is_exact(algorithm: Any) -> bool:
-    """Whether it claims the target's own tokens at temperature 0."""
+def greedy_is_exact(algorithm: Any, params: Mapping[str, Any]) -> bool:
+    """Whether it claims the target's own tokens at temperature 0, with these parameters and the others at their defaults."""
     return algorithm.name == "autoregressive" or any(
-        claim.kind == "refines" and claim.spec == "autoregressive" for claim in algorithm.claims
+        claim.kind == "refines" and claim.spec == "autoregressive" and holds_for(claim, algorithm.function, params)
+        for claim in algorithm.claims
     )
 
 

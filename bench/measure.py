@@ -157,7 +157,7 @@ def _row(found: Measured, label: str, kind: str, against: Sequence[str], setting
         },
     }
     if isinstance(contender, Ours):
-        row |= {"claims_equality": greedy_is_exact(contender.algorithm), **drafts_of(ran)}
+        row |= {"claims_equality": greedy_is_exact(contender.algorithm, contender.params), **drafts_of(ran)}
     if label in found.memory:
         row["peak_memory_mb"] = digits(found.memory[label])
     reference = next((other for other in against if other not in found.failed), None)

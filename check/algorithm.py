@@ -15,6 +15,7 @@ from decgraph.errors import DecError
 from decgraph.ir.values import Module
 from decgraph.runtime.arguments import AlgorithmLike, Externs, ParamValue
 from decgraph.runtime.parameters import check_value
+from decgraph.stdlib import missing
 
 
 class CheckOptions(TypedDict, total=False):
@@ -48,13 +49,7 @@ def find(algorithm: AlgorithmLike) -> tuple[Module, str]:
         return load_text(found[1].text, found[1].path), found[1].text
     path = Path(text)
     if not path.is_file():
-        import difflib
-
-        near = difflib.get_close_matches(text, names(), 3)
-        raise DecError(
-            f"there is no algorithm or file called {text!r}",
-            hint=f"did you mean {', '.join(near)}?" if near else "decgraph list shows what there is",
-        )
+        raise missing(text)
     read = path.read_text(encoding="utf-8", errors="replace")
     return load_text(read, str(path)), read
 

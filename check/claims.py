@@ -137,7 +137,7 @@ def decide(case: Case, tally: Tally) -> Failure | None:
     case = begun(case)
     if case.claim.kind != "refines":
         return every_token(case, tally)
-    if case.claim.mode == "greedy":
+    if case.claim.for_greedy:
         case = replace(case, request=replace(case.request, temperature=0))
     tokens = case.claim.mode in ("tokens", "greedy")
     failure = in_tokens(case, tally) if tokens else in_distribution(case, tally)
@@ -328,7 +328,9 @@ def unsupported(case: Case, m: ExactMachine, c: Canvas, positions: Sequence[int]
         x = v.token if isinstance(v, Draw) else int(v)
         path = tuple(m.mask_token if not isinstance(t, int) else t for t in cells[: base + i])
         rows = [
-            m.model_row(case.models[name], partial(_cell_scores, case.models[name], cells, base + i), path, i, None)
+            ExactMachine.model_row(
+                m, case.models[name], partial(_cell_scores, case.models[name], cells, base + i), path, i, None
+            )
             for name in case.claim.models
         ]
         if not any(row.face("raw")[x] > 0 for row in rows):
@@ -344,8 +346,8 @@ def token_holds(case: Case, m: ExactMachine, path: tuple[int, ...], x: int) -> b
     """Whether the claim holds of one token at its context."""
     if case.claim.kind == "keeps_support":
         for name in case.claim.models:
-            scores = partial(m.score_path, case.models[name], path, None)
-            if m.model_row(case.models[name], scores, path, None, None).face("raw")[x] > 0:
+            scores = partial(ExactMachine.score_path, m, case.models[name], path, None)  # whatever the machine gets wrong
+            if ExactMachine.model_row(m, case.models[name], scores, path, None, None).face("raw")[x] > 0:
                 return True
         return False
     model = next(v for v in case.models.values() if v.kind == "causal")

@@ -35,11 +35,12 @@ class Facts:
 
     counts: whole numbers that something is compared with (lengths, depths, steps, counts). tokens: ids that tokens are
     compared with, or are made of. widths: how many tokens a truncation keeps, where it is a constant. cuts: where texts,
-    vectors and ranges of positions end, a constant or the least value of a parameter. met: for each parameter
+    vectors and ranges of positions end, a constant or the least value of a parameter; uncut: those that
+    are longer than any context that is generated. met: for each parameter
     the constants that it meets. length, block: the parameters that a canvas and its blocks depend on. carries: whether the
     loop of the algorithm carries values or reads random ones from before it. states, session, batch: of which scopes there
     are states. text, extern, automaton, window, memory: whether the program reads text, calls functions, walks automata, asks
-    how much room there is, keeps memories.
+    how much room there is, keeps memories. ends: whether it asks which drafts end the text.
     """
 
     counts: tuple[int, ...] = ()
@@ -47,6 +48,7 @@ class Facts:
     tokens: tuple[int, ...] = ()
     widths: tuple[int, ...] = ()
     cuts: tuple[int, ...] = ()
+    uncut: tuple[int, ...] = ()
     met: tuple[tuple[str, tuple[Any, ...]], ...] = ()
     length: str = ""
     block: str = ""
@@ -59,6 +61,7 @@ class Facts:
     memory: bool = False
     masked: bool = False
     stepwise: bool = False
+    ends: bool = False
 
 
 def _ops(f: Function, others: tuple[Function, ...]) -> list[Op]:
@@ -200,6 +203,7 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
         tokens=tuple(sorted(n for n in tokens if 0 <= n <= 4 * LARGEST)),
         widths=tuple(sorted(n for n in widths if n > 0)),
         cuts=tuple(sorted(n for n in cuts if 0 < n <= LONGEST)),
+        uncut=tuple(sorted(n for n in cuts if n > LONGEST)),
         met=tuple((k, tuple(sorted(v))) for k, v in sorted(met.items())),
         length=name_in(canvas.operands[0]) if canvas is not None and canvas.operands else "",
         block=name_in(blocks.operands[1]) if blocks is not None and len(blocks.operands) > 1 else "",
@@ -214,6 +218,7 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
         or bool(f.policies),
         masked=main == "masked",
         stepwise=loop is not None,
+        ends="ended" in opcodes,
     )
 
 

@@ -14,7 +14,7 @@ from decgraph.check.distributions import Distribution, Tally, execute
 from decgraph.check.functions import Drawn
 from decgraph.check.worlds import models_for, params_for
 from decgraph.errors import DecError
-from decgraph.runtime.parameters import written
+from decgraph.runtime.parameters import shown, written
 from decgraph.runtime.request import Request
 
 SHOWN = (
@@ -68,7 +68,7 @@ class Counterexample:
         if self.request:
             out.append(f"request    {self.request}")
         if self.params:
-            out.append("parameters " + ", ".join(f"{k} = {written(v)}" for k, v in self.params.items()))
+            out.append("parameters " + ", ".join(f"{k} = {shown(v)}" for k, v in self.params.items()))
         out += ["models"] + ["    " + line for t in self.tables for line in t.splitlines()]
         if self.functions:
             out += ["functions"] + [f"    {line}" for line in self.functions]

@@ -17,6 +17,7 @@ from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.claims import ByChance, begun
 from decgraph.check.coverage import demanded, missing, pinned
 from decgraph.check.distributions import Tally, execute
+from decgraph.check.faults import internal
 from decgraph.check.plans import chance_plan, first_plans, further_plans
 from decgraph.check.starts import NoValue
 from decgraph.check.survey import Survey, Tried
@@ -93,10 +94,12 @@ def sampled(survey: Survey, plan: WorldPlan) -> set[Outcome]:
             m = case.program().machine(case.request, world, None).resume(case.start.committed)
             prepare(m)
             execute(m)
-    except (DecError, Unlikely, NotSeparated, NoValue):
+    except (Unlikely, NotSeparated, NoValue):
         pass
-    except Exception:  # a world that the program cannot be run in shows nothing
-        return set()
+    except Exception as error:
+        survey.fault(case, internal(error, survey.externs))
+        if not isinstance(error, DecError):  # a world that the program cannot be run in shows nothing
+            return set()
     return ran.seen
 
 

@@ -81,7 +81,11 @@ def functions_for(
         if name in out:
             continue
         options = answers(returns, vocab, near)
-        if options and not returns.dims:
+        if len(returns.dims) == 1 and returns.elem == "token" and returns.dims[0].kind == "k":
+            options = [[], [0], [vocab - 1], list(range(vocab))]  # any tokens: none, some, all
+        elif returns.dims:
+            options = []
+        if options:
             if seed is None and len(options) > 4:  # an adversary's choices multiply: the ends, and two of the others
                 options = [options[0], options[-1], *options[1:3]]
             out[name] = AnyFunction(name, options) if seed is None else Drawn(name, options, seed)

@@ -12,6 +12,7 @@ from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely
 from decgraph.check.claims import Case, decide, deep, masked
 from decgraph.check.distributions import Tally
+from decgraph.check.outside import changes_nothing
 from decgraph.check.planting import Planting, Rewrite
 from decgraph.check.profile import Profile, profile
 from decgraph.check.worlds import least
@@ -45,15 +46,17 @@ class Mutant:
 @dataclass
 class Kill:
     """What came of one mutant. by: how it was found (distribution, tokens, adversary, token, error, refused) and in which
-    world."""
+    world. outside: it changes nothing at the setting of the claim that it was planted for."""
 
     name: str
     why: str
     killed: bool
     by: dict[str, Any] = field(default_factory=dict)
+    outside: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "why": self.why, "killed": self.killed, "by": self.by}
+        beside = {"outside": True} if self.outside else {}
+        return {"name": self.name, "why": self.why, "killed": self.killed, "by": self.by, **beside}
 
 
 WORLD_LIMIT = 400  # runs in one world; more than that, and it is tried with smaller parameters
@@ -112,10 +115,12 @@ def plant(
     without: Without,
     progress: Callable[[str, int, int], None] | None = None,
     tally: Tally | None = None,
+    setting: bool = False,
 ) -> list[Kill]:
     """Plant every mutant that applies and look for a world that shows it. `cases` returns the worlds of a module:
     those that its claims are decided in (round 0), and where they do not show a mutant as many again, and again.
-    `without` returns the same world without the bug: an error shows a bug only where the program has none of its own."""
+    `without` returns the same world without the bug: an error shows a bug only where the program has none of its own.
+    setting: whether the claim is about some values of the parameters, where a mutant need not change anything."""
     plain = cases(module, ExactMachine, 0)
     facts = profile(plain[:8])
     todo = list(applicable(facts, mutants, planting))
@@ -126,6 +131,10 @@ def plant(
         if tally is not None:
             tally.check_time()
         out.append(one(module, planting, m, text, cases, without))
+        if setting and not out[-1].killed:
+            broken = module if text is None or planting is None else planting.load(text)
+            worlds = (case for part in range(2) for case in cases(broken, m.engine or ExactMachine, part))
+            out[-1].outside = changes_nothing(worlds, without)
     return out
 
 

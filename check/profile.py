@@ -50,6 +50,8 @@ class Profile:
     unwalked: bool = False  # rows are known for a part of the tree only
     many: bool = False  # a commit of several tokens
     ends: bool = False  # a draft that ends the text was rejected
+    rescored: bool = False  # a model scored a canvas again of which some cells had changed
+    zeroed: bool = False  # a token was drawn from a distribution in which another has no mass
     draws: frozenset[str] = field(default_factory=frozenset)  # opcodes that draw
 
 
@@ -70,6 +72,10 @@ class Probe(ExactMachine):
 
     notes: Profile
 
+    def start_run(self) -> None:
+        super().start_run()
+        self.scored: dict[str, tuple[int, Any]] = {}  # by model: the text's length and the cells of the canvas it scored last
+
     def walk(self, op: Op, t: Tree, evidence: Any, rest: tuple[Any, ...]) -> Any:
         n = self.notes
         if op.attrs["scope"] == "tree":
@@ -86,9 +92,22 @@ class Probe(ExactMachine):
             self.note_walk(t, out, evidence)
         return out
 
+    def eval_canvases(self, op: Op, model: Any, place: Any, extra: dict[str, Any]) -> Any:
+        if isinstance(place, Canvas):
+            now = (self.committed(), self.cells(place))  # behind a longer text it is another canvas
+            committed, before = self.scored.get(model.name, now)
+            self.scored[model.name] = now
+            same = committed == now[0] and len(before) == len(now[1])
+            self.notes.rescored = self.notes.rescored or (same and before != now[1])
+        return super().eval_canvases(op, model, place, extra)
+
     def stated(self, tokens: list[int], rows: list[Row], face: str) -> list[Draw]:
         self.notes.stated = max(self.notes.stated, len(tokens))
         return super().stated(tokens, rows, face)
+
+    def race_token(self, place: Any, q: Any, name: str) -> int:
+        self.notes.zeroed = self.notes.zeroed or any(x == 0 for x in q)
+        return super().race_token(place, q, name)
 
     def note_walk(self, t: Tree, out: Any, evidence: Any) -> None:
         n = self.notes

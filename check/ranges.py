@@ -272,7 +272,7 @@ def declared(p: Param) -> Interval:
     """What a parameter can be. Decimals are taken both as they are written and as the number that the machine keeps."""
     t = p.value.type
     if t.elem == "bool":
-        return BOTH
+        return BOTH if p.low is None or p.high is None else Interval(int(p.low), int(p.high))  # a claim's condition fixes it
     if not t.is_number or t.dims or (p.has_default and p.default is None):
         return UNKNOWN
     low, high = (0 if p.low is None and t.elem == "prob" else p.low), (1 if p.high is None and t.elem == "prob" else p.high)

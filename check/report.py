@@ -11,15 +11,18 @@ from decgraph.backends.exact.coverage import Ran
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.check.adversary import adversarial, controllers
 from decgraph.check.claims import Case
+from decgraph.check.constants import facts
 from decgraph.check.counterexample import Counterexample, explain, smaller
 from decgraph.check.coverage import Missing, missing, pinned
 from decgraph.check.distributions import OutOfTime, Tally
 from decgraph.check.forced import harmless, searched
 from decgraph.check.mutant import Kill, plant
 from decgraph.check.mutants import MUTANTS
+from decgraph.check.outside import dead
 from decgraph.check.plans import first_plans, further_plans
 from decgraph.check.planting import Planting
 from decgraph.check.reached import from_reached_states
+from decgraph.check.settings import Group, groups, restricted
 from decgraph.check.survey import Survey, Tried
 from decgraph.check.worlds import narrow, world
 from decgraph.errors import DecError
@@ -35,16 +38,21 @@ class Report:
 
     verdict: `proved`: in every world that was decided (`models` of them, at least half of those tried) each claim holds
     exactly, over all that chance and adversaries can do there (rationals, no sampling, no tolerance), everything in the
-    program ran in them, both ways, and every mutant was found. `refuted`: there is a world in which a claim does not
+    program ran in them, both ways, and every mutant was found. A claim with a condition (`when delta == 0`) is proved for the
+    values that satisfy it: only what can run there had to, and mutants that change nothing there (`outside`) are not among
+    those planted. `refuted`: there is a world in which a claim does not
     hold, and `counterexample` is it. `undecided`: neither; `reasons` says why, with lines. `none`: nothing is claimed.
 
     shrunk: worlds that were decided only with smaller parameters and lengths. states: "any" where steps were
     decided from carried values of any kind, "reached" where only from those that runs reach, "" where nothing is carried.
+    dead: what cannot run at the setting of a claim.
     missing: what no decided world has shown. tried: of what the worlds consisted. seen, harmless: outcomes for `--coverage`.
 
     controllers: for a proved algorithm whose drafting is steered by probabilities, entropies, coins or states: "any" if the
     claims are true whatever those conditions return, "own" if they need their own (a convergence test does), "undecided", or
     nothing.
+
+    faults: errors of decgraph itself that ended a world, with the place in its code: the verdict is `undecided` then.
     """
 
     name: str
@@ -68,12 +76,25 @@ class Report:
     ran: Ran | None = field(default=None, repr=False)
     harmless: set[Any] = field(default_factory=set, repr=False)
     interrupted: bool = False
+    faults: list[str] = field(default_factory=list)
     module: Module | None = field(default=None, repr=False)
+    dead: list[str] = field(default_factory=list, repr=False)
+    groups: list[Group] = field(default_factory=list, repr=False)
 
     @property
     def survivors(self) -> list[Kill]:
         """Mutants that no world showed."""
-        return [m for m in self.mutants if not m.killed]
+        return [m for m in self.mutants if not m.killed and not m.outside]
+
+    @property
+    def outside(self) -> list[Kill]:
+        """Mutants that change nothing at the setting of the claim that they were planted for."""
+        return [m for m in self.mutants if m.outside]
+
+    def _repr_html_(self) -> str:
+        from decgraph.html import fragment
+
+        return fragment(self)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for `--json`."""
@@ -85,7 +106,12 @@ class Report:
             "shrunk": self.shrunk,
             "runs": self.runs,
             "seconds": round(self.seconds, 3),
-            "mutants": {"planted": self.planted, "killed": self.killed, "list": [m.to_json() for m in self.mutants]},
+            "mutants": {
+                "planted": self.planted,
+                "killed": self.killed,
+                "outside": len(self.outside),
+                "list": [m.to_json() for m in self.mutants],
+            },
             "counterexample": self.counterexample.to_json() if self.counterexample else None,
             "reasons": self.reasons,
             "notes": self.notes,
@@ -93,7 +119,9 @@ class Report:
             "states": self.states,
             "tried": self.tried.to_json(),
             "not_seen": self.not_seen,
+            "outside": self.dead,
             "interrupted": self.interrupted,
+            "faults": self.faults,
         }
 
 
@@ -140,39 +168,51 @@ def check_module(
     options: dict[str, Any] = {"vocab": vocab, "models": models, "params": params, "engine": engine, "externs": externs}
     try:
         if f.claims:
-            decide_claims(module, report, ran, tally, progress, options)
+            report.groups = groups(module, ran, params or {})
+            decide_claims(module, report, tally, progress, options)
         if report.verdict == "proved" and adversary and controllers(f):
-            report.controllers = against_controllers(module, tally, **{**options, "models": max(2, models // 5)})
+            plain = report.groups[0]  # what is claimed without a condition, if anything
+            if not plain.skipped:
+                fewer = {**options, "models": max(2, models // 5)}
+                report.controllers = against_controllers(restricted(module, plain), tally, report.faults, **fewer)
         if report.verdict == "proved" and mutants:
-            plant_all(module, report, planting, tally, progress, options)
+            for group in report.groups:
+                if not group.skipped:
+                    plant_all(module, group, report, planting, tally, progress, options)
     except OutOfTime:
         report.verdict = "undecided"
         report.reasons.append(f"the {seconds:g} seconds that it was given are over")
     except KeyboardInterrupt:
         report.verdict, report.interrupted = "undecided", True
         report.reasons.append("interrupted")
+    if report.faults and report.verdict == "proved":
+        report.verdict = "undecided"
+    report.reasons[:0] = [f"a fault of decgraph itself, please report it: {what}" for what in report.faults]
     report.runs, report.seconds = tally.runs, time.perf_counter() - started
     return report
 
 
-def decide_claims(
-    module: Module, report: Report, ran: Ran, tally: Tally, progress: Progress | None, options: dict[str, Any]
-) -> None:
+def decide_claims(module: Module, report: Report, tally: Tally, progress: Progress | None, options: dict[str, Any]) -> None:
     """Decide the claims one after the other, and put what was found into the report."""
-    f = module.entry
     lost = tried = 0
     states = ""
-    for claim in f.claims:
+    pairs = [(group, claim) for group in report.groups if not group.skipped for claim in group.claims]
+    report.notes += [group.skipped for group in report.groups if group.skipped]
+    if not pairs:
+        report.verdict, report.reasons = "undecided", [*report.notes]
+        return
+    for group, claim in pairs:
         survey = Survey(
             module,
             claim,
             tally,
-            ran,
+            group.ran,
             report.tried,
             params=options["params"],
             engine=options["engine"],
             externs=options["externs"],
             notes=report.notes,
+            faults=report.faults,
         )
         plans = [
             *first_plans(module, claim, options["vocab"], options["models"]),
@@ -191,7 +231,7 @@ def decide_claims(
                 f"{survey.from_functions.words}, and no function was found that does so by its arguments alone"
             )
         if failure is None:
-            searched(survey, f, options["vocab"], progress)
+            searched(survey, group.function, options["vocab"], progress)
             failure = survey.failure
         report.models += survey.decided
         report.shrunk += survey.shrunk
@@ -201,10 +241,21 @@ def decide_claims(
             return
         report.reasons += survey.reasons
     report.verdict, report.states = "proved", states
-    report.harmless = harmless(module, f, ran, tally, options)
-    report.missing = missing(pinned(f, options["params"]), ran, module.path, report.harmless)
-    report.not_seen = [str(m) for m in report.missing]
+    for here in (group for group in report.groups if not group.skipped):
+        no_matter = harmless(module, here.function, here.ran, tally, options)
+        left = missing(pinned(here.function, options["params"]), here.ran, module.path, no_matter)
+        if here.when and left:
+            outside = dead(module, here.claims[0], left, here.ran, options, tally)
+            report.dead += [f"{m}, when {here.when}" for m in left if m.key in outside]
+            left = [m for m in left if m.key not in outside]
+        report.harmless |= no_matter
+        report.missing += left
+        report.not_seen += [f"{m}{f', when {here.when}' if here.when else ''}" for m in left]
     report.reasons += list(dict.fromkeys(report.not_seen))
+    uncut = facts(module, module.entry).uncut
+    if uncut:
+        tried_up_to = max(report.tried.contexts, default=0)
+        report.reasons.append(f"contexts of up to {tried_up_to} tokens were tried, and the program cuts at {uncut[0]}")
     if 2 * lost > tried:
         why = next((n.split(": ", 1)[1] for n in report.notes), "")
         report.reasons.append(f"{lost} of {tried} worlds could not be decided" + (f": {why}" if why else ""))
@@ -213,12 +264,21 @@ def decide_claims(
 
 
 def plant_all(
-    module: Module, report: Report, planting: Planting | None, tally: Tally, progress: Progress | None, options: dict[str, Any]
+    module: Module,
+    group: Group,
+    report: Report,
+    planting: Planting | None,
+    tally: Tally,
+    progress: Progress | None,
+    options: dict[str, Any],
 ) -> None:
-    """Plant every bug that applies; the verdict stands only if each is found."""
+    """Plant every bug that applies to a group of claims; the verdict stands only if each is found. At a setting those are left
+    out that change nothing there (check/outside.py)."""
+    module = restricted(module, group)
 
     def every(m: Module, e: type[ExactMachine], part: int) -> list[Case]:
         out: list[Case] = []
+        m = restricted(m, group)
         for claim in m.entry.claims:
             plans = first_plans(m, claim, options["vocab"], options["models"], part * options["models"])
             if part == 1:
@@ -237,21 +297,33 @@ def plant_all(
         )
         return replace(sound, params=case.params, length=case.length, request=case.request)
 
-    report.mutants = plant(module, planting, MUTANTS, every, without, progress, tally)
-    report.planted, report.killed = len(report.mutants), sum(m.killed for m in report.mutants)
-    for kill in report.survivors:
-        report.reasons.append(f"the mutant `{kill.name}` was not found: {kill.why}")
+    kills = plant(module, planting, MUTANTS, every, without, progress, tally, setting=bool(group.when))
+    report.mutants += kills
+    inside = [kill for kill in kills if not kill.outside]
+    report.planted, report.killed = report.planted + len(inside), report.killed + sum(m.killed for m in inside)
+    where = f", when {group.when}" if group.when else ""
+    for kill in inside:
+        if not kill.killed:
+            report.reasons.append(f"the mutant `{kill.name}` was not found{where}: {kill.why}")
     if report.survivors:
         report.verdict = "undecided"
 
 
-def against_controllers(module: Module, tally: Tally, **options: Any) -> str:
+def against_controllers(module: Module, tally: Tally, faults: list[str], **options: Any) -> str:
     """ "any" where each claim is true whatever controllers return, "own" where it needs their own results, "undecided"."""
     engine = adversarial(options["engine"])
     decided, open_ = 0, False
     for claim in module.entry.claims:
         survey = Survey(
-            module, claim, tally, None, Tried(), params=options["params"], engine=engine, externs=options["externs"]
+            module,
+            claim,
+            tally,
+            None,
+            Tried(),
+            params=options["params"],
+            engine=engine,
+            externs=options["externs"],
+            faults=faults,
         )
         for plan in first_plans(module, claim, options["vocab"], options["models"]):
             case = survey.make(plan)

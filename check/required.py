@@ -6,11 +6,13 @@ of them. A lossy decoder, or one whose residual is wrong, biases that ratio with
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from decgraph.check.report import Report
 from decgraph.errors import DecError
-from decgraph.ir.values import Claim
+from decgraph.ir.settings import holds_for
+from decgraph.ir.values import Claim, Function
 
 if TYPE_CHECKING:
     from decgraph.api import Algorithm
@@ -20,24 +22,28 @@ SECONDS = 120.0
 _reports: dict[tuple[str, str], Report] = {}
 
 
-def unconditional(claim: Claim) -> bool:
-    """Whether a claim is of the target's distribution for every request: `in tokens` is, `when greedy` is not."""
-    return claim.kind == "refines" and claim.spec == "autoregressive" and claim.mode in ("tokens", "distribution")
+def keeps(claim: Claim, function: Function, params: Mapping[str, Any]) -> bool:
+    """Whether a claim is of the target's distribution for every request, with these parameters (the others at their defaults):
+    `in tokens` is, `when greedy` is not, `when delta == 0` is where delta is 0."""
+    known = claim.kind == "refines" and claim.spec == "autoregressive" and claim.mode in ("tokens", "distribution")
+    return known and not claim.for_greedy and holds_for(claim, function, params)
 
 
-def require_proved(algorithm: Algorithm, *, seconds: float = SECONDS) -> None:
-    """Raises DecError unless the algorithm claims to refine `autoregressive` in tokens or in distribution, and is proved to.
+def require_proved(algorithm: Algorithm, params: Mapping[str, Any] | None = None, *, seconds: float = SECONDS) -> None:
+    """Raises DecError unless the algorithm claims to refine `autoregressive` in tokens or in distribution, and is proved to. A
+    claim with a condition counts where `params` (the others at their defaults) satisfy it.
 
     The check runs once for every program in a process (without mutants: they test the checker, not the program), for at most
     `seconds`.
     """
     name = algorithm.name
     claims = [claim.text for claim in algorithm.function.claims]
-    if name != "autoregressive" and not any(map(unconditional, algorithm.function.claims)):
+    if name != "autoregressive" and not any(keeps(c, algorithm.function, params or {}) for c in algorithm.function.claims):
         told = f"it claims {'; '.join(claims)}" if claims else "it claims nothing"
         raise DecError(
             f"{name} is not known to keep the target's distribution: {told}",
-            hint="one that `refines autoregressive(target) in tokens` or `in distribution`; decgraph list shows the claims",
+            hint="one that `refines autoregressive(target) in tokens` or `in distribution`, with parameters that satisfy its "
+            "`when`; decgraph list shows the claims",
         )
     if name == "autoregressive" and not claims:
         return  # what the others refine

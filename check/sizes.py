@@ -30,6 +30,8 @@ HOSTS = (
     "freedave",
     "block_verification",
     "inner",
+    "cfg",
+    "klass",
 )
 TEXTS = {
     "siblings": """algorithm siblings(target: causal, drafter: causal):

@@ -12,14 +12,35 @@ from decgraph.backends.exact.coverage import Ran
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely
-from decgraph.check.claims import Case, Failure, decide
+from decgraph.check.claims import Case, Failure, decide, masked
 from decgraph.check.constants import facts
 from decgraph.check.distributions import OutOfTime, Tally
+from decgraph.check.faults import internal
 from decgraph.check.starts import SEEN, NoValue
 from decgraph.check.worlds import WorldPlan, least, world
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Module
 from decgraph.runtime.arguments import Externs, ParamValue
+from decgraph.runtime.parameters import shown
+
+
+def of_tokens(case: Case) -> bool:
+    """Whether a claim is about each committed token of a causal program: all of a text is followed, and two tokens of it may
+    be all that can be."""
+    return case.claim.kind != "refines" and not masked(case.function)
+
+
+def reduced(case: Case, size: int) -> Case:
+    """A world of the same sort: as it is (0), or with less to enumerate."""
+    if size == 0:
+        return case
+    if not of_tokens(case):
+        return least(case) if size == 1 else replace(least(case), length=1, steps=case.steps and 1)
+    small = least(case, size == 2)
+    return replace(small, request=replace(small.request, limit=min(small.request.limit, 1 if size == 3 else 2)))
+
+
+IN_VAIN = 2  # sizes of worlds that were too large so often are not tried any more
 
 
 @dataclass
@@ -35,7 +56,7 @@ class Tried:
     def add(self, case: Case) -> None:
         """One more decided world."""
         for name, value in case.params.items():
-            self.params.setdefault(name, set()).add(getattr(value, "name", "") or str(value))
+            self.params.setdefault(name, set()).add(shown(value))
         plan = case.plan
         if plan is None:
             return
@@ -70,6 +91,9 @@ class Tried:
 
 
 def _some(values: set[str], most: int = 12) -> str:
+    if max(map(len, values), default=0) > 12:  # automata and vectors are told by example
+        most = 2
+
     def key(v: str) -> tuple[int, float, str]:
         try:
             n, _, d = v.partition("/")
@@ -91,7 +115,8 @@ class Survey:
     """The worlds of one claim. ran: what of the program ran in decided worlds (None: not needed). from_any: the first
     failure from carried values of any kind, which says little until runs reach such values; from_functions: the first from an
     adversary's choices in the place of a function or of a batch. arbitrary: worlds decided from such. shown: in how many
-    worlds each outcome was seen; shown_by: in which first."""
+    worlds each outcome was seen; shown_by: in which first. faults: errors of decgraph itself. vain:
+    how often each of the smaller sizes of a world was too large."""
 
     module: Module
     claim: Claim
@@ -103,6 +128,7 @@ class Survey:
     externs: Externs | None = None
     notes: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
     tried: int = 0
     decided: int = 0
     shrunk: int = 0
@@ -117,6 +143,7 @@ class Survey:
     erred: bool = False
     failure: Failure | None = None
     large: int = 0
+    vain: Counter[int] = field(default_factory=Counter)
 
     @property
     def inductive(self) -> bool:
@@ -140,6 +167,12 @@ class Survey:
             f"{why.splitlines()[0].removeprefix('error: ') if why else ''}"
         )
 
+    def fault(self, case: Case, what: str) -> None:
+        """Take note of an error of ours."""
+        label = case.plan.label if case.plan is not None else ""
+        if what and not any(what in known for known in self.faults):
+            self.faults.append(f"in world {self.tried} ({label}): {what}")
+
     def run(self, plans: Sequence[WorldPlan], progress: Callable[[str, int, int], None] | None = None) -> Failure | None:
         """Decide worlds until one fails."""
         for i, plan in enumerate(plans):
@@ -161,7 +194,15 @@ class Survey:
         if plan.arbitrary is None:
             self.tried += 1
         sizes = (
-            (0,) if plan.label == "parameter" else (0, 2) if plan.label != "base" else (0, 1, 2) if self.large < 3 else (1, 2)
+            tuple(n for n in ((0, 1, 2, 3) if plan.seed % 2 else (0, 1, 3, 2)) if self.vain[n] < IN_VAIN or n == 3)
+            if of_tokens(case)
+            else (0,)
+            if plan.label == "parameter"
+            else (0, 2)
+            if plan.label != "base"
+            else (0, 1, 2)
+            if self.large < 3
+            else (1, 2)
         )
         failure, why, size = self.attempt(case, sizes)
         if plan.arbitrary is not None:
@@ -191,13 +232,14 @@ class Survey:
         why = ""
         self.erred = False
         for size in sizes:
-            small = case if size == 0 else least(case) if size == 1 else replace(least(case), length=1, steps=case.steps and 1)
+            small = reduced(case, size)
             if self.ran is not None:
                 small = replace(small, ran=self.ran.fresh(self.ran.forced))
             try:
                 failure = decide(small, self.tally)
             except (TooMany, Unlikely, NotSeparated) as error:
                 why = str(error)
+                self.vain[size] += 1
                 continue
             except NoValue as error:
                 self.no_value = str(error)
@@ -206,11 +248,15 @@ class Survey:
                 if isinstance(error, OutOfTime):
                     raise
                 self.erred = True
+                if ours := internal(error, self.externs):
+                    self.fault(small, ours)
+                    return None, str(error), size
                 why = why or str(error)
                 if size == 0:
                     break
                 continue
-            except Exception as error:  # whatever it is: not decided, and said
+            except Exception as error:  # ours: the world is not decided, and the report says it as what it is
+                self.fault(small, internal(error, self.externs))
                 return None, f"{type(error).__name__}: {error}", size
             if failure is None:
                 if self.ran is not None and small.ran is not None:

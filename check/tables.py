@@ -170,7 +170,7 @@ class StyledModel(TableModel):
 
     def derive(self, how: str, *args: Any) -> Model:
         made = super().derive(how, *args)
-        if isinstance(made, TableModel) and made.seed is not None:
+        if isinstance(made, TableModel) and made.seed is not None and made._table is not self._table:
             made._table = StyledTable(self.vocab.size, made.seed, self.style)
         return made
 

@@ -27,6 +27,7 @@ from decgraph.ir.values import Function, Module
 from decgraph.passes.batching import distribution_only, meets
 from decgraph.runtime.arguments import ParamValue
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.parameters import shown
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
 
@@ -46,7 +47,7 @@ class World:
     requests: tuple[Request, ...]
 
     def __str__(self) -> str:
-        params = ", ".join(f"{k} = {v}" for k, v in self.params.items()) or "none"
+        params = ", ".join(f"{k} = {shown(v)}" for k, v in self.params.items()) or "none"
         return f"world {self.seed} of {'free' if self.free else 'table'} models; parameters: {params}"
 
 

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from decgraph.backends.exact.reals import Log
 from decgraph.check.constants import facts
 from decgraph.check.functions import AnyFunction, any_head, functions_for
+from decgraph.check.settings import at_setting
 from decgraph.check.starts import Start
 from decgraph.check.tables import Style, StyledFree, StyledModel, styled_adapter, styled_features
 from decgraph.errors import DecError
 from decgraph.ir.data.topology import Topology
+from decgraph.ir.settings import names
 from decgraph.ir.values import Claim, Function, Module
 from decgraph.runtime.arguments import Externs, ParamValue
 from decgraph.runtime.automaton import Automaton
@@ -325,6 +327,15 @@ def world(
     known = facts(module, f)
     pinned = {**dict(plan.params), **dict(given or {})}
     params = params_for(f, plan.seed, pinned, plan.span, plan.vocab, known.length or "length")
+    if claim.setting:
+        cells = {known.length or "length"} if plan.span else set[str]()
+        params = at_setting(f, claim, params, set(given or {}), cells, plan.seed)
+        pinned |= {name: params[name] for name in names(claim.setting)}
+    if claim.for_greedy:
+        plan = replace(plan, temperature=0)
+    ranks = max((v.width for v in params.values() if isinstance(v, Topology)), default=0)
+    if ranks > plan.vocab and claim.mode != "distribution":  # a tree of the likeliest tokens names as many of them
+        plan = replace(plan, vocab=ranks, style=replace(plan.style, support=plan.style.support or 3))
     heads = max([HEADS, *(len(v) for v in params.values() if isinstance(v, Topology))])
     context = None if plan.window is None else plan.prompt + plan.window
     models = models_for(
@@ -387,12 +398,13 @@ def others_for(plan: WorldPlan) -> tuple[Any, ...] | None:
     return tuple(Log(Fraction(r.randint(1, 19), 20)) for _ in range(r.randint(0, 4)))
 
 
-def least(case: Case) -> Case:
-    """The same world with the smallest parameters, fewer tokens and one step less to decide."""
+def least(case: Case, lowest: bool = False) -> Case:
+    """The same world with the smallest parameters, fewer tokens and one step less to decide. lowest: whole numbers are as low
+    as they may be, also those that are usually larger."""
     small = dict(case.params)
     for p in case.function.params:
         if p.value.type.elem == "int" and p.name not in case.given:
-            low = max(1 if p.name not in SMALL else SMALL[p.name][0], int(p.low) if p.low is not None else 1)
+            low = max(1 if lowest or p.name not in SMALL else SMALL[p.name][0], int(p.low) if p.low is not None else 1)
             small[p.name] = min(low, int(p.high) if p.high is not None else low)
         elif p.value.type.elem == "topology" and p.name not in case.given:
             small[p.name] = Topology.of("2x1")

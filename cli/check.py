@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +17,10 @@ from decgraph.check import CheckOptions, Report, check_algorithm, check_all
 from decgraph.cli import given, output
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-OWN = ("all", "vocab", "models", "param", "mutants", "extern", "coverage", "time", "smt", "jobs", "json")
+OWN = ("all", "vocab", "models", "param", "mutants", "extern", "coverage", "time", "smt", "jobs", "html", "json")
+MODELS = 20
+FEWER = 8
+"""With --all: the whole library, which takes some twenty minutes on two cores."""
 COLOURS = {"proved": "bold green", "refuted": "bold red", "undecided": "bold yellow", "none": "dim"}
 INTERRUPTED = 130
 
@@ -30,8 +34,12 @@ def command(
     all_: Annotated[bool, typer.Option("--all", help="Every algorithm of the standard library.")] = False,
     vocab: Annotated[int, typer.Option("--vocab", help="Tokens of the models it is checked with.")] = 3,
     models: Annotated[
-        int, typer.Option("--models", help="Small worlds per claim, besides those generated for the program.")
-    ] = 20,
+        int | None,
+        typer.Option(
+            "--models",
+            help=f"Small worlds per claim, besides those generated for the program; default: {MODELS}, with --all {FEWER}.",
+        ),
+    ] = None,
     param: Annotated[list[str] | None, typer.Option("--param", "--set", help="A parameter: gamma=3.")] = None,
     mutants: Annotated[
         bool, typer.Option("--mutants/--no-mutants", help="Plant bugs in what is proved (mutants); each must be found.")
@@ -43,12 +51,13 @@ def command(
     time: Annotated[float | None, typer.Option("--time", help="Seconds for each algorithm; then say what is known.")] = None,
     smt: Annotated[bool, typer.Option("--smt", help="Prove a step for all distributions (needs z3).")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes for several algorithms; 0: as many as cores.")] = 0,
+    html: Annotated[Path | None, typer.Option("--html", help="Write the verdicts and counterexamples as a page.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Prove what an algorithm claims, or refute it with the smallest counterexample found.
 
     Exact: every outcome of every draw is followed, with rational probabilities. Exit code 1 if a claim is refuted, or a planted
-    bug was not found.
+    bug was not found; 70 if decgraph itself failed in a world.
     """
     words = list(algorithms or ())
     rest = [w for w in words if w.startswith("-")]
@@ -59,10 +68,19 @@ def command(
         raise decgraph.DecError("check what?", hint="decgraph check speculative, decgraph check mine.dec, or --all")
     if time is not None and time <= 0:
         raise decgraph.DecError("--time needs seconds above 0", hint="--time 60")
+    if smt and html is not None:
+        raise decgraph.DecError("--html is a page of claims and their counterexamples, --smt proves a step", hint="one of them")
+    output.check_writable(html)
     if smt:
         prove_for_all(words, param or (), context.args, vocab, json)
         return
-    options: CheckOptions = {"vocab": vocab, "models": models, "mutants": mutants, "seconds": time}
+    fewest = models if models is not None else FEWER if all_ else MODELS
+    options: CheckOptions = {
+        "vocab": vocab,
+        "models": fewest,
+        "mutants": mutants,
+        "seconds": time,
+    }
     one = decgraph.load(words[0]) if len(words) == 1 else None
     if one is not None:
         options["params"] = given.pairs(param or (), "--param") | given.direct(context.args, one.params, OWN)
@@ -73,6 +91,8 @@ def command(
             if value:
                 raise decgraph.DecError(f"{name} goes with one algorithm, not with several")
     reports = decide(words or stdlib.names(), one, options, jobs or os.cpu_count() or 1, coverage, json)
+    if html is not None:
+        write_page(html, reports, [one] if one is not None else [decgraph.load(name) for name in words or stdlib.names()])
     if json:
         found = [{"claim": "; ".join(r.claims), **r.to_json()} for r in reports]
         output.emit_json(found[0] if one is not None else found)
@@ -80,6 +100,8 @@ def command(
         show_total(reports)
     if any(r.interrupted for r in reports):
         raise typer.Exit(INTERRUPTED)
+    if any(r.faults for r in reports):
+        raise typer.Exit(output.INTERNAL_ERROR)
     if any(r.verdict == "refuted" or r.killed < r.planted for r in reports):
         raise typer.Exit(output.USER_ERROR)
 
@@ -134,6 +156,17 @@ def prove_for_all(words: list[str], param: Any, args: list[str], vocab: int, jso
         raise typer.Exit(output.USER_ERROR)
 
 
+def write_page(path: Path, reports: Sequence[Report], algorithms: Sequence[decgraph.Algorithm]) -> None:
+    """The reports as a page; where a check was interrupted, of the first alone. Raises DecError where it cannot be written."""
+    from decgraph.views.counterexample import report_page
+
+    found = [(report, algorithm.text) for report, algorithm in zip(reports, algorithms)]
+    try:
+        path.write_text(report_page(found), encoding="utf-8")
+    except OSError as error:
+        raise decgraph.DecError(f"cannot write {path}: {error.strerror or error}") from None
+
+
 def at_terminal() -> bool:
     """Whether a person watches both streams: the bar moves aside for what is printed, which is no use in a file."""
     return sys.stderr.isatty() and sys.stdout.isatty()
@@ -169,13 +202,18 @@ def show(report: Report, *, brief: bool) -> None:
     beside = Text(" " * 10)
     said = "; ".join(report.claims) or "it claims nothing, so there is nothing to prove"
     verdict = Text(f"{report.verdict:<10}", COLOURS.get(report.verdict, ""))
-    output.print_hanging(console, verdict, Text(f"{report.name}: {said}"))
+    took = f" ({report.seconds:.1f} s)" if brief and report.verdict == "proved" else ""
+    output.print_hanging(console, verdict, Text.assemble(f"{report.name}: {said}", (took, "dim")))
     if report.verdict == "none":
         return
     shrunk = f" ({report.shrunk} of them with smaller parameters or lengths)" if report.shrunk else ""
     counted = [f"{report.models} worlds{shrunk}, {report.runs:,} runs, {report.seconds:.1f} s"]
     if report.planted:
         counted.append(f"{report.killed} of {report.planted} mutants found")
+    if report.outside:
+        counted.append(f"{len(report.outside)} mutants outside the claim's settings")
+    if report.dead:
+        counted.append(f"{len(report.dead)} outcomes of conditions outside the claim's settings")
     if not brief or report.verdict != "proved":
         tell = lambda text: output.print_hanging(console, beside, Text(text, "dim"))
         tell("; ".join(counted))
@@ -206,7 +244,15 @@ def show_coverage(algorithm: decgraph.Algorithm, report: Report) -> None:
         print("there is no text to mark", file=sys.stderr)
         return
     print()
-    print(marked(algorithm.text, algorithm.module.entry, report.ran, algorithm.module.path, report.harmless))
+    print(
+        marked(
+            algorithm.text,
+            report.groups[0].function if report.groups else algorithm.module.entry,
+            report.ran,
+            algorithm.module.path,
+            report.harmless,
+        )
+    )
     print("\n! no decided world has shown this; ~ it was forced, and made no difference")
 
 

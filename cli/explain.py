@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib.resources import files
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +14,7 @@ import typer
 import decgraph
 from decgraph.cli import given, output
 
+COST = "Each model call of a step: why it is there, what it computes, fused or reused or why not, what a change would save."
 CODE = re.compile(r"[EW]\d{3}")
 
 
@@ -22,14 +25,24 @@ def command(
             help="A name that `decgraph list` prints, a .dec file, or an error's code.", autocompletion=given.algorithms
         ),
     ],
+    cost: Annotated[bool, typer.Option("--cost", help=COST)] = False,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="With --cost: a parameter's value: gamma=4.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what an algorithm does, in words and as a drawing of its step; or what an error's code means."""
+    if set_ and not cost:
+        raise decgraph.DecError("--set is for --cost", hint="decgraph explain speculative --cost --set gamma=4")
     if CODE.fullmatch(algorithm):
         text = page(algorithm)
         output.emit_json({"code": algorithm, "text": text}) if json else print(text)
         return
     chosen = decgraph.load(algorithm)
+    if cost:
+        from decgraph.passes.calls import calls_of
+
+        report = calls_of(chosen.module, given.known(chosen.function, given.pairs(set_ or (), "--set")), text_of=texts(chosen))
+        output.emit_json(report.to_json()) if json else print(report.text())
+        return
     explanation = chosen.explanation()
     if json:
         output.emit_json({**asdict(explanation), "file": chosen.path, "source": chosen.source})
@@ -40,6 +53,19 @@ def command(
     shown.highlight_regex(r"(?m)^[a-z]\w*( \w+)*(, drawn)?$", "bold")
     shown.highlight_regex(r"(?m)^ {1,4}\d+  ", "dim")
     output.console().print(shown)
+
+
+def texts(algorithm: decgraph.Algorithm) -> Callable[[str], str]:
+    """The text of a file by the path that places name: the algorithm's own, or one of the standard library; "" for others."""
+    shelf = Path(decgraph.stdlib.__file__).parent
+
+    def text_of(path: str) -> str:
+        if path == algorithm.path:
+            return algorithm.text
+        file = shelf / Path(path).name
+        return file.read_text(encoding="utf-8") if path.startswith("stdlib/") and file.is_file() else ""
+
+    return text_of
 
 
 def page(code: str) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import decgraph
 from decgraph.cli import given, output
+
+if TYPE_CHECKING:
+    from decgraph.backends.exports.file import Seam
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -37,3 +40,52 @@ def hf(
         for path in files:
             print(f"wrote {path}")
         print(f'next: model.generate(ids, custom_generate="{folder}", trust_remote_code=True)')
+
+
+@app.command("vllm")
+def vllm(
+    algorithm: Annotated[str, given.algorithm()],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; default: ALGORITHM_vllm.py.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter: k=8.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Write a drafter for vLLM (method custom_class), where the algorithm drafts a chain from token ids alone."""
+    from decgraph.backends.exports.vllm import VLLM
+
+    write(VLLM, algorithm, out, set_, force=force, as_json=json)
+
+
+@app.command("sglang")
+def sglang(
+    algorithm: Annotated[str, given.algorithm()],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; default: ALGORITHM_sglang.py.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter: k=8.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Write a drafter for SGLang (a registered algorithm), where the algorithm drafts a chain from token ids alone."""
+    from decgraph.backends.exports.sglang import SGLANG
+
+    write(SGLANG, algorithm, out, set_, force=force, as_json=json)
+
+
+def write(seam: Seam, algorithm: str, out: Path | None, set_: list[str] | None, *, force: bool, as_json: bool) -> None:
+    """Write an algorithm as a drafter of an engine. Raises DecError where it does not fit, and for a file that is there."""
+    from decgraph.backends.exports.file import exported
+    from decgraph.passes.manager import optimise
+
+    chosen = decgraph.load(algorithm)
+    params = given.known(chosen.function, given.pairs(set_ or (), "--set"))
+    made = optimise(chosen.module, params, only=("simplify",))[0]
+    file = exported(seam, made, params, source=chosen.source, version=decgraph.__version__)
+    path = out if out is not None else Path(f"{file.name}.py")
+    if path.exists() and not force:
+        raise decgraph.DecError(f"{path} is there already", hint="--force, or another --out")
+    output.check_writable(path)
+    path.write_text(file.text, encoding="utf-8")
+    if as_json:
+        output.emit_json({"name": chosen.name, "file": str(path), "class": file.class_name, "made_for": seam.made_for})
+        return
+    print(f"wrote {path}: {file.class_name}, made for {seam.made_for}")
+    print(f"it was not run inside {seam.engine}; how it is started stands at its top")

@@ -6,6 +6,7 @@ import dataclasses
 import json as json_
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -153,12 +154,13 @@ def command(
 
 def open_session(
     chosen: decgraph.Algorithm,
-    models: dict[str, str],
+    models: Mapping[str, Any],
     params: dict[str, Any],
     externs: dict[str, Any],
     backend: str | None,
     plan: Plan | None = None,
     compile: bool = False,
+    tokenizer: Any = None,
 ) -> Session:
     """Models read from their folders, with a word about it while that takes its seconds."""
     # Small models lose more to threads that wait for each other than they gain; half the cores leave room for others.
@@ -166,7 +168,9 @@ def open_session(
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     waiting = output.console(stderr=True).status("reading the models") if sys.stderr.isatty() else nullcontext()
     with uncollected(), waiting:
-        return chosen.session(models, externs=externs, backend=backend, plan=plan, compile=compile, **params)
+        return chosen.session(
+            models, externs=externs, tokenizer=tokenizer, backend=backend, plan=plan, compile=compile, **params
+        )
 
 
 def show(session: Session, request: Request, text: str, *, quiet: bool, drafts: bool = False) -> Result:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from decgraph.cli.given import listed
-from decgraph.runtime.parameters import written
+from decgraph.runtime.parameters import shown, written
 from decgraph.runtime.session import Result, Session
 from decgraph.runtime.trace import Stats
 
@@ -63,7 +63,7 @@ def result_of(session: Session, result: Result) -> dict[str, Any]:
 def rows(session: Session, result: Result) -> list[tuple[str, str]]:
     """The lines of the summary: what is counted, and its value in words."""
     s = result.stats
-    out = [("algorithm", f"{session.function.name}  {listed({n: written(v) for n, v in session.params.items()})}".rstrip())]
+    out = [("algorithm", f"{session.function.name}  {listed({n: shown(v) for n, v in session.params.items()})}".rstrip())]
     out.append(("models", ", ".join(f"{name}: {model.name}" for name, model in session.models.items())))
     odd = {name: f.text() for name, f in result.forwards.items() if f.way == "module" or f.dropped}
     if odd:
@@ -77,8 +77,8 @@ def rows(session: Session, result: Result) -> list[tuple[str, str]]:
         taken = sum(s.accepted)
         out.append(("drafts", f"{s.drafted} drafted, {taken} accepted ({taken / s.drafted:.0%})"))
     if s.acceptance:
-        shown = [f"{i}: {a:.0%}" for i, a in enumerate(s.acceptance, 1)]
-        out.append(("accepted at", "  ".join(shown[:12]) + ("  ..." if len(shown) > 12 else "")))
+        depths = [f"{i}: {a:.0%}" for i, a in enumerate(s.acceptance, 1)]
+        out.append(("accepted at", "  ".join(depths[:12]) + ("  ..." if len(depths) > 12 else "")))
     if s.unmasked:
         out.append(("unmasked", f"{s.unmasked} positions" + (f", {s.remasked} masked again" if s.remasked else "")))
     backend = session.machine.name

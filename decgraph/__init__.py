@@ -73,6 +73,13 @@ __all__ = [
 ]
 
 
+def load_ipython_extension(shell: object) -> None:
+    """What `%load_ext decgraph` calls in a notebook: cells that start with `%%dec` are algorithms (docs/editors.md)."""
+    from decgraph.editor.notebook import load as load_magic
+
+    load_magic(shell)
+
+
 if not TYPE_CHECKING:  # to a type checker, a `__getattr__` would make every misspelt name an Any
 
     def __getattr__(name: str) -> object:

@@ -79,6 +79,11 @@ class Algorithm:
         params = [*self.models, *(f"{n}={p.default}" if p.has_default else n for n, p in self.params.items())]
         return f"<algorithm {self.name}({', '.join(params)})>"
 
+    def _repr_html_(self) -> str:
+        from decgraph.html import fragment
+
+        return fragment(self)
+
     def ir(self, *, locs: bool = False) -> str:
         """The text form of the module; with `locs`, the source line of every operation."""
         from decgraph.ir.text import print_module
@@ -109,11 +114,12 @@ class Algorithm:
 
         return check_algorithm(self, **options)
 
-    def require_proved(self) -> None:
-        """Raises DecError unless it is proved to keep the target's distribution (`check/required.py`)."""
+    def require_proved(self, params: Mapping[str, Any] | None = None) -> None:
+        """Raises DecError unless it is proved to keep the target's distribution with these parameters, the others at their
+        defaults (`check/required.py`)."""
         from decgraph.check.required import require_proved
 
-        require_proved(self)
+        require_proved(self, params)
 
     def session(
         self,

@@ -22,7 +22,8 @@ class Diagnostic:
     """One thing wrong, or worth knowing, at one place of a text.
 
     `label` stands beside the carets, each note `(span, text)` under its own line, `why` gives the reason and
-    `help` what to do. Without a `source` only the message, the reason and the advice are shown.
+    `help` what to do. `inside` are further places in other texts: a rule of the standard library that the line uses.
+    Without a `source` only the message, the reason and the advice are shown.
     """
 
     code: str
@@ -34,6 +35,7 @@ class Diagnostic:
     help: str = ""
     severity: str = "error"
     source: Source | None = field(default=None, compare=False, repr=False)
+    inside: tuple[tuple[Source, Span, str], ...] = field(default=(), compare=False, repr=False)
 
     def render(self) -> str:
         """The text to show, without a final newline."""
@@ -44,10 +46,16 @@ class Diagnostic:
 
 
 def failure(
-    source: Source, span: Span, message: str, help: str = "", code: str = "E210", notes: tuple[tuple[Span, str], ...] = ()
+    source: Source,
+    span: Span,
+    message: str,
+    help: str = "",
+    code: str = "E210",
+    notes: tuple[tuple[Span, str], ...] = (),
+    inside: tuple[tuple[Source, Span, str], ...] = (),
 ) -> DecError:
     """One error at a place of a text."""
-    return DecError([Diagnostic(code, message, span, notes=notes, help=help, source=source)])
+    return DecError([Diagnostic(code, message, span, notes=notes, help=help, source=source, inside=inside)])
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
@@ -111,7 +119,7 @@ def render(diagnostic: Diagnostic, source: Source | None = None) -> str:
     if source is not None and diagnostic.span:
         marks = [(diagnostic.span, "^", diagnostic.label)]
         marks += [(span, "-", text) for span, text in diagnostic.notes if span]
-        gutter = max(len(str(span.line)) for span, _, _ in marks)
+        gutter = max(len(str(span.line)) for span in (*(m[0] for m in marks), *(m[1] for m in diagnostic.inside)))
         lines.append(f"{' ' * gutter}┌─ {_plain(source.place(diagnostic.span))}")
         last = None
         for span, mark, text in sorted(marks, key=lambda m: (m[0].line, m[0].start, m[1])):
@@ -120,6 +128,10 @@ def render(diagnostic: Diagnostic, source: Source | None = None) -> str:
                 lines.append(f"{span.line:>{gutter}}│ {shown}".rstrip())
             last = span.line
             lines.append(f"{' ' * gutter}│ {caret} {text}".rstrip())
+        for other, span, label in diagnostic.inside:
+            shown, caret = _excerpt(other, span, "-")
+            lines.append(f"{' ' * gutter}├─ {_plain(other.place(span))}")
+            lines += [f"{span.line:>{gutter}}│ {shown}".rstrip(), f"{' ' * gutter}│ {caret} {label}".rstrip()]
     elif source is not None:
         lines.append(f"{' ' * gutter}┌─ {_plain(source.path)}")
     for word, text in (("why", diagnostic.why), ("try", diagnostic.help)):

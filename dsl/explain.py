@@ -46,6 +46,11 @@ class Explanation:
     step: tuple[Line, ...]
     drawing: tuple[str, ...]
 
+    def _repr_html_(self) -> str:
+        from decgraph.html import fragment
+
+        return fragment(self)
+
     def text(self) -> str:
         out = [self.name, *textwrap.wrap(" ".join(self.doc.split()), WIDTH, initial_indent="  ", subsequent_indent="  ")]
         out += ["", "claims"]
@@ -90,7 +95,8 @@ def meaning(s: S.Stmt) -> str:
     """A claim in other words."""
     if isinstance(s, S.Refines):
         spec = expression(s.spec.func)
-        when = f", for requests that are {expression(s.when)}" if s.when is not None else ""
+        when = "" if s.when is None else f", where `{expression(s.when)}`"
+        when = ", for requests that are greedy" if s.when == S.Name("greedy") else when
         if s.mode == "tokens":
             return f"with the same seed it commits exactly the tokens of `{spec}`, whatever is drafted{when}"
         return f"its tokens have exactly the distribution of the tokens of `{spec}`, whatever is drafted{when}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from decgraph.dsl.build import BUILD, Refused
@@ -22,7 +22,7 @@ from decgraph.dsl.syntax import File, Import, Item
 from decgraph.dsl.table import NODE, ONLY, PASS, Table, load_table
 from decgraph.dsl.words import ITEMS
 
-__all__ = ["MAX_CHARACTERS", "Parsed", "parse_source", "parse_text"]
+__all__ = ["FILLER", "MAX_CHARACTERS", "Parsed", "Partly", "parse_partly", "parse_source", "parse_text"]
 
 MAX_CHARACTERS = 4_000_000
 """The longest text that is read."""
@@ -81,6 +81,130 @@ def parse_source(source: Source) -> Parsed:
     _check_names(file, collector)
     collector.raise_if_any()
     return Parsed(file, source, lexed.tokens, lexed.comments)
+
+
+@dataclass(frozen=True, slots=True)
+class Partly:
+    """What of a text parses: `parsed` without the definitions that do not, and what is wrong with the text.
+
+    `patched`: the definitions in which lines were left out so that the others parse, and what those lines may have named.
+    `FILLER` stands in for such a line where a statement must stand.
+    """
+
+    parsed: Parsed
+    problems: tuple[Diagnostic, ...]
+    patched: dict[str, frozenset[str]]
+
+
+FILLER = "_"
+"""Called (`_()`), it is the statement that stands for a line that was left out."""
+_HEAD_FILLER = "if yes:"
+_NAMING = re.compile(
+    r"^[ \t]*(?:(?:draft|for|lanes|canvas|state|model|noise)[ \t]+(.*)|([\w, .\[\]]+?)[ \t]*(?:~|[-+]*=))", re.M
+)
+"""What a line may give a name to."""
+MAX_PATCHES = 6
+"""The most lines of a definition that are left out to read the others."""
+
+
+def parse_partly(source: Source) -> Partly:
+    """What of a text parses, for texts that are being written: a definition that does not is read without its wrong lines.
+    Never raises."""
+    collector, table = Collector(source), load_table()
+    if len(source.text) > MAX_CHARACTERS:
+        collector.error("E001", f"more than {MAX_CHARACTERS} characters are not read", NOWHERE)
+        return Partly(Parsed(File(()), source, [], []), tuple(collector.sorted()), {})
+    lexed = lex(source, table.literals)
+    file, problem = (None, lexed.problem) if lexed.problem is not None else _parse(table, source, lexed)
+    patched: dict[str, frozenset[str]] = {}
+    if file is None and (problem is None or problem.code != "E001"):
+        starts = [found.start() for found in _NEXT_ITEM.finditer(source.text)]
+        if not starts or source.text[: starts[0]].strip():
+            starts.insert(0, 0)
+        items: list[Item | Import] = []
+        for start, end in zip(starts, [*starts[1:], len(source.text)], strict=True):
+            if len(collector.found) > MOST:
+                break
+            found, words = _patched(table, source, start, end, collector)
+            items += found
+            patched.update({item.name: words for item in found if words and isinstance(item, Item)})
+        file = File(tuple(items))
+    elif problem is not None:
+        collector.add(problem)
+    file = file or File(())
+    _check_names(file, collector)
+    return Partly(Parsed(file, source, lexed.tokens, lexed.comments), tuple(collector.sorted()), patched)
+
+
+def _patched(
+    table: Table, source: Source, start: int, end: int, collector: Collector
+) -> tuple[tuple[Item | Import, ...], frozenset[str]]:
+    """The definitions between two offsets, read without the lines that do not parse; the words of those lines."""
+    text, found = source.text[:end], list[Diagnostic]()
+    words: set[str] = set()
+    for _ in range(MAX_PATCHES):
+        part = Source(text, source.path)
+        lexed = lex(part, table.literals, start)
+        file, problem = _parse(table, part, lexed)
+        if file is not None:
+            for diagnostic in found:
+                collector.add(replace(diagnostic, source=source))
+            return file.items, frozenset(words)
+        if problem is None:
+            break
+        found.append(problem)
+        without = _without(part, _opened(lexed, problem.span.start), problem.span.start, start)
+        if without is None:
+            break
+        text, gone = without
+        words.update(word for named in _NAMING.findall(gone) for word in re.findall(r"[A-Za-z_]\w*", "".join(named)))
+    for diagnostic in found[:1]:
+        collector.add(replace(diagnostic, source=source))
+    return (), frozenset()
+
+
+def _opened(lexed: Lexed, at: int) -> int:
+    """The offset of the first bracket that is open at an offset, else the offset."""
+    opened: list[int] = []
+    for token in lexed.tokens:
+        if token.span.start >= at:
+            break
+        if token.kind in ("LPAR", "LSQB"):
+            opened.append(token.span.start)
+        elif token.kind in ("RPAR", "RSQB") and opened:
+            opened.pop()
+    return opened[0] if opened else at
+
+
+def _without(source: Source, first: int, at: int, start: int) -> tuple[str, str] | None:
+    """The text without the lines from one offset to another, at the same offsets, and those lines; None where they cannot be
+    left out. The last line stays where it is indented like the first: there a bracket was not closed."""
+    number, last = source.locate(first)[0], source.locate(at)[0]
+    while number > 1 and not source.line(number).strip():
+        number -= 1
+    last = max(last, number)
+    indent, begin = _indent(source.line(number)), source.line_start(number)
+    while last > number and _indent(source.line(last)) <= indent:
+        last -= 1
+    if begin <= start:
+        return None
+    below = next((n for n in range(last + 1, source.line_count + 1) if source.line(n).strip()), 0)
+    filler = _HEAD_FILLER if below and _indent(source.line(below)) > indent else f"{FILLER}()"
+    lines = [source.line(n) for n in range(number, last + 1)]
+    if lines[0].strip() == filler:
+        return None
+    if len(filler) > len(lines[0]) - indent:
+        filler = ""
+    text = source.text
+    for n in range(number, last + 1):
+        line, place = source.line(n), source.line_start(n)
+        patched = ((line[:indent] + filler) if n == number else "").ljust(len(line))
+        text = text[:place] + patched + text[place + len(line) :]
+    return text, "\n".join(lines)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _check_names(file: File, collector: Collector) -> None:

@@ -81,7 +81,7 @@ def custom_generate(
     if require not in (None, "proved"):
         raise DecError(f"require is {require!r}", hint='"proved", or leave it out')
     if require == "proved":
-        made.algorithm.require_proved()
+        made.algorithm.require_proved(made.params)
     return made
 
 

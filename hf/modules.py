@@ -312,14 +312,23 @@ def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -
         with _grads_kept(module):
             return masked_of(module, name, vocab, form, _attending)
     refuse_masked(type(module).__name__, name)
-    refused = None
-    if form != "as it is":
+    from decgraph.runtime.models.shards import is_sharded, of_this_rank
+
+    refused, cut = None, is_sharded(module)
+    if cut and form == "layers":
+        raise DecError(
+            f"{name} is cut over ranks (tensor parallelism), and the algorithm reads its states, memory or heads",
+            hint="load it without tp_plan, or an algorithm that reads distributions alone (docs/scale.md)",
+        )
+    if form != "as it is" and not cut:
         try:
             return _by_layers(module, name, vocab)
         except DecError as error:
             refused = error
     from decgraph.runtime.models.hf_live import from_module
 
+    if cut:
+        module = of_this_rank(module) or module
     made = from_module(module, name=name, vocab=vocab)
     made.unreached = refused
     if form == "layers" and refused is not None:

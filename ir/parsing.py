@@ -366,10 +366,10 @@ class Parser:
     def claim(self) -> Claim:
         at, kind = self.at, self.name("refines, ensures or keeps_support")
         operands, fields = self.call(kind)
-        unknown = set(fields) - {"text", "spec", "args", "mode", "when", "models"}
+        unknown = set(fields) - {"text", "spec", "args", "mode", "when", "setting", "models"}
         if operands or unknown:
             self.fail(
-                "a claim takes text, spec, args, mode, when and models"
+                "a claim takes text, spec, args, mode, when, setting and models"
                 + (f", not {', '.join(sorted(unknown))}" if unknown else ", and no operands"),
                 at,
             )

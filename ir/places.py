@@ -122,8 +122,8 @@ def loop_tree(op: Op) -> int:
 
 
 def _how(claims: Iterable[Claim]) -> str:
-    modes = {c.mode for c in claims if c.kind == "refines" and c.when in ("", "greedy")}
-    always = {c.mode for c in claims if c.kind == "refines" and not c.when}
+    modes = {c.mode for c in claims if c.kind == "refines" and not c.setting}
+    always = {c.mode for c in claims if c.kind == "refines" and not c.conditional}
     return "tokens" if "tokens" in always else "greedy" if modes else ""
 
 

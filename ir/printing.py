@@ -199,6 +199,7 @@ class Printer:
             "args": c.args,
             "mode": c.mode,
             "when": c.when,
+            "setting": c.setting,
             "models": c.models,
         }
         if self.plain:

@@ -19,9 +19,16 @@ class Loc:
     column: int
     end_line: int = 0
     end_column: int = 0
+    called: Loc | None = field(default=None, compare=False, repr=False)
+    """Of a rule or helper of another file: the line of the program that uses it. It is not part of a module's text."""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}:{self.column}"
+
+    @property
+    def told(self) -> str:
+        """The place for an author: the program's own line, and behind it that of the rule or helper that the line uses."""
+        return f"{self.called}: in {self}" if self.called is not None else str(self)
 
 
 NOWHERE = Loc("", 0, 0)
@@ -104,6 +111,9 @@ class Claim:
 
     kind: 'refines' (spec: name of the specification function, args: its arguments by our parameter names or constants,
     mode: tokens | distribution | greedy), 'ensures' (region over the committed token), 'keeps_support' (of models).
+
+    when: the condition as it is written, which may ask for greedy requests; setting: its part over the parameters
+    (ir/settings.py), () where the claim is for all values of them. mode is greedy for the same tokens of greedy requests alone.
     """
 
     kind: str
@@ -115,6 +125,17 @@ class Claim:
     models: tuple[str, ...] = ()
     region: Region | None = None
     loc: Loc = NOWHERE
+    setting: tuple[Any, ...] = ()
+
+    @property
+    def for_greedy(self) -> bool:
+        """Whether it speaks of greedy requests alone."""
+        return self.mode == "greedy" or "greedy" in self.when.split()
+
+    @property
+    def conditional(self) -> bool:
+        """Whether it holds only for some requests, or for some values of the parameters."""
+        return bool(self.when or self.setting or self.mode == "greedy")
 
 
 @dataclass(frozen=True)

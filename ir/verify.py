@@ -16,6 +16,7 @@ from decgraph.errors import InternalError
 from decgraph.ir.opdef import OpDef, OpError
 from decgraph.ir.parsing import IRTextError
 from decgraph.ir.printing import Printer
+from decgraph.ir.settings import names
 from decgraph.ir.table import lookup
 from decgraph.ir.text import difference, parse_module, print_module
 from decgraph.ir.types import Type, join
@@ -139,6 +140,9 @@ class Verifier:
         for name in claim.models:
             if name not in {p.name for p in f.params}:
                 self.fail(f"a claim names {name}, which is not a parameter")
+        for name in names(claim.setting):
+            if name not in {p.name for p in f.params if p.value.type.elem != "model"}:
+                self.fail(f"the condition of a claim reads {name}, which is no parameter")
         if claim.region is not None:
             self.region(claim.region, visible, (), None)
 

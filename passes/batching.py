@@ -67,7 +67,7 @@ def meets(function: Function) -> bool:
 
 def distribution_only(function: Function) -> str:
     """Why a batch may commit other tokens than the sequences alone; "" where it commits the very same ones."""
-    if not meets(function) or any(c.kind == "refines" and c.mode == "tokens" for c in function.claims):
+    if not meets(function) or any(c.kind == "refines" and c.mode == "tokens" and not c.conditional for c in function.claims):
         return ""  # a claim in tokens holds whatever is drafted
     shared = [f"state {s.name}" for s in function.states if s.scope != "sequence"] or ["what is chosen across the batch"]
     drawn = ", ".join(sorted(weighed(function)))

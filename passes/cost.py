@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from decgraph.ir.drafting import drafting
 from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module, Op, Region, Value
 from decgraph.ir.walk import definitions
@@ -59,6 +60,11 @@ class Cost:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    def _repr_html_(self) -> str:
+        from decgraph.html import fragment
+
+        return fragment(self)
+
     def text(self) -> str:
         out = [f"{self.name}: static cost of {self.step}", "", "model calls"]
         width = max((len(c.model) for c in self.calls), default=0)
@@ -80,7 +86,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class _Frequency:
+class Frequency:
     """How often a place is reached in a step."""
 
     words: tuple[str, ...] = ()
@@ -91,18 +97,18 @@ class _Frequency:
         said = " x ".join(self.words) or "1"
         return f"up to {said}" if self.perhaps else said
 
-    def inside(self, words: str, most: int | None) -> _Frequency:
+    def inside(self, words: str, most: int | None) -> Frequency:
         both = None if most is None or self.most is None else self.most * most
-        return _Frequency((*self.words, words), both, self.perhaps)
+        return Frequency((*self.words, words), both, self.perhaps)
 
 
 def cost_of(module: Module, name: str = "") -> Cost:
     """The cost of a module's algorithm, or of the function called `name`."""
     function = module.functions[name or module.main]
-    return _Walker(module, function).report()
+    return Walker(module, function).report()
 
 
-class _Walker:
+class Walker:
     """One walk over a step, with the loops around every op. given: what the caller of a sub-run calls the function's models;
     within: the functions that are being walked around it."""
 
@@ -111,6 +117,8 @@ class _Walker:
         self.module, self.function, self.given, self.within = module, function, given or {}, (*within, function.name)
         self.made = definitions(function.body)
         self.calls: list[CallCost] = []
+        self.found: dict[tuple[Op, ...], CallCost] = {}
+        """The same by op, behind the ops of the runs that it stands in; with memories, which are no calls of their own."""
         self.capacities: dict[str, None] = {}
         self.effects: dict[str, None] = {}
         self.host: dict[str, None] = {}
@@ -126,7 +134,7 @@ class _Walker:
                 self.capacities[f"{p.name} <= {p.high}"] = None
         for s in self.function.states:
             self.capacities[f"state {s.name}: {_size(s.type)}, per {s.scope}"] = None
-        self.walk(region, _Frequency())
+        self.walk(region, Frequency())
         return Cost(self.function.name, what, tuple(self.calls), tuple(self.capacities), tuple(self.effects),
                     tuple(map(str, waits(self.function))), self.random, tuple(self.host))  # fmt: skip
 
@@ -134,13 +142,13 @@ class _Walker:
         """The loop that commits."""
         return next((op for op in self.function.body.ops if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
 
-    def walk(self, region: Region, frequency: _Frequency) -> None:
+    def walk(self, region: Region, frequency: Frequency) -> None:
         for op in region.ops:
             self.one(op, frequency)
             for inner, within in self.inside(op, frequency):
                 self.walk(inner, within)
 
-    def inside(self, op: Op, frequency: _Frequency) -> list[tuple[Region, _Frequency]]:
+    def inside(self, op: Op, frequency: Frequency) -> list[tuple[Region, Frequency]]:
         match op.opcode:
             case "for":
                 words, most = self.count(op)
@@ -150,7 +158,7 @@ class _Walker:
                 within = frequency.inside(words, None)
                 return [(r, within) for r in op.regions]
             case "if":
-                return [(r, _Frequency(frequency.words, frequency.most, True)) for r in op.regions]
+                return [(r, Frequency(frequency.words, frequency.most, True)) for r in op.regions]
             case "tree.walk":
                 within = frequency.inside("depth of the verification", None) if op.attrs["scope"] == "node" else frequency
                 return [(r, within) for r in op.regions]
@@ -184,7 +192,7 @@ class _Walker:
         high = next((p.high for p in self.function.params if p.value is value), None)
         return int(high) if high is not None else None
 
-    def sub_run(self, op: Op, frequency: _Frequency) -> None:
+    def sub_run(self, op: Op, frequency: Frequency) -> None:
         """The model calls of a run of another algorithm: of its steps, each of which commits at least one token."""
         callee = self.module.functions.get(op.attrs["callee"])
         if callee is None or callee.name in self.within:
@@ -192,7 +200,7 @@ class _Walker:
         operands = dict(zip(op.attrs["args"], op.operands[2:], strict=False))
         given = {p.value: self.derived(operands[p.name]) for p in callee.params
                  if p.value.type.elem == "model" and p.name in operands}  # fmt: skip
-        inner = _Walker(self.module, callee, given, self.within)
+        inner = Walker(self.module, callee, given, self.within)
         loop = inner.loop()
         before = [o for o in callee.body.ops if o is not loop]
         for o in before:
@@ -203,7 +211,9 @@ class _Walker:
             bound = self.most(op.operands[1])
             words = str(bound) if self.name(op.operands[1]).startswith("(") else self.name(op.operands[1])
             steps = frequency.inside(words, bound)
-            inner.walk(loop.regions[1], _Frequency(steps.words, steps.most, True))
+            inner.walk(loop.regions[1], Frequency(steps.words, steps.most, True))
+        for key, call in inner.found.items():
+            self.found[(op, *key)] = replace(call, place=f"{call.place}, in a run of {callee.name}")
         for call in inner.calls:
             self.calls.append(replace(call, place=f"{call.place}, in a run of {callee.name}", line=op.loc.line))
 
@@ -215,15 +225,12 @@ class _Walker:
         made = self.made.get(value)
         return f"({made.opcode})" if made is not None else "n"
 
-    def one(self, op: Op, frequency: _Frequency) -> None:
+    def one(self, op: Op, frequency: Frequency) -> None:
         match op.opcode:
             case "model.eval" | "model.evals" | "model.read":
-                kept = self.kept.get(op)
-                said = (kept.asked, kept.computed) if kept is not None else ("", "")
-                self.calls.append(
-                    CallCost(self.model(op), self.places(op), frequency.times(), frequency.most, op.loc.line, *said)
-                )
+                self.calls.append(self.call(op, frequency))
             case "model.memory":
+                self.call(op, frequency)
                 self.capacities[f"memory of {self.model(op)}: keys, values and features it computed (line {op.loc.line})"] = (
                     None
                 )
@@ -252,9 +259,19 @@ class _Walker:
         elif op.opcode.startswith("batch."):
             self.host[f"waits for the whole batch (line {op.loc.line})"] = None
 
+    def call(self, op: Op, frequency: Frequency) -> CallCost:
+        """What one call costs, noted in `found`."""
+        kept = self.kept.get(op)
+        said = (kept.asked, kept.computed) if kept is not None else ("", "")
+        made = CallCost(self.model(op), self.places(op), frequency.times(), frequency.most, op.loc.line, *said)
+        self.found[(op,)] = made
+        return made
+
     def model(self, op: Op) -> str:
         """The model of a call, with how it was derived and which part of it is called."""
         base = self.derived(op.operands[0])
+        if op.attrs.get("drafts"):
+            return drafting(base)
         return f"{base}.{op.attrs['part']}" if op.attrs.get("part") else base
 
     def derived(self, value: Value) -> str:

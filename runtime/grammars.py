@@ -19,6 +19,7 @@ from decgraph.ir.memo import memo_of
 from decgraph.runtime.automaton import Automaton
 
 _MADE: dict[Any, Automaton] = {}
+_KEPT = 64
 KINDS = ("regex", "json_schema", "lark")
 
 
@@ -83,6 +84,8 @@ class Grammar:
             else:
                 _MADE[key] = Parsed(matcher(self, pieces, eos, size), eos, size)
             memo_of(_MADE[key]).once("source", lambda: self.text)
+            while len(_MADE) > _KEPT:  # a server's clients bring any number of schemas
+                del _MADE[next(iter(_MADE))]
         return _MADE[key]
 
 
@@ -160,6 +163,12 @@ class Parsed(OfText):
         put(self, "_after", {})
         put(self, "_eos", frozenset(eos))
         put(self, "_size", size)
+
+    def anew(self) -> Parsed:
+        """The same automaton with none of the states that were found: they stay as long as it does."""
+        made = Parsed(self._parsers[0], self._eos, self._size)
+        memo_of(made).once("source", lambda: self.source)
+        return made
 
     def __getattr__(self, name: str) -> Any:
         if name == "next":

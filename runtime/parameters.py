@@ -112,6 +112,31 @@ def written(value: Any) -> str:
     return str(value)
 
 
+SHOWN = 80
+"""Longer values are cut in what people read."""
+
+
+def shown(value: Any, most: int = SHOWN) -> str:
+    """A parameter's value for people to read, in at most about `most` characters. What is short is as `written` has it; of long
+    vectors the beginning is told and how many entries there are, of automata the states and where they lead.
+
+    >>> shown(frozenset({3, 1})), shown(Automaton(((1, -1), (1, 0)), frozenset({1})))
+    ('[1, 3]', 'automaton of 2 states (0: 0>1; 1: 0>1 1>0; ends in 1)')
+    """
+    if isinstance(value, Automaton):
+        rows = (" ".join(f"{x}>{s}" for x, s in enumerate(row) if s >= 0) for row in value.next)
+        leads = "; ".join(f"{i}: {row or 'nothing'}" for i, row in enumerate(rows))
+        start = f"starts in {value.start}; " if value.start else ""
+        detail = f" ({start}{leads}; ends in {' '.join(map(str, sorted(value.accepting))) or 'none'})"
+        return f"automaton of {value.states} state{'s' * (value.states != 1)}" + (detail if len(detail) <= most else "")
+    text = " ".join(written(value).split())
+    if len(text) <= most:
+        return text
+    if isinstance(value, np.ndarray | list | tuple | set | frozenset):
+        return text[: text.rfind(",", 0, most - 20) + 1] + f" ... {len(value)} in all]"
+    return text[: most - 4].rstrip() + " ..."
+
+
 def _decimal(value: Fraction) -> str:
     """With a decimal point where that is exact and short, else as a fraction."""
     if value.denominator == 1 or not math.isfinite(float(value)):

@@ -88,7 +88,7 @@ def read(file: Path) -> Source:
         raise DecError(f"{file} is not UTF-8 text (byte {error.start})") from None
     json_lines = file.suffix in JSON_LINES
     texts = tuple(
-        _line(f"{file}:{number}", line) if json_lines else Text("prompts", line, where=f"{file}:{number}")
+        of_line(f"{file}:{number}", line) if json_lines else Text("prompts", line, where=f"{file}:{number}")
         for number, line in enumerate(lines, 1)
         if line.strip()
     )
@@ -112,7 +112,11 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _line(where: str, line: str) -> Text:
+def of_line(where: str, line: str) -> Text:
+    """The prompt of a line of JSON; other keys than the three and "kind" are not read. where: file and line, for errors.
+
+    Raises DecError, with the place, for a line that is no prompt.
+    """
     try:
         given = json.loads(line)
     except json.JSONDecodeError as error:

@@ -25,3 +25,10 @@ class Result:
     error: DecError | None = None
     logprobs: Logprobs | None = None
     forwards: dict[str, Forward] = field(default_factory=dict)
+    pieces: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    """What each token added to the text, where the session has a tokenizer: what colours a text by token."""
+
+    def _repr_html_(self) -> str:
+        from decgraph.html import fragment
+
+        return fragment(self)

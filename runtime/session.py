@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from decgraph.errors import DecError
 from decgraph.ir.values import Function, Module
@@ -22,9 +22,11 @@ from decgraph.runtime.models.interface import Model
 from decgraph.runtime.parameters import check_value, is_text
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.prompts import request_for
+from decgraph.runtime.recording import Recorder
 from decgraph.runtime.refused import refuse_unavailable
 from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.result import Result as Result
+from decgraph.runtime.text import pieces_of
 from decgraph.runtime.trace import Event, Stats
 
 if TYPE_CHECKING:  # a session is given its backend: `runtime` calls none by name
@@ -35,8 +37,8 @@ AT_A_TIME = 8
 
 
 @dataclass
-class _Run:
-    """A request under way."""
+class Begun:
+    """A request under way: its run, the events kept so far, and when it began (`time.perf_counter`)."""
 
     machine: Backend
     request: Request
@@ -44,7 +46,7 @@ class _Run:
     started: float
 
 
-def _outcome(run: _Run) -> BaseException | None:
+def _outcome(run: Begun) -> BaseException | None:
     """Runs it to its end; what ended it early."""
     try:
         run.machine.run()
@@ -143,6 +145,13 @@ class Session:
 
                 self.params[name] = value.over(tokenizer, end_of_text(self), next(iter(self.models.values())).vocab.size)
 
+    def __reduce__(self) -> NoReturn:
+        raise DecError(
+            f"a session of {self.function.name} cannot be pickled: its weights and caches are this process's",
+            hint="make it in the worker: send the algorithm, and call algorithm.session(...) there; with Ray: "
+            "decgraph.scale.Decoder",
+        )
+
     def _in_tokens(self, params: Mapping[str, ParamValue], tokenizer: Tokenizing | None) -> dict[str, ParamValue]:
         """Parameter values, where a text that is given for a vector of tokens is read by the tokenizer."""
         known = {p.name: p for p in self.function.params}
@@ -172,6 +181,16 @@ class Session:
         if cache_key is not None:
             run.machine.reuse(cache_key)
         return self._result(run, _outcome(run))
+
+    def begin(self, request: Request) -> Begun:
+        """A run for a caller that advances it by itself (`backends.torch.schedule.Schedule`), without events. It has states
+        `per session` of its own, so that it commits what it would in a session alone. Raises DecError for a request that no run
+        can begin with."""
+        return self._start(request, None, False, {})
+
+    def ended(self, run: Begun, problem: BaseException | None) -> Result:
+        """The result of a run that `begin` gave, and that ended, with an error or without."""
+        return self._result(run, problem)
 
     def chat(self, system: str | None = None, **request: Unpack[RequestFields]) -> Conversation:
         """A conversation: `.say(text)` is the model's answer, and its text so far stays in the cache (runtime/conversation.py).
@@ -212,7 +231,7 @@ class Session:
         results: dict[int, Result] = {}
         shown = Bar(len(asked), self.function.name) if progress else None
 
-        def done(number: int, run: _Run, error: BaseException | None) -> None:
+        def done(number: int, run: Begun, error: BaseException | None) -> None:
             results[number] = self._result(run, error)
             if shown is not None:
                 shown.step(len(results[number].tokens))
@@ -222,7 +241,7 @@ class Session:
         def hearing(number: int) -> Callable[[Any], None] | None:
             return None if listener is None else lambda event: listener(number, event)
 
-        runs: dict[int, _Run] = {}
+        runs: dict[int, Begun] = {}
 
         def waiting() -> Iterator[tuple[int, Backend]]:
             for number, one in enumerate(asked):
@@ -269,8 +288,14 @@ class Session:
                 hint="leave logprobs out; a canvas's confidences are in the events `Unmasked`",
             )
 
-    def _start(self, request: Request, listener: Callable[[Any], None] | None, keep_events: bool) -> _Run:
-        """A machine about to run a request."""
+    def _start(
+        self,
+        request: Request,
+        listener: Callable[[Any], None] | None,
+        keep_events: bool,
+        shared: dict[Any, Any] | None = None,
+    ) -> Begun:
+        """A machine about to run a request. shared: states `per session` in the place of the session's own."""
         self._check(request)
         events: list[Any] = []
 
@@ -289,7 +314,7 @@ class Session:
                 self.params,
                 request,
                 listener=hear if keep_events or listener is not None or not self.machine.counts else None,
-                shared=self.shared,
+                shared=self.shared if shared is None else shared,
                 externs=self.externs,
                 detokenizer=detokenizer,
             )
@@ -297,9 +322,12 @@ class Session:
             raise
         except Exception as error:  # a tokenizer, or a model that does not say what it is
             raise fault(error, request=title_of(request)) from error
-        return _Run(machine, request, events, time.perf_counter())
+        if isinstance(listener, Recorder):
+            listener.start(machine, self.function.loc.path)
+            machine.record(listener)
+        return Begun(machine, request, events, time.perf_counter())
 
-    def _result(self, run: _Run, problem: BaseException | None) -> Result:
+    def _result(self, run: Begun, problem: BaseException | None) -> Result:
         """What a run gave, whole or cut short."""
         if isinstance(problem, KeyboardInterrupt):
             error: DecError | None = DecError("interrupted")
@@ -324,7 +352,8 @@ class Session:
         stats = Stats.of(run.events) if stats is None else stats
         forwards = {} if run.machine.name == "reference" else forwards_of(self.models)
         results, logprobs = run.machine.results, run.machine.logprobs
-        return Result(tokens, text, stats, reason, seconds, run.events, results, error, logprobs, forwards)
+        pieces = pieces_of(tokens, getattr(self.tokenizer, "detokenizer", None)) if text else ()
+        return Result(tokens, text, stats, reason, seconds, run.events, results, error, logprobs, forwards, pieces)
 
     def stream(self, request: Request, *, cache_key: Hashable | None = None) -> Iterator[Event | Result]:
         """Run one request in a thread and yield its events as they happen, then its Result as the last item.

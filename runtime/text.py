@@ -50,6 +50,19 @@ class Detokenizer:
         return b"".join(known).decode("utf-8", "replace")
 
 
+def pieces_of(tokens: Sequence[int], detokenizer: object) -> tuple[str, ...]:
+    """What each token adds to a text, which they make together; nothing where there is no detokenizer of ours to say it."""
+    if not isinstance(detokenizer, Detokenizer):
+        return ()
+    pending, pieces = detokenizer.start(), []
+    for token in tokens:
+        pending, piece = detokenizer.feed(pending, token)
+        pieces.append(piece)
+    if pieces:
+        pieces[-1] += detokenizer.finish(pending)
+    return tuple(pieces)
+
+
 def detokenizer_of(pieces: Sequence[str | bytes]) -> Detokenizer:
     """A detokenizer from the text or the bytes of every token, in token order."""
     return Detokenizer(tuple(p if isinstance(p, bytes) else p.encode() for p in pieces))

@@ -89,7 +89,8 @@ class Stopped:
 @dataclass(frozen=True)
 class ModelCall:
     """One call of a model: `rows` of scores returned, `cells` positions read by all rows together. `role` says
-    whose calls count as target calls: the model a claim is about is the target, every other one drafts.
+    whose calls count as target calls: the model a claim is about is the target, every other one drafts, and so does the target
+    itself at nodes of a tree on a memory, unless a verification reads what it says (`ir/drafting.py`).
     `computed`: the positions among them that were not cached from earlier calls (None: nothing is cached, all are computed).
     """
 

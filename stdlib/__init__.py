@@ -51,10 +51,23 @@ def names() -> tuple[str, ...]:
 def path(name: str) -> Path:
     """The file of an algorithm. Raises DecError for a name that is not in the standard library."""
     if name not in names():
-        near = difflib.get_close_matches(name, names(), 2)
-        hint = f"did you mean {' or '.join(near)}?" if near else "`decgraph list` shows what there is; a file needs its .dec"
-        raise DecError(f"there is no algorithm called {name!r}", hint=hint)
+        raise missing(name)
     return FOLDER / f"{name}.dec"
+
+
+def missing(name: str) -> DecError:
+    """What to say of a name that the standard library has no algorithm of: of one of the catalogue what it waits for, of
+    another the nearest names, also of the catalogue."""
+    row = catalogue().get(name)
+    if row is not None:
+        be = "is" if row.lacks.startswith("a technique") else "needs"
+        reason = f", because it {be} {row.lacks}" if row.lacks else ""
+        hint = "`decgraph list --owed` shows all that are still to come"
+        return DecError(f"{name} is a published algorithm that is not in the library yet{reason}", hint=hint)
+    near = difflib.get_close_matches(name, [*names(), *(row.name for row in owed())], 2)
+    told = " or ".join(n if n in names() else f"{n} (not in the library yet)" for n in near)
+    hint = f"did you mean {told}?" if near else "`decgraph list` shows what there is; a file needs its .dec"
+    return DecError(f"there is no algorithm called {name!r}", hint=hint)
 
 
 def text(name: str) -> str:

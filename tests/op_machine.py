@@ -141,7 +141,7 @@ class Machine:
         return np.zeros(np.shape(x), dtype=bool) if isinstance(x, np.ndarray) else False
 
     def request_field(self, name: str) -> Any:
-        return {"prompt": np.array([1, 0]), "limit": 9, "room": 7, "eos": 2, "pad": 0, "greedy": False}[name]
+        return {"prompt": np.array([1, 0]), "limit": 9, "room": 7, "eos": 2, "eos_or_none": 2, "pad": 0, "greedy": False}[name]
 
     def canvas_room(self) -> int:
         return 4

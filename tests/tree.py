@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("dsl", "ir", "passes", "backends", "runtime", "check", "stdlib", "zoo", "hf", "bench", "cli")
+ROOMS = (
+    "dsl", "ir", "passes", "backends", "runtime", "check", "stdlib", "zoo", "hf", "bench", "serve", "editor", "scale", "views",
+    "cli",
+)  # fmt: skip
 
 # What lies here may import torch and its family at the top of a file; everyone else does so in functions.
 HEAVY_FOLDERS = ("runtime/models", "zoo", "backends/torch", "backends/triton", "bench", "decgraph/evals")

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.backends.exact.beta import Affine, BetaVariable
 from decgraph.backends.exact.numbers import EXACT
 from decgraph.backends.exact.races import Race
 from decgraph.backends.exact.reals import Log, real, shares
-from decgraph.backends.exact.world import BetaVariable, RaceKey, Unlikely, World, said
+from decgraph.backends.exact.world import RaceKey, Unlikely, World, said
 from decgraph.backends.reference.machine import ReferenceMachine
 from decgraph.errors import DecError
 from decgraph.ir.data.dist import Draw, Draws, Row
@@ -185,11 +186,8 @@ class ExactDraws(ReferenceMachine):
         return mass
 
     def flip(self, op: Op, p: Any, key: NoiseKey, lane: int) -> bool:
-        if isinstance(p, BetaVariable):
-            odds = [p.a / (p.a + p.b), p.b / (p.a + p.b)]
-            hit = self.world.choices.choose(odds, [True, False], self.said(op, self.key(key, (lane,))))
-            p.a, p.b = (p.a + 1, p.b) if hit else (p.a, p.b + 1)
-            return bool(hit)
+        if isinstance(p, Affine):
+            return p.coin(self.said(op, self.key(key, (lane,))))
         if p != p:
             raise DecError("bernoulli of NaN (0 / 0)")
         p = Fraction(int(p > 0)) if isinstance(p, float) else real(p)
@@ -202,7 +200,7 @@ class ExactDraws(ReferenceMachine):
         return bool(hit)
 
     def beta(self, op: Op, a: Any, b: Any, key: NoiseKey) -> Any:
-        return BetaVariable(real(a), real(b))
+        return Affine(BetaVariable(real(a), real(b), self.world, self.said(op, self.key(key, ()))))
 
     def lazy_log(self, logprob: Any, edge: Draw) -> Any:
         return logprob + Log(lambda: real(edge.source.face("raw")[edge.token]))

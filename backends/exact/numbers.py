@@ -11,9 +11,13 @@ import numpy as np
 
 from decgraph.backends.exact import reals
 
+_PLAIN = frozenset({Fraction, int, bool})
+
 
 def _number(x: Any) -> Any:
     """A Python number: ints stay ints (NumPy's would overflow inside fractions)."""
+    if type(x) in _PLAIN:  # nearly all are, and the tests below cost more than most operations
+        return x
     if isinstance(x, np.bool_):
         return bool(x)
     if isinstance(x, np.integer):
@@ -92,8 +96,12 @@ class Exact:
         if a.dtype == object and a.shape:
             return a
         out = np.empty(a.shape, dtype=object)
-        for i in np.ndindex(a.shape):
-            out[i] = _number(a[i])
+        if not a.shape:
+            out[()] = _number(a[()])
+            return out
+        flat = out.reshape(-1)
+        for i, x in enumerate(a.reshape(-1)):
+            flat[i] = _number(x)
         return out
 
     def fn(self, name: str) -> Callable[..., Any]:
@@ -106,10 +114,14 @@ class Exact:
                 single = np.empty((), dtype=bool if test else object)
                 single[()] = f(*[_number(a[()]) for a in objects])
                 return single
-            lifted = np.broadcast_arrays(*objects)
-            out = np.empty(lifted[0].shape, dtype=bool if test else object)
-            for i in np.ndindex(out.shape):
-                out[i] = f(*[_number(a[i]) for a in lifted])
+            shape = objects[0].shape
+            if any(a.shape != shape for a in objects):
+                objects = list(np.broadcast_arrays(*objects))
+                shape = objects[0].shape
+            out = np.empty(shape, dtype=bool if test else object)
+            flat = out.reshape(-1)
+            for i, xs in enumerate(zip(*[a.reshape(-1) for a in objects])):
+                flat[i] = f(*map(_number, xs))
             return out
 
         return apply
@@ -131,7 +143,10 @@ class Exact:
         return self._along(a, axis, lambda v: fold[name](v))
 
     def _along(self, a: Any, axis: int, f: Callable[[list[Any]], Any]) -> Any:
-        moved = np.moveaxis(np.asarray(a, dtype=object), axis, -1)
+        moved = np.asarray(a, dtype=object)
+        if moved.ndim == 1:
+            return f([_number(x) for x in moved])
+        moved = np.moveaxis(moved, axis, -1)
         out = np.empty(moved.shape[:-1], dtype=object)
         for i in np.ndindex(out.shape):
             out[i] = f([_number(x) for x in moved[i]])

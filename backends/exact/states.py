@@ -67,7 +67,7 @@ class Signer:
             return (type(value).__name__, *(self.of(x) for x in value))
         if isinstance(value, frozenset | set):
             return ("set", frozenset(self.of(x) for x in value))
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             return ("dict", *((self.of(k), self.of(v)) for k, v in value.items()))
         if isinstance(value, Path):
             return ("path", self.of(value.tokens), value.node, value.depth, self.of(value.emitted), value.base)

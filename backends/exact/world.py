@@ -18,18 +18,15 @@ class Unlikely(Exception):
     """The distribution of this program needs a joint distribution of races that is not computed here (undecided, not wrong)."""
 
 
-class BetaVariable:
-    """A Beta(a, b) variable known through its Bernoulli events (a Polya urn)."""
-
-    def __init__(self, a: Fraction, b: Fraction) -> None:
-        self.a, self.b = a, b
-
-
 class RaceKey:
     """The race key of a token among its siblings: which row, and its place in the row's order."""
 
     def __init__(self, row: Row, rank: int) -> None:
         self.row, self.rank = row, rank
+
+    def __rmul__(self, weight: Any) -> Any:
+        """Noise that counts nothing is nothing; another multiple has no place among exact numbers."""
+        return Fraction(0) if weight == 0 else NotImplemented
 
 
 class World:

@@ -18,6 +18,7 @@ from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.canvas import Soft as SoftCell
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, resolve_path
 from decgraph.ir.data.tree import Tree
+from decgraph.ir.drafting import drafting
 from decgraph.ir.values import Op
 from decgraph.runtime import trace
 from decgraph.runtime.models.attention_logits import logits_of_queries
@@ -38,15 +39,16 @@ class Calls(HeadsOfStates, Randomness):
         self.last_canvases: dict[int, list[tuple[set[Any], Any]]] = {}
         """What the last two calls of each masked model computed, and on which memory, by the model's id: see `made`."""
 
-    def count_call(self, model: Model, rows: int, cells: int, computed: int | None = None) -> None:
-        """Count a call, unless it is of nothing or all of its positions were cached (`computed` 0)."""
+    def count_call(self, model: Model, rows: int, cells: int, computed: int | None = None, *, drafts: bool = False) -> None:
+        """Count a call, unless it is of nothing or all of its positions were cached (`computed` 0). drafts: the
+        model drafts for itself."""
         if self.joined is not None:
             self.joined.append((rows, cells, computed))
             return
         if computed == 0 or rows == cells == 0:
             return
-        role: Literal["target", "draft"] = "target" if model is self.whole.main else "draft"
-        self.emit_event(trace.ModelCall(model.name, rows, cells, role, computed))
+        role: Literal["target", "draft"] = "target" if model is self.whole.main and not drafts else "draft"
+        self.emit_event(trace.ModelCall(drafting(model.name) if drafts else model.name, rows, cells, role, computed))
 
     # -- places
     def place_states(self, place: Any, extra: dict[str, Any]) -> tuple[list[Any], tuple[int, ...], Any]:
@@ -78,7 +80,7 @@ class Calls(HeadsOfStates, Randomness):
             else ([int(i) for i in np.asarray(place).ravel()] if "tree" in extra else [0] * len(states))
         )
         scores, computed = self.reached(op, model, states, given.memory if isinstance(given, ReferenceMemory) else given)
-        self.count_call(model, len(states), sum(len(s) for s in states), computed)
+        self.count_call(model, len(states), sum(len(s) for s in states), computed, drafts=bool(op.attrs.get("drafts")))
         allow = extra.get("allow")
         rows = np.empty(len(states), dtype=object)
         for i, s in enumerate(states):
@@ -328,7 +330,7 @@ class Calls(HeadsOfStates, Randomness):
 
     # -- memories and derived models
     def memory(self, op: Op, model: Model, place: Any, extra: dict[str, Any]) -> ReferenceMemory:
-        """The meaning of `model.memory`. Raises DecError for an empty context."""
+        """The meaning of `model.memory`. That of an empty context (`ctx.parent` after a prompt of one token) holds nothing."""
         given = extra.get("given")
         if isinstance(place, Canvas):
             at = extra.get("at")
@@ -348,8 +350,8 @@ class Calls(HeadsOfStates, Randomness):
             attention_logits = logits_of_queries(here, cells) if extra.get("queries") else None
             return ReferenceMemory(here.memory(cells, fresh, seen), len(place.base), attention_logits)
         path = self.path_of_place(place, extra)
-        if not path:
-            raise DecError("there is no memory of an empty context", hint="ctx.parent exists for prompts of two tokens or more")
+        if not path and given is not None:
+            return ReferenceMemory(given.memory, 0)
         store = self.store(op, model)
         if store is not None and given is None:
             got, computed = store.memory(path)

@@ -14,6 +14,7 @@ from decgraph.ir.data.canvas import Canvas, Edit
 from decgraph.ir.data.dist import Draw, Draws, Path, resolve_path
 from decgraph.ir.data.topology import Level, Topology
 from decgraph.ir.data.tree import Tree, edge_token
+from decgraph.ir.opdef import OpError
 from decgraph.ir.values import Op
 from decgraph.runtime import trace
 from decgraph.runtime.stop import StopMachine
@@ -111,7 +112,9 @@ class Effects(Calls):
             return r.limit - self.committed()
         if field == "greedy":
             return r.greedy
-        return min(r.eos) if r.eos else 0
+        if field == "eos" and not r.eos:
+            raise OpError("the request has no end token", "ask before: if eos >= 0; x == eos is never true without one")
+        return min(r.eos, default=-1 if field == "eos_or_none" else 0)
 
     def fits(self, tree: Tree, parent: int) -> bool:
         """Whether a node under `parent` can be of use: inside the context window, before the tree's end, not after an end
@@ -225,6 +228,8 @@ class Effects(Calls):
 
     def unmasked(self, c: Canvas, positions: list[int], values: list[Any]) -> None:
         self.decided += len(positions)
+        if self.recorder is not None:
+            self.recorder.canvas(len(c.base), len(c))
         if self.listener is None:
             return
         for i, v in zip(positions, values):
@@ -233,6 +238,8 @@ class Effects(Calls):
             self.emit_event(trace.Unmasked(i, token, score))
 
     def masked_again(self, c: Canvas, positions: list[int]) -> None:
+        if self.recorder is not None:
+            self.recorder.canvas(len(c.base), len(c))
         for i in positions:
             self.emit_event(trace.Remasked(i))
 

@@ -7,7 +7,8 @@ single methods.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from decgraph.backends.run import Run, Stop
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.table import TABLE, lookup
 from decgraph.ir.types import Type
-from decgraph.ir.values import Op, Region, Value
+from decgraph.ir.values import Loc, Op, Region, Value
 from decgraph.runtime.faults import fault
+from decgraph.runtime.recording import Timing
 
 
 class Interpreter(Run):
@@ -59,6 +61,20 @@ class Interpreter(Run):
     def initial_states(self, values: Sequence[Any]) -> Mapping[str, Callable[[], Any]]:
         return {s.name: lambda init=s.init: self.region(init, ())[0] for s in self.function.states}  # type: ignore[misc]
 
+    def record(self, recorder: Timing) -> None:
+        super().record(recorder)
+        self.apply = recorder.timed(self.apply)  # type: ignore[method-assign, assignment]  # of this run alone
+
+    def places(self) -> Iterator[Loc]:
+        """The operations that are being applied, read from the stack: a run that nobody records keeps no list of them."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code is Interpreter.region.__code__ and frame.f_locals["self"] is self:
+                op = frame.f_locals.get("op")
+                if op is not None:
+                    yield op.loc
+            frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+
     def context(self) -> tuple[Any, ...]:
         """The prompt and the committed tokens."""
         return tuple(self.tokens)
@@ -87,7 +103,7 @@ class Interpreter(Run):
 
     def failure(self, op: Op, error: Exception) -> DecError:
         """An exception of an op as an error of this request at the op's line."""
-        return fault(error, request=self.title, place=str(op.loc) if op.loc.line else "", op=op.opcode)
+        return fault(error, request=self.title, place=op.loc.told if op.loc.line else "", op=op.opcode)
 
     # -- loops
     def turn(self, op: Op, i: int, values: tuple[Any, ...] = ()) -> None:

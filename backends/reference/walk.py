@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,14 @@ def single(x: Any) -> Any:
     return x.items[()] if isinstance(x, Draws) else x
 
 
+def probability(row: Any, token: int) -> float | None:
+    """The probability of a token where the evidence at a node is a distribution."""
+    if not isinstance(row, Dist) or row.shape != ():
+        return None
+    vector = row.vector()
+    return float(vector[token]) if 0 <= token < len(vector) else None
+
+
 class Walk(Effects):
     """Verification in a run."""
 
@@ -27,6 +36,9 @@ class Walk(Effects):
         if op.attrs["scope"] == "tree":
             has, node, emits, token = self.region(region, (0, t, evidence))
             end = int(node) if self.num.truth(has) else 0
+            if self.recorder is not None:
+                for parent in range(len(t)):
+                    self.offer(t, self.row_at(evidence, parent), t.children(parent))
             self.report_tree(t, end)
             return self.walked(op, t, end, single(token) if self.num.truth(emits) else None)
         node, depth = 0, 0
@@ -41,10 +53,13 @@ class Walk(Effects):
             edges = [t.nodes[c].edge for c in children]
             draws = Draws(box(edges)) if not isinstance(t.base, Canvas) else box(edges)
             has, taken, emits, token = self.region(region, (depth, row, draws))
+            self.offer(t, row, children)
             if not self.num.truth(has):
                 emitted = single(token) if self.num.truth(emits) else None
                 self.report_step(t, children, None, depth)
                 if emitted is not None and not isinstance(t.base, Canvas):
+                    if self.recorder is not None:
+                        self.recorder.emits(probability(row, edge_token(emitted)))
                     self.emit_event(
                         trace.Emitted(edge_token(emitted), "residual" if children else ("bonus" if depth else "plain"))
                     )
@@ -68,6 +83,21 @@ class Walk(Effects):
                 raise LookupError(node)
             return evidence[node]
         return evidence
+
+    def row_at(self, evidence: Any, node: int) -> Any:
+        """The evidence at a node, None where there is none."""
+        try:
+            return self.evidence_at(evidence, node)
+        except (LookupError, TypeError):
+            return None
+
+    def offer(self, t: Tree, row: Any, children: Sequence[int]) -> None:
+        """Tell a recorder the probabilities of the drafts that a rule tests."""
+        for c in children if self.recorder is not None else ():
+            edge = t.nodes[c].edge
+            if isinstance(edge, Draw):
+                assert self.recorder is not None
+                self.recorder.offer(c, probability(row, edge.token), float(edge.law_vector()[edge.token]))
 
     def walked(self, op: Op, t: Tree, node: int, emitted: Any) -> Any:
         if isinstance(t.base, Canvas):

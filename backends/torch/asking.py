@@ -22,7 +22,8 @@ class Asking(Phrases):
 
     def op_model_eval(self, op: Op) -> None:
         part = f", part={self.literal(op.attrs['part'])}" if op.attrs.get("part") else ""
-        self._asked(op, "evaluate", part + ("" if op.attrs.get("joint") else ", alone=True"))
+        drafts = ", drafts=True" if op.attrs.get("drafts") else ""
+        self._asked(op, "evaluate", part + drafts + ("" if op.attrs.get("joint") else ", alone=True"))
 
     def op_model_read(self, op: Op) -> None:
         each = ", each=True" if op.attrs.get("each") else ""

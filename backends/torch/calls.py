@@ -95,6 +95,7 @@ class Calls(SecondContexts):
         *,
         part: Literal["heads"] | None = None,
         alone: bool = False,
+        drafts: bool = False,
     ) -> Any:
         """The meaning of `model.eval`: a pending call, whose value is a TorchDist. Raises DecError for a path."""
         if isinstance(place, TorchPath):
@@ -138,7 +139,7 @@ class Calls(SecondContexts):
             name=self.title,
             soft={i: cell for i, cell in soft.items() if isinstance(cell, Soft)},
         )
-        self.count_call(model, len(wanted), len(tail), heads=part is not None)
+        self.count_call(model, len(wanted), len(tail), heads=part is not None, drafts=drafts)
         if tree is None:
             nodes = _ROOT
         elif isinstance(place, TorchTree):
@@ -235,7 +236,8 @@ class Calls(SecondContexts):
 
     def memory(self, model: Model, place: Any, extra: Mapping[str, Any] = NOTHING, *, alone: bool = False) -> Any:
         """The meaning of `model.memory`: of a context or node the place, computed when it is read (engines keep it anyway); of
-        a canvas a pending call. Raises DecError for an empty context, and for a model without a memory."""
+        a canvas a pending call. The memory of an empty context (`ctx.parent` after a prompt of one token) holds nothing.
+        Raises DecError for a model without a memory."""
         if isinstance(place, Canvas):
             call = memory_of_canvas(self, model, place, extra)
             if isinstance(call, PendingCall):
@@ -250,8 +252,8 @@ class Calls(SecondContexts):
         else:
             tokens = self.path_of_place(place, tree)
             length = len(tokens)
-        if not length:
-            raise DecError("there is no memory of an empty context", hint="ctx.parent exists for prompts of two tokens or more")
+        if not length and extra.get("given") is not None:
+            return ResolvedCall(extra["given"])
         return ResolvedCall(Remembered(model, tokens, length, extra.get("given")))
 
     def attention(self, model: Model, place: Any, extra: Mapping[str, Any] = NOTHING) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +37,10 @@ class Effects(Run):
         self.text = CommittedText(self.tokens, self.request.begins)
         self.syncs = 0
         """Device-to-host synchronisations of the run; see transfer.py."""
+
+    def waited(self, copy: Callable[[], Any]) -> Any:
+        """What a copy from a device gives, which waits for it."""
+        return copy()
 
     def host(self, what: str, *args: Any) -> Any:
         """A layer of a canvas's memory, a memory with one replaced, or what its queries look at. Raises OpError for others."""
@@ -160,7 +164,9 @@ class Effects(Run):
             return r.greedy
         if field == "mask":
             return self.mask_token
-        return min(r.eos) if r.eos else 0
+        if field == "eos" and not r.eos:
+            raise OpError("the request has no end token", "ask before: if eos >= 0; x == eos is never true without one")
+        return min(r.eos, default=-1 if field == "eos_or_none" else 0)
 
     def room(self, tree: TorchTree) -> int:
         """How deep a tree may grow."""

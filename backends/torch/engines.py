@@ -10,6 +10,7 @@ import numpy as np
 from decgraph.backends.torch.effects import Effects
 from decgraph.backends.torch.pending import AnyEngine
 from decgraph.backends.torch.transfer import fetched
+from decgraph.ir.drafting import drafting
 from decgraph.runtime import trace
 from decgraph.runtime.logprobs import ROWS
 from decgraph.runtime.models.engine.forward_call import ForwardCall, RollEngine
@@ -102,13 +103,15 @@ class Engines(Effects):
             self.loop_engines[model] = engine if isinstance(engine, RollEngine) else None
         return self.loop_engines[model]
 
-    def count_call(self, model: Model, rows: int, cells: int, computed: int | None = None, *, heads: bool = False) -> None:
+    def count_call(
+        self, model: Model, rows: int, cells: int, computed: int | None = None, *, heads: bool = False, drafts: bool = False
+    ) -> None:
         """Count a call: `rows` distributions from `cells` tokens, of which `computed` went through the model (None: all).
-        heads: of the model's Medusa heads, which draft."""
+        heads: of the model's Medusa heads, which draft. drafts: the model drafts for itself."""
         if self.uncounted:
             return
-        target = model is self.whole.main and not heads  # the first model of a sub-run may be the run's drafter
-        name = model.name + ".heads" if heads else model.name
+        target = model is self.whole.main and not heads and not drafts  # the first model of a sub-run may be the run's drafter
+        name = model.name + ".heads" if heads else drafting(model.name) if drafts else model.name
         self.tally.call(name, target)
         if self.listener is None:
             return

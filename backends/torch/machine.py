@@ -20,12 +20,13 @@ from decgraph.backends.torch.pending import FoldCall, Pending
 from decgraph.backends.torch.program import Driver, program_of
 from decgraph.backends.torch.schedule import run_many
 from decgraph.backends.torch.sub_runs import drawn_later
+from decgraph.backends.torch.timing import timed_call
 from decgraph.backends.torch.transfer import fetched, watch
 from decgraph.backends.torch.trees import Context, TorchPath, path_of
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.ops.common import plain
 from decgraph.ir.table import lookup
-from decgraph.ir.values import Op
+from decgraph.ir.values import Loc, Op
 from decgraph.runtime.faults import fault
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
@@ -67,6 +68,12 @@ class TorchMachine(DraftLoops):
         return supports(opcode)
 
     # -- running
+    def places(self) -> Iterator[Loc]:
+        return self.program.places(self.waiting)
+
+    waiting: Generator[Pending[Any], Any, None] | None = None
+    """The run, where it is recorded and waits for model calls."""
+
     def initial_states(self, values: Sequence[Any]) -> Mapping[str, Callable[[], Any]]:
         return {name: partial(start, self, *values) for name, start in self.program.starts.items()}
 
@@ -74,10 +81,11 @@ class TorchMachine(DraftLoops):
         watch(self)
         try:
             steps = self.steps()
+            self.waiting = steps if self.recorder is not None else None
             call = next(steps)
             while True:
                 try:
-                    answer = call.compute_alone()
+                    answer = self.answered(call)
                 except Exception as error:  # the driver's line made the call
                     call = steps.throw(error)
                 else:
@@ -86,6 +94,10 @@ class TorchMachine(DraftLoops):
             return self.committed_tokens()
         finally:
             self.release()
+
+    def answered(self, call: Pending[Any]) -> Any:
+        """The value of a call of this run alone."""
+        return call.compute_alone() if self.recorder is None else timed_call(self, self.recorder, call)
 
     def steps(self) -> Generator[Pending[Any], Any, None]:
         """The run as a generator of model calls, each to be sent its result, or thrown the exception raised instead. Raises

@@ -1,20 +1,27 @@
 """Continuous batching: many runs at a time, their model calls computed together.
 
 Every run is a generator of calls (machine.py). In a round the runs that can continue are advanced to their next call, in the
-order of their requests; then one engine computes all of its waiting calls in one forward. A run that ends makes room for the
-next request at once, so runs join and leave between any two forwards.
+order in which they joined; then one engine computes all of its waiting calls in one forward. A run that ends makes room for the
+next one at once, so runs join and leave between any two forwards. Runs of different algorithms share forwards where they call
+the same model.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from decgraph.backends.torch.pending import FoldCall
+from decgraph.backends.torch.prefill import missing, prefill
 from decgraph.backends.torch.transfer import watch
 from decgraph.runtime.faults import fault
+
+FEW = 16
+"""Tokens of a context that are computed with its call in any round: those of a decoding step."""
+
+Ended = Callable[[int, Any, BaseException | None], None]
 
 
 @dataclass
@@ -30,37 +37,118 @@ class Running:
     over: bool = False
 
 
-def run_many(waiting: Iterator[tuple[int, Any]], width: int, ended: Callable[[int, Any, BaseException | None], None]) -> None:
+class Schedule:
+    """Runs in flight. To be used by one thread: engines have no locks.
+
+    ended(number, machine, error): called as each run ends, when its KV cache is freed (or kept, under a cache key). What one
+    run raises ends that run alone. chunk: how many tokens of prompts a round computes at most; a longer prompt is computed over
+    several rounds, and the other runs' calls go on in between. None: a prompt is computed in the round that asks for it.
+    apart: operations over the batch (`batch.fold`) see each run as a batch of one, so its tokens do not depend on the others.
+    """
+
+    def __init__(self, ended: Ended, *, chunk: int | None = None, apart: bool = False) -> None:
+        self.ended, self.chunk, self.apart = ended, chunk, apart
+        self.flight: deque[Running] = deque()
+        self._turn = -1  # the run whose prompt was computed last
+        self.prefilled = 0
+        """Prompt tokens that were computed in chunks before the calls that need them."""
+
+    def __len__(self) -> int:
+        return len(self.flight)
+
+    def join(self, number: int, machine: Any) -> None:
+        """Take up a run; `number` is what `ended` and `cancel` call it."""
+        self.flight.append(Running(number, machine, machine.steps()))
+
+    def cancel(self, number: int) -> bool:
+        """End a run between two forwards and free its KV cache; `ended` is not called. False where it is not in flight."""
+        for run in self.flight:
+            if run.number == number:
+                self.flight.remove(run)
+                self._close(run)
+                return True
+        return False
+
+    def advance(self) -> bool:
+        """One round: every run to its next call, then one engine's calls. Whether any run is left."""
+        self.proceed()
+        self.answer()
+        return bool(self.flight)
+
+    def proceed(self) -> None:
+        """Advance the runs whose call was answered to their next one; `ended` is called for those that end instead."""
+        self.flight = deque([run for run in self.flight if not advance(run, self.ended)])
+
+    def answer(self) -> None:
+        """Compute all calls that wait for one engine."""
+        if self.flight:
+            answer(self.flight, self)
+
+    def with_prompts(self, waiting: Sequence[Running], chunk: int) -> list[Running]:
+        """The runs whose calls can be computed now: those that lack few tokens of their context, and of the others, in turn, as
+        many as lack `chunk` tokens together. Of a context that lacks more, a chunk is computed."""
+        now, left = [], chunk
+        lacking: list[tuple[Running, int]] = []
+        for run in waiting:
+            lacks = missing(run.call)
+            if lacks <= FEW:
+                now.append(run)
+            else:
+                lacking.append((run, lacks))
+        first = next((n for n, (run, _) in enumerate(lacking) if run.number > self._turn), 0)  # after the last one served
+        for run, lacks in [*lacking[first:], *lacking[:first]]:
+            if lacks <= left:
+                now.append(run)
+                left -= lacks
+            elif left == chunk:
+                self._turn, left = run.number, 0
+                self.prefilled += chunk
+                problem = prefill(run.call, chunk)
+                if problem is not None:
+                    now.append(run)  # its call fails for the same reason, and says so at its line
+        return now
+
+    def close(self, stop: BaseException | None = None) -> None:
+        """End all runs and free their KV caches. `ended` is called with `stop` where that is a KeyboardInterrupt."""
+        for run in self.flight:
+            if not run.over:
+                self._close(run)
+                if isinstance(stop, KeyboardInterrupt):
+                    self.ended(run.number, run.machine, stop)
+        self.flight.clear()
+
+    def _close(self, run: Running) -> None:
+        run.over = True
+        run.steps.close()
+        run.machine.release()
+
+
+def run_many(waiting: Iterator[tuple[int, Any]], width: int, ended: Ended) -> None:
     """Run machines, at most `width` at a time. `ended(number, machine, error)` is called as each ends.
 
     What one run raises ends that run alone. A KeyboardInterrupt ends all that are in flight and is raised again.
     """
-    flight: deque[Running] = deque()
+    schedule = Schedule(ended)
     open_for_more = True
     try:
         while True:
-            while open_for_more and len(flight) < width:
+            while open_for_more and len(schedule) < width:
                 entry = next(waiting, None)
                 if entry is None:
                     open_for_more = False
                 else:
-                    flight.append(Running(entry[0], entry[1], entry[1].steps()))
-            if not flight:
+                    schedule.join(*entry)
+            if not len(schedule):
                 return
-            flight = deque([run for run in flight if not advance(run, ended)])
-            if flight and (len(flight) == width or not open_for_more):  # else others join before the next forward
-                answer(flight)
+            schedule.proceed()
+            if len(schedule) == width or not open_for_more:  # else others join before the next forward
+                schedule.answer()
     except BaseException as stop:  # whatever it was, nothing stays open
-        for run in flight:
-            if not run.over:
-                run.steps.close()
-                run.machine.release()
-                if isinstance(stop, KeyboardInterrupt):
-                    ended(run.number, run.machine, stop)
+        schedule.close(stop)
         raise
 
 
-def advance(run: Running, ended: Callable[[int, Any, BaseException | None], None]) -> bool:
+def advance(run: Running, ended: Ended) -> bool:
     """Take a run to its next call; True where it ended instead."""
     if not run.ready:
         return False
@@ -97,11 +185,19 @@ def _resumed(run: Running, value: Any) -> Any:
     return run.steps.send(taken)
 
 
-def answer(flight: deque[Running]) -> None:
+def answer(flight: Sequence[Running], how: Schedule) -> None:
     """Compute all calls that wait for one engine."""
     groups: dict[Any, list[Running]] = {}
-    for run in [r for r in flight if not isinstance(r.call, FoldCall)] or flight:  # folds wait for all sequences
+    folds = [run for run in flight if isinstance(run.call, FoldCall)]
+    if how.apart and folds:
+        for run in folds:
+            run.answer, run.ready = answered([run])[0], True
+        return
+    waiting = [run for run in flight if not isinstance(run.call, FoldCall)] or flight  # folds wait for all sequences
+    for run in waiting if how.chunk is None else how.with_prompts(waiting, how.chunk):
         groups.setdefault((id(run.call.engine), run.call.kind), []).append(run)
+    if not groups:
+        return
     # Drafters come first, so that late runs catch up and the target, which costs most, is called for all at once.
     chosen = max(groups.values(), key=lambda g: (not _target(g[0]), len(g)))
     alone = [run for run in chosen if run.call.alone]

@@ -39,7 +39,9 @@ def fetched(t: Tensor) -> np.ndarray:
     machine = _NOW.machine() if remote(t) else None
     if machine is not None:
         machine.syncs += 1
-    held = t.detach().cpu()
+        held = machine.waited(t.detach().cpu)
+    else:
+        held = t.detach().cpu()
     out: np.ndarray = (held.float() if held.dtype == torch.bfloat16 else held).numpy()  # NumPy has no bfloat16
     return out
 

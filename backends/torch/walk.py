@@ -10,6 +10,7 @@ import numpy as np
 from decgraph.backends.torch.canvases import Canvas, canvas_at
 from decgraph.backends.torch.draws import Mixed, TorchDraws
 from decgraph.backends.torch.rows import TorchDist
+from decgraph.backends.torch.timing import offer, probability
 from decgraph.backends.torch.trees import TorchTree, path_of
 from decgraph.runtime import trace
 
@@ -23,6 +24,11 @@ def walk(m: Any, t: TorchTree, evidence: Any, rule: Rule, *, scope: str = "node"
     if scope == "tree":
         has, taken, emits, token = rule(0, t, evidence)
         end = int(taken) if has else 0
+        if m.recorder is not None and not edits:
+            for parent in range(len(t)):
+                below = t.children(parent)
+                row = _evidence_at(evidence, parent) if len(below) else _MISSING
+                offer(m, t, row, below, t.draws(below) if len(below) else ())
         report_tree(m, t, end)
         return _walked(t, end, token if emits else None)
     node, depth = 0, 0
@@ -39,6 +45,8 @@ def walk(m: Any, t: TorchTree, evidence: Any, rule: Rule, *, scope: str = "node"
             if isinstance(draws, TorchDraws):
                 draws.ids = children
         has, taken, emits, token = rule(depth, row, draws)
+        if m.recorder is not None and not edits:
+            offer(m, t, row, children, draws)
         if len(children):
             m.tally.test(depth + 1, bool(has))
         if not has:
@@ -46,6 +54,8 @@ def walk(m: Any, t: TorchTree, evidence: Any, rule: Rule, *, scope: str = "node"
             if m.listener is not None:
                 report_step(m, t, children, None, depth)
                 if emitted is not None and not edits:
+                    if m.recorder is not None:
+                        m.recorder.emits(probability(row, _token(emitted)))
                     kind: Any = "residual" if len(children) else "bonus" if depth else "plain"
                     m.emit_event(trace.Emitted(_token(emitted), kind))
             return _walked(t, node, emitted)
@@ -53,6 +63,8 @@ def walk(m: Any, t: TorchTree, evidence: Any, rule: Rule, *, scope: str = "node"
         if m.listener is not None:
             report_step(m, t, children, child, depth)
         if edits:
+            if m.recorder is not None:
+                m.recorder.canvas(t.base.base.length, len(t.base))
             decided(m, t.edges[child])
         node, depth = child, depth + 1
         if emits:

@@ -5,6 +5,7 @@ What the worlds are there for stands in their labels:
 - base: small models, contexts and parameters of every style, half of the requests plain;
 - resumed: a step begins after one to three committed tokens; carried: with carried values of any kind; session: in a later
   request;
+- setting: values of the parameters that a claim's condition reads, from one end to the other;
 - parameter: the default, both ends, and the neighbours of the constants that a parameter meets, where most rows are certain;
 - context, vocabulary: as long and as large as the program's constants are;
 - deep: texts that are certain up to a late token and open from there on, run to their end;
@@ -23,9 +24,10 @@ from decgraph.check.plans.base import base
 from decgraph.check.plans.canvases import canvases
 from decgraph.check.plans.chance import chance_plan
 from decgraph.check.plans.lengths import deep, remembering, straddling
-from decgraph.check.plans.parameters import parameters, values_of
+from decgraph.check.plans.parameters import at_settings, parameters, switches, values_of
 from decgraph.check.plans.requests import requested
 from decgraph.check.plans.states import started
+from decgraph.check.settings import speaks_of
 from decgraph.check.worlds import WorldPlan
 from decgraph.ir.values import Claim, Module
 from decgraph.runtime.arguments import ParamValue
@@ -63,6 +65,10 @@ def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: 
                 out.append(plan)
             seen[plan.label] += 1
     fitted = []
+    out += switches(f, known, given)
+    if claim.setting:
+        out = [plan for plan in out if plan.label != "parameter" or speaks_of(f, claim, dict(plan.params))]
+        out += at_settings(f, known, claim, vocab, given)
     for plan in out:
         if claim.kind != "refines" and plan.committed:
             plan = replace(plan, limit=min(plan.limit, plan.committed + 3))

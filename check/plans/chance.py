@@ -54,6 +54,8 @@ def chance_plan(module: Module, claim: Claim, vocab: int, seed: int) -> WorldPla
     lengths = [1, 2, 3, 5, 8, *(m for n in known.counts if n <= LARGEST for m in (n - 1, n, n + 1) if m > 0)]
     limit = r.choice((2, 4, 8, 12))
     features = (r.choice(FEATURES),) if r.random() < 0.5 else ()
+    if known.ends and r.random() < 0.5:  # few other requests have texts that end
+        features = (r.choice(("eos", "several eos")),)
     power = 2 if "repetition_penalty" in features else 1
     length = r.choice(lengths)
     style = replace(style, power=power, point_from=length + 3 if huge else 0)

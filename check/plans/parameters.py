@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 from decgraph.check.constants import Facts, neighbours
+from decgraph.check.settings import own_worlds
 from decgraph.check.tables import Style
 from decgraph.check.worlds import WorldPlan
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Claim, Function
 from decgraph.runtime.arguments import ParamValue
 
+SWITCHED = 6  # worlds of one combination of switches
+MOST_SWITCHES = 3  # ... of so many parameters at most
 FAR = 64  # larger values of parameters are tried greedily
 
 
@@ -61,6 +65,28 @@ def values_of(f: Function, known: Facts) -> Iterator[tuple[str, Any]]:
         elif t.elem == "topology" and p.has_default:
             yield p.name, Topology.of(p.default)
             yield p.name, Topology.of("3x2")
+
+
+def switches(f: Function, known: Facts, given: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
+    """Every combination of the parameters that are yes or no, for causal programs with several: what two of them do together no
+    world of one value shows. Texts end early where the program asks which do."""
+    names = [p.name for p in f.params if p.value.type.elem == "bool" and p.name not in given]
+    if known.masked or not 2 <= len(names) <= MOST_SWITCHES:
+        return
+    for n, values in enumerate(product((False, True), repeat=len(names))):
+        for again in range(SWITCHED):
+            seed = 2600 + SWITCHED * n + again
+            yield WorldPlan(
+                "parameter",
+                seed,
+                3 + again % 2,
+                Style("plain", shared=seed),
+                features=(("several eos", "eos")[again % 2],) if known.ends else (),
+                limit=6,
+                length=2,
+                params=tuple(zip(names, values, strict=True)),
+                tight=True,
+            )
 
 
 def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
@@ -156,4 +182,26 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
                 length=value + 1,
                 params=pinned,
                 tight=True,
+            )
+
+
+def at_settings(f: Function, known: Facts, claim: Claim, vocab: int, given: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
+    """Two worlds for each of some values that satisfy a claim's condition."""
+    for n, setting in enumerate(own_worlds(f, claim, given, {known.length} if known.masked else ())):
+        large = any(isinstance(v, int) and not isinstance(v, bool) and v > 3 for v in setting.values())
+        for again, sort in enumerate(("plain", "mixed")):
+            seed = 2600 + 2 * n + again
+            drawn = not known.masked or again == 1
+            yield WorldPlan(
+                "setting",
+                seed,
+                vocab if not (known.masked and drawn) else 2,
+                Style(sort, shared=seed, rare=4 if large and not known.masked else 2 if known.masked and drawn else 0),
+                free=known.memory,
+                temperature=int(drawn),
+                limit=4,
+                length=4 if known.masked else 3,
+                span=(4, 3)[again] if known.masked else 0,
+                params=tuple(setting.items()),
+                tight=not known.masked,
             )

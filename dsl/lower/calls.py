@@ -13,7 +13,7 @@ from decgraph.dsl.lower.flow import EXIT, suite
 from decgraph.dsl.lower.memories import place_of
 from decgraph.dsl.lower.policies import governed_call
 from decgraph.dsl.lower.state import MAX_CALL_DEPTH, Lowering
-from decgraph.dsl.lower.trunks import bare_head, head_operands, states_call
+from decgraph.dsl.lower.trunks import head_operands, states_call, with_norm
 from decgraph.dsl.lower.wording import show
 from decgraph.dsl.source import Span
 from decgraph.ir.ops.common import is_text
@@ -143,8 +143,8 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
             return model_call(lw, v, e, part="heads")
         if n == "skip" and e.kwargs:
             return skipped(lw, v, e)
-        if n == "head" and e.kwargs:
-            return bare_head(lw, v, _one(lw, e, n), e)
+        if n in ("head", "upto") and e.kwargs:
+            return with_norm(lw, v, _one(lw, e, n), e, n)
         if n == "since":
             if len(e.args) != 2 or e.kwargs:
                 lw.fail(e.span, ".since takes a layer and states", "target.since(2, adapter(target.upto(2)))", code="E260")
@@ -302,6 +302,8 @@ def check_arg(lw: Lowering, item: S.Item, p: S.Param, v: Value, span: Span) -> N
     if p.type is None:
         return
     want = ACCEPTS.get(p.type.name)
+    if v.type.elem == "model" and p.type.name in ("causal", "masked", "features") and v.type.of[0] != p.type.name:
+        lw.fail(span, f"{item.name}: `{p.name}` is a {p.type.name} model, got a {v.type.of[0]} model", code="E210")
     if want is not None and v.type.elem not in (*want, "any"):
         lw.fail(span, f"{item.name}: `{p.name}` is {p.type.name}, got {show(v.type)}", code="E210")
 
@@ -343,6 +345,25 @@ def extern(lw: Lowering, item: S.Extern, e: S.Call) -> Value:
     return lw.emit("extern", *args, span=e.span, extern=item.name, params=params, returns=returns)[0]
 
 
+def run_arguments(lw: Lowering, callee: S.Algorithm, e: S.Call) -> tuple[list[Value], list[str]]:
+    """The values that a sub-run is given, and the names of its parameters that they are for."""
+    if len(e.args) > len(callee.params):
+        lw.fail(e.span, f"{callee.name} takes {len(callee.params)} arguments, got {len(e.args)}", code="E260")
+    given = [(p.name, a) for p, a in zip(callee.params, e.args)] + [(k.name, k.value) for k in e.kwargs]
+    params, names = {p.name: p for p in callee.params}, [name for name, _ in given]
+    args = []
+    for i, (name, a) in enumerate(given):
+        if name not in params or name in names[:i]:
+            takes = f"it takes {', '.join(params)}"
+            lw.fail(e.span, f"{callee.name} has no parameter `{name}` left to set", takes, code="E260")
+        args.append(lw.expr(a))
+        check_arg(lw, callee, params[name], args[-1], a.span)
+    for p in callee.params:
+        if p.name not in names and p.default is None:
+            lw.fail(e.span, f"{callee.name} needs `{p.name}`", f"it takes {', '.join(params)}", code="E260")
+    return args, names
+
+
 def run(lw: Lowering, e: S.Run) -> Value:
     """`run A(args) from n until cond at most k`."""
     if not isinstance(e.call.func, S.Name):
@@ -357,13 +378,7 @@ def run(lw: Lowering, e: S.Run) -> Value:
         )
     start = lw.expr(e.start) if e.start is not None else lw.one("context", span=e.span)
     bound = lw.expr(e.at_most)
-    args, names = [], []
-    for p, a in zip(callee.params, e.call.args):
-        names.append(p.name)
-        args.append(lw.expr(a))
-    for k in e.call.kwargs:
-        names.append(k.name)
-        args.append(lw.expr(k.value))
+    args, names = run_arguments(lw, callee, e.call)
     for given in args:
         if given.type.elem == "model" and given.type.of[0] in ("causal", "masked") and given.type.vocab != lw.vocab:
             lw.fail(

@@ -168,7 +168,12 @@ def canvas_decl(lw: Lowering, s: S.Canvas) -> None:
     if not n.type.is_number or n.type.dims:
         lw.fail(s.length.span, f"a canvas needs a length, got {show(n.type)}", code="E210")
     n = size(lw, n, s.length.span, "the length of the canvas")
-    extra = [size(lw, lw.expr(s.grow_to), s.grow_to.span, "the length of the canvas")] if s.grow_to is not None else []
+    extra = []
+    if s.grow_to is not None:
+        most = lw.expr(s.grow_to)
+        if not most.type.is_number or most.type.dims:
+            lw.fail(s.grow_to.span, f"a canvas grows to a length, got {show(most.type)}", code="E210")
+        extra = [size(lw, most, s.grow_to.span, "the length of the canvas")]
     lw.env[s.name] = lw.emit("canvas.new", n, *extra, span=s.span, names=(s.name,), canvas=s.name, vocab=lw.vocab)[0]
 
 

@@ -13,6 +13,8 @@ from decgraph.dsl.lower.flow import region
 from decgraph.dsl.lower.sizes import power, size, whole
 from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.lower.wording import show
+from decgraph.dsl.source import Span
+from decgraph.ir.ops.common import is_text
 from decgraph.ir.types import ANY, INT, NONE, REAL, Type
 from decgraph.ir.values import Value
 
@@ -103,6 +105,7 @@ def unary(lw: Lowering, e: S.Unary) -> Value:
     if e.op == "-" and isinstance(e.operand, S.Name) and e.operand.name == "inf" and "inf" not in lw.env:
         return lw.const("-inf", REAL)
     v = lw.expr(e.operand)
+    no_states(lw, e.span, v)
     opcode = "hidden.map" if v.type.elem in ("hidden", "embedding") else "map"
     return lw.one(opcode, v, span=e.span, fn="neg" if e.op == "-" else "not")
 
@@ -125,13 +128,26 @@ def binary(lw: Lowering, e: S.Binary) -> Value:
     if "node" in (a.type.elem, b.type.elem) and e.op == "-":
         keep = lw.one("map", membership(lw, a, b, e), span=e.span, fn="not")
         return lw.one("compact", a, keep, span=e.span)
-    if {"hidden", "embedding"} & {a.type.elem, b.type.elem}:
+    no_states(lw, e.span, a, b)
+    if "embedding" in (a.type.elem, b.type.elem):
         return lw.one("hidden.map", a, b, span=e.span, fn=BINARY[e.op])
+    texts = [is_text(v.type) and v.type.elem != "int" or v.type.elem == "node" and v.type.of[0] == "ctx" for v in (a, b)]
+    if e.op == "+" and (all(texts) or "list" in (a.type.elem, b.type.elem) or "text" in (a.type.elem, b.type.elem)):
+        hint = "texts and vectors are joined with ++: a ++ b" if "text" not in (a.type.elem, b.type.elem) else ""
+        lw.fail(e.span, f"+ adds numbers, got {show(a.type)} and {show(b.type)}", hint)
     a, b = plain_int(lw, a), plain_int(lw, b)
     if e.op == "^":
         b = power(lw, a, b, e.span)
     out = lw.one("map", a, b, span=e.span, fn=BINARY[e.op])
     return whole(lw, out, e.span) if e.op == "*" else out
+
+
+def no_states(lw: Lowering, span: Span, *values: Value) -> None:
+    """Refuses arithmetic on hidden states: in a proof a state is what it was computed from, not a vector."""
+    for v in values:
+        if v.type.elem == "hidden":
+            hint = "similarity(h, g), mean(h), or a head that reads it: router(h)"
+            lw.fail(span, "hidden states are compared, averaged and read by heads; they have no other arithmetic", hint)
 
 
 def plain_int(lw: Lowering, v: Value) -> Value:
@@ -143,13 +159,22 @@ def plain_int(lw: Lowering, v: Value) -> Value:
 
 def compare(lw: Lowering, e: S.Compare) -> Value:
     """A comparison, entry by entry, or membership."""
+    a, b = compared(lw, e.left), compared(lw, e.right)
     if e.op in ("in", "not in"):
-        v = membership(lw, lw.expr(e.left), lw.expr(e.right), e)
+        v = membership(lw, a, b, e)
         return lw.one("map", v, span=e.span, fn="not") if e.op == "not in" else v
-    a, b = lw.expr(e.left), lw.expr(e.right)
     if a.type.elem != b.type.elem and "position" in (a.type.elem, b.type.elem):
         a, b = plain_int(lw, a), plain_int(lw, b)
     return lw.one("map", a, b, span=e.span, fn=COMPARE[e.op])
+
+
+def compared(lw: Lowering, e: S.Expr) -> Value:
+    """A side of a comparison. `eos` may stand there in a request without an end token, which no token equals."""
+    if isinstance(e, S.Name) and e.name == "eos" and "eos" not in (*lw.env, *lw.states):
+        return lw.one("request", span=e.span, field="eos_or_none", vocab=lw.vocab)
+    if isinstance(e, S.ListExpr):
+        return lw.one("list", *[compared(lw, i) for i in e.items], span=e.span)
+    return lw.expr(e)
 
 
 def membership(lw: Lowering, a: Value, b: Value, e: S.Node) -> Value:

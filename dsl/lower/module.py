@@ -14,15 +14,18 @@ from decgraph.dsl.lower.flow import suite
 from decgraph.dsl.lower.labels import findings
 from decgraph.dsl.lower.library import Names
 from decgraph.dsl.lower.progress import check_progress
+from decgraph.dsl.lower.settings import setting_of
 from decgraph.dsl.lower.sizes import refuse_too_large
 from decgraph.dsl.lower.state import Lowering, StateInfo
 from decgraph.dsl.lower.statements import statement
 from decgraph.dsl.lower.targets import roomy
 from decgraph.dsl.lower.wording import show
 from decgraph.dsl.parse import parse_text
+from decgraph.dsl.printer import expression
 from decgraph.dsl.source import Source, Span
 from decgraph.errors import DecError
 from decgraph.ir.capacity import note_capacities
+from decgraph.ir.drafting import note_drafting
 from decgraph.ir.places import note_places
 from decgraph.ir.types import ANY, BOOL, NONE, Dim, Type, join, listing
 from decgraph.ir.values import Claim, Function, Module, Param, StateDecl, Value
@@ -75,7 +78,7 @@ class ModuleLowering:
             if isinstance(s, S.State):
                 states.append(self.state(lw, s))
             elif isinstance(s, (S.Refines, S.Ensures, S.KeepsSupport)):
-                claims.append(self.claim(lw, s))
+                claims.append(self.claim(lw, s, tuple(params)))
             else:
                 body.append(s)
 
@@ -215,10 +218,10 @@ class ModuleLowering:
         lw.filled.add(out)
         return out
 
-    def claim(self, lw: Lowering, s: S.Stmt) -> Claim:
+    def claim(self, lw: Lowering, s: S.Stmt, params: tuple[Param, ...]) -> Claim:
         text = lw.source.text[s.span.start : s.span.end].strip() if s.span else ""
         if isinstance(s, S.Refines):
-            return self.refines(lw, s, text)
+            return self.refines(lw, s, text, params)
         if isinstance(s, S.KeepsSupport):
             names = []
             for m in s.models:
@@ -235,7 +238,7 @@ class ModuleLowering:
             lw.fail(s.span, f"ensures needs a condition on p and x, got {show(found)}", "ensures p[x] > 0.1", code="E210")
         return Claim("ensures", text, region=region, loc=lw.loc(s.span))
 
-    def refines(self, lw: Lowering, s: S.Refines, text: str) -> Claim:
+    def refines(self, lw: Lowering, s: S.Refines, text: str, params: tuple[Param, ...]) -> Claim:
         f = s.spec.func
         spec = lw.items.get(f.name) if isinstance(f, S.Name) else None
         if not isinstance(spec, S.Algorithm):
@@ -266,15 +269,16 @@ class ModuleLowering:
         for p in spec.params:
             if p.default is None and p.name not in given:
                 lw.fail(s.spec.span, f"{spec.name} needs `{p.name}`", code="E260")
-        when = ""
+        when, setting, greedy = "", tuple[Any, ...](), False
         if s.when is not None:
-            when = lw.source.text[s.when.span.start : s.when.span.end]
-        mode = s.mode or ("greedy" if when == "greedy" else "distribution")
-        if when == "greedy" and s.mode is None:
-            mode = "greedy"
+            when = expression(s.when)
+            setting, greedy = setting_of(lw, s.when, params)
+        mode = "greedy" if greedy and s.mode in (None, "tokens") else s.mode or "distribution"
         if spec.name != lw.function:
             self.need(spec.name, lw, s.span)
-        return Claim("refines", text, spec=spec.name, args=tuple(args), mode=mode, when=when, loc=lw.loc(s.span))
+        return Claim(
+            "refines", text, spec=spec.name, args=tuple(args), mode=mode, when=when, loc=lw.loc(s.span), setting=setting
+        )
 
 
 def lower_file(file: S.File, source: Source, check_labels: bool = True, names: Names | None = None) -> Module:
@@ -308,6 +312,12 @@ def lower_file(file: S.File, source: Source, check_labels: bool = True, names: N
             )
     if found:
         raise DecError(found)
+    return finished(lowering, file, source, main, check_labels)
+
+
+def finished(lowering: ModuleLowering, file: S.File, source: Source, main: str, check_labels: bool = True) -> Module:
+    """The module of what was lowered, with its bounds and places noted. Raises DecError for what is too large and, unless
+    `check_labels` is off, for what draws must not depend on."""
     externs: dict[str, tuple[tuple[Type, ...], Type]] = {}
     for item in file.items:
         if isinstance(item, S.Extern):
@@ -319,9 +329,10 @@ def lower_file(file: S.File, source: Source, check_labels: bool = True, names: N
     module = Module(lowering.functions, main, source.path, externs)
     note_capacities(module)
     note_places(module)
+    note_drafting(module)
     refuse_too_large(module, source)
     if check_labels:
-        wrong = [d for d in findings(module, names, source) if d.severity == "error"]
+        wrong = [d for d in findings(module, lowering.names, source) if d.severity == "error"]
         if wrong:
             raise DecError(wrong)
     return module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from decgraph.ir.values import Loc, Op, Region, Value
 MAX_CALL_DEPTH = 24
 FROM_NUMBERS = frozenset(("normalize", "softmax", "warp", "renorm", "face", "draw", "draw.many", "draw.race", "topk"))
 """Ops that keep the places of distributions, and have none for what is computed from plain numbers."""
+POSITIONS = "a position is no number: int(i) is the number of the position i, c.all[n] the position of the number n"
 BEYOND = 1 << 64
 """As a bound it says nothing: larger ones are not written out, since squares of squares have as many digits as one likes."""
 
@@ -75,6 +77,7 @@ class Lowering:
     opened: dict[int, Value] = field(default_factory=dict)  # expressions `c.masked` inside `unmask` that mean these cells
     narrowed: dict[Value, Value] = field(default_factory=dict)  # open cells of a span, inside `unmask`: the span
     calls: list[str] = field(default_factory=list)
+    callers: list[tuple[Source, Span]] = field(default_factory=list)  # of these: the text and the place of the call
     used: set[str] = field(default_factory=set)
     made: dict[Value, Op] = field(default_factory=dict)  # whole numbers that are computed from others
     origin: dict[Value, Op] = field(default_factory=dict)  # every whole number's op
@@ -109,10 +112,12 @@ class Lowering:
         self.trees, self.counters = list(self.trees), list(self.counters)
         self.source = self.items.source(name) or self.source
         self.calls.append(name)
+        self.callers.append((kept["source"], span))
         try:
             yield
         finally:
             self.calls.pop()
+            self.callers.pop()
             for n, value in kept.items():
                 setattr(self, n, value)
 
@@ -131,12 +136,24 @@ class Lowering:
         if not s:
             return NO_LOC
         end_line, end_col = self.source.locate(s.end)
-        return Loc(self.source.path, s.line, s.column, end_line, end_col)
+        user = self.user()
+        called = Loc(user[0].path, user[1].line, user[1].column) if user is not None else None
+        return Loc(self.source.path, s.line, s.column, end_line, end_col, called)
+
+    def user(self) -> tuple[Source, Span] | None:
+        """Inside a rule or helper of another file: the program's text and the place in it that uses it."""
+        if not self.callers or self.source is self.callers[0][0]:
+            return None
+        return next(c for c in reversed(self.callers) if c[0] is self.callers[0][0])
 
     def fail(
         self, span: Span, message: str, help: str = "", code: str = "E210", notes: tuple[tuple[Span, str], ...] = ()
     ) -> NoReturn:
-        """Raise the author's error at a place."""
+        """Raise the author's error at a place; inside a rule or helper of another file at the line that uses it."""
+        user = self.user()
+        if user is not None:
+            inside = ((self.source, span or self.span, f"in {self.calls[-1]}"),)
+            raise failure(*user, message, help, code, inside=inside)
         raise failure(self.source, span or self.span, message, help, code, notes)
 
     # -- emitting
@@ -153,7 +170,9 @@ class Lowering:
         try:
             out = self.b.emit(opcode, operands, attrs, regions, loc=self.loc(span), names=names)
         except OpError as error:
-            self.fail(span or self.span, spoken(str(error)), error.hint, code="E210")
+            said = spoken(str(error))
+            mixed = {"position", "int"} <= set(re.findall(r"[a-z]+", said)) and "do not go together" in said
+            self.fail(span or self.span, said, error.hint or (POSITIONS if mixed else ""), code="E210")
         if (
             opcode in FROM_NUMBERS
             and out[0].type.elem in ("dist", "draw")

@@ -19,6 +19,7 @@ from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.lower.targets import assign_to, grow_value, remask, set_name, unmask
 from decgraph.dsl.lower.verify import verify
 from decgraph.dsl.lower.wording import show
+from decgraph.ir.types import Type
 from decgraph.ir.values import Value
 
 
@@ -210,6 +211,13 @@ def draw(lw: Lowering, s: S.Draw) -> None:
         if not (isinstance(name, S.Name) and name.name == "output"):
             lw.fail(s.stream.span, "the one named stream is `output`", "x ~ p as output", code="E308")
         index = lw.expr(s.stream.args[0]) if isinstance(s.stream, S.Call) and s.stream.args else None
+        if index is not None and (not index.type.is_number or len(index.type.dims) > len(q.type.dims)):
+            lw.fail(
+                s.stream.span,
+                f"output takes the number of the draw, or one for each row, got {show(index.type)}",
+                "x ~ p as output(count(c.decided))",
+                code="E210",
+            )
         noise = lw.noise("output", s.span, index)
     else:
         noise = lw.noise("race", s.span)
@@ -314,6 +322,16 @@ def return_(lw: Lowering, s: S.Return) -> None:
         return
     extra: list[Value] = []
     for v in values:
+        inner = v.type
+        while inner.elem == "list" and isinstance(inner.of[0], Type):
+            inner = inner.of[0]
+        if not (inner.is_token or inner.elem in ("int", "path", "node", "any", "list")):
+            lw.fail(
+                s.span,
+                f"return takes tokens, paths or nodes, the best first, got {show(v.type)}",
+                "return best, second",
+                code="E210",
+            )
         if v.type.elem == "node" and v.type.of[0] != "ctx" and not extra:
             extra = [tree_value(lw, v, s.span)]
     lw.emit("return", *values, *extra, span=s.span, has_tree=bool(extra))

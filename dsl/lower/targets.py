@@ -111,6 +111,8 @@ def set_attr(lw: Lowering, target: S.Attr, value: Value) -> None:
 def set_column(lw: Lowering, name: str, tree: Value, nodes: Value, column: str, value: Value, at: S.Expr) -> None:
     """Writes a column of a tree at nodes."""
     t = str(tree.type.of[0])
+    if column in OF_TREES - {"frontier"}:
+        lw.fail(at.span, f"every tree has a `{column}` of its own, which cannot be set", "take another name", code="E240")
     elem = value.type
     if elem.is_number and elem.dims and elem.dims[-1].kind == "vocab":
         hint = "a distribution can be stored: normalize(weights)"
@@ -319,6 +321,13 @@ def remask(lw: Lowering, s: S.Remask) -> None:
     lw.env[name] = lw.emit("canvas.put", c, ps, *extra, span=s.span, names=(name,), kind="mask", has_mask=bool(extra))[0]
 
 
+OF_TREES = frozenset((
+    "token", "parent", "depth", "prob", "law", "masked", "decided", "point", "draw", "nodes", "drafted", "leaves", "new",
+    "frontier", "children", "path", "size", "height", "accepted",
+))  # fmt: skip
+"""What a tree says of itself: a column of such a name would never be read."""
+
+
 def grow_value(lw: Lowering, s: S.Grow) -> Value:
     """`grow x at ns with col = v`: the tree grows, the new nodes are the value."""
     if not lw.drafting or lw.drafting[-1] not in lw.env:
@@ -351,6 +360,14 @@ def grow_value(lw: Lowering, s: S.Grow) -> Value:
     columns = []
     tree = str(lw.env[name].type.of[0])
     for k in s.columns:
+        if k.name in OF_TREES:
+            own = sorted(c for (t, c) in lw.columns if t == tree and c not in OF_TREES)
+            lw.fail(
+                k.span,
+                f"every tree has a `{k.name}` of its own, which `grow` does not set",
+                f"grow sets logprob and columns of yours{': ' + ', '.join(own) if own else ', such as grow x with score = s'}",
+                code="E240",
+            )
         v = lw.expr(k.value)
         columns.append(k.name)
         operands.append(v)

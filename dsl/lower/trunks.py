@@ -23,18 +23,23 @@ def head_operands(lw: Lowering, place: Value, tree: Value | None, e: S.Call) -> 
     return [lw.expr(k.value) for k in e.kwargs] + ([] if tree is None else [tree])
 
 
-def bare_head(lw: Lowering, model: Value, trunk: Value, e: S.Call) -> Value:
-    """`target.head(target.upto(2), norm = no)`."""
+def with_norm(lw: Lowering, model: Value, of: Value, e: S.Call, what: str) -> Value:
+    """`target.head(target.upto(2), norm = no)`, `target.upto(2, norm = yes)`."""
     (k,) = e.kwargs[:1]
     if k.name != "norm" or len(e.kwargs) > 1 or not isinstance(k.value, S.Name) or k.value.name not in ("yes", "no"):
-        lw.fail(k.span, "head takes a trunk and norm = yes or no", "target.head(target.upto(2), norm = no)", code="E260")
-    return lw.one("model.derive", model, trunk, span=e.span, how="bare" if k.value.name == "no" else "head")
+        takes = "a trunk" if what == "head" else "a number of layers"
+        hint = "target.head(target.upto(2), norm = no), target.upto(2, norm = yes)"
+        lw.fail(k.span, f"{what} takes {takes} and norm = yes or no", hint, code="E260")
+    how = {("head", "no"): "bare", ("upto", "yes"): "normed"}.get((what, k.value.name), what)
+    return lw.one("model.derive", model, of, span=e.span, how=how)
 
 
 def states_call(lw: Lowering, trunk: Value, place: Value, tree: Value | None, e: S.Call, *, each: bool = False) -> Value:
     """`target.upto(2)(ctx)`, `small.upto(2)(t.leaves, given = m)`, `target.upto(2).each(tokens)`."""
     extra: dict[str, Value] = {} if tree is None else {"tree": tree}
     text = is_text(place.type)
+    if each and not text:
+        lw.fail(e.span, ".each takes the tokens of a second context", "target.upto(2).each(tokens)", code="E260")
     for k in e.kwargs:
         if k.name != "given" or text or each:
             lw.fail(k.span, f"states of {'other tokens' if text or each else 'a trunk'} take no {k.name} =", code="E260")

@@ -6,7 +6,7 @@ from typing import Any
 
 from decgraph.ir import labels
 from decgraph.ir.opdef import op
-from decgraph.ir.ops.common import is_text, need
+from decgraph.ir.ops.common import is_text, need, need_whole_memory
 from decgraph.ir.types import Dim, Type
 
 
@@ -31,11 +31,8 @@ class ModelAttention:
             "target.attention(ctx), target.attention(t.leaves[0])",
         )
         given, last = extra.get("given"), extra.get("last")
-        need(
-            given is None or given.elem == "memory",
-            f"given = needs a memory, got {given}",
-            "say given = target.memory(ctx.parent)",
-        )
+        if given is not None:
+            need_whole_memory(given, "given =")
         need(
             last is None or last.elem == "int" and not last.dims,
             f"last = needs a whole number of queries, got {last}",

@@ -33,6 +33,23 @@ def need_one(t: Type, what: str) -> None:
     )
 
 
+def need_tokens(t: Type, what: str, hint: str = "") -> None:
+    """Raise OpError unless `t` is a token, a vector of tokens, a path, or a list of single tokens."""
+    inner = t.of[0] if t.elem == "list" else None
+    single = isinstance(inner, Type) and not inner.dims and (inner.is_token or inner.elem in ("int", "any"))
+    need(
+        single or t.elem in ("path", "any") or (t.is_token or t.elem == "int") and len(t.dims) <= 1,
+        f"{what} needs tokens, got {t}",
+        hint,
+    )
+
+
+def need_whole_memory(t: Type, what: str) -> None:
+    """Raise OpError unless `t` is a memory of all layers."""
+    need(t.elem == "memory", f"{what} needs a memory, got {t}", "say given = target.memory(ctx.parent)")
+    need(len(t.of) == 1, f"{what} needs a memory of all layers, got that of one", "put the layer back first: m[l] = ...")
+
+
 def need_keys(candidates: Type, types: Any, what: str) -> None:
     """Raise OpError unless every type holds one thing with an order for each of the candidates."""
     for t in types:

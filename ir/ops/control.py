@@ -330,7 +330,17 @@ class Run:
     the start node], then the counters of the enclosing loops. Region: until (path) -> bool."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
-        need(types[0].elem == "node", "run ... from needs a node or ctx")
+        need(
+            types[0].elem == "node" and not types[0].dims,
+            f"run ... from needs the context or one node, got {types[0]}",
+            "run A(...) from ctx; of several nodes index one: t.leaves[0]",
+        )
+        until = regions[0].yields[0].type
+        need(
+            until.elem == "bool" and not until.dims,
+            f"run ... until needs one condition, got {until}",
+            'until done, until completes("text")',
+        )
         need(types[1].is_number and not types[1].dims, "run ... at most needs a number")
         return (Type("path", (attrs.get("vocab", "V"),)),)
 

@@ -108,6 +108,11 @@ class Warp:
     (attribute at_tree: the second operand is nodes, the third their tree; else the committed context)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(
+            len(types) == 1 or types[1].elem in ("node", "path", "tree"),
+            f"at = needs the context or nodes of a tree, got {types[-1]}",
+            "warp(scores, at = ctx)",
+        )
         return (_over_vocab(types[0], "warp"),)
 
     def meaning(m: Any, op: Any, s: Any, *at: Any) -> Any:

@@ -173,6 +173,12 @@ class DrawRace:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need_dist(types[0], "race")
         t = drawn(types[0])
+        if attrs.get("has_under"):
+            need(
+                types[2].is_number and len(types[2].dims) <= len(t.dims),
+                f"under = needs the race key of each parent, got {types[2]}",
+                "race(q, under = t.race[t.leaves])",
+            )
         return (t.with_dims(t.dims + (Dim("k"),)),)  # tokens without mass have no key
 
     def meaning(m: Any, op: Any, q: Any, key: NoiseKey, under: Any = None) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import op
-from decgraph.ir.ops.common import need
+from decgraph.ir.ops.common import need, need_one
 from decgraph.ir.types import Dim, Type
 from decgraph.ir.values import Op
 
@@ -26,6 +26,8 @@ class HeadRead:
             f"a head is read after a context, at nodes of a tree or after a path, got {place}",
             "say judge(ctx), judge(t) or judge(t.leaves)",
         )
+        if place.elem == "hidden" and len(types) > 2:
+            need_one(types[2], "layer =")
         out = Type(str(model.of[3]))
         return (out.with_dims((Dim("nodes", str(place.of[0])),) if place.elem == "tree" else place.dims),)
 

@@ -10,7 +10,7 @@ from decgraph.ir import labels
 from decgraph.ir.data.hidden import mean, similarity
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import op
-from decgraph.ir.ops.common import need
+from decgraph.ir.ops.common import need, need_whole_memory
 from decgraph.ir.types import Dim, Type
 from decgraph.ir.values import Op
 
@@ -27,7 +27,8 @@ class ModelStates:
             model.elem == "model" and model.of[0] == "trunk", f"hidden states are a trunk's, got {model}", "target.upto(2)(ctx)"
         )
         extra = dict(zip(attrs.get("named", ()), types[2:]))
-        need("given" not in extra or extra["given"].elem == "memory", f"given = needs a memory, got {extra.get('given')}")
+        if "given" in extra:
+            need_whole_memory(extra["given"], "given =")
         text = place.elem == "path" or place.elem in ("token", "draw", "int") and len(place.dims) == 1
         need(
             text or place.elem == "node" or place.elem == "tree" and place.of[1] != "edit",

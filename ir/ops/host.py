@@ -42,7 +42,7 @@ class BatchTop:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = types[0]
-        need(bool(t.dims), f"top needs candidates, got {t}")
+        need(bool(t.dims) and t.elem != "dist", f"top needs candidates, got {t}")
         need_one(types[1], "top")
         need_keys(t, types[2:], "top")
         return (t,)

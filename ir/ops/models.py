@@ -7,7 +7,7 @@ from typing import Any
 from decgraph.ir import labels
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import op
-from decgraph.ir.ops.common import array, is_text, need, numeric
+from decgraph.ir.ops.common import array, is_text, need, need_whole_memory, numeric
 from decgraph.ir.types import Dim, Type
 from decgraph.ir.values import Op
 
@@ -21,7 +21,8 @@ def _model(t: Type, what: str) -> Type:
 class ModelEval:
     """Distributions of a model at a place: after a context, at nodes of a tree (place, then the tree), at positions of a
     canvas, or at every node and position of a tree of canvases. Attribute with: the names of the further operands, of
-    "tree", "at" (positions), "given" (a memory), "allow" (tokens), in this order; part: "heads" for Medusa's heads."""
+    "tree", "at" (positions), "given" (a memory), "allow" (tokens), in this order; part: "heads" for Medusa's heads; drafts:
+    the target's own drafts on a memory, which do not count as its calls (ir/drafting.py)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         model, place = types[0], types[1]
@@ -29,10 +30,13 @@ class ModelEval:
         extra = dict(zip(attrs.get("with", ()), types[2:]))
         kind, vocab = model.of[0], str(model.of[1])
         if "given" in extra:
+            need_whole_memory(extra["given"], "given =")
+        if "allow" in extra:
+            allow = extra["allow"]
             need(
-                extra["given"].elem == "memory",
-                f"given = needs a memory, got {extra['given']}",
-                "say given = target.memory(ctx.parent)",
+                allow.elem == "bool" and bool(allow.dims) and allow.dims[-1].kind == "vocab",
+                f"allow = needs a condition for every token of the vocabulary, got {allow}",
+                "allow = g.allowed(s), or a comparison of a distribution: allow = p.raw > 0.1",
             )
         masked = kind == "masked"
         out = Type("dist", (vocab, "shaped"))
@@ -93,7 +97,7 @@ class ModelEval:
             return [Abs(rest, place.draws, column=True)]
         return [Abs(place.reads | rest)]
 
-    attrs = ("with?", "part?", "heads?", "reuse?", "joint?")
+    attrs = ("with?", "part?", "heads?", "reuse?", "joint?", "drafts?")
     batch = "ragged"
     samples = (
         ("%z = model.eval(%target, %ctx)", ...),
@@ -130,11 +134,8 @@ class ModelRead:
             f"a second context is a vector of tokens, got {tokens}",
             "target(prompt ++ tokens), target(ctx.last(8))",
         )
-        need(
-            not attrs.get("given") or types[2].elem == "memory",
-            f"given = needs a memory, got {types[-1]}",
-            "target(tokens, given = target.memory(prompt))",
-        )
+        if attrs.get("given"):
+            need_whole_memory(types[2], "given =")
         out = Type("dist", (str(model.of[1]), "shaped"))
         if not attrs.get("each"):
             return (out,)
@@ -183,7 +184,13 @@ class ModelMemory:
             "keep some of its positions with .only(...)",
         )
         for name, t in zip(names, types[2:]):
-            need(name != "given" or t.elem == "memory", f"given = needs a memory, got {t}")
+            if name == "given":
+                need_whole_memory(t, "given =")
+            need(
+                name != "at" or t.elem == "position" and len(t.dims) == 1,
+                f"at = needs positions of the canvas, got {t}",
+                "a block, or first(c.all, 1) for one of them",
+            )
         need(
             not attrs.get("queries") or place.elem == "canvas" and not names,
             "queries are those of a call that computes a whole canvas",
@@ -207,7 +214,8 @@ class ModelMemory:
 @op("model.derive")
 class ModelDerive:
     """A model derived from another: attribute how, one of exit (its first n layers), skip (without the layers of a set or
-    vector), upto (the states entering a layer), head (a trunk read with its norm and output), bare (with its output alone),
+    vector), upto (the states entering a layer), normed (those after the model's last
+    norm), head (a trunk read with its norm and output), bare (with its output alone),
     since (its layers from a number on, and its head, over a trunk or a head's features), adapter (over a trunk), quantized
     (weights in n bits), expert (each mixture of experts is the one of rank n alone), parallel (in groups of n layers, whose
     attentions all read the state that enters the group), speaking (on the text of another model's tokens, over those that both
@@ -230,11 +238,11 @@ class ModelDerive:
                     f"skip needs layers, a set or a vector, got {t}",
                     "target.skip([1, 2]), or a parameter of type set",
                 )
-        elif how in ("exit", "upto", "quantized", "parallel", "expert"):
+        elif how in ("exit", "upto", "normed", "quantized", "parallel", "expert"):
             need(
                 len(given) == 1 and given[0].elem == "int" and not given[0].dims,
-                f"{how} needs one whole number, got {', '.join(map(str, given))}",
-                "target.quantized(4)" if how == "quantized" else f"target.{how}(2)",
+                f"{'upto' if how == 'normed' else how} needs one whole number, got {', '.join(map(str, given))}",
+                "target.quantized(4)" if how == "quantized" else f"target.{'upto' if how == 'normed' else how}(2)",
             )
         kind, vocab, family, vis = base.of
         if how == "since":
@@ -253,9 +261,13 @@ class ModelDerive:
             up = _model(types[1], "an adapter's input")
             return (Type("model", ("trunk", up.of[1], up.of[2], up.of[3])),)
         if how in ("head", "bare"):
-            need(types[1].elem == "model", f"head needs a trunk of layers, got {types[1]}")
+            need(
+                types[1].elem == "model" and types[1].of[0] == "trunk",
+                f"head needs a trunk of layers, got {f'a {types[1].of[0]} model' if types[1].elem == 'model' else types[1]}",
+                "target.head(target.upto(2)), target.head(adapter(target.upto(2)))",
+            )
             return (Type("model", ("causal", vocab, family, vis)),)
-        if how == "upto":
+        if how in ("upto", "normed"):
             return (Type("model", ("trunk", vocab, family, vis)),)
         if how == "speaking":
             need(
@@ -315,9 +327,11 @@ class MemoryOnly:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(types[0].elem == "memory", f".{attrs['kind']} needs a memory, got {types[0]}")
         need(
-            types[1].elem in ("position", "any", "set") or types[1].elem == "int" and len(types[1].dims) == 1,
+            types[1].elem in ("position", "any") or types[1].elem == "int" and len(types[1].dims) == 1,
             f"a memory is restricted to positions, got {types[1]}",
-            f"m.{attrs['kind']}(b) of a canvas, m.{attrs['kind']}(range_(0, 4)) of a context",
+            f"one of them as a vector: m.{attrs['kind']}([i])"
+            if types[1].elem == "int" and not types[1].dims
+            else f"m.{attrs['kind']}(b) of a canvas, m.{attrs['kind']}(range_(0, 4)) of a context",
         )
         return (types[0],)
 

@@ -28,7 +28,8 @@ class MemoryLayer:
             f"a layer is a number, got {types[1]}",
             "for l in model.layers: ... m[l]",
         )
-        return (types[0],)
+        need(len(types[0].of) == 1, "this is one layer of a memory already", "m[l]")
+        return (Type("memory", (*types[0].of, "layer")),)
 
     def meaning(m: Any, op: Any, mem: Any, layer: Any) -> Any:
         return (m.host("layer", mem, layer),)
@@ -46,7 +47,7 @@ class MemoryPut:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         _memory(types[0], "m[l] =")
         need(
-            types[1].elem == "memory" and types[1].of == types[0].of,
+            types[1].elem == "memory" and types[1].of == (types[0].of[0], "layer"),
             f"a layer of {types[0]} is a memory of the same model, got {types[1]}",
         )
         need(types[2].elem == "int" and not types[2].dims, f"a layer is a number, got {types[2]}")
@@ -56,8 +57,8 @@ class MemoryPut:
         return (m.host("put", mem, part, layer),)
 
     label, batch = labels.joined, "ragged"
-    samples = (("%z = memory.put(%mem, %mem2, %n)", [0, 1, 2]),)
-    refusals = (("memory<a>, memory<b>, int", "same model"),)
+    samples = (("%z = memory.put(%mem, %part, %n)", [0, 1, 2]),)
+    refusals = (("memory<a>, memory<b,layer>, int", "same model"),)
 
 
 @op("memory.scores")
@@ -125,6 +126,7 @@ class HiddenMap:
             f"embeddings go with numbers and embeddings, got {', '.join(map(str, types))}",
             "embed weights over the vocabulary with model.embed(weights)",
         )
+        need(attrs["fn"] in ("add", "sub", "mul", "div", "neg"), "embeddings are added, and multiplied by numbers")
         need(len({t.scalar for t in hs}) == 1, "embeddings of different models do not go together, nor embeddings and states")
         return (
             max(types, key=lambda t: len(numeric(t).dims)).with_dims(max((numeric(t).dims for t in types), key=len))

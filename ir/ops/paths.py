@@ -184,7 +184,11 @@ class TreeBestFirst:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = tree_of(types, "grow")
-        need(types[1].elem == "index", f"best_first needs the result of an index lookup, got {types[1]}", "index.after(tokens)")
+        need(
+            types[1].elem == "index" and len(types[1].of) > 2,
+            f"best_first needs what follows a context, got {types[1]}",
+            "grow best_first(index.after(m), size = n)",
+        )
         need(
             types[2].is_number and types[3].is_number and not types[2].dims and not types[3].dims,
             "best_first takes size = a number, above = a probability",
@@ -227,5 +231,5 @@ class TreeBestFirst:
 
     attrs = ("bound?",)
     batch = "host"
-    samples = (("%z, %new = tree.best_first(%root_alone, %ix, %i, %r)", [0, 0]),)
+    samples = (("%z, %new = tree.best_first(%root_alone, %followed, %i, %r)", [0, 0]),)
     refusals = (("tree<t,token,V>, int, int, real", "index.after"),)

@@ -10,7 +10,7 @@ import numpy as np
 from decgraph.ir import labels
 from decgraph.ir.labels import Abs, Checker, TreeAbs
 from decgraph.ir.opdef import op
-from decgraph.ir.ops.common import need, need_one
+from decgraph.ir.ops.common import need, need_one, need_tokens
 from decgraph.ir.types import BOOL, INT, TEXT, Dim, Type, join, parse_type
 from decgraph.ir.values import Op
 
@@ -77,7 +77,9 @@ class CtxGet:
 
 @op("request")
 class RequestField:
-    """A field of the request: prompt (tokens), limit, eos (the first stop token), pad, mask (the mask token), greedy
+    """A field of the request: prompt (tokens), limit, eos (the first stop token; an OpError where there is
+    none), eos_or_none (the same, -1 where there is none, to compare with), pad (that token too, 0 where there is none),
+    mask (the mask token), greedy
     (temperature 0), room (tokens that may still be committed)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
@@ -88,6 +90,7 @@ class RequestField:
                 "limit": INT,
                 "room": INT,
                 "eos": Type("token", (v,)),
+                "eos_or_none": Type("token", (v,)),
                 "pad": Type("token", (v,)),
                 "mask": Type("token", (v,)),
                 "greedy": BOOL,
@@ -104,6 +107,7 @@ class RequestField:
         ('%z = request(field = "limit")', 9),
         ('%z = request(field = "room")', 7),
         ('%z = request(field = "eos")', 2),
+        ('%z = request(field = "eos_or_none")', 2),
         ('%z = request(field = "pad")', 0),
         ('%z = request(field = "greedy")', False),
     )
@@ -285,7 +289,8 @@ class TextOf:
     """The text of tokens, of a path, or of a node's path."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
-        need(types[0].elem in ("token", "draw", "path", "node", "int", "list"), f"text needs tokens or a path, got {types[0]}")
+        if types[0].elem != "node":
+            need_tokens(types[0], "text_of", "text_of(ctx), text_of(t.leaves), text_of(tokens)")
         return (Type("text", (), types[0].dims if types[0].elem == "node" else ()),)
 
     def meaning(m: Any, op: Any, x: Any, tree: Any = None) -> Any:

@@ -49,6 +49,11 @@ class Scatter:
             len(x.dims) <= len(each) + len(v.dims) - len(ix),
             f"{x} does not fit where {v} is set at {len(each) or 'one'} {'vector' if each else 'place'}",
         )
+        need(
+            x.elem != "none" and (x.elem != "dist" or v.elem == "dist"),
+            f"values of {v} cannot be set to {x}",
+            "an entry is one value: p[x]",
+        )
         elem = (
             v.scalar
             if v.scalar == x.scalar

@@ -139,6 +139,11 @@ class SelectTop:
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = types[0]
         need_one(types[1], "top")
+        need(
+            t.elem != "list" or not isinstance(t.of[0], Type) or not t.of[0].dims or t.of[0].elem == "token",
+            f"top chooses among texts and single things, got {t}",
+            "choose their numbers: top(range_(0, len(xs)), k, by = key)",
+        )
         need_keys(t, types[2:], "top")
         need(
             t.elem != "dist",

@@ -8,7 +8,7 @@ import numpy as np
 
 from decgraph.ir import labels
 from decgraph.ir.opdef import op
-from decgraph.ir.ops.common import array, need, need_one, numeric
+from decgraph.ir.ops.common import array, need, need_one, need_tokens, numeric
 from decgraph.ir.types import BOOL, INT, Dim, Type
 
 
@@ -31,6 +31,12 @@ class IndexNew:
     refusals = (("text", "one number", {"kind": "lru"}),)
 
 
+def _need_key(t: Type) -> None:
+    need(
+        (t.is_token or t.elem == "int") and not t.dims, f"entries stand under one token, got {t}", "table[x], table[ctx.token]"
+    )
+
+
 @op("index.ask")
 class IndexAsk:
     """Ask an index (attribute what): "has" (has something followed these tokens), "matched" (how long the longest end of the
@@ -43,12 +49,28 @@ class IndexAsk:
         v = types[0].vocab
         what = attrs["what"]
         place = types[1] if len(types) > 1 else None
+        need(len(types[0].of) < 3, "what follows a context is grown", "grow best_first(index.after(m), size = n)")
+        keyed = types[0].of[0] == "lru"
+        need(
+            not keyed or what == "get",
+            f"a table of entries has no .{what}" if what != "score" else "a table of entries is not called",
+            "read what is stored under a token: table[x]",
+        )
+        need(
+            keyed or what != "get",
+            "an index of texts has no entries under a token",
+            "look it up: seen.path(ctx, ...), seen.has(xs), seen(tokens)",
+        )
+        for name, t in zip(attrs.get("named", ()), types[2:]):
+            if name != "pick":
+                need_one(t, f"{name} =")
+        if what == "get":
+            _need_key(place or types[0])
         if place is not None and what in ("has", "matched", "after", "path", "score"):
-            need(
-                place.is_token or place.elem in ("node", "path", "position", "list", "any", "int"),
-                f".{what} looks tokens or a node up, got {place}",
-                "seen.path(ctx, ...), seen.has(xs)",
-            )
+            if place.elem not in ("node", "position"):
+                need_tokens(
+                    place, f".{what}" if what != "score" else "an index", "seen.path(ctx, ...), seen.has(xs), seen(ctx)"
+                )
         if what == "has":
             return (BOOL,)
         if what == "matched":
@@ -59,7 +81,7 @@ class IndexAsk:
             return (Type("list", (Type("token", (v,), (Dim("k"),)), -1)),)
         if what == "score":
             return (Type("prob", (), (Dim("vocab", v),)),)
-        return (types[0],)
+        return (Type("index", (*types[0].of[:2], "after")),)
 
     def meaning(m: Any, op: Any, index: Any, *args: Any) -> Any:
         return (m.ask(op, index, args),)
@@ -70,7 +92,7 @@ class IndexAsk:
         ('%z = index.ask(%ix, what = "has")', True),
         ('%z = index.ask(%ix, %ctx, what = "matched")', ...),
         ('%z = index.ask(%ix, %i, what = "path", bound = 4)', [0, 2]),
-        ('%z = index.ask(%ix, %tok, what = "get")', []),
+        ('%z = index.ask(%keyed, %tok, what = "get")', []),
         ('%z = index.ask(%ix, %ctx, what = "after")', ...),
     )
     refusals = (("int", "index", {"what": "has"}),)
@@ -82,8 +104,16 @@ class IndexLearn:
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(types[0].elem == "index", f"learning needs an index, got {types[0]}")
-        for t in types[1:]:
-            need(t.is_token or t.elem in ("int", "path", "list", "node", "any"), f"an index learns tokens, got {t}")
+        keyed = types[0].of[0] == "lru"
+        need(
+            len(types) == (3 if keyed else 2),
+            "a table of entries is given an entry under a token" if keyed else "an index learns one vector of tokens",
+            "table[x] += entry" if keyed else "seen.learn(tokens)",
+        )
+        if keyed:
+            _need_key(types[1])
+        if types[-1].elem != "node" or types[-1].of[0] != "ctx":
+            need_tokens(types[-1], "an entry" if keyed else "an index that learns")
         return (types[0],)
 
     def meaning(m: Any, op: Any, index: Any, *args: Any) -> Any:
@@ -110,7 +140,14 @@ class AutomatonOp:
         if what in ("step", "run", "allowed"):
             need(types[1].elem == "astate", f".{what} needs a state of the automaton, got {types[1]}", "begin with g.start")
         for t in types[2:] if what in ("step", "run") else ():
-            need(t.is_token or t.elem in ("int", "path", "list"), f".{what} needs tokens, got {t}")
+            need_tokens(t, f".{what}", "g.step(s, x), g.run(s, xs)")
+            need(what == "run" or t.elem not in ("path", "list"), f".step takes one token, got {t}", "several: g.run(s, xs)")
+        if what == "state":
+            need(
+                types[1].elem == "node" and types[1].of[0] == "ctx",
+                f".state is that after the committed text, got {types[1]}",
+                "g.state(ctx); after drafted tokens g.run(g.state(ctx), xs), or a column: grow x with s = g.step(s, x)",
+            )
         dims = types[1].dims if len(types) > 1 else ()
         if what == "allowed":
             return (Type("bool", (), dims + (Dim("vocab", types[0].vocab),)),)

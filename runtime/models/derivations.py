@@ -10,9 +10,9 @@ from decgraph.ir.values import Function, Op, Region, Value
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.interface import Model
 
-TRIED = {how: how for how in ("exit", "parallel", "upto", "head", "bare", "since", "speaking")} | {"adapter": "on"}
+TRIED = {how: how for how in ("exit", "parallel", "upto", "normed", "head", "bare", "since", "speaking")} | {"adapter": "on"}
 """The derivations that cost nothing to make, by the name that the IR has for them; `quantized` copies the weights."""
-LAYERS = ("exit", "skip", "quantized", "upto", "head", "bare", "parallel", "expert", "since")
+LAYERS = ("exit", "skip", "quantized", "upto", "normed", "head", "bare", "parallel", "expert", "since")
 """The derivations that need the layers of a model."""
 
 
@@ -51,7 +51,7 @@ def unreached(name: str, what: str, reason: DecError) -> DecError:
 
 def _written(op: Op) -> str:
     """A derivation as a program writes it, its arguments left out."""
-    how = "head" if op.attrs["how"] == "bare" else op.attrs["how"]
+    how = {"bare": "head", "normed": "upto"}.get(str(op.attrs["how"]), op.attrs["how"])
     return f"{op.operands[0].name}.{how}(...)"
 
 

@@ -21,6 +21,7 @@ def derive(model: Model, how: str, *args: Any) -> Model:
     derive(target, "quantized", b)   causal: weights rounded to b bits
     derive(target, "expert", r)      causal: every mixture of experts is the expert of rank r alone, for each token
     derive(target, "upto", l)        layers: the states after the first l layers
+    derive(target, "normed", l)      layers: those states after the model's last norm, which are only read
     derive(adapter, "on", inner)     layers: the adapter over those states
     derive(target, "head", inner)    causal: the target's head over those states
     derive(target, "since", l, inner) causal: the target's layers from l on, and its head, over those states or over the
@@ -34,6 +35,8 @@ def derive(model: Model, how: str, *args: Any) -> Model:
     match how, args:
         case "upto", (int(layer),):
             return Upto(_with(model, "hidden", how), layer)
+        case "normed", (int(layer),):
+            return Upto(_with(_with(model, "hidden", how), "normed", how), layer, normed=True)
         case "on", (Model() as inner,):
             return Applied(_with(model, "apply", how), _entered(_with(inner, "states", how)))
         case "head", (Model() as inner,):
@@ -72,6 +75,8 @@ def _with(model: Model, method: str, how: str) -> Any:  # Any: a model that has 
 def _entered(inner: Any) -> Any:
     """A layers model whose states enter a layer, as an adapter or a head reads them. Raises DecError for the last states."""
     if isinstance(inner, Upto):
+        if inner.normed:
+            raise DecError(f"no model reads the states of {inner.name}: they have been through the last norm", hint="upto(l)")
         inner.target.check_entered(inner.layer)
     return inner
 
@@ -94,18 +99,18 @@ class _Partial(Model):
 
 
 class Upto(_Partial):
-    """`target.upto(l)`: the states entering layer l."""
+    """`target.upto(l)`: the states entering layer l. normed: after the target's last norm (`target.upto(l, norm = yes)`)."""
 
-    def __init__(self, target: Any, layer: int) -> None:
-        super().__init__(target, f"{target.name}.upto({layer})")
-        self.target, self.layer = target, layer
+    def __init__(self, target: Any, layer: int, *, normed: bool = False) -> None:
+        super().__init__(target, f"{target.name}.upto({layer}{', norm = yes' if normed else ''})")
+        self.target, self.layer, self.normed = target, layer, normed
         if layer != target.layers:  # the last states are read, but no layer's
             target.check_entered(layer)
 
     def leaving(self, paths: Sequence[Path], given: Memory | None = None) -> list[Row]:
         """The state at the end of each path after the first `layer` layers, those that the model runs."""
         rows: list[Row] = self.target.leaving(paths, self.layer, given)
-        return rows
+        return [self.target.normed(row) for row in rows] if self.normed else rows
 
     def states(self, path: Path, given: Memory | None = None) -> dict[int, Row]:
         """The state at every position of a path that is computed or in `given`."""

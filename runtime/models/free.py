@@ -99,6 +99,9 @@ class FreeModel(Layered):
     def read_state(self, state: Any) -> Scores:
         return self.read_out(state[0] if state.dtype == object else digest("numbers", *state.tolist()))
 
+    def normed(self, state: Row) -> Row:
+        return digest("normed", state)
+
     def read_bare(self, state: Row) -> Scores:
         return self.read_out(digest("bare", state))
 

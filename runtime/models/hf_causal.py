@@ -166,9 +166,13 @@ class HFCausal(Model):
         last = upper.run(torch.stack([states[i] for i in at]).to(self.net.embedding), tape)
         return self._row(self.net.logits(last[-1:]).numpy()[0], at[-1])
 
+    def normed(self, state: Row) -> Row:
+        """A state [width] after the final norm."""
+        return self.net.normed(state[None])[0]
+
     def read_out(self, state: Row) -> Scores:
         """The scores of a state that has not been through the final norm."""
-        return self.read_feature(self.net.normed(state[None])[0])
+        return self.read_feature(self.normed(state))
 
     def read_state(self, state: Any) -> Scores:
         return self.read_out(torch.from_numpy(state).to(self.net.embedding))

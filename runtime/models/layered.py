@@ -89,6 +89,10 @@ class Layered(Model):
         """The scores of a last state, or those of the Medusa head `head`."""
         raise NotImplementedError
 
+    def normed(self, state: Row) -> Row:
+        """A state after the last norm."""
+        raise self._cannot("give states after its last norm")
+
     def read_bare(self, state: Row) -> Scores:
         """The scores of a state without the last norm."""
         raise self._cannot("be read without its last norm")

@@ -10,6 +10,7 @@ model of one layer whose key and value row is the cell itself.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal
@@ -167,6 +168,10 @@ class TableModel(Model):
         if how == "skip" and args[0] == args[1]:  # whole layers: one set says it
             args = args[:1]
         key = tuple(sorted(a) if isinstance(a, set | frozenset) else a for a in args)
+        if how == "skip" and not any(args):  # nothing is left out: the same entries
+            same = copy.copy(self)
+            same.name = f"{self.name}.{how}{key}"
+            return same
         return TableModel(
             self.vocab.size,
             None if self.seed is None else hash32((self.seed, *f"{how}{key}".encode())),
@@ -195,6 +200,10 @@ class TableModel(Model):
     def leaving(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Key]:
         """The state at the end of each path after the first `layer` layers: what is seen there, and of which model it is."""
         return [("leaving", self.name, layer, self._context(path, given)) for path in paths]
+
+    def normed(self, state: Key) -> Key:
+        """A state after the last norm: another state."""
+        return ("normed", state)
 
     def read_bare(self, state: Key) -> Scores:
         """The scores of a state without the last norm: another entry."""

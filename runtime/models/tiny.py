@@ -111,6 +111,9 @@ class TinyModel(Layered):
             state = state + np.tanh(_norm(state) @ self._medusa[head])
         return self.read_bare(_norm(state))
 
+    def normed(self, state: Row) -> Row:
+        return _norm(state)
+
     def read_bare(self, state: Row) -> Scores:
         return Scores(logits=state @ self._table[:-1].T * self._sharp / np.sqrt(self._dim))
 

@@ -78,8 +78,8 @@ def guarantee(function: Function, temperature: float) -> tuple[str, frozenset[st
     A claim in distribution promises the same tokens for greedy requests; one for greedy requests nothing for others.
     """
     for claim in function.claims:
-        if claim.kind != "refines" or claim.when not in ("", "greedy") or (claim.when and temperature):
-            continue  # a condition of another kind promises nothing here
+        if claim.kind != "refines" or claim.setting or (claim.for_greedy and temperature):
+            continue  # a condition on parameters promises nothing for all of them
         fixed = frozenset(str(value[1]) for _, value in claim.args if isinstance(value, tuple) and value[0] == "param")
         if claim.mode == "tokens" or not temperature:
             return "tokens", fixed
@@ -96,7 +96,7 @@ def safe(function: Function, temperature: float) -> list[str]:
     promise, fixed = guarantee(function, temperature)
     if not promise:
         return []
-    greedy_only = all(c.when == "greedy" for c in function.claims if c.kind == "refines")
+    greedy_only = all(c.for_greedy for c in function.claims if c.kind == "refines" and not c.setting)
     out = []
     for p in _params(function):
         kinds = ("int", "topology", "bool") if greedy_only else ("int", "real", "prob", "topology", "bool")

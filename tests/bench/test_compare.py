@@ -278,8 +278,8 @@ def test_time_outside_models_is_the_rest(small: weights.Weights) -> None:
 
 
 def test_which_algorithms_promise_the_targets_tokens() -> None:
-    assert all(greedy_is_exact(decgraph.load(name)) for name in ("autoregressive", "speculative", "eagle2", "medusa_match"))
-    assert not greedy_is_exact(decgraph.load("beam_patience"))
+    assert all(greedy_is_exact(decgraph.load(name), {}) for name in ("autoregressive", "speculative", "eagle2", "medusa_match"))
+    assert not greedy_is_exact(decgraph.load("beam_patience"), {})
 
 
 def test_specs_have_parameters_of_their_own(tmp_path: Path) -> None:

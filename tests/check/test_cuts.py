@@ -49,3 +49,12 @@ def test_a_memory_of_the_prompts_beginning() -> None:
 )
 def test_what_leaves_out_nothing_is_proved(read: str) -> None:
     assert verdict(read) == "proved"
+
+
+@pytest.mark.parametrize("n", [1025, 4096])
+def test_longer_cuts_than_contexts_are_said(n: int) -> None:
+    """That no context as long was tried is a reason, and no proof."""
+    text = HEAD.format(params="", before="") + BODY.format(read=f"ctx.last({n})")
+    report = decgraph.parse(text).check(mutants=False, models=2, seconds=40)
+    assert report.verdict == "undecided"
+    assert any(r.startswith("contexts of up to ") and r.endswith(f"the program cuts at {n}") for r in report.reasons)

@@ -32,6 +32,8 @@ HOSTS = [
     "freedave",
     "block_verification",
     "inner",
+    "cfg",
+    "klass",
 ]
 
 

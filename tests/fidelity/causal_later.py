@@ -5,5 +5,4 @@ from __future__ import annotations
 WITHOUT = {
     "logits/constrained_beam": "phrases of several tokens, which may begin again, and choices between phrases; the program's "
     "words are single tokens",
-    "logits/contrastive_search": "hidden states of candidates and of the text, compared with each other: no program reads them",
 }

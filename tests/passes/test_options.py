@@ -38,7 +38,7 @@ def test_parameters_known_at_compile_time(capsys: Capture) -> None:
 def test_what_passes_did(capsys: Capture) -> None:
     assert main(["compile", "lookahead", "--emit", "passes"]) == 0
     text = capsys.readouterr().out
-    assert "2 calls of target are one (line 24)" in text
+    assert "2 calls of target are one (line 23)" in text
     assert "one forward for all sequences that wait for target" in text
     assert main(["compile", "lookahead", "--emit", "passes", "--no-pass", "tree_fusion", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

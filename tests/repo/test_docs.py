@@ -36,7 +36,7 @@ PAGES = [
 ]
 
 
-REAL = ["docs/your-model.md"]
+REAL = ["docs/tutorial.md", "docs/your-model.md"]
 """Pages about a fetched model: tests/real runs their slow blocks, `make slow` with it."""
 
 QUICK = [page for page in PAGES if page.startswith(("README", "docs/tutorial", "docs/errors"))]

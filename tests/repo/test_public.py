@@ -20,7 +20,7 @@ from tree import LANDED, ROOMS, ROOT, may_be_heavy, module_name, python, room_fi
 
 import decgraph
 
-DATA = {".csv", ".dec", ".lark", ".json", ".jsonl", ".safetensors", ".toml", ".md", ".txt", ".pyi"}
+DATA = {".csv", ".dec", ".lark", ".json", ".jsonl", ".safetensors", ".toml", ".md", ".txt", ".pyi", ".js", ".css", ".html"}
 HEAVY = ("torch", "transformers", "tokenizers", "triton", "typer", "rich", "pytest", "hypothesis")
 
 
@@ -110,7 +110,7 @@ def test_the_facade_is_small_and_lazy() -> None:
     assert len(decgraph.__all__) <= 25
     assert sorted(decgraph.__all__) == decgraph.__all__
     assert set(decgraph._LAZY) <= set(decgraph.__all__)
-    files = ["__init__.py", "__main__.py", "api.py", "errors.py", "models.py", "testing.py"]
+    files = ["__init__.py", "__main__.py", "api.py", "errors.py", "html.py", "models.py", "testing.py"]
     assert sorted(p.name for p in (ROOT / "decgraph").glob("*.py")) == files
     assert loaded_by("import decgraph") == []
     with pytest.raises(AttributeError, match="no attribute 'prase'"):

@@ -16,6 +16,7 @@ from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.free import FreeModel
 from decgraph.runtime.models.hf_parts import Entering, reading
 from decgraph.runtime.models.parts import Use
+from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.models.tiny import TinyModel
 
 PATH = (1, 5, 9, 11, 5, 9, 3)
@@ -51,6 +52,24 @@ def test_states_are_those_of_transformers(both: tuple[Any, Any], layer: int) -> 
         torch.testing.assert_close(row, kept[layer][len(path) - 1].float(), atol=1e-5, rtol=1e-4)
     on_rows = trunk.leaving([PATH], target.memory(PATH[:-2]))
     torch.testing.assert_close(on_rows[0], kept[layer][-1].float(), atol=1e-5, rtol=1e-4)
+
+
+def test_states_after_the_last_norm_are_those_of_transformers(both: tuple[Any, Any]) -> None:
+    module, target = both
+    with torch.no_grad():
+        wanted = module(torch.tensor([PATH]), output_hidden_states=True).hidden_states[-1][0, -1]
+    states = derive(target, "normed", LAYERS)
+    (got,) = states.leaving([PATH])
+    (raw,) = derive(target, "upto", LAYERS).leaving([PATH])
+    assert torch.allclose(got, wanted, atol=1e-5) and not torch.allclose(raw, wanted, atol=1e-2)
+    with pytest.raises(DecError, match="last norm"):
+        derive(target, "head", states)
+
+
+@pytest.mark.parametrize("model", [FreeModel(1, 5, 2), TinyModel(1, 5, 2), TableModel(5, 1)])
+def test_a_state_after_the_last_norm_is_another_one(model: Any) -> None:
+    (raw,), (normed,) = (derive(model, how, model.layers).leaving([(1, 2)]) for how in ("upto", "normed"))
+    assert repr(raw) != repr(normed)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

@@ -219,3 +219,36 @@ def test_one_model_as_target_and_drafter_is_counted_as_both(backend: str) -> Non
     assert same.stats == two.stats
     assert (same.stats.target_calls, same.stats.draft_calls) == (2, 6)
     assert same.stats.accepted == (2, 2, 2)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ["magicdec", "sparse_to_dense"])
+def test_the_target_on_a_memory_drafts(name: str, backend: str) -> None:
+    """Verifications are the target's calls, its drafts for itself are draft calls: as if layers were skipped."""
+    free = FreeModel(1, V, 2, name="target")
+    for heard in (True, False):
+        session = Session(decgraph.load(name).module, {"target": free}, parameters(name), machine=machine(backend))
+        result = session.run(request(limit=9, seed=3), **({} if heard else {"keep_events": False}))
+        assert result.error is None
+        stats = result.stats
+        assert stats.calls == {"target": stats.target_calls, "target (drafting)": stats.draft_calls}
+        assert stats.draft_calls == stats.drafted > stats.target_calls > 0
+
+
+def test_a_verification_on_a_memory_is_a_call_of_the_target() -> None:
+    """A lossy program that verifies against what the target says on a memory makes no draft calls."""
+    algorithm = decgraph.parse(
+        "algorithm cut(target: causal):\n"
+        "    while not done:\n"
+        "        m = target.memory(ctx.parent).only(range_(0, 2))\n"
+        "        draft t:\n"
+        "            grow point(ctx.token)\n"
+        "        p = target(t, given = m)\n"
+        "        q = normalize(p.raw + 0.5 * p.raw)\n"
+        "        verify t by rejection against q\n"
+        "        commit t.accepted\n"
+    )
+    for backend in ("reference", "torch"):
+        session = Session(algorithm.module, {"target": FreeModel(1, V, 2, name="target")}, {}, machine=machine(backend))
+        result = session.run(request(limit=5, seed=3))
+        assert result.error is None and result.stats.draft_calls == 0 and list(result.stats.calls) == ["target"]

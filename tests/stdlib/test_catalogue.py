@@ -36,3 +36,17 @@ def test_list_by_family_and_what_is_owed(capsys: Capture) -> None:
     assert {row["name"] for row in owed} == {row.name for row in stdlib.owed()} and "stream_k" in {row["name"] for row in owed}
     assert main(["list", "--family", "haeds"]) == 1
     assert "one of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ("explain", "run", "check", "compile"))
+def test_what_is_owed_is_told_as_owed(verb: str, capsys: Capture) -> None:
+    for row in stdlib.owed():
+        assert main([verb, row.name, *(["-p", "a"] if verb == "run" else [])]) == 1
+        said = capsys.readouterr().err
+        assert "not in the library yet, because" in said and row.lacks.split(":")[0] in said
+        assert "did you mean" not in said
+
+
+def test_a_misspelt_name_finds_what_is_owed_too() -> None:
+    assert "elastic_cache (not in the library yet)" in str(stdlib.missing("elastic_cach"))
+    assert "did you mean speculative" in str(stdlib.missing("speculativ"))

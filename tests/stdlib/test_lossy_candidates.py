@@ -78,7 +78,7 @@ def swapped(seed: int) -> dict[str, Model]:
 def test_a_monitor_that_flags_nothing_and_one_that_flags_all() -> None:
     for seed in SEEDS:
         alone = session("autoregressive", swapped(seed))
-        for params, temperature in (({"tau": 0.0}, 1), ({"tau": 1.0, "k": 1}, 0)):
+        for params, temperature in (({"tau": 0.0}, 1), ({"tau": 0.0}, 0), ({"tau": 1.0, "k": 1}, 0)):
             made = session("monitoring", tables(seed), params)(seed=seed, temperature=temperature)
             assert made.tokens == alone(seed=seed, temperature=temperature).tokens
 

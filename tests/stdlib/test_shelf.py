@@ -73,6 +73,7 @@ def test_no_claim_is_refuted(name: str) -> None:
     algorithm = decgraph.load(name)
     report = algorithm.check(models=1, mutants=False, seconds=5)
     assert report.verdict != "refuted", str(report)
+    assert not report.faults
 
 
 def test_lists_are_of_this_shelf() -> None:

@@ -39,6 +39,8 @@ def put(m: Any, c: Canvas, ps: Any, *rest: Any, kind: str, has_mask: bool = Fals
         chosen = mask if len(mask) == len(ids) else np.full(len(ids), bool(mask[0])) if len(mask) == 1 else mask[ids]
         chosen = chosen.copy()
     masked = c.masked()
+    if m.recorder is not None:
+        m.recorder.canvas(c.base.length, len(c))
     if kind == "mask":
         ids = ids[chosen & ~masked[ids]]
         m.masked_again(ids)

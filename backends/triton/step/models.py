@@ -36,7 +36,7 @@ def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> DeviceDist:
     cache = cache_of(s, model, op)
     if op.attrs.get("part") == "heads":
         return heads(s, op, cache, place)
-    count_call(s, cache)
+    count_call(s, cache, ".drafting" if op.attrs.get("drafts") else "")
     given = extra.get("given")
     # Derived models are not supported (below), so a memory of the model's family is its own cache.
     if given is not None and not (isinstance(given, DeviceMemory) and given.family == str(op.operands[0].type.of[2])):

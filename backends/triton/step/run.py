@@ -30,6 +30,7 @@ from decgraph.backends.triton.step.machine import Frame
 from decgraph.backends.triton.step.program import Outcome, StepProgram, device_models
 from decgraph.backends.triton.step.why import Needs, needs_of
 from decgraph.errors import DecError
+from decgraph.ir.drafting import drafting
 from decgraph.ir.memo import memo_of
 
 KEPT = 2
@@ -187,7 +188,7 @@ def fill(m: Any, outcome: Outcome) -> None:
         parameter, dot, part = name.partition(".")
         model = m.models[parameter]
         for _ in range(n):
-            m.tally.call(model.name + dot + part, model is m.main and not part)
+            m.tally.call(drafting(model.name) if part == "drafting" else model.name + dot + part, model is m.main and not part)
     m.tally.drafted += outcome.drafted
     for depth, (tested, accepted) in enumerate(zip(outcome.tested, outcome.accepted, strict=True), 1):
         m.tally.tested[depth] = m.tally.tested.get(depth, 0) + tested

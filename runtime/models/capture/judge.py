@@ -31,6 +31,7 @@ from decgraph.runtime.models.capture.recorder import Sample
 from decgraph.runtime.models.capture.running import Calling, Form, running
 from decgraph.runtime.models.capture.step import CapturedForward, Part, rows_of
 from decgraph.runtime.models.capture.widened import Widened
+from decgraph.runtime.models.shards import agreed, ranks_of
 
 FACTOR = 3.0
 # Units in the last place by which an error, and a mean error along the result, may exceed the above: in 32 and 64 bits, and
@@ -75,11 +76,17 @@ class Judge:
 
     def __init__(self, base: Any, layers: Sequence[nn.Module], runs: Sequence[Run], calling: Calling) -> None:
         self.base, self.layers, self.runs, self.calling = base, layers, list(runs), calling
-        self.exact = [_exactly(base, layers, run, calling, _chosen(layers)) for run in runs]
+        self.ranks = ranks_of(base)
+        # Ranks of one module take part in every call of it, so they judge the same layers: all.
+        judged = _chosen(layers) if self.ranks is None else frozenset(range(len(layers)))
+        self.exact = [_exactly(base, layers, run, calling, judged) for run in runs]
 
     def fault(self, program: CapturedGraph) -> str | None:
         """What is wrong with a captured graph's results, in words; None if nothing is."""
-        return next((fault for run, exact in zip(self.runs, self.exact) for fault in self._faults(program, run, exact)), None)
+        faults = (fault for run, exact in zip(self.runs, self.exact) for fault in self._faults(program, run, exact))
+        if self.ranks is None:
+            return next(faults, None)
+        return agreed(next(iter(list(faults)), None), self.ranks)
 
     def _faults(self, program: CapturedGraph, run: Run, exact: Exact) -> Iterator[str]:
         with torch.inference_mode():

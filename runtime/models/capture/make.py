@@ -33,6 +33,7 @@ from decgraph.runtime.models.capture.tables import tables
 from decgraph.runtime.models.capture.verdicts import Verdict
 from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.packs import Packs
+from decgraph.runtime.models.shards import ranks_of
 
 _log = logging.getLogger("decgraph.capture")
 
@@ -136,7 +137,8 @@ class Recorded:
 def _captured(module: Any, without: frozenset[str], notice: Callable[[str], None]) -> CapturedForward:
     recorded = Recorded(module)
     names = [name for name in PASSES if name not in without]
-    verdict = Verdict(recorded.runs, names)
+    # One rank's cache may have a verdict that another's has not, and judging is done by all or by none.
+    verdict = Verdict(recorded.runs, names, kept=ranks_of(recorded.base) is None)
     program, dropped = _known(recorded, verdict)
     if program is None:
         judge = Judge(recorded.base, recorded.layers, recorded.runs, recorded.calling)

@@ -20,7 +20,7 @@ from torch import fx
 from decgraph.runtime.models.capture.ops import POINTWISE
 from decgraph.runtime.models.capture.program import CapturedGraph, Shape, argument, dtype_of, is_op, shape_of
 
-_LAST = {"linear", "rms_norm", "layer_norm", "vector_norm"}
+_LAST = {"linear", "rms_norm", "layer_norm", "vector_norm", "other:all_reduced"}
 
 
 def rows(program: CapturedGraph) -> None:

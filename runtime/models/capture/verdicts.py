@@ -32,7 +32,7 @@ from torch import Tensor, fx
 from decgraph.runtime.models.capture.drop import RAISED
 from decgraph.runtime.models.capture.judge import Run
 from decgraph.runtime.models.capture.program import CapturedGraph
-from decgraph.runtime.tune import kept
+from decgraph.runtime.tune import kept as kept_files
 
 MOST = 256
 """Entries that are kept."""
@@ -40,15 +40,20 @@ _ARITHMETIC = ("DECGRAPH_", "DNNL_", "ONEDNN_", "MKL_", "OMP_", "KMP_", "ATEN_",
 
 
 class Verdict:
-    """The place of the verdict about one module's captures. names: the passes in question, in order."""
+    """The place of the verdict about one module's captures. names: the passes in question, in order. kept: False where none is
+    to be read or written."""
 
-    def __init__(self, runs: Sequence[Run], names: Sequence[str]) -> None:
+    def __init__(self, runs: Sequence[Run], names: Sequence[str], *, kept: bool = True) -> None:
         self.names = list(names)
         self.path: Path | None = None
-        if os.environ.get("DECGRAPH_VERDICTS") == "0" or any(run.recording.outputs.device.type != "cpu" for run in runs):
+        if (
+            not kept
+            or os.environ.get("DECGRAPH_VERDICTS") == "0"
+            or any(run.recording.outputs.device.type != "cpu" for run in runs)
+        ):
             return
         try:
-            self.path = kept.folder() / "verdicts" / f"{_digest(self._shown(runs))}.json"
+            self.path = kept_files.folder() / "verdicts" / f"{_digest(self._shown(runs))}.json"
         except (TypeError, RuntimeError, ValueError):  # tensors without plain storage
             pass
 
@@ -71,11 +76,11 @@ class Verdict:
         digest = graph_digest(program) if lasting else None
         if self.path is None or digest is None:
             return
-        kept.replace(self.path, {"graph": digest, "dropped": dict(dropped)})
+        kept_files.replace(self.path, {"graph": digest, "dropped": dict(dropped)})
         _bound(self.path.parent)
 
     def _read(self) -> dict[str, Any]:
-        return {} if self.path is None else kept.read(self.path)
+        return {} if self.path is None else kept_files.read(self.path)
 
     def _shown(self, runs: Sequence[Run]) -> Iterator[str]:
         yield from (_surroundings(), repr(_settings()), repr(self.names))

@@ -164,6 +164,17 @@ class Store:
         self._last[target, :rows] = self._last[source, :rows]
         self._last[target, rows:] = 0
 
+    def copied(self, slot: int, rows: int) -> tuple[list[Tensor], Tensor]:
+        """Copies of a slot's first rows: by block [n, heads, rows, size], and last states [rows, width]."""
+        return [block[:, slot, :, :rows].clone() for block in self._blocks], self._last[slot, :rows].clone()
+
+    def put(self, slot: int, blocks: Sequence[Tensor], last: Tensor, rows: int) -> None:
+        """What `copied` gave, blocks [n, heads, rows, size] and last states [rows, width], becomes the first rows of a slot, as
+        many as are asked for."""
+        for mine, theirs in zip(self._blocks, blocks, strict=True):
+            mine[:, slot, :, :rows] = theirs[:, :, :rows]
+        self._last[slot, :rows] = last[:rows]
+
     def clear(self, slot: int) -> None:
         """Zeros a slot: a NaN that a model left there would propagate through a mask."""
         if slot < self.slots:

@@ -88,8 +88,10 @@ def own_values(text: str) -> str:
             if "%head" in text
             else "%mem = model.memory(%masked, %c, queries = true)\n"
         )
-    if "%mem2" in text:
+    if "%mem2" in text or "%part" in text:
         before += '%mem2 = model.memory(%masked, %c, %ps, with = ("at",))\n'
+    if "%part" in text:
+        before += "%part = memory.layer(%mem2, %n)\n"
     return before + text
 
 

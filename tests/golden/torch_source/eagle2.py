@@ -24,14 +24,13 @@ def eagle2(m, target, head, depth, k, budget):
                 break
             frontier = t.frontier  # eagle2.dec:14
             memory = yield m.memory(target, ctx_parent)
-            q = yield m.evaluate(head, frontier, {"tree": t, "given": memory})
-            q_raw = q.raw  # eagle2.dec:15
-            t, _ = trees.grow(m, t, topk(m, q_raw, k))
-            new = t.new  # eagle2.dec:16
+            p_head = yield m.evaluate(head, frontier, {"tree": t, "given": memory})
+            t, _ = trees.grow(m, t, topk(m, p_head.raw, k))
+            new = t.new  # eagle2.dec:15
             t = tree_columns.front(m, t, selection.top(m, new, k, t.logprobs()[new]))
-        drafted = t.drafted  # eagle2.dec:17
+        drafted = t.drafted  # eagle2.dec:16
         t = trees.keep(m, t, selection.top(m, drafted, budget, t.logprobs()[drafted]))
-        p_target_2 = yield m.evaluate(target, t)  # eagle2.dec:18
+        p_target_2 = yield m.evaluate(target, t)  # eagle2.dec:17
 
         def match(depth_2, p, children):
             y = draw(m, p, key)  # rules.dec:14
@@ -40,5 +39,5 @@ def eagle2(m, target, head, depth, k, budget):
                     return accept(x_2)
             return emit(y)
 
-        accepted = walk(m, t, p_target_2, match)  # eagle2.dec:18
-        commit(m, accepted)  # eagle2.dec:19
+        accepted = walk(m, t, p_target_2, match)  # eagle2.dec:17
+        commit(m, accepted)  # eagle2.dec:18

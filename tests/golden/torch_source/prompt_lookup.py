@@ -12,13 +12,13 @@ def prompt_lookup(m, target, k, reach):
     draft.
     """
     key = noise(m, kind="output", site="output")  # rules.dec:14
-    for _ in until_done(m, "stdlib/prompt_lookup.dec:10:5"):  # prompt_lookup.dec:10
-        ctx = context(m)  # prompt_lookup.dec:11
-        state = read_state(m, state="seen")  # prompt_lookup.dec:12
+    for _ in until_done(m, "stdlib/prompt_lookup.dec:9:5"):  # prompt_lookup.dec:9
+        ctx = context(m)  # prompt_lookup.dec:10
+        state = read_state(m, state="seen")  # prompt_lookup.dec:11
         found = stores.ask(m, state, ctx, 1, k, "first", what="path", named=("at_least", "at_most", "pick"))
-        t = trees.new(m, ctx, until=("limit", "place", "ends"))  # prompt_lookup.dec:11
-        t, _ = trees.grow(m, t, found, chain=True)  # prompt_lookup.dec:12
-        p_target = yield m.evaluate(target, t)  # prompt_lookup.dec:13
+        t = trees.new(m, ctx, until=("limit", "place", "ends"))  # prompt_lookup.dec:10
+        t, _ = trees.grow(m, t, found, chain=True)  # prompt_lookup.dec:11
+        p_target = yield m.evaluate(target, t)  # prompt_lookup.dec:12
 
         def match(depth, p, children):
             y = draw(m, p, key)  # rules.dec:14
@@ -27,11 +27,11 @@ def prompt_lookup(m, target, k, reach):
                     return accept(x)
             return emit(y)
 
-        accepted = walk(m, t, p_target, match)  # prompt_lookup.dec:13
-        commit(m, accepted)  # prompt_lookup.dec:14
+        accepted = walk(m, t, p_target, match)  # prompt_lookup.dec:12
+        commit(m, accepted)  # prompt_lookup.dec:13
 
 
 def start_seen(m, target, k, reach):
-    new = stores.new(m, reach, kind="suffixes")  # prompt_lookup.dec:8
+    new = stores.new(m, reach, kind="suffixes")  # prompt_lookup.dec:7
     learn = stores.learn(m, new, request(m, field="prompt"))
     return learn

@@ -108,7 +108,6 @@ def test_a_memory_without_queries_says_so() -> None:
     [
         ("m[9] = m[9].without(c.all)", "no layer 9: the memory has 3"),
         ("m[0 - 1] = m[0].without(c.all)", "no layer -1"),
-        ("m[0] = m[0][0]", "a layer of a memory has no layers"),
         ("m[0] = m[0].without(first(c.all where m[0].scores(c.all, at = range_(0, 9)) > 0, 1))", "no position 6 here"),
     ],
 )

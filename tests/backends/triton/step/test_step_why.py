@@ -27,7 +27,7 @@ def test_the_static_ones_are_these() -> None:
 
 
 def test_reasons_say_where() -> None:
-    assert "data (stdlib/gs_jacobi.dec" in str(reason("gs_jacobi"))
+    assert "the request's pad (stdlib/gs_jacobi.dec" in str(reason("gs_jacobi"))
     assert "the state `t`" in str(reason("pearl"))
     assert "fills canvases" in str(reason("llada"))
     assert "derived from another" in str(reason("kangaroo"))

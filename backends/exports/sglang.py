@@ -1,0 +1,76 @@
+"""SGLang's registry of speculative algorithms: a name, and a factory of the worker that drafts and verifies.
+
+The exported worker is SGLang's own n-gram worker, which verifies trees of token ids, with another source of drafts: chains of
+the program. That worker's methods are no public interface, so a file is for the version that it names. What is said of the
+interface here was read in the public source, not tried.
+"""
+
+from __future__ import annotations
+
+from decgraph.backends.exports.file import Seam
+
+TEMPLATE = '''"""@ALGORITHM@@SOURCE@ as an algorithm of SGLang, written by `decgraph export sglang` of decgraph @VERSION@.
+
+Made for @MADE_FOR@: @LINK@
+It was tested against that interface and not run inside SGLang.
+
+Import this file, and so register the algorithm, in each process of the server before its arguments are read. decgraph has to be
+installed there (`pip install decgraph`; NumPy is all that it takes). Then:
+
+    --speculative-algorithm @UPPER@ --speculative-num-draft-tokens 8 --disable-overlap-schedule
+
+The first of the draft tokens is the last token of the text. Where @ALGORITHM@ drafts less, zeros follow: the verification
+accepts only what the model says, whatever was drafted.
+"""
+
+import numpy as np
+from decgraph.backends.exports.drafter import Drafter
+from sglang.srt.speculative.ngram_worker import NGRAMWorker
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+from sglang.srt.speculative.spec_registry import CustomSpecAlgo
+
+PARAMS = @PARAMS@
+PROGRAM = @PROGRAM@
+
+
+class @CLASS@Algorithm(CustomSpecAlgo):
+    """Verified as SGLang verifies its n-gram drafts."""
+
+    def is_ngram(self):
+        return True
+
+
+class @CLASS@Proposer(NGRAMWorker):
+    """The n-gram worker with drafts of another program."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.drafter = Drafter(PROGRAM, PARAMS)
+
+    def _prepare_draft_tokens(self, batch):
+        """The draft tokens int64 [requests * n], and which of them each one sees, bool [requests * n * n]: those before it."""
+        n = self.draft_token_num
+        drafts = np.zeros((len(batch.reqs), n), dtype=np.int64)
+        for row, request in enumerate(batch.reqs):
+            text = [*request.origin_input_ids, *request.output_ids]
+            chain = [text[-1], *self.drafter.propose(text, n - 1)]
+            drafts[row, : len(chain)] = chain
+        seen = np.tril(np.ones((n, n), dtype=bool))
+        return drafts.reshape(-1), np.tile(seen.reshape(-1), len(batch.reqs))
+
+    def _update_ngram_corpus(self, batch):
+        """The n-gram corpus is not used: what the program knows is in the texts."""
+
+
+@SpeculativeAlgorithm.register("@UPPER@", supports_overlap=False, spec_class=@CLASS@Algorithm)
+def make_@ALGORITHM@(server_args):
+    """The class of the worker."""
+    return @CLASS@Proposer
+'''
+
+SGLANG = Seam(
+    "SGLang",
+    "SGLang's registry of April 2026 (SpeculativeAlgorithm.register) and the n-gram worker of that time",
+    "https://github.com/sgl-project/sglang/pull/23991",
+    TEMPLATE,
+)

@@ -1,0 +1,280 @@
+"""Where the time of a run goes, by line of the program: the generated driver with a clock between its statements.
+
+The driver (program.py) is compiled again with `_at(n)` before every statement, where n is its line in the generated text. The
+clock adds the time since the last such call to the line before. Model calls leave the driver: the machine adds the time of
+their forwards to the line that waits for them, draws inside an engine's draft loop to the line that draws.
+"""
+
+from __future__ import annotations
+
+import ast
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from decgraph.backends.torch.kit import Kit
+from decgraph.backends.torch.machine import TorchMachine
+from decgraph.backends.torch.pending import DraftLoopCall, FoldCall, Pending
+from decgraph.backends.torch.program import Driver, compile_function
+from decgraph.ir.table import lookup
+from decgraph.ir.values import Function, Loc, Op
+
+FORWARD, CALLING, DRAWS, VERIFYING, HOST, WAITING, REST = (
+    "forwards", "model calls", "draws", "verification", "host", "waiting", "the rest of the program",
+)  # fmt: skip
+KINDS = (FORWARD, CALLING, DRAWS, VERIFYING, HOST, WAITING, REST)
+"""forwards: of models. model calls: what is made of a place for an engine, and of its scores for the program. draws: noise and
+tokens. verification: the walk and its rule. host: indexes, automata, texts, functions of the caller. waiting: for a device, and
+for other sequences. Everything else is the rest."""
+
+
+class Place(NamedTuple):
+    """Where time goes: a line of a file ("" and 0 where it is not known), a kind, and for forwards the model."""
+
+    path: str
+    line: int
+    kind: str
+    model: str = ""
+
+
+@dataclass
+class Clock:
+    """Time by place: nanoseconds of wall and of processor time (all threads of the process), and how often it was entered.
+
+    spans: (place, start, length) in nanoseconds of wall time since `begun`, where `traced`; neighbours of one place are one.
+    """
+
+    traced: bool = False
+    wall: dict[Place, int] = field(default_factory=dict)
+    cpu: dict[Place, int] = field(default_factory=dict)
+    times: dict[Place, int] = field(default_factory=dict)
+    spans: list[tuple[Place, int, int]] = field(default_factory=list)
+    now: Place | None = None
+    since: tuple[int, int] = (0, 0)
+    begun: int = 0
+
+    def at(self, place: Place | None) -> None:
+        """From here on time goes to a place, or to none."""
+        wall, cpu = time.perf_counter_ns(), time.process_time_ns()
+        old = self.now
+        if old is not None:
+            self.wall[old] = self.wall.get(old, 0) + wall - self.since[0]
+            self.cpu[old] = self.cpu.get(old, 0) + cpu - self.since[1]
+            if self.traced:
+                self.span(old, self.since[0] - self.begun, wall - self.since[0])
+        elif self.begun == 0:
+            self.begun = wall
+        if place is not None:
+            self.times[place] = self.times.get(place, 0) + 1
+        self.now, self.since = place, (wall, cpu)
+
+    def span(self, place: Place, start: int, length: int) -> None:
+        if self.spans and self.spans[-1][0] == place and self.spans[-1][1] + self.spans[-1][2] == start:
+            start, length = self.spans[-1][1], self.spans[-1][2] + length
+            self.spans.pop()
+        self.spans.append((place, start, length))
+
+    @contextmanager
+    def inside(self, place: Place) -> Iterator[None]:
+        """Time in the block goes to a place; after it again to the one before."""
+        before = self.now
+        self.at(place)
+        try:
+            yield
+        finally:
+            self.at(before)
+            if before is not None:
+                self.times[before] -= 1  # it was entered once
+
+
+class Profiling(Kit):
+    """The torch backend's own drivers, with a clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def program(self, function: Function) -> Driver:
+        """The driver of a function with `_at` before its statements, which its generated text does not show."""
+        driver = compile_function(function)
+        places = Places(function, driver.lines)
+        clock = self.clock
+
+        def at(line: int) -> None:
+            clock.at(places.of(line))
+
+        def over(line: int, items: Iterable[Any]) -> Iterator[Any]:
+            at(line)
+            for item in items:
+                yield item
+                at(line)
+
+        tree = ast.fix_missing_locations(_Timed().visit(ast.parse(driver.source)))
+        scope: dict[str, Any] = dict(driver.driver.__globals__)
+        scope.update(_at=at, _over=over, _now=lambda: clock.now, _back=clock.at)
+        exec(compile(tree, driver.filename, "exec"), scope)  # our own text, with calls of the clock
+        starts = {name: scope[start.__name__] for name, start in driver.starts.items()}
+        return replace(driver, driver=scope[driver.driver.__name__], starts=starts)
+
+
+class _Timed(ast.NodeTransformer):
+    """Puts the clock between the statements of functions."""
+
+    depth = 0
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        self.depth += 1
+        self.generic_visit(node)
+        self.depth -= 1
+        node.body = self.block(node.body)
+        if self.depth:  # a rule or a condition, called by the walk: after it time is the caller's again
+            before = ast.parse("_before = _now()").body
+            after = ast.parse("_back(_before)").body
+            node.body = [*before, ast.Try(body=node.body, handlers=[], orelse=[], finalbody=after)]
+        return node
+
+    def visit_For(self, node: ast.For) -> ast.For:
+        self.generic_visit(node)
+        node.iter = ast.Call(ast.Name("_over", ast.Load()), [ast.Constant(node.lineno), node.iter], [])
+        node.body, node.orelse = self.block(node.body), self.block(node.orelse)
+        return node
+
+    def visit_While(self, node: ast.While) -> ast.While:
+        self.generic_visit(node)
+        node.test = ast.BoolOp(ast.Or(), [_at(node.lineno), node.test])
+        node.body, node.orelse = self.block(node.body), self.block(node.orelse)
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.If:
+        self.generic_visit(node)
+        node.body, node.orelse = self.block(node.body), self.block(node.orelse)
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
+        return node
+
+    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        out: list[ast.stmt] = []
+        for n, statement in enumerate(body):
+            doc = n == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+            if not doc and not isinstance(statement, ast.FunctionDef | ast.Global | ast.Nonlocal):
+                out.append(ast.Expr(_at(statement.lineno)))
+            out.append(statement)
+        return out
+
+
+def _at(line: int) -> ast.Call:
+    return ast.Call(ast.Name("_at", ast.Load()), [ast.Constant(line)], [])
+
+
+class Places:
+    """The places of a driver's lines. What stands in a verification's rule is verification, at the line of the rule."""
+
+    def __init__(self, function: Function, lines: dict[int, Op]) -> None:
+        self.lines, self.known = lines, dict[int, Place]()
+        self.last = max(lines, default=0)
+        walks = [op for op in function.body.walk() if op.opcode == "tree.walk"]
+        self.rules = {where(o.loc) for op in walks for r in op.regions for o in r.walk()}  # the writer makes ops of its own
+        self.op = Place("", 0, REST)
+
+    def of(self, line: int) -> Place:
+        if line not in self.known:
+            near = line  # a line without an op of its own belongs to the statement before it
+            while near not in self.lines and near > 0:
+                near -= 1
+            op = self.lines.get(near)
+            self.known[line] = self.place(op) if op is not None else self.op
+        return self.known[line]
+
+    def place(self, op: Op) -> Place:
+        return Place(*where(op.loc), VERIFYING if where(op.loc) in self.rules else kind_of(op))
+
+
+def where(loc: Loc) -> tuple[str, int]:
+    """The program's own line of a place: of a rule's or helper's, its own file and line."""
+    return loc.path, loc.line
+
+
+def kind_of(op: Op) -> str:
+    """What a line that computes an op does."""
+    code = op.opcode
+    if code == "segment":
+        kinds = {kind_of(o) for o in op.regions[0].ops}
+        return DRAWS if DRAWS in kinds else REST
+    if code == "tree.walk":
+        return VERIFYING
+    if code in ("model.eval", "model.evals", "model.read", "model.memory", "model.states", "head.read", "model.attention"):
+        return CALLING
+    if code.startswith("draw") or code in ("bernoulli", "beta", "noise"):
+        return DRAWS
+    if code.startswith("batch."):
+        return WAITING
+    return HOST if lookup(code).batch == "host" or code.startswith("index.") else REST
+
+
+class Profiled(TorchMachine):
+    """The torch machine with a clock; `profiled` makes a class of it for each clock."""
+
+    clock: Clock
+
+    def start_run(self) -> None:
+        super().start_run()
+        self.loops: dict[tuple[str, int], tuple[Place, Place]] = {}
+
+    def run(self) -> tuple[int, ...]:
+        try:
+            return super().run()
+        finally:
+            self.clock.at(None)
+
+    def answered(self, call: Pending[Any]) -> Any:
+        """The value of a call: its engine's time to the forwards, what is made of its result to the line."""
+        place = self.clock.now or Place("", 0, CALLING)
+        if isinstance(call, FoldCall):
+            with self.clock.inside(place._replace(kind=WAITING)):
+                return call.compute_alone()
+        model = self.called(call)
+        at, drawn = self.in_loop(place)
+        if isinstance(call, DraftLoopCall):
+            call.loop = replace(call.loop, choose=self.timed(call.loop.choose, drawn._replace(kind=DRAWS)))
+        with self.clock.inside(at._replace(kind=FORWARD, model=model)):
+            (got,) = type(call).compute_all([call])
+        with self.clock.inside(at._replace(kind=CALLING)):
+            return call.take(got)
+
+    def waited(self, copy: Callable[[], Any]) -> Any:
+        with self.clock.inside((self.clock.now or Place("", 0, WAITING))._replace(kind=WAITING, model="")):
+            return copy()
+
+    def timed(self, choose: Callable[..., int], place: Place) -> Callable[..., int]:
+        def chosen(scores: Any) -> int:
+            with self.clock.inside(place):
+                return choose(scores)
+
+        return chosen
+
+    def called(self, call: Pending[Any]) -> str:
+        """The name of the model whose engine computes a call; of a derived one, with how it is derived."""
+        for model, engine in self.engines.items():
+            if engine is call.engine:
+                named = next((name for name, m in self.models.items() if m is model), "")
+                if named:
+                    return named
+        return next((model.name for model, engine in self.engines.items() if engine is call.engine), "a model")
+
+    def in_loop(self, place: Place) -> tuple[Place, Place]:
+        """The lines of the model call and of the draw of a draft loop, which is one statement of the driver (draft_loops.py);
+        elsewhere the line itself, twice."""
+        if place[:2] not in self.loops:
+            self.loops[place[:2]] = place, place
+            for op in self.function.body.walk():
+                if op.opcode == "for" and where(op.loc) == place[:2]:
+                    found = {o.opcode: Place(*where(o.loc), REST) for o in reversed(list(op.regions[0].walk()))}
+                    self.loops[place[:2]] = found.get("model.eval", place), found.get("draw", place)
+        return self.loops[place[:2]]
+
+
+def profiled(clock: Clock) -> type[Profiled]:
+    """A machine whose runs are timed by a clock."""
+    return type("ProfiledMachine", (Profiled,), {"kit": Profiling(clock), "clock": clock, "__doc__": Profiled.__doc__})

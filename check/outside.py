@@ -1,0 +1,142 @@
+"""What lies outside a claim's setting: lines that cannot run there, and planted bugs that change nothing there.
+
+Lines: what no world of the claim has shown is looked for in the same worlds without the condition, where parameters take any
+value. What is seen there lies outside the setting: the worlds differ in nothing but the parameters that the condition fixes.
+What is not seen there either stays a hole.
+
+Bugs: at `when threshold == 1` the branch that a mutant breaks may be dead. What no world of the claim shows counts as found
+wanting only if the mutant does something there: program and mutant are run side by side on the same noise, and every effect
+on the way is written down with its operands and results: draws and what they are drawn from, nodes that are grown,
+verifications, decided cells, states, commits. If one of them differs in any world, the mutant is inside the setting and has
+to be found. If none does, nothing of what it changed reaches a draw, a state or a token there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from decgraph.backends.exact.choices import TooMany
+from decgraph.backends.exact.coverage import Outcome, Ran
+from decgraph.backends.exact.reals import NotSeparated
+from decgraph.backends.exact.states import Signer, Unknown
+from decgraph.backends.exact.world import Unlikely, World
+from decgraph.check.claims import ByChance, Case, begun
+from decgraph.check.coverage import Missing
+from decgraph.check.distributions import Tally, execute
+from decgraph.check.forced import sampled
+from decgraph.check.plans import chance_plan, first_plans, further_plans
+from decgraph.check.starts import NoValue
+from decgraph.check.survey import Survey, Tried
+from decgraph.errors import DecError
+from decgraph.ir.data.dist import Draw, Row
+from decgraph.ir.values import Claim, Module, Op
+from decgraph.runtime.models.interface import Model
+
+WATCHED = frozenset(
+    {"draw", "draw.many", "draw.race", "draw.stated", "bernoulli", "beta", "tree.grow", "tree.keep", "tree.reroot", "tree.walk"}
+    | {"tree.best_first", "tree.set", "canvas.put", "canvas.extend", "commit", "state.write", "return", "extern", "batch.fold"}
+)
+SEEDS = 3  # runs of each world
+CHANCES = 60  # worlds of any sort in which lines are looked for
+EFFECTS = 400  # written down of one run
+
+
+class Plain(Signer):
+    """Values as they are, in whichever run: models by name, rows by their numbers, draws by their tokens, which are read."""
+
+    def of(self, value: Any) -> Hashable:
+        if isinstance(value, Model):
+            return ("model", value.name)
+        try:
+            return super().of(value)
+        except Unknown:
+            return ("unknown", type(value).__name__)
+
+    def row(self, row: Row) -> Hashable:
+        return ("row", *(self.of(list(row.face(face))) for face in ("raw", "shaped")))
+
+    def draw(self, d: Draw) -> Hashable:
+        return ("draw", d.token, d.law_face, self.row(d.source))
+
+
+class Enough(Exception):
+    """A run of which enough was written down."""
+
+
+def effects(case: Case, seed: int) -> list[Hashable]:
+    """The effects of one run, with operands and results, and how it ended."""
+    notes: list[Hashable] = []
+
+    def apply(self: Any, op: Op) -> Any:
+        out = engine.apply(self, op)
+        if op.opcode in WATCHED:
+            signer = Plain(self.world.races)
+            notes.append((op.opcode, signer.of([self.env.get(v) for v in op.operands]), signer.of(out), self.committed()))
+            if len(notes) >= EFFECTS:
+                raise Enough
+        return out
+
+    engine = case.engine
+    case = begun(case)
+    case = replace(case, engine=type("Noted", (engine,), {"apply": apply}))
+    world = World(coupled=True)
+    world.restart(ByChance(seed))
+    try:
+        m = case.program().machine(case.request, world, None).resume(case.start.committed)
+        case.setup()(m)
+        execute(m)
+        notes.append(("ended", tuple(m.committed_tokens()), m.done()))
+    except Enough:
+        pass
+    except (DecError, Unlikely, TooMany, NotSeparated, NoValue) as error:
+        notes.append(("error", type(error).__name__))
+    return notes
+
+
+def changes_nothing(worlds: Iterable[Case], without: Callable[[Case], Case]) -> bool:
+    """Whether in every world the program with a bug takes the same effects as the one without it. `without` returns the world
+    without the bug."""
+    ran = False
+    for case in worlds:
+        for seed in range(SEEDS):
+            try:
+                if effects(case, seed) != effects(without(case), seed):
+                    return False
+            except NoValue:
+                continue
+            ran = True
+    return ran
+
+
+def dead(
+    module: Module, claim: Claim, left: Sequence[Missing], ran: Ran, options: Mapping[str, Any], tally: Tally
+) -> set[Outcome]:
+    """Of the outcomes that the worlds of a claim have not shown, those that the same worlds show without its condition."""
+    free = replace(claim, setting=(), when="")
+    survey = Survey(
+        module,
+        free,
+        tally,
+        ran.fresh(),
+        Tried(),
+        params=options["params"],
+        engine=options["engine"],
+        externs=options["externs"],
+    )
+    wanted, found = {m.key for m in left}, set[Outcome]()
+    plans = [
+        *first_plans(module, claim, options["vocab"], options["models"]),
+        *further_plans(module, free, options["vocab"], options["models"], options["params"] or {}),
+        *(chance_plan(module, free, options["vocab"], seed) for seed in range(CHANCES)),
+    ]
+    for plan in plans:
+        if wanted <= found:
+            break
+        tally.check_time()
+        found |= wanted & sampled(survey, plan)
+    return found
+
+
+__all__ = ["changes_nothing", "dead"]

@@ -1,0 +1,34 @@
+"""decgraph lsp: The language server: diagnostics, hover, completion and more in your editor."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from decgraph.errors import DecError
+
+
+def command(
+    tcp: Annotated[bool, typer.Option("--tcp", help="Listen on a port instead of standard input and output.")] = False,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="The port to listen on.")] = 2087,
+    stdio: Annotated[bool, typer.Option("--stdio", help="Standard input and output: what happens anyway.")] = False,
+) -> None:
+    """The language server: diagnostics, hover, completion and more in your editor.
+
+    Editors start it themselves; docs/editors.md says how to set them up. It needs `pip install 'decgraph[editor]'`.
+    """
+    if tcp and stdio:
+        raise DecError("--tcp and --stdio exclude each other")
+    try:
+        from decgraph.editor.server import make
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("pygls", "lsprotocol"):
+            raise
+        raise DecError(f"this needs {error.name}, which is not installed", hint="pip install 'decgraph[editor]'") from None
+    server = make()
+    if tcp:
+        server.start_tcp(host, port)
+    else:
+        server.start_io()

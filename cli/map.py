@@ -1,0 +1,162 @@
+"""decgraph map: Decode a file of prompts into a file of results, resumable, here or on a Ray cluster."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import decgraph
+from decgraph.cli import given, output
+from decgraph.runtime.progress import Bar
+from decgraph.runtime.request import DEFAULT_TEMPERATURE
+from decgraph.runtime.session import check_params
+
+settings = {"allow_extra_args": True, "ignore_unknown_options": True}
+OWN = ("algorithm", "out", "resume", "ray", "address", "workers", "cpus", "gpus", "batch", "chat", "system", "model", "set",
+       "max_new", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop", "regex", "json_schema",
+       "grammar", "extern", "backend", "json")  # fmt: skip
+
+
+NAMED = "A name that `decgraph list` prints, or a .dec file."
+
+
+def option(*names: str, help: str) -> Any:  # Any: typer's description of an option
+    """`typer.Option` without a default, short enough for a line of the command below."""
+    return typer.Option(*names, help=help)
+
+
+def command(
+    context: typer.Context,
+    prompts: Annotated[Path, typer.Argument(help='Prompts: .jsonl, {"id": 7, "prompt": "..."} on a line, or .txt.')],
+    algorithm: Annotated[str, typer.Option("--algorithm", "-a", help=NAMED, autocompletion=given.algorithms)],
+    out: Annotated[Path, option("--out", "-o", help="The results: a line of JSON for every prompt, as it ends.")],
+    resume: Annotated[
+        bool, option("--resume", help="Go on with a file of results; what is in it is not decoded again.")
+    ] = False,
+    ray: Annotated[bool, option("--ray", help="Decode on Ray workers: on this machine, unless --address is given.")] = False,
+    address: Annotated[str | None, option("--address", help="With --ray: a cluster, as HOST:PORT or auto.")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, help="With --ray: how many; default 2.")] = None,
+    cpus: Annotated[float, typer.Option("--cpus", min=0.1, help="With --ray: CPUs of a worker.")] = 1,
+    gpus: Annotated[float, typer.Option("--gpus", min=0, help="With --ray: GPUs of a worker.")] = 0,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="How many at a time, of each worker.")] = 8,
+    chat: Annotated[bool, option("--chat", help="A text is a message: use the model's chat template.")] = False,
+    system: Annotated[str | None, option("--system", help="With --chat: the system message before it.")] = None,
+    model: Annotated[list[str] | None, option("--model", "-m", help="target=FOLDER, or a name of `decgraph zoo list`.")] = None,
+    set_: Annotated[list[str] | None, option("--set", help="A parameter: gamma=4. Also as --gamma 4.")] = None,
+    max_new: Annotated[int, option("--max-new", "-n", help="Most new tokens of a prompt.")] = 64,
+    temperature: Annotated[float, option("--temperature", "-t", help="0 is greedy.")] = DEFAULT_TEMPERATURE,
+    top_k: Annotated[int | None, option("--top-k", help="Keep the k likeliest tokens.")] = None,
+    top_p: Annotated[float | None, option("--top-p", help="Keep the likeliest tokens whose probabilities add up to p.")] = None,
+    min_p: Annotated[float | None, option("--min-p", help="Keep tokens above p times the likeliest's.")] = None,
+    repetition_penalty: Annotated[float, option("--repetition-penalty", help="1 is off.")] = 1.0,
+    seed: Annotated[int, option("--seed", help="Seed of all noise; a row's noise also depends on its id.")] = 0,
+    stop: Annotated[list[str] | None, option("--stop", help="Text that ends a run.")] = None,
+    regex: Annotated[str | None, option("--regex", help="New text must match this regular expression.")] = None,
+    json_schema: Annotated[Path | None, option("--json-schema", help="It must be JSON that this schema describes.")] = None,
+    grammar: Annotated[Path | None, option("--grammar", help="It must be a text of this Lark grammar.")] = None,
+    extern: Annotated[list[str] | None, option("--extern", help="A function it calls: file.py:name.")] = None,
+    backend: Annotated[str | None, option("--backend", help="torch, triton or reference.")] = None,
+    json: Annotated[bool, option("--json", help="Print what was done as JSON.")] = False,
+) -> None:
+    """Decode every prompt of a file, and append each result to another file as it ends.
+
+    Stopped or killed, it goes on with --resume. A row that cannot be decoded has its error in its result.
+    """
+    from decgraph.api import default_backend
+    from decgraph.scale import local, on_ray, rows
+    from decgraph.scale.decoder import Decoder
+    from decgraph.scale.output import Output
+
+    if not ray and (workers is not None or address is not None):
+        raise decgraph.DecError("--workers and --address go with --ray", hint="--ray --workers 2")
+    if system is not None and not chat:
+        raise decgraph.DecError("--system goes with --chat", hint='--chat --system "Answer in one sentence."')
+    chosen = decgraph.load(algorithm)
+    params: dict[str, Any] = given.pairs(set_ or (), "--set") | given.direct(context.args, chosen.params, OWN)
+    check_params(chosen.function, params, unread=True)
+    folders = given.pairs(model or (), "--model")
+    fields: dict[str, Any] = {
+        "limit": max_new,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "seed": seed,
+        "stop": tuple(stop or ()),
+    }
+    decgraph.Request((0,), **fields)  # what is out of range is said before models are read
+    allow = given.grammar(regex, json_schema, grammar)
+    if allow is not None:
+        fields["allow"] = allow
+    decoder = Decoder(
+        chosen, folders, params, batch=batch, chat=chat, system=system, externs=given.functions(extern or ()) or None,
+        backend=backend or default_backend(), **fields,
+    )  # fmt: skip
+    found = rows.read(prompts)
+    output.check_writable(out)
+    decided = {"algorithm": chosen.ir(), "models": folders, "parameters": {n: str(v) for n, v in params.items()},
+               "chat template": [chat, system], "functions": sorted(extern or ())}  # fmt: skip
+    decided |= {name: str(value) for name, value in fields.items()}
+    with Output(out, decided, resume=resume) as results:
+        todo = [row for row in found if not results.has(row.id)]
+        done = _Told(results, len(todo), chosen.name, shown=sys.stderr.isatty() and not json)
+        try:
+            for row in todo:
+                if row.prompt is None:
+                    done.tell(rows.failed(row.id, row.error))
+            asked = [row for row in todo if row.prompt is not None]
+            if asked and ray:
+                on_ray.run(decoder, asked, done.tell, on_ray.Pool(workers or 2, address, cpus, gpus))
+            elif asked:
+                local.run(decoder, asked, done.tell)
+        except KeyboardInterrupt:
+            done.interrupted = True
+        finally:
+            done.close()
+    code = done.report(out, skipped=len(found) - len(todo), left=len(todo) - done.rows, json=json)
+    raise typer.Exit(code)
+
+
+class _Told:
+    """Writes records as they come, shows how far it is, and says what was done."""
+
+    def __init__(self, results: Any, total: int, name: str, *, shown: bool) -> None:
+        self.results, self.rows, self.tokens, self.errors = results, 0, 0, 0
+        self.interrupted = False
+        self.started = time.perf_counter()
+        self.bar = Bar(total, name) if shown else None
+
+    def tell(self, record: dict[str, Any]) -> None:
+        if not self.results.write(record):
+            return
+        self.rows += 1
+        self.tokens += len(record["tokens"])
+        self.errors += record["error"] is not None
+        if self.bar is not None:
+            self.bar.step(len(record["tokens"]))
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def report(self, out: Path, *, skipped: int, left: int, json: bool) -> int:
+        """What was done, on stdout; the exit code."""
+        seconds = time.perf_counter() - self.started
+        if json:
+            output.emit_json({"out": str(out), "rows": self.rows, "skipped": skipped, "left": left, "errors": self.errors,
+                              "tokens": self.tokens, "seconds": round(seconds, 3),
+                              "interrupted": self.interrupted})  # fmt: skip
+        else:
+            before = f", {skipped} were there" if skipped else ""
+            bad = f", {self.errors} with an error" if self.errors else ""
+            print(f"{self.rows} rows{before}{bad}, {self.tokens} tokens, {seconds:.1f} s: {out}")
+            if left:
+                print(f"{left} rows are left; --resume goes on", file=sys.stderr)
+        if self.interrupted:
+            return output.INTERRUPTED
+        return output.USER_ERROR if self.errors else 0

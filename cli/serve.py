@@ -1,0 +1,92 @@
+"""decgraph serve: Serve algorithms over HTTP with OpenAI's API."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+
+import decgraph
+from decgraph.cli import given, output
+from decgraph.cli.run import option
+from decgraph.serve.worker import QUEUE, WIDTH
+
+ALGORITHM = "An algorithm to serve; again for more, the first is the default. Default: autoregressive."
+MODEL = "The first model of every algorithm (a folder or a name), or name=FOLDER for the parameter of that name."
+
+
+def command(
+    model: Annotated[list[str] | None, option("--model", "-m", help=MODEL)] = None,
+    algorithm: Annotated[
+        list[str] | None, typer.Option("--algorithm", "-a", help=ALGORITHM, autocompletion=given.algorithms)
+    ] = None,
+    drafter: Annotated[str | None, option("--drafter", help="Every further causal model: a folder or a name.")] = None,
+    set_: Annotated[list[str] | None, option("--set", help="A parameter: gamma=4, of all algorithms that have it.")] = None,
+    name: Annotated[str | None, option("--name", help="What clients call the model; default: its folder's name.")] = None,
+    host: Annotated[str, option("--host", help="The address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 is any free port.")] = 8000,
+    api_key: Annotated[str | None, option("--api-key", help="Needed by clients. Or DECGRAPH_API_KEY.")] = None,
+    max_concurrent: Annotated[int, typer.Option("--max-concurrent", min=1, help="Answers computed at a time.")] = WIDTH,
+    max_queue: Annotated[int, typer.Option("--max-queue", min=0, help="Answers that may wait; 429 after that.")] = QUEUE,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="New tokens of one answer at most.")] = 4096,
+    max_context: Annotated[int | None, typer.Option("--max-context", min=2, help="Tokens of a prompt and answer.")] = None,
+    max_body: Annotated[int, typer.Option("--max-body", min=1024, help="Bytes of a body.")] = 4 << 20,
+    prefill: Annotated[int, typer.Option("--prefill", min=0, help="Prompt tokens between other forwards; 0: whole.")] = 256,
+    keep: Annotated[int, typer.Option("--keep", min=0, help="MiB of keys and values kept for later prompts.")] = 1024,
+    patience: Annotated[float, typer.Option("--patience", min=0, help="Seconds to end running requests after SIGTERM.")] = 30.0,
+    backend: Annotated[str | None, option("--backend", help="torch or triton.")] = None,
+    json: Annotated[bool, option("--json", help="Print where it listens as JSON.")] = False,
+) -> None:
+    """Serve algorithms over HTTP with OpenAI's API: /v1/models, /v1/completions, /v1/chat/completions.
+
+    Logs are JSON on stderr. Ctrl-C or SIGTERM lets running requests end.
+    """
+    try:
+        from decgraph.serve import logs
+        from decgraph.serve.app import app_of
+        from decgraph.serve.server import Server, listen
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"):
+            raise
+        raise decgraph.DecError(
+            f"this needs {error.name}, which is not installed", hint="pip install 'decgraph[serve]'"
+        ) from None
+    from decgraph.serve.asked import Limits
+    from decgraph.serve.catalogue import Catalogue
+    from decgraph.serve.service import Service
+
+    # As `decgraph run`: small models lose more to threads that wait for each other than they gain.
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
+    plain = [one for one in model or () if "=" not in one]
+    if len(plain) > 1:
+        raise decgraph.DecError("there is one first model", hint="the others by parameter: --model name=FOLDER")
+    try:
+        listening = listen(host, port)
+    except OSError as error:
+        why = error.strerror or error
+        raise decgraph.DecError(f"cannot listen at {host}:{port}: {why}", hint="--port 0 is any free port") from None
+    with listening:
+        catalogue = Catalogue(
+            algorithm or ["autoregressive"],
+            plain[0] if plain else None,
+            drafter=drafter,
+            models=given.pairs([one for one in model or () if "=" in one], "--model"),
+            params=given.pairs(set_ or (), "--set"),
+            name=name,
+            backend=backend,
+        )
+        limits = Limits(tokens=max_tokens, context=max_context, answers=max_concurrent + max_queue, body=max_body)
+        service = Service(
+            catalogue, limits=limits, width=max_concurrent, queue=max_queue, chunk=prefill or None, kept=keep << 20
+        )
+        app = app_of(service, key=api_key or os.environ.get("DECGRAPH_API_KEY") or None)
+        logs.to_stderr()
+        where: dict[str, Any] = {"url": f"http://{host}:{listening.getsockname()[1]}/v1", "models": catalogue.ids()}
+        if json:
+            output.emit_json(where)
+        else:
+            print(f"serving {', '.join(catalogue.ids())} at {where['url']}")
+        sys.stdout.flush()
+        Server(app, service, host=host, port=port, patience=patience).run(sockets=[listening])

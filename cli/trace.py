@@ -1,0 +1,152 @@
+"""decgraph trace: Look into a run, step by step: a page, a plot, a trace for Perfetto, or the terminal."""
+
+from __future__ import annotations
+
+import json as json_
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import decgraph
+from decgraph.cli import given, output
+from decgraph.cli.output import check_writable
+from decgraph.cli.run import open_session, option
+from decgraph.models import request_for
+from decgraph.runtime.prompt_files import Text
+from decgraph.runtime.recording import Recorder
+from decgraph.runtime.request import DEFAULT_TEMPERATURE
+from decgraph.runtime.session import Session, check_params
+from decgraph.views.document import Trace, document
+
+settings = {"allow_extra_args": True, "ignore_unknown_options": True}
+OWN = ("output", "against", "chrome", "plot", "show", "step", "prompt", "prompt_file", "ids", "chat", "system", "model", "set",
+       "max_new", "temperature", "top_k", "top_p", "seed", "stop", "extern", "backend", "json")  # fmt: skip
+WARM = 6
+"""New tokens of a run before the one that is recorded, which pays for what models do once; no time line should show that."""
+
+
+def command(
+    context: typer.Context,
+    algorithm: Annotated[str, given.algorithm()],
+    prompt: Annotated[str | None, option("--prompt", "-p", help="The prompt.")] = None,
+    prompt_file: Annotated[Path | None, option("--prompt-file", help="A file with the prompt; - is stdin.")] = None,
+    ids: Annotated[str | None, option("--ids", help='The prompt as token ids: "1 2 3".')] = None,
+    output_: Annotated[
+        Path | None, option("--output", "-o", help="Write a page: one HTML file, which needs no network.")
+    ] = None,
+    against: Annotated[str | None, option("--against", help="Another algorithm, to be seen beside it.")] = None,
+    chrome: Annotated[Path | None, option("--chrome", help="Write a trace for chrome://tracing and Perfetto.")] = None,
+    plot: Annotated[Path | None, option("--plot", help="Draw it: .png, .svg or .pdf (needs matplotlib).")] = None,
+    show: Annotated[bool, option("--show", help="At the terminal; the default where no file is asked for.")] = False,
+    step: Annotated[int | None, typer.Option("--step", min=1, help="With --show: the step whose tree is shown.")] = None,
+    chat: Annotated[bool, option("--chat", help="The prompt is a message: use the model's chat template.")] = False,
+    system: Annotated[str | None, option("--system", help="With --chat: the system message before it.")] = None,
+    model: Annotated[list[str] | None, option("--model", "-m", help="target=FOLDER, or a name of `decgraph zoo list`.")] = None,
+    set_: Annotated[list[str] | None, option("--set", help="A parameter: gamma=4. Also as --gamma 4.")] = None,
+    max_new: Annotated[int, option("--max-new", "-n", help="Most new tokens.")] = 64,
+    temperature: Annotated[float, option("--temperature", "-t", help="0 is greedy.")] = DEFAULT_TEMPERATURE,
+    top_k: Annotated[int | None, option("--top-k", help="Keep the k likeliest tokens.")] = None,
+    top_p: Annotated[float | None, option("--top-p", help="Keep the likeliest tokens whose probabilities add up to p.")] = None,
+    seed: Annotated[int, option("--seed", help="Seed of all noise: the same seed commits the same tokens.")] = 0,
+    stop: Annotated[list[str] | None, option("--stop", help="Text that ends the run.")] = None,
+    extern: Annotated[list[str] | None, option("--extern", help="A function it calls: file.py:name.")] = None,
+    backend: Annotated[str | None, option("--backend", help="torch, triton or reference.")] = None,
+    json: Annotated[bool, option("--json", help="Print what the page shows, as JSON.")] = False,
+) -> None:
+    """Look into a run, step by step: text by origin, draft trees, canvases, model calls over time, and the program's line.
+
+    Without a file to write it is shown at the terminal.
+    """
+    chosen = [decgraph.load(name) for name in (algorithm, against) if name is not None]
+    if system is not None and not chat:
+        raise decgraph.DecError("--system goes with --chat", hint='--chat --system "Answer in one sentence."')
+    takes = [name for one in chosen for name in one.params]
+    asked: dict[str, Any] = given.pairs(set_ or (), "--set") | given.direct(context.args, takes, OWN)
+    for name in asked:
+        if name not in takes:
+            check_params(chosen[0].function, {name: asked[name]}, unread=True)  # says which there are
+    folders = given.pairs(model or (), "--model")
+    text = given.prompt(prompt, prompt_file, ids)
+    said = given.said(chat, system)
+    said(text)
+    for path in (output_, chrome, plot):
+        check_writable(path)
+    if plot is not None:
+        from decgraph.views import plot as plots
+
+        plots.check(plot)
+    externs = given.functions(extern or ())
+    fields = {
+        "limit": max_new,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "seed": seed,
+        "stop": tuple(stop or ()),
+    }
+    traces: list[Trace] = []
+    read: dict[str, Any] = {}
+    tokenizer: Any = None
+    for one in chosen:
+        params = {name: value for name, value in asked.items() if name in one.params}
+        models = {name: value for name, value in folders.items() if len(chosen) == 1 or name.split(".")[0] in one.models}
+        models |= {name: value for name, value in read.items() if one.models.get(name) == value.kind}  # read once
+        functions = {name: function for name, function in externs.items() if name in one.module.externs}
+        session = open_session(one, models, params, functions, backend, tokenizer=tokenizer)
+        read, tokenizer = {**read, **session.models}, session.tokenizer
+        warm = open_session(one, dict(session.models), params, functions, backend, tokenizer=tokenizer)
+        traces.append(traced(one, session, warm, text, said, fields))
+    if output_ is not None:
+        from decgraph.views.page import trace_page
+
+        write(output_, trace_page(traces))
+    if chrome is not None:
+        from decgraph.views.chrome import chrome_trace
+
+        write(chrome, json_.dumps(chrome_trace(traces), ensure_ascii=False, allow_nan=False) + "\n")
+    if plot is not None:
+        plots.save(traces, plot)
+    if json:
+        found = [document(run) for run in traces]
+        output.emit_json(found[0] if len(found) == 1 else found)
+    else:
+        tell(traces, [path for path in (output_, chrome, plot) if path is not None], show=show, step=step)
+    if any(run.error for run in traces):
+        raise typer.Exit(output.USER_ERROR)
+
+
+def traced(chosen: decgraph.Algorithm, session: Session, warm: Session, text: Text, said: Any, fields: dict[str, Any]) -> Trace:
+    """A recorded run, after a short one that nobody records."""
+    text.check_ids(next(iter(session.models.values())).vocab.size)
+    request = request_for(session, said(text), **fields)
+    warm.run(request_for(warm, said(text), **{**fields, "limit": min(WARM, request.limit)}), keep_events=False)
+    recorder = Recorder()
+    result = session.run(request, listener=recorder, keep_events=False)
+    if result.reason == "interrupted":
+        raise KeyboardInterrupt
+    return Trace.of(session, request.prompt, result, recorder.recording(), source=chosen.text, path=chosen.path)
+
+
+def tell(traces: list[Trace], written: list[Path], *, show: bool, step: int | None) -> None:
+    """What was written, and the run itself where it is to be shown."""
+    console = output.console()
+    if show or not written:
+        from decgraph.cli import tracing
+
+        for run in traces:
+            tracing.show(console, run, step)
+    for run in traces:
+        if run.error:
+            console.print(f"{run.name}: {run.error}", markup=False)
+    for path in written:
+        sizes = ", ".join(f"{run.name}: {len(run.tokens)} tokens in {len(run.steps)} steps" for run in traces)
+        console.print(f"wrote {path}  ({sizes})", markup=False)
+
+
+def write(path: Path, text: str) -> None:
+    """Raises DecError where the file cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise decgraph.DecError(f"cannot write {path}: {error.strerror or error}") from None

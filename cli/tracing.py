@@ -1,0 +1,95 @@
+"""A trace at the terminal: the text by origin, a step's draft tree, acceptance by depth, a canvas in block characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from decgraph.views.document import Trace, texts
+from decgraph.views.plot import confidences
+from decgraph.views.steps import DraftTree, Node, Step
+
+STYLES = {"accepted": "green", "bonus": "bold cyan", "residual": "yellow", "plain": "", "canvas": "green"}
+NODES = {"accepted": "bold green", "rejected": "red strike", "emitted": "bold cyan", "pruned": "dim strike", "drafted": "dim"}
+SHADES = "░▒▓█"
+AGAIN = "×"
+MOST = 40  # nodes of a tree, and rows of a canvas, that are shown
+
+
+def show(console: Console, run: Trace, number: int | None) -> None:
+    """A run on a screen or two. number: the step whose tree is shown, from 1; None: the first with the longest path."""
+    steps = run.steps
+    console.print(Text.assemble((run.name, "bold"), f"  {len(run.tokens)} tokens in {len(steps)} steps"))
+    console.print(Text("").join(text_of(run, steps)))
+    if run.stats.unmasked:
+        canvas(console, run)
+    chosen = step_of(steps, number)
+    if chosen is not None:
+        console.print(Text(f"\nstep {chosen + 1}: {steps[chosen].count} tokens committed", "bold"))
+        for tree in steps[chosen].trees[:4]:
+            console.print(drawn(run, tree))
+    if run.stats.acceptance:
+        console.print(Text("\naccepted by depth", "bold"))
+        for depth, (share, tested) in enumerate(zip(run.stats.acceptance, run.stats.tested, strict=True), 1):
+            console.print(
+                Text.assemble(f"{depth:>4} ", (f"{'█' * round(20 * share):<20}", "green"), f" {share:>4.0%} of {tested}")
+            )
+
+
+def step_of(steps: list[Step], number: int | None) -> int | None:
+    """The step to show, from 0; None where no step has a tree."""
+    if number is not None:
+        return min(number, len(steps)) - 1 if steps else None
+    with_trees = [i for i, step in enumerate(steps) if step.trees]
+    return max(with_trees, key=lambda i: (steps[i].origins.count("accepted"), -i), default=None)
+
+
+def text_of(run: Trace, steps: list[Step]) -> Iterable[Text]:
+    """The prompt and the committed tokens, by origin."""
+    origins = [origin for step in steps for origin in step.origins]
+    yield Text("".join(texts(run, run.prompt)), "dim")
+    for i, piece in enumerate(texts(run, run.tokens)):
+        origin = "canvas" if run.stats.unmasked else origins[i] if i < len(origins) else "plain"
+        yield Text(piece, STYLES[origin])
+
+
+def drawn(run: Trace, tree: DraftTree) -> Tree:
+    """A draft tree: ✓ accepted, ✗ rejected, + emitted by the target."""
+    root = Tree(Text("·", "dim"))
+    places: dict[int, Tree] = {-1: root}
+    untested = [i for i, node in enumerate(tree.nodes) if node.state in ("drafted", "pruned")]
+    left_out = set(untested[max(0, MOST - (len(tree.nodes) - len(untested))) :])
+    for i, node in enumerate(tree.nodes):
+        if node.parent in places and i not in left_out:
+            places[i] = places[node.parent].add(labelled(run, node))
+    if len(places) <= len(tree.nodes):
+        root.add(Text(f"and {len(tree.nodes) - len(places) + 1} more nodes", "dim"))
+    return root
+
+
+def labelled(run: Trace, node: Node) -> Text:
+    """A node in a line: its token, and the probabilities that are known."""
+    sign = {"accepted": "✓ ", "rejected": "✗ ", "emitted": "+ "}.get(node.state, "  ")
+    token = repr(run.piece(node.token))
+    known = [
+        f"{name} {value:.3g}"
+        for name, value in (("p", node.p), ("q", node.q if node.q is not None else node.prob))
+        if value is not None
+    ]
+    return Text.assemble(sign, (token, NODES[node.state]), ("  " + "  ".join(known), "dim"))
+
+
+def canvas(console: Console, run: Trace) -> None:
+    """Position by step: the denser, the surer the cell was decided; × where it was masked again."""
+    found = confidences(run)
+    rows = range(len(found)) if len(found) <= MOST else sorted({round(i * (len(found) - 1) / (MOST - 1)) for i in range(MOST)})
+    console.print(Text("\ncanvas: position by step; the denser, the surer", "bold"))
+    width = max(8, console.width - 6)
+    for row in rows:
+        cells = [" " if x != x else AGAIN if x < 0 else SHADES[min(3, int(x * 4))] for x in found[row]]
+        console.print(Text(f"{row + 1:>4} " + "".join(cells[:width])), soft_wrap=True)
+    if found.shape[1] > width:
+        console.print(Text(f"     {found.shape[1] - width} more positions are not shown", "dim"))

@@ -1,0 +1,123 @@
+"""What MkDocs does to the pages of docs/ besides rendering them. The pages are written for GitHub, and stay as they are.
+
+- A relative link to a file outside docs/ becomes a link to the repository, and a link to the repository's own docs/ a link
+  to the page of the site.
+- A fence says its language alone (`dec broken E031` is for tests/repo/test_docs.py), and `file=x.dec` becomes its title.
+- CHANGELOG.md is a page.
+- The navigation has what is there: entries without a file are left out, patterns stand for their files, and the gallery is
+  grouped by family as its own README is.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[2]
+REPOSITORY = "https://github.com/decgraph/decgraph"
+OWN = re.compile(rf"{REPOSITORY}/(?:blob|tree)/main/")
+FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]+)$", re.M)
+CODE = re.compile(r"^(?P<indent> *)```.*?^(?P=indent)```[ \t]*$|`[^`\n]*`", re.M | re.S)
+LINK = re.compile(r"(?<=\]\()(?P<inline>[^()\s]+)(?=\))|^(?P<before>\[[^\]]+\]: )(?P<defined>\S+)$", re.M)
+FAMILY = re.compile(r"^## (?P<name>.*)$|^\| \[[^\]]*\]\((?P<page>[^)]+)\)", re.M)
+
+
+def moved(link: str, page: str) -> str:
+    """A link of a page (its path below the repository's root, such as `docs/tutorial.md`) as the site has it."""
+    own = OWN.match(link)
+    if own is None and (link.startswith("#") or re.match(r"[a-z]+:", link)):
+        return link
+    path, mark, place = (link[own.end() :] if own else link).partition("#")
+    target = path if own else posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
+    if target == "CHANGELOG.md":
+        target = "docs/changelog.md"
+    elif (ROOT / target).is_dir() and (ROOT / target / "README.md").exists() and target.startswith("docs/"):
+        target += "/README.md"
+    if target.startswith("docs/") and target.endswith((".md", ".png")):
+        home = "docs" if page == "CHANGELOG.md" else posixpath.dirname(page)
+        return posixpath.relpath(target, home) + mark + place
+    kind = "tree" if (ROOT / target).is_dir() else "blob"
+    return f"{REPOSITORY}/{kind}/main/{target}{mark}{place}"
+
+
+def rewritten(text: str, page: str) -> str:
+    """The Markdown of a page with the links and the fences of the site."""
+
+    def link(match: re.Match[str]) -> str:
+        if match["inline"]:
+            return moved(match["inline"], page)
+        return match["before"] + moved(match["defined"], page)
+
+    pieces, last = [], 0
+    for code in CODE.finditer(text):
+        pieces += [LINK.sub(link, text[last : code.start()]), FENCE.sub(fence, code[0], count=1)]
+        last = code.end()
+    return "".join([*pieces, LINK.sub(link, text[last:])])
+
+
+def fence(match: re.Match[str]) -> str:
+    """The first line of a fence, with its language and the name of the file that it shows."""
+    words = match["info"].split()
+    title = next((f' title="{word.removeprefix("file=")}"' for word in words if word.startswith("file=")), "")
+    return f"{match['indent']}```{words[0]}{title}"
+
+
+def families(readme: str) -> list[dict[str, list[str]]]:
+    """The gallery's pages by family, in the order of its README."""
+    found: list[dict[str, list[str]]] = []
+    for match in FAMILY.finditer(readme):
+        if match["name"]:
+            found.append({match["name"].capitalize(): []})
+        elif found:
+            next(iter(found[-1].values())).append(f"gallery/{match['page']}")
+    return [family for family in found if any(family.values())]
+
+
+def filled(entries: list[Any], there: list[str], named: set[str]) -> list[Any]:
+    """Navigation entries with the files that are there in place of patterns, and without those that are not.
+
+    `named`: the pages that the whole navigation names, which patterns leave out; it grows by what patterns stand for.
+    """
+    found: list[Any] = []
+    for entry in entries:
+        title, value = next(iter(entry.items())) if isinstance(entry, dict) else (None, entry)
+        if isinstance(value, list):
+            if inner := filled(value, there, named):
+                found.append({title: inner})
+        elif value == "gallery/*.md":
+            found += families((ROOT / "docs/gallery/README.md").read_text(encoding="utf-8"))
+        elif "*" in value:
+            pages = [page for page in there if fnmatch(page, value) and page not in named]
+            named.update(pages)
+            found += pages
+        elif value in there:
+            found.append(entry)
+    return found
+
+
+def pages_named(entries: list[Any]) -> set[str]:
+    """Every page that navigation entries name."""
+    found: set[str] = set()
+    for entry in entries:
+        value = next(iter(entry.values())) if isinstance(entry, dict) else entry
+        found |= pages_named(value) if isinstance(value, list) else {value}
+    return found
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    files.append(File.generated(config, "changelog.md", abs_src_path=str(ROOT / "CHANGELOG.md")))
+    there = sorted(file.src_uri for file in files.documentation_pages())
+    config.nav = filled(config.nav or [], there, pages_named(config.nav or []))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    source = page.file.src_uri
+    return rewritten(markdown, "CHANGELOG.md" if source == "changelog.md" else f"docs/{source}")

@@ -1,0 +1,199 @@
+"""A text as the editor knows it: what the compiler says of it, names, types, and what its algorithms cost.
+
+Definitions are lowered one by one and kept by what they and all that they name are written like, so that an edit costs the
+parse of the text and the lowering of what it is about. Nothing here raises on any text.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from decgraph.dsl import syntax as S
+from decgraph.dsl.diagnostics import Collector, Diagnostic
+from decgraph.dsl.lower.labels import findings
+from decgraph.dsl.lower.library import Names
+from decgraph.dsl.lower.module import check_item, finished
+from decgraph.dsl.parse import Partly, parse_partly
+from decgraph.dsl.source import Source, Span
+from decgraph.editor.lowering import Watching
+from decgraph.editor.names import Index, index_of
+from decgraph.errors import DecError
+from decgraph.ir.types import Type
+from decgraph.passes.cost import cost_of
+
+MOST_KEPT = 400
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """What is known of one definition: what is wrong, the types of its expressions by offsets, and the model calls of a step
+    (model -> how often, in words). Offsets and lines are those of the text that it was lowered from."""
+
+    start: int
+    line: int
+    faults: tuple[Diagnostic, ...]
+    types: dict[tuple[int, int], Type]
+    calls: tuple[str, ...] = ()
+
+
+@dataclass
+class Analysis:
+    """What is known of one version of a text."""
+
+    source: Source
+    partly: Partly
+    names: Names
+    diagnostics: list[Diagnostic]
+    lowered: dict[str, tuple[Lowered, int, int]] = field(default_factory=dict)
+    """By definition: what is known of it, and how many characters and lines it moved since."""
+
+    @property
+    def file(self) -> S.File:
+        return self.partly.parsed.file
+
+    @cached_property
+    def index(self) -> Index:
+        """Every name of the text, and what it stands for."""
+        return index_of(self.file)
+
+    def item_at(self, offset: int) -> S.Item | None:
+        """The definition that an offset lies in, or behind."""
+        found = None
+        for item in self.file.items:
+            if isinstance(item, S.Item) and item.span.start <= offset:
+                found = item
+        return found
+
+    def type_of(self, span: Span) -> Type | None:
+        """The type of the expression at these offsets."""
+        item = self.item_at(span.start)
+        if item is None or item.name not in self.lowered:
+            return None
+        lowered, moved, _ = self.lowered[item.name]
+        return lowered.types.get((span.start - moved, span.end - moved))
+
+    def calls_of(self, name: str) -> tuple[str, ...]:
+        """The model calls of an algorithm's step, a line for each model; () where it has mistakes."""
+        return self.lowered[name][0].calls if name in self.lowered else ()
+
+
+class Analyser:
+    """Analyses texts, and keeps what definitions were found to be."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, ...], Lowered] = OrderedDict()
+
+    def analyse(self, text: str, path: str = "<text>") -> Analysis:
+        """What is known of a text. Never raises for any text."""
+        source = Source(text, path)
+        partly = parse_partly(source)
+        collector = Collector(source)
+        for problem in partly.problems:
+            collector.add(problem)
+        names = _names(partly.parsed.file, source, collector)
+        found = Analysis(source, partly, names, [])
+        for item in partly.parsed.file.items:
+            if isinstance(item, S.Item):
+                self._lower(found, item, collector)
+        found.diagnostics = collector.sorted()
+        return found
+
+    def _lower(self, found: Analysis, item: S.Item, collector: Collector) -> None:
+        key = self._key(found, item)
+        lowered = self._kept.get(key)
+        if lowered is None:
+            unknown = found.partly.patched.get(item.name, frozenset())
+            lowered = _lower_item(item, found.source, found.names, found.file, unknown)
+            self._kept[key] = lowered
+            while len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(key)
+        moved, lines = item.span.start - lowered.start, item.span.line - lowered.line
+        found.lowered[item.name] = (lowered, moved, lines)
+        for fault in lowered.faults:
+            collector.add(_moved(fault, found.source, moved, lines))
+
+    def _key(self, found: Analysis, item: S.Item) -> tuple[str, ...]:
+        """What a definition and everything that it may name in its file are written like."""
+        text = found.source.text
+        needed, todo = {item.name}, [item]
+        items = {other.name: other for other in found.file.items if isinstance(other, S.Item)}
+        while todo:
+            for name in found.index.mentions.get(todo.pop().name, ()):
+                if name in items and name not in needed:
+                    needed.add(name)
+                    todo.append(items[name])
+        imports = [text[i.span.start : i.span.end] for i in found.file.items if isinstance(i, S.Import)]
+        others = [text[items[n].span.start : items[n].span.end] for n in sorted(needed - {item.name})]
+        unknown = sorted(found.partly.patched.get(item.name, ()))
+        return (found.source.path, *imports, *others, " ".join(unknown), text[item.span.start : item.span.end])
+
+
+def _names(file: S.File, source: Source, collector: Collector) -> Names:
+    """What the file can name; imports that lead nowhere are reported and left out."""
+    items: list[S.Item | S.Import] = []
+    seen: set[str] = set()
+    for item in file.items:
+        if isinstance(item, S.Import):
+            try:
+                Names(S.File((item,)), source)
+            except DecError as error:
+                for diagnostic in error.diagnostics:
+                    collector.add(diagnostic)
+                continue
+        elif item.name in seen:  # the parser said so
+            continue
+        else:
+            seen.add(item.name)
+        items.append(item)
+    return Names(S.File(tuple(items)), source)
+
+
+def _lower_item(item: S.Item, source: Source, names: Names, file: S.File, unknown: frozenset[str]) -> Lowered:
+    watching = Watching(names, source, item.name, unknown)
+    calls: tuple[str, ...] = ()
+    try:
+        if isinstance(item, S.Algorithm):
+            watching.need(item.name)
+            if not watching.faults and not unknown:
+                calls = _finish(watching, item, source, names, file)
+        elif isinstance(item, (S.Rule, S.Def, S.Policy)):
+            check_item(watching, item, source)
+    except DecError as error:
+        if not watching.faults and not unknown:
+            watching.faults += [d for d in error.diagnostics if isinstance(d, Diagnostic)]
+    except RecursionError:
+        said = f"`{item.name}` is nested too deeply"
+        watching.faults.append(Diagnostic("E007", said, item.name_span or item.span, help="move parts of it into a `def`"))
+    return Lowered(item.span.start, item.span.line, tuple(watching.faults), watching.types, calls)
+
+
+def _finish(watching: Watching, item: S.Algorithm, source: Source, names: Names, file: S.File) -> tuple[str, ...]:
+    """The checks of a whole algorithm; the calls of its step."""
+    externs = S.File(tuple(i for i in file.items if isinstance(i, S.Extern)))
+    module = finished(watching, externs, source, item.name, check_labels=False)
+    watching.faults += findings(module, names, source)
+    if any(d.severity == "error" for d in watching.faults):
+        return ()
+    cost = cost_of(module)
+    return tuple(
+        f"{c.times} x {c.model}" + (f" (at most {c.most})" if c.most and str(c.most) != c.times else "") for c in cost.calls
+    )
+
+
+def _moved(d: Diagnostic, source: Source, offset: int, lines: int) -> Diagnostic:
+    """A diagnostic of a text, in the text that its definition moved in."""
+    if d.source is not None and d.source.path != source.path:
+        return d
+
+    def there(span: Span) -> Span:
+        return span._replace(start=span.start + offset, end=span.end + offset, line=span.line + lines) if span else span
+
+    inside = tuple(
+        (source, there(span), label) if other.path == source.path else (other, span, label) for other, span, label in d.inside
+    )
+    notes = tuple((there(span), text) for span, text in d.notes)
+    return replace(d, span=there(d.span), notes=notes, inside=inside, source=source)

@@ -1,0 +1,144 @@
+"""Where names are defined and used, what a text consists of, and what can be run of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from decgraph.dsl import printer
+from decgraph.dsl import syntax as S
+from decgraph.dsl.source import Source, Span
+from decgraph.editor.analysis import Analysis
+from decgraph.editor.words import CONSTANTS, RESERVED, VALUES
+from decgraph.errors import DecError
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Place(NamedTuple):
+    """A span of a text of the standard library (`path`), or of the text itself (None)."""
+
+    path: Path | None
+    source: Source
+    span: Span
+
+
+class Outline(NamedTuple):
+    """A definition, or what it declares: name, kind, detail, all of it, its name, what is inside."""
+
+    name: str
+    kind: str
+    detail: str
+    span: Span
+    name_span: Span
+    inside: tuple[Outline, ...] = ()
+
+
+def stdlib_path(source: Source) -> Path | None:
+    """The file of a text of the standard library."""
+    if not source.path.startswith("stdlib/"):
+        return None
+    import decgraph.stdlib
+
+    path = Path(decgraph.stdlib.FOLDER) / source.path.removeprefix("stdlib/")
+    return path if path.exists() else None
+
+
+def definition(analysis: Analysis, offset: int) -> Place | None:
+    """Where the name at an offset is defined: here, or in the standard library, also through an import."""
+    module = _imported(analysis, offset)
+    if module is not None:
+        return module
+    occurrence = analysis.index.at(offset)
+    if occurrence is None:
+        return None
+    symbol = occurrence.symbol
+    if symbol.scope != "?" and analysis.index.kinds.get(symbol) != "import":
+        first = next((o for o in analysis.index.of(symbol) if o.defines), None)
+        return Place(None, analysis.source, first.span) if first else None
+    item, source = analysis.names.get(symbol.name), analysis.names.source(symbol.name)
+    if item is None or source is None:
+        return None
+    path = stdlib_path(source)
+    return Place(path, source, item.name_span or item.span) if path else None
+
+
+def _imported(analysis: Analysis, offset: int) -> Place | None:
+    """The file that an import names, where the cursor is on its module."""
+    from decgraph.dsl.lower.library import stdlib_file
+
+    for item in analysis.file.items:
+        if isinstance(item, S.Import) and item.span.start <= offset < item.names[0].span.start:
+            found = stdlib_file(item.module.removeprefix("stdlib."))
+            path = stdlib_path(found[1]) if found else None
+            return Place(path, found[1], Span(0, 0, 1, 1)) if found and path else None
+    return None
+
+
+def references(analysis: Analysis, offset: int, declaration: bool = True) -> list[Span]:
+    """Everywhere that the name at an offset stands in this text."""
+    occurrence = analysis.index.at(offset)
+    if occurrence is None:
+        return []
+    found = analysis.index.of(occurrence.symbol)
+    return [o.span for o in found if declaration or not o.defines]
+
+
+def renamed(analysis: Analysis, offset: int, name: str) -> list[Span]:
+    """The places to write another name at. Raises DecError for what cannot be renamed, and for names that are taken."""
+    occurrence = analysis.index.at(offset)
+    if occurrence is None or occurrence.symbol.scope == "?":
+        raise DecError("this name belongs to the language or to the standard library", hint="rename what this file defines")
+    symbol = occurrence.symbol
+    if analysis.index.kinds.get(symbol) == "import":
+        raise DecError(f"`{symbol.name}` is imported under its own name", hint="rename what this file defines")
+    if not _NAME.fullmatch(name) or name in (*RESERVED, *CONSTANTS, *VALUES):
+        raise DecError(f"`{name}` cannot be a name")
+    scopes = {o.symbol.scope for o in analysis.index.of(symbol)} | {symbol.scope}
+    users = {item for item, named in analysis.index.mentions.items() if symbol.scope == "" and symbol.name in named}
+    for other in analysis.index.kinds:
+        if other.name == name and (other.scope in ({*scopes, *users, ""}) or symbol.scope == ""):
+            raise DecError(f"`{name}` is already a {analysis.index.kinds[other]} here", hint="choose another name")
+    return [o.span for o in analysis.index.of(symbol)]
+
+
+def outline(analysis: Analysis) -> list[Outline]:
+    """The definitions of a text with their parameters, states and canvases."""
+    found = []
+    for item in analysis.file.items:
+        if not isinstance(item, S.Item):
+            continue
+        inside = []
+        for p in getattr(item, "params", ()) if not isinstance(item, S.Extern) else ():
+            inside.append(Outline(p.name, "parameter", printer.param(p), p.span, p.name_span or p.span))
+        for s in getattr(item, "body", ()):
+            if isinstance(s, (S.State, S.Canvas, S.ModelDecl)):
+                inside.append(Outline(s.name, type(s).__name__.lower(), printer.statement(s), s.span, s.name_span or s.span))
+        kind = type(item).__name__.lower()
+        found.append(Outline(item.name, kind, printer.head(item), item.span, item.name_span or item.span, tuple(inside)))
+    return found
+
+
+class Lens(NamedTuple):
+    """A line above a definition or claim; `check` names the algorithm to check when it is clicked."""
+
+    span: Span
+    title: str
+    check: str = ""
+
+
+def lenses(analysis: Analysis, verdicts: dict[str, str]) -> list[Lens]:
+    """What a step of each algorithm calls, and what is known of its claims (`verdicts`: algorithm -> what a check said)."""
+    found = []
+    for item in analysis.file.items:
+        if not isinstance(item, S.Algorithm):
+            continue
+        place = item.name_span or item.span
+        claims = [s for s in item.body if isinstance(s, (S.Refines, S.Ensures, S.KeepsSupport))]
+        if claims:
+            found.append(Lens(place, verdicts.get(item.name) or "check the claim" + "s" * (len(claims) > 1), item.name))
+        calls = analysis.calls_of(item.name)
+        if calls:
+            found.append(Lens(place, f"a step calls {', '.join(calls)}"))
+    return found

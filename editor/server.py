@@ -1,0 +1,315 @@
+"""The language server: what an editor asks of a .dec text, answered over the language server protocol by pygls.
+
+It answers from `analysis.py` and the files beside it and keeps nothing but the last analysis of each open text, and what checks
+said of the algorithms in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcInvalidParams
+from pygls.lsp.server import LanguageServer
+
+from decgraph.dsl.diagnostics import Diagnostic
+from decgraph.dsl.format import format_source
+from decgraph.dsl.source import Source, Span
+from decgraph.editor import checking, navigation
+from decgraph.editor.analysis import Analyser, Analysis
+from decgraph.editor.completion import complete
+from decgraph.editor.highlight import pieces
+from decgraph.editor.hover import hover
+from decgraph.errors import DecError, InternalError
+
+PAUSE = 0.08
+"""Seconds without a keystroke before a text is analysed."""
+PAGES = "https://github.com/decgraph/decgraph/blob/main/docs/errors/"
+ERROR_PAGES = Path(__file__).resolve().parents[1] / "decgraph" / "error_pages"
+CHECK = "decgraph.check"
+
+SEMANTIC = {
+    "comment": "comment", "doc": "comment", "string": "string", "number": "number", "declaration": "keyword",
+    "import": "keyword", "keyword": "keyword", "word": "keyword", "operator": "operator", "definition": "function",
+    "type": "type", "constant": "enumMember", "special": "variable", "function": "function", "call": "method",
+    "attribute": "property", "name": "variable",
+}  # fmt: skip
+LEGEND = sorted(set(SEMANTIC.values()))
+SYMBOLS = {
+    "algorithm": lsp.SymbolKind.Class, "rule": lsp.SymbolKind.Function, "policy": lsp.SymbolKind.Interface,
+    "def": lsp.SymbolKind.Function, "extern": lsp.SymbolKind.Event, "parameter": lsp.SymbolKind.Variable,
+    "state": lsp.SymbolKind.Field, "canvas": lsp.SymbolKind.Array, "modeldecl": lsp.SymbolKind.Object,
+}  # fmt: skip
+_K = lsp.CompletionItemKind
+CHOICES = {
+    "algorithm": _K.Class, "rule": _K.Function, "policy": _K.Interface, "def": _K.Function, "extern": _K.Event,
+    "function": _K.Function, "method": _K.Method, "attribute": _K.Property, "keyword": _K.Keyword, "type": _K.TypeParameter,
+    "module": _K.Module, "constant": _K.Constant, "option": _K.Property,
+}  # fmt: skip
+
+
+# ---- places
+
+
+def position(source: Source, offset: int) -> lsp.Position:
+    """The LSP position (0-based line, UTF-16 units) of an offset in code points."""
+    line, column = source.locate(offset)
+    before = source.text[source.line_start(line) : source.line_start(line) + column - 1]
+    return lsp.Position(line - 1, len(before.encode("utf-16-le", "surrogatepass")) // 2)
+
+
+def place(source: Source, span: Span) -> lsp.Range:
+    """The LSP range of a span."""
+    return lsp.Range(position(source, span.start), position(source, max(span.start, span.end)))
+
+
+def offset_of(source: Source, at: lsp.Position) -> int:
+    """The offset in code points of an LSP position; positions outside of the text are clamped."""
+    number = min(at.line + 1, source.line_count)
+    line = source.line(number)
+    units, column = 0, 0
+    while column < len(line) and units < at.character:
+        units += 2 if ord(line[column]) > 0xFFFF else 1
+        column += 1
+    return source.line_start(number) + column
+
+
+def path_of(uri: str) -> str:
+    """What messages call the text of a URI: a file's path, or the URI."""
+    parsed = urlparse(uri)
+    return unquote(parsed.path) if parsed.scheme == "file" else uri
+
+
+class Server(LanguageServer):
+    """The server, the texts that are open, and what is known of them."""
+
+    def __init__(self) -> None:
+        import decgraph
+
+        super().__init__("decgraph", decgraph.__version__, text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
+        self.analyser = Analyser()
+        self.found: dict[str, tuple[int, Analysis]] = {}
+        self.waiting: dict[str, asyncio.TimerHandle] = {}
+        self.verdicts: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {}
+        """By URI and algorithm: the text of the file that was checked, and the report."""
+
+    def analysis(self, uri: str) -> Analysis:
+        """What is known of the text as it now is."""
+        document = self.workspace.get_text_document(uri)
+        version = document.version or 0
+        known = self.found.get(uri)
+        if known is None or known[0] != version or known[1].source.text != document.source:
+            known = self.found[uri] = (version, self.analyser.analyse(document.source, path_of(uri)))
+        return known[1]
+
+    def later(self, uri: str) -> None:
+        """Publishes what is wrong with a text when the keys have been still for a moment."""
+        if uri in self.waiting:
+            self.waiting.pop(uri).cancel()
+        self.waiting[uri] = asyncio.get_running_loop().call_later(PAUSE, self.publish, uri)
+
+    def publish(self, uri: str) -> None:
+        """Publishes what is wrong with a text."""
+        self.waiting.pop(uri, None)
+        if uri not in self.workspace.text_documents:
+            return
+        found = self.analysis(uri)
+        items = [shown(d, found, uri) for d in found.diagnostics if d.source is None or d.source.path == found.source.path]
+        for name, (text, report) in self.verdicts.get(uri, {}).items():
+            item = found.file.named(name)
+            if report.get("verdict") == "refuted" and text == found.source.text and item is not None:
+                said = f"{name} is refuted\n{report.get('shown', '')}"
+                span = item.name_span or item.span
+                items.append(lsp.Diagnostic(place(found.source, span), said, lsp.DiagnosticSeverity.Warning, source="decgraph"))
+        version = self.workspace.get_text_document(uri).version
+        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, items, version))
+
+    def said(self, uri: str, text: str) -> dict[str, str]:
+        """What checks said of a text's algorithms; of one that was edited since, that it was."""
+        known = self.verdicts.get(uri, {})
+        return {
+            name: checking.said(report) if checked == text else f"{report.get('verdict', 'not checked')} before the last edit"
+            for name, (checked, report) in known.items()
+        }
+
+
+def shown(d: Diagnostic, analysis: Analysis, uri: str) -> lsp.Diagnostic:
+    """A diagnostic as editors show it: message, label, reason and advice, with the page of its code."""
+    source = analysis.source
+    message = "\n".join(
+        [
+            d.message,
+            *([d.label] if d.label else []),
+            *([f"why: {d.why}"] if d.why else []),
+            *([f"try: {d.help}"] if d.help else []),
+        ]
+    )
+    related = [lsp.DiagnosticRelatedInformation(lsp.Location(uri, place(source, span)), text) for span, text in d.notes if span]
+    for other, span, label in d.inside:
+        path = navigation.stdlib_path(other)
+        where = path.as_uri() if path else uri
+        related.append(lsp.DiagnosticRelatedInformation(lsp.Location(where, place(other, span)), label))
+    span = d.span if d.span else Span(0, 0, 1, 1)
+    if span.end == span.start:  # editors do not draw an empty place
+        span = (
+            span._replace(end=span.start + 1) if span.start < len(source.text) else span._replace(start=max(0, span.start - 1))
+        )
+    return lsp.Diagnostic(
+        place(source, span),
+        message,
+        lsp.DiagnosticSeverity.Error if d.severity == "error" else lsp.DiagnosticSeverity.Warning,
+        code=d.code,
+        code_description=lsp.CodeDescription(f"{PAGES}{d.code}.md") if (ERROR_PAGES / f"{d.code}.md").exists() else None,
+        source="decgraph",
+        related_information=related or None,
+    )
+
+
+def make() -> Server:
+    """A server with everything it answers to."""
+    server = Server()
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
+    def opened(params: lsp.DidOpenTextDocumentParams) -> None:
+        server.publish(params.text_document.uri)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
+    async def changed(params: lsp.DidChangeTextDocumentParams) -> None:
+        server.later(params.text_document.uri)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
+    def closed(params: lsp.DidCloseTextDocumentParams) -> None:
+        uri = params.text_document.uri
+        server.found.pop(uri, None)
+        server.verdicts.pop(uri, None)
+        server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
+
+    @server.feature(lsp.TEXT_DOCUMENT_HOVER)
+    def hovered(params: lsp.HoverParams) -> lsp.Hover | None:
+        found = server.analysis(params.text_document.uri)
+        said = hover(found, offset_of(found.source, params.position))
+        if said is None:
+            return None
+        return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, said[0]), place(found.source, said[1]))
+
+    @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", " ", "("]))
+    def completed(params: lsp.CompletionParams) -> list[lsp.CompletionItem]:
+        found = server.analysis(params.text_document.uri)
+        choices = complete(server.analyser, found, offset_of(found.source, params.position))
+        made = []
+        for rank, choice in enumerate(choices):
+            doc = lsp.MarkupContent(lsp.MarkupKind.Markdown, choice.doc) if choice.doc else None
+            text = f"{choice.label} = " if choice.kind == "option" else None
+            kind = CHOICES.get(choice.kind, _K.Variable)
+            item = lsp.CompletionItem(
+                choice.label, kind=kind, detail=choice.detail or None, documentation=doc, insert_text=text
+            )
+            item.sort_text = f"{rank:04}"
+            made.append(item)
+        return made
+
+    @server.feature(lsp.TEXT_DOCUMENT_DEFINITION)
+    def defined(params: lsp.DefinitionParams) -> lsp.Location | None:
+        found = server.analysis(params.text_document.uri)
+        there = navigation.definition(found, offset_of(found.source, params.position))
+        if there is None:
+            return None
+        uri = there.path.as_uri() if there.path else params.text_document.uri
+        return lsp.Location(uri, place(there.source, there.span))
+
+    @server.feature(lsp.TEXT_DOCUMENT_REFERENCES)
+    def referred(params: lsp.ReferenceParams) -> list[lsp.Location]:
+        uri = params.text_document.uri
+        found = server.analysis(uri)
+        at = offset_of(found.source, params.position)
+        spans = navigation.references(found, at, params.context.include_declaration)
+        return [lsp.Location(uri, place(found.source, span)) for span in spans]
+
+    @server.feature(lsp.TEXT_DOCUMENT_RENAME, lsp.RenameOptions(prepare_provider=True))
+    def renamed(params: lsp.RenameParams) -> lsp.WorkspaceEdit:
+        uri = params.text_document.uri
+        found = server.analysis(uri)
+        try:
+            spans = navigation.renamed(found, offset_of(found.source, params.position), params.new_name)
+        except DecError as error:
+            raise JsonRpcInvalidParams(str(error).removeprefix("error: ")) from None
+        return lsp.WorkspaceEdit({uri: [lsp.TextEdit(place(found.source, span), params.new_name) for span in spans]})
+
+    @server.feature(lsp.TEXT_DOCUMENT_PREPARE_RENAME)
+    def renamable(params: lsp.PrepareRenameParams) -> lsp.Range | None:
+        found = server.analysis(params.text_document.uri)
+        occurrence = found.index.at(offset_of(found.source, params.position))
+        known = occurrence is not None and occurrence.symbol.scope != "?" and found.index.kinds[occurrence.symbol] != "import"
+        return place(found.source, occurrence.span) if occurrence is not None and known else None
+
+    @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
+    def symbols(params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
+        found = server.analysis(params.text_document.uri)
+
+        def made(o: navigation.Outline) -> lsp.DocumentSymbol:
+            kind = SYMBOLS.get(o.kind, lsp.SymbolKind.Variable)
+            where, name = place(found.source, o.span), place(found.source, o.name_span)
+            return lsp.DocumentSymbol(o.name, kind, where, name, o.detail, children=[made(i) for i in o.inside])
+
+        return [made(o) for o in navigation.outline(found)]
+
+    @server.feature(lsp.TEXT_DOCUMENT_FORMATTING)
+    def formatted(params: lsp.DocumentFormattingParams) -> list[lsp.TextEdit]:
+        source = server.analysis(params.text_document.uri).source
+        try:
+            text = format_source(source.text, source.path)
+        except (DecError, InternalError):  # its diagnostics say what is wrong; the text stays
+            return []
+        whole = lsp.Range(lsp.Position(0, 0), position(source, len(source.text)))
+        return [lsp.TextEdit(whole, text)] if text != source.text else []
+
+    @server.feature(lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, lsp.SemanticTokensLegend(LEGEND, []))
+    def coloured(params: lsp.SemanticTokensParams) -> lsp.SemanticTokens:
+        source = Source(server.workspace.get_text_document(params.text_document.uri).source)
+        return lsp.SemanticTokens(semantic(source))
+
+    @server.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
+    def lensed(params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
+        uri = params.text_document.uri
+        found = server.analysis(uri)
+        made = []
+        for lens in navigation.lenses(found, server.said(uri, found.source.text)):
+            arguments = [uri, lens.check] if lens.check else None
+            command = lsp.Command(title=lens.title, command=CHECK if lens.check else "", arguments=arguments)
+            made.append(lsp.CodeLens(range=place(found.source, lens.span), command=command))
+        return made
+
+    @server.command(CHECK)
+    async def check(uri: str, name: str) -> str:
+        text = server.workspace.get_text_document(uri).source
+        report = await checking.checked(text, path_of(uri), name)
+        server.verdicts.setdefault(uri, {})[name] = (text, report)
+        server.publish(uri)
+        capabilities = server.client_capabilities.workspace
+        if capabilities and capabilities.code_lens and capabilities.code_lens.refresh_support:
+            server.workspace_code_lens_refresh(None)
+        return checking.said(report)
+
+    return server
+
+
+def semantic(source: Source) -> list[int]:
+    """The pieces of a text as LSP encodes them: five numbers each, relative to the piece before."""
+    data: list[int] = []
+    line = character = 0
+    for piece in pieces(source.text):
+        name = SEMANTIC.get(piece.kind)
+        if name is None:
+            continue
+        start, end = position(source, piece.start), position(source, piece.end)
+        if start.line != end.line:  # a docstring over several lines: its grammar colours it
+            continue
+        data += [
+            start.line - line, start.character - (character if start.line == line else 0), end.character - start.character,
+            LEGEND.index(name), 0,
+        ]  # fmt: skip
+        line, character = start.line, start.character
+    return data

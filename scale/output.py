@@ -1,0 +1,126 @@
+"""The file that results are appended to: one JSON record a line, whole or not at all, each id once."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from decgraph.errors import DecError
+from decgraph.scale.rows import Id, key_of
+
+SYNC_SECONDS = 1.0
+"""What is written reaches the disk at least this often."""
+
+
+class Output:
+    """Appends records to a .jsonl file. A record is handed to the operating system as it is written, so that it outlives the
+    process; it outlives the machine after the next sync (`SYNC_SECONDS`, and `close`).
+
+    file: the results. settings: what decided them (algorithm, models, sampling), kept beside it in `FILE.settings`. With
+    `resume`, a file that is there is gone on with: `done` are the keys of its rows, and a last line that was cut short is taken
+    away. Raises DecError for a file that is there without `resume`, one written with other settings, one that is no file of
+    results, and one that another process writes.
+    """
+
+    def __init__(self, file: Path, settings: Mapping[str, Any], *, resume: bool = False) -> None:
+        self.file, self.done = file, set[str]()
+        beside = file.with_name(f"{file.name}.settings")
+        try:
+            there = file.exists() and file.stat().st_size > 0
+            if there and not resume:
+                raise DecError(f"{file} is there already", hint="--resume goes on with it; or another file, or remove it")
+            self._handle: BinaryIO = file.open("a+b")
+            try:
+                self._own()
+                if there:
+                    _compare(file, beside, settings)
+                    self._read()
+                else:
+                    _write(beside, json.dumps(settings, indent=1, sort_keys=True).encode() + b"\n")
+            except BaseException:
+                self._handle.close()
+                raise
+        except OSError as error:
+            raise DecError(f"cannot write {error.filename or file}: {error.strerror or error}") from None
+        self._synced = time.monotonic()
+
+    def has(self, id: Id) -> bool:
+        """Whether a row's record is written."""
+        return key_of(id) in self.done
+
+    def write(self, record: Mapping[str, Any]) -> bool:
+        """Append the record of a row, unless its id has one; whether it was appended."""
+        key = key_of(record["id"])
+        if key in self.done:
+            return False
+        try:
+            line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8")
+        except UnicodeEncodeError:  # half of a surrogate pair in an id: JSON escapes it
+            line = json.dumps(record, allow_nan=False).encode("ascii")
+        self._handle.write(line + b"\n")
+        self._handle.flush()
+        self.done.add(key)
+        if time.monotonic() - self._synced > SYNC_SECONDS:
+            self._sync()
+        return True
+
+    def close(self) -> None:
+        """Everything on the disk, and the file free for others."""
+        if not self._handle.closed:
+            self._sync()
+            self._handle.close()
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _sync(self) -> None:
+        os.fsync(self._handle.fileno())
+        self._synced = time.monotonic()
+
+    def _own(self) -> None:
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise DecError(f"{self.file} is being written by another process", hint="wait for it, or another file") from None
+
+    def _read(self) -> None:
+        """The ids that are there; a last line without its end is cut off."""
+        self._handle.seek(0)
+        whole = 0
+        for number, line in enumerate(self._handle, 1):
+            if not line.endswith(b"\n"):
+                self._handle.truncate(whole)
+                break
+            try:
+                self.done.add(key_of(json.loads(line)["id"]))
+            except (ValueError, TypeError, KeyError):
+                raise DecError(f"{self.file}:{number} is no record of `decgraph map`", hint="another file") from None
+            whole += len(line)
+        self._handle.seek(0, os.SEEK_END)
+
+
+def _compare(file: Path, beside: Path, settings: Mapping[str, Any]) -> None:
+    """Raises DecError where a file of results was written with other settings than these."""
+    try:
+        before = json.loads(beside.read_bytes())
+    except (OSError, ValueError):
+        raise DecError(f"{beside} cannot be read, so nobody knows what {file} was decoded with", hint="another file") from None
+    plain = json.loads(json.dumps(settings))
+    if other := [name for name in {**before, **plain} if before.get(name) != plain.get(name)]:
+        hint = f"the same settings as before ({beside}), or another file"
+        raise DecError(f"{file} was decoded with another {', another '.join(sorted(other))}", hint=hint)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())

@@ -1,0 +1,238 @@
+"""The routes: OpenAI's models, completions and chat completions; health, readiness and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+
+import decgraph
+from decgraph.serve.answers import event
+from decgraph.serve.guard import Guard
+from decgraph.serve.refusals import Refusal, body_of
+from decgraph.serve.service import Exchange, Service
+from decgraph.serve.wire import ChatRequest, CompletionRequest, ErrorAnswer
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorAnswer, "description": what}
+    for status, what in {
+        400: "A request that cannot be computed",
+        401: "No API key, or a wrong one",
+        404: "No such model, algorithm or path",
+        413: "A body that is too long",
+        429: "The queue is full; see Retry-After",
+        500: "The server failed",
+        503: "The server is shutting down",
+    }.items()
+}
+STREAM: dict[str, Any] = {
+    "description": "The answer, or with `stream` its chunks",
+    "content": {"text/event-stream": {}},
+}
+router = APIRouter()
+
+
+def service_of(request: Request) -> Service:
+    """The service that a request belongs to."""
+    found: Service = request.app.state.service
+    return found
+
+
+@router.get("/v1/models", responses={401: ERRORS[401], 503: ERRORS[503]})
+async def models(request: Request) -> dict[str, Any]:
+    """The model with each of its algorithms; the name alone is the first one."""
+    service = service_of(request)
+    return {"object": "list", "data": [_model(service, one) for one in service.catalogue.ids()]}
+
+
+@router.get("/v1/models/{name:path}", responses={401: ERRORS[401], 404: ERRORS[404], 503: ERRORS[503]})
+async def model(name: str, request: Request) -> dict[str, Any]:
+    """One of them."""
+    service = service_of(request)
+    if name not in service.catalogue.ids():
+        raise Refusal(404, f"the model {name!r} does not exist here", param="model", code="model_not_found")
+    return _model(service, name)
+
+
+def _model(service: Service, name: str) -> dict[str, Any]:
+    algorithm = name.partition(":")[2] or service.catalogue.default
+    return {"id": name, "object": "model", "created": int(service.began), "owned_by": "decgraph", "algorithm": algorithm}
+
+
+@router.post("/v1/completions", responses={**ERRORS, 200: STREAM})
+async def completions(body: CompletionRequest, request: Request) -> Response:
+    """Continue texts."""
+    return await _answered(body, request)
+
+
+@router.post("/v1/chat/completions", responses={**ERRORS, 200: STREAM})
+async def chat_completions(body: ChatRequest, request: Request) -> Response:
+    """Answer a conversation, by the model's chat template."""
+    return await _answered(body, request)
+
+
+@router.get("/health")
+async def health() -> dict[str, str]:
+    """Whether the process lives."""
+    return {"status": "ok"}
+
+
+@router.get("/ready", responses={503: ERRORS[503]})
+async def ready(request: Request) -> dict[str, str]:
+    """Whether new work is taken."""
+    if service_of(request).draining:
+        raise Refusal(503, "the server is shutting down")
+    return {"status": "ready"}
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})
+async def metrics(request: Request) -> Response:
+    """Prometheus' metrics."""
+    data, kind = service_of(request).metrics.text()
+    return Response(data, headers={"content-type": kind})
+
+
+async def _answered(body: CompletionRequest | ChatRequest, request: Request) -> Response:
+    service = service_of(request)
+    asked = await service.read(body)
+    exchange = Exchange(service, asked)
+    if asked.stream:
+        await exchange.__aenter__()  # a full queue is a status, not an event
+        return _Stream(exchange, request.state.told)
+    async with exchange:
+        whole = asyncio.ensure_future(_whole(exchange))
+        gone = asyncio.ensure_future(_gone(request.receive))
+        try:
+            await asyncio.wait({whole, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not whole.done():
+                return Response(status_code=499)  # nobody reads it
+            return JSONResponse(whole.result())
+        finally:
+            whole.cancel()
+            gone.cancel()
+            request.state.told.update(exchange.told())
+
+
+async def _whole(exchange: Exchange) -> dict[str, Any]:
+    async for _ in exchange.heard():
+        pass
+    return exchange.writer.whole(exchange.answers)
+
+
+async def _gone(receive: Receive) -> None:
+    """Returns when the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class _Stream(StreamingResponse):
+    """The events of an exchange, which is left when they end or the client goes away."""
+
+    def __init__(self, exchange: Exchange, told: dict[str, Any]) -> None:
+        super().__init__(_events(exchange), media_type="text/event-stream", headers={"cache-control": "no-cache"})
+        self.exchange, self.told = exchange, told
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The response."""
+        written = asyncio.ensure_future(self.stream_response(send))
+        gone = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait({written, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if written.done():
+                written.result()
+        finally:
+            for task in (written, gone):
+                task.cancel()
+            await self.exchange.__aexit__()
+            self.told.update(self.exchange.told())
+
+
+async def _events(exchange: Exchange) -> AsyncIterator[bytes]:
+    """The events of a stream: each answer's text as it grows, the usage where it is asked for, `[DONE]`."""
+    writer, asked = exchange.writer, exchange.asked
+    for answer in exchange.answers:
+        if asked.chat:
+            yield event(writer.chunk(answer, None))
+        elif answer.echo:
+            yield event(writer.chunk(answer, answer.echo))
+    try:
+        async for answer, text in exchange.heard():
+            if text:
+                yield event(writer.chunk(answer, text, logprobs=writer.logprobs(answer)))
+            if answer.result is not None:
+                yield event(writer.chunk(answer, "", last=True))
+    except Refusal as refusal:
+        yield event(refusal.body())
+        return
+    if asked.usage:
+        yield event(writer.last(exchange.answers))
+    yield event("[DONE]")
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    return JSONResponse(error.body(), error.status, headers=error.headers)
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = {404: f"there is no {request.url.path} here", 405: f"{request.method} does not go with {request.url.path}"}
+    body = body_of(error.status_code, message.get(error.status_code, str(error.detail)))
+    return JSONResponse(body, error.status_code, headers=dict(error.headers or {}))
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """A body that is no JSON, or not of the shape."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = [str(part) for part in first["loc"] if part != "body"]
+    if first["type"] == "json_invalid":
+        return JSONResponse(body_of(400, "the body is not JSON"), 400)
+    if first["type"] == "extra_forbidden":
+        name = ".".join(place)
+        return JSONResponse(body_of(400, f"unrecognised field: {name}", name, "unknown_field"), 400)
+    message = f"{'.'.join(place)}: {first['msg']}" if place else first["msg"]
+    return JSONResponse(body_of(400, message, place[0] if place else None), 400)
+
+
+def app_of(service: Service, *, key: str | None = None) -> FastAPI:
+    """The application of a service. key: the API key, None where none is needed."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.start(asyncio.get_running_loop())
+        yield
+        await asyncio.to_thread(service.stop)
+
+    app = FastAPI(title="decgraph", version=decgraph.__version__, lifespan=lifespan, redirect_slashes=False)
+    app.state.service = service
+    service.began = time.time()
+    app.include_router(router)
+    handlers: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
+        Refusal: _refused,
+        HTTPException: _http,
+        RequestValidationError: _invalid,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)
+    app.add_middleware(Guard, service.metrics, key, service.limits.body, lambda: service.draining)
+    schema = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        """The schema without 422: a wrong body is a 400, as OpenAI's."""
+        made = schema()
+        for path in made["paths"].values():
+            for operation in path.values():
+                operation["responses"].pop("422", None)
+        return made
+
+    app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI's documentation does
+    return app

@@ -1,0 +1,148 @@
+"""What a server offers: algorithms on models, by the names that clients use; the sessions behind them share the models."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import decgraph
+from decgraph.errors import DecError
+from decgraph.runtime.models.distinct import original_of
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.session import Session
+
+SESSIONS = 64
+"""Most sessions with parameters of clients' own that are kept."""
+
+
+class Unknown(DecError):
+    """A model or algorithm that the server does not offer."""
+
+
+class Catalogue:
+    """The algorithms of a server, the first one the default, and the models that all of them share.
+
+    main: the first model of every algorithm, a folder or a name of `decgraph zoo list`; None: the shipped ones. drafter: every
+    further causal model. models: by parameter name, before both. params: by name, for the algorithms that have them. name: what
+    clients call the model; None: the folder's. Raises DecError for models and parameters that do not fit, for an algorithm that
+    calls functions of Python, and for a backend that cannot batch.
+    """
+
+    def __init__(
+        self,
+        algorithms: Sequence[str],
+        main: str | None = None,
+        *,
+        drafter: str | None = None,
+        models: Mapping[str, str] | None = None,
+        params: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        backend: str | None = None,
+    ) -> None:
+        self.name = name or (Path(main).name if main is not None else "decgraph")
+        self._given, self._main, self._drafter = dict(models or {}), main, drafter
+        self._loaded: dict[tuple[str, str], Model] = {}
+        self._tokenizers: dict[str, Any] = {}  # by the first model's folder
+        self.algorithms: dict[str, decgraph.Algorithm] = {}
+        self.sessions: dict[str, Session] = {}
+        self._own: OrderedDict[tuple[str, str], Session] = OrderedDict()
+        unused = set(params or {})
+        chosen = [decgraph.load(one) for one in algorithms]
+        taken = {model for one in chosen for model in one.models}
+        for given in self._given:
+            if given.split(".")[0] not in taken:
+                raise DecError(f"no algorithm takes a model `{given}`", hint=f"they take {', '.join(sorted(taken))}")
+        for one in chosen:
+            if one.name in self.algorithms:
+                raise DecError(f"the algorithm {one.name} is given twice")
+            if one.module.externs:
+                raise DecError(f"{one.name} calls Python functions, which a server does not have", hint="another algorithm")
+            mine = {key: value for key, value in (params or {}).items() if key in one.params}
+            unused -= set(mine)
+            self.algorithms[one.name] = one
+            self.sessions[one.name] = self._open(one, mine, backend)
+        if unused:
+            raise DecError(f"no algorithm has a parameter `{min(unused)}`")
+
+    @property
+    def default(self) -> str:
+        """The algorithm of requests that name none."""
+        return next(iter(self.algorithms))
+
+    def ids(self) -> list[str]:
+        """What `model` may be: the name alone, and with each algorithm."""
+        return [self.name, *(f"{self.name}:{one}" for one in self.algorithms)]
+
+    def models(self) -> list[Model]:
+        """Every model, each once."""
+        found = {id(m): m for s in self.sessions.values() for m in map(original_of, s.models.values())}
+        return list(found.values())
+
+    def session(self, model: str, algorithm: str | None = None, params: Mapping[str, Any] | None = None) -> Session:
+        """The session that a request asks for. Raises `Unknown`, and DecError for wrong parameters."""
+        name, _, chosen = model.partition(":")
+        if name != self.name:
+            raise Unknown(f"the model {model!r} does not exist here", hint=f"it is one of {', '.join(self.ids())}")
+        if chosen and algorithm is not None and chosen != algorithm:
+            raise DecError(f"`model` asks for the algorithm {chosen}, `algorithm` for {algorithm}", hint="one of the two")
+        wanted = chosen or algorithm or self.default
+        if wanted not in self.sessions:
+            raise Unknown(f"the algorithm {wanted!r} is not served here", hint=f"it is one of {', '.join(self.algorithms)}")
+        base = self.sessions[wanted]
+        if not params:
+            return base
+        key = (wanted, repr(sorted(params.items())))
+        if key not in self._own:
+            one, values = self.algorithms[wanted], {**base.params, **params}
+            from decgraph.runtime.session import check_params
+
+            known = check_params(one.function, values)
+            self._own[key] = Session(
+                one.optimised(known), base.models, values, machine=base.machine, tokenizer=base.tokenizer, batch=base.batch
+            )
+            while len(self._own) > SESSIONS:
+                self._own.popitem(last=False)
+        self._own.move_to_end(key)
+        return self._own[key]
+
+    def _open(self, one: decgraph.Algorithm, params: Mapping[str, Any], backend: str | None) -> Session:
+        """A session of an algorithm on the models that earlier ones have loaded."""
+        folders: dict[str, str] = {}
+        for number, (name, kind) in enumerate(one.models.items()):
+            usual = self._main if number == 0 else self._drafter if kind == "causal" else None
+            if (folder := self._given.get(name, usual)) is not None:
+                folders[name] = folder
+        folders.update({name: f for name, f in self._given.items() if "." in name and name.split(".")[0] in one.models})
+        standing = {**decgraph.models.shipped(one.function), **folders}
+        given: dict[str, Any] = dict(folders)
+        for name, folder in standing.items():
+            known = self._loaded.get((folder, one.models.get(name, "")))
+            if known is not None and (ready := _with_heads(one, name, folder, known, folders)) is not None:
+                given[name] = ready
+                given.pop(f"{name}.heads", None)
+        first = standing.get(next(iter(one.models), ""), "")
+        session = one.session(given, tokenizer=self._tokenizers.get(first), backend=backend, **dict(params))
+        self._tokenizers.setdefault(first, session.tokenizer)
+        if not hasattr(session.machine, "steps"):
+            raise DecError(f"the backend {session.machine.name} runs one request after the other", hint="serve with torch")
+        for name, model in session.models.items():
+            if name in standing and type(model).__name__ in ("HFCausal", "Live") or model.kind == "masked":
+                self._loaded.setdefault((standing.get(name, ""), model.kind), original_of(model))
+        return session
+
+
+def _with_heads(one: decgraph.Algorithm, name: str, folder: str, known: Model, folders: Mapping[str, str]) -> Model | None:
+    """A loaded model as an algorithm's parameter: with Medusa heads where that calls them. None where none are known: binding
+    the folder says what is missing."""
+    if one.function.param(name).value.type.of[3] != "causal+heads":
+        return known
+    from decgraph.hf.modules import with_heads
+    from decgraph.runtime.models.hf import holds_heads
+    from decgraph.zoo.folders import folder_of, is_shipped
+
+    heads = folders.get(f"{name}.heads")
+    if heads is None:
+        heads = folder if holds_heads(folder_of(folder)) else "medusa" if is_shipped(folder) else None
+    return None if heads is None else with_heads(known, heads)

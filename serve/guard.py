@@ -1,0 +1,103 @@
+"""Around every request: its id, the API key, the size of its body, the log line and the count by status."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from decgraph.serve.logs import LOG
+from decgraph.serve.metrics import Metrics
+from decgraph.serve.refusals import Refusal
+
+ROUTES = ("/v1/models", "/v1/completions", "/v1/chat/completions", "/health", "/ready", "/metrics", "/openapi.json", "/docs")
+
+
+class Guard:
+    """ASGI middleware. key: what the header `Authorization: Bearer ...` must hold for routes below /v1; None: nothing. body:
+    the most bytes of a body. draining: whether new work is refused."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, key: str | None, body: int, draining: Callable[[], bool]) -> None:
+        self.app, self.metrics, self.key, self.body, self.draining = app, metrics, key, body, draining
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request_id, began, read, status = f"req_{secrets.token_hex(8)}", time.perf_counter(), 0, 0
+        told: dict[str, object] = {}
+        scope.setdefault("state", {})["told"] = told
+        headers = {name.lower(): value for name, value in scope["headers"]}
+
+        async def hear() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > self.body:  # FastAPI reads the body: it lets its own kind of exception pass
+                raise HTTPException(413, str(_too_long(self.body)))
+            return message
+
+        async def say(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = int(message["status"])
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            self._check(scope["path"], headers)
+            await self.app(scope, hear, say)
+        except Refusal as refusal:
+            await _answer(refusal, say)
+        except Exception as error:
+            LOG.exception("a request failed", extra={"fields": {"request_id": request_id}})
+            if status:  # the answer has begun: the connection breaks off
+                raise
+            await _answer(Refusal(500, f"the server failed: {type(error).__name__}"), say)
+        finally:
+            route = scope["path"] if scope["path"] in ROUTES else "other"
+            self.metrics.requests.labels(route, str(status)).inc()
+            if route.startswith("/v1") or status >= 500:
+                fields = {
+                    "request_id": request_id,
+                    "method": scope["method"],
+                    "path": scope["path"],
+                    "status": status,
+                    "seconds": round(time.perf_counter() - began, 4),
+                    **told,
+                }
+                LOG.info("request", extra={"fields": fields})
+
+    def _check(self, path: str, headers: Mapping[bytes, bytes]) -> None:
+        if not path.startswith("/v1"):
+            return
+        if self.key is not None:
+            scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+            if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self.key.encode()):
+                raise Refusal(
+                    401, "the API key is missing or wrong", code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"}
+                )
+        length = headers.get(b"content-length", b"")
+        if length.isdigit() and int(length[:20]) > self.body:
+            raise _too_long(self.body)
+        if self.draining():
+            raise Refusal(503, "the server is shutting down", headers={"Retry-After": "5"})
+
+
+def _too_long(most: int) -> Refusal:
+    return Refusal(413, f"the body is longer than {most} bytes")
+
+
+async def _answer(refusal: Refusal, send: Callable[[Any], Any]) -> None:
+    data = json.dumps(refusal.body(), ensure_ascii=False).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode())]
+    headers += [(name.lower().encode(), value.encode()) for name, value in refusal.headers.items()]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": data})

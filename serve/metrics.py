@@ -1,0 +1,85 @@
+"""What /metrics says, in Prometheus' text format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from decgraph.runtime.trace import Stats
+from decgraph.serve.worker import Told
+
+FIRST = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+GAPS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+
+
+class Metrics:
+    """The metrics of one server, in a registry of their own. Times are seconds."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        own: Any = {"registry": self.registry}
+        by = ["algorithm"]
+        self.requests = Counter(
+            "decgraph_requests", "HTTP requests of the API, by route and status.", ["route", "status"], **own
+        )
+        self.prompt_tokens = Counter("decgraph_prompt_tokens", "Tokens of prompts.", by, **own)
+        self.reused_tokens = Counter("decgraph_reused_prompt_tokens", "Of these, tokens that were cached.", by, **own)
+        self.tokens = Counter("decgraph_generated_tokens", "Committed tokens of answers that ended.", by, **own)
+        self.target_calls = Counter("decgraph_target_calls", "Calls of the target, of answers that ended.", by, **own)
+        self.draft_calls = Counter("decgraph_draft_calls", "Calls of drafters.", by, **own)
+        self.drafted = Counter("decgraph_drafted_tokens", "Draft tokens.", by, **own)
+        self.accepted = Counter("decgraph_accepted_tokens", "Draft tokens that verification accepted.", by, **own)
+        self.acceptance = Gauge("decgraph_acceptance_ratio", "Accepted per drafted token since the start.", by, **own)
+        self.per_call = Gauge("decgraph_tokens_per_target_call", "Committed tokens per target call since the start.", by, **own)
+        self.answers = Counter("decgraph_answers", "Answers that ended, by why.", ["algorithm", "reason"], **own)
+        self.cancelled = Counter("decgraph_cancelled_answers", "Answers whose client went away.", **own)
+        self.queued = Gauge("decgraph_queue_depth", "Answers that wait for a place.", **own)
+        self.running = Gauge("decgraph_running", "Answers in flight.", **own)
+        self.kv_bytes = Gauge("decgraph_kv_bytes", "Bytes of keys and values, by where: engines or prefixes.", ["where"], **own)
+        self.first = Histogram(
+            "decgraph_time_to_first_token_seconds", "From the request to its first token.", by, buckets=FIRST, **own
+        )
+        self.gaps = Histogram("decgraph_inter_token_seconds", "Between tokens of one answer.", by, buckets=GAPS, **own)
+        self._sums: dict[str, list[int]] = {}
+
+    def told(self, news: Told) -> None:
+        """Count the news of a job."""
+        job, name = news.job, news.job.algorithm
+        if news.tokens:
+            if news.gap is None:
+                self.first.labels(name).observe(job.first - job.asked)
+            else:
+                for _ in news.tokens:
+                    self.gaps.labels(name).observe(news.gap)
+        if news.result is not None:
+            self.prompt_tokens.labels(name).inc(len(job.request.prompt))
+            self.reused_tokens.labels(name).inc(job.reused)
+            self.answers.labels(name, news.result.reason).inc()
+            self._count(name, news.result.stats)
+
+    def _count(self, name: str, stats: Stats) -> None:
+        accepted = sum(stats.accepted)
+        values = (stats.tokens, stats.target_calls, stats.draft_calls, stats.drafted, accepted)
+        counters = (self.tokens, self.target_calls, self.draft_calls, self.drafted, self.accepted)
+        sums = self._sums.setdefault(name, [0] * len(values))
+        for place, (counter, value) in enumerate(zip(counters, values, strict=True)):
+            counter.labels(name).inc(value)
+            sums[place] += value
+        if sums[1]:
+            self.per_call.labels(name).set(sums[0] / sums[1])
+        if sums[3]:
+            self.acceptance.labels(name).set(sums[4] / sums[3])
+
+    def watch(self, queued: Callable[[], int], running: Callable[[], int], kv: dict[str, Callable[[], int]]) -> None:
+        """Where the gauges are read from when somebody asks."""
+        self.queued.set_function(queued)
+        self.running.set_function(running)
+        for where, read in kv.items():
+            self.kv_bytes.labels(where).set_function(read)
+
+    def text(self) -> tuple[bytes, str]:
+        """The page and its content type."""
+        return generate_latest(self.registry), CONTENT_TYPE_LATEST

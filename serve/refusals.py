@@ -1,0 +1,43 @@
+"""Refusals in OpenAI's shape: {"error": {"message", "type", "param", "code"}}."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from decgraph.errors import DecError
+
+KINDS = {400: "invalid_request_error", 401: "invalid_request_error", 404: "invalid_request_error", 405: "invalid_request_error",
+         413: "invalid_request_error", 429: "rate_limit_error", 503: "service_unavailable"}  # fmt: skip
+
+
+class Refusal(Exception):
+    """An answer with an error's status. headers: further ones, such as Retry-After."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.param, self.code, self.headers = status, param, code, headers or {}
+
+    def body(self) -> dict[str, Any]:
+        """The JSON body."""
+        return body_of(self.status, str(self), self.param, self.code)
+
+
+def body_of(status: int, message: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
+    """The JSON body of an error."""
+    # A lone surrogate of the client's is no UTF-8, and the answer must be.
+    message = message.encode("utf-8", "replace").decode()
+    return {"error": {"message": message, "type": KINDS.get(status, "server_error"), "param": param, "code": code}}
+
+
+def words_of(error: BaseException) -> str:
+    """What an error says, without our prefix and the layout for a terminal."""
+    text = str(error).removeprefix("error: ") if isinstance(error, DecError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())

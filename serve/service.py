@@ -1,0 +1,148 @@
+"""The asynchronous side of the worker: a client's request becomes jobs, their news arrive in its queue, and jobs of a client
+that went away are cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from decgraph.runtime.models.engine.of import engine_of
+from decgraph.serve.answers import Answer, Writer
+from decgraph.serve.asked import Asked, Limits, asked_of
+from decgraph.serve.catalogue import Catalogue
+from decgraph.serve.metrics import Metrics
+from decgraph.serve.prefixes import Prefixes
+from decgraph.serve.refusals import Refusal, words_of
+from decgraph.serve.wire import ChatRequest, CompletionRequest
+from decgraph.serve.worker import QUEUE, WIDTH, Full, Job, Stopped, Told, Worker
+
+
+class Exchange:
+    """The answers to one client's request. Leaving the `async with` cancels what has not ended."""
+
+    def __init__(self, service: Service, asked: Asked) -> None:
+        self.service, self.asked = service, asked
+        self.writer = Writer(asked)
+        self.jobs = [Job(asked.session, request, owner=self, place=place) for place, request in enumerate(asked.requests)]
+        self.answers = [Answer(asked, job) for job in self.jobs]
+        self.news: asyncio.Queue[Told] = asyncio.Queue()
+
+    async def __aenter__(self) -> Exchange:
+        try:
+            self.service.worker.submit(self.jobs)
+        except Full:
+            wait = str(self.service.patience())
+            raise Refusal(429, "the queue is full", code="queue_full", headers={"Retry-After": wait}) from None
+        except Stopped as error:
+            raise Refusal(503, words_of(error), headers={"Retry-After": "5"}) from None
+        self.service.open.add(self)
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self.service.open.discard(self)
+        left = [job for job, answer in zip(self.jobs, self.answers, strict=True) if answer.result is None]
+        if left:
+            self.service.worker.cancel(left)
+            self.service.metrics.cancelled.inc(len(left))
+
+    async def heard(self) -> AsyncIterator[tuple[Answer, str]]:
+        """Every answer that grew, and its new text, until all have ended. Raises `Refusal` for the first one that fails.
+
+        Log-probabilities are read when a run has ended, so with them an answer is one piece."""
+        left, held = len(self.answers), [""] * len(self.answers)
+        while left:
+            told = await self.news.get()
+            answer = self.answers[told.job.place]
+            text = answer.text.feed(told.tokens)
+            if told.result is not None:
+                answer.result, left = told.result, left - 1
+                if told.result.error is not None:
+                    status = 503 if isinstance(told.result.error, Stopped) else 500
+                    raise Refusal(status, words_of(told.result.error))
+                text = held[answer.place] + text + answer.text.finish()
+            elif self.asked.logprobs:
+                held[answer.place] += text
+                continue
+            if text or told.result is not None:
+                yield answer, text
+
+    def told(self) -> dict[str, Any]:
+        """What the log says of it."""
+        new = sum(len(a.result.tokens) for a in self.answers if a.result is not None)
+        first = [job.first - job.asked for job in self.jobs if job.first]
+        return {
+            "model": self.asked.model,
+            "algorithm": self.asked.algorithm,
+            "answers": len(self.answers),
+            "ended": sum(a.result is not None for a in self.answers),
+            "prompt_tokens": self.asked.prompt_tokens,
+            "completion_tokens": new,
+            "first_token_seconds": round(min(first), 4) if first else None,
+        }
+
+
+class Service:
+    """A server's state: catalogue, worker, metrics. `start` and `stop` belong to the event loop that serves."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        *,
+        limits: Limits | None = None,
+        width: int = WIDTH,
+        queue: int = QUEUE,
+        chunk: int | None = 256,
+        kept: int = 1 << 30,
+    ) -> None:
+        self.catalogue, self.limits = catalogue, limits or Limits()
+        self.metrics, self.prefixes = Metrics(), Prefixes(kept)
+        self.worker = Worker(self._from_the_thread, width=width, queue=queue, chunk=chunk, prefixes=self.prefixes)
+        self.open: set[Exchange] = set()
+        self.draining = False
+        self.began = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reader = ThreadPoolExecutor(1, "decgraph requests")
+        kv = {"engines": self.engine_bytes, "prefixes": lambda: self.prefixes.bytes}
+        self.metrics.watch(lambda: len(self.worker.waiting), lambda: len(self.worker.running), kv)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to work for this event loop."""
+        self._loop = loop
+        self.worker.start()
+
+    def stop(self) -> None:
+        """End what is left with an error."""
+        self.draining = True
+        self.worker.stop()
+        self._reader.shutdown(wait=False, cancel_futures=True)
+
+    async def read(self, body: CompletionRequest | ChatRequest) -> Asked:
+        """What a body asks for. Raises `Refusal`."""
+        assert self._loop is not None
+        return await self._loop.run_in_executor(self._reader, asked_of, body, self.catalogue, self.limits)
+
+    def patience(self) -> int:
+        """Seconds after which a client that was refused may try again: more of them, the longer the queue."""
+        return max(1, min(30, len(self.worker) // max(1, self.worker.width)))
+
+    def engine_bytes(self) -> int:
+        """Bytes of keys and values that the engines have allocated."""
+        stores = {}
+        for model in self.catalogue.models():
+            if model.kind in ("causal", "features"):
+                engine = engine_of(model)
+                store = getattr(getattr(engine, "core", engine), "store", None)
+                if store is not None:
+                    stores[id(store)] = store.slots * store.rows * store.layout.cell_bytes
+        return sum(stores.values())
+
+    def _from_the_thread(self, news: list[Told]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._spread, news)
+
+    def _spread(self, news: list[Told]) -> None:
+        for told in news:
+            self.metrics.told(told)
+            told.job.owner.news.put_nowait(told)

@@ -1,0 +1,235 @@
+"""The one thread that owns the engines: requests join its schedule, advance a round at a time, and are told of.
+
+Whoever asks (`submit`, `cancel`, `stop`) does so from another thread; what happened in a round is told by one call of `tell`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from decgraph.errors import DecError, InternalError
+from decgraph.runtime.request import Request
+from decgraph.runtime.result import Result
+from decgraph.runtime.session import Begun, Session
+from decgraph.runtime.trace import Stats
+from decgraph.serve.prefixes import Prefixes
+
+_LOG = logging.getLogger("decgraph.serve")
+_NUMBERS = itertools.count()
+WIDTH, QUEUE = 16, 64
+"""Answers that are computed at a time, and that may wait, by default."""
+
+
+class Full(Exception):
+    """The queue has no room."""
+
+
+class Stopped(DecError):
+    """The server ends before the request does."""
+
+
+@dataclass(eq=False)
+class Job:
+    """One answer that is to be computed."""
+
+    session: Session
+    request: Request
+    owner: Any = None
+    place: int = 0
+    """Which of its owner's answers it is."""
+    number: int = field(default_factory=lambda: next(_NUMBERS))
+    asked: float = field(default_factory=time.perf_counter)
+    began: Begun | None = None
+    reused: int = 0
+    """Prompt tokens whose keys and values were there already."""
+    sent: int = 0
+    first: float = 0.0
+    """When the first token was committed (`time.perf_counter`), 0 before."""
+    last: float = 0.0
+
+    @property
+    def algorithm(self) -> str:
+        return self.session.function.name
+
+
+@dataclass(frozen=True)
+class Told:
+    """News of a job: tokens, and its result as the last item. gap: seconds a token since the last ones; None for the first."""
+
+    job: Job
+    tokens: tuple[int, ...] = ()
+    result: Result | None = None
+    gap: float | None = None
+
+
+class Worker:
+    """Runs jobs, `width` at a time; up to `queue` more wait.
+
+    tell: called by the thread with the news of a round. chunk: how many prompt tokens a round computes at most. prefixes: the
+    KV caches of finished runs, for prompts that go on from them.
+    """
+
+    def __init__(
+        self,
+        tell: Callable[[list[Told]], None],
+        *,
+        width: int = WIDTH,
+        queue: int = QUEUE,
+        chunk: int | None = 256,
+        prefixes: Prefixes | None = None,
+    ) -> None:
+        self.tell, self.width, self.queue, self.chunk = tell, width, queue, chunk
+        self.prefixes = prefixes if prefixes is not None else Prefixes(0)
+        self.waiting: deque[Job] = deque()
+        self.running: dict[int, Job] = {}
+        self._change = threading.Condition()
+        self._cancelled: list[Job] = []
+        self._stopping = False
+        self._news: list[Told] = []
+        self._thread = threading.Thread(target=self._work, name="decgraph engines", daemon=True)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def __len__(self) -> int:
+        """How many jobs wait or run."""
+        return len(self.waiting) + len(self.running)
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Queue jobs, all or none. Raises `Full` where they have no room, and `Stopped` after `stop`."""
+        with self._change:
+            if self._stopping:
+                raise Stopped("the server is shutting down")
+            room = self.width - len(self.running) + self.queue - len(self.waiting)
+            if len(jobs) > room:
+                raise Full
+            self.waiting.extend(jobs)
+            self._change.notify()
+
+    def cancel(self, jobs: Sequence[Job]) -> None:
+        """End jobs before the next forward, without telling; nothing happens for those that have ended."""
+        with self._change:
+            for job in jobs:
+                if job in self.waiting:
+                    self.waiting.remove(job)
+                else:
+                    self._cancelled.append(job)
+            self._change.notify()
+
+    def stop(self) -> None:
+        """End every job with an error, and the thread. Returns when it has ended."""
+        with self._change:
+            self._stopping = True
+            self._change.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # In the thread.
+
+    def _work(self) -> None:
+        from decgraph.backends.torch.schedule import Schedule
+
+        schedule = Schedule(self._ended, chunk=self.chunk, apart=True)
+        while True:
+            with self._change:
+                while not (self.waiting or self._cancelled or self._stopping or len(schedule)):
+                    self._change.wait()
+                if self._stopping:
+                    break
+                cancelled, self._cancelled = self._cancelled, []
+            for job in cancelled:
+                self._drop(schedule, job)
+            joining = []
+            with self._change:
+                while self.waiting and len(self.running) < self.width:
+                    job = self.waiting.popleft()
+                    self.running[job.number] = job
+                    joining.append(job)
+            for job in joining:
+                self._begin(schedule, job)
+            try:
+                schedule.advance()
+            except Exception as problem:  # a bug of ours: those in flight end with it, the next ones begin anew
+                _LOG.exception("the schedule failed")
+                self._fail_all(schedule, problem)
+            self._look()
+            self._say()
+        self._fail_all(schedule, Stopped("the server is shutting down"))
+        with self._change:
+            left, self.waiting = list(self.waiting), deque()
+        for job in left:
+            self._news.append(Told(job, result=_failed(Stopped("the server is shutting down"))))
+        self._say()
+
+    def _begin(self, schedule: Any, job: Job) -> None:
+        try:
+            job.began = job.session.begin(job.request)
+            job.reused = self.prefixes.attach(job.began.machine)
+        except Exception as problem:  # what a run cannot begin with, and bugs of ours: this job's alone
+            self._leave(job)
+            self._news.append(Told(job, result=_failed(problem)))
+            return
+        schedule.join(job.number, job.began.machine)
+
+    def _ended(self, number: int, machine: Any, problem: BaseException | None) -> None:
+        job = self.running[number]
+        assert job.began is not None
+        self.prefixes.detach(machine, keep=problem is None)
+        result = job.session.ended(job.began, problem)
+        self._leave(job)
+        self._news.append(self._told(job, result.tokens, result))
+
+    def _drop(self, schedule: Any, job: Job) -> None:
+        if schedule.cancel(job.number) and job.began is not None:
+            self.prefixes.detach(job.began.machine, keep=False)
+        self._leave(job)
+
+    def _fail_all(self, schedule: Any, problem: Exception) -> None:
+        schedule.close()
+        for job in list(self.running.values()):
+            if job.began is not None:
+                self.prefixes.detach(job.began.machine, keep=False)
+            self._leave(job)
+            self._news.append(Told(job, result=_failed(problem)))
+
+    def _leave(self, job: Job) -> None:
+        with self._change:
+            self.running.pop(job.number, None)
+
+    def _look(self) -> None:
+        """News of the tokens that runs in flight have committed in this round."""
+        for job in self.running.values():
+            machine = job.began.machine if job.began is not None else None
+            committed = machine.committed_tokens() if machine is not None else ()
+            if len(committed) > job.sent:
+                self._news.append(self._told(job, committed, None))
+
+    def _told(self, job: Job, committed: tuple[int, ...], result: Result | None) -> Told:
+        new, now, gap = committed[job.sent :], time.perf_counter(), None
+        if new:
+            if job.first:
+                gap = (now - job.last) / len(new)
+            else:
+                job.first = now
+            job.last, job.sent = now, len(committed)
+        return Told(job, new, result, gap)
+
+    def _say(self) -> None:
+        if self._news:
+            news, self._news = self._news, []
+            self.tell(news)
+
+
+def _failed(problem: BaseException) -> Result:
+    """The result of a run that has not begun, or was ended."""
+    if not isinstance(problem, DecError):
+        problem = DecError(str(problem) if isinstance(problem, InternalError) else f"{type(problem).__name__}: {problem}")
+    return Result((), "", Stats(), "error", 0.0, error=problem)

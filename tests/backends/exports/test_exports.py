@@ -1,0 +1,322 @@
+"""Exported drafters: their signatures are the seams', their drafts are decgraph's, and an engine that verifies them gets the
+tokens of autoregressive decoding."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from engine_seams import (
+    SGLANG_METHODS,
+    SGLANG_REGISTER,
+    SGLANG_SPEC_ARGUMENTS,
+    SGLANG_WORKER_ARGUMENTS,
+    VLLM_DEFAULTS,
+    VLLM_METHODS,
+)
+from tree import python
+
+import decgraph
+from decgraph.backends.exports.drafter import Drafter, carried
+from decgraph.backends.exports.file import Exported, exported
+from decgraph.backends.exports.fits import misfits
+from decgraph.backends.exports.sglang import SGLANG
+from decgraph.backends.exports.vllm import VLLM
+from decgraph.check.worlds import models_for
+from decgraph.passes.manager import optimise
+from decgraph.runtime.request import Request
+from decgraph.runtime.trace import Committed, Drafted
+
+LOOKUP = decgraph.load("prompt_lookup").text
+FIT = ("anpd", "ems_sd", "prompt_lookup")
+PROMPTS = ((1, 2, 3, 1, 2), (4, 4, 0), (5, 1, 5, 1, 5, 1, 5, 1), (2,))
+
+
+class Target:
+    """A greedy target: the likeliest next token of a table model."""
+
+    def __init__(self) -> None:
+        self.algorithm = decgraph.load("autoregressive")
+        self.models: dict[str, Any] = models_for(self.algorithm.function, 8, 3)
+
+    def next(self, text: Sequence[int]) -> int:
+        (row,) = self.models["target"].eval([tuple(text)])
+        return int(np.argmax(row.to_float().logits))
+
+    def continued(self, prompt: tuple[int, ...], limit: int) -> list[int]:
+        session = self.algorithm.session(self.models, backend="reference")
+        return list(session.run(Request(prompt=prompt, limit=limit, temperature=0)).tokens)
+
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    return Target()
+
+
+def export_of(seam: Any, name: str, **params: object) -> Exported:
+    module = optimise(decgraph.load(name).module, params, only=("simplify",))[0]
+    return exported(seam, module, params)
+
+
+def loaded(file: Exported) -> ModuleType:
+    module = ModuleType(file.name)
+    exec(compile(file.text, f"{file.name}.py", "exec"), module.__dict__)
+    return module
+
+
+# -- vLLM
+def config(most: int, longest: int) -> Any:
+    return SimpleNamespace(
+        speculative_config=SimpleNamespace(num_speculative_tokens=most), model_config=SimpleNamespace(max_model_len=longest)
+    )
+
+
+@pytest.mark.parametrize("name", FIT)
+def test_the_class_has_the_signatures_of_vllms_seam(name: str) -> None:
+    file = export_of(VLLM, name)
+    made = getattr(loaded(file), file.class_name)
+    for method, parameters in VLLM_METHODS.items():
+        found = inspect.signature(getattr(made, method)).parameters
+        assert tuple(found) == parameters
+        for parameter, default in VLLM_DEFAULTS.items():
+            assert parameter not in found or found[parameter].default is default
+    assert "vLLM 0.28.0" in file.text and "not run inside vLLM" in file.text
+
+
+def verified(target: Target, text: list[int], drafts: Sequence[int]) -> list[int]:
+    """What a greedy engine commits: drafts as long as they are the target's own tokens, and one token of the target's."""
+    out: list[int] = []
+    for draft in drafts:
+        token = target.next([*text, *out])
+        out.append(token)
+        if token != draft:
+            return out
+    return [*out, target.next([*text, *out])]
+
+
+@pytest.mark.parametrize("name", FIT)
+def test_an_engine_with_vllms_loop_gets_autoregressive_tokens(name: str, target: Target) -> None:
+    file = export_of(VLLM, name)
+    longest, limits = 48, [30, 12, 21, 25]
+    proposer = getattr(loaded(file), file.class_name)(config(4, longest))
+    texts = [list(p) for p in PROMPTS]
+    rows = list(range(len(texts)))
+    drafts: list[list[int]] = [[] for _ in rows]
+    accepted = 0
+    while rows:
+        sampled = []
+        for place, r in enumerate(rows):
+            new = verified(target, texts[r], drafts[place])
+            accepted += len(new) - 1
+            texts[r] += new
+            sampled.append(new)
+        rows = [r for r in rows if len(texts[r]) - len(PROMPTS[r]) < limits[r]]  # rows move up as others end
+        table = np.zeros((len(rows), longest + 8), dtype=np.int32)
+        for place, r in enumerate(rows):
+            table[place, : len(texts[r])] = texts[r]
+        lengths = np.array([len(texts[r]) for r in rows], dtype=np.int32)
+        drafts = proposer.propose([[texts[r][-1]] for r in rows], lengths, table, slot_mappings=None)
+        assert len(drafts) == len(rows)
+        assert all(len(d) <= 4 for d in drafts)
+    for r, prompt in enumerate(PROMPTS):
+        assert texts[r][len(prompt) :][: limits[r]] == target.continued(prompt, limits[r])
+    assert accepted > 0
+
+
+def test_no_drafts_where_nothing_was_sampled_and_none_past_the_context() -> None:
+    file = export_of(VLLM, "prompt_lookup")
+    proposer = getattr(loaded(file), file.class_name)(config(8, 10))
+    table = np.array([[1, 2, 1, 2, 1, 2, 1, 2, 1, 0], [1, 2, 1, 2, 1, 2, 1, 2, 1, 0]])
+    still_prefilling, last = proposer.propose([[], [1]], np.array([9, 9]), table)
+    assert still_prefilling == [] and last == [2]
+
+
+# -- the drafts
+@pytest.mark.parametrize("name", FIT)
+def test_drafts_are_those_of_decgraphs_own_run(name: str, target: Target) -> None:
+    algorithm = decgraph.load(name)
+    session = algorithm.session(target.models, backend="reference")
+    events: list[Any] = []
+    prompt, limit = PROMPTS[2], 40
+    session.run(Request(prompt=prompt, limit=limit), listener=events.append)
+    drafter = Drafter(carried(algorithm.module))
+    text, drafted, compared = list(prompt), list[int](), 0
+    for event in events:
+        if isinstance(event, Drafted):
+            drafted.append(event.token)
+        elif isinstance(event, Committed):
+            ours = drafter.propose(text, 64)
+            if len(text) + len(ours) < len(prompt) + limit:  # near its limit a run drafts no more than it can commit
+                assert ours == drafted
+                compared += len(ours) > 0
+            text += event.tokens
+            drafted = []
+    assert compared > 3
+
+
+def test_a_text_that_goes_on_is_drafted_as_if_it_were_new() -> None:
+    rng = random.Random(5)
+    program = carried(decgraph.load("anpd").module)
+    going = Drafter(program)
+    texts = [[rng.randrange(4) for _ in range(rng.randrange(1, 6))] for _ in range(4)]
+    for _ in range(30):
+        text = rng.choice(texts)
+        text += [rng.randrange(4) for _ in range(rng.randrange(1, 4))]
+        assert going.propose(text, 8) == Drafter(program).propose(text, 8)
+    assert len(going.live) <= 8
+
+
+def test_a_drafter_loads_no_torch() -> None:
+    program = carried(decgraph.load("prompt_lookup").module)
+    code = f"""import sys
+from decgraph.backends.exports.drafter import Drafter
+print(Drafter({program!r}, {{"k": 2}}).propose([1, 2, 3, 1, 2], 8), "torch" in sys.modules)"""
+    assert python(code).strip() == "[3, 1] False"
+
+
+def test_values_outside_their_range_are_refused() -> None:
+    with pytest.raises(decgraph.DecError, match="must be in"):
+        Drafter(carried(decgraph.load("prompt_lookup").module), {"k": 99})
+    with pytest.raises(decgraph.DecError, match="no text"):
+        Drafter(carried(decgraph.load("prompt_lookup").module)).propose([], 3)
+
+
+# -- what does not fit
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("autoregressive", "drafts nothing that is verified"),
+        ("speculative", "drafts with a model, `drafter`"),
+        ("speculative", "verification by rejection is its own"),
+        ("eagle2", "reads what is inside a model"),
+        ("medusa", "calls `target` besides the verification"),
+        ("lookahead", "no index of the text"),
+        ("suffix_decoding", "past is kept per session"),
+        ("rest", "drafts a tree"),
+        ("llada", "is a masked model"),
+        ("input_guided_aggressive", "reads `prompt` of the request"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_reason(name: str, word: str) -> None:
+    for seam in (VLLM, SGLANG):
+        with pytest.raises(decgraph.DecError) as refused:
+            export_of(seam, name)
+        assert word in str(refused.value) and f"stdlib/{name}.dec" in str(refused.value)
+
+
+def test_a_program_of_ones_own_fits_by_what_it_does() -> None:
+    assert misfits(decgraph.parse(LOOKUP.replace("prompt_lookup", "mine"), path="mine.dec").module) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "word"),
+    [
+        ("    refines autoregressive(target) in tokens\n", "", 11, "verification by match is its own"),
+        ('pick = "first")))', 'pick = "first")) at root)', 11, "drafts a tree"),
+        ("per sequence = prompt", "per session", 7, "kept per session"),
+        ("at_most = k", "at_most = min(k, len(prompt))", 11, "reads `prompt`"),
+        ("at_most = k", "at_most = k if greedy else 1", 11, "reads `greedy`"),
+        ("        commit", "        seen.learn([1, 2])\n        commit", 13, "stores what the seam does not tell again"),
+        ("grow chain(", "grow topk(target(ctx).raw, 1)\n            grow chain(", 11, "calls `target` besides"),
+    ],
+)
+def test_one_change_makes_it_a_misfit(old: str, new: str, line: int, word: str) -> None:
+    text = LOOKUP
+    if " at root" in new:  # `grow chain(...) at root` beside another branch
+        old, new = "        verify", "            grow chain([1, 2]) at root\n        verify"
+        line = 12
+    assert old in text
+    found = misfits(decgraph.parse(text.replace(old, new), path="changed.dec").module)
+    assert any(word in m.why and m.line == line for m in found), found
+
+
+# -- SGLang
+class CustomSpecAlgo:
+    """The attributes of SGLang's class that the test reads."""
+
+    def __init__(self, name: str, factory: Any, *, supports_overlap: bool = False, validate_server_args: Any = None) -> None:
+        self.name, self.factory, self.supports_overlap = name, factory, supports_overlap
+
+    def is_ngram(self) -> bool:
+        return False
+
+
+class NGRAMWorker:
+    """The attributes of SGLang's n-gram worker that the exported one reads."""
+
+    def __init__(
+        self, server_args: Any, gpu_id: Any, tp_rank: Any, dp_rank: Any, moe_ep_rank: Any, attn_cp_rank: Any, moe_dp_rank: Any,
+        nccl_port: Any, target_worker: Any,
+    ) -> None:  # fmt: skip
+        self.draft_token_num = server_args.speculative_num_draft_tokens
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, CustomSpecAlgo]]:
+    """Modules with the names of SGLang's that the exported file imports; what it registers."""
+    found: dict[str, CustomSpecAlgo] = {}
+
+    class SpeculativeAlgorithm:
+        @staticmethod
+        def register(
+            name: str, *, supports_overlap: bool = False, validate_server_args: Any = None, spec_class: Any = CustomSpecAlgo
+        ) -> Any:
+            def decorator(factory: Any) -> Any:
+                found[name.upper()] = spec_class(
+                    name=name.upper(), factory=factory, supports_overlap=supports_overlap,
+                    validate_server_args=validate_server_args,
+                )  # fmt: skip
+                return factory
+
+            return decorator
+
+    assert tuple(inspect.signature(SpeculativeAlgorithm.register).parameters)[1:] == tuple(SGLANG_REGISTER)
+    assert tuple(inspect.signature(CustomSpecAlgo).parameters) == SGLANG_SPEC_ARGUMENTS
+    assert tuple(inspect.signature(NGRAMWorker).parameters) == SGLANG_WORKER_ARGUMENTS
+    names = {"ngram_worker": NGRAMWorker, "spec_info": SpeculativeAlgorithm, "spec_registry": CustomSpecAlgo}
+    for part in ("sglang", "sglang.srt", "sglang.srt.speculative"):
+        monkeypatch.setitem(sys.modules, part, ModuleType(part))
+    for part, content in names.items():
+        module = ModuleType(f"sglang.srt.speculative.{part}")
+        setattr(module, content.__name__, content)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    yield found
+
+
+def test_sglangs_worker_is_registered_and_its_chains_are_verified(
+    registered: dict[str, CustomSpecAlgo], target: Target
+) -> None:
+    file = export_of(SGLANG, "prompt_lookup", k=6)
+    module = loaded(file)
+    (spec,) = registered.values()
+    assert (spec.name, spec.is_ngram(), spec.supports_overlap) == ("PROMPT_LOOKUP", True, False)
+    worker_class = spec.factory(None)
+    assert worker_class is getattr(module, file.class_name) and issubclass(worker_class, NGRAMWorker)
+    for method, parameters in SGLANG_METHODS.items():
+        assert tuple(inspect.signature(getattr(worker_class, method)).parameters) == parameters
+    assert "not run inside SGLang" in file.text and "pull/23991" in file.text
+    n = 5
+    given = dict.fromkeys(SGLANG_WORKER_ARGUMENTS) | {"server_args": SimpleNamespace(speculative_num_draft_tokens=n)}
+    worker = worker_class(*given.values())
+    requests = [SimpleNamespace(origin_input_ids=list(p), output_ids=[target.next(p)]) for p in PROMPTS]
+    for _ in range(9):
+        tokens, mask = worker._prepare_draft_tokens(SimpleNamespace(reqs=requests))
+        assert tokens.shape == (len(requests) * n,) and tokens.dtype == np.int64
+        assert mask.shape == (len(requests) * n * n,) and mask.dtype == bool
+        for row, request in enumerate(requests):
+            chain = tokens.reshape(-1, n)[row]
+            text = request.origin_input_ids + request.output_ids
+            assert chain[0] == text[-1]
+            seen = mask.reshape(-1, n, n)[row]
+            assert all(seen[i].tolist() == [True] * (i + 1) + [False] * (n - 1 - i) for i in range(n))
+            request.output_ids += verified(target, text, chain[1:].tolist())
+        worker._update_ngram_corpus(SimpleNamespace(reqs=requests))
+    for prompt, request in zip(PROMPTS, requests, strict=True):
+        assert request.output_ids == target.continued(prompt, len(request.output_ids))
+    assert max(len(r.output_ids) for r in requests) > 10, "some drafts were accepted"

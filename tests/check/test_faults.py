@@ -1,0 +1,81 @@
+"""An error of decgraph itself inside a check is said as one: in the report, in its verdict, and by the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import decgraph
+from decgraph.backends.exact.run import ExactMachine
+from decgraph.check.faults import internal
+from decgraph.cli import output
+from decgraph.cli.main import main
+
+Capture = pytest.CaptureFixture[str]
+
+
+PLAIN = """
+algorithm plain(target: causal):
+    keeps support of target
+    while not done:
+        x ~ target(ctx)
+        commit x
+"""
+
+
+def broken(error: Exception, after: int = 0) -> Callable[..., Any]:
+    """A commit that raises from the `after`-th on."""
+    calls = iter(range(10**9))
+    sound = ExactMachine.commit
+
+    def commit(self: Any, *args: Any) -> Any:
+        if next(calls) >= after:
+            raise error
+        return sound(self, *args)
+
+    return commit
+
+
+@pytest.mark.parametrize("error", [TypeError("unsupported operand"), KeyError("q"), AssertionError()])
+@pytest.mark.parametrize("after", [0, 40])
+def test_an_error_of_ours_is_no_undecided_world(monkeypatch: pytest.MonkeyPatch, error: Exception, after: int) -> None:
+    monkeypatch.setattr(ExactMachine, "commit", broken(error, after))
+    report = decgraph.parse(PLAIN).check(models=1, mutants=False, seconds=60)
+    assert report.verdict == "undecided"
+    assert type(error).__name__ in report.faults[0] and ".py:" in report.faults[0]
+    assert report.reasons[0].startswith("a fault of decgraph itself") and report.to_json()["faults"] == report.faults
+
+
+def test_the_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "plain.dec"
+    path.write_text(PLAIN)
+    monkeypatch.setattr(ExactMachine, "commit", broken(TypeError("unsupported operand")))
+    assert main(["check", str(path), "--models", "1", "--no-mutants"]) == output.INTERNAL_ERROR
+    assert "a fault of decgraph itself" in capsys.readouterr().out
+
+
+def test_an_error_of_the_program_is_none_of_ours() -> None:
+    text = """
+algorithm late(target: causal):
+    keeps support of target
+    while not done:
+        x = [0, 1][ctx.length:]
+        y ~ target(ctx)
+        commit y if x[0] == 0 else y
+"""
+    report = decgraph.parse(text).check(models=1, mutants=False, seconds=30)
+    assert report.verdict == "undecided" and not report.faults and report.notes
+
+
+def test_an_error_of_the_callers_function_is_none_of_ours() -> None:
+    def judge(*args: Any) -> Any:
+        raise TypeError("the caller's own")
+
+    try:
+        judge()
+    except TypeError as error:
+        assert internal(error, {"judge": judge}) == ""
+        assert "the caller's own" in internal(error)

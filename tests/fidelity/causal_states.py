@@ -1,0 +1,51 @@
+"""Decoders that compare hidden states: contrastive search."""
+
+from __future__ import annotations
+
+from fidelity import models
+from fidelity.entry import FOLDER, Case, Entry, Outcome
+from fidelity.watched import run
+
+from decgraph.runtime import trace
+
+CONTRASTIVE = (FOLDER / "programs" / "contrastive_search.dec").read_text(encoding="utf-8")
+
+
+def contrastive_search(case: Case, backend: str) -> Outcome:
+    p = case["parameters"]
+    done = run(
+        "contrastive_search",
+        case["prompt"],
+        {"target": models.causal("target")},
+        backend,
+        limit=p["max_new_tokens"],
+        eos=[p["eos_token_id"]] if "eos_token_id" in p else [],
+        text=CONTRASTIVE,
+        k=p["top_k"],
+        alpha=p["penalty_alpha"],
+    )
+    drafted = [e.token for e in done.result.events if isinstance(e, trace.Drafted)]
+    k = p["top_k"]
+    return Outcome(
+        {
+            "tokens": tuple(case["output"]),
+            "candidates": [s["candidates"] for s in case["steps"]],
+            "target calls": case["target_forwards"] - 1,
+        },
+        {
+            "tokens": done.tokens,
+            "candidates": [drafted[i : i + k] for i in range(0, len(drafted), k)],
+            "target calls": len(done.calls),
+        },
+    )
+
+
+ENTRIES = [
+    Entry(
+        "logits/contrastive_search",
+        "[contrastive_search](../tests/fidelity/programs/contrastive_search.dec)",
+        contrastive_search,
+        note="a call that gives the candidates' states gives the chosen one's next candidates as well: the recorded last call, "
+        "whose candidates are not read, is left out",
+    )
+]

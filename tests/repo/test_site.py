@@ -1,0 +1,186 @@
+"""The site of `make site`: it builds strictly, asks nothing of the network, and navigation and API leave nothing out."""
+
+from __future__ import annotations
+
+import html
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from tree import ROOT
+
+import decgraph
+
+pytest.importorskip("mkdocs", reason="the site needs the extra `site`")
+
+
+def loaded() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "docs/site/hooks.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+hooks = loaded()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole site, as `make site` builds it: ten seconds of processor time in each worker, so its tests are slow."""
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "--quiet", "build", "--strict", "--site-dir", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+class Asked(HTMLParser):
+    """What a page loads by itself: scripts, styles, images, frames; not the links that a reader may follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag in ("script", "img", "iframe", "source"):
+            self.found.append(given.get("src") or "")
+        elif tag == "link" and given.get("rel") in ("stylesheet", "preload", "preconnect", "icon"):
+            self.found.append(given.get("href") or "")
+        if given.get("data-md-component") == "source":
+            self.found.append("https://api.github.com")  # Material's script counts the stars of such a link's repository
+
+
+def asked(page: str) -> list[str]:
+    parser = Asked()
+    parser.feed(page)
+    return [url for url in parser.found if re.match(r"(https?:)?//", url)]
+
+
+def text_of(page: Path) -> str:
+    """The words of a built page's article."""
+    article = re.search(r"<article.*?</article>", page.read_text(encoding="utf-8"), re.S)
+    assert article is not None
+    return html.unescape(re.sub(r"<[^>]+>", "", article[0]))
+
+
+@pytest.mark.slow
+def test_pages_ask_nothing_of_the_network(site: Path) -> None:
+    pages = [*site.rglob("*.html")]
+    assert len(pages) > 250
+    assert {page.name: found for page in pages if (found := asked(page.read_text(encoding="utf-8")))} == {}
+    assert not re.search(r"@import|url\((?!data:)[\"']?(https?:)?//", (site / "site/site.css").read_text(encoding="utf-8"))
+
+
+@pytest.mark.slow
+def test_the_search_knows_a_program_and_a_docstring(site: Path) -> None:
+    found = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))["docs"]
+    places = {entry["location"].partition("#")[0] for entry in found}
+    assert {"gallery/eagle2.html", "api/algorithms.html", "cookbook/rule.html", "changelog.html"} <= places
+
+
+@pytest.mark.slow
+def test_every_public_name_has_its_docstring_in_the_api(site: Path) -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html"))
+    alias = {"check": "check.check_algorithm", "hf": "hf.custom_generate", "testing": "check.testing.assert_refines"}
+    ids = set(re.findall(r'id="decgraph\.([\w.]+)"', pages))
+    assert [name for name in decgraph.__all__ if alias.get(name, name) not in ids] == []
+    api = text_of(site / "api/algorithms.html")
+    assert "An algorithm of the standard library by name" in api and '>>> load("speculative")' in api
+
+
+@pytest.mark.slow
+def test_the_fields_of_a_request_are_shown(site: Path) -> None:
+    assert "temperature: " in text_of(site / "api/sessions.html")
+
+
+@pytest.mark.slow
+def test_programs_have_their_file_as_title(site: Path) -> None:
+    page = (site / "tutorial.html").read_text(encoding="utf-8")
+    assert '<span class="filename">first.dec</span>' in page and "file=first.dec" not in page
+
+
+@pytest.mark.slow
+def test_links_out_of_docs_lead_to_the_repository(site: Path) -> None:
+    page = (site / "tutorial.html").read_text(encoding="utf-8")
+    assert f'href="{hooks.REPOSITORY}/blob/main/stdlib/rules.dec"' in page
+
+
+@pytest.mark.slow
+def test_a_dead_link_stops_a_strict_build(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/index.md").write_text("# Home\n\n[nowhere](#nothing) and [nothing](nothing.md)\n", encoding="utf-8")
+    own = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    checks = own[own.index("\nvalidation:") :]
+    (tmp_path / "mkdocs.yml").write_text(f"site_name: x\nplugins: []\n{checks}", encoding="utf-8")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode != 0
+    assert "#nothing" in done.stderr and "nothing.md" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("link", "page", "becomes"),
+    [
+        ("language.md#claims", "docs/tutorial.md", "language.md#claims"),
+        ("#claims", "docs/language.md", "#claims"),
+        ("https://arxiv.org/abs/1", "docs/language.md", "https://arxiv.org/abs/1"),
+        ("../stdlib", "docs/language.md", f"{hooks.REPOSITORY}/tree/main/stdlib"),
+        ("../../stdlib/rules.dec", "docs/cookbook/rule.md", f"{hooks.REPOSITORY}/blob/main/stdlib/rules.dec"),
+        ("../README.md", "docs/index.md", f"{hooks.REPOSITORY}/blob/main/README.md"),
+        (f"{hooks.REPOSITORY}/blob/main/docs/proof.md#x", "docs/cookbook/rule.md", "../proof.md#x"),
+        (f"{hooks.REPOSITORY}/tree/main/docs/gallery", "CHANGELOG.md", "gallery/README.md"),
+        ("docs/tutorial.md", "CHANGELOG.md", "tutorial.md"),
+        ("../CHANGELOG.md", "docs/versions.md", "changelog.md"),
+        ("images/frontier.png", "docs/tradeoffs.md", "images/frontier.png"),
+    ],
+)
+def test_links_of_the_site(link: str, page: str, becomes: str) -> None:
+    assert hooks.moved(link, page) == becomes
+
+
+def test_code_keeps_its_links_and_loses_its_marks() -> None:
+    text = "[a](../stdlib)\n\n```dec broken E031 file=x.dec\n[a](../stdlib)\n```\n\n`[a](../stdlib)`\n\n[b]: ../README.md\n"
+    assert hooks.rewritten(text, "docs/page.md") == (
+        f"[a]({hooks.REPOSITORY}/tree/main/stdlib)\n\n"
+        '```dec title="x.dec"\n[a](../stdlib)\n```\n\n'
+        f"`[a](../stdlib)`\n\n[b]: {hooks.REPOSITORY}/blob/main/README.md\n"
+    )
+
+
+def test_the_navigation_holds_what_is_there() -> None:
+    entries: list[Any] = ["index.md", {"A": ["a.md", {"Not yet": "later.md"}, "b/*.md"]}, {"None": ["gone.md"]}]
+    there = ["a.md", "b/one.md", "b/two.md", "index.md"]
+    assert hooks.filled(entries, there, hooks.pages_named(entries)) == ["index.md", {"A": ["a.md", "b/one.md", "b/two.md"]}]
+
+
+def test_the_gallery_is_grouped_as_its_own_page_is() -> None:
+    readme = "# Gallery\n\n## audio order\n\n| algorithm |\n|---|\n| [x](x.md) | y |\n\n## empty\n\n## tree\n\n| [z](z.md) |\n"
+    assert hooks.families(readme) == [{"Audio order": ["gallery/x.md"]}, {"Tree": ["gallery/z.md"]}]
+    pages = {p.name for p in (ROOT / "docs/gallery").glob("*.md")} - {"README.md"}
+    assert pages == {
+        page.removeprefix("gallery/")
+        for family in hooks.families((ROOT / "docs/gallery/README.md").read_text(encoding="utf-8"))
+        for found in family.values()
+        for page in found
+    }
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        '<script src="https://unpkg.com/x"></script>',
+        '<link rel="stylesheet" href="//fonts.googleapis.com/x">',
+        '<a class="md-source" data-md-component="source" href="https://github.com/x/y">',
+    ],
+)
+def test_the_check_sees_what_a_page_asks_for(page: str) -> None:
+    assert asked(page)

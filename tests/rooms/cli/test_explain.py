@@ -1,0 +1,50 @@
+"""`explain --cost`: as text and as JSON, with parameters that are known, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from decgraph.cli.main import main
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_text(capsys: Capture) -> None:
+    assert main(["explain", "speculative", "--cost"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("speculative: the model calls of one decoding step (an iteration of `while not done`)\n")
+    assert "\nline 10  drafter(t.leaves)\n  model     drafter, gamma x a step, at most 32\n" in out
+    assert "  why       verifies t by rejection (line 12)\n" in out
+    assert out.endswith("parameters\n  gamma 4 -> 2: drafter (line 10) 4 -> 2 calls\n")
+
+
+def test_json_and_known_parameters(capsys: Capture) -> None:
+    assert main(["explain", "speculative", "--cost", "--set", "gamma=6", "--json"]) == 0
+    got = json.loads(capsys.readouterr().out)
+    assert [(c["line"], c["times"], c["most"]) for c in got["calls"]] == [(10, "6", 6), (12, "1", 1)]
+    assert got["savings"][0]["before"] == 6 and got["savings"][0]["after"] == 3
+
+
+def test_calls_of_a_policy_are_shown_with_the_call_that_they_serve(capsys: Capture) -> None:
+    assert main(["explain", "fast_dllm", "--cost", "--json"]) == 0
+    calls = json.loads(capsys.readouterr().out)["calls"]
+    assert {c["expression"] for c in calls} == {"cache model by dual", "model(c, at = b)"}
+    assert {c["file"] for c in calls} == {"stdlib/fast_dllm.dec"}
+    assert {c["when"] for c in calls} == {"a run"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["speculative", "--set", "gamma=2"], "--set is for --cost"),
+        (["speculative", "--cost", "--set", "gama=2"], "did you mean gamma"),
+        (["speculative", "--cost", "--set", "gamma=99"], "must be in 1..32"),
+        (["nosuch", "--cost"], "no algorithm called"),
+    ],
+)
+def test_refusals(arguments: list[str], word: str, capsys: Capture) -> None:
+    assert main(["explain", *arguments]) == 1
+    out, err = capsys.readouterr()
+    assert word in err and out == ""

@@ -1,0 +1,50 @@
+"""`decgraph lsp`: it starts over TCP too, and says what is missing."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from decgraph.cli.main import main
+
+
+def test_stdio_and_tcp_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lsp", "--tcp", "--stdio"]) == 1
+    assert "exclude each other" in capsys.readouterr().err
+
+
+def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "decgraph.editor.server", raising=False)
+    for name in [name for name in sys.modules if name.split(".")[0] == "pygls"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pygls", None)
+    monkeypatch.setitem(sys.modules, "pygls.exceptions", None)
+    assert main(["lsp"]) == 1
+    assert "pip install 'decgraph[editor]'" in capsys.readouterr().err
+
+
+@pytest.mark.budget(10)
+def test_it_listens_on_a_port() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([sys.executable, "-m", "decgraph", "lsp", "--tcp", "--port", str(port)])
+    try:
+        body = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":{},"processId":null,"rootUri":null}}'
+        for _ in range(300):
+            try:
+                with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+                    connection.sendall(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+                    answer = connection.recv(4096)
+                break
+            except ConnectionRefusedError:
+                assert process.poll() is None
+                time.sleep(0.1)
+        assert b"hoverProvider" in answer
+    finally:
+        process.kill()
+        process.wait()

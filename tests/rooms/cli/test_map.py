@@ -1,0 +1,175 @@
+"""`decgraph map`: a file of prompts to a file of results, and on with it after it was stopped or killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from decgraph.cli.main import main
+from decgraph.runtime.models.table import TableModel
+
+WORDS = ["ab", "ba", "cab", "bb", "abc", "ca"]
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    file = tmp_path / "prompts.jsonl"
+    rows = [{"id": f"r{n}", "prompt": word} for n, word in enumerate(WORDS)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return file
+
+
+def asked(prompts: Path, out: Path, *more: str) -> list[str]:
+    return ["map", str(prompts), "-a", "speculative", "-o", str(out), "--max-new", "7", "-t", "1", "--batch", "2", *more]
+
+
+def records(file: Path) -> dict[Any, dict[str, Any]]:
+    found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert len({record["id"] for record in found}) == len(found)
+    return {record["id"]: record for record in found}
+
+
+def test_rows_without_ids_commit_what_run_commits(tables: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "p.txt", tmp_path / "o.jsonl"
+    file.write_text("\n".join(WORDS), encoding="utf-8")
+    assert main(asked(file, out, "--gamma", "2", "--seed", "3")) == 0
+    assert "6 rows, 42 tokens, " in capsys.readouterr().out
+    same = ["--gamma", "2", "--seed", "3", "-t", "1", "--max-new", "7", "--json"]
+    assert main(["run", "speculative", "--prompts", str(file), *same]) == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert [records(out)[n]["tokens"] for n in range(6)] == [result["tokens"] for result in results]
+
+
+def test_a_run_that_was_cut_short_is_gone_on_with(
+    tables: None, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Half of the lines, and a quarter of the next: the records are those of a run that was not cut short."""
+    whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
+    assert main(asked(prompts, whole)) == 0
+    assert main(asked(prompts, cut)) == 0
+    data = cut.read_bytes()
+    end = sum(len(line) for line in data.splitlines(keepends=True)[:3])
+    cut.write_bytes(data[: end + 20])
+    capsys.readouterr()
+    assert main(asked(prompts, cut, "--resume", "--json")) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["rows"], told["skipped"], told["left"]) == (3, 3, 0)
+    assert records(cut) == records(whole)
+    assert main(asked(prompts, cut, "--resume", "--json")) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 0
+
+
+def test_bad_rows_are_rows_with_an_error(
+    tables: None, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with prompts.open("a", encoding="utf-8") as file:
+        file.write('{"prompt": 7}\n{"id": "big", "ids": [1, 99]}\n{"id": "good", "prompt": "a"}\n')
+    assert main(asked(prompts, tmp_path / "o.jsonl")) == 1
+    assert "9 rows, 2 with an error" in capsys.readouterr().out
+    found = records(tmp_path / "o.jsonl")
+    assert {id: bool(record["error"]) for id, record in found.items() if record["error"]} == {"line 7": True, "big": True}
+    assert "prompts.jsonl:7" in found["line 7"]["error"] and len(found["good"]["tokens"]) == 7
+
+
+def test_ctrl_c_keeps_what_is_done(
+    tables: None, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, out = tmp_path / "whole.jsonl", tmp_path / "o.jsonl"
+    assert main(asked(prompts, whole)) == 0
+    evaluate, calls = TableModel.eval, 0
+
+    def interrupted(self: TableModel, *given: Any, **more: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 40:
+            raise KeyboardInterrupt
+        return evaluate(self, *given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableModel, "eval", interrupted)
+        assert main(asked(prompts, out, "--backend", "reference")) == 130
+    assert "left; --resume goes on" in capsys.readouterr().err
+    before = len(records(out))
+    assert 0 < before < 6
+    assert main(asked(prompts, out, "--backend", "reference", "--resume")) == 0
+    assert records(out) == records(whole)
+
+
+@pytest.mark.slow
+def test_a_driver_that_was_killed_is_gone_on_with(tables: None, prompts: Path, tmp_path: Path) -> None:
+    """The process kills itself as it is told of the fourth result."""
+    whole, out = tmp_path / "whole.jsonl", tmp_path / "o.jsonl"
+    assert main(asked(prompts, whole)) == 0
+    code = f"""
+import os, signal, sys
+sys.path[:0] = {[str(Path(__file__).parent)]!r}
+import conftest
+import decgraph.models
+from decgraph.cli.main import main
+from decgraph.scale.output import Output
+
+decgraph.models.bind = conftest.bind_tables
+write, seen = Output.write, []
+
+def killed(self, record):
+    seen.append(record["id"])
+    if len(seen) == 4:
+        self._handle.write(b'{{"id": "r')
+        self._handle.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return write(self, record)
+
+Output.write = killed
+main({asked(prompts, out)!r})
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=200, check=False, env=dict(os.environ))
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert len(out.read_bytes().splitlines()) == 4
+    assert main(asked(prompts, out, "--resume")) == 0
+    assert records(out) == records(whole)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--workers", "2"], "--workers and --address go with --ray"),
+        (["--system", "x"], "--system goes with --chat"),
+        (["--gama", "2"], "did you mean --gamma?"),
+        (["-t", "-1"], "temperature"),
+        (["--top-p", "2"], "top_p"),
+    ],
+)
+def test_what_does_not_go_together_is_said_before_anything_is_written(
+    more: list[str], words: str, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*asked(prompts, tmp_path / "o.jsonl"), *more]) == 1
+    assert words in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [prompts]
+
+
+def test_another_file_of_results_is_not_written_over(
+    tables: None, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "o.jsonl"
+    assert main(asked(prompts, out)) == 0
+    before = out.read_bytes()
+    assert main(asked(prompts, out)) == 1
+    assert "--resume goes on with it" in capsys.readouterr().err
+    assert main(asked(prompts, out, "--seed", "1", "--resume")) == 1
+    assert "another seed" in capsys.readouterr().err
+    assert out.read_bytes() == before
+
+
+def test_ray_that_is_not_installed_is_said(
+    prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(asked(prompts, tmp_path / "o.jsonl", "--ray")) == 1
+    assert "pip install 'decgraph[ray]'" in capsys.readouterr().err

@@ -1,0 +1,65 @@
+"""`decgraph trace`: the files it writes, the terminal, JSON, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from decgraph.cli.main import main
+
+
+def test_every_file_at_once(tables: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, chrome, plot = tmp_path / "t.html", tmp_path / "t.json", tmp_path / "t.png"
+    words = ["-p", "ab", "-n", "12", "-t", "1", "--gamma", "2", "-o", str(page), "--chrome", str(chrome), "--plot", str(plot)]
+    assert main(["trace", "speculative", *words, "--against", "autoregressive"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("wrote ") == 3 and "autoregressive: 12 tokens in 12 steps" in said
+    text = page.read_text(encoding="utf-8")
+    assert "http://" not in text.replace("http://www.w3.org/2000/svg", "") and "https://" not in text
+    assert '"gamma":"2"' in text
+    assert {e["args"]["name"] for e in json.loads(chrome.read_text())["traceEvents"] if e["name"] == "process_name"} == {
+        "speculative",
+        "autoregressive",
+    }
+    assert plot.read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_tree_and_acceptance_at_the_terminal(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "speculative", "-p", "ab", "-n", "24", "-t", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "accepted by depth" in said and "✓ " in said and "+ " in said and "q 0." in said
+    assert main(["trace", "speculative", "-p", "ab", "-n", "24", "-t", "1", "--step", "2"]) == 0
+    assert "\nstep 2: " in capsys.readouterr().out
+
+
+def test_a_canvas_at_the_terminal(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "remdm_loop", "-p", "ab", "-n", "8", "--length", "8", "--rounds", "3"]) == 0
+    rows = [line[5:] for line in capsys.readouterr().out.splitlines() if line[:4].strip().isdigit()]
+    filled = [sum(c in "░▒▓█" for c in row) for row in rows]
+    assert filled[0] == 1 and filled[-1] == 8
+
+
+def test_json_is_what_the_page_shows(tables: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "speculative", "-p", "ab", "-n", "12", "-t", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert main(["run", "speculative", "-p", "ab", "-n", "12", "-t", "1", "--json"]) == 0
+    assert found["tokens"] == json.loads(capsys.readouterr().out)["tokens"]
+    assert sum(step["n"] for step in found["steps"]) == 12
+    assert {span[0] for span in found["spans"]} == {"target", "drafter"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--plot", "x.txt"], "cannot draw x.txt"),
+        (["--gama", "2"], "--gamma"),
+        (["--set", "gama=2"], "no parameter `gama`"),
+        (["-o", "/no/such/folder/x.html"], "cannot write"),
+        (["--system", "x"], "--system goes with --chat"),
+    ],
+)
+def test_what_it_refuses(tables: None, capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+    assert main(["trace", "speculative", "-p", "ab", *words]) == 1
+    assert said in capsys.readouterr().err

@@ -1,0 +1,154 @@
+"""The language server over standard input and output, asked as an editor asks; and its encodings."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcException
+from pygls.lsp.client import LanguageClient
+
+from decgraph.dsl.source import Source
+from decgraph.editor.server import LEGEND, offset_of, position, semantic
+
+STDLIB = Path(__file__).parents[3] / "stdlib"
+TEXT = (STDLIB / "speculative.dec").read_text(encoding="utf-8")
+URI = "file:///work/mine.dec"
+
+
+class Editor:
+    """A client that opens one text, and what the server published of it by version."""
+
+    def __init__(self) -> None:
+        self.client, self.published = LanguageClient("test", "1"), dict[int | None, Any]()
+        self.news = asyncio.Event()
+        self.version = 1
+
+        @self.client.feature(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+        def published(params: lsp.PublishDiagnosticsParams) -> None:
+            self.published[params.version] = list(params.diagnostics)
+            self.news.set()
+
+    async def open(self, text: str) -> lsp.InitializeResult:
+        await self.client.start_io(sys.executable, "-m", "decgraph", "lsp")
+        result = await self.client.initialize_async(lsp.InitializeParams(capabilities=lsp.ClientCapabilities()))
+        self.client.initialized(lsp.InitializedParams())
+        item = lsp.TextDocumentItem(URI, "dec", 1, text)
+        self.client.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
+        return result
+
+    async def write(self, text: str) -> None:
+        self.version += 1
+        whole = lsp.TextDocumentContentChangeWholeDocument(text)
+        document = lsp.VersionedTextDocumentIdentifier(self.version, URI)
+        self.client.text_document_did_change(lsp.DidChangeTextDocumentParams(document, [whole]))
+
+    async def diagnostics(self) -> list[lsp.Diagnostic]:
+        while self.version not in self.published:
+            self.news.clear()
+            await asyncio.wait_for(self.news.wait(), 60)
+        return self.published[self.version]
+
+    async def close(self) -> None:
+        await self.client.shutdown_async(None)
+        self.client.exit(None)
+        await self.client.stop()
+
+
+async def session() -> None:
+    editor, document = Editor(), lsp.TextDocumentIdentifier(URI)
+    client = editor.client
+    result = await editor.open(TEXT)
+    assert result.capabilities.hover_provider and result.capabilities.rename_provider
+    assert await editor.diagnostics() == []
+
+    await editor.write(TEXT.replace("by rejection", "by rejektion"))
+    (wrong,) = await editor.diagnostics()
+    line = TEXT[: TEXT.index("rejection")].count("\n")
+    assert (wrong.range.start.line, wrong.code) == (line, "E230")
+    assert wrong.code_description.href.endswith("E230.md")
+    assert "did you mean rejection" in wrong.message
+
+    await editor.write(TEXT)
+    at = lsp.Position(line, TEXT.splitlines()[line].index("rejection") + 1)
+    told = await client.text_document_hover_async(lsp.HoverParams(document, at))
+    assert "rule rejection" in told.contents.value
+    there = await client.text_document_definition_async(lsp.DefinitionParams(document, at))
+    assert there.uri.endswith("stdlib/rules.dec")
+    choices = await client.text_document_completion_async(lsp.CompletionParams(document, at))
+    assert {"rejection", "match"} <= {choice.label for choice in choices}
+
+    gamma = lsp.Position(0, TEXT.index("gamma"))
+    context = lsp.ReferenceContext(include_declaration=True)
+    places = await client.text_document_references_async(lsp.ReferenceParams(context, document, gamma))
+    assert len(places) == 2
+    edit = await client.text_document_rename_async(lsp.RenameParams(document, gamma, "k"))
+    assert len(edit.changes[URI]) == 2
+    with pytest.raises(JsonRpcException, match="already a parameter"):
+        await client.text_document_rename_async(lsp.RenameParams(document, gamma, "target"))
+
+    (symbol,) = await client.text_document_document_symbol_async(lsp.DocumentSymbolParams(document))
+    assert (symbol.name, symbol.children[2].name) == ("speculative", "gamma")
+    lenses = await client.text_document_code_lens_async(lsp.CodeLensParams(document))
+    assert [lens.command.command for lens in lenses] == ["decgraph.check", ""]
+    tokens = await client.text_document_semantic_tokens_full_async(lsp.SemanticTokensParams(document))
+    assert len(tokens.data) % 5 == 0 and tokens.data
+
+    await editor.write(TEXT.replace("    while not", "    while   not"))
+    options = lsp.FormattingOptions(4, True)
+    (change,) = await client.text_document_formatting_async(lsp.DocumentFormattingParams(document, options))
+    assert change.new_text == TEXT
+    await editor.close()
+
+
+@pytest.mark.budget(12)
+def test_an_editors_session() -> None:
+    asyncio.run(session())
+
+
+async def checked() -> None:
+    editor, document = Editor(), lsp.TextDocumentIdentifier(URI)
+    await editor.open(
+        "algorithm greedy_always(target: causal):\n    refines autoregressive(target) in distribution\n"
+        "    while not done:\n        commit argmax(target(ctx))\n"
+    )
+    assert await editor.diagnostics() == []
+    arguments = lsp.ExecuteCommandParams("decgraph.check", [URI, "greedy_always"])
+    said = await editor.client.workspace_execute_command_async(arguments)
+    assert said.startswith("refuted")
+    (warning,) = editor.published[1]
+    assert "is refuted" in warning.message and "total variation" in warning.message
+    first = (await editor.client.text_document_code_lens_async(lsp.CodeLensParams(document)))[0]
+    assert first.command.title == said
+    await editor.close()
+
+
+@pytest.mark.budget(20)
+def test_a_check_says_what_it_found_above_the_algorithm() -> None:
+    asyncio.run(checked())
+
+
+def test_positions_are_counted_in_utf_16() -> None:
+    source = Source("# é😀x\r\nsecond\rthird")
+    assert position(source, source.text.index("x")) == lsp.Position(0, 5)
+    assert position(source, source.text.index("third")) == lsp.Position(2, 0)
+    for offset in range(len(source.text)):
+        if source.text[offset] not in "\r\n":
+            assert offset_of(source, position(source, offset)) == offset
+    assert offset_of(source, lsp.Position(99, 99)) == len(source.text)
+
+
+def test_semantic_tokens_are_the_pieces_of_the_text() -> None:
+    text = "algorithm f(target: causal):\n    while not done:\n        commit argmax(target(ctx))\n"
+    data, words, line, column = semantic(Source(text)), [], 0, 0
+    lines = text.splitlines()
+    for n in range(0, len(data), 5):
+        down, right, length, kind, _ = data[n : n + 5]
+        line, column = line + down, right + (0 if down else column)
+        words.append((lines[line][column : column + length], LEGEND[kind]))
+    assert words[0] == ("algorithm", "keyword")
+    assert ("f", "function") in words and ("argmax", "function") in words and ("ctx", "variable") in words

@@ -1,0 +1,129 @@
+"""Steps, the page's data and the trace for Perfetto, for every family of algorithms."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from traced import traced
+
+from decgraph.runtime.recording import Recording, Stamped
+from decgraph.runtime.trace import Accepted, Committed, Drafted, Emitted, Event, ModelCall, Pruned, Rejected, Remasked, Unmasked
+from decgraph.views.chrome import chrome_trace
+from decgraph.views.document import document
+from decgraph.views.page import embedded
+from decgraph.views.steps import Step, steps_of
+
+FAMILIES = [
+    "autoregressive",
+    "speculative",
+    "sequoia",
+    "eagle2",
+    "lookahead",
+    "prompt_lookup",
+    "beam",
+    "staged_speculative",
+    "cascaded",
+    "llada",
+    "fast_dllm",
+    "remdm_loop",
+    "saber",
+    "freedave",
+]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_steps_hold_every_event_and_every_token(name: str) -> None:
+    run = traced(name)
+    steps = run.steps
+    assert [s for step in steps for s in step.events] == list(run.recording.events)
+    assert sum(step.count for step in steps) == len(run.tokens)
+    assert [step.first for step in steps] == [sum(s.count for s in steps[:i]) for i in range(len(steps))]
+    assert sum(len(step.origins) for step in steps) == len(run.tokens)
+    assert len(steps) > 1 or name in ("fast_dllm", "saber")
+    data = document(run)
+    assert len(data["texts"]) == len(data["tokens"]) == len(data["origins"])
+    assert "".join(data["texts"]) == run.detokenizer.text(run.tokens)
+    assert json.loads(embedded(data)) == data
+    for step in steps:
+        for tree in step.trees:
+            assert all(-1 <= node.parent < i for i, node in enumerate(tree.nodes))
+    drafted = sum(isinstance(s.event, Drafted) for s in run.recording.events)
+    shown = sum(node.state != "emitted" for step in steps for tree in step.trees for node in tree.nodes)
+    assert shown >= drafted
+
+
+@pytest.mark.parametrize("name", ["speculative", "llada"])
+def test_a_trace_for_perfetto_is_valid(name: str) -> None:
+    """As the Trace Event Format has it: phases, numbers, names; complete events of one thread do not cross."""
+    run = traced(name)
+    found = json.loads(json.dumps(chrome_trace([run, run]), allow_nan=False))
+    assert found["displayTimeUnit"] in ("ms", "ns")
+    threads: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for event in found["traceEvents"]:
+        assert isinstance(event["name"], str) and isinstance(event["pid"], int) and isinstance(event["tid"], int)
+        assert event["ph"] in ("X", "M", "C")
+        if event["ph"] == "X":
+            assert event["ts"] >= 0 and event["dur"] >= 0
+            threads.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
+        elif event["ph"] == "M":
+            assert event["name"] in ("process_name", "thread_name") and event["args"]["name"]
+        else:
+            assert all(isinstance(value, int) for value in event["args"].values())
+    assert {pid for pid, _ in threads} == {1, 2}
+    for spans in threads.values():
+        for (_, end), (start, _) in zip(sorted(spans), sorted(spans)[1:]):
+            assert start >= end - 0.01
+
+
+def steps(*events: Event) -> list[Step]:
+    """Steps of events, of which each `Committed` ends an iteration."""
+    stamped, iteration = [], 0
+    for i, event in enumerate(events):
+        stamped.append(
+            Stamped(event, i / 10, iteration=iteration, canvas=(3, 4) if isinstance(event, Unmasked | Remasked) else None)
+        )
+        iteration += isinstance(event, Committed)
+    return steps_of(Recording(tuple(stamped), (), 1.0), 3)
+
+
+def test_a_token_knows_where_it_came_from() -> None:
+    one, two, three = steps(
+        Drafted(1, 0, 7, 0.5, "d"), Drafted(2, 1, 8, 0.5, "d"), ModelCall("t", 3, 3),
+        Accepted(1, 7, 1), Accepted(2, 8, 2), Emitted(9, "bonus"), Committed((7, 8, 9)),
+        Drafted(1, 0, 4, 0.5, "d"), Drafted(2, 0, 5, 0.5, "d"), ModelCall("t", 3, 3),
+        Rejected(1, 4, 1), Accepted(2, 5, 1), Emitted(6, "bonus"), Committed((5, 6)),
+        Drafted(1, 0, 4, 0.5, "d"), ModelCall("t", 2, 2), Rejected(1, 4, 1), Emitted(3, "residual"), Committed((3,)),
+    )  # fmt: skip
+    assert one.origins == ["accepted", "accepted", "bonus"]
+    assert [(n.token, n.state, n.parent) for n in two.trees[0].nodes] == [
+        (4, "rejected", -1), (5, "accepted", -1), (6, "emitted", 1)]  # fmt: skip
+    assert three.origins == ["residual"]
+    assert (three.first, three.count) == (5, 1)
+
+
+def test_the_last_of_several_verifications_counts() -> None:
+    """A cascade tests a tree with a model between, and then what it accepted with the target."""
+    (step,) = steps(
+        Drafted(1, 0, 7, 0.5, "d"), ModelCall("middle", 2, 2, "draft"), Accepted(1, 7, 1), Emitted(8, "bonus"),
+        Drafted(1, 0, 7, 0.5, "m"), Drafted(2, 1, 8, 0.5, "m"), ModelCall("t", 3, 3), Accepted(1, 7, 1), Rejected(2, 8, 2),
+        Emitted(9, "residual"), Committed((7, 9)),
+    )  # fmt: skip
+    assert step.origins == ["accepted", "residual"]
+    assert [len(tree.nodes) for tree in step.trees] == [2, 3]
+
+
+def test_pruned_nodes_are_shown_and_the_others_keep_their_place() -> None:
+    (step,) = steps(
+        Drafted(1, 0, 4, 0.5, "d"), Drafted(2, 0, 5, 0.5, "d"), Drafted(3, 2, 6, 0.5, "d"), Pruned((0, 2, 3), 1),
+        Accepted(1, 5, 1), Rejected(2, 6, 2), Committed((5,)),
+    )  # fmt: skip
+    assert [n.state for n in step.trees[0].nodes] == ["pruned", "accepted", "rejected"]
+
+
+def test_a_step_on_a_canvas_is_a_call_and_what_was_decided() -> None:
+    found = steps(
+        ModelCall("m", 4, 7), Unmasked(1, 5, 0.9), ModelCall("m", 4, 7), Unmasked(0, 6, 0.8), Remasked(1), Committed((6,))
+    )
+    assert [[(e.position, e.token) for e in s.edits] for s in found] == [[(1, 5)], [(0, 6), (1, -1)]]
+    assert [s.cells for s in found] == [4, 4]

@@ -1,0 +1,156 @@
+"""The page of a run in Chromium: what it shows, its keys, hostile text, a long run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chromium import browser, page  # noqa: F401  # fixtures
+from traced import traced
+
+from decgraph.views.document import Trace
+from decgraph.views.page import trace_page
+
+IMAGES = Path(__file__).parents[3] / "docs" / "images"
+HOSTILE = ["a", "</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<!--", "&lt;b&gt;", '"\n\u2028']
+
+
+def opened(page: Any, tmp_path: Path, *runs: Trace) -> Any:  # noqa: F811
+    """The page of runs, loaded from a file."""
+    file = tmp_path / "trace.html"
+    file.write_text(trace_page(runs), encoding="utf-8")
+    page.goto(file.as_uri())
+    return page
+
+
+def test_text_tree_and_line_of_a_step(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    run = traced("speculative", limit=30)
+    opened(page, tmp_path, run)
+    assert page.locator(".text").inner_text().replace("\n", "") == ("ab" + run.detokenizer.text(run.tokens)).replace("\n", "")
+    for number, step in enumerate(run.steps):
+        assert page.inner_text("#count") == f"step {number + 1} of {len(run.steps)}"
+        assert page.locator(".text .now").count() == step.count
+        assert page.locator("svg .rejected .node").count() == sum(n.state == "rejected" for t in step.trees for n in t.nodes)
+        assert page.inner_text(".source .current").strip() == "commit t.accepted"
+        page.keyboard.press("ArrowRight")
+    accepted = page.locator(".text [data-i].accepted").count()
+    assert accepted == sum(step.origins.count("accepted") for step in run.steps) > 0
+    assert {"p (verifier)", "q (draft)"} <= set(page.locator(".tests th").all_inner_texts())
+
+
+def test_keys(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    run = traced("speculative", limit=40)
+    opened(page, tmp_path, run)
+    said = lambda: page.inner_text("#count")
+    last = len(run.steps)
+    for key, there in (("End", last), ("ArrowLeft", last - 1), ("Home", 1), ("ArrowLeft", 1), ("ArrowRight", 2)):
+        page.keyboard.press(key)
+        assert said() == f"step {there} of {last}"
+    page.keyboard.press("ArrowUp")
+    assert page.inner_text(".source .current").strip() == "verify t by rejection against target(t)"
+    page.keyboard.press("/")
+    page.keyboard.type(run.detokenizer.text(run.tokens[20:24]))
+    found = page.inner_text("#found")
+    assert found.startswith("token ") and page.locator(".hit").count() >= 1
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    assert page.locator("#help").is_visible()
+    page.keyboard.press("Escape")
+    assert not page.locator("#help").is_visible()
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.keyboard.press("t")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    page.locator(".text [data-i='0']").click()
+    assert said() == f"step 1 of {last}"
+
+
+def test_every_control_and_drawing_has_a_name(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    opened(page, tmp_path, traced("speculative"), traced("llada"))
+    unnamed = page.evaluate("""[...document.querySelectorAll("button, input, svg, canvas, section, dialog, [role=group]")]
+        .filter((e) => !(e.getAttribute("aria-label") || e.textContent.trim())).map((e) => e.outerHTML.slice(0, 80))""")
+    assert unnamed == []
+    assert page.evaluate("document.documentElement.lang") == "en"
+
+
+def test_a_canvas_is_shown_as_it_was_at_each_step(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    run = traced("remdm_loop", length=8, rounds=4, limit=8)
+    opened(page, tmp_path, run)
+    cells: dict[int, int] = {}
+    frames = []
+    for step in run.steps:
+        for edit in step.edits:
+            cells[edit.position] = edit.token
+        masked = sum(cells.get(i, -1) < 0 for i in range(8))
+        frames.append(masked)
+        assert page.locator(".text .masked").count() == masked
+        page.keyboard.press("ArrowRight")
+    assert run.stats.remasked and frames[-1] == 0
+    for masked in reversed(frames[:-1]):
+        page.keyboard.press("ArrowLeft")
+        assert page.locator(".text .masked").count() == masked
+    assert "masked again" in page.locator("canvas").first.get_attribute("aria-label")
+
+
+def test_two_runs_beside_each_other(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    one, two = traced("speculative", limit=30), traced("autoregressive", limit=30, seed=3)
+    first = next(i for i, (a, b) in enumerate(zip(one.tokens, two.tokens)) if a != b)
+    opened(page, tmp_path, one, two)
+    assert f"First difference at token {first + 1}" in page.inner_text("#difference")
+    marked = page.locator(".differs")
+    assert [marked.nth(i).get_attribute("data-i") for i in range(marked.count())] == [str(first)] * 2
+    page.keyboard.press("d")
+    reached = page.evaluate("page.views.map((v) => v.reached(v.step))")
+    assert all(n > first for n in reached)
+    page.keyboard.press("ArrowRight")
+    a, b = page.evaluate("page.views.map((v) => v.reached(v.step))")
+    assert a == b, "one token a step: the other run stops at the same token"
+    opened(page, tmp_path, one, one)
+    assert "Both commit the same 30 tokens" in page.inner_text("#difference")
+
+
+@pytest.mark.parametrize("name", ["speculative", "llada"])
+def test_hostile_tokens_are_text(page: Any, tmp_path: Path, name: str) -> None:  # noqa: F811
+    run = replace(traced(name, pieces=HOSTILE, prompt="a", limit=24), error="<b id=bold>", models={"<i>": "<script>"})
+    assert set(run.tokens) & {1, 2}
+    opened(page, tmp_path, run)
+    page.keyboard.press("End")
+    assert page.locator("img, #bold").count() == 0 and page.locator("script").count() == 2
+    shown = page.evaluate("[...document.querySelectorAll('[data-i]')].map((e) => e.textContent).join('')")
+    assert shown == "".join(HOSTILE[t] for t in run.tokens)
+
+
+def test_two_thousand_tokens_stay_fluid(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    """A key costs well under 50 ms by the page's own clock; the bound is wide, since this machine has other work."""
+    run = traced("speculative", limit=2000)
+    assert len(run.tokens) == 2000
+    opened(page, tmp_path, run)
+    times = []
+    for key in ["ArrowRight"] * 30 + ["End"] + ["ArrowLeft"] * 20 + ["Home"] + ["PageDown"] * 10:
+        page.keyboard.press(key)
+        times.append(float(page.evaluate("document.body.dataset.keyMs")))
+    times.sort()
+    print(f"a key: median {times[len(times) // 2]:.1f} ms, slowest {times[-1]:.1f} ms")
+    assert times[len(times) // 2] < 50
+
+
+def test_pictures_for_the_documentation(page: Any, tmp_path: Path, pytestconfig: pytest.Config) -> None:  # noqa: F811
+    """Written with --update-golden alone: text is drawn a little differently everywhere."""
+    if not pytestconfig.getoption("--update-golden"):
+        opened(page, tmp_path, traced("sequoia", limit=20))
+        assert page.screenshot()[:4] == b"\x89PNG"
+        return
+    from decgraph.cli.main import main
+
+    for name, words in {
+        "trace": ["sequoia", "-t", "0.8"],
+        "trace-canvas": ["remdm_loop", "-n", "48"],
+        "trace-two": ["speculative", "-t", "0.8", "--against", "sequoia"],
+    }.items():
+        file = tmp_path / f"{name}.html"
+        assert main(["trace", *words, "-p", "def main():", "-o", str(file)]) == 0
+        page.goto(file.as_uri())
+        for _ in range(6):
+            page.keyboard.press("ArrowRight")
+        page.screenshot(path=IMAGES / f"{name}.png", full_page=True)

@@ -1,0 +1,102 @@
+"""The server as a deployment of Ray Serve."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from decgraph.errors import DecError
+from decgraph.scale import deployed
+
+pytest.importorskip("ray.serve", reason="Ray Serve is not installed", exc_type=ImportError)
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def test_settings_go_to_ray_and_nothing_is_read_here() -> None:
+    made = deployed(["speculative"], "/nowhere", width=3, queue=4, replicas=(0, 5), autoscaling={"upscale_delay_s": 1.0},
+                      actor={"num_cpus": 2})  # fmt: skip
+    one = made._bound_deployment
+    scaling = one._deployment_config.autoscaling_config
+    assert (scaling.min_replicas, scaling.max_replicas, scaling.upscale_delay_s) == (0, 5, 1.0)
+    assert scaling.target_ongoing_requests == 3 and one._deployment_config.max_ongoing_requests == 7
+    assert one.ray_actor_options["num_cpus"] == 2
+
+
+@pytest.mark.parametrize("replicas", [(2, 1), (0, 0), (-1, 1)])
+def test_a_range_that_is_none_is_refused(replicas: tuple[int, int]) -> None:
+    with pytest.raises(DecError, match="are no range"):
+        deployed(replicas=replicas)
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Ray Serve on a free port, gone afterwards."""
+    import ray
+    from ray import serve
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number = free.getsockname()[1]
+    os.environ["RAY_USAGE_STATS_ENABLED"], os.environ["RAY_BACKEND_LOG_LEVEL"] = "0", "fatal"
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error", address="local")
+    try:
+        serve.start(http_options={"host": "127.0.0.1", "port": number})
+        yield number
+        serve.shutdown()
+    finally:
+        ray.shutdown()
+
+
+def asked(url: str, body: dict[str, Any]) -> dict[str, Any]:
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.budget(40)
+def test_a_replica_answers_as_the_command_line_does(port: int) -> None:
+    """The server in a replica of its own; two requests, the answers of `decgraph.run`."""
+    pytest.importorskip("decgraph.serve", reason="there is no server here")
+    from ray import serve
+
+    import decgraph
+
+    serve.run(deployed(["speculative"], replicas=(1, 1), name="tiny"), route_prefix="/", name="decgraph")
+    expected = decgraph.run("speculative", "def main():", limit=12, temperature=0)
+    for model in ("tiny", "tiny:speculative"):
+        body = {"model": model, "prompt": "def main():", "max_tokens": 12, "temperature": 0}
+        answer = asked(f"http://127.0.0.1:{port}/v1/completions", body)
+        assert answer["choices"][0]["text"] == expected.text
+        assert answer["usage"]["completion_tokens"] == 12
+
+
+@pytest.mark.slow
+@pytest.mark.budget(40)
+def test_an_application_of_ones_own(port: int) -> None:
+    from ray import serve
+
+    def app() -> Any:
+        from starlette.applications import Starlette
+        from starlette.responses import JSONResponse
+        from starlette.routing import Route
+
+        from decgraph.scale.decoder import Decoder
+
+        decoder = Decoder("autoregressive", limit=4, backend="reference")
+
+        async def answer(request: Any) -> Any:
+            asked = await request.json()
+            return JSONResponse({"algorithm": decoder.algorithm.name, "prompt": asked["prompt"]})
+
+        return Starlette(routes=[Route("/decode", answer, methods=["POST"])])
+
+    serve.run(deployed(app=app, replicas=(1, 1)), route_prefix="/", name="decgraph")
+    assert asked(f"http://127.0.0.1:{port}/decode", {"prompt": "x"}) == {"algorithm": "autoregressive", "prompt": "x"}

@@ -1,0 +1,78 @@
+"""The file of results: whole lines, each id once, gone on with after a crash."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from decgraph.errors import DecError
+from decgraph.scale.output import Output
+
+SETTINGS = {"limit": 3}
+
+
+def ids(file: Path) -> list[object]:
+    return [json.loads(line)["id"] for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def test_an_id_is_written_once(tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    with Output(file, SETTINGS) as out:
+        assert [out.write({"id": i, "text": "\u00e4"}) for i in (1, "1", 1, "\ud800")] == [True, True, False, True]
+    assert ids(file) == [1, "1", "\ud800"]
+
+
+def test_a_record_is_there_before_the_file_is_closed(tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    with Output(file, SETTINGS) as out:
+        out.write({"id": 1})
+        assert ids(file) == [1]
+
+
+@pytest.mark.parametrize("torn", [b"{", b'{"id": 2, "text": "x"}', '{"id": 2, "text": "\u00e4'.encode()[:-1]])
+def test_a_torn_last_line_is_decoded_again(torn: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    with Output(file, SETTINGS) as out:
+        out.write({"id": 1})
+    with file.open("ab") as handle:
+        handle.write(torn)
+    with Output(file, SETTINGS, resume=True) as out:
+        assert (out.has(1), out.has(2)) == (True, False)
+        out.write({"id": 2})
+    assert ids(file) == [1, 2]
+
+
+def test_what_is_there_is_not_written_over(tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    with Output(file, SETTINGS) as out:
+        out.write({"id": 1})
+    with pytest.raises(DecError, match="is there already"):
+        Output(file, SETTINGS)
+    with pytest.raises(DecError, match="another limit"):
+        Output(file, {"limit": 4}, resume=True)
+    (tmp_path / "out.jsonl.settings").unlink()
+    with pytest.raises(DecError, match="nobody knows"):
+        Output(file, SETTINGS, resume=True)
+    assert ids(file) == [1]
+
+
+def test_one_process_writes(tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    with Output(file, SETTINGS), pytest.raises(DecError, match="another process"):
+        Output(file, SETTINGS, resume=True)
+    with Output(file, SETTINGS, resume=True):  # an empty file is begun anew
+        pass
+
+
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    with Output(file, SETTINGS):
+        pass
+    file.write_text("hello\n", encoding="utf-8")
+    with pytest.raises(DecError, match="out.jsonl:1 is no record"):
+        Output(file, SETTINGS, resume=True)
+    with pytest.raises(DecError, match="cannot write"):
+        Output(tmp_path, SETTINGS, resume=True)
+    assert file.read_text(encoding="utf-8") == "hello\n"

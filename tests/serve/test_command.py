@@ -1,0 +1,118 @@
+"""`decgraph serve`: where it listens, logs, the end by a signal, and what it refuses to serve."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import httpx
+import pytest
+
+from decgraph.cli.main import main
+from decgraph.serve.catalogue import Catalogue
+from decgraph.serve.logs import JsonFormatter
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.mark.budget(20)
+def test_serves_until_a_signal() -> None:
+    command = [sys.executable, "-m", "decgraph", "serve", "--port", "0", "--json", "--name", "mine", "-a", "speculative",
+               "-a", "prompt_lookup", "--set", "gamma=2", "--api-key", "k"]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        said = ""
+        while not said.rstrip().endswith("}"):
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            said += line
+        where = json.loads(said)
+        assert where["models"] == ["mine", "mine:speculative", "mine:prompt_lookup"]
+        with httpx.Client(base_url=where["url"], headers={"authorization": "Bearer k"}, timeout=60) as http:
+            secret = "a prompt that is nobody's business"
+            answer = http.post("/completions", json={"model": "mine", "prompt": secret, "max_tokens": 3})
+            assert answer.status_code == 200, answer.text
+            assert httpx.get(f"{where['url']}/models").status_code == 401
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        lines = [json.loads(line) for line in process.stderr.read().splitlines()]
+    (told,) = [line for line in lines if line["message"] == "request" and line["status"] == 200]
+    assert told["request_id"] == answer.headers["x-request-id"]
+    assert (told["algorithm"], told["completion_tokens"], told["answers"], told["ended"]) == ("speculative", 3, 1, 1)
+    assert secret not in json.dumps(lines) and answer.json()["choices"][0]["text"] not in told.values()
+    assert any(line["message"] == "draining" for line in lines)
+
+
+def test_a_port_that_is_taken(capsys: Capture) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert main(["serve", "--port", str(taken.getsockname()[1])]) == 1
+    assert "--port 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-m", "target", "-m", "drafter"], "one first model"),
+        (["-a", "speculativ"], "speculative"),
+        (["-a", "speculative", "-a", "speculative"], "twice"),
+        (["-m", "verifier=target"], "no algorithm takes a model `verifier`"),
+        (["--set", "gama=2"], "no algorithm has a parameter `gama`"),
+        (["-m", "nowhere/at all"], "nowhere"),
+        (["-m", "target", "--backend", "reference"], "one request after the other"),
+    ],
+)
+def test_what_cannot_be_served(capsys: Capture, words: list[str], said: str) -> None:
+    assert main(["serve", "--port", "0", *words]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_without_the_extra(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [m for m in sys.modules if m.startswith("decgraph.serve.")] + ["fastapi"]:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    find: Any = __import__
+
+    def missing(name: str, *more: Any, **named: Any) -> Any:
+        if name == "fastapi":
+            raise ModuleNotFoundError("No module named 'fastapi'", name="fastapi")
+        return find(name, *more, **named)
+
+    monkeypatch.setattr("builtins.__import__", missing)
+    assert main(["serve", "--port", "0"]) == 1
+    assert "decgraph[serve]" in capsys.readouterr().err
+
+
+def test_algorithms_share_the_models(catalogue: Catalogue) -> None:
+    from decgraph.runtime.models.distinct import original_of
+
+    targets = {id(original_of(s.models["target"])) for s in catalogue.sessions.values()}
+    assert len(targets) == 1 and len(catalogue.models()) == 2
+    own = catalogue.session("target", "speculative", {"gamma": 2})
+    assert own is catalogue.session("target:speculative", None, {"gamma": 2})
+    assert own.params["gamma"] == 2 and own.models["target"] is catalogue.sessions["speculative"].models["target"]
+
+
+def test_a_log_line_is_json() -> None:
+    import logging
+
+    record = logging.LogRecord("decgraph.serve", logging.INFO, "", 0, "said %s", ("it",), None)
+    record.fields = {"status": 200}
+    line = json.loads(JsonFormatter().format(record))
+    assert (line["message"], line["level"], line["status"]) == ("said it", "info", 200) and line["time"].endswith("Z")
+
+
+def test_heads_are_attached_to_the_model_that_others_use() -> None:
+    import decgraph
+    from decgraph.models import request_for
+
+    made = Catalogue(["autoregressive", "medusa"])
+    session = made.session("decgraph:medusa")
+    got = session.run(request_for(session, "def main():\n", limit=8))
+    assert got.error is None and got.tokens == decgraph.run("medusa", "def main():\n", limit=8).tokens
+    assert len({id(getattr(m, "net", m)) for m in made.models()}) == 1

@@ -1,0 +1,202 @@
+"""What is refused and how: OpenAI's error shape, sizes, the queue, the API key; nobody else is harmed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from served import client, served
+
+PROMPT = "def main():\n"
+GOOD = {"model": "target", "prompt": PROMPT, "max_tokens": 4}
+CHAT = {"model": "target", "messages": [{"role": "user", "content": "hello"}]}
+
+
+@pytest.fixture(scope="module")
+def http(server: Any) -> Any:
+    with httpx.Client(base_url=server.url, timeout=60) as made:
+        yield made
+
+
+def check_error(answer: httpx.Response, status: int) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    error: dict[str, Any] = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"} and error["message"]
+    assert "Traceback" not in answer.text
+    return error
+
+
+WRONG: dict[str, tuple[dict[str, Any], str | None]] = {
+    "temperature": ({"temperature": 3}, "temperature"),
+    "temperature_text": ({"temperature": "hot"}, "temperature"),
+    "n": ({"n": 0}, "n"),
+    "too_many": ({"n": 128}, "n"),
+    "limit": ({"max_tokens": 0}, "max_tokens"),
+    "over_the_limit": ({"max_tokens": 100_000}, "max_tokens"),
+    "unknown": ({"temprature": 1}, "temprature"),
+    "stop": ({"stop": ""}, "stop"),
+    "empty": ({"prompt": ""}, "prompt"),
+    "no_prompts": ({"prompt": []}, "prompt"),
+    "mixed": ({"prompt": ["a", 1]}, "prompt"),
+    "ids": ({"prompt": [1, 10**6]}, None),
+    "negative_id": ({"prompt": [-1]}, "prompt"),
+    "bias": ({"logit_bias": {"x": 1}}, "logit_bias"),
+    "bias_token": ({"logit_bias": {"999999": 1}}, None),
+    "seed": ({"seed": -1}, "seed"),
+    "algorithm_type": ({"algorithm": 3}, "algorithm"),
+    "param": ({"params": {"gamma": 0}}, "params"),
+    "param_name": ({"params": {"gama": 2}}, "params"),
+    "param_type": ({"params": {"gamma": "/etc/passwd"}}, "params"),
+    "best_of": ({"best_of": 3}, "best_of"),
+    "suffix": ({"suffix": "x"}, "suffix"),
+    "echo": ({"echo": True, "logprobs": 1}, "echo"),
+    "options": ({"stream_options": {"include_usage": True}}, "stream_options"),
+    "format": ({"response_format": {"type": "xml"}}, "response_format"),
+    "no_schema": ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+    "bad_schema": ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "x"}}}}, None),
+    "long": ({"prompt": "a b c " * 2000}, "prompt"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_field_is_a_400_that_names_it(http: Any, name: str) -> None:
+    more, param = WRONG[name]
+    error = check_error(http.post("/v1/completions", json={**GOOD, **more}), 400)
+    assert error["type"] == "invalid_request_error"
+    assert param is None or error["param"] == param, error
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b'{"model": "target"}', b"[" * 100_000, b'"\\ud800"'])
+def test_what_is_no_request_is_a_400(http: Any, body: bytes) -> None:
+    check_error(http.post("/v1/completions", content=body, headers={"content-type": "application/json"}), 400)
+
+
+@pytest.mark.parametrize("text", ["\\ud800", "a\\u0000b"])
+def test_odd_characters_in_a_prompt(http: Any, text: str) -> None:
+    body = f'{{"model": "target", "max_tokens": 2, "prompt": "{text}"}}'.encode()
+    answer = http.post("/v1/completions", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in (200, 400) and answer.json()
+    body = f'{{"model": "{text}", "prompt": "a"}}'.encode()
+    answer = http.post("/v1/completions", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in (400, 404) and answer.json()["error"]
+
+
+def test_unknown_models_paths_and_methods(http: Any) -> None:
+    assert check_error(http.post("/v1/completions", json={**GOOD, "model": "gpt-9"}), 404)["code"] == "model_not_found"
+    check_error(http.post("/v1/completions", json={**GOOD, "algorithm": "medusa"}), 404)
+    check_error(http.get("/v1/models/other"), 404)
+    check_error(http.get("/nothing"), 404)
+    check_error(http.get("/v1/completions"), 405)
+    both = {**GOOD, "model": "target:speculative", "algorithm": "autoregressive"}
+    check_error(http.post("/v1/completions", json=both), 400)
+
+
+def test_a_chat_needs_a_template(http: Any) -> None:
+    assert "chat template" in check_error(http.post("/v1/chat/completions", json=CHAT), 400)["message"]
+    check_error(http.post("/v1/chat/completions", json={**CHAT, "messages": [{"role": "king", "content": "a"}]}), 400)
+    check_error(http.post("/v1/chat/completions", json={**CHAT, "messages": [{"role": "user"}]}), 400)
+    check_error(http.post("/v1/chat/completions", json={**CHAT, "tools": [{}]}), 400)
+
+
+def test_the_context_length(http: Any, catalogue: Any) -> None:
+    window = catalogue.sessions["speculative"].models["target"].context
+    error = check_error(http.post("/v1/completions", json={**GOOD, "prompt": [5] * window}), 400)
+    assert error["code"] == "context_length_exceeded" and str(window) in error["message"]
+
+
+def test_health_metrics_and_the_schema(http: Any) -> None:
+    assert http.get("/health").json() == {"status": "ok"} and http.get("/ready").json() == {"status": "ready"}
+    assert http.post("/v1/completions", json={**GOOD, "algorithm": "speculative"}).status_code == 200
+    page = http.get("/metrics").text
+    assert 'decgraph_requests_total{route="/v1/completions",status="200"}' in page
+    for name in ("generated_tokens_total", "target_calls_total", "time_to_first_token_seconds_count", "acceptance_ratio"):
+        (line,) = [line for line in page.splitlines() if line.startswith(f'decgraph_{name}{{algorithm="speculative"')]
+        assert float(line.split()[-1]) > 0, line
+    assert 'decgraph_kv_bytes{where="engines"}' in page and "decgraph_queue_depth 0.0" in page
+    assert "422" not in json.dumps(http.get("/openapi.json").json())
+
+
+def test_limits_of_a_server(catalogue: Any) -> None:
+    """One place, no queue, a key, and short bodies."""
+    from decgraph.serve.asked import Limits
+
+    with served(catalogue, key="secret", width=1, queue=0, limits=Limits(tokens=400, answers=4, body=2000)) as running:
+        with client(running) as wrong, pytest.raises(openai.AuthenticationError):
+            wrong.models.list()
+        head = {"authorization": "Bearer secret"}
+        with httpx.Client(base_url=running.url, timeout=60, headers=head) as http:
+            check_error(http.post("/v1/completions", json={**GOOD, "prompt": "a" * 3000}), 413)
+
+            def parts() -> Any:
+                yield from [b"x" * 500] * 6
+
+            check_error(http.post("/v1/completions", content=parts(), headers={"content-type": "application/json"}), 413)
+            assert http.get("/health").status_code == 200
+            long = {**GOOD, "max_tokens": 400, "stream": True, "logit_bias": {"0": -100}}
+            with http.stream("POST", "/v1/completions", json=long) as first:
+                next(first.iter_lines())  # it runs
+                answer = http.post("/v1/completions", json=GOOD)
+                check_error(answer, 429)
+                assert int(answer.headers["retry-after"]) >= 1
+            assert wait(lambda: not len(running.service.worker)), "the client that went away has left its place"
+            assert http.post("/v1/completions", json=GOOD).status_code == 200
+            check_error(http.post("/v1/completions", json={**GOOD, "n": 2}), 429)
+
+
+def wait(holds: Any, seconds: float = 20) -> bool:
+    """Whether something comes to hold in time."""
+    import time
+
+    until = time.monotonic() + seconds
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.01)
+    return bool(holds())
+
+
+def test_a_client_that_goes_away_frees_its_run(server: Any, catalogue: Any) -> None:
+    from decgraph.runtime.models.engine.of import engine_of
+
+    engine = engine_of(catalogue.sessions["speculative"].models["target"])
+    before = server.service.metrics.cancelled._value.get()
+    body = {**GOOD, "max_tokens": 400, "logit_bias": {"0": -100}, "stream": True, "n": 3}
+    with httpx.Client(base_url=server.url, timeout=60) as http, http.stream("POST", "/v1/completions", json=body) as stream:
+        lines = stream.iter_lines()
+        for _ in range(4):
+            next(lines)
+        assert engine._slots
+    assert wait(lambda: not len(server.service.worker) and not engine._slots and not server.service.open)
+    assert server.service.metrics.cancelled._value.get() == before + 3
+    with pytest.raises(httpx.ReadTimeout), httpx.Client(base_url=server.url, timeout=0.2) as http:  # no stream
+        http.post("/v1/completions", json={**body, "stream": False})
+    assert wait(lambda: not len(server.service.worker) and not engine._slots)
+
+
+@pytest.mark.parametrize("patience", [30.0, 0.0])
+def test_draining(catalogue: Any, patience: float) -> None:
+    """What runs may end, within the time; new work is refused."""
+    with (
+        served(catalogue, width=2, queue=2, patience=patience) as running,
+        httpx.Client(base_url=running.url, timeout=60) as http,
+    ):
+        http.get("/health")  # a connection that stays open
+        body = {**GOOD, "max_tokens": 60, "logit_bias": {"0": -100}, "stream": True}
+        with (
+            httpx.Client(base_url=running.url, timeout=60) as other,
+            other.stream("POST", "/v1/completions", json=body) as stream,
+        ):
+            lines = stream.iter_lines()
+            first = next(lines)
+            running.drain()
+            if patience:
+                check_error(http.post("/v1/completions", json=GOOD), 503)
+                check_error(http.get("/ready"), 503)
+            rest = [line for line in [first, *lines] if line]
+        if patience:
+            assert rest[-1] == "data: [DONE]"
+        else:
+            assert "shutting down" in rest[-1]
+        running.thread.join(20)
+        assert not running.thread.is_alive()

@@ -1,0 +1,183 @@
+"""What the page of a run shows, as data for its script: text, steps, trees, cells, model calls, source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from decgraph.runtime import trace
+from decgraph.runtime.recording import Recording, Stamped
+from decgraph.runtime.session import Result, Session
+from decgraph.runtime.text import Detokenizer, detokenizer_of
+from decgraph.views.steps import DraftTree, Step, steps_of
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A run to be shown. prompt: token ids. pieces: the text of every token id. source: the algorithm's text, "" where there is
+    none. params, models: as a person reads them."""
+
+    name: str
+    params: Mapping[str, str]
+    models: Mapping[str, str]
+    prompt: tuple[int, ...]
+    tokens: tuple[int, ...]
+    recording: Recording
+    stats: trace.Stats
+    reason: str
+    backend: str
+    detokenizer: Detokenizer
+    special: Mapping[int, str]
+    source: str = ""
+    path: str = ""
+    error: str = ""
+
+    @staticmethod
+    def of(
+        session: Session, prompt: tuple[int, ...], result: Result, recording: Recording, *, source: str = "", path: str = ""
+    ) -> Trace:
+        """What a session's run gave. source, path: the algorithm's text and its file."""
+        from decgraph.runtime.parameters import shown
+
+        tokenizer = session.tokenizer
+        named = {}
+        if tokenizer is not None:
+            pieces = tokenizer.detokenizer.pieces
+            heard = {t for s in recording.events for t in tokens_in(s.event)} | {*prompt}
+            empty = [t for t in heard if not (0 <= t < len(pieces) and pieces[t])]
+            spelled = getattr(tokenizer, "spelled", lambda token: None)
+            named = {t: spelled(t) or f"<{t}>" for t in empty}
+        return Trace(
+            name=session.function.name,
+            params={name: str(shown(value)) for name, value in session.params.items()},
+            models={name: model.name for name, model in session.models.items()},
+            prompt=prompt,
+            tokens=tuple(result.tokens),
+            recording=recording,
+            stats=result.stats,
+            reason=result.reason,
+            backend=session.machine.name,
+            detokenizer=tokenizer.detokenizer if tokenizer is not None else detokenizer_of(()),
+            special=named,
+            source=source,
+            path=path,
+            error=str(result.error) if result.error is not None else "",
+        )
+
+    @property
+    def steps(self) -> list[Step]:
+        """Its decoding steps."""
+        return steps_of(self.recording, len(self.prompt))
+
+    def piece(self, token: int) -> str:
+        """A token by itself, as text."""
+        return self.special.get(token) or self.detokenizer.text([token]) or f"<{token}>"
+
+
+def tokens_in(event: trace.Event) -> tuple[int, ...]:
+    """The token ids that an event names."""
+    match event:
+        case trace.Committed():
+            return event.tokens
+        case trace.Drafted() | trace.Accepted() | trace.Rejected() | trace.Emitted() | trace.Unmasked():
+            return (event.token,)
+    return ()
+
+
+def document(run: Trace) -> dict[str, Any]:
+    """A run as JSON: the data of the page (`views/trace.js` reads it)."""
+    steps = run.steps
+    pieces = {t for s in run.recording.events for t in tokens_in(s.event)}
+    called = {s.event.model: s.event.role for s in run.recording.events if isinstance(s.event, trace.ModelCall)}
+    return {
+        "name": run.name,
+        "params": dict(run.params),
+        "models": dict(run.models),
+        "backend": run.backend,
+        "reason": run.reason,
+        "error": run.error,
+        "seconds": rounded(run.recording.seconds),
+        "stats": {
+            "tokens": run.stats.tokens,
+            "target_calls": run.stats.target_calls,
+            "draft_calls": run.stats.draft_calls,
+            "drafted": run.stats.drafted,
+            "unmasked": run.stats.unmasked,
+            "remasked": run.stats.remasked,
+        },
+        "depths": [[t, a] for t, a in zip(run.stats.tested, run.stats.accepted, strict=True)],
+        "path": run.path,
+        "source": run.source.splitlines(),
+        "pieces": {str(t): run.piece(t) for t in sorted(pieces)},
+        "prompt": texts(run, run.prompt),
+        "tokens": list(run.tokens),
+        "texts": texts(run, run.tokens),
+        "origins": [o for step in steps for o in (["canvas"] * step.count if run.stats.unmasked else step.origins)],
+        "roles": called,
+        "spans": [[s.model, rounded(s.start), rounded(s.seconds), s.calls] for s in run.recording.spans],
+        "steps": [step_data(step, run) for step in steps],
+    }
+
+
+def texts(run: Trace, tokens: tuple[int, ...]) -> list[str]:
+    """The characters that each token adds to a text."""
+    pending, out = run.detokenizer.start(), []
+    for token in tokens:
+        pending, text = run.detokenizer.feed(pending, token)
+        out.append(text or (run.special.get(token, "") if token in run.special else ""))
+    if out:
+        out[-1] += run.detokenizer.finish(pending)
+    return out
+
+
+def step_data(step: Step, run: Trace) -> dict[str, Any]:
+    """A step as the page's script reads it; what is empty is left out."""
+    data: dict[str, Any] = {
+        "i": step.iteration,
+        "first": step.first,
+        "n": step.count,
+        "t": [rounded(step.began), rounded(step.ended)],
+        "log": [entry(s) for s in step.events],
+        "trees": [tree_data(tree) for tree in step.trees],
+        "edits": [[e.position, e.token, rounded(e.confidence)] for e in step.edits],
+        "cells": step.cells,
+    }
+    return {key: value for key, value in data.items() if value or key in ("first", "n", "i")}
+
+
+def tree_data(tree: DraftTree) -> list[list[Any]]:
+    """[token, parent, state, prob, p, q, source, why] for each node."""
+    return [[n.token, n.parent, n.state, rounded(n.prob), rounded(n.p), rounded(n.q), n.source, n.why] for n in tree.nodes]
+
+
+def entry(s: Stamped) -> list[Any]:
+    """[line, rule, seconds, kind, ...] of an event."""
+    event = s.event
+    head: list[Any] = [s.line, s.rule, rounded(s.seconds), type(event).__name__]
+    match event:
+        case trace.ModelCall():
+            return [*head, event.model, event.rows, event.cells, event.computed]
+        case trace.Drafted():
+            return [*head, event.token, rounded(event.prob), event.source]
+        case trace.Accepted():
+            return [*head, event.token, event.depth]
+        case trace.Rejected():
+            return [*head, event.token, event.depth, event.why]
+        case trace.Emitted():
+            return [*head, event.token, event.kind]
+        case trace.Unmasked():
+            return [*head, event.position, event.token, rounded(event.confidence)]
+        case trace.Remasked():
+            return [*head, event.position]
+        case trace.Committed():
+            return [*head, list(event.tokens), event.cut]
+        case trace.Pruned():
+            return [*head, event.dropped]
+        case trace.Stopped():
+            return [*head, event.reason]
+
+
+def rounded(x: float | None) -> float | None:
+    """Six digits are more than a page shows; None for what is no finite number, which JSON does not have."""
+    return None if x is None or x - x != 0 else float(f"{x:.6g}")

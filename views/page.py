@@ -1,0 +1,52 @@
+"""Pages that need nothing beside themselves: one HTML file with its styles, its script and its data.
+
+Text of models and prompts stands in the data alone, as JSON without `<`; the script puts it on the page as text. The page's own
+policy forbids it every address.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from decgraph.views.document import Trace, document
+
+HERE = Path(__file__).parent
+
+
+def trace_page(runs: Sequence[Trace]) -> str:
+    """A page about a run, or two runs beside each other: steps, trees, cells, text by origin and the time line of model calls.
+
+    Two runs are aligned by their tokens: where one goes, the other goes to the step that commits the same place of the text."""
+    title = " and ".join(run.name for run in runs)
+    return page(f"{title}: trace", read("trace.html"), {"runs": [document(run) for run in runs]}, "drawings.js", "trace.js")
+
+
+def page(title: str, body: str, data: Any, *scripts: str) -> str:
+    """A page of a title, a body (trusted HTML, in which @title@ is the title), data for its scripts and their files' names."""
+    parts = {
+        "@title@": html.escape(title),
+        "@style@": read("page.css"),
+        "@body@": body.replace("@title@", html.escape(title)),
+        "@data@": embedded(data),
+        "@script@": "\n".join(read(name) for name in scripts),
+    }
+    out = read("page.html")
+    for name in ("@title@", "@style@", "@body@", "@script@", "@data@"):  # the data last: nothing in it is a name any more
+        before, _, after = out.partition(name)
+        out = before + parts[name] + after
+    return out
+
+
+def read(name: str) -> str:
+    """A file of this room."""
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+def embedded(data: Any) -> str:
+    """JSON that no HTML parser mistakes for a tag or a comment. Raises ValueError for numbers that are not finite."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

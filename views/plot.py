@@ -1,0 +1,110 @@
+"""Plots of a run with matplotlib: tokens a step and acceptance by depth; of a canvas, when and how surely each position was
+decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from decgraph.errors import DecError
+from decgraph.views.document import Trace
+
+COLOURS = {"accepted": "#009E73", "bonus": "#0072B2", "residual": "#D55E00", "plain": "#999999"}  # Okabe and Ito's
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def check(path: Path) -> None:
+    """To be called before a run. Raises DecError where matplotlib is not installed, or for a file that is no picture."""
+    pyplot()
+    if path.suffix not in FORMATS:
+        raise DecError(f"cannot draw {path}", hint=f"a name that ends in {', '.join(FORMATS)}")
+
+
+def pyplot() -> Any:  # Any: matplotlib has types, but is not installed everywhere
+    """matplotlib, without a display. Raises DecError where it is not installed."""
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        raise DecError("plots need matplotlib, which is not installed", hint="pip install 'decgraph[plots]'") from None
+    matplotlib.use("Agg")
+    import matplotlib.pyplot
+
+    return matplotlib.pyplot
+
+
+def save(runs: Sequence[Trace], path: Path) -> None:
+    """Draw runs into a file, a row each. Raises DecError where it cannot be written."""
+    plots = pyplot()
+    figure, rows = plots.subplots(len(runs), 2, figsize=(11, 3.6 * len(runs)), layout="constrained", squeeze=False)
+    for run, axes in zip(runs, rows, strict=True):
+        if run.stats.unmasked:
+            cells(axes[0], run)
+            decided(axes[1], run)
+        else:
+            tokens(axes[0], run)
+            acceptance(axes[1], run)
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise DecError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        plots.close(figure)
+
+
+def tokens(axes: Any, run: Trace) -> None:
+    """The tokens of each step, by their origin."""
+    steps = run.steps
+    below = np.zeros(len(steps))
+    for origin, colour in COLOURS.items():
+        counts = np.array([step.origins.count(origin) for step in steps])  # type: ignore[arg-type]
+        if counts.any():
+            axes.bar(np.arange(1, len(steps) + 1), counts, bottom=below, color=colour, label=origin, width=0.9)
+            below += counts
+    axes.set(title=run.name, xlabel="decoding step", ylabel="tokens committed")
+    axes.legend(fontsize=8)
+
+
+def acceptance(axes: Any, run: Trace) -> None:
+    """How often a test at each depth accepted a draft."""
+    shares = run.stats.acceptance
+    axes.bar(np.arange(1, len(shares) + 1), shares, color=COLOURS["accepted"])
+    axes.set(
+        title="acceptance by depth" if shares else "no drafts were tested", xlabel="depth", ylabel="share of tests", ylim=(0, 1)
+    )
+    axes.set_xticks(np.arange(1, len(shares) + 1))
+
+
+def confidences(run: Trace) -> np.ndarray:
+    """float64[steps, positions]: how surely a cell was decided that holds a token after a step; NaN where it is masked. A cell
+    that is masked again has -1 in that step."""
+    steps = run.steps
+    size = max([len(run.tokens), *(step.cells for step in steps)])
+    out = np.full((len(steps), size), np.nan)
+    for row, step in enumerate(steps):
+        if row:
+            out[row] = np.where(out[row - 1] < 0, np.nan, out[row - 1])
+        for edit in step.edits:
+            out[row, edit.position] = edit.confidence if edit.token >= 0 else -1.0
+    return out
+
+
+def cells(axes: Any, run: Trace) -> None:
+    """Position by step: how surely what stands there was decided; red where it was masked again."""
+    found = confidences(run)
+    shown = axes.imshow(np.where(found < 0, np.nan, found), aspect="auto", cmap="Blues", vmin=0, vmax=1, interpolation="none")
+    again = np.argwhere(found < 0)
+    axes.plot(again[:, 1], again[:, 0], "s", color="#D55E00", markersize=3, label="masked again" if len(again) else None)
+    axes.set(title=run.name, xlabel="position", ylabel="step")
+    axes.figure.colorbar(shown, ax=axes, label="confidence")
+    if len(again):
+        axes.legend(fontsize=8)
+
+
+def decided(axes: Any, run: Trace) -> None:
+    """How many positions hold a token after each step."""
+    found = confidences(run)
+    axes.step(np.arange(1, len(found) + 1), (found >= 0).sum(axis=1), where="post", color=COLOURS["bonus"])
+    axes.set(title="positions decided", xlabel="step", ylabel="positions")

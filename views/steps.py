@@ -1,0 +1,243 @@
+"""A recording's events grouped into decoding steps, each with its trees, cells and committed tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from decgraph.runtime import trace
+from decgraph.runtime.recording import Recording, Stamped
+
+Origin = Literal["accepted", "bonus", "residual", "plain", "canvas"]
+"""Where a committed token came from: an accepted draft; a token of the target's own after the last draft of a path (bonus), in
+place of rejected ones (residual) or without any draft (plain); a cell of a canvas."""
+
+ANCESTORS = 3
+"""How many nodes above one are shown where a tree grows over several steps."""
+
+State = Literal["drafted", "accepted", "rejected", "pruned", "emitted"]
+
+
+@dataclass
+class Node:
+    """A node of a tree as it is drawn. parent: its place in the tree's nodes, -1 for the root. prob: under what drafted it. p,
+    q: under what verified it and under the distribution it was drawn from, where known."""
+
+    token: int
+    parent: int
+    prob: float | None = None
+    source: str = ""
+    state: State = "drafted"
+    why: str = ""
+    p: float | None = None
+    q: float | None = None
+
+
+@dataclass
+class DraftTree:
+    """A tree of drafts. `ids`: the place in `nodes` of each node that lives, by the program's number for it (0: the root)."""
+
+    nodes: list[Node] = field(default_factory=list)
+    ids: dict[int, int] = field(default_factory=lambda: {0: -1})
+    last: int = -1
+    """The node that verification accepted last."""
+
+    def begins_anew(self, event: trace.Drafted) -> bool:
+        """Whether a draft belongs to another tree."""
+        return event.node in self.ids or event.parent not in self.ids
+
+    def grow(self, event: trace.Drafted) -> None:
+        """Add a draft."""
+        self.ids[event.node] = len(self.nodes)
+        self.nodes.append(Node(event.token, self.ids[event.parent], event.prob, event.source))
+
+    def continued(self, node: int) -> DraftTree:
+        """A tree for a later step that grows this one at a node: with the nearest ancestors of the node alone."""
+        made = DraftTree()
+        made.adopt(self, node)
+        return made
+
+    def adopt(self, earlier: DraftTree, node: int) -> None:
+        """Show a node of an earlier step's tree, which has the same numbers, with its nearest ancestors."""
+        numbers = {place: number for number, place in earlier.ids.items() if place >= 0}
+        place = earlier.ids[node]
+        chain: list[int] = []
+        while place >= 0 and len(chain) < ANCESTORS and numbers.get(place) not in self.ids:
+            chain.append(place)
+            place = earlier.nodes[place].parent
+        above = self.ids.get(numbers.get(place, 0), -1)
+        for place in reversed(chain):
+            self.nodes.append(replace(earlier.nodes[place], parent=above))
+            above = len(self.nodes) - 1
+            if place in numbers:
+                self.ids[numbers[place]] = above
+
+    def copy(self) -> DraftTree:
+        """The same tree, to be tested in a later step."""
+        return DraftTree([replace(node) for node in self.nodes], dict(self.ids))
+
+    def prune(self, event: trace.Pruned) -> None:
+        """Mark what was removed, and renumber the others."""
+        kept = {new: self.ids[old] for new, old in enumerate(event.kept) if old in self.ids}
+        for place in set(self.ids.values()) - set(kept.values()) - {-1}:
+            self.nodes[place].state = "pruned"
+        self.ids = {0: -1, **kept}
+
+    def test(self, stamped: Stamped) -> None:
+        """A draft was accepted or rejected."""
+        event = stamped.event
+        assert isinstance(event, trace.Accepted | trace.Rejected)
+        place = self.ids.get(event.node)
+        if place is None or place < 0:
+            return
+        node = self.nodes[place]
+        node.p, node.q = stamped.p, stamped.q
+        if isinstance(event, trace.Accepted):
+            node.state, self.last = "accepted", place
+        else:
+            node.state, node.why = "rejected", event.why
+
+    def emit(self, event: trace.Emitted, p: float | None) -> None:
+        """A token of the target's own, below the last accepted draft."""
+        self.nodes.append(Node(event.token, self.last, None, event.kind, "emitted", p=p))
+
+
+@dataclass
+class Edit:
+    """A cell was decided (token >= 0), or masked again (-1). position: in the generated text, from 0."""
+
+    position: int
+    token: int
+    confidence: float
+
+
+@dataclass
+class Step:
+    """A decoding step. first, count: the committed tokens that it added. began, ended: seconds since the run began."""
+
+    events: list[Stamped]
+    first: int
+    began: float
+    ended: float = 0.0
+    count: int = 0
+    trees: list[DraftTree] = field(default_factory=list)
+    edits: list[Edit] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
+    cells: int = 0
+    """Where the canvas of its edits ends, in the generated text."""
+
+    @property
+    def iteration(self) -> int:
+        """Of the main loop; -1 before it."""
+        return self.events[-1].iteration
+
+
+def steps_of(recording: Recording, prompt: int) -> list[Step]:
+    """The steps of a run after `prompt` tokens. A step is an iteration of the main loop; on a canvas it is a model call with
+    what was decided on it; in a program with neither, what follows each call of the target."""
+    out: list[Step] = []
+    committed, began = 0, 0.0
+    carried: DraftTree | None = None
+    for part in parts(recording.events):
+        step = Step(part, committed, began)
+        fill(step, prompt, carried)
+        carried = step.trees[-1] if step.trees and not step.count else None
+        committed += step.count
+        began = step.ended
+        out.append(step)
+    return out
+
+
+def parts(events: Sequence[Stamped]) -> Iterable[list[Stamped]]:
+    """The events of each step."""
+    canvas = any(isinstance(s.event, trace.Unmasked) for s in events)
+    looped = any(s.iteration > 0 for s in events)
+    part: list[Stamped] = []
+    edited = called = False
+    for stamped in events:
+        event = stamped.event
+        target = isinstance(event, trace.ModelCall) and event.role == "target"
+        if isinstance(event, trace.Stopped) or not part:
+            new = False
+        elif canvas and edited and (isinstance(event, trace.ModelCall) or isinstance(part[-1].event, trace.Committed)):
+            new = True
+        elif looped:
+            new = stamped.iteration != part[-1].iteration
+        else:
+            new = not canvas and target and called
+        if new:
+            yield part
+            part, edited, called = [], False, False
+        part.append(stamped)
+        edited |= isinstance(event, trace.Unmasked | trace.Remasked)
+        called |= target
+    if part:
+        yield part
+
+
+def fill(step: Step, prompt: int, carried: DraftTree | None) -> None:
+    """Read a step's events. carried: the tree that the step before left, which this one may grow or verify."""
+    path: list[int] = []  # what the last verification accepted
+    emitted: trace.Emitted | None = None
+    tested = over = False
+    for stamped in step.events:
+        event = stamped.event
+        match event:
+            case trace.Drafted():
+                tree_for(step, event, carried).grow(event)
+            case trace.Pruned():
+                if step.trees:
+                    step.trees[-1].prune(event)
+            case trace.Accepted() | trace.Rejected():
+                if not step.trees and carried is not None:
+                    step.trees.append(carried.copy())
+                if over or (event.depth == 1 and path):
+                    path, emitted, over = [], None, False
+                    if step.trees:
+                        step.trees[-1].last = -1
+                tested = True
+                if isinstance(event, trace.Accepted):
+                    path.append(event.token)
+                if step.trees:
+                    step.trees[-1].test(stamped)
+            case trace.Emitted():
+                emitted, over = event, True
+                if step.trees:
+                    step.trees[-1].emit(event, stamped.p)
+            case trace.Unmasked() | trace.Remasked():
+                start, cells = stamped.canvas or (prompt + step.first, 0)
+                token, sure = (event.token, event.confidence) if isinstance(event, trace.Unmasked) else (-1, 0.0)
+                step.edits.append(Edit(start - prompt + event.position, token, sure))
+                step.cells = max(step.cells, start - prompt + cells)
+            case trace.Committed():
+                for i, token in enumerate(event.tokens):
+                    step.origins.append(origin(i, token, path, emitted, tested=tested))
+                step.count += len(event.tokens)
+                path, emitted, tested, over = [], None, False, False
+    step.ended = step.events[-1].seconds
+
+
+def tree_for(step: Step, event: trace.Drafted, carried: DraftTree | None) -> DraftTree:
+    """The tree of a step that a draft belongs to: the one before it, one that an earlier step left, or a new one."""
+    tree = step.trees[-1] if step.trees else None
+    if tree is not None and not tree.begins_anew(event):
+        return tree
+    if carried is not None and event.node not in carried.ids and event.parent in carried.ids:
+        if tree is None:
+            step.trees.append(carried.continued(event.parent))
+        else:
+            tree.adopt(carried, event.parent)
+        return step.trees[-1]
+    step.trees.append(DraftTree())
+    step.trees[-1].ids.setdefault(event.parent, -1)  # the upper nodes of some trees are no single tokens
+    return step.trees[-1]
+
+
+def origin(i: int, token: int, path: list[int], emitted: trace.Emitted | None, *, tested: bool) -> Origin:
+    """Where token i of a commit came from."""
+    if i < len(path) and path[i] == token:
+        return "accepted"
+    if emitted is not None and emitted.token == token and i == len(path):
+        return emitted.kind
+    return "plain" if not tested else "bonus" if path else "residual"
