@@ -201,15 +201,15 @@ def _watched_reference(kind: Any, calls: list[Asked]) -> Any:
             self.before = now
             return super().eval_canvases(op, model, place, extra)
 
-        def count_call(self, model: Any, rows: int, cells: int, computed: int | None = None) -> Any:
+        def count_call(self, model: Any, rows: int, cells: int, computed: int | None = None, **kind: Any) -> Any:
             if self.remembering is not None:
                 calls.append(self.remembering)
             if not rows:  # a memory's own call
-                return super().count_call(model, rows, cells, computed)
+                return super().count_call(model, rows, cells, computed, **kind)
             width = max(1, len(calls[-1].computed))
             calls[-1].canvases = (cells if computed is None else computed) // width
             calls[-1].repeated |= computed == 0
-            return super().count_call(model, rows, cells, computed)
+            return super().count_call(model, rows, cells, computed, **kind)
 
     return Watched
 

@@ -31,14 +31,12 @@ OPTIONAL = ("if", "for", "while", "each", "state.read")
 def fault(op: Op, value: Value, result: Any) -> str:
     if result is None and op.opcode in OPTIONAL:
         return ""
-    if op.opcode == "request" and op.attrs["field"] == "mask" and result == -1:
-        return ""  # the models here have no mask among their tokens
+    if op.opcode == "request" and op.attrs["field"] in ("mask", "eos", "eos_or_none") and result == -1:
+        return ""  # the models here have no mask and no end of sequence among their tokens
     if value.type.elem == "list" and not isinstance(result, list):
         return ""  # a vector joins a list of its elements, and stays one
     if op.opcode == "state.read" and value.type.elem == "token" and isinstance(result, Draws):
         result = result.tokens()  # a state of tokens keeps draws, so that the exact checker reads no token too early
-    if op.opcode == "request" and op.attrs["field"] == "mask" and result == -1:
-        return ""  # what a masked cell is where the models have no mask token
     if isinstance(result, list) and not result and value.type.dims:
         return ""  # `[]`, before anything is known of it
     if isinstance(result, list) and op.opcode == "each":
