@@ -35,7 +35,7 @@ def fault(op: Op, value: Value, result: Any) -> str:
         return ""  # the models here have no mask and no end of sequence among their tokens
     if value.type.elem == "list" and not isinstance(result, list):
         return ""  # a vector joins a list of its elements, and stays one
-    if op.opcode in ("state.read", "if") and value.type.elem == "token" and isinstance(result, Draws):
+    if op.opcode in ("state.read", "if", "within") and value.type.elem == "token" and isinstance(result, Draws):
         result = result.tokens()  # a state of tokens keeps draws, so that the exact checker reads no token too early
     if isinstance(result, list) and not result and value.type.dims:
         return ""  # `[]`, before anything is known of it
