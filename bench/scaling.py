@@ -78,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="1 and 2 workers of `decgraph map --ray` on the same prompts")
     parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--limit", type=int, default=24)
+    parser.add_argument("--limit", type=int, default=128)
     parser.add_argument("--algorithm", default="speculative")
     asked = parser.parse_args()
     import ray

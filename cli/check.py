@@ -207,7 +207,7 @@ def show(report: Report, *, brief: bool) -> None:
     if report.verdict == "none":
         return
     shrunk = f" ({report.shrunk} of them with smaller parameters or lengths)" if report.shrunk else ""
-    counted = [f"{report.models} worlds{shrunk}, {report.runs:,} runs, {report.seconds:.1f} s"]
+    counted = [f"{report.models} world{'s' * (report.models != 1)}{shrunk}, {report.runs:,} runs, {report.seconds:.1f} s"]
     if report.planted:
         counted.append(f"{report.killed} of {report.planted} mutants found")
     if report.outside:

@@ -45,9 +45,11 @@ MOST = 20_000
 
 def plain(value: Any) -> Any:
     """A parameter's value as conditions compare it: exact numbers, vectors as tuples, topologies by name."""
+    if hasattr(value, "tolist"):  # a run's parameters are arrays and tensors
+        value = value.tolist()
     if isinstance(value, float):
         return value if value in (float("inf"), -float("inf")) or value != value else Fraction(str(value))
-    if value in ("inf", "-inf"):
+    if isinstance(value, str) and value in ("inf", "-inf"):
         return float(value)
     if isinstance(value, bool | int | Fraction | str) or value is None:
         return value

@@ -10,12 +10,16 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
+
+
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
 
 
 def lacking() -> str:
@@ -52,3 +56,13 @@ def page(browser: Any) -> Iterator[Any]:
     yield opened
     opened.close()
     assert not wrong, wrong
+
+
+def picture(page: Any, name: str, config: pytest.Config, **how: Any) -> None:
+    """What the page shows, as docs/images/NAME.png: written with --update-golden alone, since text is drawn a little differently
+    everywhere. A picture of one colour is none."""
+    path = IMAGES / f"{name}.png"
+    if config.getoption("--update-golden"):
+        page.screenshot(path=path, **how)
+    shown = page.screenshot(**how)
+    assert len(shown) > 10_000 and path.is_file(), f"{name}: {len(shown)} bytes"

@@ -46,7 +46,7 @@ def page_of(title: str, body: str) -> str:
 def article(report: Report, text: str) -> str:
     """A report: the verdict, what it rests on, and the counterexample."""
     said = "; ".join(report.claims) or "it claims nothing, so there is nothing to prove"
-    counted = f"{report.models} worlds, {report.runs:,} runs, {report.seconds:.1f} s"
+    counted = f"{report.models} world{'s' * (report.models != 1)}, {report.runs:,} runs, {report.seconds:.1f} s"
     if report.planted:
         counted += f"; {report.killed} of {report.planted} mutants found"
     out = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import decgraph
@@ -200,3 +201,14 @@ def test_in_python() -> None:
     claim = raised.claims[0]
     assert (claim.mode, claim.for_greedy, claim.setting) == ("greedy", True, ("==", ("param", "delta"), ("const", 0)))
     assert "where `delta == 0 and greedy`" in raised.explain()
+
+
+def test_conditions_are_said_of_the_values_that_runs_hold() -> None:
+    """A session's parameters are arrays and numbers as backends hold them, not what was written."""
+    algorithms = [decgraph.load(n) for n in decgraph.stdlib.names() if " when " in decgraph.stdlib.entry(n).claim]
+    for algorithm in algorithms:
+        given = {p.name: p.default for p in algorithm.params.values() if p.has_default}
+        held = {name: np.asarray(v) if isinstance(v, list | tuple) else v for name, v in given.items()}
+        for claim in algorithm.function.claims:
+            assert holds_for(claim, algorithm.function, held) == holds_for(claim, algorithm.function, given)
+    assert len(algorithms) > 40

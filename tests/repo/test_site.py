@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from chromium import browser, picture  # noqa: F401  # a fixture
 from tree import ROOT
 
 import decgraph
@@ -106,6 +107,20 @@ def test_the_fields_of_a_request_are_shown(site: Path) -> None:
 def test_programs_have_their_file_as_title(site: Path) -> None:
     page = (site / "tutorial.html").read_text(encoding="utf-8")
     assert '<span class="filename">first.dec</span>' in page and "file=first.dec" not in page
+
+
+@pytest.mark.slow
+def test_the_gallery_is_looked_at(site: Path, browser: Any, pytestconfig: pytest.Config) -> None:  # noqa: F811
+    opened = browser.new_page(viewport={"width": 1360, "height": 1000})
+    opened.goto((site / "gallery/eagle2.html").as_uri())
+    assert opened.inner_text("h1").rstrip("\u00b6").strip() == "eagle2"
+    code = opened.locator("article .highlight code").first
+    colours = code.evaluate("e => new Set([...e.querySelectorAll('span')].map(s => getComputedStyle(s).color)).size")
+    assert colours > 2  # the lexer of .dec files is at work
+    wide = opened.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wide <= 0, f"the page is {wide} pixels wider than the window"
+    picture(opened, "gallery", pytestconfig)
+    opened.close()
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import browser, page  # noqa: F401  # fixtures
+from chromium import browser, page, picture  # noqa: F401  # fixtures
 
 import decgraph
 from decgraph.cli.main import main
@@ -34,6 +34,13 @@ def test_a_counterexample_can_be_read(page: Any, tmp_path: Path, capsys: pytest.
     before = page.evaluate("document.documentElement.dataset.theme")
     page.keyboard.press("t")
     assert page.evaluate("document.documentElement.dataset.theme") != before
+
+
+def test_picture_for_the_documentation(page: Any, tmp_path: Path, pytestconfig: pytest.Config) -> None:  # noqa: F811
+    file = tmp_path / "check.html"
+    assert main(["check", str(BROKEN), "--html", str(file), "--json"]) == 1
+    page.goto(file.as_uri())
+    picture(page, "counterexample", pytestconfig, full_page=True)
 
 
 def test_words_of_a_program_are_text(page: Any, tmp_path: Path) -> None:  # noqa: F811
