@@ -59,6 +59,8 @@ def command(
 
     # As `decgraph run`: small models lose more to threads that wait for each other than they gain.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
+    # Every height of a batch makes products of its own, and oneDNN keeps 1,024 of them: half a gigabyte after some minutes.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
     plain = [one for one in model or () if "=" not in one]
     if len(plain) > 1:
         raise decgraph.DecError("there is one first model", hint="the others by parameter: --model name=FOLDER")

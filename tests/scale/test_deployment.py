@@ -77,6 +77,17 @@ def test_a_replica_answers_as_the_command_line_does(port: int) -> None:
         assert answer["choices"][0]["text"] == expected.text
         assert answer["usage"]["completion_tokens"] == 12
 
+    # What is under way when the replicas go is answered before they do.
+    long = {"model": "tiny", "prompt": "import os", "max_tokens": 300, "temperature": 0}
+    with ThreadPoolExecutor() as pool:
+        answers = [pool.submit(asked, f"http://127.0.0.1:{port}/v1/completions", long | {"seed": n}) for n in range(4)]
+        until = time.monotonic() + 30
+        while "# running" not in (seen := metrics(port)) and time.monotonic() < until:
+            time.sleep(0.02)
+        serve.delete("decgraph")
+    expected = decgraph.run("speculative", "import os", limit=300, temperature=0)
+    assert [one.result()["choices"][0]["text"] for one in answers] == [expected.text] * 4
+
 
 @pytest.mark.slow
 @pytest.mark.budget(40)

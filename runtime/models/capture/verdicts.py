@@ -37,6 +37,7 @@ from decgraph.runtime.tune import kept as kept_files
 MOST = 256
 """Entries that are kept."""
 _ARITHMETIC = ("DECGRAPH_", "DNNL_", "ONEDNN_", "MKL_", "OMP_", "KMP_", "ATEN_", "TORCH_", "PYTORCH_")
+_NO_ARITHMETIC = ("DECGRAPH_CACHE", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
 
 
 class Verdict:
@@ -192,7 +193,7 @@ def _settings() -> dict[str, Any]:
         "mkldnn": torch.backends.mkldnn.enabled,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "denormals": float(torch.tensor(1e-40) * 1.0) == 0.0,
-        "environment": sorted((k, v) for k, v in os.environ.items() if k.startswith(_ARITHMETIC) and k != "DECGRAPH_CACHE"),
+        "environment": sorted((k, v) for k, v in os.environ.items() if k.startswith(_ARITHMETIC) and k not in _NO_ARITHMETIC),
     }
 
 

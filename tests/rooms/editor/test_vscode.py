@@ -1,44 +1,115 @@
-"""The VS Code extension's folder: what its files name is there, and says what the language says."""
+"""The extension in VS Code itself, as a browser shows it: what an author sees who writes a wrong word, mends it and asks for a
+check. Needs code-server (tests/install_code_server.sh); the pictures of docs/editors.md are made here."""
 
 from __future__ import annotations
 
 import json
-import re
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import decgraph
-from decgraph.cli.main import verbs
+import pytest
+from chromium import browser, picture  # noqa: F401  # a fixture
 
-FOLDER = Path(__file__).parents[3] / "editor" / "vscode"
-PACKAGE = json.loads((FOLDER / "package.json").read_text(encoding="utf-8"))
+ROOT = Path(__file__).parents[3]
+PROGRAM = '''algorithm mine(target: causal, drafter: causal, gamma: int in 1..16 = 4):
+    """Speculative decoding by the library's rejection rule."""
+    refines autoregressive(target) in distribution
 
-
-def test_what_the_manifest_names_is_there() -> None:
-    given = PACKAGE["contributes"]
-    paths = [PACKAGE["main"], given["languages"][0]["configuration"], *(g["path"] for g in given["grammars"])]
-    assert all((FOLDER / path).is_file() for path in paths)
-    for grammar in given["grammars"]:
-        assert json.loads((FOLDER / grammar["path"]).read_text(encoding="utf-8"))["scopeName"] == grammar["scopeName"]
-    assert given["languages"][0]["extensions"] == [".dec"]
-    assert PACKAGE["version"] == decgraph.__version__
-
-
-def test_it_starts_a_verb_that_there_is() -> None:
-    program, verb = PACKAGE["contributes"]["configuration"]["properties"]["decgraph.command"]["default"]
-    assert program == "decgraph" and verb in verbs()
-    assert set(re.findall(r'require\("([^"]+)"\)', (FOLDER / "extension.js").read_text(encoding="utf-8"))) <= {
-        "vscode", *(f"{name}/node" for name in PACKAGE["dependencies"]),
-    }  # fmt: skip
-
-
-def test_lines_that_end_in_a_colon_indent_the_next() -> None:
-    rules = json.loads((FOLDER / "language-configuration.json").read_text(encoding="utf-8"))["indentationRules"]
-    more = re.compile(rules["increaseIndentPattern"])
-    assert more.search("    while not done:  # go on") and more.search("algorithm f(target: causal):")
-    assert not more.search("    state n: int per session = 0")
+    while not done:
+        draft t:
+            repeat gamma:
+                x ~ drafter(t.leaves)
+                grow x
+        verify t by rejection against targt(t)
+        commit t.accepted
+'''
+SETTINGS = {
+    "decgraph.command": [sys.executable, "-m", "decgraph", "lsp"],
+    "workbench.startupEditor": "none",
+    "workbench.colorTheme": "Default Light Modern",
+    "editor.minimap.enabled": False,
+    "telemetry.telemetryLevel": "off",
+    "extensions.autoCheckUpdates": False,
+    "update.mode": "none",
+}
 
 
-def test_code_blocks_of_markdown_are_found() -> None:
-    block = json.loads((FOLDER / "syntaxes" / "markdown.json").read_text(encoding="utf-8"))["repository"]["block"]
-    begin = re.compile(block["begin"].replace("\\G", "^").replace("(?i:", "(?:"))
-    assert begin.search("```dec") and begin.search("```dec broken E031") and not begin.search("```decimal")
+def code_server() -> str:
+    """Where it is, or ""."""
+    return os.environ.get("DECGRAPH_CODE_SERVER") or shutil.which("code-server") or ""
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as asked:
+        return asked.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture
+def editor(tmp_path: Path) -> Iterator[str]:
+    """VS Code with the extension and a folder that holds mine.dec, as an address."""
+    if not code_server() or not shutil.which("npm"):
+        pytest.skip("code-server is not installed: tests/install_code_server.sh")
+    work, extensions, user = tmp_path / "work", tmp_path / "extensions", tmp_path / "user"
+    work.mkdir()
+    (work / "mine.dec").write_text(PROGRAM, encoding="utf-8")
+    ours = shutil.copytree(ROOT / "editor/vscode", extensions / "decgraph.decgraph-0.1.0")
+    subprocess.run(["npm", "install", "--omit=dev", "--no-audit", "--no-fund"], cwd=ours, check=True, capture_output=True)
+    (user / "User").mkdir(parents=True)
+    (user / "User/settings.json").write_text(json.dumps(SETTINGS), encoding="utf-8")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    quiet = ["--disable-telemetry", "--disable-update-check", "--disable-workspace-trust"]
+    places = ["--user-data-dir", str(user), "--extensions-dir", str(extensions), "--config", str(tmp_path / "config.yaml")]
+    command = [code_server(), "--auth", "none", "--bind-addr", f"127.0.0.1:{port}", *places, *quiet, str(work)]
+    with (tmp_path / "log").open("w") as log:
+        running = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        try:
+            until = time.monotonic() + 60
+            while not answers(port) and time.monotonic() < until:
+                time.sleep(0.2)
+            yield f"http://127.0.0.1:{port}/?folder={work}"
+        finally:
+            running.terminate()
+            running.wait(30)
+
+
+@pytest.mark.nightly
+def test_a_wrong_word_is_marked_mended_and_the_claim_checked(
+    editor: str,
+    browser: Any,  # noqa: F811
+    pytestconfig: pytest.Config,
+) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 560})
+    page.goto(editor, timeout=120_000)
+    page.wait_for_selector("text=mine.dec", timeout=120_000)
+    page.dblclick("text=mine.dec")
+    mark = page.locator(".squiggly-error")
+    mark.first.wait_for(state="attached", timeout=60_000)
+    page.locator(".codelens-decoration", has_text="check the claim").wait_for(timeout=20_000)
+    wrong = page.locator(".view-line span", has_text="targt").last
+    wrong.hover()
+    said = page.locator(".monaco-hover").filter(has_text="targt")
+    said.wait_for(timeout=20_000)
+    assert "did you mean target?" in said.inner_text()
+    picture(page, "editor", pytestconfig)
+
+    wrong.dblclick()
+    page.keyboard.type("target", delay=40)
+    page.keyboard.press("Escape")
+    mark.first.wait_for(state="detached", timeout=20_000)
+    page.locator(".codelens-decoration a", has_text="check the claim").click(timeout=20_000)
+    page.wait_for_function(
+        "[...document.querySelectorAll('.codelens-decoration')].some(lens => lens.innerText.includes('proved'))", timeout=90_000
+    )
+    lens = " ".join(page.locator(".codelens-decoration").all_inner_texts())
+    assert "target" in lens, lens  # what a step calls
+    picture(page, "editor-proved", pytestconfig)
+    page.close()
