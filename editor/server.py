@@ -23,6 +23,7 @@ from decgraph.editor.analysis import Analyser, Analysis
 from decgraph.editor.completion import complete
 from decgraph.editor.highlight import pieces
 from decgraph.editor.hover import hover
+from decgraph.editor.quick_fixes import fixes
 from decgraph.errors import DecError, InternalError
 
 PAUSE = 0.08
@@ -265,6 +266,23 @@ def make() -> Server:
             return []
         whole = lsp.Range(lsp.Position(0, 0), position(source, len(source.text)))
         return [lsp.TextEdit(whole, text)] if text != source.text else []
+
+    @server.feature(lsp.TEXT_DOCUMENT_CODE_ACTION, lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.QuickFix]))
+    def mended(params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+        uri = params.text_document.uri
+        found = server.analysis(uri)
+        first, last = (offset_of(found.source, at) for at in (params.range.start, params.range.end))
+        own = [d for d in found.diagnostics if d.source is None or d.source.path == found.source.path]
+        here = [d for d in own if d.span is not None and d.span.start <= last and d.span.end >= first]
+        return [
+            lsp.CodeAction(
+                f"write `{fix.word}`",
+                lsp.CodeActionKind.QuickFix,
+                [shown(fix.diagnostic, found, uri)],
+                edit=lsp.WorkspaceEdit({uri: [lsp.TextEdit(place(found.source, fix.span), fix.word)]}),
+            )
+            for fix in fixes(found.source, here)
+        ]
 
     @server.feature(lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, lsp.SemanticTokensLegend(LEGEND, []))
     def coloured(params: lsp.SemanticTokensParams) -> lsp.SemanticTokens:

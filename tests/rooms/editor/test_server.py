@@ -73,6 +73,14 @@ async def session() -> None:
     assert wrong.code_description.href.endswith("E230.md")
     assert "did you mean rejection" in wrong.message
 
+    asked = lsp.CodeActionParams(document, wrong.range, lsp.CodeActionContext([wrong]))
+    action, *others = await client.text_document_code_action_async(asked)
+    assert len(others) <= 1  # the second likeliest
+    (written,) = action.edit.changes[URI]
+    assert (action.kind, written.new_text, written.range) == ("quickfix", "rejection", wrong.range)
+    beside = lsp.Range(lsp.Position(0, 0), lsp.Position(0, 3))
+    assert not await client.text_document_code_action_async(lsp.CodeActionParams(document, beside, lsp.CodeActionContext([])))
+
     await editor.write(TEXT)
     at = lsp.Position(line, TEXT.splitlines()[line].index("rejection") + 1)
     told = await client.text_document_hover_async(lsp.HoverParams(document, at))
