@@ -59,8 +59,8 @@ def page(browser: Any) -> Iterator[Any]:
 
 
 def picture(page: Any, name: str, config: pytest.Config, **how: Any) -> None:
-    """What the page shows, as docs/images/NAME.png: written with --update-golden alone, since text is drawn a little differently
-    everywhere. A picture of one colour is none."""
+    """What the page shows, as docs/images/NAME.png: written with --update-golden alone, since text is drawn a little
+    differently everywhere. A picture of one colour is none."""
     path = IMAGES / f"{name}.png"
     if config.getoption("--update-golden"):
         page.screenshot(path=path, **how)

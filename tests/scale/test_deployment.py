@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -60,6 +62,13 @@ def asked(url: str, body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def running(port: int) -> float:
+    """How many answers the replica is computing."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        (line,) = [one for one in answer.read().decode().splitlines() if one.startswith("decgraph_running ")]
+    return float(line.split()[1])
+
+
 @pytest.mark.slow
 @pytest.mark.budget(40)
 def test_a_replica_answers_as_the_command_line_does(port: int) -> None:
@@ -82,8 +91,9 @@ def test_a_replica_answers_as_the_command_line_does(port: int) -> None:
     with ThreadPoolExecutor() as pool:
         answers = [pool.submit(asked, f"http://127.0.0.1:{port}/v1/completions", long | {"seed": n}) for n in range(4)]
         until = time.monotonic() + 30
-        while "# running" not in (seen := metrics(port)) and time.monotonic() < until:
+        while running(port) < 4 and time.monotonic() < until:
             time.sleep(0.02)
+        assert running(port) == 4
         serve.delete("decgraph")
     expected = decgraph.run("speculative", "import os", limit=300, temperature=0)
     assert [one.result()["choices"][0]["text"] for one in answers] == [expected.text] * 4
