@@ -23,8 +23,8 @@ ALL = "all"  # the kind of a row about prompts of every kind
 @dataclass(frozen=True)
 class Settings:
     """How long and how often. limit: new tokens of a request. rounds: timed runs of each group. batch: prompts decoded at a
-    time. temperature: 0 is greedy. seed: of the order within rounds, of the noise and of the bootstrap. slowest: how many times as
-    long as the first contender one may take for a group before it is left out."""
+    time. temperature: 0 is greedy. seed: of the order within rounds, of the noise and of the bootstrap. slowest: how many times
+    as long as the first contender one may take for a group before it is left out."""
 
     limit: int = 64
     rounds: int = 5
@@ -122,8 +122,8 @@ def measured(contenders: Sequence[Contender], work: Work, settings: Settings, *,
 
 
 def observed(contender: Contender, groups: int, usual: list[float], slowest: float) -> list[Ran]:
-    """What a contender makes of every group. usual: the processor seconds that the first contender took for each, which are noted
-    where there are none yet. Raises DecError for one that takes `slowest` times as long."""
+    """What a contender makes of every group. usual: the processor seconds that the first contender took for each, which are
+    noted where there are none yet. Raises DecError for one that takes `slowest` times as long."""
     first, ran = not usual, []
     for n in range(groups):
         began = time.process_time()
