@@ -80,7 +80,7 @@ def command(
     elif emit is Emit.cost:
         from decgraph.passes.cost import cost_of
 
-        cost, ways = cost_of(module), forwards(chosen, given.pairs(model or (), "--model"))
+        cost, ways = cost_of(module), forwards(chosen, given.folders(model or (), chosen.models))
         if json:
             output.emit_json({**cost.to_json(), **({"forwards": {n: f.to_json() for n, f in ways.items()}} if model else {})})
         else:

@@ -54,13 +54,19 @@ def pairs(items: Iterable[str], option: str) -> dict[str, str]:
     for item in items:
         name, equals, value = item.partition("=")
         if not equals or not name or (option == "--model" and not value):
-            given = f"{name}=FOLDER" if equals else f"target={item}"
-            hint = f"{option} {given}" if option == "--model" else f"{option} name=value"
+            hint = f"{option} {name or 'target'}=FOLDER" if option == "--model" else f"{option} name=value"
             raise DecError(f"{option} {item} has no value", hint=hint)
         if name in out:
             raise DecError(f"{option} gives {name} twice")
         out[name] = value
     return out
+
+
+def folders(items: Iterable[str], models: Iterable[str]) -> dict[str, str]:
+    """The folders or names of models by parameter: `--model drafter=FOLDER`, and `--model FOLDER` for the first of `models`, an
+    algorithm's models in order. Raises DecError as `pairs` does."""
+    first = next(iter(models), "target")
+    return pairs([item if "=" in item else f"{first}={item}" for item in items], "--model")
 
 
 def known(function: Function, values: Mapping[str, str]) -> dict[str, Any]:

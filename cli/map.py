@@ -45,7 +45,9 @@ def command(
     batch: Annotated[int, typer.Option("--batch", min=1, help="How many at a time, of each worker.")] = 8,
     chat: Annotated[bool, option("--chat", help="A text is a message: use the model's chat template.")] = False,
     system: Annotated[str | None, option("--system", help="With --chat: the system message before it.")] = None,
-    model: Annotated[list[str] | None, option("--model", "-m", help="target=FOLDER, or a name of `decgraph zoo list`.")] = None,
+    model: Annotated[
+        list[str] | None, option("--model", "-m", help="FOLDER or a name of `decgraph zoo list`; drafter=FOLDER for another.")
+    ] = None,
     set_: Annotated[list[str] | None, option("--set", help="A parameter: gamma=4. Also as --gamma 4.")] = None,
     max_new: Annotated[int, option("--max-new", "-n", help="Most new tokens of a prompt.")] = 64,
     temperature: Annotated[float, option("--temperature", "-t", help="0 is greedy.")] = DEFAULT_TEMPERATURE,
@@ -78,7 +80,7 @@ def command(
     chosen = decgraph.load(algorithm)
     params: dict[str, Any] = given.pairs(set_ or (), "--set") | given.direct(context.args, chosen.params, OWN)
     check_params(chosen.function, params, unread=True)
-    folders = given.pairs(model or (), "--model")
+    folders = given.folders(model or (), chosen.models)
     fields: dict[str, Any] = {
         "limit": max_new,
         "temperature": temperature,

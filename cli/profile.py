@@ -119,7 +119,10 @@ def command(
     prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="The prompt.")] = None,
     prompt_file: Annotated[Path | None, typer.Option("--prompt-file", help="A file with the prompt; - is stdin.")] = None,
     ids: Annotated[str | None, typer.Option("--ids", help='The prompt as token ids: "1 2 3".')] = None,
-    model: Annotated[list[str] | None, typer.Option("--model", "-m", help="target=FOLDER, or a name of the zoo.")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", help="FOLDER or a name of `decgraph zoo list`; drafter=FOLDER for another."),
+    ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter: gamma=4. Also as --gamma 4.")] = None,
     max_new: Annotated[int, typer.Option("--max-new", "-n", help="Most new tokens.")] = 64,
     temperature: Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.")] = DEFAULT_TEMPERATURE,
@@ -142,7 +145,7 @@ def command(
     check_params(chosen.function, params, unread=True)
     text = given.prompt(prompt, prompt_file, ids)
     output.check_writable(chrome)
-    session = open_session(chosen, given.pairs(model or (), "--model"), params, given.functions(extern or ()), "torch")
+    session = open_session(chosen, given.folders(model or (), chosen.models), params, given.functions(extern or ()), "torch")
     text.check_ids(next(iter(session.models.values())).vocab.size)
     request = request_for(session, text.prompt(), limit=max_new, temperature=temperature, seed=seed)
     profile, clock = measured(session, request, repeat, traced=chrome is not None)

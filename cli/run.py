@@ -46,7 +46,9 @@ def command(
     batch: Annotated[int, typer.Option("--batch", min=1, help="With --prompts: how many at a time.")] = 8,
     chat: Annotated[bool, option("--chat", help="The prompt is a message: use the model's chat template.")] = False,
     system: Annotated[str | None, option("--system", help="With --chat: the system message before it.")] = None,
-    model: Annotated[list[str] | None, option("--model", "-m", help="target=FOLDER, or a name of `decgraph zoo list`.")] = None,
+    model: Annotated[
+        list[str] | None, option("--model", "-m", help="FOLDER or a name of `decgraph zoo list`; drafter=FOLDER for another.")
+    ] = None,
     set_: Annotated[list[str] | None, option("--set", help="A parameter: gamma=4. Also as --gamma 4.")] = None,
     max_new: Annotated[int, option("--max-new", "-n", help="Most new tokens.")] = 64,
     temperature: Annotated[float, option("--temperature", "-t", help="0 is greedy.")] = DEFAULT_TEMPERATURE,
@@ -87,7 +89,7 @@ def command(
         chosen = chosen.cached(cache)
     params: dict[str, Any] = given.pairs(set_ or (), "--set")
     params |= given.direct(context.args, chosen.params, OWN)
-    folders: dict[str, str] = given.pairs(model or (), "--model")
+    folders: dict[str, str] = given.folders(model or (), chosen.models)
     applied = None
     if profile is not None:
         from decgraph.cli import profiled

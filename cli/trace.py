@@ -42,7 +42,9 @@ def command(
     step: Annotated[int | None, typer.Option("--step", min=1, help="With --show: the step whose tree is shown.")] = None,
     chat: Annotated[bool, option("--chat", help="The prompt is a message: use the model's chat template.")] = False,
     system: Annotated[str | None, option("--system", help="With --chat: the system message before it.")] = None,
-    model: Annotated[list[str] | None, option("--model", "-m", help="target=FOLDER, or a name of `decgraph zoo list`.")] = None,
+    model: Annotated[
+        list[str] | None, option("--model", "-m", help="FOLDER or a name of `decgraph zoo list`; drafter=FOLDER for another.")
+    ] = None,
     set_: Annotated[list[str] | None, option("--set", help="A parameter: gamma=4. Also as --gamma 4.")] = None,
     max_new: Annotated[int, option("--max-new", "-n", help="Most new tokens.")] = 64,
     temperature: Annotated[float, option("--temperature", "-t", help="0 is greedy.")] = DEFAULT_TEMPERATURE,
@@ -66,7 +68,7 @@ def command(
     for name in asked:
         if name not in takes:
             check_params(chosen[0].function, {name: asked[name]}, unread=True)  # says which there are
-    folders = given.pairs(model or (), "--model")
+    folders = given.folders(model or (), chosen[0].models)
     text = given.prompt(prompt, prompt_file, ids)
     said = given.said(chat, system)
     said(text)

@@ -36,7 +36,9 @@ def command(
         ),
     ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter that stays: gamma=4. Also as --gamma 4.")] = None,
-    model: Annotated[list[str] | None, typer.Option("--model", "-m", help="target=FOLDER or a shipped model's name.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option("--model", "-m", help="FOLDER or a shipped model's name; drafter=FOLDER for another.")
+    ] = None,
     seconds: Annotated[float, typer.Option("--seconds", help="How long to measure.")] = 60.0,
     max_new: Annotated[int, typer.Option("--max-new", "-n", min=8, help="New tokens of a request.")] = 64,
     temperature: Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.")] = DEFAULT_TEMPERATURE,
@@ -93,7 +95,7 @@ def command(
         lines,
         given.known(chosen.function, words),
         list(param or ()),
-        given.pairs(model or (), "--model"),
+        given.folders(model or (), chosen.models),
         {k: v for k, v in fields.items() if v is not None},
         backend=backend,
         clock=clock,

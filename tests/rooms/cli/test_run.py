@@ -240,7 +240,7 @@ def test_refusals(arguments: list[str], word: str, tables: None, capsys: pytest.
         ("draft=drafter", "takes no model `draft`"),
         ("drafter=smollm", "did you mean smollm2"),
         ("drafter=smollm2", "decgraph zoo fetch smollm2"),
-        ("drafter", "--model target=drafter"),
+        ("/nowhere", "is not a folder"),
     ],
 )
 def test_wrong_models(
@@ -297,8 +297,17 @@ def test_models_by_folder_and_by_name(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_model_without_its_parameter(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "autoregressive", "-p", "ab", "--model", "smollm2"]) == 1
-    assert "--model target=smollm2" in capsys.readouterr().err
+    assert main(["run", "autoregressive", "-p", "ab", "--model", "="]) == 1
+    assert "--model target=FOLDER" in capsys.readouterr().err
+
+
+def test_a_folder_alone_is_the_first_models(capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for model in ("drafter", "target=drafter"):
+        assert main(["run", "autoregressive", "-p", "ab", "-n", "6", "--model", model, "--json"]) == 0
+        said.append(json.loads(capsys.readouterr().out)["tokens"])
+    assert said[0] == said[1]
+    assert main(["run", "llada", "-p", "a", "--length", "8", "--model", "masked"]) == 0  # whatever it is called
 
 
 @pytest.mark.filterwarnings("default:masked says")
