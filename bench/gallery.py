@@ -1,20 +1,21 @@
 """docs/gallery: a page for every algorithm of stdlib/, written from what there is to know of it.
 
-    .venv/bin/python -m decgraph.bench.gallery [--check SECONDS] [--only NAME ...]
+    decgraph check --all --json > verdicts.json
+    .venv/bin/python -m decgraph.bench.gallery [--verdicts verdicts.json] [--only NAME ...]
 
 A page has the source, a drawing of a step, the claim with its verdict, how it agrees with published code, what was measured,
-and what differs from its nearest neighbour. Verdicts are those of the last `--check`, which looks at every claim for so many
-seconds and keeps what it found in docs/gallery/verdicts.json; figures are those of docs/leaderboard.md's result file; agreement
-is read from docs/fidelity.md. Writing the pages runs no model.
+and what differs from its nearest neighbour. Verdicts are those that `--verdicts` was last given, kept in
+docs/gallery/verdicts.json with a digest of the program's text: one of a text that has changed since is not shown. Figures are
+those of docs/leaderboard.md's result file; agreement is read from docs/fidelity.md. Writing the pages runs no model.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import hashlib
 import json
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -146,22 +147,31 @@ def index(verdicts: Found) -> str:
     return "\n".join(parts)
 
 
-def check(names: Iterable[str], seconds: float) -> dict[str, Any]:
-    """Verdicts on these algorithms' claims, each looked at for so many seconds, without mutants."""
-    from decgraph.check import check_all
+def digest(name: str) -> str:
+    """Of a program's text."""
+    return hashlib.sha256(stdlib.text(name).encode()).hexdigest()[:16]
 
-    found: dict[str, Any] = {}
-    for report in check_all(list(names), jobs=2, mutants=False, seconds=seconds):
-        note = f"{seconds:g} s, no mutants" + ("; not finished" if report.interrupted else "")
-        found[report.name] = {"verdict": report.verdict, "note": note}
-        print(f"{report.name}: {report.verdict}", file=sys.stderr, flush=True)
-    return found
+
+def current(verdicts: Found) -> Found:
+    """The verdicts on programs whose text is still the one that was checked."""
+    return {n: v for n, v in verdicts.items() if n in stdlib.names() and v.get("digest") == digest(n)}
+
+
+def verdict_of(report: Found) -> Found:
+    """What is kept of a report of `decgraph check --json`."""
+    mutants = report["mutants"]
+    said = [f"{report['models']} small models, every outcome of {report['runs']:,} runs"]
+    if mutants["planted"]:
+        said.append(f"{mutants['killed']} of {mutants['planted']} planted bugs found")
+    if report["verdict"] == "undecided":
+        said += report["reasons"][:1]
+    return {"verdict": report["verdict"], "note": "; ".join(said), "digest": digest(report["name"])}
 
 
 def write(names: Iterable[str] | None = None) -> None:
     """Write the pages, of all algorithms or of these, and the index; pages of algorithms that are gone are removed."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    verdicts, figures = known(VERDICTS), known(FIGURES)
+    verdicts, figures = current(known(VERDICTS)), known(FIGURES)
     for name in names or stdlib.names():
         (FOLDER / f"{name}.md").write_text(page(name, verdicts, figures), encoding="utf-8")
     (FOLDER / "README.md").write_text(index(verdicts), encoding="utf-8")
@@ -171,19 +181,19 @@ def write(names: Iterable[str] | None = None) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Check, if that is asked for, and write."""
+    """Keep verdicts, if there are new ones, and write."""
     parser = argparse.ArgumentParser(prog="python -m decgraph.bench.gallery", description=__doc__)
-    parser.add_argument("--check", type=float, metavar="SECONDS", help="look at every claim first, each for so long")
+    parser.add_argument("--verdicts", type=Path, metavar="FILE", help="what `decgraph check --all --json` printed")
     parser.add_argument("--only", nargs="*", help="these algorithms")
     given = parser.parse_args(arguments)
-    if given.check:
+    if given.verdicts:
         FOLDER.mkdir(parents=True, exist_ok=True)
-        claiming = [name for name in given.only or stdlib.names() if stdlib.entry(name).claim]
-        kept = {name: found for name, found in known(VERDICTS).items() if name in stdlib.names()}
-        found = {**kept, **check(claiming, given.check)}
-        VERDICTS.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n", encoding="utf-8")
+        new = {r["name"]: verdict_of(r) for r in known(given.verdicts) if r["claims"] and not r["interrupted"]}
+        VERDICTS.write_text(
+            json.dumps(dict(sorted({**current(known(VERDICTS)), **new}.items())), indent=1) + "\n", encoding="utf-8"
+        )
     write(given.only)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

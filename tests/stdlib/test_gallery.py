@@ -7,7 +7,7 @@ from shelf import SHELF
 
 from decgraph.bench import gallery
 
-VERDICTS, FIGURES = gallery.known(gallery.VERDICTS), gallery.known(gallery.FIGURES)
+VERDICTS, FIGURES = gallery.current(gallery.known(gallery.VERDICTS)), gallery.known(gallery.FIGURES)
 
 
 @pytest.mark.quick("eagle2", "fast_dllm")
@@ -31,3 +31,18 @@ def test_a_page_tells_what_differs_from_its_neighbour() -> None:
     lines = gallery.neighbour("speculative")
     assert any(line.startswith("+") for line in lines) and any(line.startswith("-") for line in lines)
     assert any("SafeAILab/EAGLE" in line for line in gallery.agreement("eagle2"))
+
+
+def test_a_verdict_is_of_the_text_that_was_checked() -> None:
+    report = {
+        "name": "speculative", "verdict": "proved", "claims": ["c"], "models": 9, "runs": 1234, "reasons": [],
+        "mutants": {"planted": 3, "killed": 3}, "interrupted": False,
+    }  # fmt: skip
+    kept = gallery.verdict_of(report)
+    assert kept["note"] == "9 small models, every outcome of 1,234 runs; 3 of 3 planted bugs found"
+    assert "**proved** (9 small models" in gallery.claimed("c", kept)
+    old = dict(kept, digest="0" * 16)
+    assert gallery.current({"speculative": old, "medusa": kept, "gone": kept}) == {}
+    assert gallery.current({"speculative": kept}) == {"speculative": kept}
+    undecided = gallery.verdict_of(report | {"verdict": "undecided", "reasons": ["3 worlds could not be decided"]})
+    assert undecided["note"].endswith("3 worlds could not be decided")
