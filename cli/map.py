@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 import decgraph
-from decgraph.cli import given, output
+from decgraph.cli import given, options, output
+from decgraph.cli.options import option
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.session import check_params
@@ -22,11 +23,6 @@ OWN = ("algorithm", "out", "resume", "ray", "address", "workers", "cpus", "gpus"
 
 
 NAMED = "A name that `decgraph list` prints, or a .dec file."
-
-
-def option(*names: str, help: str) -> Any:  # Any: typer's description of an option
-    """`typer.Option` without a default, short enough for a line of the command below."""
-    return typer.Option(*names, help=help)
 
 
 def command(
@@ -44,24 +40,22 @@ def command(
     gpus: Annotated[float, typer.Option("--gpus", min=0, help="With --ray: GPUs of a worker.")] = 0,
     batch: Annotated[int, typer.Option("--batch", min=1, help="How many at a time, of each worker.")] = 8,
     chat: Annotated[bool, option("--chat", help="A text is a message: use the model's chat template.")] = False,
-    system: Annotated[str | None, option("--system", help="With --chat: the system message before it.")] = None,
-    model: Annotated[
-        list[str] | None, option("--model", "-m", help="FOLDER or a name of `decgraph zoo list`; drafter=FOLDER for another.")
-    ] = None,
-    set_: Annotated[list[str] | None, option("--set", help="A parameter: gamma=4. Also as --gamma 4.")] = None,
+    system: options.System = None,
+    model: options.Model = None,
+    set_: options.Set = None,
     max_new: Annotated[int, option("--max-new", "-n", help="Most new tokens of a prompt.")] = 64,
-    temperature: Annotated[float, option("--temperature", "-t", help="0 is greedy.")] = DEFAULT_TEMPERATURE,
-    top_k: Annotated[int | None, option("--top-k", help="Keep the k likeliest tokens.")] = None,
-    top_p: Annotated[float | None, option("--top-p", help="Keep the likeliest tokens whose probabilities add up to p.")] = None,
-    min_p: Annotated[float | None, option("--min-p", help="Keep tokens above p times the likeliest's.")] = None,
-    repetition_penalty: Annotated[float, option("--repetition-penalty", help="1 is off.")] = 1.0,
+    temperature: options.Temperature = DEFAULT_TEMPERATURE,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    repetition_penalty: options.RepetitionPenalty = 1.0,
     seed: Annotated[int, option("--seed", help="Seed of all noise; a row's noise also depends on its id.")] = 0,
     stop: Annotated[list[str] | None, option("--stop", help="Text that ends a run.")] = None,
     regex: Annotated[str | None, option("--regex", help="New text must match this regular expression.")] = None,
-    json_schema: Annotated[Path | None, option("--json-schema", help="It must be JSON that this schema describes.")] = None,
-    grammar: Annotated[Path | None, option("--grammar", help="It must be a text of this Lark grammar.")] = None,
-    extern: Annotated[list[str] | None, option("--extern", help="A function it calls: file.py:name.")] = None,
-    backend: Annotated[str | None, option("--backend", help="torch, triton or reference.")] = None,
+    json_schema: options.JsonSchema = None,
+    grammar: options.Grammar = None,
+    extern: options.Extern = None,
+    backend: options.Backend = None,
     json: Annotated[bool, option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
     """Decode every prompt of a file, and append each result to another file as it ends.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import decgraph
-from decgraph.cli import given, output
+from decgraph.cli import given, options, output
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.session import check_params
 
@@ -116,18 +116,15 @@ class Profile:
 def command(
     context: typer.Context,
     algorithm: Annotated[str, given.algorithm()],
-    prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="The prompt.")] = None,
-    prompt_file: Annotated[Path | None, typer.Option("--prompt-file", help="A file with the prompt; - is stdin.")] = None,
-    ids: Annotated[str | None, typer.Option("--ids", help='The prompt as token ids: "1 2 3".')] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option("--model", "-m", help="FOLDER or a name of `decgraph zoo list`; drafter=FOLDER for another."),
-    ] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A parameter: gamma=4. Also as --gamma 4.")] = None,
-    max_new: Annotated[int, typer.Option("--max-new", "-n", help="Most new tokens.")] = 64,
-    temperature: Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.")] = DEFAULT_TEMPERATURE,
+    prompt: options.Prompt = None,
+    prompt_file: options.PromptFile = None,
+    ids: options.Ids = None,
+    model: options.Model = None,
+    set_: options.Set = None,
+    max_new: options.MaxNew = 64,
+    temperature: options.Temperature = DEFAULT_TEMPERATURE,
     seed: Annotated[int, typer.Option("--seed", help="Seed of all noise.")] = 0,
-    extern: Annotated[list[str] | None, typer.Option("--extern", help="A function it calls: file.py:name.")] = None,
+    extern: options.Extern = None,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="Runs with and without the clock.")] = 3,
     chrome: Annotated[Path | None, typer.Option("--chrome", help="Write a trace for chrome://tracing or Perfetto.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

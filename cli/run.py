@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import typer
 
 import decgraph
-from decgraph.cli import given, output, planning
+from decgraph.cli import given, options, output, planning
+from decgraph.cli.options import option
 from decgraph.cli.output import check_writable
 from decgraph.models import request_for
 from decgraph.passes.plan import Plan
@@ -31,43 +32,36 @@ OWN = ("prompt", "prompt_file", "prompts", "ids", "batch", "chat", "system", "mo
        "passes", "no_pass", "dump_ir", "validate", "compile", "profile", "show_drafts", "quiet", "json")  # fmt: skip
 
 
-def option(*names: str, help: str) -> Any:  # Any: typer's description of an option
-    """`typer.Option` without a default, short enough for a line of the command below."""
-    return typer.Option(*names, help=help)
-
-
 def command(
     context: typer.Context,
     algorithm: Annotated[str, given.algorithm()],
-    prompt: Annotated[str | None, option("--prompt", "-p", help="The prompt.")] = None,
-    prompt_file: Annotated[Path | None, option("--prompt-file", help="A file with the prompt; - is stdin.")] = None,
+    prompt: options.Prompt = None,
+    prompt_file: options.PromptFile = None,
     prompts: Annotated[Path | None, option("--prompts", help="Prompts, decoded together: .txt, one a line, or .jsonl.")] = None,
-    ids: Annotated[str | None, option("--ids", help='The prompt as token ids: "1 2 3".')] = None,
+    ids: options.Ids = None,
     batch: Annotated[int, typer.Option("--batch", min=1, help="With --prompts: how many at a time.")] = 8,
-    chat: Annotated[bool, option("--chat", help="The prompt is a message: use the model's chat template.")] = False,
-    system: Annotated[str | None, option("--system", help="With --chat: the system message before it.")] = None,
-    model: Annotated[
-        list[str] | None, option("--model", "-m", help="FOLDER or a name of `decgraph zoo list`; drafter=FOLDER for another.")
-    ] = None,
-    set_: Annotated[list[str] | None, option("--set", help="A parameter: gamma=4. Also as --gamma 4.")] = None,
-    max_new: Annotated[int, option("--max-new", "-n", help="Most new tokens.")] = 64,
-    temperature: Annotated[float, option("--temperature", "-t", help="0 is greedy.")] = DEFAULT_TEMPERATURE,
-    top_k: Annotated[int | None, option("--top-k", help="Keep the k likeliest tokens.")] = None,
-    top_p: Annotated[float | None, option("--top-p", help="Keep the likeliest tokens whose probabilities add up to p.")] = None,
-    min_p: Annotated[float | None, option("--min-p", help="Keep tokens above p times the likeliest's.")] = None,
-    repetition_penalty: Annotated[float, option("--repetition-penalty", help="1 is off.")] = 1.0,
+    chat: options.Chat = False,
+    system: options.System = None,
+    model: options.Model = None,
+    set_: options.Set = None,
+    max_new: options.MaxNew = 64,
+    temperature: options.Temperature = DEFAULT_TEMPERATURE,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    repetition_penalty: options.RepetitionPenalty = 1.0,
     logprobs: Annotated[int | None, option("--logprobs", help="With --json: of the tokens, and of the n likeliest.")] = None,
-    seed: Annotated[int, option("--seed", help="Seed of all noise: the same seed commits the same tokens.")] = 0,
-    stop: Annotated[list[str] | None, option("--stop", help="Text that ends the run.")] = None,
+    seed: options.Seed = 0,
+    stop: options.Stop = None,
     eos: Annotated[list[str] | None, option("--eos", help="Tokens that end it; default: the model's.")] = None,
     ban: Annotated[list[str] | None, option("--ban", help="Tokens never chosen: ids or texts.")] = None,
-    regex: Annotated[str | None, option("--regex", help="The new text must match this regular expression.")] = None,
-    json_schema: Annotated[Path | None, option("--json-schema", help="It must be JSON that this schema describes.")] = None,
-    grammar: Annotated[Path | None, option("--grammar", help="It must be a text of this Lark grammar.")] = None,
-    extern: Annotated[list[str] | None, option("--extern", help="A function it calls: file.py:name.")] = None,
+    regex: options.Regex = None,
+    json_schema: options.JsonSchema = None,
+    grammar: options.Grammar = None,
+    extern: options.Extern = None,
     cache: Annotated[str | None, option("--cache", help="Another cache policy for the masked model: dual, prefix.")] = None,
     trace: Annotated[Path | None, option("--trace", help="Write every event to this JSON file.")] = None,
-    backend: Annotated[str | None, option("--backend", help="torch, triton or reference.")] = None,
+    backend: options.Backend = None,
     passes: Annotated[str | None, option("--passes", help=planning.PASSES)] = None,
     no_pass: Annotated[list[str] | None, option("--no-pass", help=planning.NO_PASS)] = None,
     dump_ir: Annotated[Path | None, option("--dump-ir", help=planning.DUMP)] = None,

@@ -10,7 +10,7 @@ import typer
 
 import decgraph
 from decgraph.cli import given, output
-from decgraph.cli.run import option
+from decgraph.cli.options import option
 from decgraph.serve.worker import QUEUE, WIDTH
 
 ALGORITHM = "An algorithm to serve; again for more, the first is the default. Default: autoregressive."

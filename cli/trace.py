@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import typer
 
 import decgraph
-from decgraph.cli import given, output
+from decgraph.cli import given, options, output
+from decgraph.cli.options import option
 from decgraph.cli.output import check_writable
-from decgraph.cli.run import open_session, option
+from decgraph.cli.run import open_session
 from decgraph.models import request_for
 from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.recording import Recorder
@@ -29,9 +30,9 @@ WARM = 6
 def command(
     context: typer.Context,
     algorithm: Annotated[str, given.algorithm()],
-    prompt: Annotated[str | None, option("--prompt", "-p", help="The prompt.")] = None,
-    prompt_file: Annotated[Path | None, option("--prompt-file", help="A file with the prompt; - is stdin.")] = None,
-    ids: Annotated[str | None, option("--ids", help='The prompt as token ids: "1 2 3".')] = None,
+    prompt: options.Prompt = None,
+    prompt_file: options.PromptFile = None,
+    ids: options.Ids = None,
     output_: Annotated[
         Path | None, option("--output", "-o", help="Write a page: one HTML file, which needs no network.")
     ] = None,
@@ -40,20 +41,18 @@ def command(
     plot: Annotated[Path | None, option("--plot", help="Draw it: .png, .svg or .pdf (needs matplotlib).")] = None,
     show: Annotated[bool, option("--show", help="At the terminal; the default where no file is asked for.")] = False,
     step: Annotated[int | None, typer.Option("--step", min=1, help="With --show: the step whose tree is shown.")] = None,
-    chat: Annotated[bool, option("--chat", help="The prompt is a message: use the model's chat template.")] = False,
-    system: Annotated[str | None, option("--system", help="With --chat: the system message before it.")] = None,
-    model: Annotated[
-        list[str] | None, option("--model", "-m", help="FOLDER or a name of `decgraph zoo list`; drafter=FOLDER for another.")
-    ] = None,
-    set_: Annotated[list[str] | None, option("--set", help="A parameter: gamma=4. Also as --gamma 4.")] = None,
-    max_new: Annotated[int, option("--max-new", "-n", help="Most new tokens.")] = 64,
-    temperature: Annotated[float, option("--temperature", "-t", help="0 is greedy.")] = DEFAULT_TEMPERATURE,
-    top_k: Annotated[int | None, option("--top-k", help="Keep the k likeliest tokens.")] = None,
-    top_p: Annotated[float | None, option("--top-p", help="Keep the likeliest tokens whose probabilities add up to p.")] = None,
-    seed: Annotated[int, option("--seed", help="Seed of all noise: the same seed commits the same tokens.")] = 0,
-    stop: Annotated[list[str] | None, option("--stop", help="Text that ends the run.")] = None,
-    extern: Annotated[list[str] | None, option("--extern", help="A function it calls: file.py:name.")] = None,
-    backend: Annotated[str | None, option("--backend", help="torch, triton or reference.")] = None,
+    chat: options.Chat = False,
+    system: options.System = None,
+    model: options.Model = None,
+    set_: options.Set = None,
+    max_new: options.MaxNew = 64,
+    temperature: options.Temperature = DEFAULT_TEMPERATURE,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    seed: options.Seed = 0,
+    stop: options.Stop = None,
+    extern: options.Extern = None,
+    backend: options.Backend = None,
     json: Annotated[bool, option("--json", help="Print what the page shows, as JSON.")] = False,
 ) -> None:
     """Look into a run, step by step: text by origin, draft trees, canvases, model calls over time, and the program's line.

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import decgraph
-from decgraph.cli import given, output
+from decgraph.cli import given, options, output
 from decgraph.runtime import prompt_files
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
 
@@ -41,11 +41,9 @@ def command(
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", help="How long to measure.")] = 60.0,
     max_new: Annotated[int, typer.Option("--max-new", "-n", min=8, help="New tokens of a request.")] = 64,
-    temperature: Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.")] = DEFAULT_TEMPERATURE,
-    top_k: Annotated[int | None, typer.Option("--top-k", help="Keep the k likeliest tokens.")] = None,
-    top_p: Annotated[
-        float | None, typer.Option("--top-p", help="Keep the likeliest tokens whose probabilities add up to p.")
-    ] = None,
+    temperature: options.Temperature = DEFAULT_TEMPERATURE,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
     seed: Annotated[int, typer.Option("--seed", help="Key of all noise.")] = 0,
     clock: Annotated[
         str, typer.Option("--clock", help="wall, or cpu: the processor's time, steadier on a busy machine without a GPU.")
