@@ -118,7 +118,7 @@ class Walk(Effects):
             if c == child:
                 self.emit_event(trace.Accepted(c, edge.token, depth + 1))
                 break
-            self.emit_event(trace.Rejected(c, edge.token, depth + 1, "not the token that the target chose"))
+            self.emit_event(trace.Rejected(c, edge.token, depth + 1, "the rule went on without it"))
         if child is not None and isinstance(t.base, Canvas):
             made = t.nodes[child].edge
             self.unmasked(t.base, [made.position], [made.value])
@@ -131,9 +131,9 @@ class Walk(Effects):
             for c in t.children(t.nodes[n].parent):
                 edge = t.nodes[c].edge
                 if c != n and isinstance(edge, Draw) and c < n:
-                    self.emit_event(trace.Rejected(c, edge.token, depth + 1, "another path was longer"))
+                    self.emit_event(trace.Rejected(c, edge.token, depth + 1, "the rule took another path"))
             self.emit_event(trace.Accepted(n, t.nodes[n].edge.token, depth + 1))
         for c in t.children(end):
             edge = t.nodes[c].edge
             if isinstance(edge, Draw):
-                self.emit_event(trace.Rejected(c, edge.token, len(taken) + 1, "not typical"))
+                self.emit_event(trace.Rejected(c, edge.token, len(taken) + 1, "the path that the rule took ends before it"))

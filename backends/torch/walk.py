@@ -126,7 +126,7 @@ def report_step(m: Any, t: TorchTree, children: Any, child: int | None, depth: i
         if c == child:
             m.emit_event(trace.Accepted(int(c), int(t.token[c]), depth + 1))
             return
-        m.emit_event(trace.Rejected(int(c), int(t.token[c]), depth + 1, "not the token that the target chose"))
+        m.emit_event(trace.Rejected(int(c), int(t.token[c]), depth + 1, "the rule went on without it"))
 
 
 def report_tree(m: Any, t: TorchTree, end: int) -> None:
@@ -141,7 +141,7 @@ def report_tree(m: Any, t: TorchTree, end: int) -> None:
     for depth, n in enumerate(taken):
         for c in t.children(int(t.parent[n])):
             if c != n and c < n:
-                m.emit_event(trace.Rejected(int(c), int(t.token[c]), depth + 1, "another path was longer"))
+                m.emit_event(trace.Rejected(int(c), int(t.token[c]), depth + 1, "the rule took another path"))
         m.emit_event(trace.Accepted(n, int(t.token[n]), depth + 1))
     for c in t.children(end):
-        m.emit_event(trace.Rejected(int(c), int(t.token[c]), len(taken) + 1, "not typical"))
+        m.emit_event(trace.Rejected(int(c), int(t.token[c]), len(taken) + 1, "the path that the rule took ends before it"))
