@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import decgraph
-from decgraph.cli import given, options, output
+from decgraph.cli import given, options, output, threads
 from decgraph.cli.options import option
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
@@ -62,6 +62,7 @@ def command(
 
     Stopped or killed, it goes on with --resume. A row that cannot be decoded has its error in its result.
     """
+    threads.few()  # Ray gives its workers as many as their CPUs
     from decgraph.api import default_backend
     from decgraph.scale import local, on_ray, rows
     from decgraph.scale.decoder import Decoder
@@ -118,13 +119,18 @@ def command(
     raise typer.Exit(code)
 
 
+QUIET = 30.0
+"""Seconds without a word where there is no terminal for a bar."""
+
+
 class _Told:
     """Writes records as they come, shows how far it is, and says what was done."""
 
     def __init__(self, results: Any, total: int, name: str, *, shown: bool) -> None:
         self.results, self.rows, self.tokens, self.errors = results, 0, 0, 0
         self.interrupted = False
-        self.started = time.perf_counter()
+        self.total = total
+        self.started = self.said = time.perf_counter()
         self.bar = Bar(total, name) if shown else None
 
     def tell(self, record: dict[str, Any]) -> None:
@@ -135,6 +141,9 @@ class _Told:
         self.errors += record["error"] is not None
         if self.bar is not None:
             self.bar.step(len(record["tokens"]))
+        elif time.perf_counter() - self.said > QUIET:
+            self.said = time.perf_counter()
+            print(f"map: {self.rows} of {self.total} rows, {self.tokens} tokens", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         if self.bar is not None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import decgraph
-from decgraph.cli import given, options, output, planning
+from decgraph.cli import given, options, output, planning, threads
 from decgraph.cli.options import option
 from decgraph.cli.output import check_writable
 from decgraph.models import request_for
@@ -159,9 +159,7 @@ def open_session(
     tokenizer: Any = None,
 ) -> Session:
     """Models read from their folders, with a word about it while that takes its seconds."""
-    # Small models lose more to threads that wait for each other than they gain; half the cores leave room for others.
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    threads.few()
     waiting = output.console(stderr=True).status("reading the models") if sys.stderr.isatty() else nullcontext()
     with uncollected(), waiting:
         return chosen.session(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import decgraph
-from decgraph.cli import given, output
+from decgraph.cli import given, output, threads
 from decgraph.cli.options import option
 from decgraph.serve.worker import QUEUE, WIDTH
 
@@ -57,8 +57,7 @@ def command(
     from decgraph.serve.catalogue import Catalogue
     from decgraph.serve.service import Service
 
-    # As `decgraph run`: small models lose more to threads that wait for each other than they gain.
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 2) // 2)))
+    threads.few()
     # Every height of a batch makes products of its own, and oneDNN keeps 1,024 of them: half a gigabyte after some minutes.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
     plain = [one for one in model or () if "=" not in one]

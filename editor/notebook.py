@@ -80,11 +80,17 @@ def dec(shell: Any, line: str, cell: str) -> None:
         if given.check:
             for value in found.values():
                 report = value.check(**({} if given.seconds is None else {"seconds": given.seconds}))
-                display(Shown(fragment(report), f"{report.verdict} {report.name}"))
+                display(Shown(fragment(report), verdict(report)))
         elif not given.quiet:
             display(Shown(fragment(found[last]), repr(found[last])))
     except DecError as error:
         display(Shown(diagnostics(error), str(error)))
+
+
+def verdict(report: Any) -> str:
+    """A check's verdict as text, with the counterexample."""
+    said = f"{report.verdict} {report.name}"
+    return said if report.counterexample is None else f"{said}\n\n{report.counterexample.render()}"
 
 
 def load(shell: Any) -> None:

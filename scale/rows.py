@@ -47,8 +47,8 @@ def read(file: Path) -> list[Row]:
     """The rows of a file of prompts, as `decgraph run --prompts` reads it: .jsonl with {"prompt": text}, {"messages": [...]} or
     {"ids": [...]}, and perhaps an "id", on every line; of any other file every line that is not empty is a prompt.
 
-    A line that is no row is a row with an error, called "line 7" by its number. Raises DecError for a file that cannot be read
-    or has no prompts, and for an id that two rows have.
+    A line that is no row is a row with an error, called by its id or, without one that can be read, "line 7". Raises DecError
+    for a file that cannot be read or has no prompts, and for an id that two rows have.
     """
     try:
         data = file.read_bytes().removeprefix(b"\xef\xbb\xbf")
@@ -73,13 +73,17 @@ def read(file: Path) -> list[Row]:
     return rows
 
 
+def is_id(id: Any) -> bool:
+    """Whether a value can be what a row is called."""
+    return (type(id) is int and 0 <= id < 2**64) or (isinstance(id, str) and bool(id))
+
+
 def of_line(where: str, line: str, place: int) -> Row:
     """The row of a line of JSON. Raises DecError, with the place in the file, for a line that is none."""
     text = prompt_files.of_line(where, line)
     given = json.loads(line)
     id = given.get("id", place) if isinstance(given, dict) else place
-    good = (type(id) is int and 0 <= id < 2**64) or (isinstance(id, str) and id)
-    if not good:
+    if not is_id(id):
         raise DecError(f"{where}: {json.dumps(id)} is no id", hint="an integer in 0..2**64 - 1, or a text that is not empty")
     return Row(id, line, text)
 
@@ -107,7 +111,7 @@ def failed(id: Id, error: str) -> dict[str, Any]:
 
 
 def _row(file: Path, number: int, place: int, raw: bytes, json_lines: bool) -> Row:
-    where = f"{file}:{number}"
+    where, line = f"{file}:{number}", ""
     try:
         line = raw.decode("utf-8").removesuffix("\r")
         return of_line(where, line, place) if json_lines else Row(place, line, Text("prompts", line, where=where))
@@ -115,7 +119,16 @@ def _row(file: Path, number: int, place: int, raw: bytes, json_lines: bool) -> R
         problem = f"error: {where} is not UTF-8 text (byte {error.start} of the line)"
     except (DecError, RecursionError) as error:  # RecursionError: JSON nested a thousand deep
         problem = str(error)
-    return Row(f"line {number}", "", None, problem)
+    return Row(_id_in(line, f"line {number}"), "", None, problem)
+
+
+def _id_in(line: str, otherwise: Id) -> Id:
+    """The id of a line that is no row, so that its error can be told apart."""
+    try:
+        given = json.loads(line)
+    except (ValueError, RecursionError):
+        return otherwise
+    return given["id"] if isinstance(given, dict) and is_id(given.get("id")) else otherwise
 
 
 def _is_text(row: Row) -> bool:

@@ -43,6 +43,13 @@ def test_a_line_that_is_no_row_is_a_row_with_an_error(line: Any, words: str, wri
     assert words in bad.error
 
 
+@pytest.mark.parametrize("line", [{"prompt": ""}, {"prompt": 3}, {"ids": []}, {"prompt": "a", "ids": [1]}, {}])
+@pytest.mark.parametrize("id", [9, "x"])
+def test_a_bad_row_keeps_its_id(id: Any, line: Any, write: Write) -> None:
+    good, bad = read(write(["a", {"id": id, **line}]))
+    assert (good.id, bad.id, bad.prompt) == (0, id, None)
+
+
 def test_bytes_that_are_no_text_are_a_row_with_an_error(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_bytes(b'"a"\n"\xff"\n"b"\n')
     assert [row.prompt is None for row in read(tmp_path / "rows.jsonl")] == [False, True, False]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
+from tree import ROOT
 
 import decgraph
 from decgraph.editor import fragments, notebook
@@ -74,6 +76,18 @@ def cell(shell: InteractiveShell, line: str, text: str) -> Any:
     with capture_output() as captured:
         shell.run_cell(f"%%dec {line}\n{text}")
     return captured
+
+
+def test_the_cell_of_the_page_is_proved(shell: InteractiveShell) -> None:
+    (text,) = re.findall(r"```text\n%%dec\n(.*?)```", (ROOT / "docs/editors.md").read_text(encoding="utf-8"), re.S)
+    (shown,) = cell(shell, "--check --seconds 20", text).outputs
+    assert shown.data["text/plain"] == "proved mine"
+
+
+def test_a_terminal_shows_the_counterexample(shell: InteractiveShell) -> None:
+    text = "algorithm mine(target: causal):\n    refines autoregressive(target) in tokens\n    while not done:\n"
+    (shown,) = cell(shell, "--check", text + "        x ~ target(ctx)\n        commit x\n").outputs
+    assert shown.data["text/plain"].startswith("refuted mine\n\n") and "target" in shown.data["text/plain"]
 
 
 def test_a_cell_is_bound_to_its_name_and_shown(shell: InteractiveShell) -> None:
