@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -192,15 +193,31 @@ async def _http(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     """A body that is no JSON, or not of the shape."""
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    place = [str(part) for part in first["loc"] if part != "body"]
+    found = error.errors()
+    first = found[0]
+    place = fields(first["loc"])
     if first["type"] == "json_invalid":
         return JSONResponse(body_of(400, "the body is not JSON"), 400)
     if first["type"] == "extra_forbidden":
         name = ".".join(place)
         return JSONResponse(body_of(400, f"unrecognised field: {name}", name, "unknown_field"), 400)
-    message = f"{'.'.join(place)}: {first['msg']}" if place else first["msg"]
+    # Of a field that may be of several types, the type that fits furthest says what is wrong; equals say so together.
+    of_field = [one for one in found if fields(one["loc"])[:1] == place[:1]]
+    most = max(len(fields(one["loc"])) for one in of_field)
+    furthest = [one for one in of_field if len(fields(one["loc"])) == most]
+    place = fields(furthest[0]["loc"])
+    said = "; or ".join(dict.fromkeys(str(one["msg"]) for one in furthest if fields(one["loc"]) == place))
+    message = f"{'.'.join(place)}: {said}" if place else said
     return JSONResponse(body_of(400, message, place[0] if place else None), 400)
+
+
+_TYPES = re.compile(r"body|bool|int|float|str|none|.*[\[\]-].*|[A-Z]\w*")
+"""What pydantic puts into the place of an error besides fields: the type of a union that it tried."""
+
+
+def fields(place: Sequence[str | int]) -> list[str]:
+    """The fields and indices of an error's place."""
+    return [str(part) for part in place if not (isinstance(part, str) and _TYPES.fullmatch(part))]
 
 
 def app_of(service: Service, *, key: str | None = None) -> FastAPI:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from decgraph.errors import DecError
 
 KINDS = {400: "invalid_request_error", 401: "invalid_request_error", 404: "invalid_request_error", 405: "invalid_request_error",
          413: "invalid_request_error", 429: "rate_limit_error", 503: "service_unavailable"}  # fmt: skip
+
+_TRY = re.compile(r"\n\s*= try: ([^\n]*)")
 
 
 class Refusal(Exception):
@@ -40,4 +43,4 @@ def body_of(status: int, message: str, param: str | None = None, code: str | Non
 def words_of(error: BaseException) -> str:
     """What an error says, without our prefix and the layout for a terminal."""
     text = str(error).removeprefix("error: ") if isinstance(error, DecError) else f"{type(error).__name__}: {error}"
-    return " ".join(text.split())
+    return " ".join(_TRY.sub(r" (try: \1)", text).split())

@@ -61,6 +61,22 @@ WRONG: dict[str, tuple[dict[str, Any], str | None]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"stop": [""]}, "stop.0: String should have at least 1 character"),
+        (
+            {"params": {"gamma": "two"}},
+            "params.gamma: Input should be a valid boolean; or Input should be a valid integer; or Input should be a valid number",
+        ),
+        ({"params": {"gama": 3}}, "(try: did you mean gamma?)"),
+    ],
+)
+def test_messages_name_the_field_and_no_types_of_ours(http: httpx.Client, body: dict[str, Any], message: str) -> None:
+    error = check_error(http.post("/v1/completions", json={"model": "target:speculative", "prompt": "a", **body}), 400)
+    assert message in error["message"] and "constrained" not in error["message"] and " = try" not in error["message"]
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_field_is_a_400_that_names_it(http: Any, name: str) -> None:
     more, param = WRONG[name]
