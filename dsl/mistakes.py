@@ -139,6 +139,8 @@ def _misspelt(stuck: Stuck) -> Diagnostic | None:
     head = stuck.tokens[stuck.line_head]
     wanted = tuple(word for word, kind in stuck.literals.items() if kind in stuck.accepted and word.isalpha())
     if token.kind == "NAME":
+        if token.text in wanted:  # it is a keyword where a name follows, and here none does
+            return _unnamed(stuck, token)
         near = get_close_matches(token.text, wanted, 1, 0.7)
         if near:
             return _suggest(token, near[0])
@@ -148,6 +150,18 @@ def _misspelt(stuck: Stuck) -> Diagnostic | None:
         if near and near[0] != head.text:
             return _suggest(head, near[0])
     return None
+
+
+def _unnamed(stuck: Stuck, token: Token) -> Diagnostic:
+    """What stands where a definition's name should."""
+    text = stuck.source.text
+    rest = re.compile(r"[ \t]*([^\s(:]*)").match(text, token.span.end)
+    assert rest is not None  # it fits everything
+    span = token.span
+    if rest[1]:
+        span = span._replace(start=rest.start(1), end=rest.end(1), column=span.column + rest.start(1) - span.start)
+    rule = "names consist of a to z, digits and `_`, and do not begin with a digit"
+    return Diagnostic("E008", f"`{token.text}` is followed by a name", span, label="expected a name", help=rule)
 
 
 def _indentation(stuck: Stuck, token: Token) -> str:

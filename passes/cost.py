@@ -85,6 +85,11 @@ class Cost:
         return "\n".join(out)
 
 
+SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%"}
+CALLED = {"minimum": "min", "maximum": "max", "neg": "-"}
+"""How functions over numbers are written in .dec files."""
+
+
 @dataclass(frozen=True)
 class Frequency:
     """How often a place is reached in a step."""
@@ -222,8 +227,24 @@ class Walker:
             return self.given[value]
         if value.name and not value.name.startswith("%"):
             return value.name.split(".")[0]
-        made = self.made.get(value)
-        return f"({made.opcode})" if made is not None else "n"
+        return self.spelled(self.made.get(value))
+
+    def spelled(self, made: Op | None, deep: int = 2) -> str:
+        """A value without a name, as an author would write it; the op that makes it in parentheses where that is no expression."""
+        if made is None:
+            return "n"
+        if made.opcode == "const":
+            return str(made.attrs["value"])
+        if made.opcode == "state.read":
+            return str(made.attrs["state"])
+        if made.opcode != "map" or not deep:
+            return f"({made.opcode})" if deep == 2 else "..."
+        parts = [v.name.split(".")[0] if v.name and not v.name.startswith("%") else self.spelled(self.made.get(v), deep - 1)
+                 for v in made.operands]  # fmt: skip
+        fn = str(made.attrs["fn"])
+        if len(parts) == 2 and fn in SIGNS:
+            return f"{parts[0]} {SIGNS[fn]} {parts[1]}"
+        return f"{CALLED.get(fn, fn)}({', '.join(parts)})"
 
     def one(self, op: Op, frequency: Frequency) -> None:
         match op.opcode:

@@ -43,7 +43,11 @@ def check_value(owner: str, p: Any, v: Any) -> Any:
         v = _value(t, v)
     except DecError:
         raise
-    except (ValueError, TypeError, OverflowError, ZeroDivisionError, KeyError, RecursionError):
+    except OverflowError:  # a number, and too large a one
+        if p.low is not None and p.high is not None:
+            raise DecError(f"{owner}: `{name}` is {_short(v)}; it must be in {p.low}..{p.high}") from None
+        raise DecError(f"{owner}: `{name}` is {_short(v)}, which is too large", hint=f"{name}={example(t)}") from None
+    except (ValueError, TypeError, ZeroDivisionError, KeyError, RecursionError):
         raise DecError(f"{owner}: `{name}` must be {wanted(t)}, not {_short(v)}", hint=f"{name}={example(t)}") from None
     for one in np.ravel(v) if t.dims and t.is_number else [v] if t.is_number else ():
         check_range(owner, p, one)

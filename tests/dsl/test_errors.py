@@ -46,6 +46,8 @@ BROKEN = {
     "no-break space": _F + "x =\u00a03\n",
     "single quotes": _F + "x = 'a'\n",
     "semicolon": _F + "x = 3; y = 4\n",
+    "name of other letters": "algorithm é(target: causal):\n    commit 1\n",
+    "name that begins with a digit": "rule 2nd(p: dist, children: draws):\n    emit 1\n",
     "ampersand": _F + "x = a && b\n",
     "braces": _F + "x = {}\n",
     "backslash": _F + "x = a \\\n    + b\n",

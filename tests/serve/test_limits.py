@@ -67,7 +67,7 @@ WRONG: dict[str, tuple[dict[str, Any], str | None]] = {
         ({"stop": [""]}, "stop.0: String should have at least 1 character"),
         (
             {"params": {"gamma": "two"}},
-            "params.gamma: Input should be a valid boolean; or Input should be a valid integer; or Input should be a valid number",
+            "params.gamma: Input should be a valid boolean; or Input should be a valid integer",
         ),
         ({"params": {"gama": 3}}, "(try: did you mean gamma?)"),
     ],
