@@ -26,6 +26,7 @@ from decgraph.dsl.source import Source, Span
 from decgraph.errors import DecError
 from decgraph.ir.capacity import note_capacities
 from decgraph.ir.drafting import note_drafting
+from decgraph.ir.last_place import note_last_places
 from decgraph.ir.places import note_places
 from decgraph.ir.types import ANY, BOOL, NONE, Dim, Type, join, listing
 from decgraph.ir.values import Claim, Function, Module, Param, StateDecl, Value
@@ -329,6 +330,7 @@ def finished(lowering: ModuleLowering, file: S.File, source: Source, main: str, 
     module = Module(lowering.functions, main, source.path, externs)
     note_capacities(module)
     note_places(module)
+    note_last_places(module)
     note_drafting(module)
     refuse_too_large(module, source)
     if check_labels:
