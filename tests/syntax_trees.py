@@ -122,8 +122,8 @@ supports = some(expressions, 1).filter(
 )
 simple = st.one_of(
     st.builds(s.Refines, _claims, st.sampled_from([None, "tokens", "distribution"]), maybe(expressions)),
-    st.builds(s.Ensures, expressions),
-    st.builds(s.KeepsSupport, supports),
+    st.builds(s.Ensures, expressions, maybe(expressions)),
+    st.builds(s.KeepsSupport, supports, maybe(expressions)),
     st.builds(s.State, names, types(), scopes, maybe(expressions)),
     st.builds(s.Canvas, names, expressions, maybe(expressions)),
     st.builds(s.CachePolicy, places, named_calls),
