@@ -131,7 +131,7 @@ NODES: dict[str, tuple[type[s.Node], str]] = {
     "comprehension": (s.Comprehension, "element names iter cond"), "column": (s.Keyword, "name value"),
     "binary": (s.Binary, "left op right"), "compare": (s.Compare, "left op right"), "where": (s.Where, "value cond"),
     "if_exp": (s.IfExp, "then cond orelse"), "range": (s.Range, "lo hi"), "run": (s.Run, "call start until at_most"),
-    "onward": (s.Onward, "start"), "core": (s.TypeExpr, "name args dims with_"),
+    "from_start": (s.FromStart, "start"), "core": (s.TypeExpr, "name args dims with_"),
     "param": (s.Param, "name type scope default"), "extern_param": (s.Param, "name type"),
     "extern": (s.Extern, "name params returns where"), "import": (s.Import, "module names"),
     "refines": (s.Refines, "spec mode when"), "ensures": (s.Ensures, "expr when"), "state": (s.State, "name type scope init"),

@@ -116,7 +116,7 @@ _EXPRESSIONS: dict[type, Callable[[Any], Printed]] = {
     s.Range: lambda n: (_RANGE, f"{_at(n.lo, _ARITH)}..{_at(n.hi, _ARITH)}"),
     s.Run: _run,
     s.Rest: lambda n: (_POSTFIX, "the rest"),
-    s.Onward: lambda n: (_POSTFIX, f"from {expression(n.start)}"),
+    s.FromStart: lambda n: (_POSTFIX, f"from {expression(n.start)}"),
 }
 
 

@@ -285,7 +285,7 @@ class Across(Stmt):
 class Action(Node):
     """What a call does with some positions: verb is 'recompute', 'reuse' or 'forget' (not seen).
 
-    `what` is an expression over positions (`all` is all of them), a `Rest` or an `Onward`.
+    `what` is an expression over positions (`all` is all of them), a `Rest` or a `FromStart`.
     """
 
     verb: str

@@ -164,7 +164,7 @@ statements: st.SearchStrategy[s.Stmt] = st.deferred(lambda: _bodies)
 
 # ------------------------------------------------------------ files
 
-wholes = expressions | st.just(s.Rest()) | st.builds(s.Onward, expressions)
+wholes = expressions | st.just(s.Rest()) | st.builds(s.FromStart, expressions)
 actions = st.builds(s.Action, st.sampled_from(["recompute", "reuse", "forget"]), wholes)
 clauses = st.one_of(
     st.builds(s.Clause, st.sampled_from(["enter", "leave", "every", "when"]), expressions, some(actions, 1)),
