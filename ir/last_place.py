@@ -13,6 +13,7 @@ Attribute `unread` of tree.new says so. Of trees that are verified, pruned or co
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from decgraph.ir.values import Function, Module, Op, Region, Value
 
@@ -72,7 +73,7 @@ class _Reader:
 
     def ours(self, v: Value, elem: str = "node") -> bool:
         """Whether a value is nodes (or a version) of the tree, or a list of these."""
-        t = v.type
+        t: Any = v.type
         while t.elem == "list":
             t = t.of[0]
         return t.elem == elem and t.of[0] == self.tree
