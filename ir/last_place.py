@@ -76,7 +76,7 @@ class _Reader:
         t: Any = v.type
         while t.elem == "list":
             t = t.of[0]
-        return t.elem == elem and t.of[0] == self.tree
+        return bool(t.elem == elem and t.of[0] == self.tree)
 
     def unread(self, region: Region, facts: frozenset[object]) -> Iterator[bool]:
         """For every op that asks a model, or that nothing is known of: whether it may do so behind the last position. Notes
