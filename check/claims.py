@@ -135,10 +135,10 @@ def decide(case: Case, tally: Tally) -> Failure | None:
     and `DEEP` tokens, which is a single run for most algorithms.
     """
     case = begun(case)
-    if case.claim.kind != "refines":
-        return every_token(case, tally)
     if case.claim.for_greedy:
         case = replace(case, request=replace(case.request, temperature=0))
+    if case.claim.kind != "refines":
+        return every_token(case, tally)
     tokens = case.claim.mode in ("tokens", "greedy")
     failure = in_tokens(case, tally) if tokens else in_distribution(case, tally)
     return failure if failure is not None else deep(case, tally)

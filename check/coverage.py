@@ -92,7 +92,7 @@ def demanded(f: Function, ran: Ran) -> list[tuple[Op, str]]:
     for op in f.body.walk():
         made.update(dict.fromkeys(op.results, op))
     ranges = {p.value: (p.low, p.high) for p in f.params}
-    chance = any(c.kind == "keeps_support" or (c.kind == "refines" and not c.for_greedy) for c in f.claims)
+    chance = any(c.kind != "ensures" and not c.for_greedy for c in f.claims)
     out: list[tuple[Op, str]] = []
     for op in ran.watched.values():
         kinds = outcomes(op)

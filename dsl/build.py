@@ -131,10 +131,10 @@ NODES: dict[str, tuple[type[s.Node], str]] = {
     "comprehension": (s.Comprehension, "element names iter cond"), "column": (s.Keyword, "name value"),
     "binary": (s.Binary, "left op right"), "compare": (s.Compare, "left op right"), "where": (s.Where, "value cond"),
     "if_exp": (s.IfExp, "then cond orelse"), "range": (s.Range, "lo hi"), "run": (s.Run, "call start until at_most"),
-    "onward": (s.Onward, "start"), "core": (s.TypeExpr, "name args dims with_"),
+    "from_start": (s.FromStart, "start"), "core": (s.TypeExpr, "name args dims with_"),
     "param": (s.Param, "name type scope default"), "extern_param": (s.Param, "name type"),
     "extern": (s.Extern, "name params returns where"), "import": (s.Import, "module names"),
-    "refines": (s.Refines, "spec mode when"), "ensures": (s.Ensures, "expr"), "state": (s.State, "name type scope init"),
+    "refines": (s.Refines, "spec mode when"), "ensures": (s.Ensures, "expr when"), "state": (s.State, "name type scope init"),
     "canvas": (s.Canvas, "name length grow_to"), "cache": (s.CachePolicy, "model policy"),
     "model": (s.ModelDecl, "name value"), "noise": (s.NoiseDecl, "name dims kind"), "verify": (s.Verify, "tree rule against"),
     "prune": (s.Prune, "tree to"), "commit": (s.Commit, "value"), "accept": (s.Accept, "value"), "emit": (s.Emit, "value"),
@@ -303,10 +303,10 @@ def call(span: Span, parts: Parts) -> s.Call:
 
 @_rule
 def keeps(span: Span, parts: Parts) -> s.KeepsSupport:
-    word, models = parts
+    word, models, when = parts
     _one_of(word, ("support",), "something that `keeps ... of` knows")
     several = isinstance(models, s.BoolOp) and models.op == "or"
-    return s.KeepsSupport(models.values if several else (models,), span=span)
+    return s.KeepsSupport(models.values if several else (models,), when, span=span)
 
 
 @_rule

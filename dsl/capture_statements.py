@@ -260,7 +260,7 @@ def _refines(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
 
 
 def _keeps(r: Reader, node: ast.Call, span: Span) -> S.Stmt:
-    return S.KeepsSupport(tuple(r.expr(a) for a in node.args), span=span)
+    return S.KeepsSupport(tuple(r.expr(a) for a in node.args), keyword(r, node, "when"), span=span)
 
 
 def _effect(kind: Callable[..., S.Stmt], usage: str, *options: str) -> Callable[[Reader, ast.Call, Span], S.Stmt]:
@@ -285,7 +285,7 @@ EFFECTS: dict[str, Callable[[Reader, ast.Call, Span], S.Stmt]] = {
     "commit": _effect(S.Commit, "commit(x)"),
     "accept": _effect(S.Accept, "accept(x)"),
     "emit": _effect(S.Emit, "emit(x)"),
-    "ensures": _effect(S.Ensures, "ensures(x)"),
+    "ensures": _effect(S.Ensures, "ensures(x)", "when?"),
 }
 
 

@@ -93,16 +93,17 @@ def is_claim(s: S.Stmt) -> bool:
 
 def meaning(s: S.Stmt) -> str:
     """A claim in other words."""
+    assert isinstance(s, S.Refines | S.Ensures | S.KeepsSupport)
+    when = "" if s.when is None else f", where `{expression(s.when)}`"
+    when = ", for requests that are greedy" if s.when == S.Name("greedy") else when
     if isinstance(s, S.Refines):
         spec = expression(s.spec.func)
-        when = "" if s.when is None else f", where `{expression(s.when)}`"
-        when = ", for requests that are greedy" if s.when == S.Name("greedy") else when
         if s.mode == "tokens":
             return f"with the same seed it commits exactly the tokens of `{spec}`, whatever is drafted{when}"
         return f"its tokens have exactly the distribution of the tokens of `{spec}`, whatever is drafted{when}"
     if isinstance(s, S.Ensures):
-        return "holds for every token x that is committed where the target's distribution is p"
-    return "never commits a token that has probability 0 under that model"
+        return f"holds for every token x that is committed where the target's distribution is p{when}"
+    return f"never commits a token that has probability 0 under that model{when}"
 
 
 def parameter(p: S.Param) -> str:

@@ -201,7 +201,7 @@ class Rest(Expr):
 
 
 @dataclass(frozen=True, slots=True)
-class Onward(Expr):
+class FromStart(Expr):
     """`from start`: every position at or after start."""
 
     start: Expr

@@ -116,7 +116,7 @@ _EXPRESSIONS: dict[type, Callable[[Any], Printed]] = {
     s.Range: lambda n: (_RANGE, f"{_at(n.lo, _ARITH)}..{_at(n.hi, _ARITH)}"),
     s.Run: _run,
     s.Rest: lambda n: (_POSTFIX, "the rest"),
-    s.Onward: lambda n: (_POSTFIX, f"from {expression(n.start)}"),
+    s.FromStart: lambda n: (_POSTFIX, f"from {expression(n.start)}"),
 }
 
 
@@ -202,7 +202,7 @@ def _refines(node: s.Refines) -> str:
 
 
 def _keeps(node: s.KeepsSupport) -> str:
-    return f"keeps support of {' or '.join(_at(m, _AND) for m in node.models)}"
+    return f"keeps support of {' or '.join(_at(m, _AND) for m in node.models)}{_opt('when', node.when)}"
 
 
 def _draw(node: s.Draw) -> str:
@@ -235,7 +235,7 @@ def _names(nodes: tuple[s.Name, ...]) -> str:
 
 _STATEMENTS: dict[type, Callable[[Any], str]] = {
     s.Refines: _refines,
-    s.Ensures: lambda n: f"ensures {expression(n.expr)}",
+    s.Ensures: lambda n: f"ensures {expression(n.expr)}{_opt('when', n.when)}",
     s.KeepsSupport: _keeps,
     s.State: _state,
     s.Canvas: lambda n: f"canvas {n.name}: {expression(n.length)}{_opt('growing to', n.grow_to)}",

@@ -32,16 +32,18 @@ class Refines(Stmt):
 
 @dataclass(frozen=True, slots=True)
 class Ensures(Stmt):
-    """`ensures expr`, for every committed token."""
+    """`ensures expr when cond`, for every committed token."""
 
     expr: Expr
+    when: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class KeepsSupport(Stmt):
-    """`keeps support of a or b`."""
+    """`keeps support of a or b when cond`."""
 
     models: tuple[Expr, ...]
+    when: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +285,7 @@ class Across(Stmt):
 class Action(Node):
     """What a call does with some positions: verb is 'recompute', 'reuse' or 'forget' (not seen).
 
-    `what` is an expression over positions (`all` is all of them), a `Rest` or an `Onward`.
+    `what` is an expression over positions (`all` is all of them), a `Rest` or a `FromStart`.
     """
 
     verb: str

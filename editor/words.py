@@ -62,8 +62,8 @@ WORD_LINES: dict[str, str] = {
 
 STATEMENT_LINES: dict[str, str] = {
     "refines": "refines A(arguments) in tokens|distribution when condition: a claim that `decgraph check` decides",
-    "ensures": "ensures condition on p and x: a claim about every committed token",
-    "keeps": "keeps support of target: a claim",
+    "ensures": "ensures condition on p and x when condition: a claim about every committed token",
+    "keeps": "keeps support of target when condition: a claim",
     "state": "state name: type per sequence|session|batch = start",
     "canvas": "canvas name: length growing to length",
     "cache": "cache model by policy: which positions a call recomputes",

@@ -149,7 +149,7 @@ FORMS = [
     "edit({c.all[0]}, {x})",
     "suffixes({2}, {8})",
     "ngrams({2})",
-    "respell({ctx}, {target})",
+    "retokenize({ctx}, {target})",
     "learn({seen}, {ctx.last(2)})",
     'completes({"ab"}, {w})',
     "sure({rs}, {0.5})",

@@ -158,7 +158,7 @@ class Machine:
     def write_state(self, name: str, value: Any) -> None:
         self.state[name] = value
 
-    def respell(self, tokens: Any, source: Any, to: Any, *, whole: bool) -> tuple[int, ...]:
+    def retokenize(self, tokens: Any, source: Any, to: Any, *, whole: bool) -> tuple[int, ...]:
         return tuple(int(i) for i in (tokens.tokens if isinstance(tokens, Path) else np.ravel(tokens)))
 
     def text(self, x: Any, tree: Any) -> str:

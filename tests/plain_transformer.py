@@ -69,9 +69,9 @@ class Plain:
         if bits is not None:
             for name, w in self.w.items():
                 if name.startswith("layers.") and w.ndim == 2:
-                    steps = max(2 ** (bits - 1) - 1, 1)
-                    scale = np.maximum(np.abs(w).max(axis=1, keepdims=True), 1e-12) / steps
-                    self.w[name] = np.round(w / scale) * scale
+                    least, greatest = w.min(axis=1, keepdims=True), w.max(axis=1, keepdims=True)
+                    scale = np.maximum(greatest - least, 1e-12) / (2**bits - 1)
+                    self.w[name] = np.round((w - least) / scale) * scale + least
 
     # The parts of a layer, at one position.
 

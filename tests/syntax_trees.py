@@ -122,8 +122,8 @@ supports = some(expressions, 1).filter(
 )
 simple = st.one_of(
     st.builds(s.Refines, _claims, st.sampled_from([None, "tokens", "distribution"]), maybe(expressions)),
-    st.builds(s.Ensures, expressions),
-    st.builds(s.KeepsSupport, supports),
+    st.builds(s.Ensures, expressions, maybe(expressions)),
+    st.builds(s.KeepsSupport, supports, maybe(expressions)),
     st.builds(s.State, names, types(), scopes, maybe(expressions)),
     st.builds(s.Canvas, names, expressions, maybe(expressions)),
     st.builds(s.CachePolicy, places, named_calls),
@@ -164,7 +164,7 @@ statements: st.SearchStrategy[s.Stmt] = st.deferred(lambda: _bodies)
 
 # ------------------------------------------------------------ files
 
-wholes = expressions | st.just(s.Rest()) | st.builds(s.Onward, expressions)
+wholes = expressions | st.just(s.Rest()) | st.builds(s.FromStart, expressions)
 actions = st.builds(s.Action, st.sampled_from(["recompute", "reuse", "forget"]), wholes)
 clauses = st.one_of(
     st.builds(s.Clause, st.sampled_from(["enter", "leave", "every", "when"]), expressions, some(actions, 1)),

@@ -16,7 +16,7 @@ from decgraph.ir.walk import definitions
 RANDOM = frozenset({"draw", "draw.many", "draw.race", "draw.stated", "bernoulli", "beta"})
 INSIDE = frozenset({"model.memory", "model.states", "model.attention", "model.embed", "head.read", "model.layers"})
 CALLS = frozenset({"model.eval", "model.evals", "model.read"})
-HOST = frozenset({"extern", "text_of", "completes", "automaton", "respell"})
+HOST = frozenset({"extern", "text_of", "completes", "automaton", "retokenize"})
 CARRIED = frozenset({"tree.continue", "tree.reroot"})
 BRANCHED = frozenset({"tree.best_first", "tree.keep", "tree.set", "tree.front"})
 LEARNS = ("suffixes", "ngrams")

@@ -122,7 +122,8 @@ class Effects(Calls):
         if not isinstance(tree.base, tuple):
             return True
         longest = len(tree.base) + tree.nodes[parent].depth + 1
-        inside = all(n is None or longest <= n for n in (self.window, tree.extent))
+        window = None if self.window is None else self.window + tree.unread
+        inside = all(n is None or longest <= n for n in (window, tree.extent))
         return inside and not (parent != 0 and tree.closes and edge_token(tree.nodes[parent].edge) in tree.closes)
 
     def full(self, tree: Tree | None, which: str) -> bool:

@@ -30,7 +30,7 @@ def texts(tokens: tuple[int, ...], each: bool) -> tuple[list[tuple[int, ...]], t
 def read_states(m: Any, trunk: Any, paths: Sequence[tuple[int, ...]], shape: tuple[int, ...], given: Any) -> np.ndarray:
     """The states at the ends of paths, as one value of the shape [*shape, width]; counts the call."""
     m.count_call(trunk, len(paths), sum(map(len, paths)))
-    rows = trunk.leaving(list(paths), given.memory if isinstance(given, ReferenceMemory) else given)
+    rows = trunk.hidden_states(list(paths), given.memory if isinstance(given, ReferenceMemory) else given)
     return states_value(rows, shape)
 
 

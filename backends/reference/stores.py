@@ -19,7 +19,7 @@ from decgraph.ir.data.dist import Draws, Path, resolve_path, tokens_of
 from decgraph.ir.ops.draws import pad, point
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op
-from decgraph.runtime.models.spelling import respelled, spelling_of
+from decgraph.runtime.models.spelling import retokenized, spelling_of
 
 
 class Stores(Effects):
@@ -113,9 +113,9 @@ class Stores(Effects):
             return texts if ids.ndim else texts[0]
         return self.detokenizer.text(ids_of(x))
 
-    def respell(self, tokens: Any, source: Any, to: Any, *, whole: bool) -> tuple[int, ...]:
-        """The meaning of `respell`."""
-        return respelled(ids_of(tokens), spelling_of(source), spelling_of(to), whole=whole)
+    def retokenize(self, tokens: Any, source: Any, to: Any, *, whole: bool) -> tuple[int, ...]:
+        """The meaning of `retokenize`."""
+        return retokenized(ids_of(tokens), spelling_of(source), spelling_of(to), whole=whole)
 
     def host(self, what: str, *args: Any) -> Any:
         """A layer of a memory, a memory with one replaced, or what its queries look at. Raises DecError for others."""

@@ -170,7 +170,8 @@ class Effects(Run):
 
     def room(self, tree: TorchTree) -> int:
         """How deep a tree may grow."""
-        ends = [n for n in (self.window, tree.extent) if n is not None]
+        window = None if self.window is None else self.window + tree.unread
+        ends = [n for n in (window, tree.extent) if n is not None]
         return int(min(ends)) - tree.base.length if ends else 1 << 30
 
     def full(self, tree: TorchTree | None, which: str) -> bool:

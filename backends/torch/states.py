@@ -25,11 +25,13 @@ def read_states(m: Any, trunk: Any, place: Any, extra: dict[str, Any], *, each: 
         tokens = tuple(int(t) for t in ids_of(place))
         paths = [tokens[: i + 1] for i in range(len(tokens))] if each else [tokens]
         m.count_call(trunk, len(paths), sum(map(len, paths)))
-        return states_value(trunk.leaving(paths), (len(paths),) if each else ())
+        return states_value(trunk.hidden_states(paths), (len(paths),) if each else ())
     call, shape = m.asked(place, extra.get("tree"))
     m.count_call(trunk, len(call.rows), len(call.tokens))
     return states_value(
-        trunk.leaving(call.paths(), _given(m, getattr(trunk, "target", trunk), call, extra.get("given"))) if call.rows else [],
+        trunk.hidden_states(call.paths(), _given(m, getattr(trunk, "target", trunk), call, extra.get("given")))
+        if call.rows
+        else [],
         shape,
     )
 

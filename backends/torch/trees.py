@@ -38,6 +38,7 @@ class TorchTree:
     the growth that created a node's edge, and its index there (`growths[group]`, flattened). logprob: float64[N], NaN where not
     computed yet. columns: the author's, lists of N values (None: never set). edges: for trees of canvases, soft nodes and
     steps, the edges themselves. extent, closes: the longest text that it drafts, and the tokens under which it grows nothing.
+    unread: whether it may hold the token behind the context window, which no model reads.
     """
 
     base: Any
@@ -55,11 +56,14 @@ class TorchTree:
     frontier: Ids = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     extent: int | None = None
     closes: frozenset[int] = frozenset()
+    unread: bool = False
 
     @staticmethod
-    def start(base: Any, extent: int | None = None, closes: frozenset[int] = frozenset()) -> TorchTree:
+    def start(base: Any, extent: int | None = None, closes: frozenset[int] = frozenset(), *, unread: bool = False) -> TorchTree:
         zero = np.zeros(1, dtype=np.int64)
-        return TorchTree(base, zero - 1, zero, zero, zero - 1, zero - 1, zero, np.zeros(1), extent=extent, closes=closes)
+        return TorchTree(
+            base, zero - 1, zero, zero, zero - 1, zero - 1, zero, np.zeros(1), extent=extent, closes=closes, unread=unread
+        )
 
     def closed(self, nodes: Ids) -> Any:
         """bool[n]: the nodes that end the text, so that nothing is grown under them."""
@@ -195,6 +199,7 @@ class TorchTree:
             ids,
             self.extent,
             self.closes,
+            self.unread,
         )
 
     def only(self, kept: Ids, root: int = 0) -> TorchTree:

@@ -72,7 +72,7 @@ def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: 
     for plan in out:
         if claim.kind != "refines" and plan.committed:
             plan = replace(plan, limit=min(plan.limit, plan.committed + 3))
-        if claim.mode == "greedy" and plan.temperature != 0:
+        if claim.for_greedy and plan.temperature != 0:
             plan = replace(plan, temperature=0)
         if claim.mode in ("tokens", "greedy") and plan.label in ("resumed", "base"):
             plan = replace(plan, length=3)

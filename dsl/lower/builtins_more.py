@@ -100,9 +100,9 @@ def text_of(lw: Lowering, e: S.Call) -> Value:
     return lw.one("text_of", *_with_tree(lw, n, e), span=e.span)
 
 
-@builtin("respell")
-def respell(lw: Lowering, e: S.Call) -> Value:
-    """respell(tokens, model): the model's tokens with the same text."""
+@builtin("retokenize")
+def retokenize(lw: Lowering, e: S.Call) -> Value:
+    """retokenize(tokens, model): the model's tokens with the same text."""
     (tokens, to), _ = args(lw, e, 2)
     whole = tokens.type.elem == "node" and tokens.type.of[0] == "ctx"
     if whole:
@@ -113,12 +113,12 @@ def respell(lw: Lowering, e: S.Call) -> Value:
     if source is None:
         lw.fail(
             e.span,
-            f"respell reads tokens of `{vocab}`, and no model here has that vocabulary",
+            f"retokenize reads tokens of `{vocab}`, and no model here has that vocabulary",
             "a helper takes the model whose tokens they are as a parameter too",
             code="E230",
         )
     attrs: dict[str, Any] = {"whole": True} if whole else {}
-    return lw.one("respell", tokens, source, to, span=e.span, **attrs)
+    return lw.one("retokenize", tokens, source, to, span=e.span, **attrs)
 
 
 @builtin("completes")

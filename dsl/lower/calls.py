@@ -109,7 +109,7 @@ def same_vocabulary(lw: Lowering, model: Value, place: Value, e: S.Call) -> None
         lw.fail(
             e.span,
             f"`{model.name or 'the model'}` reads tokens of `{model.type.vocab}`, and these are of `{theirs}`",
-            "model small = drafter.speaking(target) reads the target's; respell(tokens, drafter) makes them the drafter's",
+            "model small = drafter.speaking(target) reads the target's; retokenize(tokens, drafter) makes them the drafter's",
             code="E240",
         )
 

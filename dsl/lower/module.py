@@ -26,7 +26,9 @@ from decgraph.dsl.source import Source, Span
 from decgraph.errors import DecError
 from decgraph.ir.capacity import note_capacities
 from decgraph.ir.drafting import note_drafting
+from decgraph.ir.last_place import note_last_places
 from decgraph.ir.places import note_places
+from decgraph.ir.settings import Condition
 from decgraph.ir.types import ANY, BOOL, NONE, Dim, Type, join, listing
 from decgraph.ir.values import Claim, Function, Module, Param, StateDecl, Value
 
@@ -222,21 +224,26 @@ class ModuleLowering:
         text = lw.source.text[s.span.start : s.span.end].strip() if s.span else ""
         if isinstance(s, S.Refines):
             return self.refines(lw, s, text, params)
+        assert isinstance(s, S.KeepsSupport | S.Ensures)
+        when, setting, _ = self.condition(lw, s.when, params)
         if isinstance(s, S.KeepsSupport):
             names = []
             for m in s.models:
                 if not isinstance(m, S.Name) or lw.env.get(m.name) is None or lw.env[m.name].type.elem != "model":
                     lw.fail(m.span, "keeps support of which model?", "keeps support of target", code="E410")
                 names.append(m.name)
-            return Claim("keeps_support", text, models=tuple(names), loc=lw.loc(s.span))
-        assert isinstance(s, S.Ensures)
+            return Claim("keeps_support", text, when=when, models=tuple(names), loc=lw.loc(s.span), setting=setting)
         model = next((v for v in lw.env.values() if v.type.elem == "model" and v.type.of[0] == "causal"), None)
         vocab = model.type.vocab if model is not None else lw.vocab
         p, x = Value(Type("dist", (vocab, "shaped")), "p"), Value(Type("token", (vocab,)), "x")
         region = lw.region([p, x], s.expr, p=p, x=x)
         if (found := region.yields[0].type) != BOOL:
             lw.fail(s.span, f"ensures needs a condition on p and x, got {show(found)}", "ensures p[x] > 0.1", code="E210")
-        return Claim("ensures", text, region=region, loc=lw.loc(s.span))
+        return Claim("ensures", text, when=when, region=region, loc=lw.loc(s.span), setting=setting)
+
+    def condition(self, lw: Lowering, when: S.Expr | None, params: tuple[Param, ...]) -> tuple[str, Condition, bool]:
+        """The condition of a claim as it is written, its part over the parameters, and whether it asks for greedy requests."""
+        return ("", (), False) if when is None else (expression(when), *setting_of(lw, when, params))
 
     def refines(self, lw: Lowering, s: S.Refines, text: str, params: tuple[Param, ...]) -> Claim:
         f = s.spec.func
@@ -269,10 +276,7 @@ class ModuleLowering:
         for p in spec.params:
             if p.default is None and p.name not in given:
                 lw.fail(s.spec.span, f"{spec.name} needs `{p.name}`", code="E260")
-        when, setting, greedy = "", tuple[Any, ...](), False
-        if s.when is not None:
-            when = expression(s.when)
-            setting, greedy = setting_of(lw, s.when, params)
+        when, setting, greedy = self.condition(lw, s.when, params)
         mode = "greedy" if greedy and s.mode in (None, "tokens") else s.mode or "distribution"
         if spec.name != lw.function:
             self.need(spec.name, lw, s.span)
@@ -329,6 +333,7 @@ def finished(lowering: ModuleLowering, file: S.File, source: Source, main: str, 
     module = Module(lowering.functions, main, source.path, externs)
     note_capacities(module)
     note_places(module)
+    note_last_places(module)
     note_drafting(module)
     refuse_too_large(module, source)
     if check_labels:

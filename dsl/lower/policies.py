@@ -182,7 +182,7 @@ def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Val
         )
 
     def cells(w: S.Expr) -> Value:
-        if isinstance(w, S.Onward):
+        if isinstance(w, S.FromStart):
             s = lw.expr(w.start)
             return lw.one("positions", canvas, lw.one("as_int", s, span=e.span), span=e.span, kind="from")
         return lw.expr(w)

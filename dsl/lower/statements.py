@@ -280,7 +280,7 @@ def commit(lw: Lowering, s: S.Commit) -> None:
         lw.fail(
             s.span,
             f"the text is of `{lw.vocab}`, and these are tokens of `{v.type.vocab}`",
-            "respell(tokens, target) makes them the target's",
+            "retokenize(tokens, target) makes them the target's",
             code="E240",
         )
     extra: list[Value] = []

@@ -24,7 +24,8 @@ class Node:
 @dataclass(frozen=True)
 class Tree:
     """`base`: the root's state (a tuple of tokens, or a Canvas). `nodes[0]` is the root. `accepted` after a walk. `extent`
-    and `closes`: the longest text that it drafts, and tokens under which it grows nothing."""
+    and `closes`: the longest text that it drafts, and tokens under which it grows nothing. `unread`: whether it may hold the
+    token behind the context window, which no model reads."""
 
     base: Any
     nodes: tuple[Node, ...]
@@ -34,6 +35,7 @@ class Tree:
     zero: Any = 0.0
     extent: int | None = None
     closes: frozenset[int] = frozenset()
+    unread: bool = False
 
     @staticmethod
     def start(base: Any, capacity: int | None = None, zero: Any = 0.0) -> Tree:

@@ -366,8 +366,8 @@ class MemoryJoin:
 
 @op("memory.quantized")
 class MemoryQuantized:
-    """A memory whose keys and values are rounded: every row, head by head, to 2**bits - 1 symmetric levels. Features and states
-    stay as they are."""
+    """A memory whose keys and values are rounded: every row, head by head, to the nearest of 2**bits evenly spaced levels from
+    its least value to its greatest. Features and states stay as they are."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(types[0].elem == "memory", f".quantized needs a memory, got {types[0]}")

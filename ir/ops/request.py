@@ -301,8 +301,8 @@ class TextOf:
     refusals = (("real", "tokens"),)
 
 
-@op("respell")
-class Respell:
+@op("retokenize")
+class Retokenize:
     """The tokens of a model's vocabulary that have the text of tokens: operands the tokens, a model whose tokens they are, and
     the model. Attribute whole: the text is one from its beginning, to which the tokenizer adds what it puts before a text."""
 
@@ -310,21 +310,25 @@ class Respell:
         tokens, source, to = types
         need(
             tokens.elem == "path" or tokens.elem in ("token", "draw", "int") and len(tokens.dims) == 1,
-            f"respell takes tokens in a row, got {tokens}",
-            "respell(ctx, drafter), respell(xs, target)",
+            f"retokenize takes tokens in a row, got {tokens}",
+            "retokenize(ctx, drafter), retokenize(xs, target)",
         )
         for model in (source, to):
-            need(model.elem == "model", f"respell takes the model whose tokens it makes, got {model}", "respell(ctx, drafter)")
+            need(
+                model.elem == "model",
+                f"retokenize takes the model whose tokens it makes, got {model}",
+                "retokenize(ctx, drafter)",
+            )
         return (Type("token", (str(to.of[1]),), (Dim("k"),)),)
 
     def meaning(m: Any, op: Any, tokens: Any, source: Any, to: Any) -> Any:
-        return (np.array(m.respell(tokens, source, to, whole=bool(op.attrs.get("whole"))), dtype=np.int64),)
+        return (np.array(m.retokenize(tokens, source, to, whole=bool(op.attrs.get("whole"))), dtype=np.int64),)
 
     attrs = ("whole?",)
     label, batch = labels.joined, "host"
     samples = (
-        ("%z = respell(%toks, %target, %foreign)", [2, 0]),
-        ("%z = respell(%path, %target, %foreign, whole = true)", [0, 2]),
+        ("%z = retokenize(%toks, %target, %foreign)", [2, 0]),
+        ("%z = retokenize(%path, %target, %foreign, whole = true)", [0, 2]),
     )
     refusals = (
         ("token<V>, model<causal,V,m,causal>, model<causal,W,n,causal>", "in a row"),

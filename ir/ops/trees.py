@@ -35,7 +35,9 @@ def nodes_type(t: Type, kind: str = "nodes", bound: int | None = None) -> Type:
 
 
 def bounded(m: Any, op: Any, t: Tree) -> Tree:
-    """The tree with what its attribute until means in this run."""
+    """The tree with what its attributes until and unread mean in this run."""
+    if op.attrs.get("unread"):
+        return replace(t, unread=True)
     if "until" not in op.attrs:
         return t
     extent, closes = m.bounds(op.attrs["until"])
@@ -45,7 +47,8 @@ def bounded(m: Any, op: Any, t: Tree) -> Tree:
 @op("tree.new")
 class TreeNew:
     """A tree of a root alone: the committed context, a context node, or a canvas (attribute tree: its name; until: where it
-    ends before the context window does, see ir/places.py)."""
+    ends before the context window does, see ir/places.py; unread: it may hold the token behind the window, see
+    ir/last_place.py)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         if not types:
@@ -69,7 +72,7 @@ class TreeNew:
         s.peaks.setdefault(op, 1)
         return [Nodes(1, 1, 1, 1, True, (op,))]
 
-    attrs = ("tree", "edge?", "capacity?", "vocab?", "until?")
+    attrs = ("tree", "edge?", "capacity?", "vocab?", "until?", "unread?")
     batch = "ragged"
     samples: Any = (
         ('%z = tree.new(%ctx, tree = "t")', []),
@@ -105,8 +108,8 @@ class TreeContinue:
 class TreeGrow:
     """Append edges: draws (or edits, steps, soft cells), in order, at given nodes or, for draws, where their law was
     evaluated. Operands tree, edges, [at], column values; attributes has_at, columns (names), chain (each under the one
-    before). Nodes past the context window are not grown, nor those that are of no use (attribute until of tree.new). Results:
-    the tree, the new nodes."""
+    before). Nodes past the context window are not grown, nor those that are of no use (attributes until and unread of
+    tree.new). Results: the tree, the new nodes."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = tree_of(types, "grow")

@@ -44,7 +44,7 @@ def derive(model: Model, how: str, *args: Any) -> Model:
         case "bare", (Model() as inner,):
             return Headed(_with(model, "read_bare", how), _entered(_with(inner, "states", how)), bare=True)
         case "since", (int(layer), Model() as inner):
-            return Since(_with(model, "onward", how), layer, _with(inner, "states", how))
+            return Since(_with(model, "forward_from", how), layer, _with(inner, "states", how))
         case "speaking", (Model() as other,):
             return Speaking(model, other)
         case "skip", (layers,):
@@ -93,7 +93,7 @@ class _Partial(Model):
         """The state at every position of a path that is computed or in `given`."""
         raise NotImplementedError
 
-    def leaving(self, paths: Sequence[Path], given: Memory | None = None) -> list[Row]:
+    def hidden_states(self, paths: Sequence[Path], given: Memory | None = None) -> list[Row]:
         """The state at the end of each path."""
         return [self.states(path, given)[len(path) - 1] for path in paths]
 
@@ -107,9 +107,9 @@ class Upto(_Partial):
         if layer != target.layers:  # the last states are read, but no layer's
             target.check_entered(layer)
 
-    def leaving(self, paths: Sequence[Path], given: Memory | None = None) -> list[Row]:
+    def hidden_states(self, paths: Sequence[Path], given: Memory | None = None) -> list[Row]:
         """The state at the end of each path after the first `layer` layers, those that the model runs."""
-        rows: list[Row] = self.target.leaving(paths, self.layer, given)
+        rows: list[Row] = self.target.hidden_states(paths, self.layer, given)
         return [self.target.normed(row) for row in rows] if self.normed else rows
 
     def states(self, path: Path, given: Memory | None = None) -> dict[int, Row]:
@@ -182,5 +182,5 @@ class Since(Model):
         states = self.inner.states(path, given)
         first = 0 if given is None else min(given.length, len(path) - 1)
         fresh = {i: states[i] for i in range(first, len(path))}
-        scores: Scores = self.target.onward(self.layer, fresh, given)
+        scores: Scores = self.target.forward_from(self.layer, fresh, given)
         return scores

@@ -143,7 +143,7 @@ class HFCausal(Model):
         out.update({first + i: row for i, row in enumerate(states)})
         return out
 
-    def leaving(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Row]:
+    def hidden_states(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Row]:
         """The state at the end of each path after those of the first `layer` layers that the model runs, float32[width],
         before any final norm."""
         trunk = self.trunks.get(layer)
@@ -156,7 +156,7 @@ class HFCausal(Model):
         return [rows[p] for p in paths]
 
     @torch.no_grad()
-    def onward(self, layer: int, states: Mapping[int, Row], given: Memory | None) -> Scores:
+    def forward_from(self, layer: int, states: Mapping[int, Row], given: Memory | None) -> Scores:
         """The scores after the last of positions whose states enter `layer`, read on what `given` has of the others."""
         at = sorted(states)
         positions = torch.tensor(at)

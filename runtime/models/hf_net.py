@@ -24,6 +24,7 @@ from transformers import AttentionInterface
 from decgraph.errors import DecError
 from decgraph.runtime.models.hf_parts import Entering, part_of, reading
 from decgraph.runtime.models.parts import Use
+from decgraph.runtime.models.rounding import rounded
 
 ATTENTION = "decgraph_positions"
 
@@ -183,12 +184,12 @@ class Net:
         return made
 
     def quantized(self, bits: int) -> Net:
-        """The same layers with their matrices rounded, row by row, to 2**bits - 1 symmetric levels."""
+        """The same layers with their matrices rounded to so many bits, row by row."""
         made = self.copied()
         for layer in made.layers:
             for part in layer.modules():
                 if isinstance(part, nn.Linear):
-                    part.weight.data = _rounded(part.weight.data, bits)
+                    part.weight.data = rounded(part.weight.data, bits)
         return made.using(self.uses)
 
     def copied(self, shared: Iterable[Any] = ()) -> Net:
@@ -232,9 +233,3 @@ def _recorder(index: int) -> Any:  # Any: what register_forward_pre_hook takes
             tape.states[index] = (args[0] if args else kwargs["hidden_states"])[0]
 
     return record
-
-
-def _rounded(weight: Tensor, bits: int) -> Tensor:
-    steps = max(2 ** (bits - 1) - 1, 1)
-    scale = weight.abs().amax(dim=1, keepdim=True).clamp_min(1e-12) / steps
-    return (weight / scale).round() * scale

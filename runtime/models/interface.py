@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.rounding import rounded
 
 if TYPE_CHECKING:
     from decgraph.runtime.models.spelling import Spelling
@@ -151,17 +152,12 @@ def fingerprint(row: Row) -> object:
     return row
 
 
-def rounded(row: Row, bits: int) -> Row:
-    """Keys or values rounded to 2**bits - 1 symmetric levels of the largest of the last dimension (a head's); of rows that are
-    no numbers another row, which names the bits."""
+def rounded_row(row: Row, bits: int) -> Row:
+    """Keys or values rounded to 2**bits levels, head by head (the last dimension); of rows that are no numbers another row,
+    which names the bits."""
     if isinstance(row, tuple) and row and not isinstance(row[0], str):
-        return tuple(rounded(part, bits) for part in row)
-    if not hasattr(row, "dtype"):
-        return ("rounded", bits, row)
-    top = abs(row).max(-1, keepdims=True)
-    scale = (getattr(top, "values", top)) / max(2 ** (bits - 1) - 1, 1)  # torch returns the places of the largest as well
-    scale = scale + (scale == 0)
-    return (row / scale).round() * scale
+        return tuple(rounded_row(part, bits) for part in row)
+    return rounded(row, bits) if hasattr(row, "dtype") else ("rounded", bits, row)
 
 
 def mean(rows: Sequence[Row]) -> Row:
@@ -203,7 +199,7 @@ class LayerMemory:
 
     def quantized(self, bits: int) -> LayerMemory:
         """The layer with its keys and values rounded to so many bits."""
-        return LayerMemory({i: rounded(r, bits) for i, r in self.kv.items()}, self.states)
+        return LayerMemory({i: rounded_row(r, bits) for i, r in self.kv.items()}, self.states)
 
     def merged(self, groups: Iterable[Sequence[int]]) -> LayerMemory:
         """The layer with one row for the positions of a group, in the place of its last: the mean of their keys and values."""

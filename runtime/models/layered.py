@@ -177,12 +177,12 @@ class Layered(Model):
         new = {i: c.states[layer] if layer < self.layers else c.last for i, c in columns.items()}
         return {**{i: r for i, r in old.items() if i < len(path)}, **new}
 
-    def leaving(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Row]:
+    def hidden_states(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Row]:
         """The state at the end of each path after those of the first `layer` layers that the model uses."""
         trunk = self.trunks.setdefault(layer, self._using(f"upto({layer})", [use for use in self.uses if use.layer < layer]))
         return [trunk._path(path, given)[len(path) - 1].last for path in paths]
 
-    def onward(self, layer: int, states: Mapping[int, Row], given: Memory | None) -> Scores:
+    def forward_from(self, layer: int, states: Mapping[int, Row], given: Memory | None) -> Scores:
         """The scores after the last of positions whose states enter `layer`, read on what `given` has of the others."""
         state = dict(states)
         for use in self.uses:

@@ -9,7 +9,7 @@ import numpy as np
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.interface import Memory, Model, Path, Scores, check_path
-from decgraph.runtime.models.spelling import respelled, shared, spelling_of
+from decgraph.runtime.models.spelling import retokenized, shared, spelling_of
 
 
 class Speaking(Model):
@@ -29,12 +29,12 @@ class Speaking(Model):
         if not self.shared:
             raise DecError(
                 f"{base.name!r} and {other.name!r} have no token in common",
-                hint="draft in the drafter's own tokens, and respell the text: respell(tokens, target)",
+                hint="draft in the drafter's own tokens, and retokenize the text: retokenize(tokens, target)",
             )
 
     def translated(self, path: Path) -> Path:
         """The text of a path in the model's own tokens."""
-        own = respelled(path, self.source, self.own, whole=True)
+        own = retokenized(path, self.source, self.own, whole=True)
         return own if self.base.context is None else own[-self.base.context :]
 
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:

@@ -119,7 +119,7 @@ def shared(a: Spelling, b: Spelling) -> tuple[tuple[int, int], ...]:
     return tuple(sorted((mine, other) for other, mine in pairs.items()))
 
 
-def respelled(tokens: Iterable[int], source: Spelling, to: Spelling, *, whole: bool) -> tuple[int, ...]:
+def retokenized(tokens: Iterable[int], source: Spelling, to: Spelling, *, whole: bool) -> tuple[int, ...]:
     """The tokens of one vocabulary that have the text of tokens of another. whole: it is a text from its beginning, and where
     it is empty, what the model reads in its place."""
     read = to.read(source.text(tokens), whole=whole)

@@ -197,7 +197,7 @@ class TableModel(Model):
             i: ("layer", layer, _canonical(sorted((j, c) for j, c in seen.items() if j <= i))) for i in seen if i < len(path)
         }
 
-    def leaving(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Key]:
+    def hidden_states(self, paths: Sequence[Path], layer: int, given: Memory | None = None) -> list[Key]:
         """The state at the end of each path after the first `layer` layers: what is seen there, and of which model it is."""
         return [("leaving", self.name, layer, self._context(path, given)) for path in paths]
 
@@ -212,7 +212,7 @@ class TableModel(Model):
     def read_state(self, state: Any) -> Scores:
         return self.read_out(state[0] if state.dtype == object else state)
 
-    def onward(self, layer: int, states: Mapping[int, Any], given: Memory | None) -> Scores:
+    def forward_from(self, layer: int, states: Mapping[int, Any], given: Memory | None) -> Scores:
         """The scores after the last of positions whose states enter `layer`: an entry of its own, but where they are the states
         that the table itself has there, which makes it the table."""
         kv = {} if given is None else given.layers[0].kv

@@ -16,6 +16,7 @@ import numpy as np
 from decgraph.runtime.models.features import Features
 from decgraph.runtime.models.interface import Cell, Row, Scores, Soft, Visibility, Vocab
 from decgraph.runtime.models.layered import Layered
+from decgraph.runtime.models.rounding import rounded
 
 
 class TinyModel(Layered):
@@ -104,7 +105,7 @@ class TinyModel(Layered):
         return state + np.maximum(_norm(state) @ block["up"], 0) @ block["down"]
 
     def _coarse(self, bits: int) -> None:
-        self._blocks = [{name: _rounded(w, bits) for name, w in block.items()} for block in self._blocks]
+        self._blocks = [{name: rounded(w.T, bits).T for name, w in block.items()} for block in self._blocks]
 
     def read_out(self, state: Row, head: int | None = None) -> Scores:
         if head is not None:
@@ -149,9 +150,3 @@ def _rotate(x: np.ndarray, position: int, split: int) -> np.ndarray:
     a, b = x[:, :half], x[:, half:]
     cos, sin = np.cos(angle), np.sin(angle)
     return np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=1).reshape(-1)
-
-
-def _rounded(w: np.ndarray, bits: int) -> np.ndarray:
-    """The nearest multiples of the column's largest entry over 2**(bits-1)."""
-    step = np.abs(w).max(axis=0, keepdims=True) / 2 ** (bits - 1)
-    return np.round(w / step) * step

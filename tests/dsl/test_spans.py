@@ -37,7 +37,7 @@ def test_the_text_of_an_expression_is_the_expression(name: str) -> None:
         piece = text[node.span.start : node.span.end]
         if isinstance(node, (s.Slice, s.UpTo)):
             piece, wanted = f"x[{piece}]", s.Index(s.Name("x"), (node,))
-        elif isinstance(node, s.Expr) and not isinstance(node, (s.Rest, s.Onward)):
+        elif isinstance(node, s.Expr) and not isinstance(node, (s.Rest, s.FromStart)):
             wanted = node
         else:
             continue

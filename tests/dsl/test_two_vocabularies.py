@@ -12,7 +12,7 @@ HEAD = """from autoregressive import autoregressive
 
 algorithm a(target: causal, drafter: causal[other]):
     while not done:
-        own = respell(ctx, drafter)
+        own = retokenize(ctx, drafter)
         q = drafter(own)
         y ~ q
         """
@@ -21,7 +21,7 @@ algorithm a(target: causal, drafter: causal[other]):
 @pytest.mark.parametrize(
     ("lines", "code", "word"),
     [
-        ("commit y", "E240", "respell(tokens, target)"),
+        ("commit y", "E240", "retokenize(tokens, target)"),
         ("commit own", "E240", "tokens of `other`"),
         ("x ~ warp(q.logits, at = ctx)\n        commit x", "E240", "tokens of `other`"),
         ("x ~ drafter(ctx)\n        commit x", "E240", "drafter.speaking(target)"),
@@ -34,8 +34,8 @@ algorithm a(target: causal, drafter: causal[other]):
         ("x ~ normalize(target(ctx) + q)\n        commit x", "E210", "over different vocabularies"),
         ("commit run autoregressive(drafter) from ctx until no at most 3", "E240", "drafter.speaking(target)"),
         ("model small = drafter.speaking(3)\n        x ~ small(ctx)\n        commit x", "E210", "the model whose tokens"),
-        ("commit respell(3, target)", "E210", "tokens in a row"),
-        ("commit respell(ctx, 3)", "E210", "whose tokens it makes"),
+        ("commit retokenize(3, target)", "E210", "tokens in a row"),
+        ("commit retokenize(ctx, 3)", "E210", "whose tokens it makes"),
     ],
 )
 def test_tokens_of_another_vocabulary_are_refused(lines: str, code: str, word: str) -> None:
@@ -46,9 +46,9 @@ def test_tokens_of_another_vocabulary_are_refused(lines: str, code: str, word: s
     assert "a.dec:" in str(caught.value)
 
 
-def test_a_helper_takes_the_model_whose_tokens_are_respelled() -> None:
+def test_a_helper_takes_the_model_whose_tokens_are_retokenized() -> None:
     body = "algorithm a(target: causal, drafter: causal[other]):\n    while not done:\n        commit back({})\n"
     with pytest.raises(DecError, match="no model here has that vocabulary") as caught:
-        load_text("def back(to: causal[other]) -> token:\n    return respell(ctx, to)\n\n" + body.format("drafter"))
+        load_text("def back(to: causal[other]) -> token:\n    return retokenize(ctx, to)\n\n" + body.format("drafter"))
     assert caught.value.codes == ("E230",)
-    load_text(HEAD + "commit respell(own, target)\n")
+    load_text(HEAD + "commit retokenize(own, target)\n")

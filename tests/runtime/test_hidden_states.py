@@ -48,9 +48,9 @@ def test_states_are_those_of_transformers(both: tuple[Any, Any], layer: int) -> 
         hook.remove()
     trunk: Any = derive(target, "upto", layer)
     paths = [PATH[:n] for n in (1, 4, len(PATH))]
-    for path, row in zip(paths, trunk.leaving(paths), strict=True):
+    for path, row in zip(paths, trunk.hidden_states(paths), strict=True):
         torch.testing.assert_close(row, kept[layer][len(path) - 1].float(), atol=1e-5, rtol=1e-4)
-    on_rows = trunk.leaving([PATH], target.memory(PATH[:-2]))
+    on_rows = trunk.hidden_states([PATH], target.memory(PATH[:-2]))
     torch.testing.assert_close(on_rows[0], kept[layer][-1].float(), atol=1e-5, rtol=1e-4)
 
 
@@ -59,8 +59,8 @@ def test_states_after_the_last_norm_are_those_of_transformers(both: tuple[Any, A
     with torch.no_grad():
         wanted = module(torch.tensor([PATH]), output_hidden_states=True).hidden_states[-1][0, -1]
     states = derive(target, "normed", LAYERS)
-    (got,) = states.leaving([PATH])
-    (raw,) = derive(target, "upto", LAYERS).leaving([PATH])
+    (got,) = states.hidden_states([PATH])
+    (raw,) = derive(target, "upto", LAYERS).hidden_states([PATH])
     assert torch.allclose(got, wanted, atol=1e-5) and not torch.allclose(raw, wanted, atol=1e-2)
     with pytest.raises(DecError, match="last norm"):
         derive(target, "head", states)
@@ -68,7 +68,7 @@ def test_states_after_the_last_norm_are_those_of_transformers(both: tuple[Any, A
 
 @pytest.mark.parametrize("model", [FreeModel(1, 5, 2), TinyModel(1, 5, 2), TableModel(5, 1)])
 def test_a_state_after_the_last_norm_is_another_one(model: Any) -> None:
-    (raw,), (normed,) = (derive(model, how, model.layers).leaving([(1, 2)]) for how in ("upto", "normed"))
+    (raw,), (normed,) = (derive(model, how, model.layers).hidden_states([(1, 2)]) for how in ("upto", "normed"))
     assert repr(raw) != repr(normed)
 
 
@@ -109,7 +109,7 @@ def test_a_router_has_a_part_for_each_layer(both: tuple[Any, Any]) -> None:
     torch.manual_seed(1)
     parts = torch.nn.ModuleList(torch.nn.Linear(32, 1) for _ in range(LAYERS))
     head = hf.load_reading(parts, target, "prob", "router")
-    states = states_value(derive(target, "upto", 2).leaving([PATH]), (1,))  # type: ignore[attr-defined]
+    states = states_value(derive(target, "upto", 2).hidden_states([PATH]), (1,))  # type: ignore[attr-defined]
     with torch.no_grad():
         wanted = [float(part(torch.from_numpy(states).float()).sigmoid()) for part in parts]
     assert [head.of_states(states, layer)[0] for layer in range(LAYERS)] == pytest.approx(wanted)

@@ -9,7 +9,7 @@ import numpy as np
 from decgraph.backends.torch.lowering import lowering, on_host
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, path_of
-from decgraph.runtime.models.spelling import respelled, spelling_of
+from decgraph.runtime.models.spelling import retokenized, spelling_of
 
 
 @lowering("context")
@@ -92,10 +92,10 @@ def text_of(m: Any, x: Any, tree: TorchTree | None = None) -> Any:
     return m.detokenizer.text(ids_of(x))
 
 
-@lowering("respell")
-def respell(m: Any, tokens: Any, source: Any, to: Any, *, whole: bool = False) -> np.ndarray:
+@lowering("retokenize")
+def retokenize(m: Any, tokens: Any, source: Any, to: Any, *, whole: bool = False) -> np.ndarray:
     """The tokens of one model that have the text of another's: int64[n]."""
-    return np.array(respelled(ids_of(tokens), spelling_of(source), spelling_of(to), whole=whole), dtype=np.int64)
+    return np.array(retokenized(ids_of(tokens), spelling_of(source), spelling_of(to), whole=whole), dtype=np.int64)
 
 
 on_host("vocab_size", why="it is a number on the host")

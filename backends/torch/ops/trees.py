@@ -23,9 +23,9 @@ def is_embedding(what: Any) -> bool:
 
 
 @lowering("tree.new")
-def new(m: Any, base: Any = None, *, until: tuple[str, ...] = ()) -> TorchTree:
+def new(m: Any, base: Any = None, *, until: tuple[str, ...] = (), unread: bool = False) -> TorchTree:
     """A tree of a root alone."""
-    return TorchTree.start(m.context() if base is None else base, *m.bounds(until))
+    return TorchTree.start(m.context() if base is None else base, *m.bounds(until), unread=unread)
 
 
 @lowering("tree.continue")

@@ -68,7 +68,7 @@ def letters(draw: Draw) -> Sample:
     return Sample("%z = completes(%p, %w)", {"p": ("path<V>", Path(xs)), "w": ("text", word)}, (found,))
 
 
-@says("respell")
+@says("retokenize")
 def spelled_again(draw: Draw) -> Sample:
     """The longest token that fits, from the left; letters that no token begins with are left out; a whole text without a token
     is the first one."""
@@ -80,7 +80,7 @@ def spelled_again(draw: Draw) -> Sample:
     found = re.findall("|".join(sorted(pieces, key=lambda p: -len(p))), text)
     want = [pieces.index(p) for p in found] or [0] * whole
     models = {"m": ("model<causal,V,m,causal>", source), "n": ("model<causal,W,n,causal>", to)}
-    return Sample(f"%z = respell(%x, %m, %n, whole = {str(whole).lower()})", {"x": tokens(xs), **models}, (want,))
+    return Sample(f"%z = retokenize(%x, %m, %n, whole = {str(whole).lower()})", {"x": tokens(xs), **models}, (want,))
 
 
 @says("ctx.get")

@@ -1,0 +1,92 @@
+"""Quantised keys, values and weights against the levels written out: 2**bits of them, evenly spaced over a group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hf_modules import module
+
+from decgraph.runtime.models import hf
+from decgraph.runtime.models.derive import derive
+from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.interface import LayerMemory
+from decgraph.runtime.models.rounding import rounded
+from decgraph.runtime.models.tiny import TinyModel
+
+BITS = (1, 2, 3, 4, 8)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> HFCausal:
+    folder = tmp_path_factory.mktemp("models") / "llama"
+    module("llama").save_pretrained(folder)
+    made = hf.load_causal(folder)
+    assert isinstance(made, HFCausal)
+    return made
+
+
+def nearest(x: np.ndarray, bits: int) -> np.ndarray:
+    """Every number's nearest level, group by group; NumPy alone."""
+    out = np.empty_like(x)
+    for place in np.ndindex(x.shape[:-1]):
+        levels = np.linspace(x[place].min(), x[place].max(), 2**bits)
+        out[place] = levels[np.abs(x[place][:, None] - levels).argmin(-1)]
+    return out
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("shape", [(700,), (3, 700), (2, 3, 16)])
+def test_numbers_go_to_the_nearest_of_evenly_spaced_levels(shape: tuple[int, ...], bits: int) -> None:
+    x = np.random.default_rng(bits).uniform(-1, 3, size=shape)
+    wanted = nearest(x, bits)
+    for got in (rounded(x, bits), rounded(torch.tensor(x), bits).numpy()):
+        assert got.shape == x.shape and np.allclose(got, wanted, atol=1e-12)
+        counts = [len(np.unique(got[place].round(9))) for place in np.ndindex(shape[:-1])]
+        assert max(counts) <= 2**bits
+        if shape[-1] == 700 and bits < 5:
+            assert set(counts) == {2**bits}  # no level is wasted
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_one_bit_more_halves_the_error_or_nearly(bits: int) -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, size=(4, 4096))
+    assert np.abs(rounded(x, bits) - x).max() <= (x.max() - x.min()) / (2**bits - 1) / 2 + 1e-12
+    assert np.abs(rounded(x, bits + 1) - x).mean() < 0.6 * np.abs(rounded(x, bits) - x).mean()
+
+
+def test_equal_numbers_and_ends_stay() -> None:
+    assert (rounded(np.full((2, 5), 0.3), 1) == 0.3).all()
+    x = np.array([[-3.0, 0.1, 5.0]])
+    assert rounded(x, 1).tolist() == [[-3.0, -3.0, 5.0]]
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_keys_and_values_are_rounded_head_by_head(model: HFCausal, bits: int) -> None:
+    memory = model.memory((1, 2, 3, 4))
+    for layer, coarse in zip(memory.layers, memory.quantized(bits).layers, strict=True):
+        for i, row in layer.kv.items():
+            for exact, got in zip(row, coarse.kv[i], strict=True):
+                wanted = nearest(np.asarray(exact, dtype=np.float64), bits)
+                assert np.allclose(np.asarray(got, dtype=np.float64), wanted, atol=1e-5)
+
+
+def test_rows_that_are_no_numbers_name_the_bits() -> None:
+    made = LayerMemory({0: ("kv", 3)}, {})
+    assert made.quantized(1) != made.quantized(2) != made
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_weights_are_rounded_row_by_row(model: HFCausal, bits: int) -> None:
+    """A row of a matrix: what one output is made of."""
+    coarse: Any = derive(model, "quantized", bits)
+    plain: Any = model
+    for layer, other in zip(plain.net.layers, coarse.net.layers, strict=True):
+        exact, got = layer.mlp.up_proj.weight, other.mlp.up_proj.weight
+        assert np.allclose(got.detach().numpy(), nearest(exact.detach().double().numpy(), bits), atol=1e-5)
+    small: Any = TinyModel(1, 5, 1)
+    tiny: Any = derive(small, "quantized", bits)
+    for name, w in small._blocks[0].items():
+        assert np.allclose(tiny._blocks[0][name].T, nearest(w.T, bits), atol=1e-9)

@@ -1,0 +1,102 @@
+"""What a program says it decodes as `autoregressive` does, it decodes to the same end: at and around the place where the text
+fills the context of its model, where a limit cuts it and where the context does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import decgraph
+from decgraph import stdlib
+from decgraph.api import Algorithm
+from decgraph.backends.registry import machine
+from decgraph.check.validation import outside
+from decgraph.check.worlds import models_for, params_for
+from decgraph.dsl.lower import load_text
+from decgraph.ir.settings import settings
+from decgraph.ir.values import Claim
+from decgraph.passes.plan import Plan
+from decgraph.runtime.request import Request
+from decgraph.runtime.session import Session, check_params
+
+V, C = 5, 9
+LIMITS = (C - 3, C - 2, C - 1, 100)
+"""With a prompt of two tokens: one before the context is full, exactly full, with the one token more that follows from the
+last position, and a limit behind the context's end."""
+LONGER = {
+    "discriminator_guided": "its head reads steps to their last token, which the target never reads",
+    "universal_assisted": "the drafter's text is longer in its own tokens than the target's is in the target's",
+}
+"""Programs of which the other models have no end of context here, and why."""
+ONE_TEXT: dict[str, dict[str, Any]] = {
+    "adaptive_compute": {"most": 1},
+    "arithmetic_sampling": {"n": 1},
+    "awrs": {"tries": 1},
+    "beam": {"k": 1},
+    "beam_patience": {"k": 1, "limit": 100, "patience": 1.0},
+    "best_first_beam": {"k": 1},
+    "constrained_beam": {"k": 1, "words": []},
+    "diverse_beam": {"k": 1, "groups": 1},
+    "first_finish": {"n": 1},
+    "lattice": {"budget": 1, "k": 1},
+    "mbr": {"n": 1},
+    "poisson_beam": {"k": 1, "n": 1},
+}
+"""Searches that keep one text with these parameters: the likeliest tokens one by one, in greedy requests."""
+
+
+def claimed(name: str) -> list[Claim]:
+    """The claims of a program by which its tokens are the target's in greedy requests."""
+    entry = load_text(stdlib.text(name), f"stdlib/{name}.dec").entry
+    same = (("target", ("param", "target")),)
+    return [c for c in entry.claims if c.kind == "refines" and c.spec == "autoregressive" and c.args == same]
+
+
+NAMED = [n for n in stdlib.names() if "    refines autoregressive(target) " in stdlib.text(n).rpartition("\nalgorithm ")[2]]
+"""By their text: to lower them all would take seconds wherever tests are collected."""
+
+
+def compare(name: str, more: dict[str, Any], backend: str, *, free: bool = True) -> None:
+    algorithm: Algorithm = decgraph.load(name)
+    f = algorithm.function
+    params = {**params_for(f, 1), **more}
+    models = models_for(f, V, 1, free=free, context=None if name in LONGER else C)
+    models["target"].context = C
+    externs = outside(algorithm.module)["externs"]
+    module = algorithm.module if backend == "reference" else algorithm.optimised(check_params(f, params), Plan())
+    for limit in LIMITS:
+        request = Request(prompt=(1, 2), limit=limit, temperature=0)
+        wanted = Session(decgraph.load("autoregressive").module, {"target": models["target"]}, {}, machine=machine("reference"))
+        s = Session(module, models, params, machine=machine(backend), tokenizer=Letters(), externs=externs)
+        got, want = s.run(request), wanted.run(request)
+        assert got.error is None, (limit, str(got.error))
+        assert got.tokens == want.tokens, (limit, params)
+        assert len(want.tokens) == min(limit, C - 1)
+
+
+class Letters:
+    """A tokenizer of letters."""
+
+    detokenizer = outside(load_text(stdlib.text("autoregressive"), "autoregressive.dec"))["detokenizer"]
+
+    def decode(self, tokens: Any) -> str:
+        text: str = self.detokenizer.text(tokens)
+        return text
+
+
+@pytest.mark.quick(("first_finish", "reference"), ("mbr", "torch"))
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+@pytest.mark.parametrize("name", ONE_TEXT)
+def test_a_search_of_one_text_ends_where_decoding_does(name: str, backend: str) -> None:
+    compare(name, ONE_TEXT[name], backend)
+
+
+@pytest.mark.quick(("speculative", "torch"), ("controlled_decoding", "reference"))
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+@pytest.mark.parametrize("name", NAMED)
+def test_what_refines_decoding_ends_where_it_does(name: str, backend: str) -> None:
+    f = decgraph.load(name).function
+    assert claimed(name)
+    for claim in claimed(name):
+        compare(name, settings(f, claim.setting)[0] if claim.setting else {}, backend)
