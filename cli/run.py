@@ -106,9 +106,6 @@ def command(
     for one in texts:
         said(one)  # what does not go together, and a trace that could not be written, is said before models are read
     check_writable(trace)
-    session = open_session(chosen, folders, params, externs, backend, plan, compile)
-    if applied is not None:
-        applied.warn(chosen, session, folders, temperature, batch if prompts is not None else 1)
     fields: dict[str, Any] = {
         "limit": max_new,
         "temperature": temperature,
@@ -119,8 +116,12 @@ def command(
         "seed": seed,
         "logprobs": logprobs,
         "stop": tuple(stop or ()),
-        "bans": given.tokens(ban or (), "--ban", session.tokenizer),
     }
+    decgraph.Request((0,), **fields)  # what is out of range is said before models are read
+    session = open_session(chosen, folders, params, externs, backend, plan, compile)
+    fields["bans"] = given.tokens(ban or (), "--ban", session.tokenizer)
+    if applied is not None:
+        applied.warn(chosen, session, folders, temperature, batch if prompts is not None else 1)
     allow = given.grammar(regex, json_schema, grammar)
     if allow is not None:
         fields["allow"] = allow

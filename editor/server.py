@@ -100,11 +100,18 @@ class Server(LanguageServer):
     def analysis(self, uri: str) -> Analysis:
         """What is known of the text as it now is."""
         document = self.workspace.get_text_document(uri)
-        version = document.version or 0
+        version, text = document.version or 0, self.text(uri)
         known = self.found.get(uri)
-        if known is None or known[0] != version or known[1].source.text != document.source:
-            known = self.found[uri] = (version, self.analyser.analyse(document.source, path_of(uri)))
+        if known is None or known[0] != version or known[1].source.text != text:
+            known = self.found[uri] = (version, self.analyser.analyse(text, path_of(uri)))
         return known[1]
+
+    def text(self, uri: str) -> str:
+        """The text of a document: the editor's, else the file's; "" where there is none that can be read."""
+        try:
+            return self.workspace.get_text_document(uri).source
+        except (OSError, ValueError):  # not opened and not there, or no UTF-8
+            return ""
 
     def later(self, uri: str) -> None:
         """Publishes what is wrong with a text when the keys have been still for a moment."""
@@ -286,7 +293,7 @@ def make() -> Server:
 
     @server.feature(lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, lsp.SemanticTokensLegend(LEGEND, []))
     def coloured(params: lsp.SemanticTokensParams) -> lsp.SemanticTokens:
-        source = Source(server.workspace.get_text_document(params.text_document.uri).source)
+        source = Source(server.text(params.text_document.uri))
         return lsp.SemanticTokens(semantic(source))
 
     @server.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
@@ -302,7 +309,7 @@ def make() -> Server:
 
     @server.command(CHECK)
     async def check(uri: str, name: str) -> str:
-        text = server.workspace.get_text_document(uri).source
+        text = server.text(uri)
         report = await checking.checked(text, path_of(uri), name)
         server.verdicts.setdefault(uri, {})[name] = (text, report)
         server.publish(uri)

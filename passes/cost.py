@@ -230,7 +230,7 @@ class Walker:
         return self.spelled(self.made.get(value))
 
     def spelled(self, made: Op | None, deep: int = 2) -> str:
-        """A value without a name, as an author would write it; the op that makes it in parentheses where that is no expression."""
+        """A value without a name, as an author would write it; its op in parentheses where that is no expression."""
         if made is None:
             return "n"
         if made.opcode == "const":

@@ -106,6 +106,13 @@ async def session() -> None:
     tokens = await client.text_document_semantic_tokens_full_async(lsp.SemanticTokensParams(document))
     assert len(tokens.data) % 5 == 0 and tokens.data
 
+    gone = lsp.TextDocumentIdentifier("file:///nowhere/gone.dec")  # never opened, and not there
+    start = lsp.Position(0, 0)
+    assert await client.text_document_hover_async(lsp.HoverParams(gone, start)) is None
+    assert await client.text_document_definition_async(lsp.DefinitionParams(gone, start)) is None
+    assert not await client.text_document_code_lens_async(lsp.CodeLensParams(gone))
+    assert not (await client.text_document_semantic_tokens_full_async(lsp.SemanticTokensParams(gone))).data
+
     await editor.write(TEXT.replace("    while not", "    while   not"))
     options = lsp.FormattingOptions(4, True)
     (change,) = await client.text_document_formatting_async(lsp.DocumentFormattingParams(document, options))
