@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 GROWTH = 256 * 2**20
-"""Bytes by which a process grows, at least, before dropped models are looked for; a quarter of what it held, where that is more."""
+"""Bytes by which a process grows before dropped models are looked for; where a quarter of what it held is more, by that."""
 
 
 class _Process:
@@ -35,8 +35,8 @@ def process_is_ours() -> None:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage collection inside, if there was any. Modules that were imported inside count as old afterwards, without a walk;
-    models that were dropped are freed before, where the process grew by more than `GROWTH`."""
+    """No garbage collection inside, if there was any. Modules that were imported inside count as old afterwards, without
+    a walk; models that were dropped are freed before, where the process grew by more than `GROWTH`."""
     had = gc.isenabled()
     if had:
         _free_what_was_dropped()
