@@ -23,7 +23,7 @@ from decgraph.bench.weights import damped
 CPU = torch.device("cpu")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_from_a_checkout_with_nothing_installed(tmp_path: Path) -> None:
     """With -S Python reads no .pth file, so the editable installation does not exist."""
     out = tmp_path / "deep" / "gpu.json"

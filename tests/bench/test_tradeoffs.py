@@ -102,7 +102,7 @@ LIVE = {
 }  # fmt: skip
 
 
-@pytest.mark.budget(40)
+@pytest.mark.budget(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("label", LIVE)
 def test_a_shape_holds_live(label: str) -> None:

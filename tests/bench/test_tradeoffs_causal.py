@@ -62,7 +62,7 @@ def ends(name: str, **changes: Any) -> Entry:
     return replace(e, values=(e.values[0], e.values[-1]), **changes)
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(8)
 @pytest.mark.parametrize(
     ("name", "changes"),
     [

@@ -36,6 +36,7 @@ def test_every_world_is_that_of_an_attack() -> None:
     assert [key for key in WORLDS if not any(name.startswith(key) for name in NAMES)] == []
 
 
+@pytest.mark.budget()
 @pytest.mark.parametrize("side", ["wrong", "true"])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_programs_load(name: str, side: str) -> None:

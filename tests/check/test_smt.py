@@ -85,7 +85,7 @@ def test_a_chain_of_two() -> None:
     assert report.render().startswith(f"{PROVED}: speculative: refines autoregressive(target) in distribution\n")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_recursive_rejection_over_a_tree() -> None:
     report = prove("recursive_sd")
     assert [(o.label, o.verdict) for o in report.obligations] == [("shape = 2", PROVED), ("shape = 2x1", PROVED)]

@@ -30,6 +30,7 @@ def test_program_lowers(name: str) -> None:
     assert name in module.functions or module.functions or name == "choices"
 
 
+@pytest.mark.budget()
 @pytest.mark.parametrize("name", STDLIB)
 def test_stdlib_lowers(name: str) -> None:
     text = (resources.files("decgraph.stdlib") / f"{name}.dec").read_text(encoding="utf-8")

@@ -46,7 +46,7 @@ def on_page() -> Agreeing:
     return said(PAGE.read_text(encoding="utf-8"))
 
 
-@pytest.mark.budget(40)
+@pytest.mark.budget(20)
 @pytest.mark.parametrize("entry, case, backend", every(lambda e: e.backends))
 def test_a_recording_is_replayed(entry: Entry, case: Any, backend: str) -> None:
     agree(entry, case, backend)

@@ -86,6 +86,7 @@ def test_a_batch_of_four(sessions: Any, greedy: Any) -> None:
     assert [list(result.tokens) for result in results] == list(greedy.values())
 
 
+@pytest.mark.nightly
 def test_a_context_of_two_thousand_tokens(module: Any, tokenizer: Any, sessions: Any) -> None:
     import torch
 

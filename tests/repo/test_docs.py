@@ -142,6 +142,7 @@ def test_python_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     run_script(page, blocks(page, "python", "py"), tmp_path)
 
 
+@pytest.mark.budget()
 @pytest.mark.parametrize("page", PAGES)
 def test_dec_blocks(page: str) -> None:
     for block in blocks(page, "dec"):

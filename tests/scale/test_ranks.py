@@ -40,7 +40,7 @@ def started(folder: Path, rank: int) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.budget(60)
+@pytest.mark.budget(20)
 @pytest.mark.parametrize("how", SETTINGS)
 def test_two_ranks_commit_what_one_does(how: str, tmp_path: Path) -> None:
     """Five algorithms, greedy and sampled: tokens of the cut model and of the whole one, on both ranks."""

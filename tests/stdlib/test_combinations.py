@@ -21,6 +21,7 @@ from decgraph.runtime.session import Session, check_params
 COUNT = 300
 
 
+@pytest.mark.budget(6)
 @pytest.mark.quick(first=10)
 @pytest.mark.parametrize("n", range(COUNT))
 def test_torch_does_what_the_reference_does(n: int) -> None:

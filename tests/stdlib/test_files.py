@@ -49,6 +49,7 @@ def test_entry(name: str) -> None:
         assert f'"{title}"' in doc
 
 
+@pytest.mark.budget()
 @pytest.mark.parametrize("name", SHELF)
 def test_the_claim_is_the_texts(name: str) -> None:
     assert stdlib.entry(name).claim == "; ".join(c.text for c in module(name).entry.claims)

@@ -6,6 +6,7 @@ import pytest
 from shelf import NAMES
 
 import decgraph
+from decgraph import stdlib
 from decgraph.backends.registry import machine
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
@@ -13,7 +14,7 @@ from decgraph.passes.plan import Plan
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
 
-MASKED = [n for n in NAMES if "model: masked" in decgraph.load(n).text]
+MASKED = [n for n in NAMES if "model: masked" in stdlib.text(n)]
 WHOLE = {"dream", "dream_confidence", "dream_margin", "dream_origin", "prophet"}
 """Programs whose calls read the whole canvas."""
 

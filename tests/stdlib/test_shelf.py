@@ -19,7 +19,7 @@ OTHERS = [name for name in SHELF if name not in NAMES]
 SAMPLE = 10
 """How many of the others `make test` runs; `make slow` runs all on small models, and of what takes longer one in `EVERY`; the
 rest runs at night."""
-EVERY = 5
+EVERY = 8
 PART = [pytest.param(name, marks=pytest.mark.slow if n % EVERY == 0 else pytest.mark.nightly) for n, name in enumerate(OTHERS)]
 WITHOUT_MODELS: dict[str, str] = {
     "self_contrast_moe": "a mixture of experts; tests/runtime/test_experts.py runs it on random ones",
@@ -71,7 +71,7 @@ def test_on_shipped_models(name: str) -> None:
 def test_no_claim_is_refuted(name: str) -> None:
     """One world, no mutants: a claim that is plainly wrong shows. `decgraph check --all` proves."""
     algorithm = decgraph.load(name)
-    report = algorithm.check(models=1, mutants=False, seconds=5)
+    report = algorithm.check(models=1, mutants=False, seconds=2)
     assert report.verdict != "refuted", str(report)
     assert not report.faults
 

@@ -121,6 +121,7 @@ def test_hostile_tokens_are_text(page: Any, tmp_path: Path, name: str) -> None: 
     assert shown == "".join(HOSTILE[t] for t in run.tokens)
 
 
+@pytest.mark.nightly
 def test_two_thousand_tokens_stay_fluid(page: Any, tmp_path: Path) -> None:  # noqa: F811
     """A key costs well under 50 ms by the page's own clock; the bound is wide, since this machine has other work."""
     run = traced("speculative", limit=2000)

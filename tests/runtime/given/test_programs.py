@@ -85,7 +85,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.budget(25)
+@pytest.mark.budget(10)
 @pytest.mark.quick(
     ("drafted 0.9", "target", "skip"),
     ("drafted 0.9", "target", "exit"),
