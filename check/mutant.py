@@ -70,10 +70,11 @@ def judge(case: Case, steps: int = 1) -> str | None:
             return "tokens"
     except DecError:
         return "error"
+    later = case.plan is not None and case.plan.committed > 0  # what was done above began at the prompt
     fewer = () if case.steps in (steps, None) else (replace(case, steps=steps),)
     for small in (case, *fewer, least(case)):
         try:
-            failure = decide(small, Tally())
+            failure = decide(small, Tally(), far=later or small.params != case.params)
         except (TooMany, Unlikely, NotSeparated):
             continue
         except DecError:

@@ -64,6 +64,12 @@ class Choices:
         self.points.append(Point(kind, tuple(w for w, _ in live), taken, label, live[taken][1]))
         return live[taken][1]
 
+    @property
+    def new(self) -> bool:
+        """Whether states are kept, and the run is where none has been before: the states on the way to there are known, and
+        none of them has ended a run."""
+        return self.known is not None and len(self.points) >= len(self.prefix)
+
     def arrive(self, state: Hashable) -> None:
         """Report that the run is in `state`, on which all of its future depends. Raises Arrived where an earlier run reached
         it."""
