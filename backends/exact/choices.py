@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import prod
 from typing import Any
 
 
@@ -90,11 +91,13 @@ class Choices:
 
 
 def runs(program: Callable[[Choices], Any], limit: int, *, merge: bool = False) -> Iterator[tuple[Choices, Any]]:
-    """Every run of a program with its return value, depth first. Raises TooMany beyond `limit` runs. With `merge` a run that
-    reaches a state again ends there, and its value is the `Arrived`."""
+    """Every run of a program with its return value, depth first. Raises TooMany beyond `limit` runs, and before where these are
+    a small share of all (`hopeless`). With `merge` a run that reaches a state again ends there, and its value is the `Arrived`.
+    """
     prefix: tuple[int, ...] | None = ()
     known: dict[Hashable, tuple[int, ...]] | None = {} if merge else None
-    count = 0
+    count = merged = 0
+    share = 0.0
     while prefix is not None:
         count += 1
         if count > limit:
@@ -104,11 +107,26 @@ def runs(program: Callable[[Choices], Any], limit: int, *, merge: bool = False) 
             value = program(choices)
         except Arrived as again:
             value = again
+            merged += 1
         yield choices, value
+        share += 1 / prod(len(p.weights) for p in choices.points)
+        if merged * 8 < count and hopeless(count, share, limit):
+            raise TooMany(f"more than {limit} runs, by the first {count}")
         path = [p.taken for p in choices.points]
         while path and path[-1] + 1 >= len(choices.points[len(path) - 1].weights):
             path.pop()
         prefix = None if not path else (*path[:-1], path[-1] + 1)
+
+
+FAR = {8: 64, 4: 5, 2: 3}
+"""After an eighth, a quarter and a half of the limit: how many times the limit there seem to be. Trees are uneven; of those that
+the shelf has none that could be followed seemed four times as large as it was."""
+
+
+def hopeless(count: int, share: float, limit: int) -> bool:
+    """Whether the first `count` runs are so small a share of all that there are many times as many as the limit. share: of a tree in which every choice's options are equally likely; it says little of runs that are
+    merged, of which the last ones end early."""
+    return any(count == limit // part and count > far * limit * share for part, far in FAR.items())
 
 
 def combine(leaves: Sequence[tuple[Sequence[Point], Any]]) -> dict[Any, Fraction]:
