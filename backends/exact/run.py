@@ -56,6 +56,10 @@ class ExactMachine(ExactDraws):
         if i and self.parent is None and self.world.choices.new:
             self.arrive(op, i, values)
 
+    def iteration(self, op: Op, i: int, values: tuple[Any, ...]) -> None:
+        if self.parent is None and self.world.choices.new:
+            self.arrive(op, i, values)
+
     def left(self, op: Op, values: tuple[Any, ...]) -> None:
         """Called before the first step that is not run, with the values that would be carried into it."""
         if self.begin is not None:
@@ -101,7 +105,7 @@ class ExactMachine(ExactDraws):
         return (tuple(self.committed_tokens()), output, frozenset(self.world.adversary.items()))
 
     def arrive(self, op: Op, i: int, values: tuple[Any, ...]) -> None:
-        """Report the state in which a while loop begins its next iteration."""
+        """Report the state in which a loop begins its next iteration."""
         live = live_values(self.function).get(id(op))
         if live is None:
             return

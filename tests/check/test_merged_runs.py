@@ -9,14 +9,18 @@ import pytest
 
 from decgraph.backends.exact.choices import Choices, TooMany, hopeless, runs
 from decgraph.backends.exact.coverage import Ran
+from decgraph.backends.exact.states import Signer, Unknown
+from decgraph.backends.exact.world import World
 from decgraph.check import claims
 from decgraph.check.algorithm import find
 from decgraph.check.claims import Failure, in_tokens, mergeable
 from decgraph.check.distributions import Tally
 from decgraph.check.report import cases
+from decgraph.ir.data.dist import value_row
+from decgraph.ir.ops.draws import NoiseKey
 
 TEXT = """
-algorithm drafts(target: causal, drafter: causal, gamma: int in 1..2 = 2):
+algorithm drafts(target: causal, drafter: causal, gamma: int in 1..1 = 1):
     refines autoregressive(target) in tokens
 
     while not done:
@@ -43,7 +47,7 @@ algorithm unsure(model: masked, length: int in 1..8 = 3):
 def outcome(text: str, merge: bool, monkeypatch: pytest.MonkeyPatch, world: int = 0) -> tuple[Failure | None, int, set]:
     module, _ = find(text)
     case = cases(module, module.entry.claims[0], vocab=3, models=world + 1, params=None)[world]
-    case = replace(case, ran=Ran.of(module, module.entry), limit=5000)
+    case = replace(case, ran=Ran.of(module, module.entry), limit=5000, request=replace(case.request, limit=2))
     with monkeypatch.context() as patch:
         if not merge:
             patch.setattr(claims, "mergeable", lambda case: False)
@@ -88,6 +92,28 @@ def test_what_is_merged() -> None:
     assert not mergeable(case(plain + own)), "a specification with noise of its own, which the program may have read"
     machine = type("Buggy", (claims.ExactMachine,), {})
     assert not mergeable(replace(case(TEXT.format(evidence="target(t)")), engine=machine))
+
+
+def test_a_draw_whose_noise_was_read_is_not_fresh() -> None:
+    """Two draws at one place of the noise: what one tells, the other knows."""
+    module, _ = find(TEXT.format(evidence="target(t)"))
+    case = cases(module, module.entry.claims[0], vocab=3, models=1, params=None)[0]
+    world = World(coupled=True)
+    m = case.program().machine(case.request, world)
+    row = value_row(m.vector((F(1, 2), F(1, 3), F(1, 6))))
+    op = next(op for op in module.entry.body.walk() if op.opcode == "draw")
+    first, again, other = (m.draw(op, row, "shaped", NoiseKey("here", (n,)), 0, None) for n in (0, 0, 1))
+    signed = Signer(world.races).of([first, other])
+    assert signed == Signer(world.races).of([first, other])
+    with pytest.raises(Unknown, match="read elsewhere"):
+        Signer(world.races).of([first, again])
+    assert first.token in (0, 1, 2)
+    with pytest.raises(Unknown, match="read elsewhere"):
+        Signer(world.races).of([again])
+    Signer(world.races).of([other])
+    at = [m.draw(op, row, "shaped", NoiseKey("output", (), "output"), 0, n) for n in (4, 5)]
+    one, two = (Signer(world.races).of([d]) for d in at)
+    assert one != two, "the specification reads the noise of each position"
 
 
 def test_states_are_asked_for_where_a_run_is_new() -> None:
