@@ -91,9 +91,9 @@ class Choices:
 
 
 def runs(program: Callable[[Choices], Any], limit: int, *, merge: bool = False) -> Iterator[tuple[Choices, Any]]:
-    """Every run of a program with its return value, depth first. Raises TooMany beyond `limit` runs, and before where these are
-    a small share of all (`hopeless`). With `merge` a run that reaches a state again ends there, and its value is the `Arrived`.
-    """
+    """Every run of a program with its return value, depth first. Raises TooMany beyond `limit` runs, and before where the first
+    of them show that there are more (`hopeless`). With `merge` a run that reaches a state again ends there, and its value is the
+    `Arrived`."""
     prefix: tuple[int, ...] | None = ()
     known: dict[Hashable, tuple[int, ...]] | None = {} if merge else None
     count = merged = 0
@@ -110,7 +110,7 @@ def runs(program: Callable[[Choices], Any], limit: int, *, merge: bool = False) 
             merged += 1
         yield choices, value
         share += 1 / prod(len(p.weights) for p in choices.points)
-        if merged * 8 < count and hopeless(count, share, limit):
+        if hopeless(count, limit, choices.points, share if merged * 8 < count else 1):
             raise TooMany(f"more than {limit} runs, by the first {count}")
         path = [p.taken for p in choices.points]
         while path and path[-1] + 1 >= len(choices.points[len(path) - 1].weights):
@@ -123,10 +123,14 @@ FAR = {8: 64, 4: 5, 2: 3}
 the shelf has none that could be followed seemed four times as large as it was."""
 
 
-def hopeless(count: int, share: float, limit: int) -> bool:
-    """Whether the first `count` runs are so small a share of all that there are many times as many as the limit. share: of a tree in which every choice's options are equally likely; it says little of runs that are
-    merged, of which the last ones end early."""
-    return any(count == limit // part and count > far * limit * share for part, far in FAR.items())
+def hopeless(count: int, limit: int, points: Sequence[Point], share: float) -> bool:
+    """Whether the first `count` runs, the last of which made the choices `points`, show that there are more than `limit`: as many
+    options are left on its way, each of which is a run at least, or the runs are a small `share` of a tree in which the options
+    of every choice have equal parts (1 where that says nothing: of runs that are merged the last ones end early)."""
+    for part, far in FAR.items():
+        if count == limit // part:
+            return count + sum(len(p.weights) - 1 - p.taken for p in points) > limit or count > far * limit * share
+    return False
 
 
 def combine(leaves: Sequence[tuple[Sequence[Point], Any]]) -> dict[Any, Fraction]:

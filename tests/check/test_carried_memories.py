@@ -27,19 +27,14 @@ def test_a_memory_of_the_text_is_proved_by_induction(first: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kept",
+    ("kept", "verdict"),
     [
-        f"{WHOLE}.without([0])",  # another memory, from the first step on
-        f"{WHOLE} if i < 12 else {WHOLE}.without([0])",  # ... from a step on that no short text has
+        (f"{WHOLE}.without([0])", "refuted"),  # another memory, from the first step on
+        (f"{WHOLE} if i < 12 else {WHOLE}.without([0])", "undecided"),  # ... from a step on that no short text has
+        (f"{WHOLE}.without([0]) if len(prompt) > 900 else {WHOLE}", "undecided"),  # ... of prompts that no world has
     ],
 )
-def test_another_memory_is_not(kept: str) -> None:
+def test_another_memory_is_not(kept: str, verdict: str) -> None:
+    """Where it is the next step's memory that is another, the claim of one step holds, and is no ground for induction."""
     found = check_algorithm(TEXT.format(first="ctx.parent", kept=kept), models=2, mutants=False)
-    assert found.verdict == "refuted"
-
-
-def test_a_memory_that_only_seldom_is_another_is_no_ground_for_induction() -> None:
-    """Where it is the next step's memory that is another, the claim of one step still holds."""
-    kept = f"{WHOLE}.without([0]) if len(prompt) > 900 else {WHOLE}"
-    found = check_algorithm(TEXT.format(first="ctx.parent", kept=kept), models=2, mutants=False)
-    assert found.verdict != "proved"
+    assert found.verdict == verdict and (verdict == "refuted" or found.reasons)

@@ -7,7 +7,7 @@ from fractions import Fraction as F
 
 import pytest
 
-from decgraph.backends.exact.choices import Choices, TooMany, hopeless, runs
+from decgraph.backends.exact.choices import Choices, Point, TooMany, hopeless, runs
 from decgraph.backends.exact.coverage import Ran
 from decgraph.backends.exact.states import Signer, Unknown
 from decgraph.backends.exact.world import World
@@ -145,4 +145,8 @@ def test_what_has_no_end_in_sight_is_given_up_early() -> None:
             coins(depth)
     with pytest.raises(TooMany, match="more than 256 runs$"):
         coins(9)
-    assert not hopeless(63, 1e-9, 256), "asked at an eighth, a quarter and a half of the limit"
+    with pytest.raises(TooMany, match="by the first 32$"):
+        coins(300)  # as many other sides are left on the first way alone
+    half = Point("chance", (F(1, 2), F(1, 2)), 0, "coin", 0)
+    assert hopeless(32, 256, [half] * 225, 1.0) and not hopeless(32, 256, [half] * 224, 1.0)
+    assert not hopeless(63, 256, [half] * 300, 1e-9), "asked at an eighth, a quarter and a half of the limit"
