@@ -289,12 +289,12 @@ def in_tokens(case: Case, tally: Tally) -> Failure | None:
 
 
 def mergeable(case: Case) -> bool:
-    """Whether runs that come to a state again need not be followed: all that what follows depends on is part of the state. Noise
-    that is no output noise is not; a specification must not read any, since the program may have read it before. A machine
-    with a bug may remember more than a state says.
+    """Whether runs that come to a state again need not be followed: all that what follows depends on is part of the state.
+    Noise that is no output noise is not; a specification must not read any, since the program may have read it before. A
+    machine with a bug may remember more than a state says.
 
-    The first run in a state has come to its end, and no claim failed there. The next one commits the same tokens, and on the same
-    noise the specification commits the same."""
+    The first run in a state has come to its end, and no claim failed there. The next one commits the same tokens, and on the
+    same noise the specification commits the same."""
     if case.engine is not ExactMachine:
         return False
     if case.claim.kind != "refines":

@@ -113,7 +113,6 @@ class Arbitrary:
         self.given[name] = out
         return out
 
-
     def memory(self, m: ExactMachine, name: str, old: ReferenceMemory) -> ReferenceMemory:
         """What the model of a memory keeps of the text so far: at a text's start as the program has it, later all but the last
         token. Raises NoValue for a memory that is not of the text."""

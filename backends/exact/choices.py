@@ -91,9 +91,9 @@ class Choices:
 
 
 def runs(program: Callable[[Choices], Any], limit: int, *, merge: bool = False) -> Iterator[tuple[Choices, Any]]:
-    """Every run of a program with its return value, depth first. Raises TooMany beyond `limit` runs, and before where the first
-    of them show that there are more (`hopeless`). With `merge` a run that reaches a state again ends there, and its value is the
-    `Arrived`."""
+    """Every run of a program with its return value, depth first. Raises TooMany beyond `limit` runs, and before where the
+    first of them show that there are more (`hopeless`). With `merge` a run that reaches a state again ends there, and its
+    value is the `Arrived`."""
     prefix: tuple[int, ...] | None = ()
     known: dict[Hashable, tuple[int, ...]] | None = {} if merge else None
     count = merged = 0
@@ -119,14 +119,14 @@ def runs(program: Callable[[Choices], Any], limit: int, *, merge: bool = False) 
 
 
 FAR = {8: 64, 4: 5, 2: 3}
-"""After an eighth, a quarter and a half of the limit: how many times the limit there seem to be. Trees are uneven; of those that
-the shelf has none that could be followed seemed four times as large as it was."""
+"""After an eighth, a quarter and a half of the limit: how many times the limit there seem to be. Trees are uneven: of those
+of awrs and arithmetic_sampling that came to their end, one seemed four times as large as it was, and none more."""
 
 
 def hopeless(count: int, limit: int, points: Sequence[Point], share: float) -> bool:
-    """Whether the first `count` runs, the last of which made the choices `points`, show that there are more than `limit`: as many
-    options are left on its way, each of which is a run at least, or the runs are a small `share` of a tree in which the options
-    of every choice have equal parts (1 where that says nothing: of runs that are merged the last ones end early)."""
+    """Whether the first `count` runs, the last of which made the choices `points`, show that there are more than `limit`: as
+    many options are left on its way, each of which is a run at least, or the runs are a small `share` of a tree in which the
+    options of every choice have equal parts (1 where that says nothing: of runs that are merged the last ones end early)."""
     for part, far in FAR.items():
         if count == limit // part:
             return count + sum(len(p.weights) - 1 - p.taken for p in points) > limit or count > far * limit * share

@@ -24,7 +24,6 @@ from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.values import Function, Op, Region, Value
 from decgraph.runtime.models.interface import Model
 
-
 DECIDES = frozenset({"commit", "canvas.put"})
 """Ops after which draws may be left behind: what a loop without them has drawn, the next iteration has, too."""
 

@@ -16,8 +16,8 @@ SAMPLED = ((2, 1, 0), (3, 1, 0), (3, 3, 2), (4, 2, 2), (4, 4, 3), (4, 4, 2), (6,
 
 
 def canvases(f: Function, known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
-    """Canvases of one to eight cells in up to seven blocks: greedy ones of several layers, sampled ones over two tokens, half of
-    them with the program's own values of parameters: of what it does several times at once, small values show little."""
+    """Canvases of one to eight cells in up to seven blocks: greedy ones of several layers, sampled ones over two tokens, half
+    of them with the program's own values of parameters: of what it does several times at once, small values show little."""
     if not known.masked:
         return
     free = (True,) if known.memory else (False, True)
