@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.backends.exact.choices import Choices, Point, TooMany, runs
+from decgraph.backends.exact.choices import Arrived, Choices, Point, TooMany, runs
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely, World
@@ -128,11 +128,11 @@ def stepwise(f: Function) -> bool:
     return any(op.opcode == "while" and op.attrs.get("bound") == "done" for op in f.body.ops)
 
 
-def decide(case: Case, tally: Tally) -> Failure | None:
+def decide(case: Case, tally: Tally, *, far: bool = True) -> Failure | None:
     """None where the claim holds in this world. Raises TooMany or Unlikely where that cannot be said.
 
     A lossless claim is decided for the world's request and, since that has few tokens, for the same request at temperature 0
-    and `DEEP` tokens, which is a single run for most algorithms.
+    and `DEEP` tokens, which is a single run for most algorithms. far: whether that is decided, too.
     """
     case = begun(case)
     if case.claim.for_greedy:
@@ -141,7 +141,7 @@ def decide(case: Case, tally: Tally) -> Failure | None:
         return every_token(case, tally)
     tokens = case.claim.mode in ("tokens", "greedy")
     failure = in_tokens(case, tally) if tokens else in_distribution(case, tally)
-    return failure if failure is not None else deep(case, tally)
+    return failure if failure is not None or not far else deep(case, tally)
 
 
 def begun(case: Case) -> Case:
@@ -259,12 +259,15 @@ def in_tokens(case: Case, tally: Tally) -> Failure | None:
     started = bool(done) or case.start.arbitrary is not None
     steps = (case.steps or 1) if started and memoryless(case.module.functions[case.claim.spec]) else None
 
+    merge = mergeable(case)
+
     def both(choices: Choices) -> tuple[Any, Any]:
         world.restart(choices)
         m = a.machine(case.request, world, steps).resume(done)
         setup(m)
         whole = run_steps(m)
         ours = m.committed_tokens()
+        choices.known = None  # the states of the specification do not say what we have committed
         world.ran = None
         spec = b.machine(case.request, world).resume(done)
         if not whole:
@@ -273,13 +276,31 @@ def in_tokens(case: Case, tally: Tally) -> Failure | None:
         world.ran = case.ran
         return ours, theirs
 
-    for choices, (ours, theirs) in runs(both, case.limit):
+    for choices, found in runs(both, case.limit, merge=merge):
         tally.count()
+        if isinstance(found, Arrived):
+            continue
+        ours, theirs = found
         if ours != theirs:
             return Failure(
                 case, "tokens", {(ours, True): Fraction(1)}, {(theirs, True): Fraction(1)}, Fraction(1), choices.points
             )
     return None
+
+
+def mergeable(case: Case) -> bool:
+    """Whether runs that come to a state again need not be followed: all that what follows depends on is part of the state.
+    Noise that is no output noise is not; a specification must not read any, since the program may have read it before. A
+    machine with a bug may remember more than a state says.
+
+    The first run in a state has come to its end, and no claim failed there. The next one commits the same tokens, and on the
+    same noise the specification commits the same."""
+    if case.engine is not ExactMachine:
+        return False
+    if case.claim.kind != "refines":
+        return True
+    ops = list(case.module.functions[case.claim.spec].body.walk())
+    return not any(op.opcode == "run" or (op.opcode == "noise" and op.attrs["kind"] != "output") for op in ops)
 
 
 def every_token(case: Case, tally: Tally) -> Failure | None:
@@ -305,9 +326,9 @@ def every_token(case: Case, tally: Tally) -> Failure | None:
                 return tokens[: i + 1]
         return None
 
-    for choices, bad in runs(one, case.limit):
+    for choices, bad in runs(one, case.limit, merge=mergeable(case)):
         tally.count()
-        if bad is not None:
+        if bad is not None and not isinstance(bad, Arrived):
             return Failure(
                 case,
                 "token",

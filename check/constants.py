@@ -40,7 +40,8 @@ class Facts:
     the constants that it meets. length, block: the parameters that a canvas and its blocks depend on. carries: whether the
     loop of the algorithm carries values or reads random ones from before it. states, session, batch: of which scopes there
     are states. text, extern, automaton, window, memory: whether the program reads text, calls functions, walks automata, asks
-    how much room there is, keeps memories. ends: whether it asks which drafts end the text.
+    how much room there is, keeps memories. ends: whether it asks which drafts end the text. marks: strings that texts are
+    looked at for.
     """
 
     counts: tuple[int, ...] = ()
@@ -62,6 +63,7 @@ class Facts:
     masked: bool = False
     stepwise: bool = False
     ends: bool = False
+    marks: tuple[str, ...] = ()
 
 
 def _ops(f: Function, others: tuple[Function, ...]) -> list[Op]:
@@ -159,7 +161,12 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
     cuts: set[int] = set()
     least = {p.value: p.low for p in f.params}
     met: dict[str, set[Any]] = {}
+    marks: dict[str, None] = {}
+    texts = {p.value: p.default for p in f.params if p.value.type.elem == "text" and p.has_default}
     for op in ops:
+        if op.opcode == "completes" or (op.opcode == "map" and op.attrs["fn"] in COMPARE):
+            read = (constant(v) if v in made else texts.get(v) for v in op.operands if v.type.elem == "text")
+            marks.update((s, None) for s in read if isinstance(s, str) and s)
         if (op.opcode, op.attrs.get("field", op.attrs.get("kind"))) in CUTTING:
             ends = [x for v in op.operands for s in slice_of(v) for x in (constant(s), least.get(s))]
             cuts.update(int(x) for x in ends if isinstance(x, int | Fraction) and not isinstance(x, bool))
@@ -219,6 +226,7 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
         masked=main == "masked",
         stepwise=loop is not None,
         ends="ended" in opcodes,
+        marks=tuple(marks),
     )
 
 

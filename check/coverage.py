@@ -35,12 +35,14 @@ FORCEABLE = frozenset({"true", "false", "left", "right"})
 
 @dataclass(frozen=True)
 class Missing:
-    """Something that no decided world has shown: the op, what it never came to, and the line."""
+    """Something that no decided world has shown: the op, what it never came to, and the line; `path` of another file than the
+    program's. Of a rule or helper of another file the line is the program's own, `inside` says where it stands there."""
 
     op: Op
     outcome: str
     line: int
     path: str = ""
+    inside: str = ""
 
     @property
     def key(self) -> Outcome:
@@ -53,7 +55,7 @@ class Missing:
 
     def __str__(self) -> str:
         op = self.op
-        where = f"{self.path.rsplit('/', 1)[-1]} line {self.line}" if self.path else f"line {self.line}"
+        where = _line(self.line, self.path) + (f" ({self.inside})" if self.inside else "")
         if op.opcode in ("for", "while"):
             times = {
                 "never": "always turned at least once",
@@ -167,9 +169,16 @@ def missing(f: Function, ran: Ran, path: str, harmless: Iterable[Outcome] = ()) 
             continue
         if kind == "open" and (id(op), "certain") not in known:  # nothing reads its token
             continue
-        out.append(Missing(op, kind, op.loc.line, "" if op.loc.path in ("", path) else op.loc.path))
+        at = op.loc.called or op.loc
+        inside = "" if op.loc.called is None else _line(op.loc.line, op.loc.path)
+        out.append(Missing(op, kind, at.line, "" if at.path in ("", path) else at.path, inside))
     out.sort(key=lambda m: (m.path, m.line))
     return out
+
+
+def _line(line: int, path: str) -> str:
+    """A line in words, with its file unless that is the program's (`path` empty)."""
+    return f"{path.rsplit('/', 1)[-1]} line {line}" if path else f"line {line}"
 
 
 def marked(text: str, f: Function, ran: Ran, path: str, harmless: Iterable[Outcome] = ()) -> str:

@@ -31,6 +31,8 @@ SAMPLES = 3  # runs of each
 OFTEN = 3  # worlds in which each outcome is wanted: in one of them it may make no difference
 AGAIN = 12  # ... where a world that shows it is known, whose tables can be drawn again
 VARIED = 60  # worlds with tables drawn again
+LARGE = 3  # tables with which a world could not be decided, after which no others are tried
+STUCK = 6  # worlds in which a program that is forced cannot go on, after which it is given up
 ROUNDS = 3  # how often what was forced may lead to something else that was not seen
 
 
@@ -62,8 +64,9 @@ def varied(survey: Survey, wanted: Sequence[Outcome]) -> None:
         # A draw that was certain wherever it was read: the same worlds, with fewer rows that are certain.
         certain = key[1] == "open" and survey.shown[key] == 0
         plan = survey.shown_by.get((key[0], "certain") if certain else key)
+        lost = survey.lost
         for n in range(AGAIN if plan is not None else 0):
-            if left == 0 or survey.failure is not None or survey.shown[key] >= AGAIN:
+            if left == 0 or survey.failure is not None or survey.shown[key] >= AGAIN or survey.lost - lost >= LARGE:
                 break
             assert plan is not None
             style = replace(plan.style, sort=plan.style.sort if n % 3 == 2 else "plain")
@@ -147,17 +150,20 @@ def holds_when_forced(
             for p in further_plans(module, claim, options["vocab"], 20, options["params"] or {})
             if p.label in ("resumed", "deep", "carried", "canvas", "layers")
         ][:10]
-        decided = 0
+        decided = erred = 0
         for plan in plans:
             case = survey.make(replace(plan, runs=1500))
             if case is None:
                 continue
+            if erred == STUCK and not decided:
+                return None
             forced.used.clear()
             before = len(forced.seen)
             failure, why, _ = survey.attempt(case if claim.mode != "distribution" else narrow(case))
             if failure is not None:
                 return None
             decided += not why and key[0] in forced.used and len(forced.seen) >= before
+            erred += survey.erred
         if not decided:
             return None
         shown |= forced.seen

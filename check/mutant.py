@@ -70,10 +70,11 @@ def judge(case: Case, steps: int = 1) -> str | None:
             return "tokens"
     except DecError:
         return "error"
+    later = case.plan is not None and case.plan.committed > 0  # what was done above began at the prompt
     fewer = () if case.steps in (steps, None) else (replace(case, steps=steps),)
     for small in (case, *fewer, least(case)):
         try:
-            failure = decide(small, Tally())
+            failure = decide(small, Tally(), far=later or small.params != case.params)
         except (TooMany, Unlikely, NotSeparated):
             continue
         except DecError:
@@ -105,6 +106,7 @@ def applicable(facts: Profile, mutants: Sequence[Mutant], planting: Planting | N
 Cases = Callable[[Module, type[ExactMachine], int], Sequence[Case]]
 Without = Callable[[Case], Case]
 ROUNDS = 3
+WANTED = 40  # worlds of the first kind in which a mutant is looked for before it counts as not found
 
 
 def plant(
@@ -116,9 +118,10 @@ def plant(
     progress: Callable[[str, int, int], None] | None = None,
     tally: Tally | None = None,
     setting: bool = False,
+    rounds: int = ROUNDS,
 ) -> list[Kill]:
     """Plant every mutant that applies and look for a world that shows it. `cases` returns the worlds of a module:
-    those that its claims are decided in (round 0), and where they do not show a mutant as many again, and again.
+    those that its claims are decided in (round 0), and where they do not show a mutant as many again, and again, in `rounds`.
     `without` returns the same world without the bug: an error shows a bug only where the program has none of its own.
     setting: whether the claim is about some values of the parameters, where a mutant need not change anything."""
     plain = cases(module, ExactMachine, 0)
@@ -130,7 +133,7 @@ def plant(
             progress(f"mutant {m.name}", i, len(todo))
         if tally is not None:
             tally.check_time()
-        out.append(one(module, planting, m, text, cases, without))
+        out.append(one(module, planting, m, text, cases, without, rounds))
         if setting and not out[-1].killed:
             broken = module if text is None or planting is None else planting.load(text)
             worlds = (case for part in range(2) for case in cases(broken, m.engine or ExactMachine, part))
@@ -138,7 +141,15 @@ def plant(
     return out
 
 
-def one(module: Module, planting: Planting | None, m: Mutant, text: str | None, cases: Cases, without: Without) -> Kill:
+def one(
+    module: Module,
+    planting: Planting | None,
+    m: Mutant,
+    text: str | None,
+    cases: Cases,
+    without: Without,
+    rounds: int = ROUNDS,
+) -> Kill:
     """One mutant: the first world that shows it."""
     if text is not None:
         assert planting is not None
@@ -147,7 +158,7 @@ def one(module: Module, planting: Planting | None, m: Mutant, text: str | None, 
         except DecError as error:
             return Kill(m.name, m.why, True, {"how": "refused", "code": error.diagnostics[0].code if error.diagnostics else ""})
     tried = 0
-    for part in range(ROUNDS):
+    for part in range(rounds):
         worlds = cases(module, m.engine or ExactMachine, part)
         first = [i for i in m.worlds if i < len(worlds)] if part == 0 else []
         order = first + [i for i in range(len(worlds)) if i not in first]

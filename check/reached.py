@@ -53,6 +53,8 @@ def from_reached_states(survey: Survey, vocab: int) -> tuple[Failure | None, str
         if survey.from_any is not None
         else "a step may carry draws on that were read"
         if survey.seen_draws
+        else "a step may carry a memory on that is not a model's memory of the text"
+        if survey.other_memory
         else f"no arbitrary value is generated of {survey.no_value}"
         if survey.no_value
         else "no step from carried values of any kind could be decided"

@@ -16,7 +16,7 @@ from decgraph.check.counterexample import Counterexample, explain, smaller
 from decgraph.check.coverage import Missing, missing, pinned
 from decgraph.check.distributions import OutOfTime, Tally
 from decgraph.check.forced import harmless, searched
-from decgraph.check.mutant import Kill, plant
+from decgraph.check.mutant import ROUNDS, WANTED, Kill, plant
 from decgraph.check.mutants import MUTANTS
 from decgraph.check.outside import dead
 from decgraph.check.plans import first_plans, further_plans
@@ -297,7 +297,9 @@ def plant_all(
         )
         return replace(sound, params=case.params, length=case.length, request=case.request)
 
-    kills = plant(module, planting, MUTANTS, every, without, progress, tally, setting=bool(group.when))
+    models = options["models"]  # where they are few there are more rounds: only what is not found takes them
+    rounds = ROUNDS + max(0, -(-(WANTED - 2 * models) // models))
+    kills = plant(module, planting, MUTANTS, every, without, progress, tally, setting=bool(group.when), rounds=rounds)
     report.mutants += kills
     inside = [kill for kill in kills if not kill.outside]
     report.planted, report.killed = report.planted + len(inside), report.killed + sum(m.killed for m in inside)

@@ -5,6 +5,9 @@ and values made before it any value of their type: small numbers and the program
 tree, and for draws any distribution. A draw that is carried is drawn from that distribution when it is first read, which is
 exact only while nothing has read it: `SEEN` says whether a step leaves draws that were read, and then only runs from a real
 start count.
+
+A memory is no value that can be anything: a step relies on what it holds. It is what a model keeps of the text, and that every
+step leaves such a memory is decided with the claim: `OTHER` says where one does not, and then only real starts count, too.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import numpy as np
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.states import carried_on, read_again
 from decgraph.backends.indexes import Lru
-from decgraph.backends.reference.values import Suffixes
+from decgraph.backends.reference.values import ReferenceMemory, Suffixes
 from decgraph.check.constants import LARGEST, Facts, random_from_before
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box, box0
@@ -30,9 +33,11 @@ from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.types import Type
 from decgraph.ir.values import Op
 from decgraph.runtime.models.free import small_weights
+from decgraph.runtime.models.interface import Model
 from decgraph.runtime.noise import Key
 
 SEEN = "draws that were read are carried on"
+OTHER = "a memory is carried on that is not a model's memory of the text"
 
 
 class NoValue(Exception):
@@ -75,7 +80,10 @@ class Arbitrary:
     def carried(self, m: ExactMachine, op: Op, values: Sequence[Any]) -> list[Any]:
         """The values with which the loop is entered; what was computed before it is replaced in the machine."""
         for n, v in enumerate(random_from_before(m.function)):
-            if v in m.env:
+            if v in m.env and v.type.elem == "memory":  # never changed: it is of the prompt, whatever was committed since
+                if kept_of(m, m.env[v], m.request.prompt) is None:
+                    raise NoValue(f"{v.name or f'value {n} computed before the loop'} ({v.type})")
+            elif v in m.env:
                 m.env[v] = self.value(m, v.name or f"value {n} computed before the loop", v.type, m.env[v])
         args, used = op.regions[1].args[1:], read_again(m.function, op)
         return [
@@ -85,8 +93,12 @@ class Arbitrary:
 
     def left(self, m: ExactMachine, op: Op, values: Sequence[Any]) -> None:
         """What a step carries on."""
-        if left_seen([*carried_on(m.function, op, values), *m.own.values(), *m.shared.values()]):
+        carried = [*carried_on(m.function, op, values), *m.own.values(), *m.shared.values()]
+        if left_seen(carried):
             self.flags.add(SEEN)
+        memories = [v for v in carried if isinstance(v, ReferenceMemory)]
+        if any(kept_of(m, v, m.committed_context(), (1,)) is None for v in memories):
+            self.flags.add(OTHER)
 
     def value(self, m: ExactMachine, name: str, t: Type, old: Any) -> Any:
         """An arbitrary value in the place of `old`. Raises NoValue."""
@@ -94,10 +106,36 @@ class Arbitrary:
         if t.elem == "int" and not t.dims and not np.shape(old):  # every number that matters comes up, one after the other
             options = wholes(self.facts)
             out: Any = options[(self.seed + len(self.given)) % len(options)]
+        elif isinstance(old, ReferenceMemory):
+            out = self.memory(m, f"{name} ({t})", old)
         else:
             out = _value(m, name, t, old, r, self.facts)
         self.given[name] = out
         return out
+
+    def memory(self, m: ExactMachine, name: str, old: ReferenceMemory) -> ReferenceMemory:
+        """What the model of a memory keeps of the text so far: at a text's start as the program has it, later all but the last
+        token. Raises NoValue for a memory that is not of the text."""
+        text = m.committed_context()
+        found = kept_of(m, old, text) or kept_of(m, old, m.request.prompt)
+        if found is None:
+            raise NoValue(name)
+        model, last = found
+        n = len(text) - (last if len(text) == len(m.request.prompt) else 1)
+        return ReferenceMemory(model.memory(text[:n], None, None), 0)
+
+
+def kept_of(
+    m: ExactMachine, memory: ReferenceMemory, text: tuple[int, ...], without: Sequence[int] = (0, 1)
+) -> tuple[Model, int] | None:
+    """(the model of which it is the memory, how many of the text's last tokens it lacks); None where it is another memory."""
+    if memory.attention_logits is not None or memory.which is not None or memory.base:
+        return None
+    for model in m.models.values():
+        for last in without:
+            if model.family == memory.memory.family and model.memory(text[: len(text) - last], None, None) == memory.memory:
+                return model, last
+    return None
 
 
 def wholes(facts: Facts) -> list[int]:
@@ -262,4 +300,4 @@ def _seen(v: Any) -> bool:
     return False
 
 
-__all__ = ["SEEN", "Arbitrary", "NoValue", "Start", "left_seen"]
+__all__ = ["OTHER", "SEEN", "Arbitrary", "NoValue", "Start", "left_seen"]

@@ -16,7 +16,7 @@ from decgraph.check.claims import Case, Failure, decide, masked
 from decgraph.check.constants import facts
 from decgraph.check.distributions import OutOfTime, Tally
 from decgraph.check.faults import internal
-from decgraph.check.starts import SEEN, NoValue
+from decgraph.check.starts import OTHER, SEEN, NoValue
 from decgraph.check.worlds import WorldPlan, least, world
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Module
@@ -140,6 +140,7 @@ class Survey:
     shown_by: dict[Any, WorldPlan] = field(default_factory=dict)
     no_value: str = ""
     seen_draws: bool = False
+    other_memory: bool = False
     erred: bool = False
     failure: Failure | None = None
     large: int = 0
@@ -151,7 +152,8 @@ class Survey:
         world could be decided rests on its real starts, like one that such a world refutes."""
         known = facts(self.module, self.module.entry)
         carried = known.stepwise and (known.states or known.carries)
-        return self.from_any is None and not self.seen_draws and not self.no_value and (not carried or self.arbitrary > 0)
+        unlike = self.seen_draws or self.other_memory or bool(self.no_value)
+        return self.from_any is None and not unlike and (not carried or self.arbitrary > 0)
 
     def make(self, plan: WorldPlan) -> Case | None:
         """The world of a plan, or None where it cannot be built."""
@@ -211,6 +213,7 @@ class Survey:
             elif not why:
                 self.arbitrary += 1
             self.seen_draws = self.seen_draws or SEEN in case.flags
+            self.other_memory = self.other_memory or OTHER in case.flags
             return None
         self.large += size > 0 and plan.label == "base"
         if why:

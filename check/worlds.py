@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from decgraph.backends.exact.reals import Log
-from decgraph.check.constants import facts
+from decgraph.check.constants import Facts, facts
 from decgraph.check.functions import AnyFunction, any_head, functions_for
 from decgraph.check.settings import at_setting
 from decgraph.check.starts import Start
@@ -80,8 +80,10 @@ def models_for(
     context: int | None = None,
     layers: int = HEADS,
     heads: int = HEADS,
+    marks: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """A model for every model parameter, tables over `size` tokens (or free models, whose memory can be told apart).
+    """A model for every model parameter, tables over `size` tokens (or free models, whose memory can be told apart). marks: the
+    texts of some of their tokens.
     Raises DecError for a model of another kind than causal, masked, features and layers."""
     style = style or Style(shared=seed)
     out: dict[str, Any] = {}
@@ -92,7 +94,7 @@ def models_for(
         s = seed * 101 + i
         sort: Any = kind
         main = main or vocab
-        pieces = pieces_of(size) if vocab == main else other_pieces(size, f"{seed} {vocab}")
+        pieces = pieces_of(size, marks) if vocab == main else other_pieces(size, f"{seed} {vocab}")
         if kind in ("causal", "masked"):
             count = heads if "heads" in visibility else 0
             made: Any
@@ -215,9 +217,20 @@ def automaton_for(vocab: int, seed: int) -> Automaton:
     return Automaton(tuple(rows), frozenset({0, 1, 2}))
 
 
-def pieces_of(vocab: int) -> list[str]:
-    """The texts of the tokens of a small vocabulary: a few letters, some tokens of two."""
-    return [PIECES[v] if v < len(PIECES) else f"w{v} " for v in range(vocab)]
+def pieces_of(vocab: int, marks: Sequence[str] = ()) -> list[str]:
+    """The texts of the tokens of a small vocabulary: a few letters, some tokens of two, and last of all `marks`, of which there
+    may be one less than tokens."""
+    some = list(dict.fromkeys(marks))[: vocab - 1]
+    others = [p for p in (*PIECES, *(f"w{v} " for v in range(len(PIECES), vocab + len(some)))) if p not in some]
+    return [*others[: vocab - len(some)], *some]
+
+
+def marks_of(known: Facts, plan: WorldPlan) -> tuple[str, ...]:
+    """The strings that a program looks for which are tokens of a world: in two of three worlds, others first each time."""
+    if plan.seed % 3 == 0 or "stop" in plan.features or not known.marks:
+        return ()
+    first = plan.seed % len(known.marks)
+    return known.marks[first:] + known.marks[:first]
 
 
 def other_pieces(vocab: int, seed: str) -> list[str]:
@@ -230,9 +243,9 @@ def other_pieces(vocab: int, seed: str) -> list[str]:
     return chosen
 
 
-def detokenizer_for(vocab: int) -> Detokenizer:
+def detokenizer_for(vocab: int, marks: Sequence[str] = ()) -> Detokenizer:
     """The detokenizer of a small vocabulary."""
-    return detokenizer_of(pieces_of(vocab))
+    return detokenizer_of(pieces_of(vocab, marks))
 
 
 def ends_after(token: int) -> Any:
@@ -338,6 +351,7 @@ def world(
         plan = replace(plan, vocab=ranks, style=replace(plan.style, support=plan.style.support or 3))
     heads = max([HEADS, *(len(v) for v in params.values() if isinstance(v, Topology))])
     context = None if plan.window is None else plan.prompt + plan.window
+    marks = marks_of(known, plan)
     models = models_for(
         f,
         plan.vocab,
@@ -347,6 +361,7 @@ def world(
         context=context,
         layers=layers_for(params),
         heads=min(8, heads),
+        marks=marks,
     )
     request = request_for(
         plan.vocab, plan.seed, plan.limit, prompt=plan.prompt, features=plan.features, temperature=plan.temperature
@@ -369,7 +384,7 @@ def world(
         steps=plan.steps,
         length=plan.length,
         given=frozenset(pinned),
-        detokenizer=detokenizer_for(plan.vocab),
+        detokenizer=detokenizer_for(plan.vocab, marks),
         plan=plan,
         externs=functions,
         limit=plan.runs,

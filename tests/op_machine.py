@@ -108,6 +108,9 @@ class Machine:
     def carried(self, op: Op, values: tuple[Any, ...]) -> tuple[Any, ...]:
         return values
 
+    def iteration(self, op: Op, i: int, values: tuple[Any, ...]) -> None:
+        pass
+
     def turn(self, op: Op, i: int, values: tuple[Any, ...] = ()) -> None:
         self.log.append(("turn", i))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import prod
 from typing import Any
 
 
@@ -64,6 +65,12 @@ class Choices:
         self.points.append(Point(kind, tuple(w for w, _ in live), taken, label, live[taken][1]))
         return live[taken][1]
 
+    @property
+    def new(self) -> bool:
+        """Whether states are kept, and the run is where none has been before: the states on the way to there are known, and
+        none of them has ended a run."""
+        return self.known is not None and len(self.points) >= len(self.prefix)
+
     def arrive(self, state: Hashable) -> None:
         """Report that the run is in `state`, on which all of its future depends. Raises Arrived where an earlier run reached
         it."""
@@ -84,11 +91,13 @@ class Choices:
 
 
 def runs(program: Callable[[Choices], Any], limit: int, *, merge: bool = False) -> Iterator[tuple[Choices, Any]]:
-    """Every run of a program with its return value, depth first. Raises TooMany beyond `limit` runs. With `merge` a run that
-    reaches a state again ends there, and its value is the `Arrived`."""
+    """Every run of a program with its return value, depth first. Raises TooMany beyond `limit` runs, and before where the
+    first of them show that there are more (`hopeless`). With `merge` a run that reaches a state again ends there, and its
+    value is the `Arrived`."""
     prefix: tuple[int, ...] | None = ()
     known: dict[Hashable, tuple[int, ...]] | None = {} if merge else None
-    count = 0
+    count = merged = 0
+    share = 0.0
     while prefix is not None:
         count += 1
         if count > limit:
@@ -98,11 +107,30 @@ def runs(program: Callable[[Choices], Any], limit: int, *, merge: bool = False) 
             value = program(choices)
         except Arrived as again:
             value = again
+            merged += 1
         yield choices, value
+        share += 1 / prod(len(p.weights) for p in choices.points)
+        if hopeless(count, limit, choices.points, share if merged * 8 < count else 1):
+            raise TooMany(f"more than {limit} runs, by the first {count}")
         path = [p.taken for p in choices.points]
         while path and path[-1] + 1 >= len(choices.points[len(path) - 1].weights):
             path.pop()
         prefix = None if not path else (*path[:-1], path[-1] + 1)
+
+
+FAR = {8: 64, 4: 5, 2: 3}
+"""After an eighth, a quarter and a half of the limit: how many times the limit there seem to be. Trees are uneven: of those
+of awrs and arithmetic_sampling that came to their end, one seemed four times as large as it was, and none more."""
+
+
+def hopeless(count: int, limit: int, points: Sequence[Point], share: float) -> bool:
+    """Whether the first `count` runs, the last of which made the choices `points`, show that there are more than `limit`: as
+    many options are left on its way, each of which is a run at least, or the runs are a small `share` of a tree in which the
+    options of every choice have equal parts (1 where that says nothing: of runs that are merged the last ones end early)."""
+    for part, far in FAR.items():
+        if count == limit // part:
+            return count + sum(len(p.weights) - 1 - p.taken for p in points) > limit or count > far * limit * share
+    return False
 
 
 def combine(leaves: Sequence[tuple[Sequence[Point], Any]]) -> dict[Any, Fraction]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.backends.exact.choices import Arrived
 from decgraph.ir.values import Function, Module, Op, Value
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
@@ -106,11 +107,17 @@ class Ran:
         if op.opcode in ("for", "while", "each"):
             body = op.regions[-1]
             before = self.turns.get(id(body), 0)
+            whole = True
             try:
                 return run(op)
+            except Arrived:  # how often it would have turned an earlier run has shown
+                whole = False
+                raise
             finally:
                 n = self.turns.get(id(body), 0) - before
-                self.seen.add((id(op), "ran" if op.opcode == "each" else "never" if n == 0 else "once" if n == 1 else "again"))
+                if whole or n > 1:
+                    found = "ran" if op.opcode == "each" else "never" if n == 0 else "once" if n == 1 else "again"
+                    self.seen.add((id(op), found))
         out = run(op)
         force = self.forced.get(id(op))
         if force is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -110,18 +111,17 @@ class Exact:
 
         def apply(*arrays: Any) -> Any:
             objects = [np.asarray(a, dtype=object) for a in arrays]
-            if not any(a.shape for a in objects):
+            shape = next((a.shape for a in objects if a.shape), ())
+            if not shape:
                 single = np.empty((), dtype=bool if test else object)
                 single[()] = f(*[_number(a[()]) for a in objects])
                 return single
-            shape = objects[0].shape
-            if any(a.shape != shape for a in objects):
+            if any(a.shape and a.shape != shape for a in objects):
                 objects = list(np.broadcast_arrays(*objects))
                 shape = objects[0].shape
             out = np.empty(shape, dtype=bool if test else object)
-            flat = out.reshape(-1)
-            for i, xs in enumerate(zip(*[a.reshape(-1) for a in objects])):
-                flat[i] = f(*map(_number, xs))
+            columns = [a.ravel().tolist() if a.shape else repeat(_number(a[()])) for a in objects]
+            out.reshape(-1)[:] = [f(*[x if type(x) in _PLAIN else _number(x) for x in xs]) for xs in zip(*columns)]
             return out
 
         return apply
@@ -175,6 +175,9 @@ class Exact:
         """Weights of 0 or more divided by their sum over the last axis."""
         a = np.asarray(a, dtype=object)
         out = np.empty(a.shape, dtype=object)
+        if a.ndim == 1:
+            out[:] = reals.shares([_number(x) for x in a])
+            return out
         for i in np.ndindex(a.shape[:-1]):
             out[i] = reals.shares([_number(x) for x in a[i]])
         return out
@@ -188,6 +191,9 @@ class Exact:
     def _each(self, a: Any, f: Callable[[Any], Any]) -> Any:
         a = np.asarray(a, dtype=object)
         out = np.empty(a.shape, dtype=object)
+        if a.ndim == 1:
+            out[:] = [f(_number(x)) for x in a]
+            return out
         for i in np.ndindex(a.shape):
             out[i] = f(_number(a[i]))
         return out

@@ -29,7 +29,7 @@ class ExactMachine(ExactDraws):
     steps: int | None = None
     faults = (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError, OverflowError)
     begin: Any = None  # initial values of states and carried values (check/states.py); None: the program's own
-    # called with a canvas before cells are decided on it; what it returns is kept in found_on_canvas
+    # called with a canvas before cells are decided on it; what it returns is kept in found_on_canvas, and ends the run
     watch_canvas: Any = None
     step = 0  # iteration of the outer `while not done`
 
@@ -53,7 +53,11 @@ class ExactMachine(ExactDraws):
                 self.left(op, values)
                 raise Enough
         super().turn(op, i, values)
-        if i and self.parent is None and self.world.choices.known is not None:
+        if i and self.parent is None and self.world.choices.new:
+            self.arrive(op, i, values)
+
+    def iteration(self, op: Op, i: int, values: tuple[Any, ...]) -> None:
+        if self.parent is None and self.world.choices.new:
             self.arrive(op, i, values)
 
     def left(self, op: Op, values: tuple[Any, ...]) -> None:
@@ -74,8 +78,10 @@ class ExactMachine(ExactDraws):
         return super().carried(op, values)
 
     def apply(self, op: Op) -> Any:
-        ran = self.world.ran
-        return super().apply(op) if ran is None else ran.apply(self, op, super().apply)
+        ran, env = self.world.ran, self.env
+        if ran is None or id(op) not in ran.watched:
+            return self.table[op.opcode].meaning(self, op, *[env[v] for v in op.operands])
+        return ran.apply(self, op, super().apply)
 
     def region(self, region: Region, args: Any) -> list[Any]:
         if self.world.ran is not None:
@@ -99,7 +105,7 @@ class ExactMachine(ExactDraws):
         return (tuple(self.committed_tokens()), output, frozenset(self.world.adversary.items()))
 
     def arrive(self, op: Op, i: int, values: tuple[Any, ...]) -> None:
-        """Report the state in which a while loop begins its next iteration."""
+        """Report the state in which a loop begins its next iteration."""
         live = live_values(self.function).get(id(op))
         if live is None:
             return
@@ -130,7 +136,7 @@ class ExactMachine(ExactDraws):
         enough = self.world.enough
         if depth and enough is not None and self.committed() + depth >= enough:
             return True
-        if depth and self.world.choices.known is not None and type(self).key is ExactMachine.key:
+        if depth and self.world.choices.new and type(self).key is ExactMachine.key:
             signer = Signer(self.world.races)
             try:
                 below = signer.tree(t, node)
@@ -167,6 +173,8 @@ class ExactMachine(ExactDraws):
     def unmasked(self, c: Any, positions: list[int], values: list[Any]) -> None:
         if self.watch_canvas is not None:
             self.found_on_canvas += self.watch_canvas(c, positions, values)
+            if self.found_on_canvas:
+                raise Enough
         super().unmasked(c, positions, values)
 
     def committed_context(self) -> tuple[int, ...]:

@@ -24,6 +24,9 @@ from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.values import Function, Op, Region, Value
 from decgraph.runtime.models.interface import Model
 
+DECIDES = frozenset({"commit", "canvas.put"})
+"""Ops after which draws may be left behind: what a loop without them has drawn, the next iteration has, too."""
+
 
 class Unknown(Exception):
     """A value that cannot be compared."""
@@ -143,14 +146,15 @@ class Signer:
             return ("token", d.token, tuple(d.law_vector()), tuple(d.source.face("raw")) if d.source is not d.law else None)
         if id(d) in self.numbers:
             return self.number(d)
-        place = getattr(d._resolve, "args", (None,))[0]
-        if isinstance(place, list):  # one of a group without replacement: those before it are in the list
-            drawn: Hashable = ("group", self.group(place), d.rank, tuple(place))
-        elif place is None or place in self.places or (place in self.races and self.races[place].reads):
+        of, *rest = getattr(d._resolve, "args", (None,))
+        place = rest[0] if rest else None  # the arguments of late_token; of a draw of a group its list comes first
+        if isinstance(of, list):  # one of a group without replacement: those before it are in the list
+            drawn: Hashable = ("group", self.group(of), d.rank, tuple(of))
+        elif of is None or place is None or place in self.places or (place in self.races and self.races[place].reads):
             raise Unknown("a draw whose noise is read elsewhere")
         else:
-            self.places.add(place)
-            drawn = "fresh"
+            self.places.add(place)  # output noise may be read by what comes after the run, any other by this draw alone
+            drawn = ("fresh", place if place.site == "output" else None)
         return (self.number(d), drawn, d.law_face, self.row(d.source), d.race is not None)
 
     def cell(self, x: Any) -> Hashable:
@@ -184,8 +188,8 @@ def free_values(ops: Sequence[Op], yields: Sequence[Value], args: Sequence[Value
 
 @lru_cache(maxsize=256)
 def live_values(f: Function) -> dict[int, tuple[Value, ...]]:
-    """For every while loop of a function, by the id of its op: the values that the rest of the run may read, besides those that
-    the loop carries."""
+    """For every while loop of a function, and every for loop that commits or decides something, by the id of its op: the values
+    that the rest of the run may read, besides those that the loop carries."""
     out: dict[int, tuple[Value, ...]] = {}
 
     def look(region: Region, outside: tuple[Value, ...]) -> None:
@@ -196,6 +200,8 @@ def live_values(f: Function) -> dict[int, tuple[Value, ...]]:
             here = tuple(dict.fromkeys([*inside, *after]))
             if op.opcode == "while":
                 out[id(op)] = here
+            elif op.opcode == "for" and not op.attrs.get("lanes") and any(o.opcode in DECIDES for o in op.regions[0].walk()):
+                out[id(op)] = tuple(dict.fromkeys([*here, *op.operands[:2]]))
             if op.opcode in ("while", "for", "if"):
                 turns = () if op.opcode == "if" else op.operands  # how many iterations are left
                 for r in op.regions:

@@ -111,6 +111,9 @@ class Interpreter(Run):
         checks = {"done": self.check_progress, "cells": self.check_waiting}
         checks.get(str(op.attrs.get("bound")), self.check_bound)(str(op.loc), i)
 
+    def iteration(self, op: Op, i: int, values: tuple[Any, ...]) -> None:
+        """Called before every iteration of a for loop; the checker overrides this to follow equal states once."""
+
     def carried(self, op: Op, values: tuple[Any, ...]) -> tuple[Any, ...]:
         """The values with which a while loop is entered; the checker overrides this to start from another state."""
         return values

@@ -53,7 +53,7 @@ def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: 
         *straddling(known, claim, vocab),
         *deep(known, claim, vocab),
         *requested(known, claim, vocab),
-        *canvases(known, claim, vocab),
+        *canvases(f, known, claim, vocab),
         *remembering(known, claim, vocab),
         *(chance_plan(module, claim, vocab, 700 + n) for n in range(16 * rounds)),
     ]
@@ -61,7 +61,8 @@ def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: 
         seen: Counter[str] = Counter()
         step, out, every = -(-QUICK // models), [], out
         for plan in every:
-            if seen[plan.label] % step == 0:
+            turn = seen[plan.label] // step if plan.label == "canvas" else 0  # every second one has the same models and rows
+            if seen[plan.label] % step == turn % step:
                 out.append(plan)
             seen[plan.label] += 1
     fitted = []

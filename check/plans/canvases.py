@@ -6,16 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from decgraph.check.constants import Facts
+from decgraph.check.plans.parameters import defaults
 from decgraph.check.tables import Style
 from decgraph.check.worlds import WorldPlan
-from decgraph.ir.values import Claim
+from decgraph.ir.values import Claim, Function
 
 CANVASES = ((1, 1), (3, 1), (5, 2), (6, 2), (6, 3), (8, 4), (4, 4), (7, 3))
 SAMPLED = ((2, 1, 0), (3, 1, 0), (3, 3, 2), (4, 2, 2), (4, 4, 3), (4, 4, 2), (6, 2, 10), (7, 7, 16), (8, 4, 16))
 
 
-def canvases(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
-    """Canvases of one to eight cells in up to seven blocks: greedy ones of several layers, sampled ones over two tokens."""
+def canvases(f: Function, known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
+    """Canvases of one to eight cells in up to seven blocks: greedy ones of several layers, sampled ones over two tokens, half
+    of them with the program's own values of parameters: of what it does several times at once, small values show little."""
     if not known.masked:
         return
     free = (True,) if known.memory else (False, True)
@@ -56,6 +58,7 @@ def canvases(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
                 )
     if claim.mode == "greedy":
         return
+    own = tuple((k, v) for k, v in defaults(f, known) if k not in (known.length, known.block))
     for cells, block, rare in SAMPLED:
         for sort in free:
             for _ in range(2 if rare in (2, 3) else 1):
@@ -70,7 +73,7 @@ def canvases(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
                     limit=cells,
                     length=cells,
                     span=cells,
-                    params=_block(known, block),
+                    params=(*_block(known, block), *(own if n % 4 < 2 else ())),
                     runs=400,
                 )
     for cells, open_ in () if known.memory else ((4, 2), (5, 2), (7, 2), (8, 2)):  # certain until the last cells are open

@@ -40,6 +40,7 @@ def started(f: Function, known: Facts, claim: Claim, vocab: int, rounds: int) ->
                 1100 + n,
                 vocab if n % 2 else 2,
                 Style(sorts[n % 4], shared=n),
+                free=any(t.elem == "memory" for t in carried_types(f)),  # a table's memory tells little
                 prompt=2 + n % 2,
                 committed=n % 3,
                 arbitrary=n,

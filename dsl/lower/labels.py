@@ -61,13 +61,24 @@ def findings(module: Module, names: Names, source: Source) -> list[Diagnostic]:
 def said(f: Finding, names: Names, source: Source) -> Diagnostic:
     """A finding of the label check as a diagnostic: where, why, and what to do instead."""
     message, label, help_ = SAID[f.kind]
-    text = source if f.loc.path == source.path else stdlib_source(f.loc.path) or source
+    text, span, inside = place(f.loc, source, label)
     notes: tuple[tuple[Span, str], ...] = ()
-    if f.drawn.path == f.loc.path and f.drawn != f.loc:
-        notes = ((span_of(f.drawn, text), "drawn here"),)
+    drawn = f.drawn.called or f.drawn
+    if drawn.path == text.path and drawn not in (f.loc, f.loc.called):
+        notes = ((span_of(drawn, text), "drawn here"),)
+    said = "" if inside else label
     return Diagnostic(
-        CODE, message, span_of(f.loc, text), label=label, notes=notes, why=WHY, help=help_, severity=f.severity, source=text
+        CODE, message, span, label=said, notes=notes, why=WHY, help=help_, severity=f.severity, source=text, inside=inside
     )
+
+
+def place(loc: Loc, source: Source, label: str) -> tuple[Source, Span, tuple[tuple[Source, Span, str], ...]]:
+    """Where to point for an op: its text and span, and what stands in other texts. Of a rule or helper of another file that is
+    the program's own line, with the rule's behind it under `label`."""
+    text = source if loc.path == source.path else stdlib_source(loc.path) or source
+    if loc.called is None or loc.called.path != source.path:
+        return text, span_of(loc, text), ()
+    return source, span_of(loc.called, source), ((text, span_of(loc, text), label),)
 
 
 def span_of(loc: Loc, source: Source) -> Span:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from math import prod
 
 from decgraph.dsl.diagnostics import failure
-from decgraph.dsl.lower.labels import span_of
-from decgraph.dsl.lower.library import stdlib_source
+from decgraph.dsl.lower.labels import place
 from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.source import Source, Span
 from decgraph.ir.capacity import too_large
@@ -136,6 +135,6 @@ def refuse_too_large(module: Module, source: Source) -> None:
     """Raise DecError at what makes a tree larger than a tree may be, whatever the parameters are."""
     for function in module.functions.values():
         for op in too_large(function):
-            text = source if op.loc.path == source.path else stdlib_source(op.loc.path) or source
+            text, span, inside = place(op.loc, source, "grown here")
             advice = "fewer iterations, fewer guesses at a node, or prune t to fewer"
-            raise failure(text, span_of(op.loc, text), f"a tree gets more than {NODES:,} nodes here", advice, "E430")
+            raise failure(text, span, f"a tree gets more than {NODES:,} nodes here", advice, "E430", inside=inside)

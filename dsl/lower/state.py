@@ -137,7 +137,7 @@ class Lowering:
             return NO_LOC
         end_line, end_col = self.source.locate(s.end)
         user = self.user()
-        called = Loc(user[0].path, user[1].line, user[1].column) if user is not None else None
+        called = Loc(user[0].path, user[1].line, user[1].column, *user[0].locate(user[1].end)) if user is not None else None
         return Loc(self.source.path, s.line, s.column, end_line, end_col, called)
 
     def user(self) -> tuple[Source, Span] | None:

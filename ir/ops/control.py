@@ -122,6 +122,7 @@ class For:
         for i in range(as_int(lo), as_int(hi)):
             if _full(m, op, vals):
                 break
+            m.iteration(op, i, vals)
             out = m.region(op.regions[0], (i, *vals))
             if op.attrs.get("stops"):
                 vals = tuple(out[1:])

@@ -9,6 +9,7 @@ import pytest
 
 from decgraph.check import check_algorithm
 from decgraph.dsl.lower import load_text, warnings_of
+from decgraph.dsl.lower.labels import place
 from decgraph.dsl.parse import parse_text
 from decgraph.dsl.source import Source
 from decgraph.errors import DecError
@@ -17,6 +18,16 @@ from decgraph.ir.label_check import check_labels, weighed
 FOLDER = Path(__file__).parent / "labels"
 SOUND = sorted(p.stem for p in (FOLDER / "sound").glob("*.dec"))
 BROKEN = sorted(p.stem for p in (FOLDER / "broken").glob("*.dec") if p.stem != "out_of_order")
+
+
+RULED = """algorithm ruled(target: causal, drafter: causal):
+    while not done:
+        draft t:
+            x ~ drafter(root)
+            grow x
+        verify t by {rule} against target(t)
+        commit t.accepted
+"""
 
 
 def text_of(folder: str, name: str) -> str:
@@ -81,3 +92,20 @@ def test_the_exact_check_proves_what_passes(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in BROKEN if n not in LONG_BROKEN | ALONE_SOUND])
 def test_the_exact_check_refutes_what_is_reported(name: str) -> None:
     assert verdict("broken", name) == "refuted"
+
+
+def test_a_place_in_a_rule_is_told_at_the_programs_line() -> None:
+    """The line that uses the rule, and behind it the rule's own; of the program's own rules the line itself."""
+    text = RULED.format(rule="rejection")
+    source = Source(text, "ruled.dec")
+    ops = list(load_text(text, "ruled.dec").entry.body.walk())
+    inside = [op.loc for op in ops if op.loc.path == "stdlib/rules.dec"]
+    assert inside
+    for loc in inside:
+        shown, span, further = place(loc, source, "here")
+        assert shown is source and text[span.start : span.end] == "verify t by rejection against target(t)"
+        (other, there, label), *none = further
+        assert (other.path, there.line, label, none) == (loc.path, loc.line, "here", [])
+    own = next(op.loc for op in ops if op.opcode == "model.eval")
+    shown, span, further = place(own, source, "here")
+    assert (shown, span.line, further) == (source, own.line, ())
