@@ -9,14 +9,18 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Drafted:
-    """A draw was grown into a tree: node `node` under `parent`. `prob` is its probability under its law
-    (1 for a one-hot law), `source` the model or store that proposed it."""
+    """A draft was grown into a tree: node `node` under `parent`. `prob` is its probability under the distribution that it was
+    drawn from, `x.law[x]` for a rule: shaped by the request, and after earlier siblings where it was drawn without replacement.
+    `source` is the model or store that proposed it, `score` what that gave it before shaping (`x.prob`). drawn: False for a
+    draft that was chosen without randomness, as by `topk`; its law is one-hot, so `prob` is 1."""
 
     node: int
     parent: int
     token: int
     prob: float
     source: str
+    score: float = 1.0
+    drawn: bool = True
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class Stopped:
 
 @dataclass(frozen=True)
 class ModelCall:
-    """One call of a model: `rows` of scores returned, `cells` positions read by all rows together. `role` says
+    """One call of a model: `rows` of scores returned, `cells` positions read by all rows together, cached ones too. `role` says
     whose calls count as target calls: the model a claim is about is the target, every other one drafts, and so does the target
     itself at nodes of a tree on a memory, unless a verification reads what it says (`ir/drafting.py`).
     `computed`: the positions among them that were not cached from earlier calls (None: nothing is cached, all are computed).

@@ -205,20 +205,20 @@ class Effects(Calls):
     def grew(self, tree: Tree, node: int, edge: Any) -> None:
         if self.listener is None:
             return
-        if isinstance(edge, Edit):
-            drawn = isinstance(edge.value, Draw)
-            score = float(edge.value.source.face("raw")[edge.token]) if drawn else 1.0
-            label = edge.value.source.label if drawn else ""
-            self.emit_event(trace.Drafted(node, tree.nodes[node].parent, edge.token, score, label or "point"))
-        if not isinstance(edge, Draw):
+        draw = edge.value if isinstance(edge, Edit) else edge
+        if not isinstance(draw, Draw):
+            if isinstance(edge, Edit):
+                self.emit_event(trace.Drafted(node, tree.nodes[node].parent, edge.token, 1.0, "point", drawn=False))
             return
         self.emit_event(
             trace.Drafted(
                 node,
                 tree.nodes[node].parent,
-                edge.token,
-                float(edge.source.face("raw")[edge.token]),
-                edge.source.label or "point",
+                draw.token,
+                float(draw.law_vector()[draw.token]),
+                draw.source.label or "point",
+                float(draw.source.face("raw")[draw.token]),
+                not draw.point,
             )
         )
 

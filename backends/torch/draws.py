@@ -145,6 +145,15 @@ class TorchDraws(Drawn):
         got = picked(table, self.row, np.maximum(self.tokens, 0))
         return np.where(self.tokens >= 0, got, 0.0)
 
+    def law_prob(self, request: Any, size: int) -> Ids:
+        """The probability of each token under its law, float64[*shape]; 0 where no mass was left to draw from."""
+        if self.point or self.rows is None or self.row is None:
+            return np.where(self.tokens >= 0, 1.0, 0.0)
+        if self.rank is None or not self.rank.any():
+            return self.prob(self.face)
+        got = self.law(request, size).probability(np.maximum(self.tokens, 0))
+        return np.where(self.tokens >= 0, got, 0.0)
+
     def law(self, request: Any, size: int) -> TorchDist:
         """The law of each draw, as distributions [*shape]."""
         flat = np.arange(self.tokens.size).reshape(self.tokens.shape)
@@ -205,6 +214,9 @@ class Mixed(Drawn):
 
     def prob(self, seen: str = "raw") -> Ids:
         return np.array([float(d.prob(seen)) for d in self.items])
+
+    def law_prob(self, request: Any, size: int) -> Ids:
+        return np.array([float(d.law_prob(request, size)) for d in self.items])
 
     def law(self, request: Any, size: int) -> TorchDist:
         vectors = [d.law(request, size).vector() for d in self.items]

@@ -214,23 +214,33 @@ class Effects(Run):
     def grew(self, tree: TorchTree, ids: Any, draws: Any, places: Any) -> None:
         if self.listener is None:
             return
-        probs = draws.prob()  # of the whole growth at once
+        scores, probs = draws.prob(), draws.law_prob(self.request, self.vocab_size)  # of the whole growth at once
         mixed = isinstance(draws, Mixed)
         for n, i in zip(ids.tolist(), places.tolist()):
-            rows = draws.items[i].rows if mixed else draws.rows
-            label = rows.label if rows is not None else ""
-            self.emit_event(trace.Drafted(n, int(tree.parent[n]), int(tree.token[n]), float(probs[i]), label or "point"))
+            drawn = draws.items[i] if mixed else draws
+            self.emit_event(
+                trace.Drafted(
+                    n,
+                    int(tree.parent[n]),
+                    int(tree.token[n]),
+                    float(probs[i]),
+                    (drawn.rows.label if drawn.rows is not None else "") or "point",
+                    float(scores[i]),
+                    not drawn.point,
+                )
+            )
 
     def grew_edits(self, tree: TorchTree, ids: Any) -> None:
         """The events of edits that were drafted."""
         for n in ids.tolist():
-            value = tree.edges[n].value
-            drawn = isinstance(value, TorchDraws)
-            label = value.rows.label if drawn and value.rows is not None else ""
+            value, parent, token = tree.edges[n].value, int(tree.parent[n]), int(tree.token[n])
+            if not isinstance(value, TorchDraws):
+                self.emit_event(trace.Drafted(n, parent, token, 1.0, "point", drawn=False))
+                continue
+            label = value.rows.label if value.rows is not None else ""
+            prob = float(value.law_prob(self.request, self.vocab_size))
             self.emit_event(
-                trace.Drafted(
-                    n, int(tree.parent[n]), int(tree.token[n]), float(value.prob()) if drawn else 1.0, label or "point"
-                )
+                trace.Drafted(n, parent, token, prob, label or "point", float(value.prob()), not value.point)
             )
 
     def pruned(self, before: TorchTree, kept: Sequence[int]) -> None:
