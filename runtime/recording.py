@@ -7,6 +7,7 @@ is recorded commits the same tokens.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -27,9 +28,10 @@ class Recorded(Protocol):
 class Stamped:
     """An event of a run. seconds: since the run began. line: of the algorithm's own file, 1-based; 0 where the backend cannot
     tell. rule: "FILE:LINE" inside a rule or helper of another file, or "". iteration: of the main loop, from 0; -1 before it.
+    ran: the lines of that file that have run since the event before, in ascending order.
 
     p, q: of a draft that was tested, or a token that was emitted: its probability at that node under what verified it (the
-    target), and under what drafted it; None where there is none or the backend does not say. canvas: of a cell that was
+    target), and under the distribution it was drawn from; None where there is none or the backend does not say. canvas: of a cell that was
     decided or masked again, where in the text its canvas begins, the prompt counted, and how many cells it has.
     """
 
@@ -38,6 +40,7 @@ class Stamped:
     line: int = 0
     rule: str = ""
     iteration: int = -1
+    ran: tuple[int, ...] = ()
     p: float | None = None
     q: float | None = None
     canvas: tuple[int, int] | None = None
@@ -46,7 +49,8 @@ class Stamped:
 @dataclass(frozen=True)
 class Span:
     """A model computed: `calls` calls (a draft loop is several at once), from `start`, in seconds since the run began, for
-    `seconds`. event: how many events of the recording came before its end."""
+    `seconds`. event: how many events of the recording came before its end. The calls of a model's spans are its calls in the
+    run's statistics: what a cache answers is no call and has no span."""
 
     model: str
     start: float
@@ -65,37 +69,29 @@ class Recording:
 
 
 class Timing:
-    """What a run tells of its model calls."""
+    """What a run tells beside its events: when its models computed, and which lines ran."""
 
-    def __init__(self) -> None:
-        self.began = time.perf_counter()
-        self.events: list[Stamped] = []
-        self.spans: list[Span] = []
+    def computed(self, start: float, later: int = 0) -> None:
+        """Models have computed since `start` (time.perf_counter), or a cache has answered: the calls are those whose events no
+        span has yet. later: more calls of the last one's model, whose events follow (a draft loop)."""
 
-    def computed(self, model: str, start: float, calls: int) -> None:
-        """A model has computed since `start` (time.perf_counter)."""
-        now = time.perf_counter()
-        self.spans.append(Span(model, start - self.began, now - start, calls, len(self.events)))
+    def ran(self, loc: Loc) -> None:
+        """An operation at a place of the program is about to run."""
 
     def timed(self, apply: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Applying an operation, with the time of those that call models: for the interpreter."""
+        """Applying an operation, with its line, and the time of those that call models: for the interpreter."""
 
         def watched(op: Any) -> Any:
+            self.ran(op.loc)
             if not op.opcode.startswith(("model.", "head.")):
                 return apply(op)
-            heard, start = len(self.calls()), time.perf_counter()
+            start = time.perf_counter()
             try:
                 return apply(op)
             finally:
-                made = self.calls()[heard:]
-                for name in dict.fromkeys(made):
-                    self.computed(name, start, made.count(name))
+                self.computed(start)
 
         return watched
-
-    def calls(self) -> list[str]:
-        """The models of the calls so far, in order."""
-        raise NotImplementedError
 
     def turn(self, i: int) -> None:
         """Iteration i of the loop `while not done` begins."""
@@ -120,11 +116,11 @@ class Inside(Timing):
     def __init__(self, outer: Timing) -> None:
         self.outer = outer
 
-    def computed(self, model: str, start: float, calls: int) -> None:
-        self.outer.computed(model, start, calls)
+    def computed(self, start: float, later: int = 0) -> None:
+        self.outer.computed(start, later)
 
-    def calls(self) -> list[str]:
-        return self.outer.calls()
+    def ran(self, loc: Loc) -> None:
+        self.outer.ran(loc)
 
 
 class Recorder(Timing):
@@ -138,13 +134,22 @@ class Recorder(Timing):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        self.began = time.perf_counter()
+        self.events: list[Stamped] = []
+        self.spans: list[Span] = []
         self.run: Recorded | None = None
         self.path = ""
         self.iteration = -1
         self.offers: dict[int, tuple[float | None, float | None]] = {}
         self.emission: float | None = None
-        self.called: list[str] = []
+        self.owed: dict[str, list[float]] = {}
+        """When the calls that no span has yet were heard, by model."""
+        self.ahead: Counter[str] = Counter()
+        """How many calls of each model a span has whose events were not heard yet."""
+        self.latest = ""
+        self.lines: set[int] = set()
+        """The lines that have run since the last event."""
+        self.line_of: dict[Loc, tuple[int, str]] = {}
         self.on: tuple[int, int] | None = None
 
     def start(self, run: Recorded, path: str) -> None:
@@ -164,25 +169,56 @@ class Recorder(Timing):
                 self.offers.clear()
                 self.emission = None
             case ModelCall():
-                self.called.append(event.model)
+                self.latest = event.model
+                if self.ahead[event.model]:
+                    self.ahead[event.model] -= 1
+                else:
+                    self.owed.setdefault(event.model, []).append(seconds)
         line, rule = self.place()
+        ran = tuple(sorted(self.lines | ({line} if line else set())))
+        self.lines.clear()
         on = self.on if isinstance(event, Unmasked | Remasked) else None
-        self.events.append(Stamped(event, seconds, line, rule, self.iteration, p, q, on))
+        self.events.append(Stamped(event, seconds, line, rule, self.iteration, ran, p, q, on))
 
     def place(self) -> tuple[int, str]:
         """The line of the algorithm's file that runs, and where in a rule or helper of another file it is."""
-        rule = ""
+        outside = ""
         for place in self.run.places() if self.run is not None else ():
-            at: Loc | None = place
-            while at is not None:
-                if at.path == self.path and at.line:
-                    return at.line, rule
+            line, rule = self.own(place)
+            outside = outside or rule
+            if line:
+                return line, outside
+        return 0, outside
+
+    def own(self, loc: Loc) -> tuple[int, str]:
+        """The line of the algorithm's file that a place is at, or from which it was called (0: neither), and the place where that
+        is in another file."""
+        if loc not in self.line_of:
+            at: Loc | None = loc
+            rule = ""
+            while at is not None and not (at.path == self.path and at.line):
                 rule = rule or (f"{at.path.rsplit('/', 1)[-1]}:{at.line}" if at.line else "")
                 at = at.called
-        return 0, rule
+            self.line_of[loc] = (at.line if at is not None else 0, rule)
+        return self.line_of[loc]
 
-    def calls(self) -> list[str]:
-        return self.called
+    def ran(self, loc: Loc) -> None:
+        line, _ = self.own(loc)
+        if line:
+            self.lines.add(line)
+
+    def computed(self, start: float, later: int = 0) -> None:
+        now, begin = time.perf_counter() - self.began, start - self.began
+        for model, heard in self.owed.items():
+            calls = len(heard)
+            if model == self.latest:
+                calls += later
+                self.ahead[model] += later
+            if model == self.latest or heard[0] >= begin:
+                self.spans.append(Span(model, begin, now - begin, calls, len(self.events)))
+            else:  # of a head that was read without waiting: between its event and this call
+                self.spans.append(Span(model, heard[0], begin - heard[0], calls, len(self.events)))
+        self.owed.clear()
 
     def turn(self, i: int) -> None:
         self.iteration = i
@@ -199,4 +235,5 @@ class Recorder(Timing):
     def recording(self) -> Recording:
         """What was heard so far."""
         self.run = None
+        self.computed(time.perf_counter())
         return Recording(tuple(self.events), tuple(self.spans), time.perf_counter() - self.began)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,29 @@ from decgraph.runtime.models.interface import Model
 class DraftLoops(Randomness):
     """Autoregressive draft loops of a run."""
 
+    part: str = ""
+    """The opcode of the part of a draft loop that runs, which is one statement of the driver; "" outside of one."""
+
+    def at(self, part: str) -> None:
+        """A part of a draft loop runs."""
+        self.part = part
+        if self.recorder is not None:
+            for place in islice(self.places(), 1):
+                self.recorder.ran(place)
+
     def draft_loop(
         self, model: Model, t: TorchTree, lo: int, hi: int, key_of: Callable[[int], NoiseKey], *, alone: bool = False
     ) -> Generator[Pending[Any], Any, TorchTree]:
         """The tree after the loop over lo .. hi - 1; `key_of(i)` is the noise of iteration i. A generator of model calls."""
+        try:
+            return (yield from self.drafted(model, t, lo, hi, key_of, alone))
+        finally:
+            self.part = ""
+
+    def drafted(
+        self, model: Model, t: TorchTree, lo: int, hi: int, key_of: Callable[[int], NoiseKey], alone: bool
+    ) -> Generator[Pending[Any], Any, TorchTree]:
+        """What `draft_loop` does, with `part` told."""
         leaves, length = t.leaves(), t.base.length
         leaf = int(leaves[0])
         depth = int(t.depth[leaf])
@@ -46,10 +66,15 @@ class DraftLoops(Randomness):
             for i in range(lo, hi):
                 if self.full(t, "leaves"):
                     break
+                self.at("model.eval")
                 q = yield self.evaluate(model, t.leaves(), {"tree": t}, alone=alone)
-                t, _ = grow(self, t, draw(self, q, key_of(i)))
+                self.at("draw")
+                x = draw(self, q, key_of(i))
+                self.at("tree.grow")
+                t, _ = grow(self, t, x)
             return t
 
+        self.at("model.eval")
         first = self.evaluate(model, leaves, {"tree": t})  # counts the first call
         assert isinstance(first, PendingCall) and isinstance(first.ask, ForwardCall)
         chosen: list[int] = []
@@ -94,7 +119,10 @@ class DraftLoops(Randomness):
         self.tally.drafted += count
         for j in range(count):
             if j:
+                self.at("model.eval")
                 self.count_call(model, 1, depth + j)
+            self.at("draw")
+            self.at("tree.grow")
             if self.listener is not None:
                 self.grew(tree, np.array([len(t) + j]), draws, np.array([j]))
         return replace(tree, new=last, frontier=last)  # what the last iteration grew

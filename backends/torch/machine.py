@@ -20,7 +20,7 @@ from decgraph.backends.torch.pending import FoldCall, Pending
 from decgraph.backends.torch.program import Driver, program_of
 from decgraph.backends.torch.schedule import run_many
 from decgraph.backends.torch.sub_runs import drawn_later
-from decgraph.backends.torch.timing import timed_call
+from decgraph.backends.torch.timing import recorded, timed_call
 from decgraph.backends.torch.transfer import fetched, watch
 from decgraph.backends.torch.trees import Context, TorchPath, path_of
 from decgraph.errors import DecError, InternalError
@@ -30,6 +30,7 @@ from decgraph.ir.values import Loc, Op
 from decgraph.runtime.faults import fault
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.recording import Timing
 
 
 class TorchMachine(DraftLoops):
@@ -68,8 +69,14 @@ class TorchMachine(DraftLoops):
         return supports(opcode)
 
     # -- running
+    def record(self, recorder: Timing) -> None:
+        super().record(recorder)
+        self.program = recorded(self.program, recorder)
+
     def places(self) -> Iterator[Loc]:
-        return self.program.places(self.waiting)
+        for op in self.program.ops(self.waiting):
+            parts = op.regions[0].walk() if self.part and op.opcode == "for" else ()
+            yield next((part.loc for part in parts if part.opcode == self.part), op.loc)
 
     waiting: Generator[Pending[Any], Any, None] | None = None
     """The run, where it is recorded and waits for model calls."""
@@ -97,7 +104,7 @@ class TorchMachine(DraftLoops):
 
     def answered(self, call: Pending[Any]) -> Any:
         """The value of a call of this run alone."""
-        return call.compute_alone() if self.recorder is None else timed_call(self, self.recorder, call)
+        return call.compute_alone() if self.recorder is None else timed_call(self.recorder, call)
 
     def steps(self) -> Generator[Pending[Any], Any, None]:
         """The run as a generator of model calls, each to be sent its result, or thrown the exception raised instead. Raises

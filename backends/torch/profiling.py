@@ -1,15 +1,14 @@
 """Where the time of a run goes, by line of the program: the generated driver with a clock between its statements.
 
 The driver (program.py) is compiled again with `_at(n)` before every statement, where n is its line in the generated text. The
-clock adds the time since the last such call to the line before. Model calls leave the driver: the machine adds the time of
+clock adds the time since the last such call to the line before (statements.py). Model calls leave the driver: the machine adds the time of
 their forwards to the line that waits for them, draws inside an engine's draft loop to the line that draws.
 """
 
 from __future__ import annotations
 
-import ast
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from decgraph.backends.torch.kit import Kit
 from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.torch.pending import DraftLoopCall, FoldCall, Pending
 from decgraph.backends.torch.program import Driver, compile_function
+from decgraph.backends.torch.statements import watched
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Loc, Op
 
@@ -104,68 +104,7 @@ class Profiling(Kit):
         def at(line: int) -> None:
             clock.at(places.of(line))
 
-        def over(line: int, items: Iterable[Any]) -> Iterator[Any]:
-            at(line)
-            for item in items:
-                yield item
-                at(line)
-
-        tree = ast.fix_missing_locations(_Timed().visit(ast.parse(driver.source)))
-        scope: dict[str, Any] = dict(driver.driver.__globals__)
-        scope.update(_at=at, _over=over, _now=lambda: clock.now, _back=clock.at)
-        exec(compile(tree, driver.filename, "exec"), scope)  # our own text, with calls of the clock
-        starts = {name: scope[start.__name__] for name, start in driver.starts.items()}
-        return replace(driver, driver=scope[driver.driver.__name__], starts=starts)
-
-
-class _Timed(ast.NodeTransformer):
-    """Puts the clock between the statements of functions."""
-
-    depth = 0
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        self.depth += 1
-        self.generic_visit(node)
-        self.depth -= 1
-        node.body = self.block(node.body)
-        if self.depth:  # a rule or a condition, called by the walk: after it time is the caller's again
-            before = ast.parse("_before = _now()").body
-            after = ast.parse("_back(_before)").body
-            node.body = [*before, ast.Try(body=node.body, handlers=[], orelse=[], finalbody=after)]
-        return node
-
-    def visit_For(self, node: ast.For) -> ast.For:
-        self.generic_visit(node)
-        node.iter = ast.Call(ast.Name("_over", ast.Load()), [ast.Constant(node.lineno), node.iter], [])
-        node.body, node.orelse = self.block(node.body), self.block(node.orelse)
-        return node
-
-    def visit_While(self, node: ast.While) -> ast.While:
-        self.generic_visit(node)
-        node.test = ast.BoolOp(ast.Or(), [_at(node.lineno), node.test])
-        node.body, node.orelse = self.block(node.body), self.block(node.orelse)
-        return node
-
-    def visit_If(self, node: ast.If) -> ast.If:
-        self.generic_visit(node)
-        node.body, node.orelse = self.block(node.body), self.block(node.orelse)
-        return node
-
-    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
-        return node
-
-    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        out: list[ast.stmt] = []
-        for n, statement in enumerate(body):
-            doc = n == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-            if not doc and not isinstance(statement, ast.FunctionDef | ast.Global | ast.Nonlocal):
-                out.append(ast.Expr(_at(statement.lineno)))
-            out.append(statement)
-        return out
-
-
-def _at(line: int) -> ast.Call:
-    return ast.Call(ast.Name("_at", ast.Load()), [ast.Constant(line)], [])
+        return watched(driver, at, now=lambda: clock.now, back=clock.at)
 
 
 class Places:

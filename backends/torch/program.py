@@ -21,7 +21,7 @@ from decgraph.backends.torch.header import Header
 from decgraph.backends.torch.kit import TORCH, Kit
 from decgraph.backends.torch.texts import function_name
 from decgraph.backends.torch.writer import Writer
-from decgraph.ir.values import Function, Loc, Module, Op
+from decgraph.ir.values import Function, Module, Op
 from decgraph.ir.walk import functions_of
 
 _SERIAL = count(1)
@@ -47,8 +47,8 @@ class Driver:
                 return (op.loc.told if op.loc.line else "", op.opcode)
         return None
 
-    def places(self, waiting: Generator[Any, Any, Any] | None = None) -> Iterator[Loc]:
-        """The source places of this program's lines that are being run, the innermost first. waiting: the run, which waits
+    def ops(self, waiting: Generator[Any, Any, Any] | None = None) -> Iterator[Op]:
+        """The operations of this program's lines that are being run, the innermost first. waiting: the run, which waits
         for a model call while nothing of it is on the stack."""
         frames: list[FrameType] = []
         frame: FrameType | None = sys._getframe(1)
@@ -65,7 +65,7 @@ class Driver:
                 above = range(frame.f_lineno, frame.f_code.co_firstlineno, -1)  # a line may be a part of a statement
                 op = next((self.lines[n] for n in above if n in self.lines and self.lines[n].loc.line), None)
                 if op is not None:
-                    yield op.loc
+                    yield op
 
 
 _PROGRAMS: WeakKeyDictionary[Function, dict[Kit, Driver]] = WeakKeyDictionary()

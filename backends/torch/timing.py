@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
 
-from decgraph.backends.torch.pending import DraftLoopCall, FoldCall, Pending, ResolvedCall
+from decgraph.backends.torch.pending import DraftLoopCall, FoldCall, Pending
+from decgraph.backends.torch.program import Driver
 from decgraph.backends.torch.rows import TorchDist
-from decgraph.runtime.models.engine.of import engine_of
+from decgraph.backends.torch.statements import watched
+from decgraph.ir.values import Op
 from decgraph.runtime.recording import Timing
 
 
-def timed_call(m: Any, recorder: Timing, call: Pending[Any]) -> Any:
+def timed_call(recorder: Timing, call: Pending[Any]) -> Any:
     """The value of a call, computed by itself, with the recorder told when it was computed. On a GPU the call is waited for."""
-    if isinstance(call, ResolvedCall | FoldCall):
+    if isinstance(call, FoldCall):
         return call.compute_alone()
     start = time.perf_counter()
     try:
@@ -25,14 +28,23 @@ def timed_call(m: Any, recorder: Timing, call: Pending[Any]) -> Any:
             torch.cuda.synchronize()
         return value
     finally:
-        name = next((model.name for model in m.models.values() if engine_for(m, model) is call.engine), "derived model")
-        calls = len(call.chosen) if isinstance(call, DraftLoopCall) else 1
-        recorder.computed(name, start, calls)
+        recorder.computed(start, max(0, len(call.chosen) - 1) if isinstance(call, DraftLoopCall) else 0)
 
 
-def engine_for(m: Any, model: Any) -> Any:
-    """The engine of a model that has one of its own, else None."""
-    return m.engines.get(model) or (engine_of(model) if model.kind not in ("layers", "head") else None)
+def recorded(driver: Driver, recorder: Timing) -> Driver:
+    """A driver that tells a recorder the lines that run: of each statement, and of what it computes within."""
+    parts = {n: tuple(dict.fromkeys(part.loc for part in parts_of(op) if part.loc.line)) for n, op in driver.lines.items()}
+
+    def at(line: int) -> None:
+        for loc in parts.get(line, ()):
+            recorder.ran(loc)
+
+    return watched(driver, at)
+
+
+def parts_of(op: Op) -> Iterable[Op]:
+    """The operations that a statement computes whenever it runs."""
+    return (op, *op.regions[0].walk()) if op.opcode == "segment" else (op,)
 
 
 def offer(m: Any, t: Any, row: Any, children: Any, draws: Any) -> None:
@@ -43,7 +55,7 @@ def offer(m: Any, t: Any, row: Any, children: Any, draws: Any) -> None:
 
 def law_of(m: Any, draws: Any, i: int, token: int) -> float | None:
     """The probability of draft i of several under the law that it was drawn from."""
-    return probability(draws.pick(i).law(m.request, m.vocab_size), token) if hasattr(draws, "law") else None
+    return float(draws.pick(i).law_prob(m.request, m.vocab_size)) if hasattr(draws, "law_prob") else None
 
 
 def probability(row: Any, token: int) -> float | None:
