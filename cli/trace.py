@@ -131,18 +131,18 @@ def traced(chosen: decgraph.Algorithm, session: Session, warm: Session, text: Te
 
 def tell(traces: list[Trace], written: list[Path], *, show: bool, step: int | None) -> None:
     """What was written, and the run itself where it is to be shown."""
+    from decgraph.cli import tracing
+
     console = output.console()
     if show or not written:
-        from decgraph.cli import tracing
-
         for run in traces:
             tracing.show(console, run, step)
     for run in traces:
         if run.error:
             console.print(f"{run.name}: {run.error}", markup=False)
     for path in written:
-        sizes = ", ".join(f"{run.name}: {len(run.tokens)} tokens in {len(run.steps)} steps" for run in traces)
-        console.print(f"wrote {path}  ({sizes})", markup=False)
+        said = ", ".join(f"{run.name}: {tracing.sizes(run)}" for run in traces)
+        console.print(f"wrote {path}  ({said})", markup=False)
 
 
 def write(path: Path, text: str) -> None:

@@ -22,13 +22,13 @@ MOST = 40  # nodes of a tree, and rows of a canvas, that are shown
 def show(console: Console, run: Trace, number: int | None) -> None:
     """A run on a screen or two. number: the step whose tree is shown, from 1; None: the first with the longest path."""
     steps = run.steps
-    console.print(Text.assemble((run.name, "bold"), f"  {len(run.tokens)} tokens in {len(steps)} steps"))
+    console.print(Text.assemble((run.name, "bold"), f"  {sizes(run)}, {several(run.stats.target_calls, 'target call')}"))
     console.print(Text("").join(text_of(run, steps)))
     if run.stats.unmasked:
         canvas(console, run)
     chosen = step_of(steps, number)
     if chosen is not None:
-        console.print(Text(f"\nstep {chosen + 1}: {steps[chosen].count} tokens committed", "bold"))
+        console.print(Text(f"\nstep {chosen + 1}: {several(steps[chosen].count, 'token')} committed", "bold"))
         for tree in steps[chosen].trees[:4]:
             console.print(drawn(run, tree))
     if run.stats.acceptance:
@@ -37,6 +37,16 @@ def show(console: Console, run: Trace, number: int | None) -> None:
             console.print(
                 Text.assemble(f"{depth:>4} ", (f"{'█' * round(20 * share):<20}", "green"), f" {share:>4.0%} of {tested}")
             )
+
+
+def sizes(run: Trace) -> str:
+    """Tokens and steps, in words."""
+    return f"{several(len(run.tokens), 'token')} in {several(len(run.steps), 'step')}"
+
+
+def several(n: int, noun: str) -> str:
+    """A number of things: "1 step", "2 steps"."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def step_of(steps: list[Step], number: int | None) -> int | None:
@@ -66,7 +76,7 @@ def drawn(run: Trace, tree: DraftTree) -> Tree:
         if node.parent in places and i not in left_out:
             places[i] = places[node.parent].add(labelled(run, node))
     if len(places) <= len(tree.nodes):
-        root.add(Text(f"and {len(tree.nodes) - len(places) + 1} more nodes", "dim"))
+        root.add(Text(f"and {several(len(tree.nodes) - len(places) + 1, 'more node')}", "dim"))
     return root
 
 
@@ -74,11 +84,9 @@ def labelled(run: Trace, node: Node) -> Text:
     """A node in a line: its token, and the probabilities that are known."""
     sign = {"accepted": "✓ ", "rejected": "✗ ", "emitted": "+ "}.get(node.state, "  ")
     token = repr(run.piece(node.token))
-    known = [
-        f"{name} {value:.3g}"
-        for name, value in (("p", node.p), ("q", node.q if node.q is not None else node.prob))
-        if value is not None
-    ]
+    known = [f"{name} {x:.3g}" for name, x in (("p", node.p), ("q", node.q), ("chosen, score", node.score)) if x is not None]
+    if node.state != "emitted" and node.q is None and node.score is None:
+        known.append("chosen")
     return Text.assemble(sign, (token, NODES[node.state]), ("  " + "  ".join(known), "dim"))
 
 
@@ -92,4 +100,4 @@ def canvas(console: Console, run: Trace) -> None:
         cells = [" " if x != x else AGAIN if x < 0 else SHADES[min(3, int(x * 4))] for x in found[row]]
         console.print(Text(f"{row + 1:>4} " + "".join(cells[:width])), soft_wrap=True)
     if found.shape[1] > width:
-        console.print(Text(f"     {found.shape[1] - width} more positions are not shown", "dim"))
+        console.print(Text(f"     {several(found.shape[1] - width, 'more position')} not shown", "dim"))

@@ -31,8 +31,8 @@ class Stamped:
     ran: the lines of that file that have run since the event before, in ascending order.
 
     p, q: of a draft that was tested, or a token that was emitted: its probability at that node under what verified it (the
-    target), and under the distribution it was drawn from; None where there is none or the backend does not say. canvas: of a cell that was
-    decided or masked again, where in the text its canvas begins, the prompt counted, and how many cells it has.
+    target), and under the distribution it was drawn from; None where there is none or the backend does not say. canvas: of a
+    cell that was decided or masked again, where in the text its canvas begins, the prompt counted, and how many cells it has.
     """
 
     event: Event
@@ -191,8 +191,8 @@ class Recorder(Timing):
         return 0, outside
 
     def own(self, loc: Loc) -> tuple[int, str]:
-        """The line of the algorithm's file that a place is at, or from which it was called (0: neither), and the place where that
-        is in another file."""
+        """The line of the algorithm's file that a place is at, or from which it was called (0: neither), and "FILE:LINE" of the
+        place where that is in another file."""
         if loc not in self.line_of:
             at: Loc | None = loc
             rule = ""

@@ -8,6 +8,7 @@ from typing import Any
 
 import decgraph
 from decgraph.models import request_for
+from decgraph.passes.plan import Plan
 from decgraph.runtime.models.table import TableAdapter, TableFeatures, TableModel
 from decgraph.runtime.recording import Recorder, Recording
 from decgraph.runtime.session import Result, Session
@@ -34,8 +35,10 @@ class Pieces:
         return None
 
 
-def open_tables(name: str, backend: str = "reference", pieces: Sequence[str] = "abc\n", **params: Any) -> Session:
-    """A session of an algorithm (a name, or a path) on table models."""
+def open_tables(
+    name: str, backend: str = "reference", pieces: Sequence[str] = "abc\n", plan: Plan | None = None, **params: Any
+) -> Session:
+    """A session of an algorithm (a name, or a path) on table models. plan: the passes."""
     algorithm = decgraph.load(name)
     size = len(pieces)
     target = TableModel(size, seed=1, name="target", heads=3)
@@ -47,7 +50,7 @@ def open_tables(name: str, backend: str = "reference", pieces: Sequence[str] = "
             made[model] = TableModel(size, seed=7, kind="masked", name="masked")
         else:
             made[model] = TableFeatures(target, seed=5) if kind == "features" else TableAdapter(target, seed=6)
-    return algorithm.session(made, tokenizer=Pieces(pieces), backend=backend, **params)
+    return algorithm.session(made, tokenizer=Pieces(pieces), backend=backend, plan=plan, **params)
 
 
 def recorded(session: Session, prompt: str = "ab", **fields: Any) -> tuple[Result, Recording]:

@@ -138,6 +138,7 @@ def step_data(step: Step, run: Trace) -> dict[str, Any]:
         "first": step.first,
         "n": step.count,
         "t": [rounded(step.began), rounded(step.ended)],
+        "ran": step.ran,
         "log": [entry(s) for s in step.events],
         "trees": [tree_data(tree) for tree in step.trees],
         "edits": [[e.position, e.token, rounded(e.confidence)] for e in step.edits],
@@ -147,8 +148,8 @@ def step_data(step: Step, run: Trace) -> dict[str, Any]:
 
 
 def tree_data(tree: DraftTree) -> list[list[Any]]:
-    """[token, parent, state, prob, p, q, source, why] for each node."""
-    return [[n.token, n.parent, n.state, rounded(n.prob), rounded(n.p), rounded(n.q), n.source, n.why] for n in tree.nodes]
+    """[token, parent, state, p, q, score, source, why] for each node."""
+    return [[n.token, n.parent, n.state, rounded(n.p), rounded(n.q), rounded(n.score), n.source, n.why] for n in tree.nodes]
 
 
 def entry(s: Stamped) -> list[Any]:
@@ -159,7 +160,7 @@ def entry(s: Stamped) -> list[Any]:
         case trace.ModelCall():
             return [*head, event.model, event.rows, event.cells, event.computed]
         case trace.Drafted():
-            return [*head, event.token, rounded(event.prob), event.source]
+            return [*head, event.token, rounded(event.prob), event.source, event.drawn, rounded(event.score)]
         case trace.Accepted():
             return [*head, event.token, event.depth]
         case trace.Rejected():

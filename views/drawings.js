@@ -19,10 +19,14 @@ function dress(element, attributes, children) {
   return element;
 }
 
-function visible(text, most = 14) {
-  const shown = text.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/^ +| +$/g, (s) => "␣".repeat(s.length));
+function visible(text, most = 14) { // spaces that HTML would collapse or nobody would see are shown
+  const shown = text.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/^ +| +$| {2,}|(?<=[⏎⇥]) | (?=[⏎⇥])/g, (s) => "␣".repeat(s.length));
   return shown.length > most ? shown.slice(0, most - 1) + "…" : shown || "∅";
 }
+
+function quoted(text) { return `"${visible(text, 60)}"`; }
+
+function several(n, noun) { return `${n} ${noun}${n === 1 ? "" : "s"}`; }
 
 function number(x, digits = 3) {
   if (x === null || x === undefined) return "";
@@ -30,14 +34,20 @@ function number(x, digits = 3) {
 }
 
 function why(node) {
-  const [, , state, , p, q, source, reason] = node;
-  if (state === "rejected" && p !== null && q !== null)
-    return `rejected: ${reason}; the verifier gives it ${number(p)}, the distribution it was drawn from ${number(q)}`;
+  const [, , state, p, q, , source, reason] = node;
+  if (state === "rejected" && p !== null)
+    return `rejected: ${reason}; the verifier gives it ${number(p)}${q !== null ? `, the distribution it was drawn from ${number(q)}` : ""}`;
   if (state === "rejected") return `rejected: ${reason}`;
   if (state === "accepted") return "accepted";
   if (state === "emitted") return { bonus: "bonus: after the last accepted draft", residual: "residual: in place of rejected drafts" }[source] || source;
   return state === "pruned" ? "pruned before verification" : "drafted, not reached by verification";
 }
+
+function chosen(node) { // a draft without a draw, as topk makes it
+  return node[2] !== "emitted" && node[4] === null;
+}
+
+function chosenSaid(score) { return `chosen, not drawn${score !== null && score !== undefined ? ` (its drafter gave it ${number(score)})` : ""}`; }
 
 function shownNodes(nodes) {
   if (nodes.length <= MOST_NODES) return nodes.map((_, i) => i);
@@ -91,14 +101,15 @@ function treeDrawing(nodes, pieces, root) {
     group.append(draw("rect", { class: "node", width: 108, height: 22, rx: 5 }));
     group.append(draw("text", { x: 6, y: 15 }, sign + visible(text, 12)));
     if (node) {
-      const beside = [node[3] !== null ? `q ${number(node[3])}` : "", node[4] !== null ? `p ${number(node[4])}` : ""].filter(Boolean);
+      const drafted = chosen(node) ? (node[5] !== null ? `score ${number(node[5])}` : "chosen") : node[4] !== null ? `q ${number(node[4])}` : "";
+      const beside = [drafted, node[3] !== null ? `p ${number(node[3])}` : ""].filter(Boolean);
       group.append(draw("text", { x: 6, y: 32, class: "small" }, beside.join("  ")));
-      group.append(draw("title", {}, `${JSON.stringify(text)} (${node[0]}) ${why(node)}`));
+      group.append(draw("title", {}, `${quoted(text)} (${node[0]}) ${why(node)}${chosen(node) ? `; ${chosenSaid(node[5])}` : ""}`));
     }
     svg.append(group);
   }
   const out = make("div", {}, svg);
-  if (shown.length < nodes.length) out.append(make("p", { class: "faint" }, `${nodes.length - shown.length} more nodes are not drawn`));
+  if (shown.length < nodes.length) out.append(make("p", { class: "faint" }, `${several(nodes.length - shown.length, "more node")} not drawn`));
   return out;
 }
 
@@ -108,10 +119,10 @@ function testTable(nodes, pieces) {
   const head = ["token", "verdict", "p (verifier)", "q (draft)", "p/q"];
   const table = make("table", {}, make("thead", {}, make("tr", {}, ...head.map((h) => make("th", { scope: "col" }, h)))));
   for (const node of told.slice(0, 60)) {
-    const [token, , state, , p, q] = node;
+    const [token, , , p, q] = node;
     const ratio = p !== null && q ? number(p / q) : "";
     table.append(make("tr", {}, make("td", { class: "mono" }, visible(pieces[token] ?? "", 20)), make("td", {}, why(node).split(";")[0]),
-      ...[number(p), number(q), ratio].map((x) => make("td", { class: "number" }, x))));
+      ...[number(p), chosen(node) ? "chosen" : number(q), ratio].map((x) => make("td", { class: "number" }, x))));
   }
   return table;
 }
@@ -170,7 +181,7 @@ function timeDrawing(canvas, run, width) {
   pen.textAlign = "left";
   const said = lanes.map((name) => {
     const own = run.spans.filter((s) => s[0] === name);
-    return `${name}: ${own.reduce((n, s) => n + s[3], 0)} calls, ${number(own.reduce((n, s) => n + s[2], 0), 2)} s`;
+    return `${name}: ${several(own.reduce((n, s) => n + s[3], 0), "call")}, ${number(own.reduce((n, s) => n + s[2], 0), 2)} s`;
   });
   canvas.setAttribute("aria-label", `Model calls over time. ${said.join("; ")}`);
   return { scale, said };
@@ -208,6 +219,6 @@ function cellDrawing(canvas, run, width) {
     }
   });
   const decided = run.steps.reduce((n, s) => n + (s.edits || []).filter((e) => e[1] >= 0).length, 0);
-  canvas.setAttribute("aria-label", `Canvas, ${positions} positions by ${steps} steps; ${decided} decisions, ${run.stats.remasked} masked again`);
+  canvas.setAttribute("aria-label", `Canvas, ${several(positions, "position")} by ${several(steps, "step")}; ${several(decided, "decision")}, ${run.stats.remasked} masked again`);
   return { w, h };
 }

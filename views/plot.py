@@ -63,8 +63,17 @@ def tokens(axes: Any, run: Trace) -> None:
         if counts.any():
             axes.bar(np.arange(1, len(steps) + 1), counts, bottom=below, color=colour, label=origin, width=0.9)
             below += counts
+    whole(axes.xaxis, axes.yaxis)
     axes.set(title=run.name, xlabel="decoding step", ylabel="tokens committed")
     axes.legend(fontsize=8)
+
+
+def whole(*axes: Any) -> None:
+    """Ticks at whole numbers alone: there is no step 2.5."""
+    from matplotlib.ticker import MaxNLocator
+
+    for axis in axes:
+        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def acceptance(axes: Any, run: Trace) -> None:
@@ -97,6 +106,9 @@ def cells(axes: Any, run: Trace) -> None:
     shown = axes.imshow(np.where(found < 0, np.nan, found), aspect="auto", cmap="Blues", vmin=0, vmax=1, interpolation="none")
     again = np.argwhere(found < 0)
     axes.plot(again[:, 1], again[:, 0], "s", color="#D55E00", markersize=3, label="masked again" if len(again) else None)
+    whole(axes.xaxis)
+    rows = np.unique(np.linspace(0, len(found) - 1, min(len(found), 8)).astype(int))
+    axes.set_yticks(rows, labels=rows + 1)  # steps are counted from 1
     axes.set(title=run.name, xlabel="position", ylabel="step")
     axes.figure.colorbar(shown, ax=axes, label="confidence")
     if len(again):
@@ -107,4 +119,5 @@ def decided(axes: Any, run: Trace) -> None:
     """How many positions hold a token after each step."""
     found = confidences(run)
     axes.step(np.arange(1, len(found) + 1), (found >= 0).sum(axis=1), where="post", color=COLOURS["bonus"])
+    whole(axes.xaxis, axes.yaxis)
     axes.set(title="positions decided", xlabel="step", ylabel="positions")

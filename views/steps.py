@@ -21,17 +21,18 @@ State = Literal["drafted", "accepted", "rejected", "pruned", "emitted"]
 
 @dataclass
 class Node:
-    """A node of a tree as it is drawn. parent: its place in the tree's nodes, -1 for the root. prob: under what drafted it. p,
-    q: under what verified it and under the distribution it was drawn from, where known."""
+    """A node of a tree as it is drawn. parent: its place in the tree's nodes, -1 for the root. p: its probability under what
+    verified it. q: under the distribution that it was drawn from (`x.law[x]`); None for a draft that was chosen without a draw,
+    and for what is no draft. score: what its drafter gave a draft that was chosen, where it says."""
 
     token: int
     parent: int
-    prob: float | None = None
+    q: float | None = None
     source: str = ""
     state: State = "drafted"
     why: str = ""
     p: float | None = None
-    q: float | None = None
+    score: float | None = None
 
 
 @dataclass
@@ -50,7 +51,10 @@ class DraftTree:
     def grow(self, event: trace.Drafted) -> None:
         """Add a draft."""
         self.ids[event.node] = len(self.nodes)
-        self.nodes.append(Node(event.token, self.ids[event.parent], event.prob, event.source))
+        node = Node(event.token, self.ids[event.parent], event.prob if event.drawn else None, event.source)
+        if not event.drawn and event.source != "point":  # a token that no model proposed has no score
+            node.score = event.score
+        self.nodes.append(node)
 
     def continued(self, node: int) -> DraftTree:
         """A tree for a later step that grows this one at a node: with the nearest ancestors of the node alone."""
@@ -92,7 +96,7 @@ class DraftTree:
         if place is None or place < 0:
             return
         node = self.nodes[place]
-        node.p, node.q = stamped.p, stamped.q
+        node.p = stamped.p
         if isinstance(event, trace.Accepted):
             node.state, self.last = "accepted", place
         else:
@@ -126,6 +130,11 @@ class Step:
     origins: list[Origin] = field(default_factory=list)
     cells: int = 0
     """Where the canvas of its edits ends, in the generated text."""
+
+    @property
+    def ran(self) -> list[int]:
+        """The program's lines that ran in it, in ascending order."""
+        return sorted({line for stamped in self.events for line in stamped.ran})
 
     @property
     def iteration(self) -> int:

@@ -31,7 +31,7 @@ class RunView {
     const run = this.run;
     const params = Object.entries(run.params).map(([k, v]) => `${k}=${v}`).join(", ");
     const calls = run.stats.target_calls ? `, ${number(run.stats.tokens / run.stats.target_calls, 2)} a target call` : "";
-    const facts = `${run.stats.tokens} tokens in ${run.steps.length} steps, ${run.stats.target_calls} target calls${calls}; ended by ${run.reason}; ${run.backend}`;
+    const facts = `${several(run.stats.tokens, "token")} in ${several(run.steps.length, "step")}, ${several(run.stats.target_calls, "target call")}${calls}; ended by ${run.reason}; ${run.backend}`;
     const panel = (title, ...inner) => make("section", { class: "panel", "aria-label": title }, make("h3", {}, title), ...inner);
     const kinds = this.canvas ? ["prompt", "masked"] : ["prompt", ...new Set(run.origins)];
     const legend = make("div", { class: "legend", "aria-label": "Colours of the text" }, ...kinds.map((k) => make("span", { class: k }, KINDS[k] || k)));
@@ -115,8 +115,8 @@ class RunView {
 
   said(i) {
     const token = this.run.tokens[i];
-    const origin = this.canvas ? this.history[i].map(([s, t, c]) => (t < 0 ? `masked again in step ${s + 1}` : `${JSON.stringify(this.piece(t))} in step ${s + 1}, confidence ${number(c)}`)).join("; ") : KINDS[this.run.origins[i]];
-    return `${token === undefined ? "" : JSON.stringify(this.piece(token)) + ` (${token}), `}position ${i}, step ${this.stepOf[i] + 1}: ${origin}`;
+    const origin = this.canvas ? this.history[i].map(([s, t, c]) => (t < 0 ? `masked again in step ${s + 1}` : `${quoted(this.piece(t))} in step ${s + 1}, confidence ${number(c)}`)).join("; ") : KINDS[this.run.origins[i]];
+    return `${token === undefined ? "" : quoted(this.piece(token)) + ` (${token}), `}position ${i}, step ${this.stepOf[i] + 1}: ${origin}`;
   }
 
   cellSaid(x, y) {
@@ -141,11 +141,11 @@ class RunView {
     for (const span of this.current) span.classList.add("now");
     this.reveal(this.text, this.current[0]);
     const loop = s.i >= 0 ? `, iteration ${s.i + 1} of the main loop` : "";
-    this.stepTitle.textContent = `Step ${step + 1} of ${run.steps.length}${loop}: ${s.n} token${s.n === 1 ? "" : "s"} committed`;
+    this.stepTitle.textContent = `Step ${step + 1} of ${run.steps.length}${loop}: ${several(s.n, "token")} committed`;
     this.showTrees(s);
     this.log.replaceChildren(...s.log.slice(0, 300).map((e) => make("li", {}, make("span", { class: "line" }, e[0] ? String(e[0]) : ""), make("span", {}, this.eventSaid(e)))));
     for (const line of this.visited || []) line.classList.remove("visited");
-    this.visited = [...new Set(s.log.map((e) => e[0]))].map((n) => this.source.children[n - 1]).filter(Boolean);
+    this.visited = (s.ran || []).map((n) => this.source.children[n - 1]).filter(Boolean);
     for (const line of this.visited) line.classList.add("visited");
     this.event = -1;
     this.select(s.log.length - 1);
@@ -199,13 +199,13 @@ class RunView {
     const trees = (s.trees || []).slice(0, MOST_TREES);
     if (!trees.length) {
       const edits = s.edits || [], decided = edits.filter((e) => e[1] >= 0).length;
-      const said = edits.length ? `${decided} position${decided === 1 ? "" : "s"} decided, ${edits.length - decided} masked again` : "This step drafted nothing.";
+      const said = edits.length ? `${several(decided, "position")} decided, ${edits.length - decided} masked again` : "This step drafted nothing.";
       this.stepPanel.replaceChildren(make("p", { class: "faint" }, said));
       return;
     }
     const boxes = trees.map((nodes) => make("div", { class: "tree", tabindex: "0" }, treeDrawing(nodes, this.run.pieces, before)));
     const tests = make("div", { class: "tests" }, ...trees.map((nodes) => testTable(nodes, this.run.pieces)));
-    if (s.trees.length > MOST_TREES) tests.append(make("p", { class: "faint" }, `${s.trees.length - MOST_TREES} more trees are not drawn`));
+    if (s.trees.length > MOST_TREES) tests.append(make("p", { class: "faint" }, `${several(s.trees.length - MOST_TREES, "more tree")} not drawn`));
     this.stepPanel.replaceChildren(...boxes, tests);
     for (const box of boxes) { // the root in the middle, where a tree is higher than its box
       const root = box.querySelector(".root");
@@ -215,17 +215,20 @@ class RunView {
 
   eventSaid(e) {
     const [, rule, , kind, ...x] = e;
-    const t = (token) => JSON.stringify(this.piece(token));
+    const t = (token) => quoted(this.piece(token));
     const said = {
-      ModelCall: () => `${x[0]} called: ${x[1]} row${x[1] === 1 ? "" : "s"}, ${x[2]} positions read${x[3] === null ? "" : `, ${x[3]} computed`}`,
-      Drafted: () => `drafted ${t(x[0])} with ${number(x[1])} from ${x[2]}`,
+      ModelCall: () => `${x[0]} called: ${several(x[1], "row")}, ${several(x[2], "position")} read${x[3] === null ? "" : `, ${x[3]} computed`}`,
+      Drafted: () => {
+        const by = x[2] === "point" ? "" : ` from ${x[2]}`;
+        return `drafted ${t(x[0])}${by}` + (x[3] ? ` with q ${number(x[1])}` : `: ${chosenSaid(by ? x[4] : null)}`);
+      },
       Accepted: () => `accepted ${t(x[0])} at depth ${x[1]}`,
       Rejected: () => `rejected ${t(x[0])} at depth ${x[1]}: ${x[2]}`,
       Emitted: () => `emitted ${t(x[0])} (${x[1]})`,
       Unmasked: () => `position ${x[0]} decided: ${t(x[1])}, confidence ${number(x[2])}`,
       Remasked: () => `position ${x[0]} masked again`,
-      Committed: () => `committed ${x[0].length} token${x[0].length === 1 ? "" : "s"}${x[1] ? `, ${x[1]} cut` : ""}`,
-      Pruned: () => `${x[0]} drafts pruned`,
+      Committed: () => `committed ${several(x[0].length, "token")}${x[1] ? `, ${x[1]} cut` : ""}`,
+      Pruned: () => `${several(x[0], "draft")} pruned`,
       Stopped: () => `ended: ${x[0]}`,
     }[kind];
     return (said ? said() : kind) + (rule ? `  [${rule}]` : "");
@@ -321,12 +324,13 @@ class Page {
     const bar = document.getElementById("difference");
     bar.classList.remove("hidden");
     this.different = i < longest ? i : -1;
-    if (i === longest) { bar.append(`Both commit the same ${longest} tokens.`); return; }
+    if (i === longest) { bar.append(longest === 1 ? "Both commit the same token." : `Both commit the same ${longest} tokens.`); return; }
     for (const view of this.views) view.differ(i);
-    const said = this.views.map((v) => (i < v.run.tokens.length ? `${v.run.name}: ${JSON.stringify(v.piece(v.run.tokens[i]))}` : `${v.run.name} has ended`));
+    const said = this.views.map((v) => (i < v.run.tokens.length ? `${v.run.name}: ${quoted(v.piece(v.run.tokens[i]))}` : `${v.run.name} has ended`));
     const button = make("button", { id: "to-difference" }, "Go there (d)");
     button.addEventListener("click", () => this.toDifference());
-    bar.append(`The first ${i} tokens are the same. First difference at token ${i + 1}: ${said.join(", ")}. `, button);
+    const same = i === 0 ? "" : i === 1 ? "The first token is the same. " : `The first ${i} tokens are the same. `;
+    bar.append(`${same}First difference at token ${i + 1}: ${said.join(", ")}. `, button);
   }
 
   toDifference() { if (this.different >= 0) this.go(this.lead, this.lead.stepOf[Math.min(this.different, this.lead.size - 1)]); }

@@ -125,8 +125,9 @@ class Calls(HeadsOfStates, Randomness):
             out = [self.evaluate(op, model, place, extra) for place, extra in parts]
         finally:
             counts, self.joined = self.joined, None
-        new = [computed for _, _, computed in counts if computed is not None]
-        self.count_call(model, sum(c[0] for c in counts), sum(c[1] for c in counts), sum(new) if new else None)
+        cached = any(computed is not None for _, _, computed in counts)
+        new = sum(cells if computed is None else computed for _, cells, computed in counts) if cached else None
+        self.count_call(model, sum(c[0] for c in counts), sum(c[1] for c in counts), new)
         return out
 
     def store(self, op: Op, model: Model) -> Any:
@@ -306,11 +307,13 @@ class Calls(HeadsOfStates, Randomness):
                 path = tuple(self.mask_token if x is MASK or isinstance(x, Soft) else x for x in cells[: base + i])
                 out[s, j] = self.model_row(model, known(computed[j]), path, i, None)
         fresh, given = self.fresh(states[0], at, extra.get("given"))
-        each = len(states[0].base) + n if given is None or fresh is None else len(fresh)
+        if store is None and given is not None and fresh is not None:
+            new = len(memo) * len(fresh)
         made = {self.made(cells, fresh, given) for cells in memo}
         scored = {(one, int(i)) for one in made for i in which}  # scores elsewhere in the same canvas are another call
         again = not self.made_of_canvases(model, made | scored, given) and not self.num.exact
-        self.count_call(model, len(which) * len(memo), len(memo) * each, 0 if again else None if store is None else new)
+        computed_of = 0 if again else None if store is None and given is None else new
+        self.count_call(model, len(which) * len(memo), len(memo) * (len(states[0].base) + n), computed_of)
         if shape == ():
             return Dist(out[0], "shaped", np.array(which, dtype=np.int64) if at is not None else None)
         return Dist(out, inner=None if at is None else np.array(which, dtype=np.int64))
@@ -343,7 +346,7 @@ class Calls(HeadsOfStates, Randomness):
             made = self.made(cells, fresh, seen)
             if self.made_of_canvases(model, {made}, seen):
                 count = len(cells) if seen is None or fresh is None else len(fresh)
-                self.count_call(model, 0, count, count)
+                self.count_call(model, 0, len(cells), count)
                 if not self.num.exact:  # a call of the same canvas right after it is this forward
                     self.last_canvases[id(model)][-1][0].update((made, i) for i in range(len(place)))
             here = model.after(len(place.base))

@@ -59,7 +59,9 @@ class Calls(SecondContexts):
         finally:
             self.uncounted = False
         asked = [c for c in calls if isinstance(c, PendingCall)]
-        self.count_call(model, sum(len(c.ask.rows) for c in asked), sum(_cells(c.ask) for c in asked))
+        new = [len(c.ask.fresh) if _partly(c.ask) else _cells(c.ask) for c in asked]  # type: ignore[union-attr, arg-type]
+        computed = sum(new) if any(_partly(c.ask) for c in asked) else None
+        self.count_call(model, sum(len(c.ask.rows) for c in asked), sum(_cells(c.ask) for c in asked), computed)
         if not asked:
             return ResolvedCall(tuple(c.value for c in calls))
         asks = [c.ask for c in asked]
@@ -318,6 +320,11 @@ def mixtures_of(model: Model, tree: Any, tail: Sequence[int]) -> dict[int, Cell]
 
 def _cells(ask: Any) -> int:
     return len(ask.tokens) if isinstance(ask, ForwardCall) else int(ask.cells.numel())
+
+
+def _partly(ask: Any) -> bool:
+    """Whether a call computes some positions of a canvas and reads the others from a memory."""
+    return not isinstance(ask, ForwardCall) and ask.given is not None and ask.fresh is not None
 
 
 def _merged(asks: list[ForwardCall]) -> ForwardCall | None:

@@ -86,10 +86,8 @@ def read(c: Canvas) -> tuple[Any, ...]:
     return (*c.base.ids(), *(held.get(i, MASK if t < 0 else int(t)) for i, t in enumerate(c.token)))
 
 
-def asked(
-    m: Engines, model: Any, canvases: list[Canvas], extra: Mapping[str, Any], rows: Any, keep: bool
-) -> tuple[Any, Any, Any]:
-    """(engine, canvas call, absolute positions computed or None for all)."""
+def asked(m: Engines, model: Any, canvases: list[Canvas], extra: Mapping[str, Any], rows: Any, keep: bool) -> tuple[Any, Any]:
+    """(engine, canvas call)."""
     engine = m.engine(model)
     first = canvases[0]
     base, n = first.base.length, len(first)
@@ -108,7 +106,7 @@ def asked(
         name=f"request {m.request.request_id}",
         prompt=base,
     )
-    return engine, ask, fresh
+    return engine, ask
 
 
 def evaluate_canvas(m: Engines, model: Any, place: Canvas | TorchTree, extra: Mapping[str, Any]) -> PendingCall:
@@ -123,8 +121,7 @@ def evaluate_canvas(m: Engines, model: Any, place: Canvas | TorchTree, extra: Ma
             canvases.append(c)
     at, base, n = extra.get("at"), canvases[0].base.length, len(canvases[0])
     which = np.arange(n) if at is None else np.ravel(np.asarray(at, dtype=np.int64))
-    engine, ask, fresh = asked(m, model, canvases, extra, [base + int(i) for i in which], False)
-    each = base + n if fresh is None or ask.given is None else len(fresh)
+    engine, ask = asked(m, model, canvases, extra, [base + int(i) for i in which], False)
     counted, width = not m.uncounted, len(which)
 
     def path(i: int) -> tuple[int, ...]:
@@ -134,7 +131,7 @@ def evaluate_canvas(m: Engines, model: Any, place: Canvas | TorchTree, extra: Ma
 
     def finish(answer: Any) -> TorchDist:
         if counted and answer.computed:  # a cached result is no call
-            m.count_call(model, width * len(canvases), len(canvases) * each, answer.computed)
+            m.count_call(model, width * len(canvases), len(canvases) * (base + n), answer.computed)
         scores = answer.logits.reshape(-1, answer.logits.shape[-1])
         everywhere = np.tile(which, len(canvases))
         rows = Rows(scores, m.request, positions=base + everywhere, nodes=everywhere, path=path, label=model.name)
@@ -153,14 +150,14 @@ def memory_of_canvas(m: Engines, model: Any, c: Canvas, extra: Mapping[str, Any]
     engine: Any = m.engine(model)  # Any: a `MaskedEngine`, as the model is masked
     if at is not None and len(at) == 0 and extra.get("given") is None:
         return ResolvedCall(CanvasMemory(engine.empty(base + len(c)), base, model.layers))
-    engine, ask, _ = asked(m, model, [c], extra, [], True)
+    engine, ask = asked(m, model, [c], extra, [], True)
     counted = not m.uncounted
 
     attention_logits = logits_of_queries(model.after(base), read(c)) if extra.get("queries") else None
 
     def finish(answer: Any) -> CanvasMemory:
         if counted and answer.computed:  # usually that of the call before, which the engine has cached
-            m.count_call(model, 0, answer.computed, answer.computed)
+            m.count_call(model, 0, base + len(c), answer.computed)
         return CanvasMemory(answer.memory, base, model.layers, attention_logits)
 
     return PendingCall(engine, ask.sequence, ask, finish)

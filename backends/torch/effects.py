@@ -239,9 +239,7 @@ class Effects(Run):
                 continue
             label = value.rows.label if value.rows is not None else ""
             prob = float(value.law_prob(self.request, self.vocab_size))
-            self.emit_event(
-                trace.Drafted(n, parent, token, prob, label or "point", float(value.prob()), not value.point)
-            )
+            self.emit_event(trace.Drafted(n, parent, token, prob, label or "point", float(value.prob()), not value.point))
 
     def pruned(self, before: TorchTree, kept: Sequence[int]) -> None:
         """A tree was cut to those of its nodes, the root among them."""

@@ -1,8 +1,8 @@
 """Where the time of a run goes, by line of the program: the generated driver with a clock between its statements.
 
-The driver (program.py) is compiled again with `_at(n)` before every statement, where n is its line in the generated text. The
-clock adds the time since the last such call to the line before (statements.py). Model calls leave the driver: the machine adds the time of
-their forwards to the line that waits for them, draws inside an engine's draft loop to the line that draws.
+The driver (program.py) is compiled again with a call of the clock before every statement (statements.py). The clock adds the
+time since the last such call to the line before. Model calls leave the driver: the machine adds the time of their forwards to
+the line that waits for them, draws inside an engine's draft loop to the line that draws.
 """
 
 from __future__ import annotations

@@ -46,11 +46,32 @@ def test_steps_hold_every_event_and_every_token(name: str) -> None:
     assert "".join(data["texts"]) == run.detokenizer.text(run.tokens)
     assert json.loads(embedded(data)) == data
     for step in steps:
+        assert {s.line for s in step.events} - {0} <= set(step.ran)
         for tree in step.trees:
             assert all(-1 <= node.parent < i for i, node in enumerate(tree.nodes))
     drafted = sum(isinstance(s.event, Drafted) for s in run.recording.events)
     shown = sum(node.state != "emitted" for step in steps for tree in step.trees for node in tree.nodes)
     assert shown >= drafted
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+@pytest.mark.parametrize("name", ["speculative", "fast_dllm", "remdm_loop"])
+def test_header_time_line_and_perfetto_count_the_same_calls(name: str, backend: str) -> None:
+    run = traced(name, backend, limit=6)
+    data = document(run)
+    shown = {kind: sum(span[3] for span in data["spans"] if data["roles"][span[0]] == kind) for kind in ("target", "draft")}
+    assert shown == {"target": data["stats"]["target_calls"], "draft": data["stats"]["draft_calls"]}
+    logged = [e for step in data["steps"] for e in step["log"] if e[3] == "ModelCall"]
+    exported = [e["args"]["calls"] for e in chrome_trace([run])["traceEvents"] if e.get("cat") == "model"]
+    assert sum(exported) == len(logged) == sum(shown.values()) > 0
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+def test_a_draft_that_was_chosen_has_a_score_and_no_q(backend: str) -> None:
+    for name, drawn in (("speculative", True), ("eagle2", False), ("prompt_lookup", False)):
+        nodes = [n for step in traced(name, backend).steps for t in step.trees for n in t.nodes if n.state != "emitted"]
+        assert nodes and all((n.q is not None) == drawn for n in nodes)
+        assert all((n.score is not None) == (name == "eagle2") for n in nodes), "a token of the text has no score"
 
 
 @pytest.mark.parametrize("name", ["speculative", "llada"])

@@ -40,6 +40,73 @@ def test_text_tree_and_line_of_a_step(page: Any, tmp_path: Path) -> None:  # noq
     assert {"p (verifier)", "q (draft)"} <= set(page.locator(".tests th").all_inner_texts())
 
 
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+def test_lines_that_ran_are_marked(page: Any, tmp_path: Path, backend: str) -> None:  # noqa: F811
+    opened(page, tmp_path, traced("speculative", backend))
+    marked = [line.strip() for line in page.locator(".source .visited").all_inner_texts()]
+    assert marked == [
+        "while not done:", "draft t:", "repeat gamma:", "x ~ drafter(t.leaves)", "grow x",
+        "verify t by rejection against target(t)", "commit t.accepted"]  # fmt: skip
+
+
+def test_tree_and_table_have_one_q(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    """Of drawn drafts the same number, of chosen ones none."""
+    for name, temperature in (("sequoia", 0.6), ("eagle2", 1.0)):
+        run = traced(name, temperature=temperature)
+        opened(page, tmp_path, run)
+        tested = [sum(n.state in ("accepted", "rejected") for t in step.trees for n in t.nodes) for step in run.steps]
+        page.evaluate("step => page.go(page.lead, step)", tested.index(max(tested)))
+        told = page.evaluate("[...document.querySelectorAll('.tests td:nth-child(4)')].map((cell) => cell.textContent)")
+        told = [q for q in told if q]  # a token of the target's own has none
+        assert len(told) == max(tested) > 1
+        beside = page.locator("svg .accepted .small, svg .rejected .small").all_text_contents()
+        if name == "eagle2":
+            assert set(told) == {"chosen"} and all(text.startswith("score ") for text in beside)
+        else:
+            assert sorted(f"q {q}" for q in told) == sorted(text.split("  ")[0] for text in beside)
+
+
+def test_spaces_are_seen_everywhere(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    """A newline and two spaces, or four, are not the same token, in the tree, in the list of events and in the difference."""
+    pieces = ["a", "\n    ", "\n  ", "b  c"]
+    opened(page, tmp_path, traced("speculative", pieces=pieces, prompt="a", limit=24))
+    log = ""
+    for _ in range(6):
+        log += page.inner_text(".log")
+        page.keyboard.press("ArrowRight")
+    assert '"⏎␣␣␣␣"' in log and '"⏎␣␣"' in log and '"b␣␣c"' in log
+    assert page.evaluate('["\\n    x", " a b ", "\\t "].map((t) => visible(t))') == ["⏎␣␣␣␣x", "␣a b␣", "⇥␣"]
+
+
+def test_one_is_singular(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    run = traced("autoregressive", limit=6)
+    for same, said in (
+        (0, "First difference at token 1"),
+        (1, "The first token is the same. "),
+        (2, "The first 2 tokens are the same. "),
+    ):
+        changed = tuple((t + (i == same)) % 4 for i, t in enumerate(run.tokens))
+        opened(page, tmp_path, run, replace(run, tokens=changed))
+        assert page.inner_text("#difference").startswith(said)
+    opened(page, tmp_path, traced("llada", "torch", limit=1, length=1, block=1, steps=1))
+    assert "1 token in 1 step, 1 target call" in page.inner_text("article > div")
+    assert "masked: 1 call," in page.locator("section[aria-label='Model calls over time']").inner_text()
+
+
+def test_the_share_that_was_computed_anew(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    """A policy that caches what is outside of a block of four computes four of ten positions in three calls of four."""
+    opened(page, tmp_path, traced("fast_dllm", "torch", length=8, block=4, tau=1.0, limit=8))
+    shares = page.evaluate("""(() => {
+        const { cells, cellSize, run } = page.views[0], ratio = devicePixelRatio, wide = 38 * ratio;
+        const bars = cells.getContext("2d").getImageData((LABEL - 44) * ratio, 0, wide, cells.height).data;
+        return run.steps.map((_, row) => {
+            const at = Math.floor((row + 0.4) * cellSize.h * ratio) * wide;
+            return Array.from({ length: wide }, (_, i) => bars[4 * (at + i) + 3] > 128).filter(Boolean).length / wide;
+        });
+    })()""")
+    assert shares == pytest.approx([1, 0.4, 0.4, 0.4] * 2, abs=0.03)
+
+
 def test_keys(page: Any, tmp_path: Path) -> None:  # noqa: F811
     run = traced("speculative", limit=40)
     opened(page, tmp_path, run)
