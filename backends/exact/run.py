@@ -23,6 +23,15 @@ from decgraph.runtime.models.interface import Model, Scores
 from decgraph.runtime.stop import StopMachine
 
 
+def settled(value: Any) -> Hashable:
+    """A host function's result as what it can be compared by."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return (type(value).__name__, *map(settled, value))
+    return (type(value).__name__, value)
+
+
 class ExactMachine(ExactDraws):
     """A machine whose noise is unknown: every draw is a choice of `world`."""
 
@@ -102,7 +111,8 @@ class ExactMachine(ExactDraws):
         and the results of functions."""
         reads = {k: tuple((signature(q), y) for q, y in r.reads) for k, r in self.world.races.items() if k.site == "output"}
         output = frozenset((k, r) for k, r in reads.items() if r)
-        return (tuple(self.committed_tokens()), output, frozenset(self.world.adversary.items()))
+        answers = frozenset((key, settled(value)) for key, value in self.world.adversary.items())
+        return (tuple(self.committed_tokens()), output, answers)
 
     def arrive(self, op: Op, i: int, values: tuple[Any, ...]) -> None:
         """Report the state in which a loop begins its next iteration."""
