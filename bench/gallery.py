@@ -96,10 +96,15 @@ def measured(name: str, figures: Found) -> list[str]:
     for run in figures.get("runs", ()):
         first = run["rows"][0]["kind"] if run["rows"] else ""
         for row in run["rows"]:
-            if row["algorithm"].partition(":")[0] == name and row["kind"] == first and row.get("ratios"):
-                ratio = next(iter(row["ratios"].values()))["cpu"]["value"]
-                calls = f"{row['tokens_per_call']:.2f} tokens per target call"
-                out.append(f"- {run['name']}, {row['algorithm']}: {calls}, {ratio:.2f} times `generate` ({BOARD})")
+            if row["side"] != "decgraph" or row["algorithm"].partition(":")[0] != name or row["kind"] != first:
+                continue
+            said = []
+            if row["tokens_per_call"] is not None:  # there are algorithms that never call the whole target
+                said.append(f"{row['tokens_per_call']:.2f} tokens per target call")
+            if row.get("ratios"):  # none for what learns from one run to the next
+                said.append(f"{next(iter(row['ratios'].values()))['cpu']['value']:.2f} times `generate`")
+            if said:
+                out.append(f"- {run['name']}, {row['algorithm']}: {', '.join(said)} ({BOARD})")
     for point in figures.get("frontier", ()):
         if point["label"] == name and not point["failed"]:
             out.append(
