@@ -29,6 +29,7 @@ class Trail:
     """The forks of one run: those of a given prefix, then always the first. Answers comparisons of symbolic numbers."""
 
     known = None  # runs in equal states are not merged: their paths' facts differ
+    new = False
 
     def __init__(self, field: Field) -> None:
         self.field = field
