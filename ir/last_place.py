@@ -153,7 +153,7 @@ class _Reader:
     def key(self, v: Value) -> object:
         """The same for values that are the same nodes: what one version of the tree says of itself, whatever its columns."""
         op = self.made.get(v)
-        if op is None or op.opcode != "tree.nodes" or len(op.operands) > 1:
+        if op is None or op.opcode != "tree.nodes" or len(op.operands) != 1:
             return v
         return ("nodes", op.attrs["which"], self.version(op.operands[0]))
 
