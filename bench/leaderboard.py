@@ -122,6 +122,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--only", help=f"parts, comma separated: {', '.join(PARTS)}")
     parser.add_argument("--take", type=int, default=1, help="prompts of each kind")
     parser.add_argument("--limit", type=int, default=48)
+    parser.add_argument("--slowest", type=float, default=SLOWEST, help="times generate's time past which one is left out")
     parser.add_argument("--chat", default="smollm2")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, default=PAGE)
@@ -131,7 +132,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise DecError(f"there is no part {unknown[0]!r}", hint=f"one of {', '.join(PARTS)}")
     torch.set_num_threads(1)
     kept = json.loads(given.out.read_text("utf-8")) if given.only and given.out.is_file() else {"runs": [], "frontier": []}
-    settings = Settings(given.limit, 1, slowest=SLOWEST)
+    settings = Settings(given.limit, 1, slowest=given.slowest)
 
     def told(what: str, share: float) -> None:
         print(f"... {what} ({share:.0%})", file=sys.stderr, flush=True)
