@@ -135,6 +135,7 @@ def same_text(expected: str, got: str) -> bool:
     return doctest.OutputChecker().check_output(bare(expected), bare(got), doctest.ELLIPSIS)
 
 
+@pytest.mark.budget()
 @pytest.mark.quick(*QUICK)
 @pytest.mark.parametrize("page", PAGES)
 def test_python_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,6 +159,7 @@ def test_dec_blocks(page: str) -> None:
         assert set(codes) <= set(caught.value.codes), f"{block.where}: refused with {caught.value.codes}"
 
 
+@pytest.mark.budget()
 @pytest.mark.quick(*QUICK)
 @pytest.mark.parametrize("page", PAGES)
 def test_console_blocks(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
