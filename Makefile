@@ -32,7 +32,7 @@ demo: $(READY)  ## decode a prompt with speculative.dec on the shipped models, p
 	@echo "Next: docs/tutorial.md, decgraph list, decgraph explain eagle2"
 
 # Everything runs even when an earlier part fails: one run shows all there is to mend. pytest's summary comes last.
-test: $(READY)  ## lint, types, and some cases of nearly every test (about seven minutes on two cores)
+test: $(READY)  ## lint, types, and some cases of nearly every test (about four minutes on two cores)
 	@failed=0; \
 	$(MAKE) --no-print-directory lint || failed=1; \
 	$(MAKE) --no-print-directory types || failed=1; \
