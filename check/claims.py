@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -318,30 +318,44 @@ def every_token(case: Case, tally: Tally) -> Failure | None:
         if on_canvas and case.claim.kind == "keeps_support":
             m.watch_canvas = partial(unsupported, case, m)
             execute(m)
-            return next(((x,) for x in m.found_on_canvas), None)
+            return next(((x.token,), x.words) for x in m.found_on_canvas) if m.found_on_canvas else None
         execute(m)
         tokens = m.committed_tokens()
         for i, x in enumerate(tokens):
-            if i >= len(done) and not token_holds(case, m, tuple(case.request.prompt) + tokens[:i], x):
-                return tokens[: i + 1]
+            path = tuple(case.request.prompt) + tokens[:i]
+            if i >= len(done) and not token_holds(case, m, path, x):
+                return tokens[: i + 1], f"token {x} was committed after {list(path)}{_given(case, m, path, x)}"
         return None
 
     for choices, bad in runs(one, case.limit, merge=mergeable(case)):
         tally.count()
         if bad is not None and not isinstance(bad, Arrived):
-            return Failure(
-                case,
-                "token",
-                {(bad, True): Fraction(1)},
-                {},
-                Fraction(1),
-                choices.points,
-                f"token {bad[-1]} was committed after {list(bad[:-1])}, against: {case.claim.text}",
-            )
+            tokens, words = bad
+            return Failure(case, "token", {(tokens, True): Fraction(1)}, {}, Fraction(1), choices.points, words)
     return None
 
 
-def unsupported(case: Case, m: ExactMachine, c: Canvas, positions: Sequence[int], values: Sequence[Any]) -> list[int]:
+def _given(case: Case, m: ExactMachine, path: tuple[int, ...], x: int) -> str:
+    """What the claim's models give a token that a claim does not hold of."""
+    names = (
+        case.claim.models if case.claim.kind == "keeps_support" else [k for k, v in case.models.items() if v.kind == "causal"]
+    )
+    rows = []
+    for name in names:
+        scores = partial(ExactMachine.score_path, m, case.models[name], path, None)
+        row = ExactMachine.model_row(m, case.models[name], scores, path, None, None)
+        rows.append(f"{name} gives it probability {row.face('raw' if case.claim.kind == 'keeps_support' else 'shaped')[x]}")
+    return ", where " + " and ".join(rows[:2]) if rows else ""
+
+
+class Unsupported(NamedTuple):
+    """A token that was decided on a canvas, to which no model assigns a probability there, and how to say so."""
+
+    token: int
+    words: str
+
+
+def unsupported(case: Case, m: ExactMachine, c: Canvas, positions: Sequence[int], values: Sequence[Any]) -> list[Unsupported]:
     """Tokens just decided on a canvas to which no model of the claim assigns a probability there, computed without a cache."""
     cells, base = m.cells(c), len(c.base)
     out = []
@@ -355,7 +369,15 @@ def unsupported(case: Case, m: ExactMachine, c: Canvas, positions: Sequence[int]
             for name in case.claim.models
         ]
         if not any(row.face("raw")[x] > 0 for row in rows):
-            out.append(x)
+            line = f", line {m.op.loc.line}," if m.op is not None and m.op.loc.line else ""
+            seen = " ".join(str(t) if isinstance(t, int) and t != m.mask_token else "_" for t in path + cells[base + i :])
+            given = " and ".join(
+                f"{name} gives {', '.join(str(p) for p in row.face('raw'))} to the tokens"
+                for name, row in zip(case.claim.models, rows, strict=True)
+            )
+            out.append(
+                Unsupported(x, f"token {x} was decided at position {i} of the canvas{line} where {given}, from cells {seen}")
+            )
     return out
 
 

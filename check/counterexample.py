@@ -33,6 +33,8 @@ SHOWN = (
     "allow",
     "until",
 )
+FEW = 4
+"""Rows of a distribution that are shown where fewer differ."""
 DECISIONS = {
     "tokens": "drawn",
     "token": "drawn",
@@ -85,6 +87,8 @@ class Counterexample:
                 out.append(f"    {self.words}")
             width = max(len(n) for n in self.names)
             keys = sorted({*self.ours, *self.theirs}, key=lambda k: (-abs(self.ours.get(k, 0) - self.theirs.get(k, 0)), k))
+            apart = sum(self.ours.get(k, 0) != self.theirs.get(k, 0) for k in keys)
+            rows = min(rows, max(apart, FEW))  # the equal ones follow, and say nothing
             ends = len({len(k[0]) for k in keys}) > 1
             out.append(f"distribution of the first tokens: total variation {self.distance} = {float(self.distance):.4f}")
             out.append(f"    {'tokens':<16} {self.names[0]:>{max(width, 14)}}   {self.names[1]:>{max(width, 14)}}")
@@ -94,7 +98,15 @@ class Counterexample:
                 w = max(width, 14)
                 out.append(f"    {_spelled(k, ends):<16} {_ratio(a):>{w}}   {_ratio(b):>{w}}{mark}")
             if len(keys) > rows:
-                out.append(f"    ... and {len(keys) - rows} more")
+                equal = ", equal on both sides" if apart <= rows else ""
+                out.append(f"    ... and {len(keys) - rows} more{equal}")
+            first = first_apart(self.ours, self.theirs)
+            if first is not None and first.after:
+                after, share = " ".join(map(str, first.after)), _ratio(first.share)
+                out.append(f"apart first after {after}, which both commit with probability {share}; there")
+                for name, a, b in first.rows:
+                    mark = "" if a == b else "   <-"
+                    out.append(f"    {name:<16} {_ratio(a):>{w}}   {_ratio(b):>{w}}{mark}")
         return "\n".join(out)
 
     def to_json(self) -> dict[str, Any]:
@@ -117,6 +129,38 @@ class Counterexample:
             "total_variation": str(self.distance),
             "words": self.words,
         }
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Where two distributions of texts part for the first time: after these tokens, of the same probability on both sides;
+    what comes next (a token, "end" or "no end") with its conditional probability on either side."""
+
+    after: tuple[int, ...]
+    share: Fraction
+    rows: tuple[tuple[str, Fraction, Fraction], ...]
+
+
+def first_apart(ours: Distribution, theirs: Distribution) -> Apart | None:
+    """The shortest text after which two distributions differ, and of those the one that says most; None where they are equal
+    or have not the same mass."""
+    for length in range(max((len(k[0]) for k in (*ours, *theirs)), default=0) + 1):
+        after: dict[tuple[int, ...], dict[str, list[Fraction]]] = {}
+        for side, d in enumerate((ours, theirs)):
+            for (tokens, over), p in d.items():
+                if len(tokens) >= length:
+                    name = str(tokens[length]) if len(tokens) > length else "end" if over else "no end"
+                    both = after.setdefault(tokens[:length], {}).setdefault(name, [Fraction(0), Fraction(0)])
+                    both[side] += p
+        if not any(a != b for rows in after.values() for a, b in rows.values()):
+            continue
+        tokens = max(after, key=lambda t: (sum(abs(a - b) for a, b in after[t].values()), t))
+        mass = [sum((both[side] for both in after[tokens].values()), Fraction(0)) for side in (0, 1)]
+        if mass[0] != mass[1]:
+            return None  # a text that is cut short on one side alone
+        rows = sorted((name, a / mass[0], b / mass[0]) for name, (a, b) in after[tokens].items())
+        return Apart(tokens, mass[0], tuple(rows))
+    return None
 
 
 def _one(d: Distribution) -> str:

@@ -45,7 +45,7 @@ class ExactMachine(ExactDraws):
     def on(self, world: World, steps: int | None = None) -> ExactMachine:
         """Set the world, and how many decoding steps to run (None: all)."""
         self.world, self.steps, self.read_before = world, steps, []
-        self.found_on_canvas: list[int] = []
+        self.found_on_canvas: list[Any] = []
         return self
 
     def bounds(self, until: Sequence[str]) -> tuple[int | None, frozenset[int]]:
