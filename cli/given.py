@@ -64,9 +64,16 @@ def pairs(items: Iterable[str], option: str) -> dict[str, str]:
 
 def folders(items: Iterable[str], models: Iterable[str]) -> dict[str, str]:
     """The folders or names of models by parameter: `--model drafter=FOLDER`, and `--model FOLDER` for the first of `models`, an
-    algorithm's models in order. Raises DecError as `pairs` does."""
+    algorithm's models in order. Raises DecError as `pairs` does, and for what is no folder: seconds before torch is there to say
+    so."""
+    from decgraph.zoo.folders import check_folder
+
     first = next(iter(models), "target")
-    return pairs([item if "=" in item else f"{first}={item}" for item in items], "--model")
+    found = pairs([item if "=" in item else f"{first}={item}" for item in items], "--model")
+    for name, value in found.items():
+        if "." not in name:  # with a dot: a setting of a model
+            check_folder(value)
+    return found
 
 
 def known(function: Function, values: Mapping[str, str]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from decgraph.cli.options import option
 from decgraph.serve.worker import QUEUE, WIDTH
 
 ALGORITHM = "An algorithm to serve; again for more, the first is the default. Default: autoregressive."
+from decgraph.zoo.folders import check_folder
+
 MODEL = "The first model of every algorithm (a folder or a name), or name=FOLDER for the parameter of that name."
 
 
@@ -43,6 +45,12 @@ def command(
 
     Logs are JSON on stderr. Ctrl-C or SIGTERM lets running requests end.
     """
+    plain = [one for one in model or () if "=" not in one]
+    if len(plain) > 1:
+        raise decgraph.DecError("there is one first model", hint="the others by parameter: --model name=FOLDER")
+    by_name = given.folders([one for one in model or () if "=" in one], ())
+    for one in (*plain, *([drafter] if drafter else [])):
+        check_folder(one)
     try:
         from decgraph.serve import logs
         from decgraph.serve.app import app_of
@@ -60,9 +68,6 @@ def command(
     threads.few()
     # Every height of a batch makes products of its own, and oneDNN keeps 1,024 of them: half a gigabyte after some minutes.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
-    plain = [one for one in model or () if "=" not in one]
-    if len(plain) > 1:
-        raise decgraph.DecError("there is one first model", hint="the others by parameter: --model name=FOLDER")
     try:
         listening = listen(host, port)
     except OSError as error:
@@ -73,7 +78,7 @@ def command(
             algorithm or ["autoregressive"],
             plain[0] if plain else None,
             drafter=drafter,
-            models=given.pairs([one for one in model or () if "=" in one], "--model"),
+            models=by_name,
             params=given.pairs(set_ or (), "--set"),
             name=name,
             backend=backend,

@@ -26,6 +26,13 @@ def folder_of(name: str | Path) -> Path:
     return Path(name)
 
 
+def check_folder(name: str | Path) -> None:
+    """Raise DecError for a model that is not there, without reading any of it: before torch is imported."""
+    if not folder_of(name).is_dir():
+        named = ", ".join([*zoo.names(), *zoo.fetchable()])
+        raise DecError(f"{name} is not a folder with a model in it", hint=f"a folder with a config.json, or one of {named}")
+
+
 def is_shipped(name: str | Path) -> bool:
     """Whether a name or a path is that of a shipped model."""
     if isinstance(name, str) and not Path(name).is_dir():
