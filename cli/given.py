@@ -64,8 +64,8 @@ def pairs(items: Iterable[str], option: str) -> dict[str, str]:
 
 def folders(items: Iterable[str], models: Iterable[str]) -> dict[str, str]:
     """The folders or names of models by parameter: `--model drafter=FOLDER`, and `--model FOLDER` for the first of `models`, an
-    algorithm's models in order. Raises DecError as `pairs` does, and for what is no folder: seconds before torch is there to say
-    so."""
+    algorithm's models in order. Raises DecError as `pairs` does, and for what is no folder, before torch is
+    imported."""
     from decgraph.zoo.folders import check_folder
 
     first = next(iter(models), "target")

@@ -12,9 +12,9 @@ import decgraph
 from decgraph.cli import given, output, threads
 from decgraph.cli.options import option
 from decgraph.serve.worker import QUEUE, WIDTH
+from decgraph.zoo.folders import check_folder
 
 ALGORITHM = "An algorithm to serve; again for more, the first is the default. Default: autoregressive."
-from decgraph.zoo.folders import check_folder
 
 MODEL = "The first model of every algorithm (a folder or a name), or name=FOLDER for the parameter of that name."
 
