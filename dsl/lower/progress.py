@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from typing import TypeGuard
 
 from decgraph.dsl import syntax as S
+from decgraph.dsl.explain import show
 from decgraph.dsl.expressions import children
 from decgraph.dsl.lower.flow import assigned, decides
 from decgraph.dsl.lower.state import Lowering
@@ -116,7 +118,8 @@ def _check_cells(lw: Lowering, loop: S.While | S.Loop, conds: list[S.Expr]) -> N
     }
     for name in sorted(canvases):
         picks = _decisions(loop.body, name)
-        if picks and all(p is not None and not _witness(lw, p, loop.body) for p in picks):
+        waits = {show(c.args[0]) for c in conds if _is_any(c) and not _names(c) & set(assigned(loop.body)) - {name}}
+        if picks and all(p is not None and show(p) not in waits and not _witness(lw, p, loop.body) for p in picks):
             where = next(p for p in picks if p is not None)
             lw.fail(
                 where.span,
@@ -124,6 +127,15 @@ def _check_cells(lw: Lowering, loop: S.While | S.Loop, conds: list[S.Expr]) -> N
                 "let the surest be chosen too: where sure(s, tau), which is s >= tau or first_max(s)",
                 code="E420",
             )
+
+
+def _is_any(e: S.Expr) -> TypeGuard[S.Call]:
+    """Whether a condition is `any(cells)`: while it holds, to decide all of `cells` is to decide one."""
+    return isinstance(e, S.Call) and isinstance(e.func, S.Name) and e.func.name == "any" and len(e.args) == 1
+
+
+def _names(e: S.Expr) -> set[str]:
+    return {c.name for c in S.walk(e) if isinstance(c, S.Name)}
 
 
 def _decisions(body: Iterable[S.Stmt], canvas: str) -> list[S.Expr | None]:

@@ -250,3 +250,31 @@ def test_what_a_canvas_has_beside_rows_of_open_cells_means_these_cells(condition
     done = [Session(module, models, {}, machine=machine(backend)).run(request) for backend in ("reference", "torch")]
     assert done[0].error is None, done[0].error
     assert done[0].tokens == done[1].tokens and len(done[0].tokens) == 6
+
+
+@pytest.mark.parametrize(
+    ("condition", "where", "fine"),
+    [
+        ("any(c.masked)", "c.masked", True),
+        ("any(c.masked[b])", "c.masked[b]", True),
+        ("any(c.masked)", "c.masked and p.raw[x] >= tau", False),
+    ],
+)
+def test_to_decide_what_the_loop_waits_for_is_to_decide_a_cell(condition: str, where: str, fine: bool) -> None:
+    target = "c[b]" if "[b]" in where else "c"
+    text = (
+        HEAD
+        + f"""
+    for b in blocks(c, 4):
+        while {condition}:
+            p = model(c)
+            x = argmax(p.raw)
+            unmask {target} where {where} with x
+    commit c
+"""
+    )
+    if fine:
+        decgraph.parse(text)
+        return
+    with pytest.raises(DecError, match="E420"):
+        decgraph.parse(text)
