@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from decgraph.backends.base import Backend
-from decgraph.errors import DecError
+from decgraph.errors import ContextFullError, DecError
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.opdef import OpError
@@ -156,6 +156,15 @@ class Run(Backend):
         self.reason = str(state.reason if state.done else "context" if self.context_full() else "end")
         self.emit_event(Stopped(self.reason))
 
+    def ended_by(self, error: DecError) -> bool:
+        """Whether an error is the end of the text: a model of the program has no position left for what it was asked, and
+        there are tokens to keep. Without any, the request does not fit its models, and that is an error."""
+        if not isinstance(error, ContextFullError) or self.parent is not None or not self.committed():
+            return False
+        self.stop_state = replace(self.stop_state, done=True, reason="context")
+        self.finish()
+        return True
+
     # -- log-probabilities
     logprobs: Logprobs | None = None
     """Of the committed tokens, where the request asks for them; set at the end of the run."""
@@ -181,6 +190,8 @@ class Run(Backend):
             self.recorder.turn(i)
         now = (self.committed(), self.decided)
         if i and now == self.last_progress:
+            if self.context_full():  # a block of cells, or a draft whose root is read, needs a position
+                raise ContextFullError(f"{where}: the context is full ({self.window} positions)")
             raise DecError(
                 f"{where}: an iteration of `while not done` committed nothing and decided nothing",
                 hint="commit at least one token on every way through the loop",

@@ -45,6 +45,11 @@ class DecError(Exception):
         return "\n".join(parts) if self.hint and len(parts) == 2 else "\n\n".join(parts)
 
 
+class ContextFullError(DecError):
+    """A model was asked about a position past its context length. A run that has committed tokens ends there, with reason
+    "context": a drafter, a head or a second context of a program may be full before the request's own text is."""
+
+
 class InternalError(Exception):
     """A bug in decgraph itself: an invariant of ours does not hold. `reproducer` says how to see it again."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from decgraph.errors import DecError, InternalError
+from decgraph.errors import ContextFullError, DecError, InternalError
 from decgraph.ir.opdef import OpError
 from decgraph.runtime.value_errors import reworded
 
@@ -26,7 +26,8 @@ def fault(error: BaseException, *, request: str, place: str = "", op: str = "") 
         if error.request:
             return error
         first, *rest = error.diagnostics or ("",)
-        made = DecError([_named(first, request, place) if isinstance(first, str) else first, *rest], hint=error.hint)
+        kind = ContextFullError if isinstance(error, ContextFullError) else DecError
+        made = kind([_named(first, request, place) if isinstance(first, str) else first, *rest], hint=error.hint)
     else:
         message, hint = _said(error)
         doing = f"{op} cannot go on: " if op else ""

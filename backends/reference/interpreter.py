@@ -55,7 +55,8 @@ class Interpreter(Run):
             raise
         except self.faults as error:
             told = fault(error, request=self.title)
-            raise told from told.__cause__
+            if not self.ended_by(told):
+                raise told from told.__cause__
         return self.committed_tokens()
 
     def initial_states(self, values: Sequence[Any]) -> Mapping[str, Callable[[], Any]]:

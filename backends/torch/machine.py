@@ -120,7 +120,9 @@ class TorchMachine(DraftLoops):
             raise
         except Exception as error:
             told = self.failure(error)
-            raise told from told.__cause__
+            if not self.ended_by(told):
+                raise told from told.__cause__
+            self.read_logprobs()
 
     def failure(self, error: Exception) -> DecError:
         """An exception of the program as an error of this request at the program's line."""

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from decgraph.errors import DecError
+from decgraph.errors import ContextFullError, DecError
 from decgraph.runtime.models.rounding import rounded
 
 if TYPE_CHECKING:
@@ -440,7 +440,7 @@ def check_cells(model: Model, cells: Sequence[Cell]) -> tuple[Cell, ...]:
     if not cells:
         raise DecError(f"{model.name!r} needs at least one token of context")
     if model.context is not None and len(cells) > model.context:
-        raise DecError(f"{len(cells)} positions are past the context length of {model.name!r} ({model.context})")
+        raise ContextFullError(f"{len(cells)} positions are past the context length of {model.name!r} ({model.context})")
     size, same = model.vocab.size, isinstance(cells, tuple)
     for i, cell in enumerate(cells):
         if isinstance(cell, (_Mask, Soft)):  # several times faster than a union type here

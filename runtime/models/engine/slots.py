@@ -13,7 +13,7 @@ from operator import index
 import numpy as np
 from torch import Tensor
 
-from decgraph.errors import DecError
+from decgraph.errors import ContextFullError, DecError
 from decgraph.runtime.models.engine.forward_call import ForwardCall
 from decgraph.runtime.models.interface import Soft
 
@@ -250,7 +250,7 @@ def plan(call: ForwardCall, slot: Slot, context: int | None, name: str, size: in
         raise DecError(f"token {bad} is not in the vocabulary of {name!r}, which has {size} tokens ({call.request})")
     positions = [*range(start, length), *node_positions]
     if context is not None and positions and max(positions) >= context:
-        raise DecError(
+        raise ContextFullError(
             f"{max(positions) + 1} positions are past the context length of {name!r} ({context}), in {call.request}",
             hint="a shorter prompt, or fewer tokens to generate",
         )
