@@ -1,5 +1,6 @@
 """Every program of stdlib/ on models of nine positions, some of which end before the others: a text ends there with what is
-committed, and never in an error. A drafter, a head, a canvas or a second context may be full before the request's own text is."""
+committed, and never in an error. A drafter, a head, a canvas or a second
+context may be full before the text is."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ NOTHING_YET = {
 
 
 def result(name: str, full: str, backend: str) -> Result | None:
-    """full: which models have few positions, "all", "first" (the others have more) or "others". None where there is only one."""
+    """full: which models have few positions, "all", "first" (the others have more) or "others". None with one model."""
     algorithm = decgraph.load(name)
     f = algorithm.function
     models = models_for(f, V, 1, free=True, context=C if full == "all" else None)
