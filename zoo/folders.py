@@ -27,7 +27,7 @@ def folder_of(name: str | Path) -> Path:
 
 
 def check_folder(name: str | Path) -> None:
-    """Raise DecError for a model that is not there, without reading any of it: before torch is imported."""
+    """Look whether a model is there, without reading it: before torch is imported. Raises DecError where it is not."""
     if not folder_of(name).is_dir():
         named = ", ".join([*zoo.names(), *zoo.fetchable()])
         raise DecError(f"{name} is not a folder with a model in it", hint=f"a folder with a config.json, or one of {named}")
