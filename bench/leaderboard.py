@@ -34,6 +34,8 @@ PARTS = ("shipped", "chat", "frontier")
 HEAD = {"head": "smollm2_eagle"}
 SLOWEST = 25
 """Times `generate`'s time for one prompt past which an algorithm is left out: minutes of each."""
+MOST = 16
+"""Algorithms in the table by kinds of prompts."""
 SMALL_TREE = "eagle2:depth=3,k=3,budget=8"
 """The published tree was made for a target fifty times as large."""
 
@@ -59,7 +61,7 @@ def masked() -> list[str]:
 
 def ranked(run: Row) -> tuple[list[str], list[list[str]]]:
     """Headings and rows: over all prompts tokens per target call, the share of time that drafting takes, and the ratio of
-    `generate`'s time; fastest first. Lossless ones are marked by their claim."""
+    `generate`'s time; fastest first, at the end those that learn. Lossless ones are marked by their claim."""
     rows = []
     for row in run["rows"]:
         if row["kind"] != run["rows"][0]["kind"] or row["algorithm"].startswith(THEIRS):
@@ -70,9 +72,27 @@ def ranked(run: Row) -> tuple[list[str], list[list[str]]]:
     table = [
         [row["algorithm"], stdlib.entry(row["algorithm"].partition(":")[0]).claim or "-", render.number(row["tokens_per_call"]),
          render.share(row, "draft"), "-" if learns(row["algorithm"]) else f"{speed:.2f}", render.equal(row)]
-        for row, speed in sorted(rows, key=lambda pair: -pair[1])
+        for row, speed in sorted(rows, key=lambda pair: (learns(pair[0]["algorithm"]), -pair[1]))
     ]  # fmt: skip
     return ["algorithm", "claim", "tokens per target call", "time in drafts", "times generate", "texts as generate's"], table
+
+
+def by_kind(run: Row) -> tuple[list[str], list[list[str]]] | None:
+    """Headings and rows: tokens per target call on each kind of prompt, of algorithms whose texts are all `generate`'s, those
+    with most over all prompts first; None for prompts of one kind."""
+    kinds = [kind for kind in dict.fromkeys(row["kind"] for row in run["rows"]) if kind != "all"]
+    if len(kinds) < 2:
+        return None
+    found: dict[str, dict[str, Row]] = {}
+    for row in run["rows"]:
+        if not row["algorithm"].startswith(THEIRS):
+            found.setdefault(row["algorithm"], {})[row["kind"]] = row
+    same = {
+        name: rows for name, rows in found.items()
+        if render.equal(rows["all"]).startswith(f"{rows['all']['prompts']} of") and "different" not in render.equal(rows["all"])
+    }  # fmt: skip
+    best = sorted(same, key=lambda name: -(same[name]["all"]["tokens_per_call"] or 0))[:MOST]
+    return ["algorithm", *kinds], [[name, *(render.number(same[name][kind]["tokens_per_call"]) for kind in kinds)] for name in best]
 
 
 def learns(label: str) -> bool:
@@ -86,6 +106,9 @@ def page(document: dict[str, Any]) -> str:
     for run in document["runs"]:
         headings, rows = ranked(run)
         parts += [f"## {run['name']}\n", render.caption(run) + "\n", _markdown(headings, rows)]
+        if (kinds := by_kind(run)) is not None:
+            parts += [f"Tokens per target call by kind of prompt, the {len(kinds[1])} with most of those that write `generate`'s text:\n"]
+            parts += [_markdown(*kinds)]
         if run["failed"]:
             parts.append("Not measured: " + "; ".join(f"{name} ({why})" for name, why in sorted(run["failed"].items())) + "\n")
     if document.get("frontier"):

@@ -6,13 +6,15 @@ import functools
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import repeat
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from decgraph.backends.exact import reals
+from decgraph.runtime.reals.real import Real
 
 _PLAIN = frozenset({Fraction, int, bool})
+_SCALAR = _PLAIN | {reals.Log, Real}
 
 
 def _number(x: Any) -> Any:
@@ -85,9 +87,15 @@ class Exact:
     """The twin of `ir.data.numbers.Float` over rationals."""
 
     exact = True
+    scalars: ClassVar[dict[str, Callable[..., Any]]] = _FUNCTIONS | _TESTS
+    """Functions of numbers that are in no array, which most of a checked program's are: arrays of one take ten times as long."""
     zero: Any = reals.Log(Fraction(1))
     one: Any = Fraction(1)
     inf: Any = float("inf")
+
+    def is_scalar(self, x: Any) -> bool:
+        """Whether a value is a number in no array."""
+        return type(x) in _SCALAR
 
     def const(self, value: Any) -> Any:
         return Fraction(str(value)) if isinstance(value, float) and np.isfinite(value) else value

@@ -103,6 +103,8 @@ class Map:
 
     def meaning(m: Any, op: Any, *xs: Any) -> Any:
         fn = op.attrs["fn"]
+        if m.num.exact and all(map(m.num.is_scalar, xs)):
+            return (m.num.scalars[fn](*xs),)
         ts = [numeric(v.type) for v in op.operands]
         if (
             fn in ("eq", "ne")

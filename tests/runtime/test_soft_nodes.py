@@ -20,6 +20,7 @@ from decgraph.errors import DecError
 from decgraph.passes.manager import optimise
 from decgraph.runtime.models.engine.forward_call import ForwardCall
 from decgraph.runtime.models.engine.of import engine_of
+from decgraph.runtime.models.engine.taps import tap
 from decgraph.runtime.models.hf import load_causal
 from decgraph.runtime.models.hf_live import from_module
 from decgraph.runtime.models.interface import Model, Soft
@@ -88,8 +89,12 @@ def theirs(module: Any, path: tuple[Any, ...]) -> torch.Tensor:
 MODULES = {"llama": lambda: llama(5), "gpt2": lambda: gpt2(5), "gemma3": gemma}
 
 
-@pytest.mark.parametrize("kind", MODULES)
-def test_an_engine_reads_mixtures_in_a_tree_and_in_a_batch(kind: str) -> None:
+TAPPED = [("llama", (1,)), ("llama", (0, 1)), ("gemma3", (1,))]
+
+
+@pytest.mark.parametrize(("kind", "layers"), [*((kind, ()) for kind in MODULES), *TAPPED])
+def test_an_engine_reads_mixtures_in_a_tree_and_in_a_batch(kind: str, layers: tuple[int, ...], tmp_path: Path) -> None:
+    """layers: those whose entering states another program of the same model reads."""
     module = MODULES[kind]()
     model = from_module(module, name=kind)
     half, third = mixed((7, 0.5), (8, 0.5)), mixed((3, 0.25), (44, 0.75))
@@ -98,6 +103,11 @@ def test_an_engine_reads_mixtures_in_a_tree_and_in_a_batch(kind: str) -> None:
     paths = [PATH, (*PATH, half), (*PATH, half, 4), (*PATH, third), (*PATH, third, 6)]
     assert tree.paths() == paths
     engine = engine_of(model)
+    if layers:
+        MODULES[kind]().save_pretrained(tmp_path)  # the same one, whose weights no engine has moved
+        loaded = load_causal(tmp_path, reuse=True)
+        engine = engine_of(loaded)
+        tap(engine, loaded.net, layers, lambda: engine)
     for got, want in zip(engine.compute([tree, plain]), (paths, [(1, 2, 9)]), strict=True):
         assert torch.allclose(got.double(), torch.stack([theirs(module, p) for p in want]), atol=1e-4, rtol=1e-4)
     below = ForwardCall("a", PATH, (), [0, 4, 5], [-1, 0, 1], [1, 2, 5], [2], soft={0: half})

@@ -22,7 +22,7 @@ from decgraph.runtime.models.engine.cache import LENGTH, ROWS, Part, Store, TooL
 from decgraph.runtime.models.engine.draft_loop import draft
 from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, Output
 from decgraph.runtime.models.engine.slots import TAIL, Slot, SlotPlan, plan
-from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout, ModuleStep, Step
+from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout, Step
 from decgraph.runtime.models.engine.straight import MOST, StraightMasks
 from decgraph.runtime.models.interface import check_size
 from decgraph.runtime.models.soft_inputs import replaced
@@ -63,7 +63,7 @@ class CausalEngine:
         self.below = below
         self.width = layout.width  # of last states; rows are wider where others are kept beside them (taps.py)
         self.taps: tuple[int, ...] = ()  # the layers whose entering states are
-        self.plain: ModuleStep | None = None  # the module itself, which reads embeddings too
+        self.plain: Any = None  # a ModuleStep, or one with taps: the module itself, which reads embeddings too
         self.memories: Memories | None = None  # computes calls with a given memory; None: this engine does itself
         self.lowers: dict[int, CausalEngine] = {}  # engines of this model's first layers, by their number (exits.py)
         self._slots: dict[Hashable, Slot] = {}
@@ -421,8 +421,8 @@ class CausalEngine:
 
     def _softly(self, batch: Batch, part: Part, plans: Sequence[SlotPlan]) -> Tensor:
         """The forward of tokens some of which are mixtures of embeddings, by the module itself. Raises DecError for an engine
-        that keeps further states beside the last ones."""
-        if self.plain is None or self.taps:
+        without one."""
+        if self.plain is None:
             raise DecError(f"{self.name!r} reads tokens here, and a soft node has none")
         embed = self.plain.base.get_input_embeddings()
         width = batch.ids.shape[1]

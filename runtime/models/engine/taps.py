@@ -31,6 +31,9 @@ def tap(engine: CausalEngine, net: Net, layers: Sequence[int], whole: Callable[[
     plain = like.step.inner if isinstance(like.step, _Tapped) else like.step
     head = engine.head if not engine.taps else engine.head.__wrapped__  # type: ignore[attr-defined]  # see `_beginning`
     width = engine.width
+    if engine.plain is not None:  # what reads embeddings records them, too
+        module = engine.plain.inner if isinstance(engine.plain, _Tapped) else engine.plain
+        engine.plain = _Tapped(module, net, wanted)
     engine.onto(None, _Tapped(plain, net, wanted), replace(like.layout, width=width * (1 + len(wanted))))
     engine.taps, engine.width, engine.head = wanted, width, _beginning(head, width)
 
@@ -61,6 +64,7 @@ class _Tapped:
 
     def __init__(self, inner: Any, net: Net, layers: tuple[int, ...]) -> None:  # Any: a `Step`, captured or not
         self.inner, self.net, self.layers = inner, net, layers
+        self.base = getattr(inner, "base", None)
         self._captured = inner.tapped(*layers) if isinstance(inner, Captured) else None
 
     def __call__(
