@@ -92,7 +92,9 @@ def by_kind(run: Row) -> tuple[list[str], list[list[str]]] | None:
         if render.equal(rows["all"]).startswith(f"{rows['all']['prompts']} of") and "different" not in render.equal(rows["all"])
     }  # fmt: skip
     best = sorted(same, key=lambda name: -(same[name]["all"]["tokens_per_call"] or 0))[:MOST]
-    return ["algorithm", *kinds], [[name, *(render.number(same[name][kind]["tokens_per_call"]) for kind in kinds)] for name in best]
+    return ["algorithm", *kinds], [
+        [name, *(render.number(same[name][kind]["tokens_per_call"]) for kind in kinds)] for name in best
+    ]
 
 
 def learns(label: str) -> bool:
@@ -107,7 +109,9 @@ def page(document: dict[str, Any]) -> str:
         headings, rows = ranked(run)
         parts += [f"## {run['name']}\n", render.caption(run) + "\n", _markdown(headings, rows)]
         if (kinds := by_kind(run)) is not None:
-            parts += [f"Tokens per target call by kind of prompt, the {len(kinds[1])} with most of those that write `generate`'s text:\n"]
+            parts += [
+                f"Tokens per target call by kind of prompt, the {len(kinds[1])} with most that write `generate`'s text:\n"
+            ]
             parts += [_markdown(*kinds)]
         if run["failed"]:
             parts.append("Not measured: " + "; ".join(f"{name} ({why})" for name, why in sorted(run["failed"].items())) + "\n")

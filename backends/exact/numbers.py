@@ -88,7 +88,7 @@ class Exact:
 
     exact = True
     scalars: ClassVar[dict[str, Callable[..., Any]]] = _FUNCTIONS | _TESTS
-    """Functions of numbers that are in no array, which most of a checked program's are: arrays of one take ten times as long."""
+    """Functions of numbers in no array, which most of a checked program are: arrays of one take ten times as long."""
     zero: Any = reals.Log(Fraction(1))
     one: Any = Fraction(1)
     inf: Any = float("inf")
