@@ -31,7 +31,7 @@ SAMPLES = 3  # runs of each
 OFTEN = 3  # worlds in which each outcome is wanted: in one of them it may make no difference
 AGAIN = 12  # ... where a world that shows it is known, whose tables can be drawn again
 VARIED = 60  # worlds with tables drawn again
-LARGE = 3  # tables with which a world could not be decided, after which no others are tried
+LARGE = 3  # worlds (or tables of one) that could not be decided, after which no others are tried
 STUCK = 6  # worlds in which a program that is forced cannot go on, after which it is given up
 ROUNDS = 3  # how often what was forced may lead to something else that was not seen
 
@@ -150,12 +150,12 @@ def holds_when_forced(
             for p in further_plans(module, claim, options["vocab"], 20, options["params"] or {})
             if p.label in ("resumed", "deep", "carried", "canvas", "layers")
         ][:10]
-        decided = erred = 0
+        decided = erred = large = 0
         for plan in plans:
             case = survey.make(replace(plan, runs=1500))
             if case is None:
                 continue
-            if erred == STUCK and not decided:
+            if (erred == STUCK or large == LARGE) and not decided:
                 return None
             forced.used.clear()
             before = len(forced.seen)
@@ -164,6 +164,7 @@ def holds_when_forced(
                 return None
             decided += not why and key[0] in forced.used and len(forced.seen) >= before
             erred += survey.erred
+            large += bool(why) and not survey.erred
         if not decided:
             return None
         shown |= forced.seen

@@ -201,7 +201,7 @@ def decide_claims(module: Module, report: Report, tally: Tally, progress: Progre
     if not pairs:
         report.verdict, report.reasons = "undecided", [*report.notes]
         return
-    for group, claim in pairs:
+    for n, (group, claim) in enumerate(pairs):
         survey = Survey(
             module,
             claim,
@@ -237,7 +237,10 @@ def decide_claims(module: Module, report: Report, tally: Tally, progress: Progre
         report.shrunk += survey.shrunk
         lost, tried = lost + survey.lost, tried + survey.tried
         if failure is not None:
-            report.verdict, report.counterexample, report.reasons = "refuted", explain(smaller(failure)), []
+            report.verdict, report.counterexample = "refuted", explain(smaller(failure))
+            held, left = ([f"`{c.text}`" for _, c in part] for part in (pairs[:n], pairs[n + 1 :]))
+            report.reasons = [f"{' and '.join(held)} held in every world before that"] if held else []
+            report.reasons += [f"{' and '.join(left)} was not looked at yet"] if left else []
             return
         report.reasons += survey.reasons
     report.verdict, report.states = "proved", states

@@ -121,12 +121,16 @@ def runs(program: Callable[[Choices], Any], limit: int, *, merge: bool = False) 
 FAR = {8: 64, 4: 5, 2: 3}
 """After an eighth, a quarter and a half of the limit: how many times the limit there seem to be. Trees are uneven: of those
 of awrs and arithmetic_sampling that came to their end, one seemed four times as large as it was, and none more."""
+SOON, VAST = 8, 10_000
+"""... and after so few runs: a loop of thirty iterations in each of which a condition is answered both ways."""
 
 
 def hopeless(count: int, limit: int, points: Sequence[Point], share: float) -> bool:
     """Whether the first `count` runs, the last of which made the choices `points`, show that there are more than `limit`: as
     many options are left on its way, each of which is a run at least, or the runs are a small `share` of a tree in which the
     options of every choice have equal parts (1 where that says nothing: of runs that are merged the last ones end early)."""
+    if count == SOON and count > VAST * limit * share:
+        return True
     for part, far in FAR.items():
         if count == limit // part:
             return count + sum(len(p.weights) - 1 - p.taken for p in points) > limit or count > far * limit * share

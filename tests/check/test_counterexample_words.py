@@ -99,3 +99,21 @@ def test_the_table_ends_with_what_differs() -> None:
         table = shown.split("distribution of the first tokens")[1].split("apart first after")[0]
         equal = [line for line in table.splitlines() if "/" in line and "<-" not in line]
         assert len(equal) <= 4, shown
+
+
+def test_the_other_claims_of_a_refuted_program_are_named() -> None:
+    report = decgraph.parse('''algorithm two(target: causal, drafter: causal):
+    """The drafter's draws."""
+    keeps support of target or drafter
+    refines autoregressive(target) in distribution
+    keeps support of drafter
+
+    while not done:
+        x ~ drafter(ctx)
+        commit x
+''').check()
+    assert report.counterexample is not None and report.counterexample.claim.startswith("refines")
+    assert report.reasons == [
+        "`keeps support of target or drafter` held in every world before that",
+        "`keeps support of drafter` was not looked at yet",
+    ]
