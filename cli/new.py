@@ -46,6 +46,8 @@ def command(
     word = path.stem
     if not re.fullmatch(r"[A-Za-z_]\w*", word, re.ASCII) or word in RESERVED or keyword.iskeyword(word):
         suggestion = re.sub(r"\W+", "_", word, flags=re.ASCII).strip("_").lower() or "mine"
+        if suggestion[0].isdigit() or suggestion in RESERVED or keyword.iskeyword(suggestion):
+            suggestion = f"my_{suggestion}"
         raise DecError(f"{word!r} cannot be an algorithm's name", hint=f"decgraph new {suggestion}")
     if path.exists() and not force:
         raise DecError(f"{path} exists", hint="another name, or --force to overwrite it")
