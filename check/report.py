@@ -238,9 +238,9 @@ def decide_claims(module: Module, report: Report, tally: Tally, progress: Progre
         lost, tried = lost + survey.lost, tried + survey.tried
         if failure is not None:
             report.verdict, report.counterexample = "refuted", explain(smaller(failure))
-            held, left = ([f"`{c.text}`" for _, c in part] for part in (pairs[:n], pairs[n + 1 :]))
+            held, later = ([f"`{c.text}`" for _, c in part] for part in (pairs[:n], pairs[n + 1 :]))
             report.reasons = [f"{' and '.join(held)} held in every world before that"] if held else []
-            report.reasons += [f"{' and '.join(left)} was not looked at yet"] if left else []
+            report.reasons += [f"{' and '.join(later)} was not looked at yet"] if later else []
             return
         report.reasons += survey.reasons
     report.verdict, report.states = "proved", states
