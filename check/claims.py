@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from decgraph.backends.exact.choices import Arrived, Choices, Point, TooMany, runs
 from decgraph.backends.exact.reals import NotSeparated
@@ -28,10 +26,9 @@ from decgraph.check.distributions import (
     total_variation,
     whole_distribution,
 )
+from decgraph.check.single_tokens import given_to, token_holds, unsupported
 from decgraph.check.starts import Arbitrary, Start
 from decgraph.errors import DecError
-from decgraph.ir.data.canvas import Canvas
-from decgraph.ir.data.dist import Dist, Draw, value_row
 from decgraph.ir.values import Claim, Function, Module
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
@@ -324,7 +321,7 @@ def every_token(case: Case, tally: Tally) -> Failure | None:
         for i, x in enumerate(tokens):
             path = tuple(case.request.prompt) + tokens[:i]
             if i >= len(done) and not token_holds(case, m, path, x):
-                return tokens[: i + 1], f"token {x} was committed after {list(path)}{_given(case, m, path, x)}"
+                return tokens[: i + 1], f"token {x} was committed after {list(path)}{given_to(case, m, path, x)}"
         return None
 
     for choices, bad in runs(one, case.limit, merge=mergeable(case)):
@@ -333,71 +330,6 @@ def every_token(case: Case, tally: Tally) -> Failure | None:
             tokens, words = bad
             return Failure(case, "token", {(tokens, True): Fraction(1)}, {}, Fraction(1), choices.points, words)
     return None
-
-
-def _given(case: Case, m: ExactMachine, path: tuple[int, ...], x: int) -> str:
-    """What the claim's models give a token that a claim does not hold of."""
-    names = (
-        case.claim.models if case.claim.kind == "keeps_support" else [k for k, v in case.models.items() if v.kind == "causal"]
-    )
-    rows = []
-    for name in names:
-        scores = partial(ExactMachine.score_path, m, case.models[name], path, None)
-        row = ExactMachine.model_row(m, case.models[name], scores, path, None, None)
-        rows.append(f"{name} gives it probability {row.face('raw' if case.claim.kind == 'keeps_support' else 'shaped')[x]}")
-    return ", where " + " and ".join(rows[:2]) if rows else ""
-
-
-class Unsupported(NamedTuple):
-    """A token that was decided on a canvas, to which no model assigns a probability there, and how to say so."""
-
-    token: int
-    words: str
-
-
-def unsupported(case: Case, m: ExactMachine, c: Canvas, positions: Sequence[int], values: Sequence[Any]) -> list[Unsupported]:
-    """Tokens just decided on a canvas to which no model of the claim assigns a probability there, computed without a cache."""
-    cells, base = m.cells(c), len(c.base)
-    out = []
-    for i, v in zip(positions, values, strict=True):
-        x = v.token if isinstance(v, Draw) else int(v)
-        path = tuple(m.mask_token if not isinstance(t, int) else t for t in cells[: base + i])
-        rows = [
-            ExactMachine.model_row(
-                m, case.models[name], partial(_cell_scores, case.models[name], cells, base + i), path, i, None
-            )
-            for name in case.claim.models
-        ]
-        if not any(row.face("raw")[x] > 0 for row in rows):
-            line = f", line {m.op.loc.line}," if m.op is not None and m.op.loc.line else ""
-            seen = " ".join(str(t) if isinstance(t, int) and t != m.mask_token else "_" for t in path + cells[base + i :])
-            given = " and ".join(
-                f"{name} gives {', '.join(str(p) for p in row.face('raw'))} to the tokens"
-                for name, row in zip(case.claim.models, rows, strict=True)
-            )
-            out.append(
-                Unsupported(x, f"token {x} was decided at position {i} of the canvas{line} where {given}, from cells {seen}")
-            )
-    return out
-
-
-def _cell_scores(model: Any, cells: tuple[Any, ...], at: int) -> Any:
-    return model.eval_canvas(cells, [at], None)[0]
-
-
-def token_holds(case: Case, m: ExactMachine, path: tuple[int, ...], x: int) -> bool:
-    """Whether the claim holds of one token at its context."""
-    if case.claim.kind == "keeps_support":
-        for name in case.claim.models:
-            scores = partial(ExactMachine.score_path, m, case.models[name], path, None)  # whatever the machine gets wrong
-            if ExactMachine.model_row(m, case.models[name], scores, path, None, None).face("raw")[x] > 0:
-                return True
-        return False
-    model = next(v for v in case.models.values() if v.kind == "causal")
-    row = m.model_row(model, partial(m.score_path, model, path, None), path, None, None)
-    assert case.claim.region is not None
-    p = Dist(np.array(value_row(row.face("shaped")), dtype=object).reshape(()))
-    return bool(m.num.truth(m.region(case.claim.region, (p, x))[0]))
 
 
 class ByChance(Choices):
