@@ -85,17 +85,16 @@ class Counterexample:
         else:
             if self.words:
                 out.append(f"    {self.words}")
-            width = max(len(n) for n in self.names)
+            w = max(14, *(len(n) for n in self.names))
             keys = sorted({*self.ours, *self.theirs}, key=lambda k: (-abs(self.ours.get(k, 0) - self.theirs.get(k, 0)), k))
             apart = sum(self.ours.get(k, 0) != self.theirs.get(k, 0) for k in keys)
             rows = min(rows, max(apart, FEW))  # the equal ones follow, and say nothing
             ends = len({len(k[0]) for k in keys}) > 1
             out.append(f"distribution of the first tokens: total variation {self.distance} = {float(self.distance):.4f}")
-            out.append(f"    {'tokens':<16} {self.names[0]:>{max(width, 14)}}   {self.names[1]:>{max(width, 14)}}")
+            out.append(f"    {'tokens':<16} {self.names[0]:>{w}}   {self.names[1]:>{w}}")
             for k in keys[:rows]:
                 a, b = self.ours.get(k, Fraction(0)), self.theirs.get(k, Fraction(0))
                 mark = "" if a == b else "   <-"
-                w = max(width, 14)
                 out.append(f"    {_spelled(k, ends):<16} {_ratio(a):>{w}}   {_ratio(b):>{w}}{mark}")
             if len(keys) > rows:
                 equal = ", equal on both sides" if apart <= rows else ""

@@ -68,10 +68,12 @@ def folders(items: Iterable[str], models: Iterable[str]) -> dict[str, str]:
     imported."""
     from decgraph.zoo.folders import check_folder
 
-    first = next(iter(models), "target")
+    named = list(models)
+    first = next(iter(named), "target")
     found = pairs([item if "=" in item else f"{first}={item}" for item in items], "--model")
     for name, value in found.items():
-        if "." not in name:  # with a dot: a setting of a model
+        # With a dot it is a setting of a model; a name that no parameter has is refused as such.
+        if "." not in name and (name in named or not named):
             check_folder(value)
     return found
 

@@ -156,9 +156,9 @@ def test_decisions_on_data_are() -> None:
 def test_sizes_that_data_chooses_are() -> None:
     found = [str(w) for w in waits(decgraph.load("fast_dllm").module.entry)]
     assert found == [
-        "how many pass the test (line 18)",
-        "whether a loop goes on, once an iteration (line 15)",
-        "the committed tokens (line 19)",
+        "how many pass the test (line 17)",
+        "whether a loop goes on, once an iteration (line 14)",
+        "the committed tokens (line 18)",
     ]
 
 

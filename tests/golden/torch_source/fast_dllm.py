@@ -22,33 +22,33 @@ def fast_dllm(m, model, length, block, tau):
     Enabling KV Cache and Parallel Decoding"): decide every cell of the block whose confidence reaches tau, at
     least the surest; what lies outside the block is computed once a block.
     """
-    c = canvases.new(m, length)  # fast_dllm.dec:11
-    memory = yield m.memory(model, c, {"at": take_first(m, np.arange(len(c)), 0)})  # fast_dllm.dec:12
-    cells = positions(m, c, block, kind="blocks")  # fast_dllm.dec:14
+    c = canvases.new(m, length)  # fast_dllm.dec:10
+    memory = yield m.memory(model, c, {"at": take_first(m, np.arange(len(c)), 0)})  # fast_dllm.dec:11
+    cells = positions(m, c, block, kind="blocks")  # fast_dllm.dec:13
     entered_model = -1
     for i, b in enumerate(cells):
         j = 0
-        while np.any(c.masked()[b]):  # fast_dllm.dec:15
-            m.check_waiting("stdlib/fast_dllm.dec:15:9", j)
-            all_ = np.arange(len(c))  # fast_dllm.dec:16
+        while np.any(c.masked()[b]):  # fast_dllm.dec:14
+            m.check_waiting("stdlib/fast_dllm.dec:14:9", j)
+            all_ = np.arange(len(c))  # fast_dllm.dec:15
             n = int(positions(m, b, kind="start"))
-            if n != entered_model:  # policies.dec:16
+            if n != entered_model:  # policies.dec:15
                 G = yield m.memory(model, c, {"at": take_first(m, all_, 0)})
                 R = all_
             else:
                 G = restricted(m, memory, positions(m, all_, b, kind="minus"), kind="only")
                 R = b
-            p_model = yield m.evaluate(model, c, {"at": R, "given": G})  # fast_dllm.dec:16
+            p_model = yield m.evaluate(model, c, {"at": R, "given": G})  # fast_dllm.dec:15
             memory = yield m.memory(model, c, {"at": R, "given": G})
-            key = noise(m, i, j, kind="race", site="fast_dllm.2")  # fast_dllm.dec:17
-            open_ = b[c.masked()[b]]  # fast_dllm.dec:18
-            p = p_model[b]  # fast_dllm.dec:16
-            x = draw(m, p, key)  # fast_dllm.dec:17
-            p = p[open_]  # fast_dllm.dec:18
+            key = noise(m, i, j, kind="race", site="fast_dllm.2")  # fast_dllm.dec:16
+            open_ = b[c.masked()[b]]  # fast_dllm.dec:17
+            p = p_model[b]  # fast_dllm.dec:15
+            x = draw(m, p, key)  # fast_dllm.dec:16
+            p = p[open_]  # fast_dllm.dec:17
             p_raw = p.raw
             x = x[open_]
             prob = p_raw[x]
             c = canvas_put_token(m, c, open_, x, (prob >= tau) | first_max(m, prob))
             entered_model = n
             j += 1
-    commit(m, c)  # fast_dllm.dec:19
+    commit(m, c)  # fast_dllm.dec:18
