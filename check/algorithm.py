@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
@@ -121,6 +122,9 @@ def check_all(algorithms: Sequence[AlgorithmLike] = (), *, jobs: int = 1, **opti
         return
     import multiprocessing
 
+    main = sys.modules["__main__"]
+    if not hasattr(main, "__spec__"):  # a notebook's after %reset: multiprocessing reads it
+        main.__spec__ = None
     with multiprocessing.get_context("spawn").Pool(min(jobs, len(todo))) as pool:
         yield from pool.imap(_Job(options), todo)
 

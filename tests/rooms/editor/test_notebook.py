@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
@@ -13,6 +14,7 @@ from IPython.utils.capture import capture_output
 from tree import ROOT
 
 import decgraph
+from decgraph.check.algorithm import check_all
 from decgraph.editor import fragments, notebook
 from decgraph.runtime import trace
 
@@ -64,11 +66,13 @@ class Wellformed(HTMLParser):
 
 @pytest.fixture
 def shell() -> Iterator[InteractiveShell]:
+    before = sys.modules["__main__"]  # a shell puts a module of its own there
     made = InteractiveShell.instance()
     made.run_line_magic("load_ext", "decgraph")
     yield made
     made.reset(new_session=False)
     InteractiveShell.clear_instance()
+    sys.modules["__main__"] = before
 
 
 def cell(shell: InteractiveShell, line: str, text: str) -> Any:
@@ -82,6 +86,12 @@ def test_the_cell_of_the_page_is_proved(shell: InteractiveShell) -> None:
     (text,) = re.findall(r"```text\n%%dec\n(.*?)```", (ROOT / "docs/editors.md").read_text(encoding="utf-8"), re.S)
     (shown,) = cell(shell, "--check --seconds 20", text).outputs
     assert shown.data["text/plain"] == "proved mine"
+
+
+def test_programs_are_checked_side_by_side_after_a_reset(shell: InteractiveShell) -> None:
+    shell.reset(new_session=False)
+    reports = list(check_all(["jacobi", "jacobi"], jobs=2, models=1, mutants=False))
+    assert [r.name for r in reports] == ["jacobi", "jacobi"]
 
 
 def test_a_terminal_shows_the_counterexample(shell: InteractiveShell) -> None:
