@@ -10,6 +10,7 @@ from typing import Any
 
 import decgraph
 from decgraph.runtime.result import Result
+from decgraph.runtime.unshaped import without_effect
 from decgraph.serve.asked import Asked
 from decgraph.serve.texts import GrowingText, Piece
 from decgraph.serve.worker import Job
@@ -35,6 +36,11 @@ class Answer:
     @property
     def finish_reason(self) -> str | None:
         return None if self.result is None else FINISHED.get(self.result.reason, "stop")
+
+    @property
+    def note(self) -> str:
+        """What was asked for and changes nothing with this algorithm; "" where there is nothing to say."""
+        return without_effect(self.asked.session.function, self.job.request)
 
     def pieces(self) -> list[tuple[Piece, float, dict[int, float]]]:
         """The tokens of the text with their log-probabilities, and the likeliest tokens at their places."""
@@ -157,9 +163,10 @@ def _finite(value: float) -> float:
 def _told(answer: Answer) -> dict[str, Any]:
     """What decgraph says of an answer beside OpenAI's fields."""
     assert answer.result is not None
-    stats = answer.result.stats
+    stats, note = answer.result.stats, answer.note
     return {
         "algorithm": answer.asked.algorithm,
+        **({"note": note} if note else {}),
         "seed": answer.job.request.seed,
         "target_calls": stats.target_calls,
         "draft_calls": stats.draft_calls,

@@ -72,6 +72,7 @@ class Exchange:
         """What the log says of it."""
         new = sum(len(a.result.tokens) for a in self.answers if a.result is not None)
         first = [job.first - job.asked for job in self.jobs if job.first]
+        note = self.answers[0].note if self.answers else ""
         return {
             "model": self.asked.model,
             "algorithm": self.asked.algorithm,
@@ -80,6 +81,7 @@ class Exchange:
             "prompt_tokens": self.asked.prompt_tokens,
             "completion_tokens": new,
             "first_token_seconds": round(min(first), 4) if first else None,
+            **({"note": note} if note else {}),
         }
 
 

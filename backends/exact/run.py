@@ -15,6 +15,7 @@ from decgraph.backends.exact.reals import NotSeparated, signature
 from decgraph.backends.exact.states import Signer, Unknown, live_values, settled_walks
 from decgraph.backends.exact.world import Enough, World
 from decgraph.backends.reference.soft import is_soft, read_path, tokens_of
+from decgraph.errors import DecError
 from decgraph.ir.data.dist import Draws, Row, resolve_path
 from decgraph.ir.ops.common import plain
 from decgraph.ir.table import lookup
@@ -30,6 +31,10 @@ def settled(value: Any) -> Hashable:
     if isinstance(value, list | tuple):
         return (type(value).__name__, *map(settled, value))
     return (type(value).__name__, value)
+
+
+MOST_FORCED = 20
+"""Iterations of a loop that waits for cells, with an imposed outcome; worlds have eight cells at most."""
 
 
 class ExactMachine(ExactDraws):
@@ -64,6 +69,13 @@ class ExactMachine(ExactDraws):
         super().turn(op, i, values)
         if i and self.parent is None and self.world.choices.new:
             self.arrive(op, i, values)
+
+    def check_waiting(self, where: str, i: int) -> None:
+        """As the reference, sooner where a condition's outcome is imposed: with it many a loop never ends, and a world in which
+        that happens says nothing."""
+        if i > MOST_FORCED and self.world.ran is not None and self.world.ran.forced:
+            raise DecError(f"{where}: this loop has run {i} iterations with a condition's outcome imposed")
+        super().check_waiting(where, i)
 
     def iteration(self, op: Op, i: int, values: tuple[Any, ...]) -> None:
         if self.parent is None and self.world.choices.new:

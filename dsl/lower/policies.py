@@ -114,24 +114,19 @@ def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Val
             env[q.name] = b
         elif q.name in args:
             env[q.name] = lw.expr(args[q.name])
-        elif q.default is not None:
-            env[q.name] = lw.expr(q.default)
     past = [lw.env[f"%mem.past{n}.{name}"] for n in range(lags(policy))]
-    saved, source, history = lw.env, lw.source, lw.history
-    lw.env = {**env, "%R": every, "%G": mem}
-    lw.history = past
-    lw.source = lw.items.source(policy.name) or lw.source
 
     def clauses(at: int) -> None:
         if at >= len(policy.clauses):
             lw.env["%R"], lw.env["%G"] = every, empty_memory(lw, model, canvas, none_of(lw, every))
             return
         c = policy.clauses[at]
+        lw.span = c.span
         if c.event == "otherwise":
             act(c)
             return
         cond = applies(c)
-        branch(lw, cond, lambda: act(c), lambda: clauses(at + 1), ["%R", "%G"], e.span)
+        branch(lw, cond, lambda: act(c), lambda: clauses(at + 1), ["%R", "%G"], c.span)
 
     def applies(c: S.Clause) -> Value:
         if c.event == "enter":
@@ -139,7 +134,7 @@ def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Val
         if c.event == "every":
             assert c.subject is not None
             n = lw.expr(c.subject)
-            return lw.one("map", lw.one("map", calls, n, span=e.span, fn="mod"), lw.const(0), span=e.span, fn="eq")
+            return lw.one("map", lw.one("map", calls, n, span=c.span, fn="mod"), lw.const(0), span=c.span, fn="eq")
         if c.event == "when":
             assert c.subject is not None
             return lw.expr(c.subject)
@@ -161,15 +156,15 @@ def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Val
                 continue
             ps = cells(a.what)
             if a.verb == "recompute":
-                recompute = ps if recompute is None else lw.one("positions", recompute, ps, span=e.span, kind="union")
+                recompute = ps if recompute is None else lw.one("positions", recompute, ps, span=c.span, kind="union")
             elif a.verb == "reuse":
-                given = ps if given is None else lw.one("positions", given, ps, span=e.span, kind="union")
+                given = ps if given is None else lw.one("positions", given, ps, span=c.span, kind="union")
         if recompute is None:
             taken = given if given is not None else none_of(lw, every)
-            recompute = lw.one("positions", every, taken, span=e.span, kind="minus")
+            recompute = lw.one("positions", every, taken, span=c.span, kind="minus")
         if given is None:
             given = (
-                lw.one("positions", every, recompute, span=e.span, kind="minus")
+                lw.one("positions", every, recompute, span=c.span, kind="minus")
                 if rest is None or (rest.verb == "reuse")
                 else none_of(lw, every)
             )
@@ -178,18 +173,29 @@ def governed_call(lw: Lowering, model: Value, place: Value, extra: dict[str, Val
         lw.env["%G"] = (
             empty_memory(lw, model, canvas, none_of(lw, every))
             if whole
-            else lw.one("memory.only", mem, given, span=e.span, kind="only")
+            else lw.one("memory.only", mem, given, span=c.span, kind="only")
         )
 
     def cells(w: S.Expr) -> Value:
         if isinstance(w, S.FromStart):
             s = lw.expr(w.start)
-            return lw.one("positions", canvas, lw.one("as_int", s, span=e.span), span=e.span, kind="from")
+            return lw.one("positions", canvas, lw.one("as_int", s, span=w.span), span=w.span, kind="from")
         return lw.expr(w)
 
-    clauses(0)
-    recomputed, given = lw.env["%R"], lw.env["%G"]
-    lw.env, lw.source, lw.history = saved, source, history
+    saved, source, history, span = lw.env, lw.source, lw.history, lw.span
+    lw.env = {**env, "%R": every, "%G": mem}
+    lw.history = past
+    lw.source = lw.items.source(policy.name) or lw.source
+    lw.callers.append((source, e.span))
+    try:
+        for q in policy.params:
+            if q.name not in env and q.default is not None:
+                lw.env[q.name] = lw.expr(q.default)
+        clauses(0)
+        recomputed, given = lw.env["%R"], lw.env["%G"]
+    finally:
+        lw.callers.pop()
+        lw.env, lw.source, lw.history, lw.span = saved, source, history, span
     p = lw.emit("model.eval", model, place, recomputed, given, span=e.span, **{"with": ("at", "given")})[0]
     if tried:
         return lw.one("gather", p, b, span=e.span, axis=1) if "at" in extra else p

@@ -132,22 +132,30 @@ def test_states_are_asked_for_where_a_run_is_new() -> None:
 
 
 def test_what_has_no_end_in_sight_is_given_up_early() -> None:
-    def coins(n: int) -> int:
+    def coins(n: int, limit: int = 256) -> int:
         def program(choices: Choices) -> None:
             for _ in range(n):
                 choices.choose([F(1, 2), F(1, 2)], [0, 1], "coin")
 
-        return sum(1 for _ in runs(program, 256))
+        return sum(1 for _ in runs(program, limit))
 
     assert coins(8) == 256
-    for depth, first in ((18, 32), (12, 64), (10, 128)):
+    for depth, first in ((18, 32), (10, 32), (9, 64)):
         with pytest.raises(TooMany, match=f"more than 256 runs, by the first {first}$"):
             coins(depth)
-    with pytest.raises(TooMany, match="more than 256 runs$"):
-        coins(9)
+    with pytest.raises(TooMany, match="more than 400 runs$"):
+        coins(9, 400)
+    with pytest.raises(TooMany, match="more than 400 runs, by the first 100$"):
+        coins(10, 400)
+    with pytest.raises(TooMany, match="more than 100 runs$"):  # small limits: only what is many times as large
+        coins(8, 100)
+    with pytest.raises(TooMany, match="more than 100 runs, by the first 25$"):
+        coins(10, 100)
     for depth in (30, 300):
         with pytest.raises(TooMany, match="more than 256 runs, by the first 8$"):  # millions of times as many
             coins(depth)
     half = Point("chance", (F(1, 2), F(1, 2)), 0, "coin", 0)
     assert hopeless(32, 256, [half] * 225, 1.0) and not hopeless(32, 256, [half] * 224, 1.0)
     assert not hopeless(63, 256, [half] * 300, 1e-9), "asked at an eighth, a quarter and a half of the limit"
+    assert hopeless(64, 256, [half], 64 / 256 / 4.1, merged=True) and not hopeless(64, 256, [half], 64 / 256 / 3.9, merged=True)
+    assert not hopeless(15, 60, [half], 1e-9, merged=True), "merged runs of a small limit say nothing"

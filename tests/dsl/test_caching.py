@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import decgraph
+from decgraph import stdlib
 from decgraph.errors import DecError
 from decgraph.ir.text import equal
 
@@ -38,3 +41,15 @@ def test_what_cannot_be_cached_says_why() -> None:
 def test_no_policy_is_no_line_wherever_the_canvas_stands() -> None:
     plain = decgraph.load("sdlm")
     assert equal(plain.cached("none").module, plain.module)
+
+
+def test_what_a_policy_does_has_the_policys_lines() -> None:
+    """Profiles, errors and generated source name lines: of a policy its own, and behind them the call's."""
+    lines = Path(stdlib.__file__).with_name("policies.dec").read_text().splitlines()
+    starts = [n for n, line in enumerate(lines, 1) if line.startswith("policy ")]
+    dual = next(n for n in starts if lines[n - 1].startswith("policy dual"))
+    end = next((n for n in starts if n > dual), len(lines) + 1)
+    f = decgraph.load("fast_dllm").function
+    own = [op.loc for op in f.body.walk() if op.loc.path.endswith("policies.dec")]
+    assert {loc.line for loc in own} == {n for n in range(dual, end) if "enter" in lines[n - 1] or "otherwise" in lines[n - 1]}
+    assert all(loc.called is not None and loc.called.path.endswith("fast_dllm.dec") and loc.called.line == 15 for loc in own)

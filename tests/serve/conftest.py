@@ -10,7 +10,7 @@ from served import client, served
 
 from decgraph.serve.catalogue import Catalogue
 
-ALGORITHMS = ("speculative", "autoregressive", "prompt_lookup")
+ALGORITHMS = ("speculative", "autoregressive", "prompt_lookup", "beam")
 
 
 @pytest.fixture(scope="session")

@@ -36,6 +36,13 @@ def test_the_algorithm_is_a_field_too_and_takes_parameters(api: Any) -> None:
     assert got.decgraph[0]["algorithm"] == "speculative"
 
 
+def test_an_answer_says_what_changes_nothing(api: Any) -> None:
+    """A beam search adds up unshaped log-probabilities: a penalty changes nothing there."""
+    asked: Any = {"prompt": PROMPT, "max_tokens": 4, "seed": 1, "temperature": 0, "presence_penalty": 1.5}
+    assert "presence_penalty changes nothing" in api.completions.create(model="target:beam", **asked).decgraph[0]["note"]
+    assert "note" not in api.completions.create(model="target:speculative", **asked).decgraph[0]
+
+
 def test_a_stream_is_the_answer_in_pieces(api: Any) -> None:
     fields: Any = {"model": "target", "prompt": PROMPT, "max_tokens": 24, "seed": 2}
     chunks = list(api.completions.create(stream=True, stream_options={"include_usage": True}, **fields))
@@ -136,5 +143,5 @@ def test_a_json_schema_is_kept(api: Any) -> None:
 
 
 def test_models(api: Any) -> None:
-    assert [m.id for m in api.models.list()] == ["target", *(f"target:{a}" for a in ALGORITHMS)]
+    assert [m.id for m in api.models.list()] == ["target", *(f"target:{a}" for a in (*ALGORITHMS, "beam"))]
     assert api.models.retrieve("target:speculative").id == "target:speculative"
