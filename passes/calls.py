@@ -213,15 +213,11 @@ class Explainer:
 
     def shown(self, loc: Loc) -> tuple[str, str]:
         """The file of a place, and what is written there on one line."""
-        path, text = loc.path, self.text_of(loc.path)
-        lines = text.splitlines()
-        if loc.line > len(lines):  # a cache policy's calls have the line of the call that they serve
-            path = self.module.path
-            lines = self.text_of(path).splitlines()
+        path, lines = loc.path, self.text_of(loc.path).splitlines()
         if not 0 < loc.line <= len(lines):
             return path, ""
         if loc.end_line == loc.line:
-            return path, lines[loc.line - 1][loc.column - 1 : loc.end_column - 1]
+            return path, " ".join(lines[loc.line - 1][loc.column - 1 : loc.end_column - 1].split())
         if loc.end_line > loc.line:
             chosen = lines[loc.line - 1 : loc.end_line]
             chosen[-1] = chosen[-1][: loc.end_column - 1]

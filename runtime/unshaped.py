@@ -21,7 +21,9 @@ def reads_unshaped(function: Function) -> bool:
         return False
     given = {v for op in ops if op.opcode == "model.eval" for v in op.results if v.type.elem == "dist"}
     reading = [op for op in ops if op.opcode != "segment"]  # a segment lists what the ops inside it read
-    taken = {v for op in reading if not (op.opcode == "face" and op.attrs.get("face") in ("raw", "logits")) for v in op.operands}
+    taken = {
+        v for op in reading if not (op.opcode == "face" and op.attrs.get("face") in ("raw", "logits")) for v in op.operands
+    }
     yielded = {v for op in ops for region in op.regions for v in region.yields}
     return bool(given) and not given & (taken | yielded)
 

@@ -72,7 +72,7 @@ class ExactMachine(ExactDraws):
 
     def check_waiting(self, where: str, i: int) -> None:
         """As the reference, sooner where a condition's outcome is imposed: with it many a loop never ends, and a world in which
-        that happens says nothing."""
+        that happens says nothing. Raises DecError after MOST_FORCED iterations then, else where the reference does."""
         if i > MOST_FORCED and self.world.ran is not None and self.world.ran.forced:
             raise DecError(f"{where}: this loop has run {i} iterations with a condition's outcome imposed")
         super().check_waiting(where, i)

@@ -32,11 +32,11 @@ def fast_dllm(m, model, length, block, tau):
             m.check_waiting("stdlib/fast_dllm.dec:14:9", j)
             all_ = np.arange(len(c))  # fast_dllm.dec:15
             n = int(positions(m, b, kind="start"))
-            if n != entered_model:  # policies.dec:15
+            if n != entered_model:  # policies.dec:8
                 G = yield m.memory(model, c, {"at": take_first(m, all_, 0)})
                 R = all_
             else:
-                G = restricted(m, memory, positions(m, all_, b, kind="minus"), kind="only")
+                G = restricted(m, memory, positions(m, all_, b, kind="minus"), kind="only")  # policies.dec:9
                 R = b
             p_model = yield m.evaluate(model, c, {"at": R, "given": G})  # fast_dllm.dec:15
             memory = yield m.memory(model, c, {"at": R, "given": G})

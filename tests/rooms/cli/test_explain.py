@@ -27,11 +27,12 @@ def test_json_and_known_parameters(capsys: Capture) -> None:
     assert got["savings"][0]["before"] == 6 and got["savings"][0]["after"] == 3
 
 
-def test_calls_of_a_policy_are_shown_with_the_call_that_they_serve(capsys: Capture) -> None:
+def test_calls_of_a_policy_are_shown_with_their_clause_at_the_line_of_the_call(capsys: Capture) -> None:
     assert main(["explain", "fast_dllm", "--cost", "--json"]) == 0
     calls = json.loads(capsys.readouterr().out)["calls"]
-    assert {c["expression"] for c in calls} == {"cache model by dual", "model(c, at = b)"}
-    assert {c["file"] for c in calls} == {"stdlib/fast_dllm.dec"}
+    own, clauses = ([c for c in calls if c["file"].endswith(file)] for file in ("/fast_dllm.dec", "/policies.dec"))
+    assert {c["expression"] for c in own} == {"cache model by dual", "model(c, at = b)"}
+    assert {(c["expression"], c["line"]) for c in clauses} == {("on enter b: recompute all", own[-1]["line"])}
     assert {c["when"] for c in calls} == {"a run"}
 
 
