@@ -106,7 +106,7 @@ def applicable(facts: Profile, mutants: Sequence[Mutant], planting: Planting | N
 Cases = Callable[[Module, type[ExactMachine], int], Sequence[Case]]
 Without = Callable[[Case], Case]
 ROUNDS = 3
-WANTED = 40  # worlds of the first kind in which a mutant is looked for before it counts as not found
+WANTED = 160  # worlds of the first kind in which a mutant is looked for before it counts as not found
 
 
 def plant(

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from decgraph.backends.exact.choices import TooMany
-from decgraph.backends.exact.coverage import Outcome, Ran
+from decgraph.backends.exact.coverage import Outcome, Ran, outcomes
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.states import Signer, Unknown
 from decgraph.backends.exact.world import Unlikely, World
@@ -39,7 +39,7 @@ WATCHED = frozenset(
     | {"tree.best_first", "tree.set", "canvas.put", "canvas.extend", "commit", "state.write", "return", "extern", "batch.fold"}
 )
 SEEDS = 3  # runs of each world
-CHANCES = 60  # worlds of any sort in which lines are looked for
+CHANCES = 200  # worlds of any sort in which lines are looked for
 EFFECTS = 400  # written down of one run
 
 
@@ -113,7 +113,8 @@ def changes_nothing(worlds: Iterable[Case], without: Callable[[Case], Case]) -> 
 def dead(
     module: Module, claim: Claim, left: Sequence[Missing], ran: Ran, options: Mapping[str, Any], tally: Tally
 ) -> set[Outcome]:
-    """Of the outcomes that the worlds of a claim have not shown, those that the same worlds show without its condition."""
+    """Of the outcomes that the worlds of a claim have not shown, those that the same worlds show without its condition, and
+    what stands inside a branch that only they take."""
     free = replace(claim, setting=(), when="")
     survey = Survey(
         module,
@@ -136,7 +137,19 @@ def dead(
             break
         tally.check_time()
         found |= wanted & sampled(survey, plan)
+        found |= wanted & within(found, ran)
     return found
+
+
+def within(branches: set[Outcome], ran: Ran) -> set[Outcome]:
+    """What the ops inside of branches can come to."""
+    out: set[Outcome] = set()
+    for i, outcome in branches:
+        op = ran.watched[i]
+        if op.opcode == "if" and len(op.regions) == 2:
+            inside = op.regions[0 if outcome == "true" else 1]
+            out |= {(id(o), kind) for o in inside.walk() for kind in outcomes(o)}
+    return out
 
 
 __all__ = ["changes_nothing", "dead"]

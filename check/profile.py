@@ -36,6 +36,7 @@ class Profile:
     height: int = 0  # of the highest tree
     width: int = 0  # most children of a node that was verified
     sampled: bool = False  # a child with a distribution that is not one-hot was tested
+    shaped: bool = False  # ... which a model returned, so that a request shapes it
     ordered: bool = False  # ... before another child of the same node
     doubled: bool = False  # two children with the same token, the second of them sampled
     points: bool = False  # a one-hot draw with a model's score was tested
@@ -130,6 +131,7 @@ class Probe(ExactMachine):
                 n.rejected_deep = n.rejected_deep or node != 0
                 n.ends = n.ends or any(d.token in self.request.eos for d in draws)
             n.sampled = n.sampled or any(not d.point for d in draws)
+            n.shaped = n.shaped or any(not d.point and d.law.face("raw") is not d.law.face("shaped") for d in draws)
             n.points = n.points or any(d.point and d.source is not d.law for d in draws)
             n.ordered = n.ordered or any(not d.point for d in draws[:-1])
             free = [d for d in draws if not d.point]

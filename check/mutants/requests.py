@@ -13,7 +13,7 @@ from decgraph.runtime.request import Request
 
 
 class Elsewhere(ExactMachine):
-    """The target's rows below the root come from another request, or another path."""
+    """The target's rows below the root come from another request, or another path; so do rows that the program shapes itself."""
 
     def changed(self, request: Request) -> Any:
         return request
@@ -24,7 +24,8 @@ class Elsewhere(ExactMachine):
     def model_row(
         self, model: Any, scores: Any, path: tuple[Any, ...], node: int | None, allow: Any, position: int | None = None
     ) -> Any:
-        if model is not self.main or not node or self.parent is not None:
+        below = len(path) > len(self.context()) if model is None else model is self.main and node
+        if not below or self.parent is not None:
             return super().model_row(model, scores, path, node, allow, position)
         other = copy.copy(self)
         other.request = self.changed(self.request)

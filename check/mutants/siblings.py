@@ -149,7 +149,7 @@ MUTANTS = (
     Mutant(
         "tested-with-raw",
         "drafts are drawn from the shaped distribution and tested with the unshaped one",
-        tested,
+        lambda f: tested(f) and f.shaped,
         "V = 3, top-k or top-p",
         "M02, M06; ar.md L5, L6",
         engine=RawLaw,
