@@ -19,7 +19,7 @@ from decgraph.check.forced import harmless, searched
 from decgraph.check.mutant import ROUNDS, WANTED, Kill, plant
 from decgraph.check.mutants import MUTANTS
 from decgraph.check.outside import dead
-from decgraph.check.plans import first_plans, further_plans
+from decgraph.check.plans import QUICK, first_plans, further_plans
 from decgraph.check.planting import Planting
 from decgraph.check.reached import from_reached_states
 from decgraph.check.settings import Group, groups, restricted
@@ -284,8 +284,9 @@ def plant_all(
         m = restricted(m, group)
         for claim in m.entry.claims:
             plans = first_plans(m, claim, options["vocab"], options["models"], part * options["models"])
-            if part == 1:
-                plans = further_plans(m, claim, options["vocab"], options["models"], options["params"] or {})
+            if part == 1 or (part == 2 and options["models"] < QUICK):  # those of a quick look, then all of them
+                many = options["models"] if part == 1 else QUICK
+                plans = further_plans(m, claim, options["vocab"], many, options["params"] or {})
             for plan in plans:
                 try:
                     out.append(world(m, claim, plan, given=options["params"], engine=e, externs=options["externs"]))

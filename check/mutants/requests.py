@@ -13,7 +13,7 @@ from decgraph.runtime.request import Request
 
 
 class Elsewhere(ExactMachine):
-    """The target's rows below the root come from another request, or another path; so do rows that the program shapes itself."""
+    """The rows of the target below the root, and those that the program shapes itself, come from another request or path."""
 
     def changed(self, request: Request) -> Any:
         return request
