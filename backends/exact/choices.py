@@ -97,7 +97,7 @@ def runs(program: Callable[[Choices], Any], limit: int, *, merge: bool = False) 
     prefix: tuple[int, ...] | None = ()
     known: dict[Hashable, tuple[int, ...]] | None = {} if merge else None
     count = merged = 0
-    share = 0.0
+    share = early = 0.0
     while prefix is not None:
         count += 1
         if count > limit:
@@ -110,7 +110,10 @@ def runs(program: Callable[[Choices], Any], limit: int, *, merge: bool = False) 
             merged += 1
         yield choices, value
         share += 1 / prod(len(p.weights) for p in choices.points)
-        if hopeless(count, limit, choices.points, share, merged=merged * 8 >= count):
+        if count == limit // 8:
+            early = share
+        stuck = merged and count == limit // 4 and share - early < STUCK
+        if stuck or hopeless(count, limit, choices.points, share, merged=merged * 8 >= count):
             raise TooMany(f"more than {limit} runs, by the first {count}")
         path = [p.taken for p in choices.points]
         while path and path[-1] + 1 >= len(choices.points[len(path) - 1].weights):
@@ -127,6 +130,9 @@ FAR_MERGED = {4: 4, 2: 2}
 FAR_SHORT = {8: 64, 4: 5, 2: 3}
 SHORT = 200
 """... and with a smaller limit, whose first runs say less: in half of bass's."""
+STUCK = 1e-6
+"""... and where the second eighth adds less of the tree than this: every run goes one iteration further, as in a loop of 256
+that rarely decides anything."""
 SOON, VAST = 8, 10_000
 """... and after so few runs: a loop of thirty iterations in each of which a condition is answered both ways."""
 

@@ -33,6 +33,7 @@ from decgraph.ir.values import Claim, Module
 from decgraph.runtime.arguments import ParamValue
 
 RUNS = {"parameter": 200, "deep": 300, "searched": 300}  # most runs in worlds of which there are many, or which are long
+FEWER_RUNS = 350  # ... of canvases, in a quick look
 QUICK = 10  # fewer worlds of the first kind than this, and of the others there are fewer too
 
 
@@ -77,7 +78,10 @@ def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: 
             plan = replace(plan, temperature=0)
         if claim.mode in ("tokens", "greedy") and plan.label in ("resumed", "base"):
             plan = replace(plan, length=3)
-        fitted.append(replace(plan, runs=min(plan.runs, RUNS.get(plan.label, plan.runs))))
+        most = RUNS.get(plan.label, plan.runs)
+        if plan.label == "canvas" and models < QUICK:
+            most = FEWER_RUNS
+        fitted.append(replace(plan, runs=min(plan.runs, most)))
     return fitted
 
 
