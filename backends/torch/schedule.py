@@ -21,6 +21,9 @@ from decgraph.runtime.faults import fault
 FEW = 16
 """Tokens of a context that are computed with its call in any round: those of a decoding step."""
 
+OVERDUE = 64
+"""Rounds after which a call is computed whatever others wait."""
+
 Ended = Callable[[int, Any, BaseException | None], None]
 
 
@@ -35,6 +38,7 @@ class Running:
     answer: Any = None  # of the call; an exception where there is none
     ready: bool = True
     over: bool = False
+    waited: int = 0  # rounds since its call was made, in which another call was computed
 
 
 class Schedule:
@@ -198,8 +202,11 @@ def answer(flight: Sequence[Running], how: Schedule) -> None:
         groups.setdefault((id(run.call.engine), run.call.kind), []).append(run)
     if not groups:
         return
-    # Drafters come first, so that late runs catch up and the target, which costs most, is called for all at once.
-    chosen = max(groups.values(), key=lambda g: (not _target(g[0]), len(g)))
+    for run in flight:
+        run.waited += 1
+    chosen = max(groups.values(), key=_first)
+    for run in chosen:
+        run.waited = 0
     alone = [run for run in chosen if run.call.alone]
     together = [run for run in chosen if not run.call.alone]
     for group in ([together] if together else []) + [[run] for run in alone]:
@@ -223,6 +230,13 @@ def answered(group: list[Running]) -> list[Any]:
         if len(group) == 1:
             return [error]
     return [answered([run])[0] for run in group]
+
+
+def _first(group: list[Running]) -> tuple[bool, bool, int, int]:
+    """Which group's turn it is: drafters come first, so that late runs catch up and the target, which costs most, is called for
+    all at once. Of the others the one that waits longest, or a kind of call that few runs make would never be computed."""
+    waited = max(run.waited for run in group)
+    return waited > OVERDUE, not _target(group[0]), waited, len(group)
 
 
 def _target(run: Running) -> bool:

@@ -147,3 +147,22 @@ def test_folds_of_a_batch_see_each_run_alone_where_asked(sessions: dict[str, Any
         bass.shared.clear()
         one = bass.run(request_for(bass, TEXT, **{"eos": (), **fields}), keep_events=False)
         assert got[n] == (one.tokens, one.stats)
+
+
+@pytest.mark.parametrize("lone", ["medusa", "autoregressive"])
+def test_a_lone_run_goes_on_whatever_joins(sessions: dict[str, Any], lone: str) -> None:
+    """Its model is its own, and three runs on another one are in flight at any time: its calls are computed too."""
+    made, busy = decgraph.load(lone).session(backend="torch"), sessions["autoregressive"]
+    over: list[int] = []
+    schedule = Schedule(lambda number, machine, error: over.append(number))
+    schedule.join(0, machine_of(made, TEXT, limit=12, seed=1))
+    joined = 0
+    for _ in range(100):
+        while len(schedule) < 3 + (0 not in over):
+            joined += 1
+            schedule.join(joined, machine_of(busy, TEXT, limit=9 + joined % 4, seed=joined))
+        schedule.advance()
+        if 0 in over:
+            break
+    schedule.close()
+    assert 0 in over
