@@ -60,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         code = 0
     try:
-        sys.stdout.flush()
+        if not sys.stdout.closed:  # a language server closes it
+            sys.stdout.flush()
     except BrokenPipeError:
         output.silence_stdout()
     if argv is None and "torch" in sys.modules and not (sys.gettrace() or sys.getprofile() or sys.flags.interactive):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from decgraph.cli import given, options, output, threads
 from decgraph.cli.options import option
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
-from decgraph.runtime.session import check_params
+from decgraph.runtime.session import check_externs, check_params
 from decgraph.runtime.unshaped import without_effect
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -93,8 +94,12 @@ def command(
     allow = given.grammar(regex, json_schema, grammar)
     if allow is not None:
         fields["allow"] = allow
+    externs = given.functions(extern or ())
+    check_externs(chosen.module, chosen.name, externs)
+    if allow is not None:
+        allow.check()
     decoder = Decoder(
-        chosen, folders, params, batch=batch, chat=chat, system=system, externs=given.functions(extern or ()) or None,
+        chosen, folders, params, batch=batch, chat=chat, system=system, externs=externs or None,
         backend=backend or default_backend(), **fields,
     )  # fmt: skip
     found = rows.read(prompts)
@@ -111,14 +116,21 @@ def command(
                     done.tell(rows.failed(row.id, row.error))
             asked = [row for row in todo if row.prompt is not None]
             if asked and ray:
-                on_ray.run(decoder, asked, done.tell, on_ray.Pool(workers or 2, address, cpus, gpus))
+                with contextlib.redirect_stdout(sys.stderr):  # Ray tells of lost workers on standard output
+                    on_ray.run(decoder, asked, done.tell, on_ray.Pool(workers or 2, address, cpus, gpus))
             elif asked:
                 local.run(decoder, asked, done.tell)
         except KeyboardInterrupt:
             done.interrupted = True
         finally:
             done.close()
-    code = done.report(out, skipped=len(found) - len(todo), left=len(todo) - done.rows, json=json)
+    code = done.report(
+        out,
+        skipped=len(found) - len(todo),
+        failed=sum(results.failed(row.id) for row in found) - done.errors,
+        left=len(todo) - done.rows,
+        json=json,
+    )
     raise typer.Exit(code)
 
 
@@ -152,19 +164,21 @@ class _Told:
         if self.bar is not None:
             self.bar.close()
 
-    def report(self, out: Path, *, skipped: int, left: int, json: bool) -> int:
+    def report(self, out: Path, *, skipped: int, failed: int, left: int, json: bool) -> int:
         """What was done, on stdout; the exit code."""
         seconds = time.perf_counter() - self.started
         if json:
             output.emit_json({"out": str(out), "rows": self.rows, "skipped": skipped, "left": left, "errors": self.errors,
+                              "skipped_errors": failed,
                               "tokens": self.tokens, "seconds": round(seconds, 3),
                               "interrupted": self.interrupted})  # fmt: skip
         else:
-            before = f", {skipped} were there" if skipped else ""
+            lost = f" ({failed} with an error, which are not tried again)" if failed else ""
+            before = f", {skipped} were there{lost}" if skipped else ""
             bad = f", {self.errors} with an error" if self.errors else ""
             print(f"{self.rows} rows{before}{bad}, {self.tokens} tokens, {seconds:.1f} s: {out}")
             if left:
                 print(f"{left} rows are left; --resume goes on", file=sys.stderr)
         if self.interrupted:
             return output.INTERRUPTED
-        return output.USER_ERROR if self.errors else 0
+        return output.USER_ERROR if self.errors or failed else 0

@@ -50,6 +50,10 @@ class ContextFullError(DecError):
     "context": a drafter, a head or a second context of a program may be full before the request's own text is."""
 
 
+class ConstraintError(DecError):
+    """What a request asks for (bans, a minimum length, a grammar) leaves no token: the request's fault, no program's."""
+
+
 class InternalError(Exception):
     """A bug in decgraph itself: an invariant of ours does not hold. `reproducer` says how to see it again."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from decgraph.errors import ContextFullError, DecError, InternalError
+from decgraph.errors import ConstraintError, ContextFullError, DecError, InternalError
 from decgraph.ir.opdef import OpError
 from decgraph.runtime.value_errors import reworded
 
@@ -26,7 +26,7 @@ def fault(error: BaseException, *, request: str, place: str = "", op: str = "") 
         if error.request:
             return error
         first, *rest = error.diagnostics or ("",)
-        kind = ContextFullError if isinstance(error, ContextFullError) else DecError
+        kind = type(error) if isinstance(error, (ContextFullError, ConstraintError)) else DecError
         made = kind([_named(first, request, place) if isinstance(first, str) else first, *rest], hint=error.hint)
     else:
         message, hint = _said(error)

@@ -20,6 +20,8 @@ from decgraph.runtime.automaton import Automaton
 
 _MADE: dict[Any, Automaton] = {}
 _KEPT = 64
+MOST_ITEMS = 50_000
+"""What a parser may follow at once: ways to go on, of which a schema with 1,000 optional properties has 4,000."""
 KINDS = ("regex", "json_schema", "lark")
 
 
@@ -65,6 +67,16 @@ class Grammar:
         if kind == "json_schema":
             return Grammar.json_schema(text)
         return Grammar(kind, text.strip("\n") if kind == "regex" else text)
+
+    def check(self) -> None:
+        """Raises DecError for what is no grammar of its kind, which `over` finds only once there is a tokenizer."""
+        letters = [bytes([b]) for b in range(256)]
+        if self.kind == "regex":
+            from decgraph.runtime.regular import automaton_of
+
+            automaton_of(self.text, letters, (), len(letters))
+        else:
+            matcher(self, letters, (), len(letters))
 
     def over(self, tokenizer: Any, eos: Collection[int], size: int) -> Automaton:
         """The automaton over a vocabulary of `size` tokens. Raises DecError without a tokenizer, and for a wrong grammar."""
@@ -144,11 +156,20 @@ def matcher(grammar: Grammar, pieces: Sequence[bytes], eos: Collection[int], siz
 
     vocabulary = ll.LLTokenizer(ll.TokenizerWrapper(Tokens()), n_vocab=size + 1)
     read: Any = ll.LLMatcher.grammar_from_lark if grammar.kind == "lark" else ll.LLMatcher.grammar_from_json_schema
-    found = ll.LLMatcher(vocabulary, read(grammar.text), log_level=0)
-    if found.is_error():
-        said = str(found.get_error()).strip().split("\n")[0]
-        raise DecError(f"the {grammar.kind.replace('_', ' ')} cannot be read: {said}")
+    limits = ll.LLParserLimits(max_items_in_row=MOST_ITEMS, step_max_items=10 * MOST_ITEMS)
+    found = ll.LLMatcher(vocabulary, read(grammar.text), log_level=0, limits=limits)
+    failed(found, f"the {grammar.kind.replace('_', ' ')} cannot be read")
+    found.compute_bitmask()
+    failed(found, f"the {grammar.kind.replace('_', ' ')} cannot be followed")
     return found
+
+
+def failed(parser: Any, what: str) -> None:
+    """Raises DecError where a parser is in a state of error, which is never left: it would allow nothing, or everything."""
+    if parser.is_error():
+        said = str(parser.get_error()).split("<state>")[0].strip()
+        said = "no text fits it" if said.startswith("NoExtension") else said
+        raise DecError(f"{what}: {' '.join(said.split())}", hint="a simpler grammar" if "max is" in said else "")
 
 
 class Parsed(OfText):
@@ -196,7 +217,9 @@ class Parsed(OfText):
         if parser is None or not 0 <= token < self._size or parser.is_stopped():
             return -1
         after = parser.deep_copy()
-        if not after.consume_token(token) or after.is_error():
+        taken = after.try_consume_tokens([token])
+        failed(after, "the grammar cannot be followed any further")
+        if not taken:
             return -1
         self._parsers.append(after)
         return len(self._parsers) - 1
@@ -210,7 +233,9 @@ class Parsed(OfText):
         ends = self._eos if parser.is_accepting() else frozenset()
         if parser.is_stopped():
             return frozenset(ends)
-        bits = np.unpackbits(np.frombuffer(parser.compute_bitmask(), np.uint8), bitorder="little")
+        mask = parser.compute_bitmask()
+        failed(parser, "the grammar cannot be followed any further")
+        bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")
         return frozenset(np.flatnonzero(bits[: self._size]).tolist()) - self._eos | ends
 
 

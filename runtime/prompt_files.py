@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from decgraph.runtime.arguments import Prompt
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
-FORMS = ('{"prompt": "..."}, {"messages": [{"role": "user", "content": "..."}]}, {"ids": [1, 2, 3]} or a "text" on every '
-         "line")  # fmt: skip
+FORMS = ('{"prompt": "..."}, {"messages": [{"role": "user", "content": "..."}]}, {"ids": [1, 2, 3]} or a JSON string, "...", '
+         "on every line")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,8 @@ def of_line(where: str, line: str) -> Text:
         given = json.loads(line)
     except json.JSONDecodeError as error:
         raise DecError(f"{where} is not JSON: {error.msg} at column {error.colno}", hint=FORMS) from None
+    except RecursionError:
+        raise DecError(f"{where} is nested too deeply", hint=FORMS) from None
     if isinstance(given, str):
         given = {"prompt": given}
     keys = [key for key in ("prompt", "messages", "ids") if isinstance(given, dict) and key in given]

@@ -15,6 +15,9 @@ from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.grammars import Grammar
 
 Number = int | float | Fraction
+LEAST, MOST = 1e-6, 1e30
+"""The least temperature above 0 and repetition penalty, and the largest amount that is added to a logit: what lies beyond turns
+scores of 32 bits into infinities, and a distribution into none."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,8 @@ class Request:
         _need(self.min_length >= 0, "min_length", self.min_length, "0 or more")
         _need(0 <= self.seed < 2**64, "seed", self.seed, "between 0 and 2**64 - 1")
         _need(0 <= self.request_id < 2**64, "request_id", self.request_id, "between 0 and 2**64 - 1")
-        _need(_finite(self.temperature) and self.temperature >= 0, "temperature", self.temperature, "0 or more")
+        sharp = self.temperature == 0 or self.temperature >= LEAST
+        _need(_finite(self.temperature) and sharp, "temperature", self.temperature, f"0 (greedy), or {LEAST:g} or more")
         if self.top_k is not None:
             _need(self.top_k >= 1, "top_k", self.top_k, "at least 1")
         if self.top_p is not None:
@@ -155,17 +159,17 @@ class Request:
         if self.min_p is not None:
             _need(_finite(self.min_p) and 0 <= self.min_p <= 1, "min_p", self.min_p, "between 0 and 1")
         _need(
-            _finite(self.repetition_penalty) and self.repetition_penalty > 0,
+            _finite(self.repetition_penalty) and LEAST <= self.repetition_penalty <= 1 / LEAST,
             "repetition_penalty",
             self.repetition_penalty,
-            "above 0",
+            f"between {LEAST:g} and {1 / LEAST:g}",
         )
         for name in ("presence_penalty", "frequency_penalty"):
             value = getattr(self, name)
-            _need(isinstance(value, Factor) or _finite(value), name, value, "a finite number or a Factor")
+            _need(isinstance(value, Factor) or _moderate(value), name, value, f"within {MOST:g}, or a Factor")
         _need(self.logprobs is None or self.logprobs >= 0, "logprobs", self.logprobs, "None, or 0 or more")
         for token, value in self.bias_pairs:
-            _need(isinstance(value, Factor) or _finite(value), f"bias of token {token}", value, "finite")
+            _need(isinstance(value, Factor) or _moderate(value), f"bias of token {token}", value, f"within {MOST:g}")
         if isinstance(self.allow, Grammar):
             raise DecError(
                 "a request built by hand takes a grammar over tokens", hint="allow = grammar.over(tokenizer, eos, vocab.size)"
@@ -220,9 +224,18 @@ def _token(name: str, value: Any) -> int:  # Any: whatever the caller passed
 
 
 def _finite(value: Number) -> bool:
-    return isinstance(value, int | float | Fraction) and math.isfinite(value)
+    """Whether it is a number that a float holds."""
+    try:
+        return isinstance(value, int | float | Fraction) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _moderate(value: Number) -> bool:
+    return _finite(value) and abs(value) <= MOST
 
 
 def _need(holds: bool, name: str, value: object, wanted: str) -> None:
     if not holds:
-        raise DecError(f"{name} is {value!r}; it must be {wanted}")
+        said = repr(value)
+        raise DecError(f"{name} is {said if len(said) <= 40 else said[:40] + '...'}; it must be {wanted}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
@@ -79,6 +79,16 @@ def check_params(function: Function, given: Mapping[str, ParamValue], *, unread:
     return out
 
 
+def check_externs(module: Module, name: str, given: Collection[str]) -> None:
+    """Raises DecError for a Python function that a program calls and nobody handed over."""
+    for extern in module.externs:
+        if extern not in given:
+            raise DecError(
+                f"{name} needs the function `{extern}`",
+                hint=f"hand it over: --extern file.py:{extern}, or externs={{{extern!r}: function}}",
+            )
+
+
 def check_models(function: Function, models: Mapping[str, Model]) -> dict[str, Model]:
     """The models of a function, by name, each an object of its own. Raises DecError for one missing, of the wrong kind, or with
     another vocabulary."""
@@ -132,12 +142,7 @@ class Session:
         self.params = check_params(self.function, self._in_tokens(params or {}, tokenizer))
         check_derivations(self.function, self.models, self.params)
         self.tokenizer, self.externs = tokenizer, dict(externs or {})
-        for extern in module.externs:
-            if extern not in self.externs:
-                raise DecError(
-                    f"{self.function.name} needs the function `{extern}`",
-                    hint=f"hand it over: --extern file.py:{extern}, or externs={{{extern!r}: function}}",
-                )
+        check_externs(module, self.function.name, self.externs)
         self.shared: dict[Any, Any] = {}
         for name, value in self.params.items():
             if isinstance(value, Grammar):

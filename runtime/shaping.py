@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.errors import DecError
+from decgraph.errors import ConstraintError, DecError
 from decgraph.runtime import exact
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.reals.real import Real
@@ -90,7 +90,7 @@ def _counts(path: tuple[int, ...], request: Request) -> tuple[Counter[int], Coun
 
 
 def _empty() -> DecError:
-    return DecError(
+    return ConstraintError(
         "the request's constraints leave no token that the model gives any probability",
         hint="loosen bans, min_length or the automaton",
     )

@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -128,15 +129,33 @@ def cluster(pool: Pool) -> Iterator[Any]:
             ray.shutdown()
 
 
+PATIENCE = 5.0
+"""Seconds in which a cluster's port has to answer: Ray itself tries for minutes and says so in its log alone."""
+
+
+def _knock(address: str) -> None:
+    """Raises DecError where nobody listens at HOST:PORT; other forms of an address are Ray's to read."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+    except (OSError, OverflowError) as error:
+        raise DecError(f"no Ray cluster at {address}: {error}", hint=STARTED) from None
+
+
+STARTED = "`ray start --head` on one machine, then --address auto there, or HOST:PORT"
+
+
 def _connect(ray: Any, pool: Pool) -> None:
     asked: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
     if pool.address is None and "RAY_ADDRESS" not in os.environ:
         asked |= {"num_cpus": max(math.ceil(pool.workers * pool.cpus), 1), "include_dashboard": False, "address": "local"}
     else:
         asked |= {"address": pool.address or os.environ["RAY_ADDRESS"]}
+        _knock(asked["address"])
     try:
         ray.init(**asked)
     except (ConnectionError, RuntimeError, ValueError) as error:
         where = asked["address"]
-        hint = "`ray start --head` on one machine, then --address auto there, or HOST:PORT"
-        raise DecError(f"no Ray cluster at {where}: {error}", hint=hint) from error
+        raise DecError(f"no Ray cluster at {where}: {error}", hint=STARTED) from error

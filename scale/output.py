@@ -22,13 +22,13 @@ class Output:
     process; it outlives the machine after the next sync (`SYNC_SECONDS`, and `close`).
 
     file: the results. settings: what decided them (algorithm, models, sampling), kept beside it in `FILE.settings`. With
-    `resume`, a file that is there is gone on with: `done` are the keys of its rows, and a last line that was cut short is taken
-    away. Raises DecError for a file that is there without `resume`, one written with other settings, one that is no file of
-    results, and one that another process writes.
+    `resume`, a file that is there is gone on with: `done` are the keys of its rows, `errors` of those with one, and a last line
+    that was cut short is taken away. Raises DecError for a file that is there without `resume`, one written with other
+    settings, one that is no file of results, and one that another process writes.
     """
 
     def __init__(self, file: Path, settings: Mapping[str, Any], *, resume: bool = False) -> None:
-        self.file, self.done = file, set[str]()
+        self.file, self.done, self.errors = file, set[str](), set[str]()
         beside = file.with_name(f"{file.name}.settings")
         try:
             there = file.exists() and file.stat().st_size > 0
@@ -53,6 +53,10 @@ class Output:
         """Whether a row's record is written."""
         return key_of(id) in self.done
 
+    def failed(self, id: Id) -> bool:
+        """Whether a row's record has an error."""
+        return key_of(id) in self.errors
+
     def write(self, record: Mapping[str, Any]) -> bool:
         """Append the record of a row, unless its id has one; whether it was appended."""
         key = key_of(record["id"])
@@ -64,7 +68,7 @@ class Output:
             line = json.dumps(record, allow_nan=False).encode("ascii")
         self._handle.write(line + b"\n")
         self._handle.flush()
-        self.done.add(key)
+        self._known(record)
         if time.monotonic() - self._synced > SYNC_SECONDS:
             self._sync()
         return True
@@ -85,6 +89,11 @@ class Output:
         os.fsync(self._handle.fileno())
         self._synced = time.monotonic()
 
+    def _known(self, record: Mapping[str, Any]) -> None:
+        self.done.add(key_of(record["id"]))
+        if record.get("error") is not None:
+            self.errors.add(key_of(record["id"]))
+
     def _own(self) -> None:
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -100,7 +109,7 @@ class Output:
                 self._handle.truncate(whole)
                 break
             try:
-                self.done.add(key_of(json.loads(line)["id"]))
+                self._known(json.loads(line))
             except (ValueError, TypeError, KeyError):
                 raise DecError(f"{self.file}:{number} is no record of `decgraph map`", hint="another file") from None
             whole += len(line)

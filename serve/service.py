@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from decgraph.errors import ConstraintError
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.serve.answers import Answer, Writer
 from decgraph.serve.asked import Asked, Limits, asked_of
@@ -59,8 +60,9 @@ class Exchange:
             if told.result is not None:
                 answer.result, left = told.result, left - 1
                 if told.result.error is not None:
-                    status = 503 if isinstance(told.result.error, Stopped) else 500
-                    raise Refusal(status, words_of(told.result.error))
+                    error = told.result.error
+                    status = 503 if isinstance(error, Stopped) else 400 if isinstance(error, ConstraintError) else 500
+                    raise Refusal(status, words_of(error))
                 text = held[answer.place] + text + answer.text.finish()
             elif self.asked.logprobs:
                 held[answer.place] += text

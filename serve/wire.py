@@ -64,7 +64,7 @@ class Common(_Strict):
     params: dict[str, Param] | None = Field(None, max_length=64)
     top_k: int | None = Field(None, ge=1, lt=2**31)
     min_p: float | None = Field(None, ge=0, le=1)
-    repetition_penalty: float | None = Field(None, gt=0, le=100)
+    repetition_penalty: float | None = Field(None, ge=1e-6, le=100)
 
 
 class CompletionRequest(Common):

@@ -16,14 +16,14 @@ from torch import Tensor
 
 from decgraph.backends.torch.prefixes import Prefixes, alone
 from decgraph.backends.torch.transfer import fetched
-from decgraph.errors import DecError
+from decgraph.errors import ConstraintError, DecError
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.request import Factor
 
 
 def nothing_left() -> DecError:
     """The error of reading a row that the constraints leave without a token."""
-    return DecError(
+    return ConstraintError(
         "the request's constraints leave no token that the model gives any probability",
         hint="loosen bans, min_length or the automaton",
     )

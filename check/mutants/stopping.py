@@ -68,8 +68,9 @@ class EndedByDraft(Walker):
 
 
 def several(f: Profile) -> bool:
-    """Whether a program verifies drafts and commits several tokens at a time."""
-    return f.many and f.walks
+    """Whether a program verifies drafts and commits several tokens at a time, and claims something of whole texts: which tokens
+    have support says nothing of where a text ends."""
+    return f.many and f.walks and bool({"distribution", "tokens", "greedy"} & f.modes)
 
 
 MUTANTS = (

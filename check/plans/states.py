@@ -14,6 +14,19 @@ from decgraph.ir.values import Claim, Function
 LATER = (("top_k",), ("bans",), ("repetition_penalty",), ("min_length",))
 
 
+def noisy(f: Function) -> bool:
+    """Whether drafts are drawn with the noise of the output stream."""
+    opcodes = [op.opcode for op in f.body.walk()]
+    output = any(op.opcode == "noise" and op.attrs.get("kind") == "output" for op in f.body.walk())
+    return output and "tree.walk" in opcodes and "tree.grow" in opcodes
+
+
+def twos(f: Function) -> tuple[tuple[str, int], ...]:
+    """Whole numbers at 2, where they can be: a draft after a refused one."""
+    whole = [p for p in f.params if p.value.type.elem == "int" and not p.value.type.dims]
+    return tuple((p.name, 2) for p in whole if (p.low is None or p.low <= 2) and (p.high is None or p.high >= 2))
+
+
 def started(f: Function, known: Facts, claim: Claim, vocab: int, rounds: int) -> Iterator[WorldPlan]:
     """Steps from other states than the first."""
     if known.masked or not known.stepwise:
@@ -32,6 +45,21 @@ def started(f: Function, known: Facts, claim: Claim, vocab: int, rounds: int) ->
             length=2,
             features=("eos",) if n % 3 == 2 else (),
         )
+    if sampled and noisy(f):
+        for n in range(3):  # what one step's rule read of a draft that it refused, the next step's draft reads again
+            yield WorldPlan(
+                "steps",
+                1270 + n,
+                2,
+                Style(("plain", "zeros", "plain")[n], shared=1270 + n),
+                prompt=1 + n % 2,
+                steps=2,
+                limit=3,
+                length=3,
+                tight=True,
+                params=twos(f),
+                runs=1500,
+            )
     if known.states or known.carries:
         counts = len(wholes(known)) if any(t.elem == "int" and not t.dims for t in carried_types(f)) else 0
         for n in range(max(9 * rounds, min(60, 2 * counts))):

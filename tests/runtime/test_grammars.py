@@ -77,6 +77,33 @@ def test_a_schema_and_a_lark_grammar() -> None:
         Grammar.lark("start: x y").over(letters, {END}, SIZE)
 
 
+def test_a_schema_of_a_thousand_properties_holds() -> None:
+    """With llguidance's own limits its parser fails at the first letter, and a parser that has failed forbids nothing."""
+    pytest.importorskip("llguidance")
+    letters = Letters()
+    schema = {
+        "type": "object",
+        "properties": {f"p{n}": {"type": "integer"} for n in range(1000)},
+        "additionalProperties": False,
+    }
+    g = Grammar.json_schema(schema).over(letters, {END}, SIZE)
+    assert letters.texts(g.allowed(g.run(letters.ids('{"')))) == {"p"}
+    assert g.run(letters.ids('{"x')) == -1
+
+
+def test_a_parser_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("llguidance")
+    monkeypatch.setattr("decgraph.runtime.grammars.MOST_ITEMS", 20)
+    many = Grammar.lark(
+        "start: (" + " | ".join(f'"a" B{n}' for n in range(99)) + ")\n" + "".join(f"B{n}: /b{{{n + 1}}}/\n" for n in range(99))
+    )
+    with pytest.raises(DecError, match="cannot be followed"):
+        g = many.over(Letters(), {END}, SIZE)
+        g.allowed(g.run(Letters().ids("ab")))
+    with pytest.raises(DecError, match="no text fits it"):
+        Grammar.json_schema({"$ref": "#"}).check()
+
+
 def test_masks_are_xgrammars() -> None:
     """The recorded masks of a grammar that is a regular expression: equal, token by token."""
     file = recording("logits/grammar_constrained")

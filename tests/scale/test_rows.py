@@ -34,7 +34,7 @@ def test_a_plain_file_has_a_prompt_on_every_line(tmp_path: Path) -> None:
         ({"id": 1.5, "prompt": "x"}, "1.5 is no id"),
         ({"id": True, "prompt": "x"}, "true is no id"),
         ({"id": 2**64, "prompt": "x"}, "is no id"),
-        ("!" + "[" * 100_000, "recursion"),
+        ("!" + "[" * 100_000, "nested too deeply"),
     ],
 )
 def test_a_line_that_is_no_row_is_a_row_with_an_error(line: Any, words: str, write: Write) -> None:

@@ -48,3 +48,15 @@ def test_it_listens_on_a_port() -> None:
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_session_that_is_shut_down_ends_well() -> None:
+    asked = (
+        b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":{},"processId":null,"rootUri":null}}',
+        b'{"jsonrpc":"2.0","method":"initialized","params":{}}',
+        b'{"jsonrpc":"2.0","id":2,"method":"shutdown"}',
+        b'{"jsonrpc":"2.0","method":"exit"}',
+    )
+    said = b"".join(b"Content-Length: %d\r\n\r\n%s" % (len(body), body) for body in asked)
+    ended = subprocess.run([sys.executable, "-m", "decgraph", "lsp"], input=said, capture_output=True, timeout=60)
+    assert ended.returncode == 0 and b"Traceback" not in ended.stderr, ended.stderr.decode()

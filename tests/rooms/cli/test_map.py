@@ -76,6 +76,8 @@ def test_bad_rows_are_rows_with_an_error(
     found = records(tmp_path / "o.jsonl")
     assert {id: bool(record["error"]) for id, record in found.items() if record["error"]} == {"line 7": True, "big": True}
     assert "prompts.jsonl:7" in found["line 7"]["error"] and len(found["good"]["tokens"]) == 7
+    assert main(asked(prompts, tmp_path / "o.jsonl", "--resume")) == 1, "they are not tried again, and not forgotten"
+    assert "0 rows, 9 were there (2 with an error, which are not tried again)" in capsys.readouterr().out
 
 
 def test_ctrl_c_keeps_what_is_done(
@@ -144,6 +146,8 @@ main({asked(prompts, out)!r})
         (["--gama", "2"], "did you mean --gamma?"),
         (["-t", "-1"], "temperature"),
         (["--top-p", "2"], "top_p"),
+        (["--regex", "("], "cannot be read"),
+        (["-a", "mcts"], "needs the function `reward`"),
     ],
 )
 def test_what_does_not_go_together_is_said_before_anything_is_written(
@@ -165,6 +169,12 @@ def test_another_file_of_results_is_not_written_over(
     assert main(asked(prompts, out, "--seed", "1", "--resume")) == 1
     assert "another seed" in capsys.readouterr().err
     assert out.read_bytes() == before
+
+
+def test_a_cluster_that_is_not_there_is_said_at_once(prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ray")
+    assert main(asked(prompts, tmp_path / "o.jsonl", "--ray", "--address", "127.0.0.1:1")) == 1
+    assert "no Ray cluster at 127.0.0.1:1: " in capsys.readouterr().err
 
 
 def test_ray_that_is_not_installed_is_said(
