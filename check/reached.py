@@ -13,7 +13,7 @@ from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.states import Signer, Unknown, carried_on
 from decgraph.backends.exact.world import Unlikely, World
-from decgraph.check.claims import ByChance, Failure, begun
+from decgraph.check.claims import ByChance, Failure, begun, earlier_requests
 from decgraph.check.distributions import execute
 from decgraph.check.starts import left_seen
 from decgraph.check.survey import Survey
@@ -24,6 +24,7 @@ from decgraph.ir.values import Op
 
 LATE = 10  # a carried value that comes up for the first time after so many steps was not followed
 TEXT = 40  # tokens of the sampled texts
+REQUESTS, EARLY = 12, 3  # of the sampled sessions; what a later one is the first to find was not followed
 
 
 def from_reached_states(survey: Survey, vocab: int) -> tuple[Failure | None, str]:
@@ -45,7 +46,7 @@ def from_reached_states(survey: Survey, vocab: int) -> tuple[Failure | None, str
         failure = survey.one(plan)
         if failure is not None:
             return failure, ""
-    late = values_that_come_late(survey, vocab)
+    late = values_that_come_late(survey, vocab) or values_of_late_requests(survey, vocab)
     if not late:
         return None, ""
     why = (
@@ -95,6 +96,31 @@ def values_that_come_late(survey: Survey, vocab: int) -> str:
         if late:
             return f"a new one in step {late[0]}"
     return "" if followed else "no long text could be followed"
+
+
+def values_of_late_requests(survey: Survey, vocab: int) -> str:
+    """In words, what a late request of a session finds that no early one did; nothing where there is no state of sessions, and
+    where all values come up early."""
+    if all(s.scope == "sequence" for s in survey.module.entry.states):
+        return ""
+    for n in range(2):
+        plan = WorldPlan("sampled", 8200 + n, vocab, Style("plain", shared=n), prompt=2, limit=4, steps=None, session=1)
+        case = survey.make(plan)
+        if case is None:
+            continue
+        found: set[Any] = set()
+        for earlier in range(REQUESTS):
+            try:
+                left = earlier_requests(replace(case, start=replace(case.start, session=earlier)))
+                value = Signer({}).of({str(k): v for k, v in left.items()})
+            except (DecError, Unlikely, NotSeparated):
+                break
+            except Unknown as error:
+                return f"a value of type {error} in a session"
+            if earlier >= EARLY and value not in found:
+                return f"a new one in request {earlier + 1} of a session"
+            found.add(value)
+    return ""
 
 
 def _noting(engine: type[ExactMachine], notes: dict[Any, int]) -> Any:
