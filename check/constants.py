@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 from decgraph.backends.exact.states import free_values, read_again
@@ -18,6 +19,7 @@ from decgraph.ir.values import Function, Module, Op, Value
 
 COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "minimum", "maximum", "mod", "sub", "clamp", "div", "mul"})
 LARGEST = 64  # contexts, vocabularies and texts of up to so many tokens are generated for a constant
+WHOLE: dict[str, Any] = {"add": sum, "mul": prod, "minimum": min, "maximum": max}
 LONGEST = 1024  # contexts of up to so many tokens for a constant that texts or memories are cut at
 
 
@@ -150,16 +152,29 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
                 todo += [(o, d - 1) for o in op.operands]
         return out
 
+    least = {p.value: p.low for p in f.params}
+
     def constant(v: Value) -> Any:
         op = made.get(v)
         return op.attrs["value"] if op is not None and op.opcode == "const" else None
+
+    def lowest(v: Value, depth: int = 12) -> Any:
+        """A constant, the least value of a parameter, or what sums and products of such are at least; None for others."""
+        if v in least:
+            return least[v]
+        op = made.get(v)
+        if op is None or op.opcode != "map" or op.attrs["fn"] not in WHOLE or depth == 0:
+            return constant(v)
+        parts = [lowest(o, depth - 1) for o in op.operands]
+        if any(not isinstance(x, int | Fraction) or isinstance(x, bool) for x in parts) or min(parts) < 0:
+            return None
+        return WHOLE[op.attrs["fn"]](parts)
 
     counts: set[int] = set()
     numbers: set[Fraction] = set()
     tokens: set[int] = set()
     widths: set[int] = set()
     cuts: set[int] = set()
-    least = {p.value: p.low for p in f.params}
     met: dict[str, set[Any]] = {}
     marks: dict[str, None] = {}
     texts = {p.value: p.default for p in f.params if p.value.type.elem == "text" and p.has_default}
@@ -168,7 +183,7 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
             read = (constant(v) if v in made else texts.get(v) for v in op.operands if v.type.elem == "text")
             marks.update((s, None) for s in read if isinstance(s, str) and s)
         if (op.opcode, op.attrs.get("field", op.attrs.get("kind"))) in CUTTING:
-            ends = [x for v in op.operands for s in slice_of(v) for x in (constant(s), least.get(s))]
+            ends = [x for v in op.operands for s in slice_of(v) for x in [lowest(s)]]
             cuts.update(int(x) for x in ends if isinstance(x, int | Fraction) and not isinstance(x, bool))
         values = [constant(v) for v in op.operands]
         whole = [int(x) for x in values if isinstance(x, int) and not isinstance(x, bool)]
