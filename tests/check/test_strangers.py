@@ -1,0 +1,64 @@
+"""Wrong programs of somebody who had read nothing but the docs, which the check once called proved."""
+
+from __future__ import annotations
+
+import pytest
+
+import decgraph
+from decgraph.check.mutants.stopping import MUTANTS
+from decgraph.check.profile import Profile
+
+CHAIN = """
+    while not done:
+        draft t:
+            repeat gamma:
+                x ~ drafter(t.leaves){output}
+                grow x
+        verify t by {rule} against target(t)
+        commit t.accepted
+"""
+LENIENT = """rule lenient(p: dist, children: draws, bad: bool):
+    for x in children:
+        if bernoulli(min(1, p[x] / x.law[x])):
+            accept x
+        p = p if bad else normalize(relu(p - x.law))
+    y ~ p
+    emit y
+
+"""
+HEAD = (
+    "algorithm wrong(target: causal, drafter: causal, gamma: int in 1..8 = 2):\n    refines autoregressive(target) in {mode}\n"
+)
+LAST = "\n    while not done:\n        x ~ target(ctx.last({size})) as output\n        commit x\n"
+SAMPLED = HEAD.format(mode="distribution")
+WRONG = {
+    # Its coin reads drafts behind the one that it refuses, and the next step drafts with the same noise.
+    "block": SAMPLED + CHAIN.format(output=" as output", rule="block_rejection"),
+    "traverse": SAMPLED + CHAIN.format(output=" as output", rule="traverse"),
+    # The residual is forgotten from the sixth request of a session on.
+    "sixth_request": LENIENT
+    + SAMPLED
+    + "    state served: int per session = 0\n    served += 1\n"
+    + CHAIN.format(output="", rule="lenient(served > 5)"),
+    # Contexts longer than are tried are cut.
+    "window": HEAD.format(mode="tokens") + LAST.format(size="64 * 20"),
+    "pages": HEAD.format(mode="tokens").replace("gamma: int in 1..8 = 2", "pages: int in 20..64 = 32")
+    + LAST.format(size="pages * 64"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WRONG)
+def test_none_is_proved(name: str) -> None:
+    verdict = decgraph.check(WRONG[name], mutants=False, models=8).verdict
+    assert verdict == ("refuted" if name in ("block", "traverse") else "undecided")
+
+
+def test_a_claim_of_support_says_nothing_of_where_a_text_ends() -> None:
+    """Mutants of ends are not planted in a program that claims no more: none of its worlds could show them."""
+    seen = {"many": True, "walks": True, "ends": True}
+    names = {
+        mode: {m.name for m in MUTANTS if m.applies(Profile(modes=frozenset({mode}), **seen))}
+        for mode in ("keeps_support", "tokens")
+    }
+    assert names["keeps_support"] == {"ended-by-a-draft"} and "limit-overshoot" in names["tokens"]
