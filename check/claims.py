@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -38,7 +38,8 @@ from decgraph.runtime.session import check_params
 class Case:
     """One world. others: scores of the batch's other candidates (None: an adversary's). steps: decoding steps before the
     specification goes on (None: the whole text). length: new tokens whose distribution is compared. start: the state in which
-    the first step begins. ran: takes note of what of the program runs. plan: of the world. limit: most runs."""
+    the first step begins. ran: takes note of what of the program runs. plan: of the world. limit: most runs. sampled: how many
+    runs are drawn at random in the place of an enumeration, where tokens are compared (0: none)."""
 
     module: Module
     function: Function
@@ -58,6 +59,7 @@ class Case:
     ran: Any = None
     others: tuple[Any, ...] | None = None
     flags: set[str] = field(default_factory=set)
+    sampled: int = 0
 
     def program(self) -> CheckedProgram:
         return CheckedProgram(
@@ -273,7 +275,12 @@ def in_tokens(case: Case, tally: Tally) -> Failure | None:
         world.ran = case.ran
         return ours, theirs
 
-    for choices, found in runs(both, case.limit, merge=merge):
+    def by_chance() -> Iterator[tuple[Choices, Any]]:
+        for seed in range(case.sampled):
+            choices = ByChance(seed)
+            yield choices, both(choices)
+
+    for choices, found in by_chance() if case.sampled else runs(both, case.limit, merge=merge):
         tally.count()
         if isinstance(found, Arrived):
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -43,6 +44,36 @@ DECISIONS = {
 }
 
 
+LONG, EDGE = 24, 8  # words of a text before it is shortened, and how many of either end are left then
+ROWS = 32  # of a table, and decisions
+
+
+def short(text: str, between: str = " ") -> str:
+    """A list of words without its middle, where it is long."""
+    words = text.split(between)
+    if len(words) <= LONG:
+        return text
+    return between.join([*words[:EDGE], f"... {len(words) - 2 * EDGE} more ...", *words[-EDGE:]])
+
+
+def row_of(line: str) -> str:
+    """A row of a table, with a long context shortened."""
+    context, equals, weights = line.partition(") = ")
+    return short(context) + equals + weights if equals else line
+
+
+def first_of(lines: Sequence[str]) -> list[str]:
+    """The first lines, and how many there are besides."""
+    return [*lines[:ROWS], f"... and {len(lines) - ROWS} more"] if len(lines) > ROWS else list(lines)
+
+
+def parting(ours: Distribution, theirs: Distribution) -> str:
+    """Where two long texts part, in words."""
+    a, b = ([*next(iter(d))[0]] for d in (ours, theirs))
+    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return f", apart first in token {at + 1}" if max(len(a), len(b)) > EDGE else ""
+
+
 @dataclass
 class Counterexample:
     """A claim, a world, and what goes wrong in it."""
@@ -64,20 +95,20 @@ class Counterexample:
 
     def render(self, rows: int = 12) -> str:
         """A page of text."""
-        out = [f"claim      {self.claim}", f"prompt     {list(self.prompt)}"]
+        out = [f"claim      {self.claim}", f"prompt     [{short(', '.join(map(str, self.prompt)), ', ')}]"]
         if self.start:
             out.append(f"start      {self.start}")
         if self.request:
             out.append(f"request    {self.request}")
         if self.params:
             out.append("parameters " + ", ".join(f"{k} = {shown(v)}" for k, v in self.params.items()))
-        out += ["models"] + ["    " + line for t in self.tables for line in t.splitlines()]
+        out += ["models"] + ["    " + line for t in self.tables for line in first_of([row_of(x) for x in t.splitlines()])]
         if self.functions:
             out += ["functions"] + [f"    {line}" for line in self.functions]
         if self.decisions:
-            out += [DECISIONS[self.kind]] + [f"    {d}" for d in self.decisions]
+            out += [DECISIONS[self.kind]] + [f"    {d}" for d in first_of(self.decisions)]
         if self.kind == "tokens":
-            out.append("with the same noise")
+            out.append("with the same noise" + parting(self.ours, self.theirs))
             out.append(f"    {self.names[0]:<24} commits {_one(self.ours)}")
             out.append(f"    {self.names[1]:<24} commits {_one(self.theirs)}")
         elif self.kind == "token":

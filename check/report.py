@@ -22,6 +22,7 @@ from decgraph.check.outside import dead
 from decgraph.check.plans import QUICK, first_plans, further_plans
 from decgraph.check.planting import Planting
 from decgraph.check.reached import from_reached_states
+from decgraph.check.sampling import at_own_sizes
 from decgraph.check.settings import Group, groups, restricted
 from decgraph.check.survey import Survey, Tried
 from decgraph.check.worlds import narrow, world
@@ -230,6 +231,9 @@ def decide_claims(module: Module, report: Report, tally: Tally, progress: Progre
             report.reasons.append(
                 f"{survey.from_functions.words}, and no function was found that does so by its arguments alone"
             )
+        if failure is None:
+            tally.check_time()
+            failure = at_own_sizes(survey, options["vocab"])
         if failure is None:
             searched(survey, group.function, options["vocab"], progress)
             failure = survey.failure

@@ -59,7 +59,8 @@ WRONG: dict[str, tuple[dict[str, Any], str | None]] = {
     "bad_schema": ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "x"}}}}, None),
     "nearly greedy": ({"temperature": 1e-300}, None),
     "tiny penalty": ({"repetition_penalty": 5e-324}, "repetition_penalty"),
-    "endless schema": ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#"}}}}, None),
+    "endless schema": (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#"}}}}, None),
     "long": ({"prompt": "a b c " * 2000}, "prompt"),
 }  # fmt: skip
 
