@@ -232,7 +232,7 @@ def _finite(value: Number) -> bool:
 
 
 def _moderate(value: Number) -> bool:
-    return _finite(value) and abs(value) <= MOST
+    return _finite(value) and -MOST <= value <= MOST
 
 
 def _need(holds: bool, name: str, value: object, wanted: str) -> None:
