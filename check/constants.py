@@ -20,6 +20,7 @@ from decgraph.ir.values import Function, Module, Op, Value
 COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "minimum", "maximum", "mod", "sub", "clamp", "div", "mul"})
 LARGEST = 64  # contexts, vocabularies and texts of up to so many tokens are generated for a constant
 WHOLE: dict[str, Any] = {"add": sum, "mul": prod, "minimum": min, "maximum": max}
+MANY = 256  # vocabularies that hold tokens up to this id
 LONGEST = 1024  # contexts of up to so many tokens for a constant that texts or memories are cut at
 
 
@@ -36,7 +37,7 @@ class Facts:
     """What worlds must straddle.
 
     counts: whole numbers that something is compared with (lengths, depths, steps, counts). tokens: ids that tokens are
-    compared with, or are made of. widths: how many tokens a truncation keeps, where it is a constant. cuts: where texts,
+    compared with, or are made of; unheld: those that no vocabulary that is generated has. widths: how many tokens a truncation keeps, where it is a constant. cuts: where texts,
     vectors and ranges of positions end, a constant or the least value of a parameter; uncut: those that
     are longer than any context that is generated. met: for each parameter
     the constants that it meets. length, block: the parameters that a canvas and its blocks depend on. carries: whether the
@@ -49,6 +50,7 @@ class Facts:
     counts: tuple[int, ...] = ()
     numbers: tuple[Fraction, ...] = ()
     tokens: tuple[int, ...] = ()
+    unheld: tuple[int, ...] = ()
     widths: tuple[int, ...] = ()
     cuts: tuple[int, ...] = ()
     uncut: tuple[int, ...] = ()
@@ -66,6 +68,10 @@ class Facts:
     stepwise: bool = False
     ends: bool = False
     marks: tuple[str, ...] = ()
+
+    def vocabularies(self) -> list[int]:
+        """How many tokens vocabularies have that hold the named ids, or more than a truncation keeps."""
+        return sorted({t + 2 for t in self.tokens} | {min(LARGEST, w + 2) for w in self.widths})
 
 
 def _ops(f: Function, others: tuple[Function, ...]) -> list[Op]:
@@ -152,6 +158,17 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
                 todo += [(o, d - 1) for o in op.operands]
         return out
 
+    def of_token(v: Value, depth: int = 12) -> bool:
+        """Whether it is a token, a number that was made of one, or the size of the vocabulary."""
+        if v.type.elem in ("token", "draw"):
+            return True
+        op = made.get(v)
+        if op is None or depth == 0:
+            return False
+        return op.opcode == "vocab_size" or (
+            op.opcode in ("map", "as_int", "reduce") and any(of_token(o, depth - 1) for o in op.operands)
+        )
+
     least = {p.value: p.low for p in f.params}
 
     def constant(v: Value) -> Any:
@@ -190,7 +207,7 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
         parts = [x for x in values if isinstance(x, Fraction)]
         if op.opcode == "map" and op.attrs["fn"] in COMPARE:
             numbers.update(parts)
-            if any(v.type.elem in ("token", "draw") for v in op.operands):
+            if any(of_token(v) for v in op.operands):
                 tokens.update(whole)
             else:
                 counts.update(whole)
@@ -222,7 +239,8 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
     return Facts(
         counts=tuple(sorted(n for n in counts if 0 <= n <= 4 * LARGEST)),
         numbers=tuple(sorted(numbers)),
-        tokens=tuple(sorted(n for n in tokens if 0 <= n <= 4 * LARGEST)),
+        tokens=tuple(sorted(n for n in tokens if 0 <= n <= MANY)),
+        unheld=tuple(sorted(n for n in tokens if n > MANY)),
         widths=tuple(sorted(n for n in widths if n > 0)),
         cuts=tuple(sorted(n for n in cuts if 0 < n <= LONGEST)),
         uncut=tuple(sorted(n for n in cuts if n > LONGEST)),

@@ -23,7 +23,7 @@ def chance_plan(module: Module, claim: Claim, vocab: int, seed: int) -> WorldPla
     big = any((isinstance(v, int) and v > 5) or (isinstance(v, Topology) and v.size > 8) for v in pinned.values())
     huge = any(isinstance(v, int) and v > 12 for v in pinned.values())
     sort = r.choice(("plain", "zeros", "peaked", "tails", "ties", "sure", "mixed"))
-    sizes = [2, 3, 4, *(min(LARGEST, t + 2) for t in known.tokens + known.widths)]
+    sizes = [2, 3, 4, *known.vocabularies()]
     size = r.choice(sizes)
     style = Style(
         sort,

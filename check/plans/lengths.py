@@ -13,7 +13,7 @@ from decgraph.ir.values import Claim
 def straddling(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
     """Contexts as long, and vocabularies as large, as the numbers that the program names."""
     if known.masked:
-        for n, size in enumerate(sorted({min(LARGEST, t + 2) for t in known.tokens + known.widths if t + 2 > vocab})):
+        for n, size in enumerate(n for n in known.vocabularies() if n > vocab):
             yield WorldPlan(
                 "vocabulary",
                 3500 + n,
@@ -34,7 +34,7 @@ def straddling(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
     longer = sorted({n + 2 for n in known.cuts if n > 6})  # texts of which something is left out
     for n, length in enumerate([*longer[:3], *longer[3:][-3:]]):
         yield WorldPlan("context", 3200 + n, 2, Style("plain", shared=n), prompt=length, limit=2, length=1, tight=True)
-    sizes = sorted({min(LARGEST, t + 2) for t in known.tokens + known.widths if t + 2 > vocab})
+    sizes = [size for size in known.vocabularies() if size > vocab]
     for n, size in enumerate(sizes[:8]):
         yield WorldPlan(
             "vocabulary",

@@ -60,8 +60,15 @@ class _Table:
         return {key: row.weights for key, row in self.touched.items() if row.weights is not None}
 
     def describe(self, title: str) -> str:
-        rows = (f"  p(. | {_spell(k)}) = {' '.join(map(str, row))}" for k, row in self.entries().items())
+        rows = (f"  p(. | {_spell(k)}) = {_row_text(row)}" for k, row in self.entries().items())
         return "\n".join([title, *rows])
+
+
+def _row_text(row: Sequence[Fraction]) -> str:
+    """Every probability; of a large vocabulary those that are not zero, with their tokens, where they are few."""
+    if len(row) > 16 and 2 * sum(map(bool, row)) < len(row):
+        return ", ".join(f"{p} of token {t}" for t, p in enumerate(row) if p) + ", else 0"
+    return " ".join(map(str, row))
 
 
 def _row(weights: Sequence[Any], size: int) -> tuple[Fraction, ...]:

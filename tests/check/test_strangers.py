@@ -47,6 +47,13 @@ SHARPER = """algorithm wrong(target: causal):
         x ~ warp((1 + {by}) * target(ctx).logits, at = ctx) as output
         commit x
 """
+IDS = """algorithm wrong(target: causal):
+    refines autoregressive(target) in tokens
+
+    while not done:
+        x ~ target(ctx) as output
+        commit int(x) % {n}
+"""
 WRONG = {
     # Its coin reads drafts behind the one that it refuses, and the next step drafts with the same noise.
     "block": SAMPLED + CHAIN.format(output=" as output", rule="block_rejection"),
@@ -66,6 +73,10 @@ WRONG = {
     # The target's own distribution in short texts.
     "long_prompt": SHARPER.format(by="floor(ctx.length / 512) / 10"),
     "long_text": SHARPER.format(by="floor(room / 100) / 10"),
+    # The target's own tokens in small vocabularies.
+    "ids": IDS.format(n=64),
+    "many_ids": IDS.format(n=255),
+    "ids_beyond": IDS.format(n=5000),
 }
 
 
@@ -73,7 +84,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_none_is_proved(name: str) -> None:
     verdict = decgraph.check(WRONG[name], mutants=False, models=8).verdict
-    assert verdict == ("undecided" if name in ("sixth_request", "pages") else "refuted")
+    assert verdict == ("undecided" if name in ("sixth_request", "pages", "ids_beyond") else "refuted")
 
 
 def test_a_claim_of_support_says_nothing_of_where_a_text_ends() -> None:
