@@ -37,14 +37,14 @@ class Facts:
     """What worlds must straddle.
 
     counts: whole numbers that something is compared with (lengths, depths, steps, counts). tokens: ids that tokens are
-    compared with, or are made of; unheld: those that no vocabulary that is generated has. widths: how many tokens a truncation keeps, where it is a constant. cuts: where texts,
-    vectors and ranges of positions end, a constant or the least value of a parameter; uncut: those that
-    are longer than any context that is generated. met: for each parameter
-    the constants that it meets. length, block: the parameters that a canvas and its blocks depend on. carries: whether the
-    loop of the algorithm carries values or reads random ones from before it. states, session, batch: of which scopes there
-    are states. text, extern, automaton, window, memory: whether the program reads text, calls functions, walks automata, asks
-    how much room there is, keeps memories. ends: whether it asks which drafts end the text. marks: strings that texts are
-    looked at for.
+    compared with, or are made of; unheld: those that no vocabulary that is generated has. widths: how many tokens a
+    truncation keeps, where it is a constant. cuts: where texts, vectors and ranges of positions end, a constant or the least
+    value of a parameter; uncut: those that are longer than any context that is generated. met: for each parameter the
+    constants that it meets. length, block: the parameters that a canvas and its blocks depend on. carries: whether the loop
+    of the algorithm carries values or reads random ones from before it. states, session, batch: of which scopes there are
+    states. text, extern, automaton, window, memory: whether the program reads text, calls functions, walks automata, asks how
+    much room there is, keeps memories. ends: whether it asks which drafts end the text. marks: strings that texts are looked
+    at for.
     """
 
     counts: tuple[int, ...] = ()

@@ -262,7 +262,9 @@ def decide_claims(module: Module, report: Report, tally: Tally, progress: Progre
     unheld, uncut = facts(module, module.entry).unheld, facts(module, module.entry).uncut
     if unheld:
         largest = max(report.tried.vocabularies, default=0)
-        report.reasons.append(f"vocabularies of up to {largest} tokens were tried, and the program names {unheld[0]} beside token ids")
+        report.reasons.append(
+            f"vocabularies of up to {largest} tokens were tried, and the program names {unheld[0]} beside token ids"
+        )
     if uncut:
         tried_up_to = max(report.tried.contexts, default=0)
         report.reasons.append(f"contexts of up to {tried_up_to} tokens were tried, and the program cuts at {uncut[0]}")
