@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from decgraph.errors import DecError
+from decgraph.runtime.text import whole
 
 Messages = Sequence[Mapping[str, object]]
 
@@ -45,6 +46,8 @@ def _check(messages: Messages) -> None:
                 f"message {number} of the prompt is {message!r}, which has no role and content",
                 hint='[{"role": "user", "content": "Hello"}]',
             )
+        if isinstance(message["content"], str):
+            whole(message["content"])
 
 
 def _templates(tokenizer: Any) -> Any:

@@ -68,6 +68,15 @@ def detokenizer_of(pieces: Sequence[str | bytes]) -> Detokenizer:
     return Detokenizer(tuple(p if isinstance(p, bytes) else p.encode() for p in pieces))
 
 
+def whole(text: str) -> str:
+    """The text. Raises DecError for what UTF-8 cannot say: JSON and command lines can hold half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DecError(f"the prompt is not a text: character {error.start} is half of a surrogate pair") from None
+    return text
+
+
 class Tokenizer:
     """A tokenizer.json: encode, decode and a detokenizer. Byte-level BPE, Metaspace with byte fallback, and BERT's word pieces.
 
@@ -98,12 +107,13 @@ class Tokenizer:
         return "tokens-" + hashlib.sha256(repr(entries).encode()).hexdigest()[:12]
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The token ids of a text, with what the tokenizer's template adds (a beginning-of-text token)."""
-        return tuple(self._backend.encode(text).ids)
+        """The token ids of a text, with what the tokenizer's template adds (a beginning-of-text token). Raises DecError for
+        half of a surrogate pair, which is no text."""
+        return tuple(self._backend.encode(whole(text)).ids)
 
     def encode_part(self, text: str) -> tuple[int, ...]:
-        """The token ids of a piece of a text, without what the tokenizer's template adds."""
-        return tuple(self._backend.encode(text, add_special_tokens=False).ids)
+        """The token ids of a piece of a text, without what the tokenizer's template adds. Raises DecError as `encode`."""
+        return tuple(self._backend.encode(whole(text), add_special_tokens=False).ids)
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens, special ones left out."""

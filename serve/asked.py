@@ -118,8 +118,8 @@ def _prompts(body: CompletionRequest | ChatRequest, session: Session) -> tuple[l
     for one in texts:
         try:
             tokens = tuple(session.tokenizer.encode(one)) if isinstance(one, str) else tuple(one)
-        except UnicodeEncodeError:
-            raise Refusal(400, "the prompt is not a text: it holds half of a surrogate pair", param="prompt") from None
+        except DecError as error:
+            raise Refusal(400, words_of(error), param="prompt") from None
         if not tokens:
             raise Refusal(400, "the prompt is empty: it needs at least one token", param="prompt")
         out.append(tokens)

@@ -11,6 +11,7 @@ import pytest
 
 import decgraph
 from decgraph import zoo
+from decgraph.errors import DecError
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.prompts import request_for
 from decgraph.runtime.session import Result, Session
@@ -93,3 +94,9 @@ def test_an_error_leaves_the_conversation_as_it_was(session: Session) -> None:
 def test_a_model_without_a_template() -> None:
     with pytest.raises(decgraph.DecError, match="no chat template"):
         decgraph.load("autoregressive").session().chat().say("hi")
+
+
+@pytest.mark.parametrize("prompt", ["a\ud800", [{"role": "user", "content": "\udc00b"}]])
+def test_half_of_a_surrogate_pair_is_told(session: Session, prompt: Any) -> None:
+    with pytest.raises(DecError, match="half of a surrogate pair"):
+        request_for(session, prompt)

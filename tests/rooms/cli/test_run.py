@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import warnings
 from pathlib import Path
@@ -342,3 +343,10 @@ def test_the_summary_names_the_backend(backend: str, tables: None, capsys: pytes
     code = main(["run", "autoregressive", "-p", "ab", "-n", "2", "--backend", backend])
     shown = capsys.readouterr()
     assert code == 0 and f"on the {backend} backend" in shown.out + shown.err
+
+
+def test_half_of_a_surrogate_pair_is_no_prompt(capsys: pytest.CaptureFixture[str]) -> None:
+    """A command line that is no UTF-8 has them; JSON can."""
+    assert main(["run", "autoregressive", "-p", os.fsdecode(b"a\xffb"), "--max-new", "2"]) == 1
+    out, err = capsys.readouterr()
+    assert "half of a surrogate pair" in err and "internal error" not in err and not out
