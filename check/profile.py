@@ -53,6 +53,7 @@ class Profile:
     ends: bool = False  # a draft that ends the text was rejected
     rescored: bool = False  # a model scored a canvas again of which some cells had changed
     zeroed: bool = False  # a token was drawn from a distribution in which another has no mass
+    allied: bool = False  # a claim of support names several models: what one of them allows may be committed
     draws: frozenset[str] = field(default_factory=frozenset)  # opcodes that draw
 
 
@@ -160,6 +161,7 @@ def profile(cases: Sequence[Case], tries: int = 12) -> Profile:
     notes.draws = frozenset(o.opcode for o in ops if o.opcode in ("draw", "draw.many", "draw.race", "bernoulli", "beta"))
     notes.output = any(o.opcode == "noise" and o.attrs.get("kind") == "output" for o in ops)
     notes.causal = next((p.value.type.of[0] for p in case.function.params if p.value.type.elem == "model"), "") == "causal"
+    notes.allied = any(c.kind == "keeps_support" and len(c.models) > 1 for c in case.function.claims)
     notes.modes = frozenset(c.mode if c.kind == "refines" else c.kind for c in case.function.claims)
     engine = type("Probing", (Probe,), {"notes": notes})
     for c in cases:

@@ -9,22 +9,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from decgraph.backends.exact.choices import TooMany
 from decgraph.backends.exact.reals import NotSeparated
+from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely
-from decgraph.check.claims import Failure, begun, in_tokens
+from decgraph.check.claims import Case, Failure, begun, in_tokens
 from decgraph.check.constants import facts
 from decgraph.check.starts import NoValue
 from decgraph.check.survey import Survey
 from decgraph.check.tables import Style
 from decgraph.check.worlds import WorldPlan
 from decgraph.errors import DecError
-from decgraph.ir.values import Function
+from decgraph.ir.values import Function, Op
 
 RUNS = 1  # of each world
 CELLS = 64  # of a canvas
-PROMPTS = ((2000, 8), (3, 110))  # tokens of the prompt, and new ones
+PROMPTS = ((1300, 8), (3, 110))  # tokens of the prompt, and new ones
+OPS = 300_000  # of one run: one that takes more is given up
+
+
+class Counting(ExactMachine):
+    """A machine that gives up after `OPS` ops."""
+
+    def start_run(self) -> None:
+        super().start_run()
+        self.applied = 0
+
+    def apply(self, op: Op) -> Any:
+        self.applied += 1
+        if self.applied > OPS:
+            raise TooMany(f"more than {OPS} ops")
+        return super().apply(op)
 
 
 def plans(f: Function, vocab: int, masked: bool, length: str) -> Iterator[WorldPlan]:
@@ -46,6 +63,11 @@ def plans(f: Function, vocab: int, masked: bool, length: str) -> Iterator[WorldP
         yield WorldPlan("large", 9001 + n, vocab, style, prompt=prompt, limit=limit, steps=None, params=params)
 
 
+def counted(case: Case) -> Case:
+    """The case on a machine that counts its ops."""
+    return replace(case, engine=type("Counted", (Counting, case.engine), {}))
+
+
 def at_own_sizes(survey: Survey, vocab: int) -> Failure | None:
     """What a few runs at the program's own sizes refute; what cannot be run there says nothing."""
     module, claim = survey.module, survey.claim
@@ -58,7 +80,7 @@ def at_own_sizes(survey: Survey, vocab: int) -> Failure | None:
         if case is None:
             continue
         try:
-            failure = in_tokens(replace(begun(case), sampled=RUNS), survey.tally)
+            failure = in_tokens(counted(replace(begun(case), sampled=RUNS)), survey.tally)
         except (TooMany, Unlikely, NotSeparated, NoValue, DecError):
             continue
         if failure is not None:

@@ -80,11 +80,12 @@ def supported(f: Profile) -> bool:
 
 
 MUTANTS = (
-    # Where every token that can be drawn has mass in all worlds (a shuffle), uniform draws are the same.
+    # Where every token that can be drawn has mass in all worlds (a shuffle), uniform draws are the same; and another model's
+    # support may allow whatever is drawn, or what of it is kept.
     Mutant(
         "support-uniform-draw",
         "draws are uniform over the vocabulary: tokens without mass are drawn",
-        lambda f: supported(f) and f.zeroed,
+        lambda f: supported(f) and f.zeroed and not f.allied,
         "V = 3, a token without mass",
         engine=Uniform,
         worlds=(2,),

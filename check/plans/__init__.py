@@ -62,8 +62,9 @@ def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: 
         seen: Counter[str] = Counter()
         step, out, every = -(-QUICK // models), [], out
         for plan in every:
-            turn = seen[plan.label] // step if plan.label == "canvas" else 0  # every second one has the same models and rows
-            if seen[plan.label] % step == turn % step:
+            of = step + 1 if plan.label == "canvas" else step  # there are many of these
+            turn = seen[plan.label] // of if plan.label == "canvas" else 0  # every second one has the same models and rows
+            if seen[plan.label] % of == turn % of:
                 out.append(plan)
             seen[plan.label] += 1
     fitted = []
