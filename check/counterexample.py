@@ -303,7 +303,7 @@ def explain(failure: Failure) -> Counterexample:
     r = case.request
     usual = plain_request(replace(r, temperature=1))
     said = [f"{k} = {_value(getattr(r, k))}" for k in SHOWN if getattr(r, k) != getattr(usual, k)] + [f"limit = {r.limit}"]
-    decisions = [f"{p.label}: {_answer(p.value)}" for p in points]
+    decisions = [f"{p.label}: {_answer(p.value, token=p.kind == 'chance')}" for p in points]
     names = (case.function.name, case.claim.spec or "the claim")
     return Counterexample(
         case.claim.text,
@@ -359,10 +359,11 @@ def _asked(functions: dict[str, Any]) -> list[str]:
     ]
 
 
-def _answer(v: Any) -> str:
+def _answer(v: Any, token: bool = True) -> str:
+    """What was chosen. token: whether a whole number is one."""
     if isinstance(v, bool):
         return "yes" if v else "no"
-    return f"token {v}" if isinstance(v, int) else str(v)
+    return f"token {v}" if isinstance(v, int) and token else str(v)
 
 
 def _value(v: Any) -> str:

@@ -74,8 +74,8 @@ def rows(session: Session, result: Result) -> list[tuple[str, str]]:
     if s.draft_calls:
         out.append(("draft calls", str(s.draft_calls)))
     if s.drafted:
-        taken = sum(s.accepted)
-        out.append(("drafts", f"{s.drafted} drafted, {taken} accepted ({taken / s.drafted:.0%})"))
+        taken = sum(s.accepted)  # of a program without `verify` nothing is accepted, nor rejected
+        out.append(("drafts", f"{s.drafted} drafted" + (f", {taken} accepted ({taken / s.drafted:.0%})" if s.tested else "")))
     if s.acceptance:
         depths = [f"{i}: {a:.0%}" for i, a in enumerate(s.acceptance, 1)]
         out.append(("accepted at", "  ".join(depths[:12]) + ("  ..." if len(depths) > 12 else "")))

@@ -70,7 +70,7 @@ class Metrics:
             sums[place] += value
         if sums[1]:
             self.per_call.labels(name).set(sums[0] / sums[1])
-        if sums[3]:
+        if sums[3] and stats.tested:  # a program without `verify` accepts none, and rejects none
             self.acceptance.labels(name).set(sums[4] / sums[3])
 
     def watch(self, queued: Callable[[], int], running: Callable[[], int], kv: dict[str, Callable[[], int]]) -> None:

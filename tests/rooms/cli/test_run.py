@@ -350,3 +350,9 @@ def test_half_of_a_surrogate_pair_is_no_prompt(capsys: pytest.CaptureFixture[str
     assert main(["run", "autoregressive", "-p", os.fsdecode(b"a\xffb"), "--max-new", "2"]) == 1
     out, err = capsys.readouterr()
     assert "half of a surrogate pair" in err and "internal error" not in err and not out
+
+
+def test_what_is_never_verified_is_not_called_rejected(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "jacobi", "--length", "4", "-p", "import", "--max-new", "4"]) == 0
+    shown = " ".join(capsys.readouterr())
+    assert " drafted" in shown and "accepted" not in shown
