@@ -19,7 +19,7 @@ from decgraph.cli import given, output
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("all", "vocab", "models", "param", "mutants", "extern", "coverage", "time", "smt", "jobs", "html", "json")
 MODELS = 20
-FEWER = 8
+FEWER = 6
 EACH = 45.0
 """With --all: small worlds per claim, and seconds for each algorithm, so that the whole library takes a quarter of an hour on
 two cores. What is not decided by then is undecided."""
