@@ -12,6 +12,7 @@ from decgraph.backends.exact.choices import AdversaryWins, Choices, Point, combi
 from decgraph.backends.exact.run import ExactMachine, exact_machine
 from decgraph.backends.exact.world import Enough, World
 from decgraph.backends.run import Stop
+from decgraph.check.ranges import of_folds
 from decgraph.ir.values import Module
 from decgraph.runtime.arguments import Externs, ParamValue
 from decgraph.runtime.models.interface import Model
@@ -47,6 +48,7 @@ class CheckedProgram:
             externs=dict(self.externs or {}),
             detokenizer=self.detokenizer,
         )
+        m.folded = of_folds(self.module.functions[self.function])
         return m.on(world, steps)
 
 

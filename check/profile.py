@@ -48,6 +48,7 @@ class Profile:
     spread: bool = False  # a tree with a node beside the path to another one
     bonus: bool = False  # a token was emitted where there was no draft
     leaf: bool = False  # ... after an accepted path
+    counted: bool = False  # as many tokens of an accepted path are taken as the program says
     unwalked: bool = False  # rows are known for a part of the tree only
     many: bool = False  # a commit of several tokens
     ends: bool = False  # a draft that ends the text was rejected
@@ -160,6 +161,7 @@ def profile(cases: Sequence[Case], tries: int = 12) -> Profile:
     ops = [o for f in (case.function,) for o in f.body.walk()]
     notes.draws = frozenset(o.opcode for o in ops if o.opcode in ("draw", "draw.many", "draw.race", "bernoulli", "beta"))
     notes.output = any(o.opcode == "noise" and o.attrs.get("kind") == "output" for o in ops)
+    notes.counted = any(o.opcode == "slice" and o.operands[0].type.elem == "path" and o.attrs["has_hi"] for o in ops)
     notes.causal = next((p.value.type.of[0] for p in case.function.params if p.value.type.elem == "model"), "") == "causal"
     notes.allied = any(c.kind == "keeps_support" and len(c.models) > 1 for c in case.function.claims)
     notes.modes = frozenset(c.mode if c.kind == "refines" else c.kind for c in case.function.claims)

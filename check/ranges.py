@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from decgraph.backends.exact.coverage import outcomes
@@ -63,6 +64,17 @@ def impossible(f: Function) -> frozenset[tuple[int, str]]:
         if op.opcode == "while" and op.attrs.get("bound") == "done":
             found.update((id(o), kind) for o in op.regions[0].walk() if o.opcode == "done" for kind in ("true", "false"))
     return frozenset(found)
+
+
+@lru_cache(maxsize=256)
+def of_folds(f: Function) -> dict[int, Interval]:
+    """What the number of any sequence can be at every fold over a batch, by the id of its op."""
+    ops = [op for op in f.body.walk() if op.opcode == "batch.fold"]
+    if not ops:
+        return {}
+    ranges = Ranges(f)
+    ranges.propagate()
+    return {id(op): ranges.env[op.operands[0]] for op in ops if id(op) in ranges.reached}
 
 
 class Ranges:
@@ -182,6 +194,9 @@ class Ranges:
             return folded(attrs["fn"], xs[0], types[0].elem == "bool", types[0].elem != "dist")
         if code == "scan" and types[0].elem in NUMBERS:
             return scanned(attrs["fn"], xs[0], types[0].elem == "bool")
+        if code == "batch.fold":  # of at least one sequence
+            more = attrs["fn"] == "sum"
+            return Interval(xs[0].low, INF, xs[0].kind) if more and xs[0].low >= 0 else UNKNOWN if more else xs[0]
         if code in PASSED_ON or (code == "arg" and len(xs) > 1):  # of several operands the first are the candidates
             return xs[0] if types[0].elem != "topology" else UNKNOWN
         if code in ("concat", "list") and xs:

@@ -3,9 +3,11 @@ in any state."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -269,6 +271,7 @@ class ExactMachine(ExactDraws):
         return [self.extern_once(head.name, head, (str(layer), str(row))) for row in rows]
 
     others: Sequence[Any] | None = None  # scores of other sequences' candidates; None: an adversary's
+    folded: Mapping[int, Any] = MappingProxyType({})  # what a sequence's number can be at a fold (low, high), by the op's id
 
     def batch_top(self, op: Op, x: Any, k: Any, by: Sequence[Any]) -> Any:
         """Those of the batch's best k candidates that are this sequence's: its own best few, as many as the others leave."""
@@ -286,23 +289,34 @@ class ExactMachine(ExactDraws):
     def batch_fold(self, op: Op, x: Any) -> Any:
         """This sequence's number, or one that other sequences' numbers make of it: an adversary's choice."""
         line = f", line {op.loc.line}" if op.loc.line else ""
-        options = folds_of(op.attrs["fn"], plain(x), op.operands[0].type.elem == "prob")
+        options = folds_of(op.attrs["fn"], plain(x), op.operands[0].type.elem == "prob", self.folded.get(id(op)))
         where = f"{op.attrs['fn']} over the batch{line}"
         return self.world.choices.choose([Fraction(0)] * len(options), options, where, "adversary")
 
 
-def folds_of(fn: str, x: Any, share: bool) -> list[Any]:
+def folds_of(fn: str, x: Any, share: bool, numbers: Any = None) -> list[Any]:
     """What a fold over a batch may be where this sequence's number is x: x itself, the next values that other sequences can
-    make of it, and far ones. share: x is a probability. Where x is not negative, no number of the batch is."""
-    if fn in ("any", "all"):
-        return [bool(x)] if bool(x) == (fn == "any") else [bool(x), not bool(x)]
+    make of it, and far ones. share: x is a probability. numbers: what a sequence's number can be (low and high), where that is
+    known. Where x is not negative, no number of the batch is."""
     half = Fraction(1, 2)
+    low = numbers.low if numbers is not None else -math.inf
+    high = numbers.high if numbers is not None else math.inf
+    if isinstance(x, int) and low > -math.inf:
+        low = math.ceil(low)
+    if isinstance(x, int) and high < math.inf:
+        high = math.floor(high)
+    if fn in ("any", "all"):
+        other = fn == "any"
+        return [bool(x)] if bool(x) == other or not low <= other <= high else [bool(x), other]
     if fn == "min":
-        lower = [x * half] if share or not isinstance(x, int) else [x - 1]
-        return list(dict.fromkeys([x, *(max(v, 0) if x >= 0 else v for v in lower), *([0 * x] if x >= 0 else [])]))
-    if share and fn == "max":
-        return list(dict.fromkeys([x, (x + 1) * half, Fraction(1)]))
-    return [x, x + 1, x + 4]
+        low = max(low, 0) if x >= 0 else low
+        below = x * half if share or not isinstance(x, int) else x - 1
+        return list(dict.fromkeys([x, *(v for v in (max(below, low), low) if -math.inf < v < x)]))
+    if fn == "max":
+        above = [(x + 1) * half, Fraction(1)] if share else [x + 1, x + 4]
+        return list(dict.fromkeys([x, *(v for v in (min(a, high) for a in above) if v > x)]))
+    least = max(low, 0) if x >= 0 else 1
+    return list(dict.fromkeys([x, x + max(least, 1), x + max(least, 4)]))
 
 
 def exact_machine(

@@ -108,7 +108,7 @@ MUTANTS = (
     Mutant(
         "padded-slot",
         "a padded slot reads as token 0, and token 0 matches it",
-        lambda f: lossless(f) and f.bonus,
+        lambda f: lossless(f) and f.bonus and not f.counted,  # what it adds is behind the tokens that are counted
         "V = 2",
         "M15, M29; ar.md L1, L8",
         engine=Padded,

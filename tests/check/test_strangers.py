@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 import decgraph
+from decgraph.backends.exact.run import folds_of
+from decgraph.check.intervals import FALSE, Interval
 from decgraph.check.mutants.stopping import MUTANTS
 from decgraph.check.profile import Profile
 
@@ -54,6 +58,19 @@ IDS = """algorithm wrong(target: causal):
         x ~ target(ctx) as output
         commit int(x) % {n}
 """
+LEAST = """algorithm least(target: causal, drafter: causal, gamma: int in 1..8 = 2):
+    refines autoregressive(target) in tokens
+
+    while not done:
+        draft t:
+            repeat gamma:
+                grow topk(drafter(t.leaves).raw, 1)
+        verify t by match against target(t)
+        own = t.accepted.depth + {more}
+        across batch:
+            least = min(own)
+        commit t.accepted[:least]
+"""
 WRONG = {
     # Its coin reads drafts behind the one that it refuses, and the next step drafts with the same noise.
     "block": SAMPLED + CHAIN.format(output=" as output", rule="block_rejection"),
@@ -85,6 +102,25 @@ WRONG = {
 def test_none_is_proved(name: str) -> None:
     verdict = decgraph.check(WRONG[name], mutants=False, models=8).verdict
     assert verdict == ("undecided" if name in ("sixth_request", "pages", "ids_beyond") else "refuted")
+
+
+@pytest.mark.slow
+def test_the_least_of_a_batch_is_a_number_that_a_sequence_can_have() -> None:
+    """All sequences commit as many tokens as the one that accepted least: at least one. Without the token after the drafts that
+    is nothing, somewhere. The mutant whose additional token nobody counts is not planted."""
+    assert decgraph.check(LEAST.format(more=1), models=8).verdict == "proved"
+    assert decgraph.check(LEAST.format(more=0), models=8, mutants=False).verdict != "proved"
+
+
+def test_what_a_fold_over_a_batch_may_be() -> None:
+    """The adversary stays within what any sequence's number can be, and nothing else is left out."""
+    known = Interval(1, 5)
+    assert folds_of("min", 3, False) == [3, 2, 0] and folds_of("min", 3, False, known) == [3, 2, 1]
+    assert folds_of("min", 1, False, known) == [1] and folds_of("min", -1, False) == [-1, -2]
+    assert folds_of("max", 3, False) == [3, 4, 7] and folds_of("max", 3, False, known) == [3, 4, 5]
+    assert folds_of("sum", 3, False, known) == [3, 4, 7] and folds_of("sum", 3, False, Interval(2, 9)) == [3, 5, 7]
+    assert folds_of("any", False, False) == [False, True] and folds_of("any", False, False, FALSE) == [False]
+    assert folds_of("min", Fraction(1, 2), True, Interval(Fraction(1, 3), 1)) == [Fraction(1, 2), Fraction(1, 3)]
 
 
 def test_a_claim_of_support_says_nothing_of_where_a_text_ends() -> None:
