@@ -8,6 +8,7 @@ from typing import Any
 from decgraph.backends.exact.choices import Choices
 from decgraph.backends.exact.races import Race
 from decgraph.ir.data.dist import Row
+from decgraph.runtime.reals.limits import NotSeparated
 
 
 class Enough(Exception):
@@ -24,9 +25,17 @@ class RaceKey:
     def __init__(self, row: Row, rank: int) -> None:
         self.row, self.rank = row, rank
 
-    def __rmul__(self, weight: Any) -> Any:
+    def __mul__(self, weight: Any) -> Any:
         """Noise that counts nothing is nothing; another multiple has no place among exact numbers."""
-        return Fraction(0) if weight == 0 else NotImplemented
+        return Fraction(0) if weight == 0 else self.unknown()
+
+    def unknown(self, *_: Any) -> Any:
+        """Raises NotSeparated: which of the keys of several growths is larger depends on noise that is not followed."""
+        raise NotSeparated("race keys are followed where `top(xs, k, by = xs.race)` chooses among the draws of one `race` only")
+
+    __rmul__ = __mul__
+    __lt__ = __le__ = __gt__ = __ge__ = __neg__ = unknown
+    __add__ = __radd__ = __sub__ = __rsub__ = __truediv__ = __rtruediv__ = unknown
 
 
 class World:

@@ -112,6 +112,29 @@ def test_the_least_of_a_batch_is_a_number_that_a_sequence_can_have() -> None:
     assert decgraph.check(LEAST.format(more=0), models=8, mutants=False).verdict != "proved"
 
 
+def test_keys_of_several_races_are_not_followed_and_no_fault_of_ours() -> None:
+    text = """algorithm keys(target: causal, k: int in 1..4 = 2):
+    refines autoregressive(target) in distribution
+    draft t:
+        t.race[root] = 0.0
+        now, over = t.leaves, t.nodes where t.depth < 0
+        repeat room while len(now) > 0:
+            xs = race(target(now), under = t.race[now])
+            best = top(xs, k, by = xs.race)
+            new = grow best with race = best.race
+            break if len(new) == 0
+            some = over ++ new
+            some = top(some, k, by = t.race[some])
+            over = some where ended(some)
+            now = some where not ended(some)
+    found = over ++ now
+    commit argmax(found, by = t.race[found])
+"""
+    report = decgraph.check(text, mutants=False, models=3)
+    assert (report.verdict, report.faults) == ("undecided", [])
+    assert any("race keys are followed where" in note for note in report.notes)
+
+
 def test_what_a_fold_over_a_batch_may_be() -> None:
     """The adversary stays within what any sequence's number can be, and nothing else is left out."""
     known = Interval(1, 5)
