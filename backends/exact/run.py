@@ -185,14 +185,9 @@ class ExactMachine(ExactDraws):
         """Objects whose ids are part of the states of this enumeration."""
         return self.world.kept
 
-    def run(self) -> Any:
-        """As the reference. Values are released at the end: they are in NumPy arrays, which the garbage collector does not
-        traverse, and they refer back to the run, so that nothing of it would ever be freed."""
-        try:
-            return super().run()
-        finally:
-            self.env = {p.value: self.env[p.value] for p in self.function.params}
-            self.own, self.memo = {}, {}
+    def release(self) -> None:
+        super().release()
+        self.own, self.memo = {}, {}
 
     def unmasked(self, c: Any, positions: list[int], values: list[Any]) -> None:
         if self.watch_canvas is not None:

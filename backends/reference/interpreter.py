@@ -57,7 +57,14 @@ class Interpreter(Run):
             told = fault(error, request=self.title)
             if not self.ended_by(told):
                 raise told from told.__cause__
+        finally:
+            self.release()
         return self.committed_tokens()
+
+    def release(self) -> None:
+        """Let go of the run's values: they are in NumPy arrays, which the garbage collector does not traverse, and they refer
+        back to the run, so that nothing of it would ever be freed."""
+        self.env = {p.value: self.env[p.value] for p in self.function.params if p.value in self.env}
 
     def initial_states(self, values: Sequence[Any]) -> Mapping[str, Callable[[], Any]]:
         return {s.name: lambda init=s.init: self.region(init, ())[0] for s in self.function.states}  # type: ignore[misc]
