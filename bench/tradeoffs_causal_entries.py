@@ -110,7 +110,7 @@ def _caches() -> list[Entry]:
         Entry("kv_evict", "cache", "budget", (4, 16, 64, 1024),
               "a larger budget nears the whole cache; a small one already keeps most",
               more, at=_budget, stored=standins.evicted, **common),
-        Entry("kv_frequency", "cache", "room", (8, 32, 96, 1024),
+        Entry("kv_frequency", "cache", "capacity", (8, 32, 96, 1024),
               "old text grows coarser in a smaller cache, and the model loses by it",
               more, stored=standins.compressed, **common),
         Entry("kv_quantized", "cache", "bits", (1, 2, 4, 8), "4 bits lose nearly nothing, 2 and fewer do", (("stored", "rises",

@@ -152,7 +152,7 @@ def compressed(params: Mapping[str, Any], prompt: int, new: int) -> float:
     """kv_frequency: positions that its cache holds over the context's, averaged over the new tokens."""
     held, kept = prompt - 1, []
     for i in range(new):
-        while held > params["room"]:
+        while held > params["capacity"]:
             held = params["sinks"] + math.ceil((held - params["sinks"]) / 2)
         kept.append((held + 1) / (prompt + i))
         held += 1

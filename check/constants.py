@@ -133,6 +133,18 @@ def random_from_before(f: Function) -> list[Value]:
     return [v for v in inside if not is_fixed(v)]
 
 
+def prompt_lengths(f: Function) -> set[Value]:
+    """Values computed before the loop of an algorithm that are the length of the prompt: of the context before anything is
+    committed."""
+    out: set[Value] = set()
+    for op in f.body.ops:
+        if op.opcode in ("while", "commit") or any(o.opcode == "commit" for r in op.regions for o in r.walk()):
+            break
+        if op.opcode == "ctx.get" and op.attrs["field"] == "length":
+            out |= set(op.results)
+    return out
+
+
 def carried_types(f: Function) -> list[Type]:
     """The types of states and of what the loop of an algorithm carries or reads from before it."""
     loop = loop_of(f)
@@ -273,4 +285,4 @@ def neighbours(values: Iterable[int], low: int, high: int) -> list[int]:
     return sorted({n for v in values for n in (v - 1, v, v + 1) if low <= n <= high})
 
 
-__all__ = ["Facts", "LARGEST", "carried_types", "facts", "loop_of", "neighbours", "random_from_before"]
+__all__ = ["Facts", "LARGEST", "carried_types", "facts", "loop_of", "neighbours", "prompt_lengths", "random_from_before"]

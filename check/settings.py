@@ -1,6 +1,7 @@
 """Where claims with a condition are decided: which claims go together, and the parameter values that satisfy a condition.
 
-A claim `when delta == 0` is decided in worlds whose parameters satisfy the condition, and in no others. What must have run
+A claim `when delta == 0` is decided in worlds whose parameters satisfy the condition, and in no others; where it reads the
+request (`when window >= len(prompt) + room`), in worlds whose parameters satisfy it for their requests. What must have run
 before it counts as proved is what can run there, so every such claim has a coverage and a planting of its own.
 """
 
@@ -12,8 +13,9 @@ from typing import Any
 
 from decgraph.backends.exact.coverage import Ran
 from decgraph.errors import DecError
-from decgraph.ir.settings import holds, names, narrowed, plain, settings
+from decgraph.ir.settings import holds, names, narrowed, of_request, plain, settings
 from decgraph.ir.values import Claim, Function, Module
+from decgraph.runtime.request import Request
 
 SMALL = 8  # whole numbers above are tried in every fourth world
 WORLDS = 8  # settings that have a world of their own
@@ -75,16 +77,24 @@ def _agrees(setting: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
 
 
 def at_setting(
-    f: Function, claim: Claim, params: Mapping[str, Any], fixed: Collection[str], wished: Collection[str], n: int
+    f: Function,
+    claim: Claim,
+    params: Mapping[str, Any],
+    fixed: Collection[str],
+    wished: Collection[str],
+    n: int,
+    request: Request,
+    committed: int = 0,
 ) -> dict[str, Any]:
-    """The parameters of a world, changed as little as satisfies a claim's condition. fixed: those that stay. wished: those that
-    stay where the condition lets them. n: the world's number; where several settings are equally near, worlds take them by
-    turns. Raises DecError where none is left."""
+    """The parameters of a world, changed as little as satisfies a claim's condition for its request. fixed: those that stay.
+    wished: those that stay where the condition lets them. n: the world's number; where several settings are equally near,
+    worlds take them by turns. committed: as in `speaks`. Raises DecError where none is left."""
     out = dict(params)
-    if holds(claim.setting, out):
+    if speaks(claim, out, request, committed):
         return out
     kept = {k: v for k, v in params.items() if k in fixed}
-    found = [s for s in settings(f, claim.setting, params) if _agrees(s, kept)]
+    known = {**params, **sizes_of(request)}
+    found = [s for s in settings(f, claim.setting, known) if _agrees(s, kept) and speaks(claim, s, request, committed)]
     found = [s for s in found if _agrees(s, {k: v for k, v in params.items() if k in wished})] or found
     if not found:
         raise DecError(f"the parameters of this world cannot satisfy `{claim.when}`")
@@ -97,6 +107,17 @@ def at_setting(
     few = [s for s in nearest if all(isinstance(v, bool) or not isinstance(v, int) or v <= SMALL for v in s.values())]
     chosen = nearest if n % 4 == 3 or not few else few
     return {**out, **chosen[n % len(chosen)]}
+
+
+def sizes_of(request: Request, committed: int = 0) -> dict[str, int]:
+    """What conditions read of a request, with so many committed tokens counted as part of its prompt."""
+    return of_request(len(request.prompt) + committed, request.limit - committed)
+
+
+def speaks(claim: Claim, params: Mapping[str, Any], request: Request, committed: int = 0) -> bool:
+    """Whether a claim says anything of a request with these parameters. committed: tokens that a step begins after. What is
+    computed before the loop takes them for the prompt's there, so the claim must speak of such a request, too."""
+    return all(holds(claim.setting, {**params, **sizes_of(request, n)}) for n in {0, committed})
 
 
 def own_worlds(f: Function, claim: Claim, given: Mapping[str, Any], left_out: Collection[str]) -> list[dict[str, Any]]:
@@ -117,4 +138,4 @@ def speaks_of(f: Function, claim: Claim, values: Mapping[str, Any]) -> bool:
     return not asked or possible(f, claim, asked)
 
 
-__all__ = ["Group", "at_setting", "groups", "own_worlds", "possible", "restricted", "speaks_of"]
+__all__ = ["Group", "at_setting", "groups", "own_worlds", "possible", "restricted", "speaks", "speaks_of"]

@@ -25,7 +25,7 @@ from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.states import carried_on, read_again
 from decgraph.backends.indexes import Lru
 from decgraph.backends.reference.values import ReferenceMemory, Suffixes
-from decgraph.check.constants import LARGEST, Facts, random_from_before
+from decgraph.check.constants import LARGEST, Facts, prompt_lengths, random_from_before
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box, box0
 from decgraph.ir.data.tree import Node, Tree
@@ -79,8 +79,11 @@ class Arbitrary:
 
     def carried(self, m: ExactMachine, op: Op, values: Sequence[Any]) -> list[Any]:
         """The values with which the loop is entered; what was computed before it is replaced in the machine."""
+        lengths = prompt_lengths(m.function)
         for n, v in enumerate(random_from_before(m.function)):
-            if v in m.env and v.type.elem == "memory":  # never changed: it is of the prompt, whatever was committed since
+            if v in m.env and v in lengths:  # the context of the start has committed tokens besides
+                m.env[v] = len(m.request.prompt)
+            elif v in m.env and v.type.elem == "memory":  # never changed: it is of the prompt, whatever was committed since
                 if kept_of(m, m.env[v], m.request.prompt) is None:
                     raise NoValue(f"{v.name or f'value {n} computed before the loop'} ({v.type})")
             elif v in m.env:
@@ -126,13 +129,14 @@ class Arbitrary:
 
 
 def kept_of(
-    m: ExactMachine, memory: ReferenceMemory, text: tuple[int, ...], without: Sequence[int] = (0, 1)
+    m: ExactMachine, memory: ReferenceMemory, text: tuple[int, ...], without: Sequence[int] | None = None
 ) -> tuple[Model, int] | None:
-    """(the model of which it is the memory, how many of the text's last tokens it lacks); None where it is another memory."""
+    """(the model of which it is the memory, how many of the text's last tokens it lacks, one of `without`, or any number); None
+    where it is another memory."""
     if memory.attention_logits is not None or memory.which is not None or memory.base:
         return None
     for model in m.models.values():
-        for last in without:
+        for last in range(len(text) + 1) if without is None else without:
             if model.family == memory.memory.family and model.memory(text[: len(text) - last], None, None) == memory.memory:
                 return model, last
     return None

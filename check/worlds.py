@@ -340,12 +340,12 @@ def world(
     known = facts(module, f)
     pinned = {**dict(plan.params), **dict(given or {})}
     params = params_for(f, plan.seed, pinned, plan.span, plan.vocab, known.length or "length")
-    if claim.setting:
-        cells = {known.length or "length"} if plan.span else set[str]()
-        params = at_setting(f, claim, params, set(given or {}), cells, plan.seed)
-        pinned |= {name: params[name] for name in names(claim.setting)}
     if claim.for_greedy:
         plan = replace(plan, temperature=0)
+    if claim.setting:
+        cells = {known.length or "length"} if plan.span else set[str]()
+        params = at_setting(f, claim, params, set(given or {}), cells, plan.seed, planned_request(plan), plan.committed)
+        pinned |= {name: params[name] for name in names(claim.setting)}
     ranks = max((v.width for v in params.values() if isinstance(v, Topology)), default=0)
     if ranks > plan.vocab and claim.mode != "distribution":  # a tree of the likeliest tokens names as many of them
         plan = replace(plan, vocab=ranks, style=replace(plan.style, support=plan.style.support or 3))
@@ -363,11 +363,7 @@ def world(
         heads=min(8, heads),
         marks=marks,
     )
-    request = request_for(
-        plan.vocab, plan.seed, plan.limit, prompt=plan.prompt, features=plan.features, temperature=plan.temperature
-    )
-    if plan.repeat:
-        request = replace(request, prompt=request.prompt[:1] * len(request.prompt))
+    request = planned_request(plan)
     extra: dict[str, Any] = {} if engine is None else {"engine": engine}
     drawn = plan.seed if plan.seed % 3 else None
     functions = functions_for(module.externs, externs or {}, plan.vocab, near=known.numbers, seed=drawn)
@@ -402,6 +398,14 @@ def world(
     small = least(case)
     # What a later step does can only be seen in a text that is longer than what the first one commits.
     return replace(small, length=case.length, request=case.request) if plan.label in LATER else small
+
+
+def planned_request(plan: WorldPlan) -> Request:
+    """The request of a plan. Its prompt's length and its limit do not depend on the vocabulary."""
+    made = request_for(
+        plan.vocab, plan.seed, plan.limit, prompt=plan.prompt, features=plan.features, temperature=plan.temperature
+    )
+    return replace(made, prompt=made.prompt[:1] * len(made.prompt)) if plan.repeat else made
 
 
 def others_for(plan: WorldPlan) -> tuple[Any, ...] | None:

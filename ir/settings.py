@@ -1,8 +1,9 @@
-"""Conditions of claims over a function's parameters: `when delta == 0 and k > 1`, what values satisfy them, and what ranges
-they leave.
+"""Conditions of claims over a function's parameters and the request: `when delta == 0 and k > 1`, `when window >= len(prompt) +
+room`; what values satisfy them, and what ranges they leave.
 
-A condition is data, nested tuples: ("param", name), ("const", value), (op, operands...) with `and`, `or`, `not`, the
-comparisons and arithmetic. () is no condition.
+A condition is data, nested tuples: ("param", name), ("request", quantity), ("const", value), (op, operands...) with `and`,
+`or`, `not`, the comparisons and arithmetic. () is no condition. Values stand in one mapping, parameters by name and what is
+known of the request by `of_request`.
 """
 
 from __future__ import annotations
@@ -41,6 +42,15 @@ WHOLE = 12
 """Whole numbers of a range are all tried up to here."""
 MOST = 20_000
 """Combinations of values that are looked at."""
+REQUEST = {"prompt": "len(prompt)", "room": "room"}
+"""What a condition may read of a request, in whole tokens, and how it is spelt: its prompt, and what may be generated."""
+SIZES = (1, 3, 8, 64)
+"""Tokens that are tried for what is not known of a request."""
+
+
+def of_request(prompt: int, room: int) -> dict[str, int]:
+    """What conditions read of a request, in tokens: its prompt, and how many may be generated. No parameter is named so."""
+    return {"request.prompt": prompt, "request.room": room}
 
 
 def plain(value: Any) -> Any:
@@ -61,12 +71,14 @@ def plain(value: Any) -> Any:
 
 
 def evaluate(condition: Condition, params: Mapping[str, Any]) -> Any:
-    """The value of a condition, or of a part of one. Raises KeyError for a parameter without a value and TypeError for values
-    that do not compare."""
+    """The value of a condition, or of a part of one. Raises KeyError for a parameter without a value, or a request that is not
+    known, and TypeError for values that do not compare."""
     op, *rest = condition
     match op:
         case "param":
             return plain(params[rest[0]])
+        case "request":
+            return params[f"request.{rest[0]}"]
         case "const":
             return plain(rest[0])
         case "and":
@@ -102,22 +114,30 @@ def holds(condition: Condition, params: Mapping[str, Any]) -> bool:
 
 
 def holds_for(claim: Claim, function: Function, given: Mapping[str, Any]) -> bool:
-    """Whether a claim's condition on parameters holds for the values given, the others at their defaults."""
+    """Whether a claim's condition holds for the values given (`of_request` among them), the other parameters at their defaults.
+    One that reads the request does not hold where it is not known."""
     return holds(claim.setting, {**{p.name: p.default for p in function.params if p.has_default}, **given})
 
 
 def names(condition: Condition) -> tuple[str, ...]:
     """The parameters that a condition reads, in order."""
-    if not condition or condition[0] == "const":
-        return ()
-    if condition[0] == "param":
-        return (condition[1],)
-    return tuple(dict.fromkeys(n for part in condition[1:] for n in names(part)))
+    return _read(condition, "param")
+
+
+def quantities(condition: Condition) -> tuple[str, ...]:
+    """What a condition reads of the request, in order: keys of `REQUEST`."""
+    return _read(condition, "request")
+
+
+def _read(condition: Condition, kind: str) -> tuple[str, ...]:
+    if not condition or condition[0] in ("param", "request", "const"):
+        return (condition[1],) if condition and condition[0] == kind else ()
+    return tuple(dict.fromkeys(n for part in condition[1:] for n in _read(part, kind)))
 
 
 def constants(condition: Condition) -> tuple[Any, ...]:
     """The constants of a condition, in order."""
-    if not condition or condition[0] == "param":
+    if not condition or condition[0] in ("param", "request"):
         return ()
     if condition[0] == "const":
         return (plain(condition[1]),)
@@ -126,21 +146,26 @@ def constants(condition: Condition) -> tuple[Any, ...]:
 
 def settings(function: Function, condition: Condition, beside: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """Values of the parameters that a condition reads, with which it holds: both ends of the declared ranges, the default, the
-    constants of the condition and their neighbours, small whole numbers. `beside`: other values to try, and those of parameters
-    that are fixed, which are not among the condition's. The smallest numbers come first."""
-    wanted = names(condition)
+    constants of the condition and their neighbours, small whole numbers. `beside`: other values to try, those of parameters
+    that are fixed, which are not among the condition's, and what is known of the request (`of_request`); of a request that is
+    not known it is enough that the condition holds for one. The smallest numbers come first."""
+    wanted, beside = names(condition), beside or {}
     known = {p.name: p for p in function.params}
+    request = [{k: v for k, v in beside.items() if k.startswith("request.")}]
+    if quantities(condition) and not request[0]:
+        request = [of_request(prompt, room) for prompt in SIZES for room in SIZES]
     numbers = [c for c in constants(condition) if isinstance(c, int | Fraction) and not isinstance(c, bool)]
     others = [c for c in constants(condition) if isinstance(c, str | tuple | frozenset)]
-    near = [v for v in (plain(x) for x in (beside or {}).values()) if isinstance(v, int) and not isinstance(v, bool)]
+    near = [v for v in (plain(x) for x in beside.values()) if isinstance(v, int) and not isinstance(v, bool)]
+    near += [sum(r.values()) for r in request if quantities(condition)]
     choices = [list(_values(known[n], numbers, others, near, len(wanted))) for n in wanted]
     for n, tried in zip(wanted, choices, strict=True):
-        if n in (beside or {}) and plain((beside or {})[n]) not in tried:
-            tried.append(plain((beside or {})[n]))
+        if n in beside and plain(beside[n]) not in tried:
+            tried.append(plain(beside[n]))
     out = []
     for values in itertools.islice(itertools.product(*choices), MOST):
         setting = dict(zip(wanted, values, strict=True))
-        if holds(condition, setting):
+        if any(holds(condition, {**setting, **r}) for r in request):
             out.append(setting)
     return out
 
@@ -209,7 +234,7 @@ def narrowed(function: Function, condition: Condition) -> Function:
         op, a, b = part
         if a[0] != "param" and b[0] == "param":
             op, a, b = FLIPPED[op], b, a
-        if a[0] != "param" or names(b):
+        if a[0] != "param" or names(b) or quantities(b):
             continue
         p, value = params[str(a[1])], evaluate(b, {})
         if isinstance(value, bool) and p.value.type.elem == "bool" and op in ("==", "!="):
@@ -229,6 +254,7 @@ def narrowed(function: Function, condition: Condition) -> Function:
 
 
 __all__ = [
+    "REQUEST",
     "Condition",
     "conjuncts",
     "constants",
@@ -237,6 +263,8 @@ __all__ = [
     "holds_for",
     "names",
     "narrowed",
+    "of_request",
     "plain",
+    "quantities",
     "settings",
 ]

@@ -1,4 +1,4 @@
-"""`when` of a claim: a condition over the algorithm's own parameters and `greedy`, checked where it stands."""
+"""`when` of a claim: a condition over parameters, the size of the request and `greedy`, checked where it stands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.lower.declare import literal
 from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.printer import expression
-from decgraph.ir.settings import ARITHMETIC, COMPARES, Condition, names, settings
+from decgraph.ir.settings import ARITHMETIC, COMPARES, REQUEST, Condition, names, quantities, settings
 from decgraph.ir.values import Function, Param, Region
 
 CODE = "E411"
@@ -18,15 +18,16 @@ COMPARED = ("int", "real", "prob", "bool", "text", "set", "token")
 
 
 def setting_of(lw: Lowering, e: S.Expr, params: Sequence[Param]) -> tuple[Condition, bool]:
-    """(the condition on parameters, whether it asks for greedy requests). Fails where it reads anything else, reads no
-    parameter, or where no value was found that satisfies it."""
+    """(the condition on parameters and the request, whether it asks for greedy requests). Fails where it reads anything else,
+    reads no parameter, or where no value was found that satisfies it."""
     known = {p.name: p for p in params if p.value.type.elem != "model"}
     parts = e.values if isinstance(e, S.BoolOp) and e.op == "and" else (e,)
     rest = [p for p in parts if not (isinstance(p, S.Name) and p.name == "greedy" and "greedy" not in known)]
     made = tuple(_truth(lw, p, known) for p in rest)
     for part, c in zip(rest, made, strict=True):
         if not names(c):
-            lw.fail(part.span, f"`{expression(part)}` is a constant", f"a condition reads a parameter: {USAGE}", code=CODE)
+            what = "reads no parameter" if quantities(c) else "is a constant"
+            lw.fail(part.span, f"`{expression(part)}` {what}", f"a condition reads a parameter: {USAGE}", code=CODE)
     condition: Condition = () if not made else made[0] if len(made) == 1 else ("and", *made)
     if condition and not settings(Function(lw.function, tuple(params), (), Region((), (), ())), condition):
         ranges = "; ".join(f"{n} is {_range(known[n])}" for n in names(condition))
@@ -67,6 +68,10 @@ def _number(lw: Lowering, e: S.Expr, known: dict[str, Param]) -> Condition:
         if known[e.name].value.type.elem not in COMPARED:
             lw.fail(e.span, f"`{e.name}` does not compare", "conditions compare numbers, yes or no, texts and sets", code=CODE)
         return ("param", e.name)
+    spelt = expression(e)
+    quantity = next((q for q, words in REQUEST.items() if words == spelt), None)
+    if quantity is not None and quantity not in known:
+        return ("request", quantity)
     if isinstance(e, S.Binary) and e.op in ARITHMETIC:
         return (e.op, _number(lw, e.left, known), _number(lw, e.right, known))
     if isinstance(e, S.Unary) and e.op == "-":
@@ -74,7 +79,8 @@ def _number(lw: Lowering, e: S.Expr, known: dict[str, Param]) -> Condition:
     if isinstance(e, S.Number | S.String | S.ListExpr) or (isinstance(e, S.Name) and e.name in ("yes", "no", "inf", "none")):
         return ("const", literal(lw, e, "what a claim's condition compares with"))
     near = did_you_mean(getattr(e, "name", ""), sorted(known), f"its parameters are {', '.join(known) or 'none'}")
-    lw.fail(e.span, f"a claim's condition reads parameters, constants and `greedy`, not `{expression(e)}`", near, code=CODE)
+    reads = "parameters, constants, `len(prompt)`, `room` and `greedy`"
+    lw.fail(e.span, f"a claim's condition reads {reads}, not `{spelt}`", near, code=CODE)
 
 
 __all__ = ["setting_of"]

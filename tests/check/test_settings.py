@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from decgraph.dsl.lower import load_text
 from decgraph.dsl.prelude import *  # noqa: F403
 from decgraph.errors import DecError
 from decgraph.ir.places import _how
-from decgraph.ir.settings import holds, holds_for, narrowed, settings
+from decgraph.ir.settings import holds, holds_for, narrowed, of_request, quantities, settings
 from decgraph.ir.text import parse_module, print_module
 from decgraph.passes.batching import distribution_only
 from decgraph.runtime.tune.space import guarantee, safe
@@ -134,7 +136,8 @@ def test_a_lossy_rule_at_its_exact_setting() -> None:
         ("1 == 1", "is a constant"),
         ("delta == 0 and yes", "is a constant"),
         ("delta == limit", "not `limit`"),
-        ("len(prompt) == 3", "reads parameters, constants and `greedy`"),
+        ("len(prompt) == 3", "reads no parameter"),
+        ("delta >= len(prompt) * ctx.length", "`len(prompt)`, `room` and `greedy`, not `ctx.length`"),
         ("target == 3", "not `target`"),
         ("delta == 0 or greedy", "joined to a condition by `and`"),
         ("not greedy", "joined to a condition by `and`"),
@@ -212,3 +215,51 @@ def test_conditions_are_said_of_the_values_that_runs_hold() -> None:
         for claim in algorithm.function.claims:
             assert holds_for(claim, algorithm.function, held) == holds_for(claim, algorithm.function, given)
     assert len(algorithms) > 40
+
+
+RECENT = """algorithm recent(target: causal, window: int in 1..4096 = 512):
+    refines autoregressive(target) in tokens when {when}
+    n = ctx.length
+    m = target.memory(ctx.parent)
+
+    while not done:
+        i = range_(0, ctx.length - 1)
+        m = m.only(i where i >= {first})
+        x ~ target(ctx, given = m) as output
+        m = target.memory(ctx, given = m)
+        commit x
+"""
+
+
+@pytest.mark.budget(60)
+@pytest.mark.parametrize(
+    ("when", "first", "verdict"),
+    [
+        ("window >= len(prompt) + room", "ctx.length - window", "proved"),
+        ("window >= len(prompt)", "ctx.length - window", "refuted"),  # what was generated evicts the prompt
+        ("window >= room", "ctx.length - window", "refuted"),
+        ("window >= room", "n - 1 and i >= ctx.length - window", "refuted"),
+        ("len(prompt) + room - 3 <= window", "ctx.length - window", "refuted"),  # the last token reads two positions fewer
+        ("window >= room", "min(n, ctx.length - window)", "refuted"),  # evicts the prompt
+        ("window >= len(prompt) and window > 2 * room", "ctx.length - len(prompt) - window", "proved"),
+    ],
+)
+def test_conditions_on_the_size_of_the_request(when: str, first: str, verdict: str) -> None:
+    found = decgraph.check(RECENT.format(when=when, first=first), mutants=verdict == "proved")
+    assert found.verdict == verdict, found.reasons
+    if verdict == "refuted":
+        case = found.counterexample
+        assert case is not None
+        claim = load_text(RECENT.format(when=when, first=first)).entry.claims[0]
+        asked = re.search(r"limit = (\d+)", case.request)
+        assert asked and holds(claim.setting, {**case.params, **of_request(len(case.prompt), int(asked[1]))})
+
+
+def test_a_claim_about_requests_is_no_claim_where_none_is_known() -> None:
+    f = load_text(RECENT.format(when="window >= len(prompt) + room", first="0")).entry
+    assert quantities(f.claims[0].setting) == ("prompt", "room")
+    assert not holds_for(f.claims[0], f, {"window": 4096})
+    assert holds_for(f.claims[0], f, {"window": 12, **of_request(4, 8)})
+    assert not holds_for(f.claims[0], f, {"window": 11, **of_request(4, 8)})
+    assert [s["window"] for s in settings(f, f.claims[0].setting, of_request(4, 8))][0] == 12
+    assert narrowed(f, f.claims[0].setting) == f

@@ -81,7 +81,7 @@ def test_greedy_requests_alone() -> None:
     [
         ("delta == 5", "no value was found that satisfies `delta == 5`"),
         ("1 == 1", "is a constant"),
-        ("p[0] > 0", "reads parameters, constants and `greedy`"),
+        ("p[0] > 0", "reads parameters, constants, `len(prompt)`, `room` and `greedy`"),
         ("x == 3", "not `x`"),
         ("delta == 0 or greedy", "joined to a condition by `and`"),
         ("k", "`k` is no condition"),

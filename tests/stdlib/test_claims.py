@@ -11,10 +11,10 @@ from shelf import module, parameters, run
 from decgraph import stdlib
 from decgraph.check.constants import facts
 from decgraph.check.worlds import models_for, params_for
-from decgraph.ir.settings import holds, settings
+from decgraph.ir.settings import holds, of_request, settings
 from decgraph.ir.values import Claim
 
-LENGTH = "the equality is at budgets that the text does not exceed, and a condition reads parameters, not the length of a text"
+PROMPT, LIMIT = (1, 2, 0), 6
 WITHOUT = {
     "autoregressive": "the specification of the others",
     "cascaded": "its candidates come from contexts that the target never has in a text",
@@ -23,13 +23,7 @@ WITHOUT = {
     "entropy_renoise": "its canvas begins as random tokens, which no other decoding does",
     "fast_dllm_v2": "its models predict the next cell, which no specification reads so",
     "iterative_agent": "later rounds are written after answers that are not committed, the first one up to `reach` tokens",
-    "iterative_elimination": "it ranks the tokens that it is given, whatever their probability",
-    "kv_evict": LENGTH,
-    "kv_frequency": LENGTH,
-    "kv_quantized": LENGTH,
-    "parallel_context": LENGTH,
     "skeleton_graph": "what it commits was written in contexts with the skeleton, which is not committed",
-    "sparse_prefill": LENGTH,
     "superposed": "what continues a draft was said after a mixture of all drafts",
 }
 
@@ -54,12 +48,13 @@ def test_whole_greedy_runs_at_a_setting_are_the_specifications() -> None:
             continue
         models = models_for(entry, 4, 3)
         given: dict[str, Any] = {**params_for(entry, 1), **parameters(name)}
-        given |= settings(entry, claim.setting, given)[0]
+        request = of_request(len(PROMPT), LIMIT)
+        given |= settings(entry, claim.setting, {**given, **request})[0]
         given = {k: float(v) if isinstance(v, Fraction) else list(v) if isinstance(v, tuple) else v for k, v in given.items()}
-        assert holds(claim.setting, given), name
+        assert holds(claim.setting, {**given, **request}), name
         drawn = next(value for _, (kind, value) in claim.args if kind == "param")
-        ours = run(name, models, given, temperature=0, limit=6)
-        theirs = run("autoregressive", {"target": models[drawn]}, {}, temperature=0, limit=6)
+        ours = run(name, models, given, prompt=PROMPT, temperature=0, limit=LIMIT)
+        theirs = run("autoregressive", {"target": models[drawn]}, {}, prompt=PROMPT, temperature=0, limit=LIMIT)
         assert ours.tokens == theirs.tokens, name
         compared += 1
     assert compared > 20

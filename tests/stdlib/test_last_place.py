@@ -14,7 +14,7 @@ from decgraph.backends.registry import machine
 from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
 from decgraph.dsl.lower import load_text
-from decgraph.ir.settings import settings
+from decgraph.ir.settings import of_request, settings
 from decgraph.ir.values import Claim
 from decgraph.passes.plan import Plan
 from decgraph.runtime.request import Request
@@ -99,4 +99,4 @@ def test_what_refines_decoding_ends_where_it_does(name: str, backend: str) -> No
     f = decgraph.load(name).function
     assert claimed(name)
     for claim in claimed(name):
-        compare(name, settings(f, claim.setting)[0] if claim.setting else {}, backend)
+        compare(name, settings(f, claim.setting, of_request(2, max(LIMITS)))[0] if claim.setting else {}, backend)

@@ -11,7 +11,7 @@ import decgraph
 
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "cache_augmentation": ({"latents": 0}, {"latents": 4}),
-    "kv_frequency": ({"room": 4096}, {"room": 6, "sinks": 1}),
+    "kv_frequency": ({"capacity": 4096}, {"capacity": 6, "sinks": 1}),
     "kv_sparse_read": ({"share": 1.0}, {"share": 0.1, "least": 1}),
     "parallel_context": ({"length": 4096, "question": 1}, {"shared": 1, "length": 4, "question": 2}),
     "sparse_prefill": ({"segment": 4, "block": 2, "budget": 4096}, {"segment": 4, "block": 2, "budget": 2}),

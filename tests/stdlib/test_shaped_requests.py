@@ -13,7 +13,7 @@ from decgraph.backends.registry import machine
 from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
 from decgraph.dsl.lower import load_text
-from decgraph.ir.settings import settings
+from decgraph.ir.settings import of_request, settings
 from decgraph.ir.values import Claim
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session, check_params
@@ -45,7 +45,7 @@ def compare(name: str, claim: Claim, seed: int) -> None:
     f, module = algorithm.function, algorithm.module
     spec = module.functions[claim.spec]
     models = models_for(f, V, seed, free=True)
-    params = {**params_for(f, seed), **(settings(f, claim.setting)[0] if claim.setting else {})}
+    params = {**params_for(f, seed), **(settings(f, claim.setting, of_request(2, 6))[0] if claim.setting else {})}
     theirs: dict[str, Any] = {}
     given: dict[str, Any] = {}
     for parameter, (kind, value) in claim.args:
