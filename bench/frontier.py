@@ -24,6 +24,7 @@ from typing import Any
 import decgraph
 from decgraph.bench.measure import Told, silent
 from decgraph.errors import DecError
+from decgraph.ir.values import Function
 from decgraph.models import request_for, shipped
 from decgraph.zoo import tasks
 
@@ -85,7 +86,7 @@ def measure(specs: Sequence[str], *, per_kind: int = 4, told: Told = silent) -> 
         told(f"frontier: {spec}", number / len(given))
         name, own = split_spec(spec)
         algorithm = decgraph.load(name)
-        params = {key: str(value) for key, value in SETTINGS.items() if key in algorithm.params and key not in own} | own
+        params = settings_of(algorithm.function) | own
         try:
             session = session_of(algorithm, params)
             answers, task_calls = decoded(session, [task.prompt for task in asked])
@@ -100,6 +101,12 @@ def measure(specs: Sequence[str], *, per_kind: int = 4, told: Told = silent) -> 
             Point(spec, sum(right) / len(right), task_calls / len(asked), same / sum(map(len, base)), calls / len(unsure))
         )
     return points
+
+
+def settings_of(function: Function) -> dict[str, str]:
+    """`SETTINGS` of a decoder's parameters; where its range does not reach so far, its own default stays."""
+    known = {p.name: p for p in function.params}
+    return {k: str(v) for k, v in SETTINGS.items() if k in known and (known[k].high is None or v <= known[k].high)}
 
 
 def session_of(algorithm: Any, params: dict[str, str]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from bench_runs import run_of_two
 
+import decgraph
 from decgraph import stdlib
 from decgraph.bench import frontier, leaderboard
 from decgraph.bench.frontier import Point
@@ -51,3 +52,9 @@ def test_the_page_ranks_by_processor_time() -> None:
     document = {"command": "it", "runs": [{"name": "chat", **run}], "frontier": [vars(Point("llada", 1, 32, 1, 32))]}
     page = leaderboard.page(document)
     assert "| speculative | refines autoregressive(target) in distribution |" in page and "images/frontier.png" in page
+
+
+def test_a_setting_beyond_a_decoders_range_leaves_its_default() -> None:
+    """`eoser_ass` has at most 16 steps."""
+    assert frontier.settings_of(decgraph.load("eoser_ass").function) == {"length": "32"}
+    assert frontier.settings_of(decgraph.load("fast_dllm").function) == {"length": "32", "block": "32"}
