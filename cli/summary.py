@@ -16,10 +16,10 @@ WHY = {
     "limit": "the limit of new tokens",
     "eos": "the end-of-text token",
     "stop": "a stop string",
-    "context": "the context is full",
-    "end": "the algorithm came to its end",
+    "context": "the full context window",
+    "end": "the end of the algorithm",
     "error": "an error",
-    "interrupted": "interrupted",
+    "interrupted": "an interruption",
 }
 
 

@@ -193,7 +193,7 @@ def test_an_interruption_shows_what_there_is(tables: None, tmp_path: Path, capsy
     (tmp_path / "j.dec").write_text(JUDGED)
     (tmp_path / "stop.py").write_text("def judge(text):\n    if len(text) == 5: raise KeyboardInterrupt\n    return True\n")
     assert main(["run", str(tmp_path / "j.dec"), "-p", "ab", "--extern", f"{tmp_path}/stop.py:judge"]) == 130
-    assert "3, ended by interrupted" in capsys.readouterr().out
+    assert "3, ended by an interruption" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
