@@ -33,8 +33,8 @@ FAMILIES = [
 ]
 
 OTHER_MODELS = frozenset(
-    "amphista arbitrage autodeco chimera discriminator_guided first_router graph_constrained hydra judge_decoding knn_ssd medusa "
-    "medusa_match reward_guided_sd sam_decoding specdec_pp token_recycling".split()
+    "amphista arbitrage autodeco chimera discriminator_guided first_router graph_constrained hydra judge_decoding knn_ssd "
+    "medusa medusa_match reward_guided_sd sam_decoding specdec_pp token_recycling".split()
 )
 """They need another vocabulary, or heads, that the table models of `traced` do not have."""
 
