@@ -32,10 +32,11 @@ FAMILIES = [
     "freedave",
 ]
 
-OTHER_MODELS = frozenset(
-    "amphista arbitrage autodeco chimera discriminator_guided first_router graph_constrained hydra judge_decoding knn_ssd "
-    "medusa medusa_match reward_guided_sd sam_decoding specdec_pp token_recycling".split()
-)
+OTHER_MODELS = {
+    *("amphista", "arbitrage", "autodeco", "chimera", "discriminator_guided", "first_router", "graph_constrained", "hydra"),
+    *("judge_decoding", "knn_ssd", "medusa", "medusa_match", "reward_guided_sd", "sam_decoding", "specdec_pp"),
+    "token_recycling",
+}
 """They need another vocabulary, or heads, that the table models of `traced` do not have."""
 
 
