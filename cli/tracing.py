@@ -13,7 +13,14 @@ from decgraph.views.plot import confidences
 from decgraph.views.steps import DraftTree, Node, Step
 
 STYLES = {"accepted": "green", "bonus": "bold cyan", "residual": "yellow", "plain": "", "canvas": "green"}
-NODES = {"accepted": "bold green", "rejected": "red strike", "emitted": "bold cyan", "pruned": "dim strike", "drafted": "dim"}
+NODES = {
+    "accepted": "bold green",
+    "rejected": "red strike",
+    "emitted": "bold cyan",
+    "pruned": "dim strike",
+    "drafted": "dim",
+    "omitted": "dim",
+}
 SHADES = "░▒▓█"
 AGAIN = "×"
 MOST = 40  # nodes of a tree, and rows of a canvas, that are shown
@@ -83,6 +90,8 @@ def drawn(run: Trace, tree: DraftTree) -> Tree:
 def labelled(run: Trace, node: Node) -> Text:
     """A node in a line: its token, and the probabilities that are known."""
     sign = {"accepted": "✓ ", "rejected": "✗ ", "emitted": "+ "}.get(node.state, "  ")
+    if node.state == "omitted":
+        return Text("  …", "dim")
     token = repr(run.piece(node.token))
     known = [f"{name} {x:.3g}" for name, x in (("p", node.p), ("q", node.q), ("chosen, score", node.score)) if x is not None]
     if node.state != "emitted" and node.q is None and node.score is None:

@@ -117,10 +117,16 @@ def report(value: Any) -> str:
     badge = f'<span style="background:{colour};color:#fff;border-radius:8px;padding:1px 8px">{escape(value.verdict)}</span>'
     rows = [
         ("claims", "\n".join(value.claims) or "none"),
-        ("worlds", f"{value.models} ({value.shrunk} with smaller parameters)"),
+        (
+            "worlds",
+            f"{value.models}" + (f", {value.shrunk} of them with smaller parameters or lengths" if value.shrunk else ""),
+        ),
+        ("runs", f"{value.runs:,} in {value.seconds:.1f} s"),
     ]
     if value.planted:
         rows.append(("mutants", f"{value.killed} of {value.planted} found"))
+    if value.verdict != "refuted" and value.models:  # what a proof covers
+        rows.append(("tried", "\n".join(value.tried.words())))
     rows += [("reasons", "\n".join(value.reasons))] if value.reasons else []
     rows += [("notes", "\n".join(value.notes))] if value.notes else []
     shown = f"<p>{badge} <b>{escape(value.name)}</b></p>{_table(rows)}"
@@ -139,9 +145,11 @@ def result(value: Any) -> str:
             f'<span style="background:{ORIGINS[o][0]};color:#1f2328" title="{ORIGINS[o][1]}">{escape(piece)}</span>'
             for piece, o in zip(value.pieces, origins, strict=True)
         )
-        used = [o for o in ORIGINS if o in origins]
+        words = {o: word for o, (_, word) in ORIGINS.items() if o in origins}
+        if not stats.tested and "own" in words:  # beam search commits drafts that nothing verified
+            words["own"] = "no verified draft"
         legend = " ".join(
-            f'<span style="background:{ORIGINS[o][0]};color:#1f2328;padding:0 6px">{ORIGINS[o][1]}</span>' for o in used
+            f'<span style="background:{ORIGINS[o][0]};color:#1f2328;padding:0 6px">{word}</span>' for o, word in words.items()
         )
         shown = _pre(body) + f"<p>{legend}</p>"
     else:
@@ -179,8 +187,19 @@ def origins_of(events: Iterable[object]) -> list[str]:
     return out
 
 
+def calls(value: Any) -> str:
+    """Each model call of a step, and what half of each whole number would save."""
+    shown = _title(f"{value.name}: the model calls of {value.step}")
+    for call in value.calls:
+        head, *lines = call.text().split("\n")
+        rows = [(line[2:10].strip(), line[12:]) for line in lines]
+        shown += f"<p><code>{escape(head)}</code></p>{_table(rows)}"
+    return shown + (_table([("parameters", "\n".join(map(str, value.savings)))] if value.savings else []))
+
+
 SHOWN: Mapping[str, Callable[[Any], str]] = {
     "Algorithm": algorithm,
+    "Calls": calls,
     "Cost": cost,
     "Explanation": explanation,
     "Report": report,
@@ -207,6 +226,10 @@ def _table(rows: Iterable[Iterable[str]], *, head: bool = False, raw: bool = Fal
         cells = [cell if raw else escape(cell).replace("\n", "<br>") for cell in row]
         tag = "th" if head and number == 0 else "td"
         out.append(
-            "<tr>" + "".join(f'<{tag} style="text-align:left;vertical-align:top">{cell}</{tag}>' for cell in cells) + "</tr>"
+            "<tr>"
+            + "".join(
+                f'<{tag} style="text-align:left;vertical-align:top;padding:1px 14px 1px 0">{cell}</{tag}>' for cell in cells
+            )
+            + "</tr>"
         )
     return f"<table>{''.join(out)}</table>" if out else ""

@@ -121,6 +121,11 @@ class Calls:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    def _repr_html_(self) -> str:
+        from decgraph.html import fragment
+
+        return fragment(self)
+
 
 def calls_of(
     module: Module,

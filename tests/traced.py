@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import decgraph
+from decgraph.check.validation import outside
 from decgraph.models import request_for
 from decgraph.passes.plan import Plan
 from decgraph.runtime.models.table import TableAdapter, TableFeatures, TableModel
@@ -50,7 +51,8 @@ def open_tables(
             made[model] = TableModel(size, seed=7, kind="masked", name="masked")
         else:
             made[model] = TableFeatures(target, seed=5) if kind == "features" else TableAdapter(target, seed=6)
-    return algorithm.session(made, tokenizer=Pieces(pieces), backend=backend, plan=plan, **params)
+    externs = outside(algorithm.module)["externs"]
+    return algorithm.session(made, tokenizer=Pieces(pieces), backend=backend, plan=plan, externs=externs, **params)
 
 
 def recorded(session: Session, prompt: str = "ab", **fields: Any) -> tuple[Result, Recording]:

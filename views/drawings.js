@@ -39,12 +39,13 @@ function why(node) {
     return `rejected: ${reason}; the verifier gives it ${number(p)}${q !== null ? `, the distribution it was drawn from ${number(q)}` : ""}`;
   if (state === "rejected") return `rejected: ${reason}`;
   if (state === "accepted") return "accepted";
-  if (state === "emitted") return { bonus: "bonus: after the last accepted draft", residual: "residual: in place of rejected drafts" }[source] || source;
+  if (state === "omitted") return "drafted tokens between the context and this branch, not drawn";
+  if (state === "emitted") return { bonus: "bonus: after the last accepted draft", residual: "residual: in place of rejected drafts" }[source] || "no draft was verified before it";
   return state === "pruned" ? "pruned before verification" : "drafted, not reached by verification";
 }
 
 function chosen(node) { // a draft without a draw, as topk makes it
-  return node[2] !== "emitted" && node[4] === null;
+  return node[2] !== "emitted" && node[2] !== "omitted" && node[4] === null;
 }
 
 function chosenSaid(score) { return `chosen, not drawn${score !== null && score !== undefined ? ` (its drafter gave it ${number(score)})` : ""}`; }
@@ -95,7 +96,8 @@ function treeDrawing(nodes, pieces, root) {
   for (const i of [-1, ...shown]) {
     const [x, y] = at(i);
     const node = i < 0 ? null : nodes[i];
-    const text = node ? pieces[node[0]] ?? `<${node[0]}>` : root;
+    const omitted = node !== null && node[2] === "omitted";
+    const text = omitted ? "…" : node ? pieces[node[0]] ?? `<${node[0]}>` : root;
     const sign = node ? { accepted: "✓ ", rejected: "✗ ", emitted: "+ " }[node[2]] || "" : "";
     const group = draw("g", { class: node ? `${node[2]} ${node[2] === "emitted" ? node[6] : ""}` : "root", transform: `translate(${x} ${y})` });
     group.append(draw("rect", { class: "node", width: 108, height: 22, rx: 5 }));
@@ -104,7 +106,7 @@ function treeDrawing(nodes, pieces, root) {
       const drafted = chosen(node) ? (node[5] !== null ? `score ${number(node[5])}` : "chosen") : node[4] !== null ? `q ${number(node[4])}` : "";
       const beside = [drafted, node[3] !== null ? `p ${number(node[3])}` : ""].filter(Boolean);
       group.append(draw("text", { x: 6, y: 32, class: "small" }, beside.join("  ")));
-      group.append(draw("title", {}, `${quoted(text)} (${node[0]}) ${why(node)}${chosen(node) ? `; ${chosenSaid(node[5])}` : ""}`));
+      group.append(draw("title", {}, omitted ? why(node) : `${quoted(text)} (${node[0]}) ${why(node)}${chosen(node) ? `; ${chosenSaid(node[5])}` : ""}`));
     }
     svg.append(group);
   }
@@ -130,7 +132,8 @@ function testTable(nodes, pieces) {
 function acceptanceDrawing(depths) {
   const high = 18, wide = 220;
   const said = depths.map(([t, a], i) => `depth ${i + 1}: ${a} of ${t}`).join("; ");
-  const svg = draw("svg", { width: wide + 170, height: depths.length * high + 2, role: "img", "aria-label": `Acceptance by depth. ${said}` });
+  const width = wide + 130, height = depths.length * high + 2;
+  const svg = draw("svg", { class: "fit", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Acceptance by depth. ${said}` });
   depths.forEach(([tested, accepted], i) => {
     const share = tested ? accepted / tested : 0, y = i * high;
     svg.append(draw("text", { x: 18, y: y + 13, "text-anchor": "end" }, String(i + 1)), draw("rect", { class: "track", x: 26, y: y + 3, width: wide, height: 12, rx: 2 }),
@@ -211,8 +214,8 @@ function cellDrawing(canvas, run, width) {
       pen.fillRect(LABEL + position * w, y, w, h);
     }
     pen.globalAlpha = 1;
-    for (const [position, token, confidence] of step.edits || []) {
-      pen.fillStyle = token < 0 ? colour("--rejected") : heat(confidence);
+    for (const [position, token, confidence, replaced] of step.edits || []) {
+      pen.fillStyle = token < 0 ? colour("--rejected") : replaced ? colour("--residual") : heat(confidence);
       pen.fillRect(LABEL + position * w, y, Math.max(1, w - 1), Math.max(1, h - (h > 3)));
       if (token < 0) held.delete(position);
       else held.set(position, confidence);

@@ -11,12 +11,14 @@ from decgraph.runtime.recording import Recording, Stamped
 
 Origin = Literal["accepted", "bonus", "residual", "plain", "canvas"]
 """Where a committed token came from: an accepted draft; a token of the target's own after the last draft of a path (bonus), in
-place of rejected ones (residual) or without any draft (plain); a cell of a canvas."""
+place of rejected ones (residual), or without a verified draft (plain: none was drafted, or the program itself chose among
+drafts, as beam search does); a cell of a canvas."""
 
 ANCESTORS = 3
 """How many nodes above one are shown where a tree grows over several steps."""
 
-State = Literal["drafted", "accepted", "rejected", "pruned", "emitted"]
+State = Literal["drafted", "accepted", "rejected", "pruned", "emitted", "omitted"]
+"""What became of a node. omitted: it stands for the ancestors between the root and the first that is shown."""
 
 
 @dataclass
@@ -56,21 +58,26 @@ class DraftTree:
             node.score = event.score
         self.nodes.append(node)
 
-    def continued(self, node: int) -> DraftTree:
-        """A tree for a later step that grows this one at a node: with the nearest ancestors of the node alone."""
-        made = DraftTree()
-        made.adopt(self, node)
-        return made
+    @staticmethod
+    def below(node: int) -> DraftTree:
+        """A tree whose first draft is below a node: the upper nodes of some trees are no single tokens."""
+        return DraftTree([], {0: -1, node: -1})
 
     def adopt(self, earlier: DraftTree, node: int) -> None:
-        """Show a node of an earlier step's tree, which has the same numbers, with its nearest ancestors."""
+        """Show a node of a tree that earlier steps grew, which has the same numbers, with its nearest ancestors."""
         numbers = {place: number for number, place in earlier.ids.items() if place >= 0}
         place = earlier.ids[node]
+        if place < 0:
+            self.ids[node] = -1
+            return
         chain: list[int] = []
         while place >= 0 and len(chain) < ANCESTORS and numbers.get(place) not in self.ids:
             chain.append(place)
             place = earlier.nodes[place].parent
         above = self.ids.get(numbers.get(place, 0), -1)
+        if place >= 0 and numbers.get(place) not in self.ids:
+            self.nodes.append(Node(-1, -1, state="omitted"))
+            above = len(self.nodes) - 1
         for place in reversed(chain):
             self.nodes.append(replace(earlier.nodes[place], parent=above))
             above = len(self.nodes) - 1
@@ -147,11 +154,10 @@ def steps_of(recording: Recording, prompt: int) -> list[Step]:
     what was decided on it; in a program with neither, what follows each call of the target."""
     out: list[Step] = []
     committed, began = 0, 0.0
-    carried: DraftTree | None = None
+    whole: DraftTree | None = None
     for part in parts(recording.events):
         step = Step(part, committed, began)
-        fill(step, prompt, carried)
-        carried = step.trees[-1] if step.trees and not step.count else None
+        whole = fill(step, prompt, whole)
         committed += step.count
         began = step.ended
         out.append(step)
@@ -185,8 +191,9 @@ def parts(events: Sequence[Stamped]) -> Iterable[list[Stamped]]:
         yield part
 
 
-def fill(step: Step, prompt: int, carried: DraftTree | None) -> None:
-    """Read a step's events. carried: the tree that the step before left, which this one may grow or verify."""
+def fill(step: Step, prompt: int, whole: DraftTree | None) -> DraftTree | None:
+    """Read a step's events. whole: what earlier steps grew since the last commit, which this one may grow or verify; returned
+    as this step leaves it."""
     path: list[int] = []  # what the last verification accepted
     emitted: trace.Emitted | None = None
     tested = over = False
@@ -194,13 +201,16 @@ def fill(step: Step, prompt: int, carried: DraftTree | None) -> None:
         event = stamped.event
         match event:
             case trace.Drafted():
-                tree_for(step, event, carried).grow(event)
+                tree_for(step, event, whole).grow(event)
+                if whole is None or whole.begins_anew(event):
+                    whole = DraftTree.below(event.parent)
+                whole.grow(event)
             case trace.Pruned():
-                if step.trees:
-                    step.trees[-1].prune(event)
+                for tree in (*step.trees[-1:], *([] if whole is None else [whole])):
+                    tree.prune(event)
             case trace.Accepted() | trace.Rejected():
-                if not step.trees and carried is not None:
-                    step.trees.append(carried.copy())
+                if not step.trees and whole is not None:
+                    step.trees.append(whole.copy())
                 if over or (event.depth == 1 and path):
                     path, emitted, over = [], None, False
                     if step.trees:
@@ -223,23 +233,22 @@ def fill(step: Step, prompt: int, carried: DraftTree | None) -> None:
                 for i, token in enumerate(event.tokens):
                     step.origins.append(origin(i, token, path, emitted, tested=tested))
                 step.count += len(event.tokens)
-                path, emitted, tested, over = [], None, False, False
+                path, emitted, tested, over, whole = [], None, False, False, None
     step.ended = step.events[-1].seconds
+    return whole
 
 
-def tree_for(step: Step, event: trace.Drafted, carried: DraftTree | None) -> DraftTree:
-    """The tree of a step that a draft belongs to: the one before it, one that an earlier step left, or a new one."""
+def tree_for(step: Step, event: trace.Drafted, whole: DraftTree | None) -> DraftTree:
+    """The tree of a step that a draft belongs to: the one before it, one that earlier steps grew, or a new one."""
     tree = step.trees[-1] if step.trees else None
     if tree is not None and not tree.begins_anew(event):
         return tree
-    if carried is not None and event.node not in carried.ids and event.parent in carried.ids:
+    if whole is not None and not whole.begins_anew(event):
         if tree is None:
-            step.trees.append(carried.continued(event.parent))
-        else:
-            tree.adopt(carried, event.parent)
-        return step.trees[-1]
-    step.trees.append(DraftTree())
-    step.trees[-1].ids.setdefault(event.parent, -1)  # the upper nodes of some trees are no single tokens
+            step.trees.append(DraftTree())
+        step.trees[-1].adopt(whole, event.parent)
+    else:
+        step.trees.append(DraftTree.below(event.parent))
     return step.trees[-1]
 
 

@@ -3,7 +3,9 @@
 
 const CHUNK = 64, FIRST = 16; // tokens in a chunk of the text; chunks that are made before the page is first shown
 const MOST_TREES = 8; // of a step that are drawn
-const KINDS = { accepted: "accepted draft", bonus: "bonus token", residual: "residual", plain: "drawn without a draft", canvas: "decided on the canvas" };
+const ENDED = { limit: "the limit of new tokens", eos: "the end-of-text token", stop: "a stop string", context: "the full context window",
+  end: "the end of the algorithm", error: "an error", interrupted: "an interruption" }; // as the command line says it
+const KINDS = { accepted: "accepted draft", bonus: "bonus token", residual: "residual", plain: "no verified draft", canvas: "decided on the canvas" };
 
 class RunView {
   constructor(run, root, choose) {
@@ -18,11 +20,16 @@ class RunView {
     this.history = this.canvas ? Array.from({ length: this.size }, () => []) : null;
     run.steps.forEach((step, s) => {
       if (!this.canvas) for (let i = step.first; i < step.first + step.n; i++) this.stepOf[i] = s;
-      for (const [position, token, confidence] of step.edits || [])
+      for (const edit of step.edits || []) {
+        const [position, token, confidence] = edit;
         if (position >= 0 && position < this.size) {
+          const before = this.history[position].at(-1);
+          edit[3] = before !== undefined && before[1] >= 0 && token >= 0 && before[1] !== token; // a decided token is replaced
           this.history[position].push([s, token, confidence]);
           this.stepOf[position] = s;
         }
+      }
+      step.log.filter((e) => e[3] === "Unmasked" || e[3] === "Remasked").forEach((e, k) => { e.edit = (step.edits || [])[k]; });
     });
     this.build(root);
   }
@@ -31,7 +38,7 @@ class RunView {
     const run = this.run;
     const params = Object.entries(run.params).map(([k, v]) => `${k}=${v}`).join(", ");
     const calls = run.stats.target_calls ? `, ${number(run.stats.tokens / run.stats.target_calls, 2)} a target call` : "";
-    const facts = `${several(run.stats.tokens, "token")} in ${several(run.steps.length, "step")}, ${several(run.stats.target_calls, "target call")}${calls}; ended by ${run.reason}; ${run.backend}`;
+    const facts = `${several(run.stats.tokens, "token")} in ${several(run.steps.length, "step")}, ${several(run.stats.target_calls, "target call")}${calls}; ended by ${ENDED[run.reason] ?? run.reason}; ${run.backend} backend`;
     const panel = (title, ...inner) => make("section", { class: "panel", "aria-label": title }, make("h3", {}, title), ...inner);
     const kinds = this.canvas ? ["prompt", "masked"] : ["prompt", ...new Set(run.origins)];
     const legend = make("div", { class: "legend", "aria-label": "Colours of the text" }, ...kinds.map((k) => make("span", { class: k }, KINDS[k] || k)));
@@ -70,7 +77,7 @@ class RunView {
       this.cellBox = make("div", { class: "drawing scroll" }, this.cells, this.cellRow);
       this.cells.addEventListener("click", (event) => this.choose(this, Math.floor(event.offsetY / this.cellSize.h)));
       this.cells.addEventListener("mousemove", (event) => { this.cells.title = this.cellSaid(event.offsetX, event.offsetY); });
-      right.append(panel("Canvas: position by step", make("p", { class: "faint" }, "A row is a step, a column a position. The darker, the surer when it was decided; red: masked again. The bar at the left: the share of the positions read that was computed anew."), this.cellBox));
+      right.append(panel("Canvas: position by step", make("p", { class: "faint" }, "A row is a step, a column a position. The darker, the surer when it was decided; orange: a decided token replaced by another; red: masked again. The bar at the left: the share of the positions read that was computed anew."), this.cellBox));
     }
     if (run.depths.length) right.append(panel("Acceptance by depth", acceptanceDrawing(run.depths)));
     if (run.spans.length) {
@@ -198,8 +205,9 @@ class RunView {
     const before = s.first ? this.run.texts[s.first - 1] : this.run.prompt[this.run.prompt.length - 1] || "";
     const trees = (s.trees || []).slice(0, MOST_TREES);
     if (!trees.length) {
-      const edits = s.edits || [], decided = edits.filter((e) => e[1] >= 0).length;
-      const said = edits.length ? `${several(decided, "position")} decided, ${edits.length - decided} masked again` : "This step drafted nothing.";
+      const edits = s.edits || [], again = edits.filter((e) => e[1] < 0).length, replaced = edits.filter((e) => e[3]).length;
+      const decided = `${several(edits.length - again - replaced, "position")} decided`;
+      const said = edits.length ? `${decided}, ${replaced} replaced, ${again} masked again` : "This step drafted nothing.";
       this.stepPanel.replaceChildren(make("p", { class: "faint" }, said));
       return;
     }
@@ -217,19 +225,20 @@ class RunView {
     const [, rule, , kind, ...x] = e;
     const t = (token) => quoted(this.piece(token));
     const said = {
-      ModelCall: () => `${x[0]} called: ${several(x[1], "row")}, ${several(x[2], "position")} read${x[3] === null ? "" : `, ${x[3]} computed`}`,
+      ModelCall: () => `${x[0]} called for ${several(x[1], "distribution")}: ` + (this.canvas ? `${several(x[2], "position")} read${x[3] === null ? "" : `, ${x[3]} computed`}`
+        : `reads the context${x[2] ? ` and ${several(x[2], "drafted token")}` : ""}`),
       Drafted: () => {
         const by = x[2] === "point" ? "" : ` from ${x[2]}`;
         return `drafted ${t(x[0])}${by}` + (x[3] ? ` with q ${number(x[1])}` : `: ${chosenSaid(by ? x[4] : null)}`);
       },
       Accepted: () => `accepted ${t(x[0])} at depth ${x[1]}`,
       Rejected: () => `rejected ${t(x[0])} at depth ${x[1]}: ${x[2]}`,
-      Emitted: () => `emitted ${t(x[0])} (${x[1]})`,
-      Unmasked: () => `position ${x[0]} decided: ${t(x[1])}, confidence ${number(x[2])}`,
+      Emitted: () => `emitted ${t(x[0])} (${KINDS[x[1]] || x[1]})`,
+      Unmasked: () => `position ${x[0]} ${e.edit && e.edit[3] ? "replaced by" : "decided:"} ${t(x[1])}, confidence ${number(x[2])}`,
       Remasked: () => `position ${x[0]} masked again`,
       Committed: () => `committed ${several(x[0].length, "token")}${x[1] ? `, ${x[1]} cut` : ""}`,
       Pruned: () => `${several(x[0], "draft")} pruned`,
-      Stopped: () => `ended: ${x[0]}`,
+      Stopped: () => `ended by ${ENDED[x[0]] ?? x[0]}`,
     }[kind];
     return (said ? said() : kind) + (rule ? `  [${rule}]` : "");
   }
@@ -389,6 +398,14 @@ class Page {
       clearTimeout(waiting);
       waiting = setTimeout(() => this.views.forEach((view) => view.drawAll()), 100);
     });
+    const root = document.documentElement;
+    let shown = root.dataset.theme;
+    const drawn = (theme) => { // canvases have the colours that they were drawn with
+      root.dataset.theme = theme;
+      this.views.forEach((view) => view.drawAll());
+    };
+    window.addEventListener("beforeprint", () => { shown = root.dataset.theme; drawn("light"); });
+    window.addEventListener("afterprint", () => drawn(shown));
     document.addEventListener("keydown", (event) => {
       if (event.target.tagName === "INPUT" && event.target.type !== "range") return;
       if (event.ctrlKey || event.metaKey || event.altKey || document.getElementById("help").open) return;

@@ -4,6 +4,7 @@
   to the page of the site.
 - A fence says its language alone (`dec broken E031` is for tests/repo/test_docs.py), and `file=x.dec` becomes its title.
 - CHANGELOG.md is a page.
+- In the search, guides count for more than the gallery and other generated pages.
 - The navigation has what is there: entries without a file are left out, patterns stand for their files, and the gallery is
   grouped by family as its own README is.
 """
@@ -26,6 +27,18 @@ OWN = re.compile(rf"{REPOSITORY}/(?:blob|tree)/main/")
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]+)$", re.M)
 CODE = re.compile(r"^(?P<indent> *)```.*?^(?P=indent)```[ \t]*$|`[^`\n]*`", re.M | re.S)
 LINK = re.compile(r"(?<=\]\()(?P<inline>[^()\s]+)(?=\))|^(?P<before>\[[^\]]+\]: )(?P<defined>\S+)$", re.M)
+BULK = frozenset(
+    (
+        "changelog.md",
+        "leaderboard.md",
+        "tradeoffs.md",
+        "tradeoffs-causal.md",
+        "fidelity.md",
+        "museum.md",
+        "reference/mutants.md",
+    )
+)
+FIRST = frozenset(("tutorial.md", "language.md", "functions.md", "glossary.md"))
 FAMILY = re.compile(r"^## (?P<name>.*)$|^\| \[[^\]]*\]\((?P<page>[^)]+)\)", re.M)
 
 
@@ -118,6 +131,14 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     return files
 
 
+def weight(source: str) -> float:
+    """How much a match on a page counts in the search: guides before the many generated pages, which have the same words."""
+    if source.startswith(("gallery/", "decisions/", "recipes/")) or source in BULK:
+        return 0.3
+    return 2.0 if source in FIRST else 1.0
+
+
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     source = page.file.src_uri
+    page.meta.setdefault("search", {"boost": weight(source)})
     return rewritten(markdown, "CHANGELOG.md" if source == "changelog.md" else f"docs/{source}")

@@ -89,6 +89,17 @@ def test_the_search_knows_a_program_and_a_docstring(site: Path) -> None:
 
 
 @pytest.mark.slow
+def test_guides_come_before_generated_pages_in_the_search(site: Path) -> None:
+    found = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))["docs"]
+    boost = {entry["location"]: entry.get("boost", 1.0) for entry in found}
+    assert boost["gallery/medusa_match.html"] < boost["heads.html"] < boost["tutorial.html"]
+
+
+def test_pages_with_a_weight_in_the_search_are_there() -> None:
+    assert {page for page in hooks.BULK | hooks.FIRST if not (ROOT / "docs" / page).is_file()} == {"changelog.md"}
+
+
+@pytest.mark.slow
 def test_every_public_name_has_its_docstring_in_the_api(site: Path) -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html"))
     alias = {"check": "check.check_algorithm", "hf": "hf.custom_generate", "testing": "check.testing.assert_refines"}

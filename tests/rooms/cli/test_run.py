@@ -40,7 +40,10 @@ def test_text_then_summary(tables: None, capsys: pytest.CaptureFixture[str]) -> 
     assert text.startswith("ab")
     assert set(text) <= set("abc\n")
     assert "\x1b" not in text
-    for word in ("gamma=4", "12, ended by the limit of new tokens", "tokens per call", "accepted at", "draft calls"):
+    for word in (
+        *("gamma=4", "12, ended by the limit of new tokens", "tokens per call", "accepted at", "draft calls"),
+        "tokens/s on the torch backend, start-up included)",
+    ):
         assert word in summary
 
 
@@ -193,7 +196,7 @@ def test_an_interruption_shows_what_there_is(tables: None, tmp_path: Path, capsy
     (tmp_path / "j.dec").write_text(JUDGED)
     (tmp_path / "stop.py").write_text("def judge(text):\n    if len(text) == 5: raise KeyboardInterrupt\n    return True\n")
     assert main(["run", str(tmp_path / "j.dec"), "-p", "ab", "--extern", f"{tmp_path}/stop.py:judge"]) == 130
-    assert "3, ended by interrupted" in capsys.readouterr().out
+    assert "3, ended by an interruption" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

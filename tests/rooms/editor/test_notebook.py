@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
+from traced import open_tables, recorded
 from tree import ROOT
 
 import decgraph
 from decgraph.check.algorithm import check_all
 from decgraph.editor import fragments, notebook
+from decgraph.passes.calls import calls_of
 from decgraph.runtime import trace
 
 PROGRAM = """\
@@ -209,3 +211,30 @@ def test_a_notebook_runs_in_a_kernel() -> None:
     assert outputs[0] == []
     for out, said in zip(outputs[1:], ("refines", "static cost", "gamma"), strict=True):
         assert said in out[0]["data"]["text/html"]
+
+
+def test_a_verdict_says_what_it_covers() -> None:
+    """As the command line does: a proof without its bounds says more than was decided."""
+    report = decgraph.load("speculative").check(models=2, mutants=False)
+    page = Wellformed(report._repr_html_())
+    assert report.verdict == "proved" and report.tried.words()
+    assert all(words in page.text for words in report.tried.words())
+    assert f"{report.runs:,} in" in page.text and "0 of them" not in page.text
+
+
+@pytest.mark.parametrize("name", ["speculative", "lookahead"])
+def test_the_model_calls_of_a_step_are_shown(name: str) -> None:
+    report = calls_of(decgraph.load(name).module)
+    page = Wellformed(report._repr_html_())
+    shown = "".join(page.text.split())
+    for line in report.text().splitlines():
+        assert "".join(line.split()) in shown, line
+
+
+@pytest.mark.parametrize(("name", "said"), [("beam", "no verified draft"), ("speculative", "accepted draft")])
+def test_a_result_calls_nothing_verified_that_was_not(name: str, said: str) -> None:
+    session = open_tables(name)
+    result, _ = recorded(session, limit=6)
+    page = Wellformed(result._repr_html_())
+    assert said in page.text
+    assert (name == "beam") == ("the target's own token" not in page.text and "bonus" not in page.text)

@@ -7,12 +7,13 @@ import json
 import pytest
 from traced import traced
 
+from decgraph import stdlib
 from decgraph.runtime.recording import Recording, Stamped
 from decgraph.runtime.trace import Accepted, Committed, Drafted, Emitted, Event, ModelCall, Pruned, Rejected, Remasked, Unmasked
 from decgraph.views.chrome import chrome_trace
 from decgraph.views.document import document
 from decgraph.views.page import embedded
-from decgraph.views.steps import Step, steps_of
+from decgraph.views.steps import ANCESTORS, Step, steps_of
 
 FAMILIES = [
     "autoregressive",
@@ -30,6 +31,13 @@ FAMILIES = [
     "saber",
     "freedave",
 ]
+
+OTHER_MODELS = {
+    *("amphista", "arbitrage", "autodeco", "chimera", "discriminator_guided", "first_router", "graph_constrained", "hydra"),
+    *("judge_decoding", "knn_ssd", "medusa", "medusa_match", "reward_guided_sd", "sam_decoding", "specdec_pp"),
+    "token_recycling",
+}
+"""They need another vocabulary, or heads, that the table models of `traced` do not have."""
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -52,6 +60,40 @@ def test_steps_hold_every_event_and_every_token(name: str) -> None:
     drafted = sum(isinstance(s.event, Drafted) for s in run.recording.events)
     shown = sum(node.state != "emitted" for step in steps for tree in step.trees for node in tree.nodes)
     assert shown >= drafted
+
+
+@pytest.mark.quick("mcts", "litesearch", "phi_decoding", "constrained_beam", "lattice")
+@pytest.mark.parametrize("name", [name for name in stdlib.names() if name not in OTHER_MODELS])
+def test_every_algorithm_has_steps(name: str) -> None:
+    """Whatever an algorithm does to its trees; a search goes back to nodes of steps long past."""
+    run = traced(name, limit=8)
+    data = document(run)
+    assert sum(step["n"] for step in data["steps"]) == len(run.tokens)
+    for step in run.steps:
+        for tree in step.trees:
+            assert all(-1 <= node.parent < i for i, node in enumerate(tree.nodes))
+
+
+def test_a_draft_hangs_below_the_node_it_was_grown_at() -> None:
+    """Over many steps without a commit, at old nodes and new ones; ancestors that are not shown are marked."""
+    parents = {1: 0, 2: 1, 3: 2, 4: 3, 5: 4, 6: 5, 7: 1, 8: 0, 9: 7, 10: 6}
+    events: list[Event] = []
+    for node, parent in parents.items():
+        events += [ModelCall("t", 1, node), Drafted(node, parent, 100 + node, 0.5, "t")]
+    found = steps_of(Recording(tuple(Stamped(e, i / 10) for i, e in enumerate(events)), (), 1.0), 3)
+    assert len(found) == len(parents)
+    for step, (node, parent) in zip(found, parents.items()):
+        (tree,) = step.trees
+        path, place = [], len(tree.nodes) - 1
+        while place >= 0:
+            path.append(tree.nodes[place].token)
+            place = tree.nodes[place].parent
+        above, way = node, []
+        while above:
+            way.append(100 + above)
+            above = parents[above]
+        assert path == (way if len(way) <= ANCESTORS + 1 else [*way[: ANCESTORS + 1], -1]), (node, parent)
+        assert [n.state for n in tree.nodes if n.token < 0] == ["omitted"] * (len(way) > ANCESTORS + 1)
 
 
 @pytest.mark.parametrize("backend", ["reference", "torch"])

@@ -10,6 +10,7 @@ import pytest
 from chromium import browser, page  # noqa: F401  # fixtures
 from traced import traced
 
+from decgraph.cli.summary import WHY
 from decgraph.views.document import Trace
 from decgraph.views.page import trace_page
 
@@ -76,6 +77,61 @@ def test_spaces_are_seen_everywhere(page: Any, tmp_path: Path) -> None:  # noqa:
         page.keyboard.press("ArrowRight")
     assert '"⏎␣␣␣␣"' in log and '"⏎␣␣"' in log and '"b␣␣c"' in log
     assert page.evaluate('["\\n    x", " a b ", "\\t "].map((t) => visible(t))') == ["⏎␣␣␣␣x", "␣a b␣", "⇥␣"]
+
+
+@pytest.mark.quick("mcts")
+@pytest.mark.parametrize("name", ["speculative", "mcts", "remdm_loop"])
+def test_a_narrow_window_does_not_scroll_sideways(page: Any, tmp_path: Path, name: str) -> None:  # noqa: F811
+    page.set_viewport_size({"width": 360, "height": 700})
+    run = traced(name)
+    opened(page, tmp_path, run)
+    for _ in range(3):
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        page.keyboard.press("ArrowRight")
+
+
+def test_a_dark_page_is_printed_light(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    """Ink is dark on light paper, in the text and in the canvases, and the page is dark again afterwards."""
+    page.emulate_media(color_scheme="dark")
+    opened(page, tmp_path, traced("remdm_loop", length=8, rounds=4, limit=8))
+    paint = "[getComputedStyle(document.body).color, page.views[0].time.toDataURL()]"
+    ink, drawn = page.evaluate(paint)
+    page.emulate_media(media="print", color_scheme="dark")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    printed = page.evaluate(paint)
+    assert ink == "rgb(230, 232, 234)" and printed[0] == "rgb(31, 35, 40)" and printed[1] != drawn
+    page.emulate_media(media="screen", color_scheme="dark")
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(paint) == [ink, drawn]
+
+
+def test_a_decided_token_that_is_replaced(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    """It is counted and called so: neither a first decision, nor the same token decided again."""
+    file = tmp_path / "edits.dec"
+    file.write_text(
+        "algorithm edits(model: masked, length: int in 1..32 = 8):\n    canvas c: length\n    repeat 4:\n"
+        "        p = model(c)\n        x ~ p\n        c[c.all] = x\n    commit c\n"
+    )
+    run = traced(str(file), limit=8)
+    opened(page, tmp_path, run)
+    cells: dict[int, int] = {}
+    total = 0
+    for step in run.steps:
+        replaced = sum(cells.get(e.position, e.token) != e.token for e in step.edits)
+        cells |= {e.position: e.token for e in step.edits}
+        said = page.inner_text("section[aria-label=Step]")
+        assert f"{8 - replaced} position{'s' * (replaced != 7)} decided, {replaced} replaced, 0 masked again" in said
+        assert said.count("replaced by") == replaced
+        total += replaced
+        page.keyboard.press("ArrowRight")
+    assert total
+
+
+def test_the_page_says_how_a_run_ended_as_the_command_line_does(page: Any, tmp_path: Path) -> None:  # noqa: F811
+    run = traced("autoregressive", limit=2)
+    opened(page, tmp_path, run)
+    assert page.evaluate("ENDED") == WHY
+    assert f"ended by {WHY[run.reason]}" in page.inner_text("article > div")
 
 
 def test_one_is_singular(page: Any, tmp_path: Path) -> None:  # noqa: F811
