@@ -43,8 +43,8 @@ class Facts:
     constants that it meets. length, block: the parameters that a canvas and its blocks depend on. carries: whether the loop
     of the algorithm carries values or reads random ones from before it. states, session, batch: of which scopes there are
     states. text, extern, automaton, window, memory: whether the program reads text, calls functions, walks automata, asks how
-    much room there is, keeps memories. ends: whether it asks which drafts end the text. marks: strings that texts are looked
-    at for.
+    much room there is, keeps memories. layers: whether it reads how many layers a model has. ends: whether it asks which
+    drafts end the text. marks: strings that texts are looked at for.
     """
 
     counts: tuple[int, ...] = ()
@@ -64,6 +64,7 @@ class Facts:
     text: bool = False
     extern: bool = False
     memory: bool = False
+    layers: bool = False
     masked: bool = False
     stepwise: bool = False
     ends: bool = False
@@ -265,6 +266,7 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
         batch=bool(opcodes & {"batch.top", "batch.fold"}) or any(s.scope == "batch" for s in f.states),
         text=bool(opcodes & {"text_of", "completes"}),
         extern="extern" in opcodes,
+        layers="model.layers" in opcodes,
         memory=any(o.startswith("memory") or o in MEMORIES for o in opcodes)
         or any("given" in op.attrs.get("with", ()) for op in ops)
         or bool(f.policies),

@@ -21,8 +21,9 @@ from decgraph.runtime.arguments import Externs
 from decgraph.runtime.models.reading import AnyReading
 
 
-def answers(t: Type, vocab: int, near: tuple[Fraction, ...] = ()) -> list[Any]:
-    """The results that a function of a type is tried with: both of a bool, numbers next to those that the program names."""
+def answers(t: Type, vocab: int, near: tuple[Fraction, ...] = (), whole: tuple[int, ...] = ()) -> list[Any]:
+    """The results that a function of a type is tried with: both of a bool, numbers next to those that the program names. whole:
+    the whole numbers of these."""
     beside = [n + d for n in near for d in (Fraction(-1, 100), Fraction(0), Fraction(1, 100))]
     if t.elem == "bool":
         return [False, True]
@@ -31,12 +32,16 @@ def answers(t: Type, vocab: int, near: tuple[Fraction, ...] = ()) -> list[Any]:
     if t.elem == "real":
         return [Fraction(0), Fraction(1, 2), Fraction(1), Fraction(-2), *beside]
     if t.elem == "int":
-        return [0, 1, 2, *sorted({int(n) + d for n in near if n.denominator == 1 for d in (-1, 0, 1)})]
+        return [0, 1, 2, *sorted({n + d for n in {*map(int, filter(_is_whole, near)), *whole} for d in (-1, 0, 1)} - {0, 1, 2})]
     if t.elem == "token":
         return list(range(vocab))
     if t.elem == "text":
         return ["", "a", "b"]
     return []
+
+
+def _is_whole(x: Fraction) -> bool:
+    return x.denominator == 1
 
 
 @dataclass
@@ -73,6 +78,7 @@ def functions_for(
     vocab: int,
     *,
     near: tuple[Fraction, ...] = (),
+    whole: tuple[int, ...] = (),
     seed: int | None = None,
 ) -> dict[str, Any]:
     """A function for every one that is declared and not given: an adversary's, or one drawn from a seed."""
@@ -80,7 +86,7 @@ def functions_for(
     for name, (_, returns) in declared.items():
         if name in out:
             continue
-        options = answers(returns, vocab, near)
+        options = answers(returns, vocab, near, whole)
         if len(returns.dims) == 1 and returns.elem == "token" and returns.dims[0].kind == "k":
             options = [[], [0], [vocab - 1], list(range(vocab))]  # any tokens: none, some, all
         elif returns.dims:
@@ -92,9 +98,11 @@ def functions_for(
     return out
 
 
-def any_head(head: AnyReading, near: tuple[Fraction, ...], *, chosen: bool) -> AnyReading:
+def any_head(
+    head: AnyReading, near: tuple[Fraction, ...], whole: tuple[int, ...] = (), *, chosen: bool
+) -> AnyReading:
     """A head of this one's type whose values are tried as a function's results are: an adversary's (`chosen`), or drawn."""
-    options = answers(Type(head.gives), head.vocab.size, near)
+    options = answers(Type(head.gives), head.vocab.size, near, whole)
     if chosen and len(options) > 4:
         options = [options[0], options[-1], *options[1:3]]
     return AnyReading(head.target, head.gives, head.seed, answers=options, chosen=chosen, name=head.name)

@@ -20,14 +20,18 @@ from decgraph.runtime.models.interface import Model, Scores
 from decgraph.runtime.models.table import TableAdapter, TableFeatures, TableModel, _Table
 from decgraph.runtime.noise import hash32
 
-SORTS = ("plain", "zeros", "peaked", "tails", "ties", "sure", "mixed")
+BESIDE = (Fraction(1, 2), Fraction(1), Fraction(3, 2))  # masses beside a number, as parts of it
+MODELS = 101  # a model's seed is its number in the program beside a multiple of this
+SORTS = ("plain", "zeros", "peaked", "tails", "ties", "sure", "mixed", "apart", "near")
 
 
 @dataclass(frozen=True)
 class Style:
     """What the rows of a world look like.
 
-    sort: "plain" (weights 1 to 9), "zeros" (a quarter of the tokens have no mass), "peaked" (one token has 0.96 to 0.9999),
+    sort: "apart" (the first model's rows plain, the others' peaked: drafts are refused one after the other, and each takes
+    little from what is left), "near" (a mass beside one of the numbers `near`, or as far from 1, and rows of other models that
+    differ by less than such a number), "plain" (weights 1 to 9), "zeros" (a quarter of the tokens have no mass), "peaked" (one token has 0.96 to 0.9999),
     "tails" (masses down to 1e-4), "ties" (equal masses), "sure" (every second row is certain), "mixed" (each row of a sort of
     its own). power: weights are perfect powers, so that temperatures and penalties stay rational. support: how many tokens
     have mass (0: all). among: tokens that are among those with mass where `support` leaves others without. point_until: rows
@@ -45,6 +49,7 @@ class Style:
     window: int | None = None
     shared: int = 0
     point_from: int = 0
+    near: tuple[Fraction, ...] = ()
 
     def __str__(self) -> str:
         words = [self.sort] + [
@@ -89,7 +94,7 @@ def row(style: Style, seed: int, size: int, key: Any) -> tuple[Fraction, ...]:
     if sure or (style.rare and hash32((style.shared, 7, *path)) % style.rare):
         token = allowed[hash32((style.shared, *path)) % len(allowed)]
         return tuple(Fraction(v == token) for v in range(size))
-    weights = _weights(style, f"{seed}:{key!r}", len(allowed))
+    weights = _near(style, seed, key, len(allowed)) if style.near else _weights(style, f"{seed}:{key!r}", len(allowed))
     out = [Fraction(0)] * size
     for v, w in zip(allowed, weights, strict=True):
         out[v] = w
@@ -110,6 +115,8 @@ def _support(style: Style, size: int, key: Any) -> tuple[int, ...]:
 def _weights(style: Style, key: str, n: int) -> tuple[Fraction, ...]:
     rng = random.Random(key)
     sort = style.sort
+    if sort == "apart":
+        sort = "peaked" if int(key.split(":", 1)[0]) % MODELS else "plain"
     if sort == "mixed":
         sort = rng.choice(("plain", "zeros", "peaked", "tails", "ties", "sure"))
     if sort in ("plain", "zeros"):
@@ -133,6 +140,24 @@ def _weights(style: Style, key: str, n: int) -> tuple[Fraction, ...]:
     if sort == "ties":
         return _normal([rng.choice((1, 1, 2)) ** style.power for _ in range(n)], rng, n)
     return small_weights(key, n, power=style.power)
+
+
+def _near(style: Style, seed: int, key: Any, n: int) -> tuple[Fraction, ...]:
+    """A row in which a token's mass, or all the others', is beside a small number; that of a model behind the first one differs
+    from the first one's by less than such a number."""
+    rng = random.Random(f"near {style.shared} {tokens_in(key)}")
+    number = rng.choice(style.near)
+    small = min(number, 1 - number) * rng.choice(BESIDE)
+    token, other = rng.sample(range(n), 2)
+    out = [(1 - small) * w for w in small_weights(f"{rng.random()}", n - 1)]
+    out.insert(token, small)
+    if rng.random() < 0.5:  # the others' masses are small too
+        out = [small / (n - 1)] * n
+        out[token] = 1 - small
+    if seed % MODELS and rng.random() < 0.7:
+        moved = min(out[token], small) / random.Random(f"{seed} {key!r}").randint(2, 4)
+        out[token], out[other] = out[token] - moved, out[other] + moved
+    return tuple(out)
 
 
 def _normal(raw: list[int], rng: random.Random, n: int) -> tuple[Fraction, ...]:

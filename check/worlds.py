@@ -13,7 +13,7 @@ from decgraph.check.constants import Facts, facts
 from decgraph.check.functions import AnyFunction, any_head, functions_for
 from decgraph.check.settings import at_setting
 from decgraph.check.starts import Start
-from decgraph.check.tables import Style, StyledFree, StyledModel, styled_adapter, styled_features
+from decgraph.check.tables import MODELS, Style, StyledFree, StyledModel, styled_adapter, styled_features
 from decgraph.errors import DecError
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.settings import names
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from decgraph.check.claims import Case
 
 HEADS = 3
+MOST_LAYERS = 65
 LATER = ("steps", "session", "reached")  # labels of worlds in which later steps are decided
 PIECES = ("a", "b", "ab", " ", "c", "ba", "\n", "1", ".", "x = ")
 
@@ -44,7 +45,8 @@ class WorldPlan:
     compared. steps: decoding steps before the specification goes on (None: the whole text). committed: tokens committed before
     the start. arbitrary: the seed of arbitrary carried values. session: requests finished before. params: values that the world
     is about; span: cells of a canvas. window: the models' context length beyond prompt and limit (None: no limit). tight:
-    parameters that are not named are as small as they can be. tables: other tables for what is otherwise the same world.
+    parameters that are not named are as small as they can be. deep: free models have layers enough for the program's constants.
+    tables: other tables for what is otherwise the same world.
     """
 
     label: str = "base"
@@ -66,6 +68,7 @@ class WorldPlan:
     span: int = 0
     window: int | None = None
     tight: bool = False
+    deep: bool = False
     runs: int = 700
     tables: int = 0
 
@@ -81,9 +84,10 @@ def models_for(
     layers: int = HEADS,
     heads: int = HEADS,
     marks: Sequence[str] = (),
+    counted: bool = False,
 ) -> dict[str, Any]:
     """A model for every model parameter, tables over `size` tokens (or free models, whose memory can be told apart). marks: the
-    texts of some of their tokens.
+    texts of some of their tokens. counted: whether the program reads how many layers a model has.
     Raises DecError for a model of another kind than causal, masked, features and layers."""
     style = style or Style(shared=seed)
     out: dict[str, Any] = {}
@@ -91,7 +95,7 @@ def models_for(
     main = ""  # the first model's vocabulary, which is the request's
     for i, p in enumerate(p for p in function.params if p.value.type.elem == "model"):
         kind, vocab, family, visibility = (str(x) for x in p.value.type.of)
-        s = seed * 101 + i
+        s = seed * MODELS + i
         sort: Any = kind
         main = main or vocab
         pieces = pieces_of(size, marks) if vocab == main else other_pieces(size, f"{seed} {vocab}")
@@ -113,6 +117,7 @@ def models_for(
                 )
             else:
                 made = StyledModel(len(pieces), s, style, kind=sort, heads=count, name=p.name, vocab=vocab, context=context)
+                made.counted = counted
             made.spelling = spelled(pieces)
             out[p.name] = families[family] = made
         elif kind == "features":
@@ -317,11 +322,13 @@ def sized(function: Function, vocab: int, seed: int) -> tuple[int, int]:
     return (vocab, 2) if seed % 3 == 0 else (2, 3 if seed % 6 == 1 else 2)
 
 
-def layers_for(params: Mapping[str, ParamValue]) -> int:
-    """Layers enough for exits and skips that parameters name."""
-    return min(
-        16, max([HEADS, *(int(v) + 1 for v in params.values() if isinstance(v, int) and not isinstance(v, bool) and v < 16)])
-    )
+def layers_for(params: Mapping[str, ParamValue], named: Sequence[int] = ()) -> int:
+    """Layers enough for exits and skips that parameters name. named: constants of the program that layers are counted by, from
+    both ends: more than twice as many."""
+    numbers = [int(v) for v in params.values() if isinstance(v, int) and not isinstance(v, bool)]
+    if named:
+        return min(MOST_LAYERS, 2 * max(*named, *(n for n in numbers if n < MOST_LAYERS // 2), HEADS) + 1)
+    return min(16, max([HEADS, *(n + 1 for n in numbers if n < 16)]))
 
 
 def world(
@@ -359,17 +366,18 @@ def world(
         free=plan.free,
         style=plan.style,
         context=context,
-        layers=layers_for(params),
+        layers=layers_for(params, [n for n in known.counts if n < MOST_LAYERS // 2] if known.layers and plan.deep else ()),
         heads=min(8, heads),
         marks=marks,
+        counted=known.layers,
     )
     request = planned_request(plan)
     extra: dict[str, Any] = {} if engine is None else {"engine": engine}
     drawn = plan.seed if plan.seed % 3 else None
-    functions = functions_for(module.externs, externs or {}, plan.vocab, near=known.numbers, seed=drawn)
+    functions = functions_for(module.externs, externs or {}, plan.vocab, near=known.numbers, whole=known.counts, seed=drawn)
     for name, model in models.items():
         if isinstance(model, AnyReading):
-            models[name] = any_head(model, known.numbers, chosen=drawn is None)
+            models[name] = any_head(model, known.numbers, known.counts, chosen=drawn is None)
     case = Case(
         module,
         f,
@@ -396,8 +404,9 @@ def world(
     if not plan.tight:
         return case
     small = least(case)
-    # What a later step does can only be seen in a text that is longer than what the first one commits.
-    return replace(small, length=case.length, request=case.request) if plan.label in LATER else small
+    # What a later step or draft does can only be seen in a text that is longer than what the first one commits.
+    late = plan.label in LATER or plan.style.point_until > 0
+    return replace(small, length=case.length, request=case.request) if late else small
 
 
 def planned_request(plan: WorldPlan) -> Request:

@@ -7,7 +7,7 @@ What the worlds are there for stands in their labels:
   request;
 - setting: values of the parameters that a claim's condition reads, from one end to the other;
 - parameter: the default, both ends, and the neighbours of the constants that a parameter meets, where most rows are certain;
-- context, vocabulary: as long and as large as the program's constants are;
+- context, vocabulary: as long and as large as the program's constants are; numbers: masses beside its numbers;
 - deep: texts that are certain up to a late token and open from there on, run to their end;
 - request: everything that a request can ask for; window: a context window that ends the text;
 - canvas: one to eight cells, up to three blocks and more, greedy and sampled; layers: free models for whatever remembers.
@@ -23,8 +23,8 @@ from decgraph.check.constants import facts
 from decgraph.check.plans.base import base
 from decgraph.check.plans.canvases import canvases
 from decgraph.check.plans.chance import chance_plan
-from decgraph.check.plans.lengths import deep, remembering, straddling
-from decgraph.check.plans.parameters import at_settings, parameters, switches, values_of
+from decgraph.check.plans.lengths import beside, deep, remembering, straddling
+from decgraph.check.plans.parameters import at_settings, parameters, places, switches, values_of
 from decgraph.check.plans.requests import requested
 from decgraph.check.plans.states import started
 from decgraph.check.settings import speaks_of
@@ -51,7 +51,9 @@ def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: 
     out = [
         *started(f, known, claim, vocab, rounds),
         *parameters(f, known, claim, vocab, given),
+        *places(f, known, given),
         *straddling(known, claim, vocab),
+        *beside(known, claim, vocab),
         *deep(known, claim, vocab),
         *requested(known, claim, vocab),
         *canvases(f, known, claim, vocab),

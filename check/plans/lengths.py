@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 
 from decgraph.check.constants import LARGEST, Facts
 from decgraph.check.tables import Style
 from decgraph.check.worlds import WorldPlan
 from decgraph.ir.values import Claim
+
+TINY = Fraction(1, 500)  # other masses are in all worlds
 
 
 def straddling(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
@@ -61,6 +64,23 @@ def straddling(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
             tight=True,
             runs=1500,
         )
+
+
+def beside(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
+    """Rows with masses beside the numbers of the program that are nearly 0 or 1, and models that differ by as little."""
+    numbers = tuple(x for x in known.numbers if 0 < x < 1 and min(x, 1 - x) < TINY)
+    for n, number in enumerate(numbers[:4]):
+        for again in range(2):
+            yield WorldPlan(
+                "numbers",
+                3800 + 2 * n + again,
+                max(vocab, 3) if again else 2,
+                Style("near", shared=3800 + 2 * n + again, near=(number,)),
+                limit=2,
+                length=2,
+                span=2 if known.masked else 0,
+                tight=True,
+            )
 
 
 def deep(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
@@ -118,6 +138,7 @@ def remembering(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
             vocab if n % 2 else 2,
             Style("zeros" if n == 3 else "plain", shared=n),
             free=True,
+            deep=n >= 2,
             prompt=2 + n,
             committed=n % 2,
             limit=4,

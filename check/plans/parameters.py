@@ -18,6 +18,8 @@ from decgraph.runtime.arguments import ParamValue
 SWITCHED = 6  # worlds of one combination of switches
 MOST_SWITCHES = 3  # ... of so many parameters at most
 FAR = 64  # larger values of parameters are tried greedily
+DEEPEST = 32  # a place of a draft that a constant of the program names is tried up to here
+PLACES = 8  # so many of them
 
 
 def defaults(f: Function, known: Facts) -> tuple[tuple[str, Any], ...]:
@@ -137,6 +139,10 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
             yield WorldPlan(
                 "parameter", seed + 1, vocab, Style("peaked", shared=seed + 1), limit=5, length=2, params=pinned, tight=True
             )
+            if isinstance(value, Fraction) and value in (0, 1) or claim.kind != "refines":  # thresholds at which all passes
+                yield WorldPlan(
+                    "parameter", seed + 2, vocab, Style("zeros", shared=seed + 2), limit=5, length=2, params=pinned, tight=True
+                )
             continue
         if isinstance(value, int) and value > 12:  # drafts far beyond the text, which are long: certain from there on
             style = Style("plain", shared=seed, rare=0 if value > FAR else 4, point_from=5)
@@ -171,6 +177,17 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
             yield WorldPlan(
                 "parameter", seed + 1, 2, Style("mixed", shared=seed + 1), limit=4, length=4, params=pinned, tight=True
             )
+            yield WorldPlan(
+                "parameter",
+                seed + 1,
+                max(vocab, 3),
+                Style("apart", shared=seed + 1),
+                prompt=1,
+                limit=3,
+                length=1,
+                params=pinned,
+                tight=True,
+            )
         if value <= 7 if isinstance(value, int) else False:
             late = 2 + value - 1
             yield WorldPlan(
@@ -183,6 +200,42 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
                 params=pinned,
                 tight=True,
             )
+
+
+def places(f: Function, known: Facts, given: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
+    """Drafts that are certain up to a place that a constant of the program names, open there, and certain behind it: what is
+    wrong at the tenth draft alone needs a parameter that lets drafts be as long, whatever it is that the constant meets."""
+    if known.masked:
+        return
+    found = [
+        (p.name, min(c + 2, int(p.high)), c)
+        for c in known.counts
+        if 3 < c <= DEEPEST
+        for p in f.params
+        if p.value.type.elem == "int" and p.name not in given and p.high is not None and (p.low or 0) <= c < p.high
+    ]
+    for n, (name, value, place) in enumerate(found[:PLACES]):
+        yield WorldPlan(
+            "parameter",
+            2800 + n,
+            2 + n % 2,
+            Style("plain", shared=2800 + n, point_until=place + 1, point_from=place + 4),
+            limit=value + 2,
+            length=value + 1,
+            params=((name, value),),
+            tight=True,
+        )
+        yield WorldPlan(
+            "parameter",
+            2850 + n,
+            4,
+            Style("apart", shared=2850 + n),
+            prompt=1,
+            limit=3,
+            length=1,
+            params=((name, value),),
+            tight=True,
+        )
 
 
 def at_settings(f: Function, known: Facts, claim: Claim, vocab: int, given: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:

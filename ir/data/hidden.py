@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-_ALIKE = (Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(15, 16))
+_ALIKE = (Fraction(-1), Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(15, 16), Fraction(1))
 
 
 def states_value(rows: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
@@ -36,7 +36,7 @@ def similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     a, b = np.broadcast_arrays(a[..., 0], b[..., 0])
     out = np.empty(a.shape, dtype=object)
     for i in np.ndindex(a.shape):
-        out[i] = Fraction(1) if a[i] == b[i] else _ALIKE[int(_digest("alike", *sorted(map(repr, (a[i], b[i])))), 16) % 5]
+        out[i] = Fraction(1) if a[i] == b[i] else _ALIKE[int(_digest("alike", *sorted(map(repr, (a[i], b[i])))), 16) % len(_ALIKE)]
     return out
 
 

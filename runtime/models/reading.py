@@ -54,8 +54,7 @@ class AnyReading(Reading):
         return [self._drawn("state", layer, tuple(row)) for row in states]
 
     def _drawn(self, *key: Any) -> Any:
-        number = int.from_bytes(repr(digest(key[0], self.seed, *key[1:])).encode()[-6:], "big")
-        return self.answers[number % len(self.answers)]
+        return self.answers[int(digest(key[0], self.seed, *key[1:]), 16) % len(self.answers)]
 
     def describe(self) -> str:
         rows = [f"  after {' '.join(map(str, p))}: {v}" for p, v in sorted(self.asked.items())]

@@ -85,8 +85,11 @@ class TableModel(Model):
     seen (causal) or the cells seen and the position (masked, `((cells...), position)`) to weights. window:
     how many of the last tokens a causal entry depends on (0: none, the same row everywhere). zeros: some
     drawn tokens have no mass. power: drawn weights are perfect powers, so that temperatures stay rational.
-    heads: how many Medusa heads.
+    heads: how many Medusa heads. counted: somebody reads how many layers it has, so an exit after all of them is the
+    table itself; else an exit at any layer is another one.
     """
+
+    counted: bool = False
 
     def __init__(
         self,
@@ -169,13 +172,14 @@ class TableModel(Model):
 
     def derive(self, how: str, *args: Any) -> Model:
         """Another table of the same family: `exit`, `skip`, `quantized`, `parallel` and `expert` models have entries of their
-        own. Raises DecError for other derivations."""
+        own, unless they have all the layers, one after the other. Raises DecError for other derivations."""
         if how not in ("exit", "skip", "quantized", "parallel", "expert"):
             raise DecError(f"{self.name!r} has no {called(how, args)}")
         if how == "skip" and args[0] == args[1]:  # whole layers: one set says it
             args = args[:1]
         key = tuple(sorted(a) if isinstance(a, set | frozenset) else a for a in args)
-        if how == "skip" and not any(args):  # nothing is left out: the same entries
+        whole = {"skip": not any(args), "parallel": args[0] == 1, "exit": self.counted and args[0] == self.layers}
+        if whole.get(how):  # the same layers: the same entries
             same = copy.copy(self)
             same.name = f"{self.name}.{how}{key}"
             return same
