@@ -71,6 +71,7 @@ def asked_of(body: CompletionRequest | ChatRequest, catalogue: Catalogue, limits
     if body.stream_options is not None and not body.stream:
         raise Refusal(400, "`stream_options` goes with `stream`: true", param="stream_options")
     n = body.n or 1
+    _check_length(body, session, limits)
     prompts, echo = _prompts(body, session)
     if n * len(prompts) > limits.answers:
         raise Refusal(400, f"{n * len(prompts)} answers are asked for, and at most {limits.answers} are given", param="n")
@@ -99,6 +100,30 @@ def _request(session: Session, prompt: Sequence[int], fields: RequestFields) -> 
     except DecError as error:
         raise Refusal(400, words_of(error)) from None
     return request
+
+
+def _check_length(body: CompletionRequest | ChatRequest, session: Session, limits: Limits) -> None:
+    """Refuses texts that cannot fit before they are encoded: that takes seconds for millions of characters."""
+    assert session.tokenizer is not None
+    window = _window(session, limits)
+    if isinstance(body, ChatRequest):
+        contents = [message.content or "" for message in body.messages]
+        parts = [one if isinstance(one, str) else "".join(part.text for part in one) for one in contents]
+        texts, param = ["".join(parts)], "messages"
+    else:
+        given = body.prompt if isinstance(body.prompt, list) else [body.prompt]
+        texts, param = [one for one in given if isinstance(one, str)], "prompt"
+    for text in texts:
+        least = session.tokenizer.fewest(text)
+        if least >= window:
+            said = f"the context length is {window} tokens; the prompt has {least} at least"
+            raise Refusal(400, said, param=param, code="context_length_exceeded")
+
+
+def _window(session: Session, limits: Limits) -> int:
+    """The tokens of a prompt and its answer that all models read."""
+    windows = [m.context for m in session.models.values() if m.context is not None]
+    return min([*windows, *([limits.context] if limits.context else [])], default=2**31)
 
 
 def _prompts(body: CompletionRequest | ChatRequest, session: Session) -> tuple[list[Sequence[int]], list[str]]:
@@ -156,8 +181,7 @@ def _logprobs(body: CompletionRequest | ChatRequest) -> tuple[bool, int]:
 
 def _limit(body: Common, prompt: int, session: Session, limits: Limits) -> int:
     """How many new tokens an answer may have."""
-    windows = [m.context for m in session.models.values() if m.context is not None]
-    window = min([*windows, *([limits.context] if limits.context else [])], default=2**31)
+    window = _window(session, limits)
     asked = getattr(body, "max_completion_tokens", None) or body.max_tokens
     if asked is not None and asked > limits.tokens:
         raise Refusal(400, f"{asked} new tokens are asked for, and at most {limits.tokens} are given", param="max_tokens")
