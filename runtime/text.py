@@ -122,7 +122,9 @@ class Tokenizer:
         if len(text) < LONG:
             ids: Sequence[int] = self._backend.encode(text, add_special_tokens=special).ids
             return ids
-        (one,) = self._backend.encode_batch_fast([text], add_special_tokens=special)  # lets other threads go on, `encode` does not
+        (one,) = self._backend.encode_batch_fast(
+            [text], add_special_tokens=special
+        )  # lets other threads go on, `encode` does not
         ids = one.ids
         return ids
 

@@ -249,7 +249,8 @@ def app_of(service: Service, *, key: str | None = None) -> FastAPI:
     }
     for kind, handler in handlers.items():
         app.add_exception_handler(kind, handler)
-    app.add_middleware(Guard, service.metrics, key, service.limits.body, lambda: service.draining)
+    limits = service.limits
+    app.add_middleware(Guard, service.metrics, key, limits.body, limits.seconds, lambda: service.draining)
     schema = app.openapi
 
     def openapi() -> dict[str, Any]:

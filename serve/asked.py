@@ -13,6 +13,7 @@ from decgraph.runtime.grammars import Grammar, Parsed, complete
 from decgraph.runtime.prompts import request_for
 from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.session import Session
+from decgraph.runtime.text import Tokenizer
 from decgraph.serve.catalogue import Catalogue, Unknown
 from decgraph.serve.refusals import Refusal, words_of
 from decgraph.serve.wire import ChatRequest, Common, CompletionRequest
@@ -24,12 +25,13 @@ COMPLETION_TOKENS = 16
 @dataclass(frozen=True)
 class Limits:
     """What one request may ask for. tokens: new tokens of one answer. context: tokens of a prompt and its answer (None: what
-    the model reads). answers: `n` times the number of prompts. body: bytes of a body."""
+    the model reads). answers: `n` times the number of prompts. body: bytes of a body. seconds: in which a body must arrive."""
 
     tokens: int = 4096
     context: int | None = None
     answers: int = 64
     body: int = 4 << 20
+    seconds: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ def _request(session: Session, prompt: Sequence[int], fields: RequestFields) -> 
 
 def _check_length(body: CompletionRequest | ChatRequest, session: Session, limits: Limits) -> None:
     """Refuses texts that cannot fit before they are encoded: that takes seconds for millions of characters."""
-    assert session.tokenizer is not None
+    if not isinstance(session.tokenizer, Tokenizer):
+        return
     window = _window(session, limits)
     if isinstance(body, ChatRequest):
         contents = [message.content or "" for message in body.messages]
@@ -239,6 +242,9 @@ def _grammar(body: Common, session: Session) -> Any:
     """The grammar of a response format."""
     wanted = body.response_format
     assert wanted is not None
+    if next(iter(session.models.values())).kind == "masked":
+        said = f"{session.function.name} fills in places out of order, so a grammar of the text before them does not bind it"
+        raise Refusal(400, f"{said} (try: an algorithm of a causal model)", param="response_format")
     schema: dict[str, Any] = {"type": "object"}
     if wanted.type == "json_schema":
         if wanted.json_schema is None:

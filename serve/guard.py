@@ -19,13 +19,10 @@ from decgraph.serve.refusals import Refusal
 
 ROUTES = ("/v1/models", "/v1/completions", "/v1/chat/completions", "/health", "/ready", "/metrics", "/openapi.json", "/docs")
 
-BODY_SECONDS = 60.0
-"""How long the body of a request may take to arrive."""
-
 
 class Guard:
     """ASGI middleware. key: what the header `Authorization: Bearer ...` must hold for routes below /v1; None: nothing. body:
-    the most bytes of a body. draining: whether new work is refused. seconds: how long a body may take to arrive."""
+    the most bytes of a body. seconds: in which it must arrive. draining: whether new work is refused."""
 
     def __init__(
         self,
@@ -33,8 +30,8 @@ class Guard:
         metrics: Metrics,
         key: str | None,
         body: int,
+        seconds: float,
         draining: Callable[[], bool],
-        seconds: float = BODY_SECONDS,
     ) -> None:
         self.app, self.metrics, self.key, self.body, self.draining = app, metrics, key, body, draining
         self.seconds = seconds
