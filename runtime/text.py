@@ -18,6 +18,9 @@ from typing import Any
 
 from decgraph.errors import DecError
 
+LONG = 10_000
+"""Characters of a text whose encoding takes long enough for other threads to notice."""
+
 Pending = bytes  # the bytes of a character that is not complete yet
 
 
@@ -109,11 +112,36 @@ class Tokenizer:
     def encode(self, text: str) -> tuple[int, ...]:
         """The token ids of a text, with what the tokenizer's template adds (a beginning-of-text token). Raises DecError for
         half of a surrogate pair, which is no text."""
-        return tuple(self._backend.encode(whole(text)).ids)
+        return tuple(self._encoded(whole(text), True))
 
     def encode_part(self, text: str) -> tuple[int, ...]:
         """The token ids of a piece of a text, without what the tokenizer's template adds. Raises DecError as `encode`."""
-        return tuple(self._backend.encode(whole(text), add_special_tokens=False).ids)
+        return tuple(self._encoded(whole(text), False))
+
+    def _encoded(self, text: str, special: bool) -> Sequence[int]:
+        if len(text) < LONG:
+            ids: Sequence[int] = self._backend.encode(text, add_special_tokens=special).ids
+            return ids
+        (one,) = self._backend.encode_batch_fast(
+            [text], add_special_tokens=special
+        )  # lets other threads go on, `encode` does not
+        ids = one.ids
+        return ids
+
+    def fewest(self, text: str) -> int:
+        """A number of tokens that a text has at least, without encoding it; 0 where the tokenizer does not let it be known."""
+        return -(-len(text.encode("utf-8", "replace")) // self._longest) if self._longest else 0
+
+    @cached_property
+    def _longest(self) -> int:
+        """The most bytes of a text that one token stands for; 0 where tokens are not the text's own bytes."""
+        spec = self._spec
+        cuts = spec.get("normalizer") or spec.get("truncation") or "Removed" in json.dumps(spec.get("pre_tokenizer"))
+        if cuts or "ByteLevel" not in _decoders(spec.get("decoder")):
+            return 0
+        added = [token["content"].encode() for token in spec.get("added_tokens", ())]
+        bare = not any(token.get("lstrip") or token.get("rstrip") for token in spec.get("added_tokens", ()))
+        return max((len(piece) for piece in (*self.detokenizer.pieces, *added)), default=0) if bare else 0
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens, special ones left out."""

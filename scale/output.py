@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,6 +31,10 @@ class Output:
     def __init__(self, file: Path, settings: Mapping[str, Any], *, resume: bool = False) -> None:
         self.file, self.done, self.errors = file, set[str](), set[str]()
         beside = file.with_name(f"{file.name}.settings")
+        if file.exists() and not file.is_file():
+            raise DecError(
+                f"cannot write {file}: it is no regular file", hint="a file of its own, which --resume can read and go on with"
+            )
         try:
             there = file.exists() and file.stat().st_size > 0
             if there and not resume:
@@ -66,18 +71,26 @@ class Output:
             line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8")
         except UnicodeEncodeError:  # half of a surrogate pair in an id: JSON escapes it
             line = json.dumps(record, allow_nan=False).encode("ascii")
-        self._handle.write(line + b"\n")
-        self._handle.flush()
-        self._known(record)
-        if time.monotonic() - self._synced > SYNC_SECONDS:
-            self._sync()
+        try:
+            self._handle.write(line + b"\n")
+            self._handle.flush()
+            self._known(record)
+            if time.monotonic() - self._synced > SYNC_SECONDS:
+                self._sync()
+        except OSError as error:
+            self._drop()
+            raise self._failure(error) from None
         return True
 
     def close(self) -> None:
         """Everything on the disk, and the file free for others."""
         if not self._handle.closed:
-            self._sync()
-            self._handle.close()
+            try:
+                self._sync()
+                self._handle.close()
+            except OSError as error:
+                self._drop()
+                raise self._failure(error) from None
 
     def __enter__(self) -> Output:
         return self
@@ -88,6 +101,15 @@ class Output:
     def _sync(self) -> None:
         os.fsync(self._handle.fileno())
         self._synced = time.monotonic()
+
+    def _drop(self) -> None:
+        """Close without what cannot be written: the next try to write it would fail as well."""
+        with suppress(OSError):
+            self._handle.close()
+
+    def _failure(self, error: OSError) -> DecError:
+        hint = "--resume goes on with what is written, when there is room"
+        return DecError(f"cannot write {self.file}: {error.strerror or error}", hint=hint)
 
     def _known(self, record: Mapping[str, Any]) -> None:
         self.done.add(key_of(record["id"]))

@@ -28,6 +28,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         400: "A request that cannot be computed",
         401: "No API key, or a wrong one",
         404: "No such model, algorithm or path",
+        408: "A body that does not arrive",
         413: "A body that is too long",
         429: "The queue is full; see Retry-After",
         500: "The server failed",
@@ -185,7 +186,11 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    message = {404: f"there is no {request.url.path} here", 405: f"{request.method} does not go with {request.url.path}"}
+    message = {
+        400: "the body cannot be read: it is no UTF-8, or its JSON is nested too deeply, or has a number that is too long",
+        404: f"there is no {request.url.path} here",
+        405: f"{request.method} does not go with {request.url.path}",
+    }
     body = body_of(error.status_code, message.get(error.status_code, str(error.detail)))
     return JSONResponse(body, error.status_code, headers=dict(error.headers or {}))
 
@@ -198,6 +203,10 @@ async def _invalid(request: Request, error: Exception) -> Response:
     place = fields(first["loc"])
     if first["type"] == "json_invalid":
         return JSONResponse(body_of(400, "the body is not JSON"), 400)
+    if not place and first["type"] == "missing":
+        return JSONResponse(body_of(400, "the body is empty"), 400)
+    if not place and "json" not in request.headers.get("content-type", ""):
+        return JSONResponse(body_of(400, "the body is not read: send it with the header `Content-Type: application/json`"), 400)
     if first["type"] == "extra_forbidden":
         name = ".".join(place)
         return JSONResponse(body_of(400, f"unrecognised field: {name}", name, "unknown_field"), 400)
@@ -240,7 +249,8 @@ def app_of(service: Service, *, key: str | None = None) -> FastAPI:
     }
     for kind, handler in handlers.items():
         app.add_exception_handler(kind, handler)
-    app.add_middleware(Guard, service.metrics, key, service.limits.body, lambda: service.draining)
+    limits = service.limits
+    app.add_middleware(Guard, service.metrics, key, limits.body, limits.seconds, lambda: service.draining)
     schema = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -13,6 +13,7 @@ from decgraph.runtime.grammars import Grammar, Parsed, complete
 from decgraph.runtime.prompts import request_for
 from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.session import Session
+from decgraph.runtime.text import Tokenizer
 from decgraph.serve.catalogue import Catalogue, Unknown
 from decgraph.serve.refusals import Refusal, words_of
 from decgraph.serve.wire import ChatRequest, Common, CompletionRequest
@@ -24,12 +25,13 @@ COMPLETION_TOKENS = 16
 @dataclass(frozen=True)
 class Limits:
     """What one request may ask for. tokens: new tokens of one answer. context: tokens of a prompt and its answer (None: what
-    the model reads). answers: `n` times the number of prompts. body: bytes of a body."""
+    the model reads). answers: `n` times the number of prompts. body: bytes of a body. seconds: in which a body must arrive."""
 
     tokens: int = 4096
     context: int | None = None
     answers: int = 64
     body: int = 4 << 20
+    seconds: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ def asked_of(body: CompletionRequest | ChatRequest, catalogue: Catalogue, limits
     if body.stream_options is not None and not body.stream:
         raise Refusal(400, "`stream_options` goes with `stream`: true", param="stream_options")
     n = body.n or 1
+    _check_length(body, session, limits)
     prompts, echo = _prompts(body, session)
     if n * len(prompts) > limits.answers:
         raise Refusal(400, f"{n * len(prompts)} answers are asked for, and at most {limits.answers} are given", param="n")
@@ -99,6 +102,31 @@ def _request(session: Session, prompt: Sequence[int], fields: RequestFields) -> 
     except DecError as error:
         raise Refusal(400, words_of(error)) from None
     return request
+
+
+def _check_length(body: CompletionRequest | ChatRequest, session: Session, limits: Limits) -> None:
+    """Refuses texts that cannot fit before they are encoded: that takes seconds for millions of characters."""
+    if not isinstance(session.tokenizer, Tokenizer):
+        return
+    window = _window(session, limits)
+    if isinstance(body, ChatRequest):
+        contents = [message.content or "" for message in body.messages]
+        parts = [one if isinstance(one, str) else "".join(part.text for part in one) for one in contents]
+        texts, param = ["".join(parts)], "messages"
+    else:
+        given = body.prompt if isinstance(body.prompt, list) else [body.prompt]
+        texts, param = [one for one in given if isinstance(one, str)], "prompt"
+    for text in texts:
+        least = session.tokenizer.fewest(text)
+        if least >= window:
+            said = f"the context length is {window} tokens; the prompt has {least} at least"
+            raise Refusal(400, said, param=param, code="context_length_exceeded")
+
+
+def _window(session: Session, limits: Limits) -> int:
+    """The tokens of a prompt and its answer that all models read."""
+    windows = [m.context for m in session.models.values() if m.context is not None]
+    return min([*windows, *([limits.context] if limits.context else [])], default=2**31)
 
 
 def _prompts(body: CompletionRequest | ChatRequest, session: Session) -> tuple[list[Sequence[int]], list[str]]:
@@ -156,8 +184,7 @@ def _logprobs(body: CompletionRequest | ChatRequest) -> tuple[bool, int]:
 
 def _limit(body: Common, prompt: int, session: Session, limits: Limits) -> int:
     """How many new tokens an answer may have."""
-    windows = [m.context for m in session.models.values() if m.context is not None]
-    window = min([*windows, *([limits.context] if limits.context else [])], default=2**31)
+    window = _window(session, limits)
     asked = getattr(body, "max_completion_tokens", None) or body.max_tokens
     if asked is not None and asked > limits.tokens:
         raise Refusal(400, f"{asked} new tokens are asked for, and at most {limits.tokens} are given", param="max_tokens")
@@ -215,6 +242,9 @@ def _grammar(body: Common, session: Session) -> Any:
     """The grammar of a response format."""
     wanted = body.response_format
     assert wanted is not None
+    if next(iter(session.models.values())).kind == "masked":
+        said = f"{session.function.name} fills in places out of order, so a grammar of the text before them does not bind it"
+        raise Refusal(400, f"{said} (try: an algorithm of a causal model)", param="response_format")
     schema: dict[str, Any] = {"type": "object"}
     if wanted.type == "json_schema":
         if wanted.json_schema is None:

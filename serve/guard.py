@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import secrets
@@ -21,10 +22,19 @@ ROUTES = ("/v1/models", "/v1/completions", "/v1/chat/completions", "/health", "/
 
 class Guard:
     """ASGI middleware. key: what the header `Authorization: Bearer ...` must hold for routes below /v1; None: nothing. body:
-    the most bytes of a body. draining: whether new work is refused."""
+    the most bytes of a body. seconds: in which it must arrive. draining: whether new work is refused."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, key: str | None, body: int, draining: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        key: str | None,
+        body: int,
+        seconds: float,
+        draining: Callable[[], bool],
+    ) -> None:
         self.app, self.metrics, self.key, self.body, self.draining = app, metrics, key, body, draining
+        self.seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -36,9 +46,17 @@ class Guard:
         scope.setdefault("state", {})["told"] = told
         headers = {name.lower(): value for name, value in scope["headers"]}
 
+        whole = False
+
         async def hear() -> Message:
-            nonlocal read
-            message = await receive()
+            nonlocal read, whole
+            left = None if whole else max(0.0, began + self.seconds - time.perf_counter())
+            try:
+                message = await asyncio.wait_for(receive(), left)
+            except TimeoutError:
+                close = {"connection": "close"}
+                raise HTTPException(408, f"the body has not arrived within {self.seconds:g} seconds", close) from None
+            whole = not message.get("more_body", False)
             read += len(message.get("body", b""))
             if read > self.body:  # FastAPI reads the body: it lets its own kind of exception pass
                 raise HTTPException(413, str(_too_long(self.body)))

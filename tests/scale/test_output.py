@@ -76,3 +76,23 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(DecError, match="cannot write"):
         Output(tmp_path, SETTINGS, resume=True)
     assert file.read_text(encoding="utf-8") == "hello\n"
+
+
+def test_a_disk_without_room_is_told_and_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "out.jsonl"
+    out = Output(file, SETTINGS)
+    out.write({"id": 1})
+    out._handle.close()
+    full = Path("/dev/full").open("ab")  # noqa: SIM115  # every flush fails
+    monkeypatch.setattr(out, "_handle", full)
+    with pytest.raises(DecError, match="No space left") as told, out:
+        out.write({"id": 2})
+    assert "--resume" in str(told.value)
+    assert full.closed
+    with Output(file, SETTINGS, resume=True) as again:
+        assert (again.has(1), again.has(2)) == (True, False)
+
+
+def test_a_device_is_no_output() -> None:
+    with pytest.raises(DecError, match="regular file"):
+        Output(Path("/dev/full"), SETTINGS)

@@ -1,0 +1,177 @@
+"""Clients that mean harm, or know no better: nobody else waits for them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+import time
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from quick import examples
+from served import served
+
+from decgraph.runtime import text as texts
+from decgraph.serve.asked import Limits
+from decgraph.serve.catalogue import Catalogue
+from decgraph.serve.wire import ChatRequest, CompletionRequest
+
+GOOD = {"model": "target", "prompt": "def main():\n", "max_tokens": 4}
+JSON = {"content-type": "application/json"}
+MANY = 5000
+HOSTILE: dict[str, Any] = {
+    "objects": [{"a": 1}] * MANY,
+    "lists": [[1]] * MANY,
+    "empty lists": [[]] * MANY,
+    "nested": [[{"a": 1}] * MANY],
+    "numbers": [1.5] * MANY,
+    "nulls": [None] * MANY,
+    "late": ["a", *[{}] * MANY],
+    "fields": {f"f{i}": [] for i in range(MANY)},
+    "messages": [{"role": "user", "content": [{"type": "text"}] * MANY}],
+    "fields of messages": [{"role": "user", "content": "a", **{f"f{i}": 1 for i in range(MANY)}}],
+    "schema": {"type": "json_schema", "json_schema": {f"f{i}": 1 for i in range(MANY)}},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("kind", [CompletionRequest, ChatRequest])
+def test_a_body_that_is_wrong_everywhere_is_told_once(kind: Any, name: str) -> None:
+    """In every field: the time of a refusal grows with the errors, and the event loop spends it."""
+    good: dict[str, Any] = {"model": "m"} | ({"prompt": "a"} if kind is CompletionRequest else {"messages": []})
+    for field in [*kind.model_fields, "no field"]:
+        try:
+            kind.model_validate({**good, field: HOSTILE[name]})
+        except ValidationError as wrong:
+            assert wrong.error_count() < 10, (field, wrong.errors()[:4])
+    with pytest.raises(ValidationError) as told:
+        kind.model_validate({**good, **{f"f{i}": 1 for i in range(MANY)}})
+    assert [e["loc"] for e in told.value.errors() if e["type"] == "extra_forbidden"] == [("f0",)]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said"),
+    [
+        (["a"] * 129, "prompt: List should have at most 128 items"),
+        (["a", 1], "prompt.1: Input should be a valid string"),
+        ([[1], ["a"]], "prompt.1.0: Input should be a valid integer"),
+        ({"text": "a"}, "prompt: Input should be a text, token ids, or a list of either"),
+    ],
+)
+def test_a_wrong_prompt_is_told_by_the_type_that_it_has(server: Any, prompt: Any, said: str) -> None:
+    answer = httpx.post(f"{server.url}/v1/completions", json={**GOOD, "prompt": prompt}, timeout=60)
+    assert answer.status_code == 400 and answer.json()["error"]["message"].startswith(said), answer.text
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "said"),
+    [
+        (b"", JSON, "the body is empty"),
+        (b'{"model": "target", "prompt": "a"}', {"content-type": "text/plain"}, "Content-Type: application/json"),
+        (b"[" * 100_000, JSON, "nested too deeply"),
+        (b'{"seed": ' + b"9" * 5000 + b"}", JSON, "a number that is too long"),
+    ],
+)
+def test_what_is_no_json_says_why(server: Any, body: bytes, headers: dict[str, str], said: str) -> None:
+    answer = httpx.post(f"{server.url}/v1/completions", content=body, headers=headers, timeout=60)
+    assert answer.status_code == 400 and said in answer.json()["error"]["message"], answer.text
+
+
+def test_a_text_that_cannot_fit_is_refused_unread(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts.Tokenizer, "encode", lambda *_: pytest.fail("it was encoded"))
+    for prompt in ("a" * 1_000_000, ["b", "a " * 500_000]):
+        answer = httpx.post(f"{server.url}/v1/completions", json={**GOOD, "prompt": prompt}, timeout=60)
+        assert answer.status_code == 400 and answer.json()["error"]["code"] == "context_length_exceeded", answer.text
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.lists(st.sampled_from([" ", "\n", "a", "def ", "#", "\u6f22", "\U0001f600", "    ", "<eos>"]), max_size=40),
+    st.integers(1, 60),
+)
+def test_the_fewest_tokens_of_a_text_are_no_more_than_it_has(catalogue: Catalogue, parts: list[str], times: int) -> None:
+    tokenizer: Any = catalogue.sessions["speculative"].tokenizer
+    text = "".join(parts) * times
+    assert tokenizer.fewest(text) <= len(tokenizer.encode(text))
+    assert tokenizer.fewest("a" * 10_000) > 10
+
+
+def test_threads_go_on_while_a_long_text_is_encoded(catalogue: Catalogue) -> None:
+    tokenizer: Any = catalogue.sessions["speculative"].tokenizer
+    text = "def main(): return 5\n" * 5000
+    done, ticks = threading.Event(), [0]
+
+    def tick() -> None:
+        while not done.wait(0.002):
+            ticks[0] += 1
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    tokens = tokenizer.encode(text)
+    done.set()
+    thread.join()
+    assert ticks[0] >= 5, "the encoder kept the interpreter for itself"
+    assert tokens[:14] == tokenizer.encode("def main(): return 5\n" * 2)[:14]
+
+
+def test_a_body_that_does_not_arrive(catalogue: Catalogue) -> None:
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    with served(catalogue, limits=Limits(seconds=0.1)) as running:
+        with socket.create_connection(("127.0.0.1", int(running.url.rpartition(":")[2])), 20) as slow:
+            slow.sendall(head)
+            said = b""
+            while part := slow.recv(4096):  # until the server closes it
+                said += part
+        assert said.startswith(b"HTTP/1.1 408") and json.loads(said.partition(b"\r\n\r\n")[2])["error"]["type"]
+        assert httpx.post(f"{running.url}/v1/completions", json=GOOD, timeout=60).status_code == 200  # a run of any length
+
+
+def test_a_head_that_does_not_arrive(server: Any) -> None:
+    look = lambda after: server.service._loop.call_soon_threadsafe(server._close_idle, time.monotonic() + after)  # noqa: E731
+    address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+    before = len(server.server_state.connections)
+    body = {**GOOD, "max_tokens": 60, "logit_bias": {"0": -100}, "stream": True}
+    with socket.create_connection(address, 20) as half, httpx.stream("POST", f"{server.url}/v1/completions", json=body) as long:
+        half.sendall(b"POST /v1/comp")
+        lines = long.iter_lines()
+        next(lines)
+        while len(server.server_state.connections) < before + 2:
+            time.sleep(0.005)
+        look(0)
+        look(server.head - 1)
+        look(server.head + 1)
+        assert half.recv(100) == b""
+        assert [line for line in lines if line][-1] == "data: [DONE]", "an answer that runs is not idle"
+
+
+def test_a_second_signal_ends_what_runs_with_an_error(catalogue: Catalogue) -> None:
+    body = {**GOOD, "max_tokens": 800, "logit_bias": {"0": -100}}
+    with served(catalogue, width=2, queue=2, patience=60) as running:
+        whole: list[httpx.Response] = []
+        ask = lambda: whole.append(httpx.post(f"{running.url}/v1/completions", json=body, timeout=60))  # noqa: E731
+        other = threading.Thread(target=ask)
+        other.start()
+        with httpx.stream("POST", f"{running.url}/v1/completions", json={**body, "stream": True}, timeout=60) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            while len(running.service.worker) < 2:
+                time.sleep(0.005)
+            running.handle_exit(signal.SIGTERM, None)
+            assert not running.should_exit
+            running.handle_exit(signal.SIGTERM, None)
+            assert "shutting down" in [line for line in lines if line][-1]
+        other.join(30)
+        assert whole[0].status_code == 503 and "shutting down" in whole[0].json()["error"]["message"]
+
+
+def test_a_masked_model_has_no_response_format() -> None:
+    with served(Catalogue(["llada"])) as running:
+        body = {"model": "decgraph", "prompt": "x = ", "response_format": {"type": "json_object"}}
+        answer = httpx.post(f"{running.url}/v1/completions", json=body, timeout=60)
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "response_format", answer.text
