@@ -18,6 +18,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import islice
 from typing import Any
 
@@ -105,8 +106,8 @@ def measure(specs: Sequence[str], *, per_kind: int = 4, told: Told = silent) -> 
 
 def settings_of(function: Function) -> dict[str, str]:
     """`SETTINGS` of a decoder's parameters; where its range does not reach so far, its own default stays."""
-    known = {p.name: p for p in function.params}
-    return {k: str(v) for k, v in SETTINGS.items() if k in known and (known[k].high is None or v <= known[k].high)}
+    high = {p.name: p.high for p in function.params}
+    return {k: str(v) for k, v in SETTINGS.items() if k in high and (high[k] is None or Fraction(str(high[k])) >= v)}
 
 
 def session_of(algorithm: Any, params: dict[str, str]) -> Any:

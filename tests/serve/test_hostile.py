@@ -133,7 +133,7 @@ def test_a_body_that_does_not_arrive(catalogue: Catalogue) -> None:
 
 
 def test_a_head_that_does_not_arrive(server: Any) -> None:
-    look = lambda after: server.service._loop.call_soon_threadsafe(server._close_idle, time.monotonic() + after)  # noqa: E731
+    look = lambda after: server.service._loop.call_soon_threadsafe(server._close_idle, time.monotonic() + after)
     address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
     before = len(server.server_state.connections)
     body = {**GOOD, "max_tokens": 60, "logit_bias": {"0": -100}, "stream": True}
@@ -154,7 +154,7 @@ def test_a_second_signal_ends_what_runs_with_an_error(catalogue: Catalogue) -> N
     body = {**GOOD, "max_tokens": 800, "logit_bias": {"0": -100}}
     with served(catalogue, width=2, queue=2, patience=60) as running:
         whole: list[httpx.Response] = []
-        ask = lambda: whole.append(httpx.post(f"{running.url}/v1/completions", json=body, timeout=60))  # noqa: E731
+        ask = lambda: whole.append(httpx.post(f"{running.url}/v1/completions", json=body, timeout=60))
         other = threading.Thread(target=ask)
         other.start()
         with httpx.stream("POST", f"{running.url}/v1/completions", json={**body, "stream": True}, timeout=60) as stream:
