@@ -49,7 +49,11 @@ def test_the_page_ranks_by_processor_time() -> None:
     run = run_of_two(("chat", "copy-edit"))
     headings, rows = leaderboard.ranked(run)
     assert [row[0] for row in rows] == ["speculative"] and len(headings) == len(rows[0])
-    document = {"command": "it", "runs": [{"name": "chat", **run}], "frontier": [vars(Point("llada", 1, 32, 1, 32))]}
+    document = {
+        "commands": {"chat": "it", "frontier": "that"},
+        "runs": [{"name": "chat", **run}],
+        "frontier": [vars(Point("llada", 1, 32, 1, 32))],
+    }
     page = leaderboard.page(document)
     assert "| speculative | refines autoregressive(target) in distribution |" in page and "images/frontier.png" in page
 
