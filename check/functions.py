@@ -98,9 +98,7 @@ def functions_for(
     return out
 
 
-def any_head(
-    head: AnyReading, near: tuple[Fraction, ...], whole: tuple[int, ...] = (), *, chosen: bool
-) -> AnyReading:
+def any_head(head: AnyReading, near: tuple[Fraction, ...], whole: tuple[int, ...] = (), *, chosen: bool) -> AnyReading:
     """A head of this one's type whose values are tried as a function's results are: an adversary's (`chosen`), or drawn."""
     options = answers(Type(head.gives), head.vocab.size, near, whole)
     if chosen and len(options) > 4:

@@ -36,7 +36,9 @@ def similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     a, b = np.broadcast_arrays(a[..., 0], b[..., 0])
     out = np.empty(a.shape, dtype=object)
     for i in np.ndindex(a.shape):
-        out[i] = Fraction(1) if a[i] == b[i] else _ALIKE[int(_digest("alike", *sorted(map(repr, (a[i], b[i])))), 16) % len(_ALIKE)]
+        out[i] = (
+            Fraction(1) if a[i] == b[i] else _ALIKE[int(_digest("alike", *sorted(map(repr, (a[i], b[i])))), 16) % len(_ALIKE)]
+        )
     return out
 
 
