@@ -125,7 +125,7 @@ def test_a_text_that_is_certain_up_to_a_late_token_comes_to_it() -> None:
 
 def test_drafts_come_to_the_places_that_constants_name() -> None:
     module = decgraph.load(FOLDER / "wrong" / "tenth_draft.dec").module
-    plans = list(places(module.entry, facts(module, module.entry), {}))
+    plans = list(places(module.entry, facts(module, module.entry), module.entry.claims[0], {}))
     assert {plan.params for plan in plans} == {(("gamma", 12),)}
     late = next(plan for plan in plans if plan.style.point_until)
     open_ = [n for n in range(20) if max(row(late.style, 5, 3, tuple([0] * n))) < 1]
