@@ -18,6 +18,7 @@ from decgraph.check.distributions import (
     AdversaryWins,
     CheckedProgram,
     Distribution,
+    Folds,
     Specification,
     Tally,
     continued_distribution,
@@ -40,7 +41,8 @@ class Case:
     """One world. others: scores of the batch's other candidates (None: an adversary's). steps: decoding steps before the
     specification goes on (None: the whole text). length: new tokens whose distribution is compared. start: the state in which
     the first step begins. ran: takes note of what of the program runs. plan: of the world. limit: most runs. sampled: how many
-    runs are drawn at random in the place of an enumeration, where tokens are compared (0: none)."""
+    runs are drawn at random in the place of an enumeration, where tokens are compared (0: none).
+    folds: see CheckedProgram."""
 
     module: Module
     function: Function
@@ -61,10 +63,19 @@ class Case:
     others: tuple[Any, ...] | None = None
     flags: set[str] = field(default_factory=set)
     sampled: int = 0
+    folds: Folds = None
 
     def program(self) -> CheckedProgram:
         return CheckedProgram(
-            self.module, self.function.name, self.models, self.params, self.engine, self.externs, self.detokenizer, self.ran
+            self.module,
+            self.function.name,
+            self.models,
+            self.params,
+            self.engine,
+            self.externs,
+            self.detokenizer,
+            self.ran,
+            folds=self.folds,
         )
 
     def spec(self) -> CheckedProgram:

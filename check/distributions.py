@@ -12,7 +12,7 @@ from decgraph.backends.exact.choices import AdversaryWins, Choices, Point, combi
 from decgraph.backends.exact.run import ExactMachine, exact_machine
 from decgraph.backends.exact.world import Enough, World
 from decgraph.backends.run import Stop
-from decgraph.check.ranges import of_folds
+from decgraph.check.ranges import narrowed
 from decgraph.ir.values import Module
 from decgraph.runtime.arguments import Externs, ParamValue
 from decgraph.runtime.models.interface import Model
@@ -20,12 +20,14 @@ from decgraph.runtime.request import Request
 
 Tokens = tuple[int, ...]
 Distribution = dict[Any, Fraction]
+Folds = tuple[Mapping[int, frozenset[Any]], dict[int, set[Any]]] | None
 
 
 @dataclass(frozen=True)
 class CheckedProgram:
     """A function of a module with everything it needs: models and parameters by name. `engine` builds the machine (the
-    mutants of the machine hand over theirs). `ran` takes note of what runs; `merge`: runs in equal states are followed once."""
+    mutants of the machine hand over theirs). `ran` takes note of what runs; `merge`: runs in equal states are followed once;
+    `folds`: the numbers that sequences had at folds over a batch in earlier worlds, and where to note those of this one."""
 
     module: Module
     function: str
@@ -36,6 +38,7 @@ class CheckedProgram:
     detokenizer: Any = None
     ran: Any = None
     merge: bool = True
+    folds: Folds = None
 
     def machine(self, request: Request, world: World, steps: int | None = None) -> ExactMachine:
         """A machine ready to run it."""
@@ -48,7 +51,8 @@ class CheckedProgram:
             externs=dict(self.externs or {}),
             detokenizer=self.detokenizer,
         )
-        m.folded = of_folds(self.module.functions[self.function])
+        before, m.noted = self.folds or ({}, None)
+        m.folded = narrowed(self.module.functions[self.function], before)
         return m.on(world, steps)
 
 

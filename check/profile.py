@@ -56,6 +56,7 @@ class Profile:
     zeroed: bool = False  # a token was drawn from a distribution in which another has no mass
     allied: bool = False  # a claim of support names several models: what one of them allows may be committed
     draws: frozenset[str] = field(default_factory=frozenset)  # opcodes that draw
+    drafting: frozenset[str] = field(default_factory=frozenset)  # those of them outside of rules
 
 
 class Lucky(Choices):
@@ -161,7 +162,14 @@ def profile(cases: Sequence[Case], tries: int = 12) -> Profile:
     ops = [o for f in (case.function,) for o in f.body.walk()]
     notes.draws = frozenset(o.opcode for o in ops if o.opcode in ("draw", "draw.many", "draw.race", "bernoulli", "beta"))
     notes.output = any(o.opcode == "noise" and o.attrs.get("kind") == "output" for o in ops)
-    notes.counted = any(o.opcode == "slice" and o.operands[0].type.elem == "path" and o.attrs["has_hi"] for o in ops)
+    walked = {id(o) for w in ops if w.opcode == "tree.walk" for r in w.regions for o in r.walk()}
+    notes.drafting = frozenset(o.opcode for o in ops if o.opcode in notes.draws and id(o) not in walked)
+    tokens = {o.results[0] for o in ops if o.opcode == "path.get" and o.attrs["field"] == "token"}
+    notes.counted = any(
+        (o.opcode == "slice" and o.attrs["has_hi"] or o.opcode in ("gather", "take_first"))
+        and (o.operands[0].type.elem == "path" or o.operands[0] in tokens)
+        for o in ops
+    )
     notes.causal = next((p.value.type.of[0] for p in case.function.params if p.value.type.elem == "model"), "") == "causal"
     notes.allied = any(c.kind == "keeps_support" and len(c.models) > 1 for c in case.function.claims)
     notes.modes = frozenset(c.mode if c.kind == "refines" else c.kind for c in case.function.claims)

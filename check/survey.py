@@ -116,7 +116,7 @@ class Survey:
     failure from carried values of any kind, which says little until runs reach such values; from_functions: the first from an
     adversary's choices in the place of a function or of a batch. arbitrary: worlds decided from such. shown: in how many
     worlds each outcome was seen; shown_by: in which first. faults: errors of decgraph itself. vain:
-    how often each of the smaller sizes of a world was too large."""
+    how often each of the smaller sizes of a world was too large. numbers: those that sequences had at folds over a batch."""
 
     module: Module
     claim: Claim
@@ -145,6 +145,7 @@ class Survey:
     failure: Failure | None = None
     large: int = 0
     vain: Counter[int] = field(default_factory=Counter)
+    numbers: dict[int, set[Any]] = field(default_factory=dict)
 
     @property
     def inductive(self) -> bool:
@@ -235,7 +236,8 @@ class Survey:
         why = ""
         self.erred = False
         for size in sizes:
-            small = reduced(case, size)
+            known = {where: frozenset(had) for where, had in self.numbers.items()}
+            small = replace(reduced(case, size), folds=(known, self.numbers))
             if self.ran is not None:
                 small = replace(small, ran=self.ran.fresh(self.ran.forced))
             try:

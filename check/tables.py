@@ -29,15 +29,16 @@ SORTS = ("plain", "zeros", "peaked", "tails", "ties", "sure", "mixed", "apart", 
 class Style:
     """What the rows of a world look like.
 
-    sort: "apart" (the first model's rows plain, the others' peaked: drafts are refused one after the other, and each takes
-    little from what is left), "near" (a mass beside one of the numbers `near`, or as far from 1, and rows of other models that
-    differ by less than such a number), "plain" (weights 1 to 9), "zeros" (a quarter of the tokens have no mass), "peaked" (one token has 0.96 to 0.9999),
+    sort: "plain" (weights 1 to 9), "zeros" (a quarter of the tokens have no mass), "peaked" (one token has 0.96 to 0.9999),
     "tails" (masses down to 1e-4), "ties" (equal masses), "sure" (every second row is certain), "mixed" (each row of a sort of
-    its own). power: weights are perfect powers, so that temperatures and penalties stay rational. support: how many tokens
-    have mass (0: all). among: tokens that are among those with mass where `support` leaves others without. point_until: rows
-    after fewer tokens than this are certain, and those of cells of a canvas that have their token; point_from: rows after as
-    many tokens or more are certain (0: none). rare: all rows but one in `rare` are certain (0: none). window: how many of the
-    last tokens a row depends on. shared: the seed of certain rows, equal for all models of a world.
+    its own), "apart" (the first model's rows plain, the others' peaked: drafts are refused one after the other, and each takes
+    little from what is left), "near" (a mass beside one of the numbers `near`, or as far from 1; the rows of other models
+    differ by less than such a number). power: weights are perfect powers, so that temperatures and penalties stay rational.
+    support: how many tokens have mass (0: all). near: the numbers of that sort. among: tokens that are among those with mass
+    where `support` leaves others without. point_until: rows after fewer tokens than this are certain, and those of cells of a
+    canvas that have their token; point_from: rows after as many tokens or more are certain (0: none). rare: all rows but one
+    in `rare` are certain (0: none). window: how many of the last tokens a row depends on. shared: the seed of certain rows,
+    equal for all models of a world.
     """
 
     sort: str = "plain"

@@ -281,8 +281,14 @@ class ExactMachine(ExactDraws):
             mine = min(count, sum(1 for n, s in enumerate(keys[:count]) if sum(1 for o in self.others if o > s) + n < int(k)))
         return Draws(best.items[:mine], None if best.at is None else best.at[:mine]) if isinstance(best, Draws) else best[:mine]
 
+    noted: dict[int, set[Any]] | None = None  # the numbers that sequences had at each fold, by the op's id
+
     def batch_fold(self, op: Op, x: Any) -> Any:
         """This sequence's number, or one that other sequences' numbers make of it: an adversary's choice."""
+        if self.noted is not None:
+            self.noted.setdefault(id(op), set()).add(plain(x))
+        if self.others is not None and not self.others:  # a batch of one
+            return plain(x)
         line = f", line {op.loc.line}" if op.loc.line else ""
         options = folds_of(op.attrs["fn"], plain(x), op.operands[0].type.elem == "prob", self.folded.get(id(op)))
         where = f"{op.attrs['fn']} over the batch{line}"

@@ -94,7 +94,7 @@ MUTANTS = (
     Mutant(
         "noise-shared-by-sites",
         "the token after a rejection reads the noise of the rejected draft",
-        lambda f: sampled(f) and f.rejected and "draw" in f.draws,
+        lambda f: sampled(f) and f.rejected and "draw" in f.drafting,  # of several draws at once each has a number
         "V = 3, one draft",
         "M08",
         engine=OneForSites,

@@ -51,7 +51,7 @@ def further_plans(module: Module, claim: Claim, vocab: int, models: int, given: 
     out = [
         *started(f, known, claim, vocab, rounds),
         *parameters(f, known, claim, vocab, given),
-        *places(f, known, given),
+        *places(f, known, claim, given),
         *straddling(known, claim, vocab),
         *beside(known, claim, vocab),
         *deep(known, claim, vocab),

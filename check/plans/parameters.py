@@ -177,17 +177,18 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
             yield WorldPlan(
                 "parameter", seed + 1, 2, Style("mixed", shared=seed + 1), limit=4, length=4, params=pinned, tight=True
             )
-            yield WorldPlan(
-                "parameter",
-                seed + 1,
-                max(vocab, 3),
-                Style("apart", shared=seed + 1),
-                prompt=1,
-                limit=3,
-                length=1,
-                params=pinned,
-                tight=True,
-            )
+            if claim.mode == "distribution":
+                yield WorldPlan(
+                    "parameter",
+                    seed + 1,
+                    max(vocab, 3),
+                    Style("apart", shared=seed + 1),
+                    prompt=1,
+                    limit=3,
+                    length=1,
+                    params=pinned,
+                    tight=True,
+                )
         if value <= 7 if isinstance(value, int) else False:
             late = 2 + value - 1
             yield WorldPlan(
@@ -202,9 +203,10 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
             )
 
 
-def places(f: Function, known: Facts, given: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
+def places(f: Function, known: Facts, claim: Claim, given: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
     """Drafts that are certain up to a place that a constant of the program names, open there, and certain behind it: what is
-    wrong at the tenth draft alone needs a parameter that lets drafts be as long, whatever it is that the constant meets."""
+    wrong at the tenth draft alone needs a parameter that lets drafts be as long, whatever it is that the constant meets. For
+    claims of distributions also as many siblings."""
     if known.masked:
         return
     found = [
@@ -225,17 +227,18 @@ def places(f: Function, known: Facts, given: Mapping[str, ParamValue]) -> Iterat
             params=((name, value),),
             tight=True,
         )
-        yield WorldPlan(
-            "parameter",
-            2850 + n,
-            4,
-            Style("apart", shared=2850 + n),
-            prompt=1,
-            limit=3,
-            length=1,
-            params=((name, value),),
-            tight=True,
-        )
+        if claim.mode == "distribution":
+            yield WorldPlan(
+                "parameter",
+                2850 + n,
+                4,
+                Style("apart", shared=2850 + n),
+                prompt=1,
+                limit=3,
+                length=1,
+                params=((name, value),),
+                tight=True,
+            )
 
 
 def at_settings(f: Function, known: Facts, claim: Claim, vocab: int, given: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
