@@ -360,6 +360,14 @@ def break_(lw: Lowering, s: S.Break) -> None:
     lw.env[STOP] = condition(lw, s.cond, "break if") if s.cond is not None else lw.const(True)
 
 
+CLAIMS = {
+    "keep": "claim that it `keeps support of target`; in Python keeps_support(target)",
+    "refine": 'claim that it `refines autoregressive(target) in tokens`; in Python refines(autoregressive(target), in_="tokens")',
+    "ensure": "claim that it `ensures p[x] > 0`; in Python ensures(p[x] > 0)",
+}
+"""What to try where a call seems to be meant as a claim, by how its name begins."""
+
+
 def do(lw: Lowering, s: S.Do) -> None:
     """A call for its effect: `c.extend(k)`, `index.learn(tokens)`."""
     f = s.call.func
@@ -371,7 +379,9 @@ def do(lw: Lowering, s: S.Do) -> None:
         v = lw.one("index.learn", lw.expr(f.value), *values, span=s.span)
         assign_to(lw, f.value, v, "=")
         return
-    lw.fail(s.span, "this call does nothing on its own", "give its value a name, or grow, commit or return it", code="E300")
+    advice = next((text for word, text in CLAIMS.items() if isinstance(f, S.Name) and f.name.startswith(word)), "")
+    other = "give its value a name, or grow, commit or return it"
+    lw.fail(s.span, "this call does nothing on its own", advice or other, code="E300")
 
 
 def across(lw: Lowering, s: S.Across) -> None:
