@@ -362,7 +362,7 @@ def break_(lw: Lowering, s: S.Break) -> None:
 
 CLAIMS = {
     "keep": "claim that it `keeps support of target`; in Python keeps_support(target)",
-    "refine": 'claim that it `refines autoregressive(target) in tokens`; in Python refines(autoregressive(target), in_="tokens")',
+    "refine": 'claim that it `refines autoregressive(target) in tokens`; in Python refines(..., in_="tokens")',
     "ensure": "claim that it `ensures p[x] > 0`; in Python ensures(p[x] > 0)",
 }
 """What to try where a call seems to be meant as a claim, by how its name begins."""

@@ -9,6 +9,13 @@ from decgraph.errors import DecError
 
 HEAD = "algorithm f(target: causal):\n"
 LOOP = "    while not done:\n        x ~ target(ctx)\n        commit x\n"
+CANVAS = """algorithm f(model: masked, length: int in 1..8 = 4):
+    canvas c: length
+    while any(c.masked):
+        p = model(c)
+        x ~ p
+        unmask c where c.masked with x
+"""
 WRONG = {
     "a condition added": (
         HEAD + "    n = 0 + (len(prompt) > 1)\n" + LOOP,
@@ -30,6 +37,16 @@ WRONG = {
         HEAD + "    draft t:\n        grow topk(target(ctx), 2)\n        n = t[t.leaves[0]]\n" + LOOP,
         "t.token[n]",
         HEAD + "    draft t:\n        grow topk(target(ctx), 2)\n        n = t.token[t.leaves[0]]\n" + LOOP,
+    ),
+    "the mask as a token": (
+        CANVAS + "        c[[0]] = mask_\n        c[[0]] = x[[0]]\n    commit c\n",
+        "remask c[ps] where yes",
+        CANVAS + "        remask c[[0]] where yes\n        c[[0]] = x[[0]]\n    commit c\n",
+    ),
+    "an edit that masks": (
+        CANVAS + "        draft v of c:\n            grow edit(c.all[0], mask_) at root\n        q = model(v)\n    commit c\n",
+        "remask c[[i]] where yes",
+        CANVAS + "        remask c[[0]] where yes\n        q = model(c)\n        c[[0]] = x[[0]]\n    commit c\n",
     ),
 }
 
