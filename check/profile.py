@@ -18,6 +18,7 @@ from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.dist import Draw, Row
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.values import Op
+from decgraph.runtime.reals.limits import NotSeparated
 
 
 @dataclass
@@ -180,6 +181,6 @@ def profile(cases: Sequence[Case], tries: int = 12) -> Profile:
             world.restart(Lucky(seed))
             try:
                 execute(engine(c.module, c.function.name, c.models, c.params, c.request, externs=dict(c.externs)).on(world))
-            except (DecError, Unlikely):
+            except (DecError, Unlikely, NotSeparated):
                 continue
     return notes

@@ -219,26 +219,28 @@ def decide_claims(module: Module, report: Report, tally: Tally, progress: Progre
             *first_plans(module, claim, options["vocab"], options["models"]),
             *further_plans(module, claim, options["vocab"], options["models"], options["params"] or {}),
         ]
-        failure = survey.run(plans, progress)
-        if failure is None and not survey.reasons and not survey.inductive:
-            failure, reason = from_reached_states(survey, options["vocab"])
-            states = "reached"
-            if failure is None and reason:
-                report.reasons.append(reason)
-        elif survey.arbitrary and not states:
-            states = "any"
-        if failure is None and survey.from_functions is not None:
-            report.reasons.append(
-                f"{survey.from_functions.words}, and no function was found that does so by its arguments alone"
-            )
-        if failure is None:
-            tally.check_time()
-            failure = at_own_sizes(survey, options["vocab"])
-        if failure is None:
-            searched(survey, group.function, options["vocab"], progress)
-            failure = survey.failure
-        report.models += survey.decided
-        report.shrunk += survey.shrunk
+        try:
+            failure = survey.run(plans, progress)
+            if failure is None and not survey.reasons and not survey.inductive:
+                failure, reason = from_reached_states(survey, options["vocab"])
+                states = "reached"
+                if failure is None and reason:
+                    report.reasons.append(reason)
+            elif survey.arbitrary and not states:
+                states = "any"
+            if failure is None and survey.from_functions is not None:
+                report.reasons.append(
+                    f"{survey.from_functions.words}, and no function was found that does so by its arguments alone"
+                )
+            if failure is None:
+                tally.check_time()
+                failure = at_own_sizes(survey, options["vocab"])
+            if failure is None:
+                searched(survey, group.function, options["vocab"], progress)
+                failure = survey.failure
+        finally:  # a check that is out of time says what it has decided
+            report.models += survey.decided
+            report.shrunk += survey.shrunk
         lost, tried = lost + survey.lost, tried + survey.tried
         if failure is not None:
             report.verdict, report.counterexample = "refuted", explain(smaller(failure))

@@ -158,10 +158,12 @@ class Session:
         )
 
     def _in_tokens(self, params: Mapping[str, ParamValue], tokenizer: Tokenizing | None) -> dict[str, ParamValue]:
-        """Parameter values, where a text that is given for a vector of tokens is read by the tokenizer."""
+        """Parameter values, where a text that is given for a vector of tokens, or is its default, is read by the
+        tokenizer."""
         known = {p.name: p for p in self.function.params}
         out = dict(params)
-        for name, value in params.items():
+        texts = {n: p.default for n, p in known.items() if p.has_default and isinstance(p.default, str)}
+        for name, value in {**texts, **params}.items():
             if name in known and tokenizer is not None and is_text(known[name], value):
                 out[name] = list(tokenizer.encode(str(value)))
         return out

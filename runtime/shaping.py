@@ -109,7 +109,7 @@ def _logits(scores: Scores, kept: np.ndarray | None, path: tuple[int, ...], requ
     logits = scores.logits.astype(np.float64)
     if kept is not None:
         logits = np.where(kept, logits, -np.inf)
-    if np.isnan(logits).any():
+    if np.isnan(logits).any() or np.isposinf(logits).any():
         raise _nan()
     if not (logits > -np.inf).any():
         raise _empty()
@@ -199,6 +199,8 @@ def _constrained(weights: exact.Weights, kept: np.ndarray | None, request: Reque
     left = exact.masked(weights, kept)
     if any(isinstance(w, float) for w in left):
         raise _nan()
+    if kept is None and all(isinstance(w, int | Fraction) and w == 0 for w in left):
+        raise _empty()
     return weights if kept is None else _normal(left)
 
 

@@ -24,7 +24,8 @@ class Rows:
 
     scores: Tensor [R, V], logits (-inf: impossible). positions, nodes: int64[R] or None, the index of the token that
     would be drawn, and the tree node or canvas position. path: a function from a row to the tokens before it. tree: the tree
-    that `nodes` are of, where it is one of tokens; its depths are then added to `positions` when those are read.
+    that `nodes` are of, where it is one of tokens; its depths are then added to `positions` when those are read. stated: the
+    scores are the program's own, which may be NaN, infinite, or -inf throughout.
     """
 
     __slots__ = (
@@ -39,7 +40,9 @@ class Rows:
         "path",
         "request",
         "scores",
+        "stated",
         "tree",
+        "undefined",
     )
 
     def __init__(
@@ -53,10 +56,12 @@ class Rows:
         allow: Any = None,
         label: str = "",
         tree: Any = None,
+        stated: bool = False,
     ) -> None:
-        self.scores, self.request, self.allow, self.label = scores, request, allow, label
+        self.scores, self.request, self.allow, self.label, self.stated = scores, request, allow, label, stated
         self._positions, self.nodes, self.path, self.tree = positions, nodes, path, tree
         self.dead: np.ndarray | None = None  # bool[R], set where constraints leave some row without a token
+        self.undefined: np.ndarray | None = None  # bool[R], set where a score of the program's is NaN or inf
         self._faces: dict[str, Tensor] = {}
         self._points: Ids | None = None
         self._kept: Tensor | None = None
@@ -89,8 +94,10 @@ class Rows:
         return self._kept
 
     def require_mass(self, index: Any) -> None:
-        """Called with the rows that are read. Raises DecError where constraints leave one of them without a token; a row that
-        is never read (after a draft that the constraints forbid) may be empty."""
+        """Called with the rows that are read. Raises DecError where constraints leave one of them without a token, or where its
+        scores are no numbers; a row that is never read (after a draft that the constraints forbid) may be empty."""
+        if self.undefined is not None and bool(np.any(self.undefined[index])):
+            raise shaping.no_numbers()
         if self.dead is not None and bool(np.any(self.dead[index])):
             raise shaping.nothing_left()
 

@@ -29,6 +29,11 @@ def nothing_left() -> DecError:
     )
 
 
+def no_numbers() -> DecError:
+    """The error of reading a row with a score that is NaN or infinite."""
+    return DecError("the scores of a row hold a NaN or an infinity", hint="log of 0 is -inf, and inf - inf is no number")
+
+
 def working(t: Tensor) -> Tensor:
     """The scores [..., V] in the dtype in which probabilities are computed."""
     return t if t.dtype in (torch.float32, torch.float64) else t.float()
@@ -69,7 +74,7 @@ def constrained(scores: Tensor, rows: Any) -> Tensor:
     dynamic = request.allow is not None
     short = bool(request.eos) and request.min_length > 0
     if not (request.bans or dynamic or short or rows.allow is not None or request.processors):
-        return logits
+        return usable(logits, rows) if rows.stated else logits
     kept = np.ones((n, size), bool)
     if request.bans:
         kept[:, _ids(request.bans, size)] = False
@@ -83,10 +88,17 @@ def constrained(scores: Tensor, rows: Any) -> Tensor:
         if short and row not in texts.soft and texts.count(row) < request.min_length:
             kept[i, _ids(request.eos, size)] = False
     logits = logits.masked_fill(~torch.from_numpy(kept).to(logits.device), float("-inf"))
-    logits = processed(logits, rows)
+    return usable(processed(logits, rows), rows)
+
+
+def usable(logits: Tensor, rows: Any) -> Tensor:
+    """The same logits [R, V]. Rows without a token are marked in `rows.dead`, stated rows with a NaN or an infinity
+    in `rows.undefined`."""
     alive = fetched((logits > float("-inf")).any(-1))
     if not alive.all():
         rows.dead = ~alive
+    if rows.stated and (undefined := fetched((logits.isnan() | logits.isposinf()).any(-1))).any():
+        rows.undefined = undefined
     return logits
 
 

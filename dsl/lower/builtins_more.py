@@ -77,6 +77,12 @@ def counts(lw: Lowering, e: S.Call) -> Value:
 
 @builtin("edit")
 def edit(lw: Lowering, e: S.Call) -> Value:
+    if len(e.args) == 2 and isinstance(e.args[1], S.Name) and e.args[1].name == "mask_":
+        lw.fail(
+            e.span,
+            "an edit decides a cell, and the mask is no token that a cell is decided with",
+            "mask it again and call the model: remask c[[i]] where yes, then p = model(c)",
+        )
     (i, x), _ = args(lw, e, 2)
     c = str(i.type.of[0]) if i.type.of else "c"
     return lw.one("edit", i, x, span=e.span, canvas=c)

@@ -51,6 +51,15 @@ def _ambient() -> dict[str, tuple[S.Item, Source]]:
     return out
 
 
+def _home(name: str, kind: type[S.Item]) -> str | None:
+    """The file of stdlib/ that defines an item of a kind under a name which no program has without importing it."""
+    for module in names() if name else ():
+        text = (resources.files("decgraph.stdlib") / f"{module}.dec").read_text(encoding="utf-8")
+        if f" {name}(" in text and (found := stdlib_file(module)) and isinstance(found[0].named(name), kind):
+            return module
+    return None
+
+
 class Names:
     """Items in reach of a file: its own, what it imports, then stdlib's."""
 
@@ -102,6 +111,8 @@ class Names:
 
     def near(self, name: str, kind: type[S.Item], otherwise: str) -> str:
         """Advice: what of a kind is called almost so, else the given one."""
+        if (module := _home(name, kind)) is not None:
+            return f"from {module} import {name}"
         known = sorted(n for n in {*self.own, *_ambient(), *names()} if isinstance(self.get(n), kind))
         return did_you_mean(name, known, otherwise)
 

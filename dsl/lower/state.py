@@ -21,6 +21,7 @@ from decgraph.ir.values import Loc, Op, Region, Value
 
 MAX_CALL_DEPTH = 24
 FROM_NUMBERS = frozenset(("normalize", "softmax", "warp", "renorm", "face", "draw", "draw.many", "draw.race", "topk"))
+PLACELESS = frozenset(("normalize", "softmax", "renorm", "face"))  # of these warp alone gives numbers a place
 """Ops that keep the places of distributions, and have none for what is computed from plain numbers."""
 POSITIONS = "a position is no number: int(i) is the number of the position i, c.all[n] the position of the number n"
 BEYOND = 1 << 64
@@ -85,6 +86,7 @@ class Lowering:
     filled: set[Value] = field(default_factory=set)  # starts of states, as large as the states
     lows: dict[str, float] = field(default_factory=dict)
     unplaced: set[Value] = field(default_factory=set)  # distributions and draws that do not know which cells they are of
+    nowhere: dict[Value, bool] = field(default_factory=dict)  # distributions without a place in the text; False: on some ways
     columns: dict[tuple[str, str], Type] = field(default_factory=dict)
     lane_var: str = ""
     lane_names: set[str] = field(default_factory=set)
@@ -179,6 +181,13 @@ class Lowering:
             and (operands[0] in self.unplaced or operands[0].type.elem not in ("dist", "draw"))
         ):
             self.unplaced.add(out[0])
+        if opcode == "if":
+            for v, *ways in zip(out, *(r.yields for r in regions), strict=True):
+                if any(w in self.nowhere for w in ways):
+                    self.nowhere[v] = all(self.nowhere.get(w, False) for w in ways)
+        elif opcode in PLACELESS and out[0].type.elem == "dist":
+            if operands[0].type.elem != "dist" or operands[0] in self.nowhere:
+                self.nowhere[out[0]] = self.nowhere.get(operands[0], True)
         if opcode == "map" and out[0].type == INT:
             self.made[out[0]] = self.b.last
         self.origin.update((v, self.b.last) for v in out if v.type == INT)

@@ -19,6 +19,7 @@ from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.lower.targets import assign_to, grow_value, remask, set_name, unmask
 from decgraph.dsl.lower.verify import verify
 from decgraph.dsl.lower.wording import show
+from decgraph.dsl.source import Span
 from decgraph.ir.types import Type
 from decgraph.ir.values import Value
 
@@ -218,11 +219,24 @@ def draw(lw: Lowering, s: S.Draw) -> None:
                 "x ~ p as output(count(c.decided))",
                 code="E210",
             )
+        one = len(q.type.dims) == int(q.type.is_number)
+        if index is None and one and (q in lw.nowhere or q.type.is_number) and not (lw.drafting or lw.calls):
+            q, index = _after_context(lw, q, s.span)
         noise = lw.noise("output", s.span, index)
     else:
         noise = lw.noise("race", s.span)
     hint = s.targets[0].name if isinstance(s.targets[0], S.Name) else ""
     assign_to(lw, s.targets[0], lw.one("draw", q, noise, span=s.span, name=hint), "=")
+
+
+def _after_context(lw: Lowering, q: Value, span: Span) -> tuple[Value, Value | None]:
+    """A mixture that has no place in the text, and the number of the token after the committed context as its index. One that
+    is a model's own distribution on some ways gives its place up first: the index is then the same on all ways."""
+    if not any(v.type.elem == "model" and v.type.of[0] == "causal" for v in lw.env.values()):
+        return q, None
+    if not lw.nowhere.get(q, True):
+        q = lw.one("normalize", lw.one("map", q, lw.const(1.0), span=span, fn="mul"), span=span)
+    return q, lw.one("ctx.get", lw.one("context", span=span), span=span, field="length", vocab=lw.vocab)
 
 
 def assign(lw: Lowering, s: S.Assign) -> None:
@@ -346,6 +360,14 @@ def break_(lw: Lowering, s: S.Break) -> None:
     lw.env[STOP] = condition(lw, s.cond, "break if") if s.cond is not None else lw.const(True)
 
 
+CLAIMS = {
+    "keep": "claim that it `keeps support of target`; in Python keeps_support(target)",
+    "refine": 'claim that it `refines autoregressive(target) in tokens`; in Python refines(..., in_="tokens")',
+    "ensure": "claim that it `ensures p[x] > 0`; in Python ensures(p[x] > 0)",
+}
+"""What to try where a call seems to be meant as a claim, by how its name begins."""
+
+
 def do(lw: Lowering, s: S.Do) -> None:
     """A call for its effect: `c.extend(k)`, `index.learn(tokens)`."""
     f = s.call.func
@@ -357,7 +379,9 @@ def do(lw: Lowering, s: S.Do) -> None:
         v = lw.one("index.learn", lw.expr(f.value), *values, span=s.span)
         assign_to(lw, f.value, v, "=")
         return
-    lw.fail(s.span, "this call does nothing on its own", "give its value a name, or grow, commit or return it", code="E300")
+    advice = next((text for word, text in CLAIMS.items() if isinstance(f, S.Name) and f.name.startswith(word)), "")
+    other = "give its value a name, or grow, commit or return it"
+    lw.fail(s.span, "this call does nothing on its own", advice or other, code="E300")
 
 
 def across(lw: Lowering, s: S.Across) -> None:

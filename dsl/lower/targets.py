@@ -162,6 +162,11 @@ def set_index(lw: Lowering, target: S.Index, value: Value, op: str) -> None:
     if owner.type.elem == "canvas":
         if op != "=":
             lw.fail(target.span, "cells are decided with =", code="E300")
+        last = lw.b.last
+        if last.opcode == "request" and last.attrs.get("field") == "mask" and value in last.results:
+            lw.fail(
+                target.span, "cells are not decided with the mask", f"mask them again: remask {n}[ps] where yes", code="E300"
+            )
         put(lw, n, owner, target.subs[0], value, "token", target)
         return
     if owner.type.elem == "index":

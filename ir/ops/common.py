@@ -186,7 +186,9 @@ def joined(types: list[Type], what: str) -> Type:
     for t in types[1:]:
         j = join(out, t)
         if j is None:
-            raise OpError(f"{what}: {out} and {t} do not go together")
+            condition = any(a.elem == "bool" and numeric(b).is_number for a, b in ((out, t), (t, out)))
+            hint = "make a number of the condition: where(condition, 1, 0)" if condition else ""
+            raise OpError(f"{what}: {out} and {t} do not go together", hint)
         out = j
     return out
 

@@ -16,7 +16,7 @@ from decgraph.ir.ops.common import as_int, need, need_one, numeric
 from decgraph.ir.types import ANY, BOOL, NOISE, PROB, REAL, Dim, Type
 from decgraph.ir.values import Op
 
-NO_PLACE = "say which token it is: x ~ p as output(count(c.decided)), or give a mixture its place: warp(weights, at = n)"
+NO_PLACE = "say which token it is: x ~ p as output(count(c.decided)), or shape a mixture at its place: warp(mixture, at = n)"
 """What to try where the `output` stream is read and nobody says at which index."""
 
 

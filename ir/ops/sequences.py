@@ -47,7 +47,11 @@ class Gather:
         need(
             len(v.dims) >= len(ix),
             f"{v} does not have {len(ix)} dimensions to index",
-            "this value is a single one" if not v.dims else "",
+            "a tree is indexed by its columns: t.token[n]; of a tree of canvases `verify` accepts one, v.accepted"
+            if v.elem == "tree"
+            else "this value is a single one"
+            if not v.dims
+            else "",
         )
         for i in ix:
             need(

@@ -25,6 +25,13 @@ algorithm wide(target: causal, drafter: causal):
         verify t by rejection against target(t)
         commit t.accepted
 """
+PLAIN = """
+algorithm plain(target: causal):
+    refines autoregressive(target) in distribution
+    while not done:
+        x ~ target(ctx)
+        commit x
+"""
 FORGETS = """
 rule forgets(p: dist, children: draws):
     for x in children:
@@ -144,3 +151,12 @@ def test_without_a_step_from_any_value_there_is_no_induction(text: str, carries:
     assert seen.inductive
     seen.seen_draws = True
     assert not seen.inductive
+
+
+def test_a_check_that_is_interrupted_says_what_it_has_decided() -> None:
+    def progress(claim: str, done: int, of: int) -> None:
+        if done == 5:
+            raise KeyboardInterrupt
+
+    report = check_algorithm(PLAIN, progress=progress)
+    assert report.interrupted and report.models >= 3 and report.verdict == "undecided"

@@ -10,9 +10,13 @@ import pytest
 
 import decgraph
 from decgraph.backends.exact.run import ExactMachine
+from decgraph.backends.exact.world import Unlikely
 from decgraph.check.faults import internal
+from decgraph.check.profile import Probe
 from decgraph.cli import output
 from decgraph.cli.main import main
+from decgraph.errors import DecError
+from decgraph.runtime.reals.limits import NotSeparated
 
 Capture = pytest.CaptureFixture[str]
 
@@ -47,6 +51,13 @@ def test_an_error_of_ours_is_no_undecided_world(monkeypatch: pytest.MonkeyPatch,
     assert report.verdict == "undecided"
     assert type(error).__name__ in report.faults[0] and ".py:" in report.faults[0]
     assert report.reasons[0].startswith("a fault of decgraph itself") and report.to_json()["faults"] == report.faults
+
+
+@pytest.mark.parametrize("error", [NotSeparated("too long to follow"), Unlikely("not computed"), DecError("no mass")])
+def test_a_run_for_the_mutants_that_is_given_up_ends_no_check(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    monkeypatch.setattr(Probe, "commit", broken(error))
+    report = decgraph.parse(PLAIN).check(models=1, seconds=60)
+    assert report.verdict == "proved" and not report.faults
 
 
 def test_the_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path) -> None:

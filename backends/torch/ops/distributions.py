@@ -87,6 +87,7 @@ def warp(m: Any, s: Any, *at: Any) -> TorchDist:
         path=path,
         label="warp",
         positions=np.array([len(path(i)) for i in range(int(flat.shape[0]))], dtype=np.int64),
+        stated=True,
     )
     if is_dist and s.rows.nodes is not None:
         rows.nodes = s.rows.nodes[s.index.reshape(-1)]
