@@ -15,7 +15,6 @@ from fastapi import FastAPI
 from decgraph.serve.logs import LOG
 from decgraph.serve.service import Service
 
-
 HEAD_SECONDS = 60.0
 """How long a connection may stay open on which no request has wholly begun. Idle ones between requests end sooner."""
 

@@ -23,7 +23,7 @@ from decgraph.serve.catalogue import Catalogue
 from decgraph.serve.wire import ChatRequest, CompletionRequest
 
 GOOD = {"model": "target", "prompt": "def main():\n", "max_tokens": 4}
-JSON = {"content-type": "application/json"}
+JSON: dict[str, str] = {"content-type": "application/json"}
 MANY = 5000
 HOSTILE: dict[str, Any] = {
     "objects": [{"a": 1}] * MANY,
@@ -51,7 +51,7 @@ def test_a_body_that_is_wrong_everywhere_is_told_once(kind: Any, name: str) -> N
         except ValidationError as wrong:
             assert wrong.error_count() < 10, (field, wrong.errors()[:4])
     with pytest.raises(ValidationError) as told:
-        kind.model_validate({**good, **{f"f{i}": 1 for i in range(MANY)}})
+        kind.model_validate(good | {f"f{i}": 1 for i in range(MANY)})
     assert [e["loc"] for e in told.value.errors() if e["type"] == "extra_forbidden"] == [("f0",)]
 
 
@@ -133,7 +133,7 @@ def test_a_body_that_does_not_arrive(catalogue: Catalogue) -> None:
 
 
 def test_a_head_that_does_not_arrive(server: Any) -> None:
-    look = lambda after: server.service._loop.call_soon_threadsafe(server._close_idle, time.monotonic() + after)  # noqa: E731
+    look = lambda after: server.service._loop.call_soon_threadsafe(server._close_idle, time.monotonic() + after)
     address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
     before = len(server.server_state.connections)
     body = {**GOOD, "max_tokens": 60, "logit_bias": {"0": -100}, "stream": True}
@@ -154,7 +154,7 @@ def test_a_second_signal_ends_what_runs_with_an_error(catalogue: Catalogue) -> N
     body = {**GOOD, "max_tokens": 800, "logit_bias": {"0": -100}}
     with served(catalogue, width=2, queue=2, patience=60) as running:
         whole: list[httpx.Response] = []
-        ask = lambda: whole.append(httpx.post(f"{running.url}/v1/completions", json=body, timeout=60))  # noqa: E731
+        ask = lambda: whole.append(httpx.post(f"{running.url}/v1/completions", json=body, timeout=60))
         other = threading.Thread(target=ask)
         other.start()
         with httpx.stream("POST", f"{running.url}/v1/completions", json={**body, "stream": True}, timeout=60) as stream:
