@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from decgraph.runtime.request import RequestFields
     from decgraph.runtime.session import Result, Session
 
+MODULES = 64
+"""How many optimised modules an algorithm keeps, of the values of parameters that were used last."""
+
 __all__ = ["Algorithm", "algorithm", "load", "of", "parse", "run"]
 
 
@@ -194,9 +197,11 @@ class Algorithm:
         if plan.passes == ():
             return self.module
         key = plan.text()
-        if key not in self._made:
-            self._made[key] = optimise(self.module, plan=plan)[0]
-        return self._made[key]
+        made = self._made.pop(key, None) or optimise(self.module, plan=plan)[0]
+        self._made[key] = made  # the last one used stands last
+        if len(self._made) > MODULES:
+            self._made.pop(next(iter(self._made)))
+        return made
 
     @cached_property
     def _made(self) -> dict[str, Module]:

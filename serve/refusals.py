@@ -7,8 +7,11 @@ from typing import Any
 
 from decgraph.errors import DecError
 
-KINDS = {400: "invalid_request_error", 401: "invalid_request_error", 404: "invalid_request_error", 405: "invalid_request_error",
-         408: "invalid_request_error", 413: "invalid_request_error", 429: "rate_limit_error", 503: "service_unavailable"}  # fmt: skip
+KINDS = {
+    **dict.fromkeys((400, 401, 404, 405, 408, 413), "invalid_request_error"),
+    429: "rate_limit_error",
+    503: "service_unavailable",
+}
 
 _TRY = re.compile(r"\n\s*= try: ([^\n]*)")
 

@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from types import FrameType, GeneratorType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from decgraph.backends.torch.header import Header
 from decgraph.backends.torch.kit import TORCH, Kit
@@ -80,6 +80,10 @@ def program_of(module: Module, name: str, kit: Kit = TORCH) -> Driver:
     return made[kit]
 
 
+class _Text:
+    """What the functions of a generated text have in common."""
+
+
 def compile_function(f: Function, kit: Kit = TORCH) -> Driver:
     """Generate and load the program of a function. Raises DecError for an op that the backend does not implement."""
     return loaded([f], kit)[0]
@@ -102,7 +106,9 @@ def loaded(functions: Sequence[Function], kit: Kit) -> list[Driver]:
     lines = {n + len(top): op for n, op in writer.lines.items()}
     filename = f"<decgraph {functions[-1].name} {next(_SERIAL)}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    scope = {"__name__": f"decgraph.generated.{functions[-1].name}", **header.brought}
+    text = _Text()  # lives as long as any function of the text
+    finalize(text, linecache.cache.pop, filename, None).atexit = False
+    scope = {"__name__": f"decgraph.generated.{functions[-1].name}", "__text__": text, **header.brought}
     exec(compile(source, filename, "exec"), scope)  # our own text over our own functions
     return [
         Driver(f.name, source, filename, scope[driver], {s: scope[fn] for s, fn in starts.items()}, lines)

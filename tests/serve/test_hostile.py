@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import linecache
 import signal
 import socket
 import threading
 import time
+import weakref
 from typing import Any
 
 import httpx
@@ -18,12 +21,13 @@ from quick import examples
 from served import served
 
 from decgraph.runtime import text as texts
+from decgraph.runtime.prompts import request_for
 from decgraph.serve.asked import Limits
 from decgraph.serve.catalogue import Catalogue
 from decgraph.serve.wire import ChatRequest, CompletionRequest
 
 GOOD = {"model": "target", "prompt": "def main():\n", "max_tokens": 4}
-JSON = {"content-type": "application/json"}
+JSON: dict[str, str] = {"content-type": "application/json"}
 MANY = 5000
 HOSTILE: dict[str, Any] = {
     "objects": [{"a": 1}] * MANY,
@@ -51,7 +55,7 @@ def test_a_body_that_is_wrong_everywhere_is_told_once(kind: Any, name: str) -> N
         except ValidationError as wrong:
             assert wrong.error_count() < 10, (field, wrong.errors()[:4])
     with pytest.raises(ValidationError) as told:
-        kind.model_validate({**good, **{f"f{i}": 1 for i in range(MANY)}})
+        kind.model_validate(good | {f"f{i}": 1 for i in range(MANY)})
     assert [e["loc"] for e in told.value.errors() if e["type"] == "extra_forbidden"] == [("f0",)]
 
 
@@ -175,3 +179,19 @@ def test_a_masked_model_has_no_response_format() -> None:
         body = {"model": "decgraph", "prompt": "x = ", "response_format": {"type": "json_object"}}
         answer = httpx.post(f"{running.url}/v1/completions", json=body, timeout=60)
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "response_format", answer.text
+
+
+def test_values_of_parameters_do_not_pile_up(catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a module and a program of its own: a client who sends ever new ones must not fill the memory."""
+    monkeypatch.setattr("decgraph.serve.catalogue.SESSIONS", 2)
+    monkeypatch.setattr("decgraph.api.MODULES", 2)
+    lines = {name for name in linecache.cache if name.startswith("<decgraph")}
+    functions = []
+    for gamma in range(10, 15):
+        session = catalogue.session("target:speculative", None, {"gamma": gamma})
+        assert len(session.run(request_for(session, "def main():\n", limit=2)).tokens) == 2
+        functions.append(weakref.ref(session.function))
+    assert catalogue.session("target:speculative", None, {"gamma": 14}) is session
+    gc.collect()
+    assert [made() is not None for made in functions] == [False] * 3 + [True] * 2
+    assert len({name for name in linecache.cache if name.startswith("<decgraph")} - lines) == 2
