@@ -137,11 +137,11 @@ def print_folded(text: str) -> None:
         head = COLUMN.match(line)
         at = head.end() if screen.is_terminal and head is not None and len(line) > screen.width else 0
         if not at or screen.width - at < 20:
-            screen.print(line, markup=False)
+            print(line)
             continue
-        indents = {"initial_indent": line[:at], "subsequent_indent": " " * at}
-        for part in textwrap.wrap(line[at:], screen.width, **indents, break_long_words=False, break_on_hyphens=False):
-            screen.print(part, markup=False)
+        for part in textwrap.wrap(line[at:], screen.width - at, break_long_words=False, break_on_hyphens=False):
+            print(line[:at] + part)
+            line = " " * at
 
 
 def report(error: BaseException, arguments: Sequence[str] = ()) -> int:

@@ -54,7 +54,7 @@ class Explanation:
 
     def text(self, width: int = WIDTH + MARGIN) -> str:
         """The explanation in lines of at most `width` characters, as far as words, claims and the drawing allow."""
-        wide, body = min(WIDTH, width), min(WIDTH, width - MARGIN - 2) if width < WIDTH + MARGIN else WIDTH
+        wide, body = max(20, min(WIDTH, width)), WIDTH if width >= WIDTH + MARGIN else min(WIDTH, width - MARGIN - 2)
         out = [self.name, *textwrap.wrap(" ".join(self.doc.split()), wide, initial_indent="  ", subsequent_indent="  ")]
         out += ["", "claims"]
         for claim, meaning in self.claims:
@@ -67,7 +67,7 @@ class Explanation:
         out += ["", "line by line"]
         for line in self.step:
             number, indent = str(line.number) if line.number else "", " " * MARGIN + "  " * line.depth
-            first, *more = textwrap.wrap(line.words, body - 2 * line.depth)
+            first, *more = textwrap.wrap(line.words, max(20, body - 2 * line.depth))
             out.append(f"{number:>5}  {'  ' * line.depth}{first}")
             out += [f"{indent}  {rest}" for rest in more]
         out += ["", "a step, drawn", *(f"  {row}".rstrip() for row in self.drawing)]
