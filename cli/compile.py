@@ -84,7 +84,7 @@ def command(
         if json:
             output.emit_json({**cost.to_json(), **({"forwards": {n: f.to_json() for n, f in ways.items()}} if model else {})})
         else:
-            print(cost.text())
+            output.print_folded(cost.text())
             if ways:
                 print("\nforwards\n" + "\n".join(f"  {name}  {way.text()}" for name, way in ways.items()))
     elif emit is Emit.triton:

@@ -41,7 +41,7 @@ def command(
         from decgraph.passes.calls import calls_of
 
         report = calls_of(chosen.module, given.known(chosen.function, given.pairs(set_ or (), "--set")), text_of=texts(chosen))
-        output.emit_json(report.to_json()) if json else print(report.text())
+        output.emit_json(report.to_json()) if json else output.print_folded(report.text())
         return
     explanation = chosen.explanation()
     if json:
@@ -49,10 +49,11 @@ def command(
         return
     from rich.text import Text
 
-    shown = Text(explanation.text())
+    screen = output.console()
+    shown = Text(explanation.text(screen.width) if screen.is_terminal else explanation.text())
     shown.highlight_regex(r"(?m)^[a-z]\w*( \w+)*(, drawn)?$", "bold")
     shown.highlight_regex(r"(?m)^ {1,4}\d+  ", "dim")
-    output.console().print(shown)
+    screen.print(shown)
 
 
 def texts(algorithm: decgraph.Algorithm) -> Callable[[str], str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+import textwrap
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -123,6 +125,23 @@ def print_hanging(screen: Console, head: Text, body: Text) -> None:
     for line in lines or [body]:
         screen.print(Text.assemble(head, line))
         head = Text(" " * len(head))
+
+
+COLUMN = re.compile(r" *(?:\S+ {2,}(?=\S))?")  # an indent, with a word of a first column where there is one
+
+
+def print_folded(text: str) -> None:
+    """A text of aligned lines: on a terminal the long ones are wrapped at their spaces, below the column that they stand in."""
+    screen = console()
+    for line in text.splitlines():
+        head = COLUMN.match(line)
+        at = head.end() if screen.is_terminal and head is not None and len(line) > screen.width else 0
+        if not at or screen.width - at < 20:
+            print(line)
+            continue
+        for part in textwrap.wrap(line[at:], screen.width - at, break_long_words=False, break_on_hyphens=False):
+            print(line[:at] + part)
+            line = " " * at
 
 
 def report(error: BaseException, arguments: Sequence[str] = ()) -> int:

@@ -23,6 +23,7 @@ KINDS = {
 TYPES = {"int": "a whole number", "prob": "a probability", "float": "a number", "bool": "yes or no", "text": "a text",
          "topology": "a tree's shape"}  # fmt: skip
 WIDTH = 100
+MARGIN = 7  # before the words of a line: its number
 
 
 @dataclass(frozen=True)
@@ -51,22 +52,24 @@ class Explanation:
 
         return fragment(self)
 
-    def text(self) -> str:
-        out = [self.name, *textwrap.wrap(" ".join(self.doc.split()), WIDTH, initial_indent="  ", subsequent_indent="  ")]
+    def text(self, width: int = WIDTH + MARGIN) -> str:
+        """The explanation in lines of at most `width` characters, as far as words, claims and the drawing allow."""
+        wide, body = max(20, min(WIDTH, width)), WIDTH if width >= WIDTH + MARGIN else min(WIDTH, width - MARGIN - 2)
+        out = [self.name, *textwrap.wrap(" ".join(self.doc.split()), wide, initial_indent="  ", subsequent_indent="  ")]
         out += ["", "claims"]
         for claim, meaning in self.claims:
-            out += [f"  {claim}", *textwrap.wrap(meaning, WIDTH, initial_indent="      ", subsequent_indent="      ")]
+            out += [f"  {claim}", *textwrap.wrap(meaning, wide, initial_indent="      ", subsequent_indent="      ")]
         if not self.claims:
             out.append("  none: there is nothing to prove")
         for title, pairs in (("models", self.models), ("parameters", self.params)):
-            width = max((len(name) for name, _ in pairs), default=0)
-            out += ["", title, *(f"  {name:<{width}}  {words}" for name, words in pairs)] if pairs else []
+            longest = max((len(name) for name, _ in pairs), default=0)
+            out += ["", title, *(f"  {name:<{longest}}  {words}" for name, words in pairs)] if pairs else []
         out += ["", "line by line"]
         for line in self.step:
-            first, *more = textwrap.wrap(line.words, WIDTH - 2 * line.depth)
-            number = str(line.number) if line.number else ""
+            number, indent = str(line.number) if line.number else "", " " * MARGIN + "  " * line.depth
+            first, *more = textwrap.wrap(line.words, max(20, body - 2 * line.depth))
             out.append(f"{number:>5}  {'  ' * line.depth}{first}")
-            out += [f"{'':>5}  {'  ' * line.depth}  {rest}" for rest in more]
+            out += [f"{indent}  {rest}" for rest in more]
         out += ["", "a step, drawn", *(f"  {row}".rstrip() for row in self.drawing)]
         return "\n".join(out)
 

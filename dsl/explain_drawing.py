@@ -55,10 +55,8 @@ def drafter(drafts: list[S.Draft], kinds: dict[str, str]) -> str:
     return f"drafted by {' and '.join(called)}" if called else "drafted from what is remembered"
 
 
-def verdict(verify: S.Verify | None) -> tuple[str, str]:
+def verdict(verify: S.Verify) -> tuple[str, str]:
     """How drafts are tested, and what is committed after the accepted ones."""
-    if verify is None:
-        return "compared with the target's own tokens", "those that are equal"
     rule = expression(verify.rule.func if isinstance(verify.rule, S.Call) else verify.rule)
     return f"one call of {model_of(verify)} for all of them, then {rule}", "what was accepted, and y of the target's own"
 
@@ -71,6 +69,10 @@ def model_of(verify: S.Verify) -> str:
 
 def chain(drafted: str, verify: S.Verify | None) -> Iterator[str]:
     """A step that drafts one token after the other."""
+    if verify is None:
+        yield f"context ── x ── x ── x ── x     {drafted}"
+        yield "context ── x ── x               committed: those that the program itself keeps; no rule verifies them"
+        return
     tested, committed = verdict(verify)
     yield f"context ── x ── x ── x ── x     {drafted}"
     yield f"           ✓    ✓    ✗          {tested}"
@@ -79,6 +81,14 @@ def chain(drafted: str, verify: S.Verify | None) -> Iterator[str]:
 
 def tree(drafted: str, verify: S.Verify | None) -> Iterator[str]:
     """A step that drafts a tree."""
+    if verify is None:  # a search
+        yield f"context ─┬─ x ─┬─ x ── x        {drafted}"
+        yield "         │     └─ x"
+        yield "         ├─ x ─┬─ x ── x        no rule verifies them: the program itself chooses"
+        yield "         │     └─ x ── x"
+        yield "         └─ x"
+        yield "context ─── x ─── x ── x        committed: what it chose"
+        return
     tested, committed = verdict(verify)
     yield f"context ─┬─ x ─┬─ x ── x        {drafted}"
     yield "         │     └─ x"

@@ -99,7 +99,7 @@ def cost(value: Any) -> str:
     """The static cost of a step."""
     rows = [("model", "at", "calls in a step", "at most", "line", "computes")]
     for c in value.calls:
-        computes = f"{c.computed} of {c.asked}" if c.computed else ""
+        computes = f"{c.computed}; reads {c.asked}" if c.computed else ""
         rows.append((c.model, c.place, c.times, "" if c.most is None else str(c.most), str(c.line or ""), computes))
     shown = _title(f"{value.name}: static cost of {value.step}") + _table(rows, head=True)
     groups = [

@@ -72,7 +72,7 @@ class Call:
             ("model", f"{self.model}, {self.times} x {self.when}{most}"),
             *(("why", why) for why in self.why or ("nothing needs its result",)),
             ("rows", f"{self.rows}{rows}"),
-            ("computes", f"{self.computed} of {self.asked}" if self.computed else self.asked),
+            ("computes", f"{self.computed}; reads {self.asked}" if self.computed else self.asked),
             *(("reuse", line) for line in (self.cached or ((f"none: {self.not_reused}",) if self.not_reused else ()))),
             *(("fused", f"with line {line} (tree_fusion)") for line in self.fused),
             *(("fused", line) for line in self.apart),

@@ -72,7 +72,9 @@ class Cost:
             most = f", at most {c.most}" if c.most is not None and c.times != f"{c.most}" else ""
             out.append(f"  {c.model:<{width}}  {c.times} x {c.place}{most}    line {c.line}")
             if c.computed:
-                out.append(f"  {'':<{width}}    computes {c.computed} of {c.asked}{NO_CALL if c.computed == 'nothing' else ''}")
+                out.append(
+                    f"  {'':<{width}}    computes {c.computed}; reads {c.asked}{NO_CALL if c.computed == 'nothing' else ''}"
+                )
         groups = [
             ("capacities", self.capacities),
             ("effects", self.effects),

@@ -27,7 +27,7 @@ class Reuse:
     reasons: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.store}, line {self.line}: computes {self.computed} of {self.asked}"
+        return f"{self.store}, line {self.line}: computes {self.computed}; reads {self.asked}"
 
 
 def kept(function: Function) -> list[Reuse]:

@@ -25,7 +25,8 @@ State = Literal["drafted", "accepted", "rejected", "pruned", "emitted", "omitted
 class Node:
     """A node of a tree as it is drawn. parent: its place in the tree's nodes, -1 for the root. p: its probability under what
     verified it. q: under the distribution that it was drawn from (`x.law[x]`); None for a draft that was chosen without a draw,
-    and for what is no draft. score: what its drafter gave a draft that was chosen, where it says."""
+    and for what is no draft. score: what its drafter gave a draft that was chosen, where it says. number: the program's number
+    of it while it lives."""
 
     token: int
     parent: int
@@ -35,6 +36,7 @@ class Node:
     why: str = ""
     p: float | None = None
     score: float | None = None
+    number: int = -1
 
 
 @dataclass
@@ -53,7 +55,7 @@ class DraftTree:
     def grow(self, event: trace.Drafted) -> None:
         """Add a draft."""
         self.ids[event.node] = len(self.nodes)
-        node = Node(event.token, self.ids[event.parent], event.prob if event.drawn else None, event.source)
+        node = Node(event.token, self.ids[event.parent], event.prob if event.drawn else None, event.source, number=event.node)
         if not event.drawn and event.source != "point":  # a token that no model proposed has no score
             node.score = event.score
         self.nodes.append(node)
@@ -65,24 +67,21 @@ class DraftTree:
 
     def adopt(self, earlier: DraftTree, node: int) -> None:
         """Show a node of a tree that earlier steps grew, which has the same numbers, with its nearest ancestors."""
-        numbers = {place: number for number, place in earlier.ids.items() if place >= 0}
         place = earlier.ids[node]
         if place < 0:
             self.ids[node] = -1
             return
-        chain: list[int] = []
-        while place >= 0 and len(chain) < ANCESTORS and numbers.get(place) not in self.ids:
-            chain.append(place)
+        nodes: list[Node] = []
+        while place >= 0 and len(nodes) < ANCESTORS and earlier.nodes[place].number not in self.ids:
+            nodes.append(earlier.nodes[place])
             place = earlier.nodes[place].parent
-        above = self.ids.get(numbers.get(place, 0), -1)
-        if place >= 0 and numbers.get(place) not in self.ids:
+        above = self.ids.get(earlier.nodes[place].number, -1) if place >= 0 else -1
+        if place >= 0 and above < 0:
             self.nodes.append(Node(-1, -1, state="omitted"))
             above = len(self.nodes) - 1
-        for place in reversed(chain):
-            self.nodes.append(replace(earlier.nodes[place], parent=above))
-            above = len(self.nodes) - 1
-            if place in numbers:
-                self.ids[numbers[place]] = above
+        for each in reversed(nodes):
+            self.nodes.append(replace(each, parent=above))
+            above = self.ids[each.number] = len(self.nodes) - 1
 
     def copy(self) -> DraftTree:
         """The same tree, to be tested in a later step."""
@@ -92,7 +91,10 @@ class DraftTree:
         """Mark what was removed, and renumber the others."""
         kept = {new: self.ids[old] for new, old in enumerate(event.kept) if old in self.ids}
         for place in set(self.ids.values()) - set(kept.values()) - {-1}:
-            self.nodes[place].state = "pruned"
+            self.nodes[place].state, self.nodes[place].number = "pruned", -1
+        for number, place in kept.items():
+            if place >= 0:
+                self.nodes[place].number = number
         self.ids = {0: -1, **kept}
 
     def test(self, stamped: Stamped) -> None:

@@ -155,7 +155,7 @@ def test_a_head_computes_its_own_cells_again() -> None:
 
 def test_the_cost_report_says_it() -> None:
     text = cost_of(optimised("speculative")).text()
-    assert "computes 1 + n(t) of c + n(t)" in text
+    assert "computes 1 + n(t); reads c + n(t)" in text
     assert "the verification by rejection: what it accepts (line 12)" in text
     assert "the stop test, once a step (line 7)" in text
     assert "computes" not in cost_of(decgraph.load("speculative").module).text()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from rich.console import Console
 
+from decgraph.cli import output
 from decgraph.cli.main import main
 
 Capture = pytest.CaptureFixture[str]
@@ -49,3 +51,17 @@ def test_refusals(arguments: list[str], word: str, capsys: Capture) -> None:
     assert main(["explain", *arguments]) == 1
     out, err = capsys.readouterr()
     assert word in err and out == ""
+
+
+@pytest.mark.parametrize("arguments", [["explain", "speculative", "--cost"], ["compile", "lookahead", "--emit", "cost"]])
+def test_costs_are_wrapped_below_their_column(arguments: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal alone; in a pipe a line is a line."""
+    assert main(arguments) == 0
+    whole = capsys.readouterr().out
+    assert max(map(len, whole.splitlines())) > 80
+    monkeypatch.setattr(output, "console", lambda: Console(width=80, force_terminal=True, highlight=False, soft_wrap=True))
+    assert main(arguments) == 0
+    folded = capsys.readouterr().out
+    assert "".join(folded.split()) == "".join(whole.split())
+    rows = [row for row in folded.splitlines()[1:] if row.startswith(" ")]
+    assert max(map(len, rows)) <= 80 and "\n            " in folded
