@@ -120,12 +120,10 @@ class Tokenizer:
 
     def _encoded(self, text: str, special: bool) -> Sequence[int]:
         if len(text) < LONG:
-            ids: Sequence[int] = self._backend.encode(text, add_special_tokens=special).ids
-            return ids
-        (one,) = self._backend.encode_batch_fast(
-            [text], add_special_tokens=special
-        )  # lets other threads go on, `encode` does not
-        ids = one.ids
+            one = self._backend.encode(text, add_special_tokens=special)
+        else:  # `encode` keeps the interpreter to itself until it ends; this lets other threads go on
+            (one,) = self._backend.encode_batch_fast([text], add_special_tokens=special)
+        ids: Sequence[int] = one.ids
         return ids
 
     def fewest(self, text: str) -> int:
