@@ -48,8 +48,21 @@ def request_for(session: Session, prompt: Prompt, **fields: Unpack[RequestFields
     return Request(prompt=tuple(tokens), **cast("dict[str, Any]", fields))  # a request reads its fields in any form
 
 
+def check_grammar(session: Session) -> None:
+    """Raises DecError unless a grammar binds a session's texts: it reads the text before a token, and a canvas has none that is
+    complete."""
+    if next(iter(session.models.values())).kind == "masked":
+        raise DecError(
+            f"{session.function.name} does not decide the positions of a canvas from left to right, so a request's grammar cannot "
+            "bind them",
+            hint="use an algorithm of a causal model, or dingo, which reads an automaton itself (--g)",
+        )
+
+
 def _constrain(session: Session, fields: RequestFields, base: int) -> None:
-    """A grammar as an automaton over the session's tokens; without an end token, its last possible token ends the text."""
+    """A grammar as an automaton over the session's tokens; without an end token, its last possible token ends the text. Raises
+    DecError for a masked model's session."""
+    check_grammar(session)
     eos = Request((0,), eos=cast("frozenset[int]", fields["eos"])).eos
     automaton = cast("Grammar", fields["allow"]).over(session.tokenizer, eos, next(iter(session.models.values())).vocab.size)
     fields["allow"] = automaton

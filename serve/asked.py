@@ -10,7 +10,7 @@ from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.runtime.grammars import Grammar, Parsed, complete
-from decgraph.runtime.prompts import request_for
+from decgraph.runtime.prompts import check_grammar, request_for
 from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.session import Session
 from decgraph.runtime.text import Tokenizer
@@ -242,15 +242,13 @@ def _grammar(body: Common, session: Session) -> Any:
     """The grammar of a response format."""
     wanted = body.response_format
     assert wanted is not None
-    if next(iter(session.models.values())).kind == "masked":
-        said = f"{session.function.name} fills in places out of order, so a grammar of the text before them does not bind it"
-        raise Refusal(400, f"{said} (try: an algorithm of a causal model)", param="response_format")
     schema: dict[str, Any] = {"type": "object"}
     if wanted.type == "json_schema":
         if wanted.json_schema is None:
             raise Refusal(400, "a response format of type json_schema needs `json_schema`", param="response_format.json_schema")
         schema = wanted.json_schema.schema_
     try:
+        check_grammar(session)
         return Grammar.json_schema(schema)
     except (DecError, ValueError, RecursionError) as error:
         raise Refusal(400, words_of(error), param="response_format") from None

@@ -162,3 +162,11 @@ def test_a_schema_needs_llguidance(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_grammar_without_a_tokenizer() -> None:
     with pytest.raises(DecError, match="no tokenizer"):
         Grammar.regex("a").over(None, {END}, 4)
+
+
+@pytest.mark.parametrize("name", ["llada", "fast_dllm", "static_masked"])
+def test_a_grammar_is_refused_where_it_would_not_bind(name: str) -> None:
+    """A canvas is not decided from left to right."""
+    with pytest.raises(DecError, match="does not decide the positions of a canvas from left to right") as error:
+        decgraph.run(name, "copy 12 =", limit=8, allow=decgraph.Grammar.regex("[0-9]+"))
+    assert "dingo" in str(error.value)
