@@ -144,7 +144,7 @@ def test_a_lattice_merges_within_a_completion_where_lengths_are_near(k: int, gra
 
 def superposed(after: After, prompt: Text, eos: int, limit: int) -> Text:
     """With one draft, whose embedding is its token's: it goes on greedily, and of each call's two likeliest tokens an end is
-    kept, the likeliest; of both the one of the less perplexity."""
+    kept, the likeliest; of both the likelier one is the result."""
     text: Text = ()
     ended: tuple[float, Text] = (-np.inf, ())
     score = 0.0
@@ -154,7 +154,7 @@ def superposed(after: After, prompt: Text, eos: int, limit: int) -> Text:
         ended = max(ended, *((score + float(p[v]), (*text, v)) for v in (first, second) if v == eos), (-np.inf, ()))
         on = second if first == eos else first
         score, text = score + float(p[on]), (*text, on)
-    return max((score / len(text), text), (ended[0] / max(1, len(ended[1])), ended[1]))[1]
+    return max((score, text), ended)[1]
 
 
 def test_superposed_drafts_that_ended_stay_beside_those_that_go_on() -> None:
