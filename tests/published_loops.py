@@ -45,9 +45,9 @@ def causal(seed: int) -> Drawn:
     return made
 
 
-def embedded(seed: int, sharp: float = 1.5) -> TinyModel:
+def embedded(seed: int) -> TinyModel:
     """One that reads embeddings."""
-    return TinyModel(seed, V, 2, sharp=sharp, name="target")
+    return TinyModel(seed, V, 2, sharp=1.5, name="target")
 
 
 def canvases(seed: int) -> TinyModel:

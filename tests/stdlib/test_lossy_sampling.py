@@ -88,7 +88,7 @@ EQUAL = [
     ("kgw_watermark", {"delta": 0}, {}),
     ("lookahead_reasoning", {"mark": "."}, GREEDY),
     ("superposed", {"k": 1, "alpha": 0}, GREEDY),
-    ("superposed", {"k": 1, "alpha": 0}, {"eos": (2, 3), "min_length": 5, **GREEDY}),
+    ("superposed", {"k": 1, "alpha": 0}, {"eos": (2, 3), "min_length": 5, "limit": 5, **GREEDY}),
 ]
 """A program, parameters, and a request: it commits what the target alone does."""
 
