@@ -61,8 +61,8 @@ def command(
         raise decgraph.DecError(
             f"this needs {error.name}, which is not installed", hint="pip install 'decgraph[serve]'"
         ) from None
-    from decgraph.serve.asked import Limits
     from decgraph.serve.catalogue import Catalogue
+    from decgraph.serve.generation import Limits
     from decgraph.serve.service import Service
 
     threads.few()

@@ -53,8 +53,8 @@ def check_grammar(session: Session) -> None:
     complete."""
     if next(iter(session.models.values())).kind == "masked":
         raise DecError(
-            f"{session.function.name} does not decide the positions of a canvas from left to right, so a request's grammar cannot "
-            "bind them",
+            f"{session.function.name} does not decide the positions of a canvas from left to right, so a request's grammar "
+            "cannot bind them",
             hint="use an algorithm of a causal model, or dingo, which reads an automaton itself (--g)",
         )
 

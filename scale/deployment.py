@@ -48,12 +48,12 @@ def deployed(
         what = f"this needs Ray Serve, which is not installed ({error})"
         raise DecError(what, hint="pip install 'decgraph[ray,serve]'") from error
     served: dict[str, Any] = {"drafter": drafter, "models": dict(models or {}), "params": dict(params or {}), "name": name}
-    asked = {"algorithms": list(algorithms), "main": main, **served, "backend": backend}
+    options = {"algorithms": list(algorithms), "main": main, **served, "backend": backend}
 
     def made() -> Any:  # called in the replica
         from decgraph.scale.deployment import application
 
-        return application(asked, key, width, queue)
+        return application(options, key, width, queue)
 
     scaling = {"min_replicas": fewest, "max_replicas": most, "target_ongoing_requests": width, **(autoscaling or {})}
     replica = serve.deployment(
@@ -67,13 +67,13 @@ def deployed(
     return replica.bind()
 
 
-def application(asked: Mapping[str, Any], key: str | None, width: int, queue: int) -> Any:
-    """The ASGI application of a replica. asked: the arguments of `decgraph.serve.catalogue.Catalogue`."""
+def application(options: Mapping[str, Any], key: str | None, width: int, queue: int) -> Any:
+    """The ASGI application of a replica. options: the arguments of `decgraph.serve.catalogue.Catalogue`."""
     from importlib import import_module
 
-    app, wanted, catalogue, service = (
-        import_module(f"decgraph.serve.{name}") for name in ("app", "asked", "catalogue", "service")
+    app, generation, catalogue, service = (
+        import_module(f"decgraph.serve.{name}") for name in ("app", "generation", "catalogue", "service")
     )
-    limits = wanted.Limits(answers=width + queue)
-    made = service.Service(catalogue.Catalogue(**asked), limits=limits, width=width, queue=queue)
+    limits = generation.Limits(answers=width + queue)
+    made = service.Service(catalogue.Catalogue(**options), limits=limits, width=width, queue=queue)
     return app.app_of(made, key=key)

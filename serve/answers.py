@@ -11,7 +11,7 @@ from typing import Any
 import decgraph
 from decgraph.runtime.result import Result
 from decgraph.runtime.unshaped import without_effect
-from decgraph.serve.asked import Asked
+from decgraph.serve.generation import Generation
 from decgraph.serve.texts import GrowingText, Piece
 from decgraph.serve.worker import Job
 
@@ -22,16 +22,16 @@ FINISHED = {"limit": "length", "context": "length"}
 class Answer:
     """One answer of a request while it grows."""
 
-    def __init__(self, asked: Asked, job: Job) -> None:
+    def __init__(self, generation: Generation, job: Job) -> None:
         assert job.session.tokenizer is not None
-        self.asked, self.job, self.place = asked, job, job.place
+        self.generation, self.job, self.place = generation, job, job.place
         self.text = GrowingText(job.session.tokenizer.detokenizer, job.request.stop, job.request.eos)
         self.result: Result | None = None
 
     @property
     def echo(self) -> str:
         """The prompt, where it is to be repeated."""
-        return self.asked.echo[self.place // self.asked.n] if self.asked.echo else ""
+        return self.generation.echo[self.place // self.generation.n] if self.generation.echo else ""
 
     @property
     def finish_reason(self) -> str | None:
@@ -40,7 +40,7 @@ class Answer:
     @property
     def note(self) -> str:
         """What was asked for and changes nothing with this algorithm; "" where there is nothing to say."""
-        return without_effect(self.asked.session.function, self.job.request)
+        return without_effect(self.generation.session.function, self.job.request)
 
     def pieces(self) -> list[tuple[Piece, float, dict[int, float]]]:
         """The tokens of the text with their log-probabilities, and the likeliest tokens at their places."""
@@ -53,9 +53,9 @@ class Answer:
 class Writer:
     """Bodies and chunks for one request."""
 
-    def __init__(self, asked: Asked) -> None:
-        self.asked = asked
-        self.id = ("chatcmpl-" if asked.chat else "cmpl-") + secrets.token_hex(12)
+    def __init__(self, generation: Generation) -> None:
+        self.generation = generation
+        self.id = ("chatcmpl-" if generation.chat else "cmpl-") + secrets.token_hex(12)
         self.created = int(time.time())
 
     def _head(self, kind: str) -> dict[str, Any]:
@@ -63,19 +63,19 @@ class Writer:
             "id": self.id,
             "object": kind,
             "created": self.created,
-            "model": self.asked.model,
+            "model": self.generation.model,
             "system_fingerprint": f"decgraph-{decgraph.__version__}",
         }
 
     def whole(self, answers: Sequence[Answer]) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
         choices = [self._whole_choice(answer) for answer in answers]
-        kind = "chat.completion" if self.asked.chat else "text_completion"
+        kind = "chat.completion" if self.generation.chat else "text_completion"
         return {**self._head(kind), "choices": choices, "usage": self.usage(answers), "decgraph": [_told(a) for a in answers]}
 
     def _whole_choice(self, answer: Answer) -> dict[str, Any]:
         made: dict[str, Any] = {"index": answer.place, "logprobs": self.logprobs(answer), "finish_reason": answer.finish_reason}
-        if self.asked.chat:
+        if self.generation.chat:
             return {**made, "message": {"role": "assistant", "content": answer.text.text, "refusal": None}}
         return {**made, "text": answer.echo + answer.text.text}
 
@@ -86,25 +86,25 @@ class Writer:
             "logprobs": logprobs,
             "finish_reason": answer.finish_reason if last else None,
         }
-        if self.asked.chat:
+        if self.generation.chat:
             delta = {"role": "assistant", "content": ""} if text is None else {"content": text} if text or not last else {}
             made["delta"] = delta
         else:
             made["text"] = text or ""
-        out = {**self._head("chat.completion.chunk" if self.asked.chat else "text_completion"), "choices": [made]}
-        return {**out, "usage": None} if self.asked.usage else out
+        out = {**self._head("chat.completion.chunk" if self.generation.chat else "text_completion"), "choices": [made]}
+        return {**out, "usage": None} if self.generation.usage else out
 
     def last(self, answers: Sequence[Answer]) -> dict[str, Any]:
         """The chunk with the usage, which has no choices."""
-        kind = "chat.completion.chunk" if self.asked.chat else "text_completion"
+        kind = "chat.completion.chunk" if self.generation.chat else "text_completion"
         return {**self._head(kind), "choices": [], "usage": self.usage(answers)}
 
     def usage(self, answers: Sequence[Answer]) -> dict[str, Any]:
         """How many tokens were read and written."""
         new = sum(len(a.result.tokens) for a in answers if a.result is not None)
-        read = self.asked.prompt_tokens
-        firsts = range(0, len(answers), self.asked.n)
-        reused = sum(max(a.job.reused for a in answers[first : first + self.asked.n]) for first in firsts)
+        read = self.generation.prompt_tokens
+        firsts = range(0, len(answers), self.generation.n)
+        reused = sum(max(a.job.reused for a in answers[first : first + self.generation.n]) for first in firsts)
         return {
             "prompt_tokens": read,
             "completion_tokens": new,
@@ -114,17 +114,17 @@ class Writer:
 
     def logprobs(self, answer: Answer) -> Any:
         """The log-probabilities of a whole answer; None where they were not asked for."""
-        if not self.asked.logprobs or answer.result is None or answer.result.logprobs is None:
+        if not self.generation.logprobs or answer.result is None or answer.result.logprobs is None:
             return None
         rows = answer.pieces()
-        if self.asked.chat:
+        if self.generation.chat:
             return {"content": [self._entry(answer, *row) for row in rows], "refusal": None}
         shift = len(answer.echo)
         return {
             "tokens": [self._spelled(answer, piece.token) for piece, _, _ in rows],
             "token_logprobs": [_finite(value) for _, value, _ in rows],
             "top_logprobs": [{self._spelled(answer, t): _finite(v) for t, v in best.items()} for _, _, best in rows]
-            if self.asked.top
+            if self.generation.top
             else None,
             "text_offset": [shift + piece.at for piece, _, _ in rows],
         }
@@ -137,7 +137,7 @@ class Writer:
         return {**entry(piece.token, value), "top_logprobs": [entry(t, v) for t, v in best.items()]}
 
     def _bytes(self, answer: Answer, token: int) -> bytes:
-        pieces = answer.job.session.tokenizer.detokenizer.pieces  # type: ignore[union-attr]  # asked_of refuses sessions without
+        pieces = answer.job.session.tokenizer.detokenizer.pieces  # type: ignore[union-attr]  # read_request refuses sessions without
         return bytes(pieces[token]) if token < len(pieces) else b""
 
     def _spelled(self, answer: Answer, token: int) -> str:
@@ -165,7 +165,7 @@ def _told(answer: Answer) -> dict[str, Any]:
     assert answer.result is not None
     stats, note = answer.result.stats, answer.note
     return {
-        "algorithm": answer.asked.algorithm,
+        "algorithm": answer.generation.algorithm,
         **({"note": note} if note else {}),
         "seed": answer.job.request.seed,
         "target_calls": stats.target_calls,

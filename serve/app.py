@@ -104,9 +104,9 @@ async def metrics(request: Request) -> Response:
 
 async def _answered(body: CompletionRequest | ChatRequest, request: Request) -> Response:
     service = service_of(request)
-    asked = await service.read(body)
-    exchange = Exchange(service, asked)
-    if asked.stream:
+    generation = await service.read(body)
+    exchange = Exchange(service, generation)
+    if generation.stream:
         await exchange.__aenter__()  # a full queue is a status, not an event
         return _Stream(exchange, request.state.told)
     async with exchange:
@@ -159,9 +159,9 @@ class _Stream(StreamingResponse):
 
 async def _events(exchange: Exchange) -> AsyncIterator[bytes]:
     """The events of a stream: each answer's text as it grows, the usage where it is asked for, `[DONE]`."""
-    writer, asked = exchange.writer, exchange.asked
+    writer, generation = exchange.writer, exchange.generation
     for answer in exchange.answers:
-        if asked.chat:
+        if generation.chat:
             yield event(writer.chunk(answer, None))
         elif answer.echo:
             yield event(writer.chunk(answer, answer.echo))
@@ -174,7 +174,7 @@ async def _events(exchange: Exchange) -> AsyncIterator[bytes]:
     except Refusal as refusal:
         yield event(refusal.body())
         return
-    if asked.usage:
+    if generation.usage:
         yield event(writer.last(exchange.answers))
     yield event("[DONE]")
 

@@ -50,7 +50,7 @@ class Metrics:
         job, name = news.job, news.job.algorithm
         if news.tokens:
             if news.gap is None:
-                self.first.labels(name).observe(job.first - job.asked)
+                self.first.labels(name).observe(job.first - job.received)
             else:
                 for _ in news.tokens:
                     self.gaps.labels(name).observe(news.gap)

@@ -11,8 +11,8 @@ from typing import Any
 from decgraph.errors import ConstraintError
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.serve.answers import Answer, Writer
-from decgraph.serve.asked import Asked, Limits, asked_of
 from decgraph.serve.catalogue import Catalogue
+from decgraph.serve.generation import Generation, Limits, read_request
 from decgraph.serve.metrics import Metrics
 from decgraph.serve.prefixes import Prefixes
 from decgraph.serve.refusals import Refusal, words_of
@@ -23,11 +23,13 @@ from decgraph.serve.worker import QUEUE, WIDTH, Full, Job, Stopped, Told, Worker
 class Exchange:
     """The answers to one client's request. Leaving the `async with` cancels what has not ended."""
 
-    def __init__(self, service: Service, asked: Asked) -> None:
-        self.service, self.asked = service, asked
-        self.writer = Writer(asked)
-        self.jobs = [Job(asked.session, request, owner=self, place=place) for place, request in enumerate(asked.requests)]
-        self.answers = [Answer(asked, job) for job in self.jobs]
+    def __init__(self, service: Service, generation: Generation) -> None:
+        self.service, self.generation = service, generation
+        self.writer = Writer(generation)
+        self.jobs = [
+            Job(generation.session, request, owner=self, place=place) for place, request in enumerate(generation.requests)
+        ]
+        self.answers = [Answer(generation, job) for job in self.jobs]
         self.news: asyncio.Queue[Told] = asyncio.Queue()
 
     async def __aenter__(self) -> Exchange:
@@ -64,7 +66,7 @@ class Exchange:
                     status = 503 if isinstance(error, Stopped) else 400 if isinstance(error, ConstraintError) else 500
                     raise Refusal(status, words_of(error))
                 text = held[answer.place] + text + answer.text.finish()
-            elif self.asked.logprobs:
+            elif self.generation.logprobs:
                 held[answer.place] += text
                 continue
             if text or told.result is not None:
@@ -73,14 +75,14 @@ class Exchange:
     def told(self) -> dict[str, Any]:
         """What the log says of it."""
         new = sum(len(a.result.tokens) for a in self.answers if a.result is not None)
-        first = [job.first - job.asked for job in self.jobs if job.first]
+        first = [job.first - job.received for job in self.jobs if job.first]
         note = self.answers[0].note if self.answers else ""
         return {
-            "model": self.asked.model,
-            "algorithm": self.asked.algorithm,
+            "model": self.generation.model,
+            "algorithm": self.generation.algorithm,
             "answers": len(self.answers),
             "ended": sum(a.result is not None for a in self.answers),
-            "prompt_tokens": self.asked.prompt_tokens,
+            "prompt_tokens": self.generation.prompt_tokens,
             "completion_tokens": new,
             "first_token_seconds": round(min(first), 4) if first else None,
             **({"note": note} if note else {}),
@@ -122,10 +124,10 @@ class Service:
         self.worker.stop()
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    async def read(self, body: CompletionRequest | ChatRequest) -> Asked:
+    async def read(self, body: CompletionRequest | ChatRequest) -> Generation:
         """What a body asks for. Raises `Refusal`."""
         assert self._loop is not None
-        return await self._loop.run_in_executor(self._reader, asked_of, body, self.catalogue, self.limits)
+        return await self._loop.run_in_executor(self._reader, read_request, body, self.catalogue, self.limits)
 
     def patience(self) -> int:
         """Seconds after which a client that was refused may try again: more of them, the longer the queue."""

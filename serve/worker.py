@@ -45,7 +45,7 @@ class Job:
     place: int = 0
     """Which of its owner's answers it is."""
     number: int = field(default_factory=lambda: next(_NUMBERS))
-    asked: float = field(default_factory=time.perf_counter)
+    received: float = field(default_factory=time.perf_counter)
     began: Begun | None = None
     reused: int = 0
     """Prompt tokens whose keys and values were there already."""

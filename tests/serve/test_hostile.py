@@ -22,8 +22,8 @@ from served import served
 
 from decgraph.runtime import text as texts
 from decgraph.runtime.prompts import request_for
-from decgraph.serve.asked import Limits
 from decgraph.serve.catalogue import Catalogue
+from decgraph.serve.generation import Limits
 from decgraph.serve.wire import ChatRequest, CompletionRequest
 
 GOOD = {"model": "target", "prompt": "def main():\n", "max_tokens": 4}

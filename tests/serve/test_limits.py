@@ -141,7 +141,7 @@ def test_health_metrics_and_the_schema(http: Any) -> None:
 
 def test_limits_of_a_server(catalogue: Any) -> None:
     """One place, no queue, a key, and short bodies."""
-    from decgraph.serve.asked import Limits
+    from decgraph.serve.generation import Limits
 
     with served(catalogue, key="secret", width=1, queue=0, limits=Limits(tokens=400, answers=4, body=2000)) as running:
         with client(running) as wrong, pytest.raises(openai.AuthenticationError):

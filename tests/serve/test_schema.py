@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from served import served
 
-from decgraph.serve.asked import Limits
+from decgraph.serve.generation import Limits
 
 schemathesis = pytest.importorskip("schemathesis")
 

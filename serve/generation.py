@@ -35,7 +35,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Generation:
     """A request of a client as it is computed. requests: one for every answer, `n` for each prompt in turn. echo: the texts to
     be repeated, for each prompt. top: how many likeliest tokens a log-probability is told with."""
 
@@ -60,7 +60,7 @@ class Asked:
         return sum(len(one.prompt) for one in self.requests[:: self.n])
 
 
-def asked_of(body: CompletionRequest | ChatRequest, catalogue: Catalogue, limits: Limits) -> Asked:
+def read_request(body: CompletionRequest | ChatRequest, catalogue: Catalogue, limits: Limits) -> Generation:
     """Raises `Refusal` for what cannot be computed. Tokenizes texts and compiles grammars: not for the event loop."""
     try:
         session = catalogue.session(body.model, body.algorithm, body.params)
@@ -88,7 +88,9 @@ def asked_of(body: CompletionRequest | ChatRequest, catalogue: Catalogue, limits
         for number in range(n):
             made.append(_request(session, prompt, {**fields, "seed": seed, "request_id": number}))
     usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-    return Asked(body.model, isinstance(body, ChatRequest), session, made, n, bool(body.stream), usage, logprobs, top, echo)
+    return Generation(
+        body.model, isinstance(body, ChatRequest), session, made, n, bool(body.stream), usage, logprobs, top, echo
+    )
 
 
 def _request(session: Session, prompt: Sequence[int], fields: RequestFields) -> Request:
@@ -185,20 +187,20 @@ def _logprobs(body: CompletionRequest | ChatRequest) -> tuple[bool, int]:
 def _limit(body: Common, prompt: int, session: Session, limits: Limits) -> int:
     """How many new tokens an answer may have."""
     window = _window(session, limits)
-    asked = getattr(body, "max_completion_tokens", None) or body.max_tokens
-    if asked is not None and asked > limits.tokens:
-        raise Refusal(400, f"{asked} new tokens are asked for, and at most {limits.tokens} are given", param="max_tokens")
-    if prompt + (asked or 1) > window:
-        more = f", and {asked} new ones are asked for" if asked else ""
+    wished = getattr(body, "max_completion_tokens", None) or body.max_tokens
+    if wished is not None and wished > limits.tokens:
+        raise Refusal(400, f"{wished} new tokens are requested, and at most {limits.tokens} are given", param="max_tokens")
+    if prompt + (wished or 1) > window:
+        more = f", and {wished} new ones are requested" if wished else ""
         raise Refusal(
             400,
             f"the context length is {window} tokens; the prompt has {prompt}{more}",
             param="messages" if isinstance(body, ChatRequest) else "prompt",
             code="context_length_exceeded",
         )
-    if asked is None and isinstance(body, CompletionRequest):
-        asked = COMPLETION_TOKENS
-    return min(asked or limits.tokens, limits.tokens, window - prompt)
+    if wished is None and isinstance(body, CompletionRequest):
+        wished = COMPLETION_TOKENS
+    return min(wished or limits.tokens, limits.tokens, window - prompt)
 
 
 def _fields(body: Common, session: Session) -> RequestFields:
