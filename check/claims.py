@@ -166,11 +166,7 @@ def begun(case: Case) -> Case:
     if plan is None or not plan.committed or case.start.committed or not stepwise(case.function):
         return case
     lucky = World(coupled=True)
-    program = (
-        case.spec()
-        if case.claim.kind == "refines"
-        else CheckedProgram(case.module, case.function.name, case.models, case.params)
-    )
+    program = case.spec() if case.claim.kind == "refines" else replace(case, engine=ExactMachine, ran=None).program()
     lucky.restart(ByChance(plan.seed))
     m = program.machine(case.request, lucky)
     m.until = lambda m: m.committed() >= plan.committed
