@@ -208,10 +208,13 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
     met: dict[str, set[Any]] = {}
     marks: dict[str, None] = {}
     texts = {p.value: p.default for p in f.params if p.value.type.elem == "text" and p.has_default}
+    listed = [constant(v) for op in ops if op.opcode == "list" for v in op.operands if v.type.elem == "text" and v in made]
     for op in ops:
         if op.opcode == "completes" or (op.opcode == "map" and op.attrs["fn"] in COMPARE):
-            read = (constant(v) if v in made else texts.get(v) for v in op.operands if v.type.elem == "text")
-            marks.update((s, None) for s in read if isinstance(s, str) and s)
+            for v in op.operands:
+                if v.type.elem == "text":  # one that is no value of the program is an element of a list
+                    read = [constant(v)] if v in made else [texts[v]] if v in texts else listed
+                    marks.update((s, None) for s in read if isinstance(s, str) and s)
         if (op.opcode, op.attrs.get("field", op.attrs.get("kind"))) in CUTTING:
             ends = [x for v in op.operands for s in slice_of(v) for x in [lowest(s)]]
             cuts.update(int(x) for x in ends if isinstance(x, int | Fraction) and not isinstance(x, bool))
