@@ -26,5 +26,6 @@ def test_pieces_differ_and_keep_one_that_is_no_mark() -> None:
 def test_worlds_speak_the_marks_and_some_do_not() -> None:
     module, _ = find("cautious")
     plans = first_plans(module, module.entry.claims[1], 3, 6)
-    spoken = [{world(module, module.entry.claims[1], p).detokenizer.text([t]) for t in range(3)} - {"a", "b", "ab"} for p in plans]
+    texts = [world(module, module.entry.claims[1], p).detokenizer.text for p in plans]
+    spoken = [{text([t]) for t in range(3)} - {"a", "b", "ab"} for text in texts]
     assert set() in spoken and {",", "\n"} in spoken
