@@ -138,10 +138,13 @@ def prompt_lengths(f: Function) -> set[Value]:
     """Values computed before the loop of an algorithm that are the length of the prompt: of the context before anything is
     committed."""
     out: set[Value] = set()
+    whole: set[Value] = set()  # contexts, not what precedes their last token
     for op in f.body.ops:
         if op.opcode in ("while", "commit") or any(o.opcode == "commit" for r in op.regions for o in r.walk()):
             break
-        if op.opcode == "ctx.get" and op.attrs["field"] == "length":
+        if op.opcode == "context" and not op.attrs.get("parent"):
+            whole |= set(op.results)
+        if op.opcode == "ctx.get" and op.attrs["field"] == "length" and op.operands[0] in whole:
             out |= set(op.results)
     return out
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 import decgraph
+from decgraph.check.constants import prompt_lengths
+from decgraph.dsl.lower import load_text
 
 PROGRAM = """algorithm two_commits(target: causal, drafter: causal):
     refines autoregressive(target) in distribution
@@ -52,3 +54,11 @@ def test_a_large_canvas_draws_again_with_noise_of_its_own() -> None:
     """With the noise of the output, which is that of the cell, a cell that waits is drawn with the same noise again."""
     assert decgraph.check(CELLS.format(late=" as output"), mutants=False).verdict == "refuted"
     assert decgraph.check(CELLS.format(late=""), mutants=False).verdict == "proved"
+
+
+def test_the_prompts_length_is_that_of_the_whole_context_before_anything_is_committed() -> None:
+    text = (
+        "algorithm a(target: causal):\n    n = ctx.length\n    k = ctx.parent.length\n    x ~ target(ctx)\n    commit x\n"
+        "    m = ctx.length\n    while not done:\n        y ~ target(ctx)\n        commit y if n + k + m > 0 else point(0)\n"
+    )
+    assert [v.name for v in prompt_lengths(load_text(text).entry)] == ["n"]
