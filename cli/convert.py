@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from decgraph.cli import output
-from decgraph.errors import needs_models
+from decgraph.extras import needs_models
 
 
 @needs_models()

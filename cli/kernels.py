@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from importlib.util import find_spec
 from typing import Any
 
-import decgraph
+from decgraph import extras
 from decgraph.cli import output
 
 HEADINGS = ("launch", "sizes", "default", "microseconds", "times the default", "tried", "failed")
@@ -19,10 +18,7 @@ def tune_kernels(*, seconds: float, fresh: bool, as_json: bool) -> None:
 
     Raises DecError where torch or Triton is not installed. Without a CUDA device nothing is measured.
     """
-    for package in ("torch", "triton"):
-        if find_spec(package) is None:
-            hint = "pip install 'decgraph[models]'"
-            raise decgraph.DecError(f"the kernels need {package}, which is not installed", hint=hint)
+    extras.check("models", also="triton", what="the kernels need")
     from decgraph.backends.triton import families, tuned  # this decides how Triton runs, before it is imported
 
     import torch  # isort: skip

