@@ -37,7 +37,7 @@ def _pyplot() -> Any:
     try:
         import matplotlib
     except ModuleNotFoundError:
-        raise extras.needed("plots", what="plots need") from None
+        raise extras.needed("plots", first="matplotlib", what="plots need") from None
     matplotlib.use("Agg")
     import matplotlib.pyplot
 

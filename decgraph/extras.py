@@ -61,9 +61,8 @@ def needed(*extras: str, first: str = "", what: str = "this needs") -> DecError:
     """The error where extras are not installed: every package of theirs that is missing, and one command for all of them.
     first: what was found to be missing of the last extra, which is named before the others."""
     lacking = {extra: [name for name in PACKAGES[extra] if find_spec(name) is None] for extra in extras}
-    names = list(
-        dict.fromkeys([*([first.partition(".")[0]] if first else []), *(name for found in lacking.values() for name in found)])
-    )
+    names = list(dict.fromkeys([first.partition(".")[0], *(name for found in lacking.values() for name in found)]))
+    names = names if first else names[1:]
     listed = " and ".join([*([", ".join(names[:-1])] if len(names) > 1 else []), *names[-1:]])
     wanted = [extra for extra in extras if lacking[extra] or (first and extra == extras[-1])]
     return DecError(f"{what} {listed}, which {'are' if len(names) > 1 else 'is'} not installed", hint=command(*wanted))

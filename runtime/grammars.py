@@ -128,7 +128,7 @@ def matcher(grammar: Grammar, pieces: Sequence[bytes], eos: Collection[int], siz
     try:
         import llguidance as ll
     except ImportError:
-        raise extras.needed("grammars", what="JSON schemas and Lark grammars need") from None
+        raise extras.needed("grammars", first="llguidance", what="JSON schemas and Lark grammars need") from None
 
     class Tokens:
         """The vocabulary as llguidance reads it; the last token is an end of its own, for vocabularies that have none."""

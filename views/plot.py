@@ -29,7 +29,7 @@ def pyplot() -> Any:  # Any: matplotlib has types, but is not installed everywhe
     try:
         import matplotlib
     except ModuleNotFoundError:
-        raise extras.needed("plots", what="plots need") from None
+        raise extras.needed("plots", first="matplotlib", what="plots need") from None
     matplotlib.use("Agg")
     import matplotlib.pyplot
 

@@ -17,7 +17,7 @@ def z3() -> Any:
     try:
         import z3 as module
     except ImportError:
-        raise extras.needed("smt", what="proofs for all distributions need the solver") from None
+        raise extras.needed("smt", first="z3", what="proofs for all distributions need the solver") from None
     return module
 
 

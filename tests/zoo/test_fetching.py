@@ -18,7 +18,7 @@ import pytest
 from waiting import SECONDS, started
 
 import decgraph
-from decgraph import DecError, zoo
+from decgraph import DecError, extras, zoo
 from decgraph.cli.main import main
 from decgraph.zoo import fetched, fetching, gguf
 
@@ -229,13 +229,13 @@ def test_an_index_without_it(tiny: Path, tmp_path: Path, monkeypatch: pytest.Mon
         zoo.fetch("tiny")
 
 
-@pytest.mark.parametrize("lacking", ["gguf", "accelerate", "torch"])
-def test_what_reads_a_gguf_is_not_installed(lacking: str, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = gguf.find_spec
-    monkeypatch.setattr(gguf, "find_spec", lambda name: None if name == lacking else found(name))
+@pytest.mark.parametrize(("lacking", "extra"), [("gguf", "gguf"), ("accelerate", "gguf"), ("torch", "models")])
+def test_what_reads_a_gguf_is_not_installed(lacking: str, extra: str, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = extras.find_spec
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == lacking else found(name))
     with pytest.raises(DecError, match=lacking) as error:
         zoo.fetch("tiny")
-    assert error.value.hint == "pip install 'decgraph[models,gguf]'"
+    assert error.value.hint.endswith(f"[{extra}]'")
 
 
 def test_a_python_without_pip(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
