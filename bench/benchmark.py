@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import decgraph
+from decgraph import stdlib
 from decgraph.bench import compare, loading, prompts
 from decgraph.bench import masked as another
 from decgraph.bench.compare import Asked
@@ -115,3 +117,9 @@ def document(make: Callable[[], list[Row]], *, command: str = "") -> Row:
         "machine": {**before, "load_after": load()},
         "runs": made,
     }
+
+
+def causal() -> list[str]:
+    """The algorithms of the standard library that decode with causal models and need no function of the caller."""
+    loaded = [decgraph.load(name) for name in stdlib.names()]
+    return [a.name for a in loaded if "masked" not in a.models.values() and not a.module.externs]

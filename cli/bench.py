@@ -116,7 +116,7 @@ def command(
         raise DecError(
             "--all and names of algorithms exclude each other", hint="decgraph bench --all, or decgraph bench eagle2"
         )
-    names = tuple(named or (everything() if all_ else ON_SHIPPED if target is None else ON_OWN))
+    names = tuple(named or (benchmark.causal() if all_ else ON_SHIPPED if target is None else ON_OWN))
     known = {name for one in compare.asked(names, {}) for name in one.algorithm.params}
     common = {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), OWN)}
     asked = compare.asked(names, common)
@@ -152,13 +152,6 @@ def command(
         raise DecError("; ".join(faults))
     if not any(row["side"] == "decgraph" for run in document["runs"] for row in run["rows"]):
         raise DecError("no algorithm could be measured", hint="the reasons are below the table")
-
-
-def everything() -> list[str]:
-    """The algorithms of the standard library that decode with causal models, without functions of the caller."""
-    from decgraph.bench import leaderboard
-
-    return leaderboard.causal(alone=False)
 
 
 def apart(words: list[str]) -> tuple[list[str], list[str]]:
