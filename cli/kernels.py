@@ -15,8 +15,8 @@ HEADINGS = ("launch", "sizes", "default", "microseconds", "times the default", "
 
 
 def tune_kernels(placed: Placement, *, seconds: float, fresh: bool, as_json: bool) -> None:
-    """Measure every launch whose sizes are not known for a device (all of them with `fresh`), for as long as `seconds`, and print
-    what was chosen.
+    """Measure every launch whose sizes are not known for a device (all of them with `fresh`), for as long as `seconds`, and
+    print what was chosen.
 
     Raises DecError where torch or Triton is not installed, and for a device that is not there. On the CPU nothing is measured.
     """

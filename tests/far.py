@@ -97,8 +97,8 @@ class Elsewhere(TorchFunctionMode):
             return isinstance(args[1], Far)
         if name == "__getitem__":
             return isinstance(args[0], Far)
-        places = [p for p in (kwargs.get("device"), *args) if isinstance(p, torch.device) or _cuda(p) or (isinstance(p, str) and p == "cpu")] if (
-            kwargs.get("device") is not None or name == "to") else []  # fmt: skip
+        words = (kwargs.get("device"), *args) if kwargs.get("device") is not None or name == "to" else ()
+        places = [p for p in words if _cuda(p) or isinstance(p, torch.device) or (isinstance(p, str) and p == "cpu")]
         return _cuda(places[0]) if places else bool(far)
 
 
