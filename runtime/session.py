@@ -18,7 +18,7 @@ from decgraph.runtime.grammars import Grammar
 from decgraph.runtime.models.derivations import check_derivations
 from decgraph.runtime.models.distinct import distinct
 from decgraph.runtime.models.forwards import forwards_of
-from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.interface import Model, bounded_by
 from decgraph.runtime.parameters import check_value, is_text
 from decgraph.runtime.placement import Placement, placement_of_all
 from decgraph.runtime.progress import Bar
@@ -349,6 +349,8 @@ class Session:
             error, reason = fault(problem, request=title_of(run.request)), "error"
         else:
             error, reason = None, run.machine.reason
+            if reason == "context" and (why := bounded_by(self.models.values())):  # `generate` of transformers would go on
+                error, reason = fault(DecError(why, hint="a shorter limit"), request=title_of(run.request)), "error"
         tokens, text = run.machine.committed_tokens(), ""
         if error is None:
             try:
