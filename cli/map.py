@@ -17,7 +17,7 @@ from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.session import check_externs, check_params
-from decgraph.runtime.unshaped import without_effect
+from decgraph.runtime.unshaped import refuse_unread, unread
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("algorithm", "out", "resume", "ray", "address", "workers", "cpus", "gpus", "batch", "chat", "system", "model", "set",
@@ -93,8 +93,7 @@ def command(
         "stop": tuple(stop or ()),
     }
     plain = decgraph.Request((0,), **fields)  # what is out of range is said before models are read
-    if note := without_effect(chosen.function, plain):
-        print(f"note: {note}", file=sys.stderr)
+    refuse_unread(chosen.function, plain, unread(chosen.function))
     allow = given.grammar(regex, json_schema, grammar)
     if allow is not None:
         fields["allow"] = allow
