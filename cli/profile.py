@@ -141,7 +141,7 @@ def command(
     params = {**given.pairs(set_ or (), "--set"), **given.direct(context.args, chosen.params, OWN)}
     check_params(chosen.function, params, unread=True)
     text = given.prompt(prompt, prompt_file, ids)
-    output.check_writable(chrome)
+    output.check_writable(chrome, ".json")
     session = open_session(chosen, given.folders(model or (), chosen.models), params, given.functions(extern or ()), "torch")
     text.check_ids(next(iter(session.models.values())).vocab.size)
     request = request_for(session, text.prompt(), limit=max_new, temperature=temperature, seed=seed)
