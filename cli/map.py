@@ -107,7 +107,7 @@ def command(
         backend=backend or default_backend(), device=placed.device, dtype=placed.dtype, **fields,
     )  # fmt: skip
     found = rows.read(prompts)
-    output.check_writable(out)
+    output.check_writable(out, ".jsonl", ".ndjson", ".json", what="JSON of a record a line")
     decided = {"algorithm": chosen.ir(), "models": folders, "parameters": {n: str(v) for n, v in params.items()},
                "chat template": [chat, system], "functions": sorted(extern or ())}  # fmt: skip
     decided |= {name: str(value) for name, value in fields.items()} | placed.settled()

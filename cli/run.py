@@ -110,7 +110,7 @@ def command(
     texts = (text,) if text is not None else prompt_files.read(prompts).texts if prompts is not None else ()
     for one in texts:
         said(one)  # what does not go together, and a trace that could not be written, is said before models are read
-    check_writable(trace)
+    check_writable(trace, ".json", instead="`decgraph trace` writes pages and pictures")
     fields: dict[str, Any] = {
         "limit": max_new,
         "temperature": temperature,
