@@ -13,6 +13,7 @@ from decgraph.errors import DecError
 from decgraph.passes.plan import Plan
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.table import TableModel
+from decgraph.runtime.placement import Placement, placement_of, placement_of_all
 from decgraph.runtime.tune import facts
 from decgraph.runtime.tune.profile import Profile
 
