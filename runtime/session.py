@@ -20,7 +20,7 @@ from decgraph.runtime.models.distinct import distinct
 from decgraph.runtime.models.forwards import forwards_of
 from decgraph.runtime.models.interface import Model, bounded_by
 from decgraph.runtime.parameters import check_value, is_text
-from decgraph.runtime.placement import Placement, placement_of_all
+from decgraph.runtime.placement import Placement, placement_of_all, refuse_autocast
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.prompts import request_for
 from decgraph.runtime.recording import Recorder
@@ -313,6 +313,7 @@ class Session:
     ) -> Begun:
         """A machine about to run a request. shared: states `per session` in the place of the session's own."""
         self._check(request)
+        refuse_autocast(self.placement)
         events: list[Any] = []
 
         def hear(event: Any) -> None:
