@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.folders import is_pointer, unreadable, without_tokenizer
 
 LONG = 10_000
 """Characters of a text whose encoding takes long enough for other threads to notice."""
@@ -91,11 +92,13 @@ class Tokenizer:
     def __init__(self, folder: str | Path) -> None:
         path = Path(folder) / "tokenizer.json"
         if not path.is_file():
-            raise DecError(f"{folder} has no tokenizer.json")
+            raise DecError(f"{folder} has no tokenizer.json", hint=without_tokenizer([Path(folder)]))
         try:
             found = path.stat()
             self._backend, self._spec = _read(str(path.resolve()), (found.st_ino, found.st_mtime_ns, found.st_size))
         except Exception as error:  # the library raises bare Exception for every malformed file
+            if is_pointer(path):
+                raise unreadable(path, error) from None
             raise DecError(f"{path} is not a tokenizer: {error}") from None
         self.path = path
         self.source: Any = None  # transformers' tokenizer of the same folder, which has the chat template (`runtime/chat.py`)
