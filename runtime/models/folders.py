@@ -121,13 +121,16 @@ def check_whole(file: Path) -> None:
 
 def is_pointer(file: Path) -> bool:
     """Whether a file is what Git keeps in the place of a large one."""
-    with file.open("rb") as stream:
-        return stream.read(len(_POINTER)) == _POINTER
+    try:
+        with file.open("rb") as stream:
+            return stream.read(len(_POINTER)) == _POINTER
+    except OSError:  # what reads it next says why
+        return False
 
 
 def unreadable(file: Path, error: Exception) -> DecError:
     """The error of a file that could not be read."""
-    if file.is_file() and is_pointer(file):
+    if is_pointer(file):
         return DecError(f"{file} cannot be read: it is a Git LFS pointer, in the place of a file that was not downloaded",
                         hint=f"git -C {file.parent} lfs pull, or hf download")  # fmt: skip
     said = (str(error).strip().splitlines() or [type(error).__name__])[0]

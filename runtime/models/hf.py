@@ -184,30 +184,40 @@ def pretrained(auto: Any, folder: Path, attention: str | None, placed: Placement
             attn_implementation=attention,
             local_files_only=True,
             trust_remote_code=False,  # left out, a terminal is asked
+            ignore_mismatched_sizes=True,  # refused below, by name
             output_loading_info=True,
         )
-        if missing := sorted(told["missing_keys"]):
-            rest = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            raise DecError(f"{folder} could not be loaded as a {type(made).__name__}: its weights lack {missing[0]}{rest}",
-                           hint="save the whole model, or correct its config.json")  # fmt: skip
+        _check_loaded(folder, type(made).__name__, told)
         return made if placed.device == "cpu" else made.to(placed.device)
     except DecError:
         raise
     except Exception as error:
-        # unknown architecture, misshapen weights: the library raises what it likes
-        raise DecError(f"{folder} could not be loaded: {type(error).__name__}: {error}", hint=_instead(folder)) from error
+        # unknown architecture, settings that no class takes: the library raises what it likes
+        said = f"{type(error).__name__}: {str(error).split(chr(10) * 2)[0]}"
+        raise DecError(f"{folder} could not be loaded: {said}", hint=_instead(folder, error)) from error
     finally:
         if shown:
             logging.enable_progress_bar()
 
 
-def _instead(folder: Path) -> str:
+def _check_loaded(folder: Path, kind: str, told: dict[str, Any]) -> None:
+    """Raises DecError for tensors that transformers found missing or of another shape: it leaves them random."""
+    wrong = {f"has another shape for {name}: {tuple(found)} and not {tuple(wanted)}"
+             for name, found, wanted in told["mismatched_keys"]}  # fmt: skip
+    for what in (sorted(f"lacks {name}" for name in told["missing_keys"]), sorted(wrong)):
+        if what:
+            rest = f" and {len(what) - 1} more" if len(what) > 1 else ""
+            raise DecError(f"{folder} could not be loaded as a {kind}: it {what[0]}{rest}",
+                           hint="save the whole model again, or correct its config.json")  # fmt: skip
+
+
+def _instead(folder: Path, error: Exception) -> str:
     """What to try where transformers does not load a folder."""
     if sys.flags.optimize > 1:
         return "python without -OO: transformers does not work without docstrings"
     if "auto_map" in settings(folder / "config.json"):
         return "it brings code of its own, which is never run: load it in Python yourself, and give the module"
-    return ""
+    return "a newer version of transformers may know it" if isinstance(error, ValueError | KeyError) else ""
 
 
 def own_dtype(folder: Path) -> torch.dtype:

@@ -206,7 +206,7 @@ def _write(
     if store.tokens >= job.tokens or store.done:
         return
     fast = torch.bfloat16 if torch.cpu._is_avx512_bf16_supported() else torch.float32
-    writer = type(model).from_pretrained(model.name_or_path, dtype=fast).eval().requires_grad_(False)
+    writer = type(model).from_pretrained(model.name_or_path, dtype=fast, trust_remote_code=False).eval().requires_grad_(False)
     questions = None
     if job.regenerate:
         known = len(store)

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.hf import pretrained
+from decgraph.runtime.placement import Placement
 from decgraph.zoo.folders import folder_of
 from decgraph.zoo.training.store import Text, digest
 
@@ -23,13 +25,11 @@ def load(name: str | Path) -> tuple[Any, Any, Path]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = folder_of(name)
-    if not (folder / "config.json").exists():
-        raise DecError(f"{folder} is not a model's folder: it has no config.json", hint="give a folder of a causal model")
+    model = pretrained(AutoModelForCausalLM, folder, None, Placement("cpu", "float32")).eval().requires_grad_(False)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval().requires_grad_(False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        raise DecError(f"{folder} does not load as a causal model: {error}") from error
+        raise DecError(f"transformers cannot read the tokenizer in {folder}: {error}") from error
     _check_output(model)
     return model, tokenizer, folder
 
