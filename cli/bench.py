@@ -25,7 +25,8 @@ settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("model", "all", "drafter", "prompts", "chat", "take", "dtype", "device", "temperature", "max_new", "limit", "threads",
        "rounds", "batch", "seed", "baseline", "set", "ignore_eos", "one_copy", "quick", "format", "out", "json",
        "plot")  # fmt: skip
-FORMATS = ("table", "md", "csv", "latex", "json")
+FORMATS = {"table": (".md", ".txt"), "md": (".md", ".txt"), "csv": (".csv",), "latex": (".tex",), "json": (".json",)}
+"""How tables are written, with the endings of their files."""
 ON_SHIPPED = ("autoregressive", "speculative", "prompt_lookup", "kangaroo", "eagle2", "medusa", "token_recycling", "lookahead")
 ON_OWN = ("autoregressive", "prompt_lookup")
 
@@ -98,8 +99,11 @@ def command(
     small = parts.pop("drafter", None)
     if drafter is not None and small is not None:
         raise DecError("there are two drafters", hint="either --drafter or --model drafter=FOLDER")
-    for path in (out, json):
-        output.check_writable(path)
+    asked_for = {ending: f"--format {name}" for name, endings in FORMATS.items() for ending in endings}
+    other = asked_for.get(out.suffix.lower(), "--plot FOLDER draws pictures") if out is not None else ""
+    output.check_writable(out, *FORMATS[format], what=f"--format {format}", instead=other)
+    output.check_writable(json, ".json")
+    output.check_folder(plot)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     with needs_models():

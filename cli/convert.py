@@ -29,6 +29,7 @@ def command(
     from decgraph.runtime.models.heads import convert
     from decgraph.zoo.folders import folder_of
 
+    output.check_folder(out)
     home = None if target is None else folder_of(target)
     found = convert.convert(folder, out=out, target=home, share_output=share_output, placed=placed)
     if json:

@@ -17,7 +17,7 @@ from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.session import check_externs, check_params
-from decgraph.runtime.unshaped import without_effect
+from decgraph.runtime.unshaped import refuse_unread, unread
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("algorithm", "out", "resume", "ray", "address", "workers", "cpus", "gpus", "batch", "chat", "system", "model", "set",
@@ -93,8 +93,7 @@ def command(
         "stop": tuple(stop or ()),
     }
     plain = decgraph.Request((0,), **fields)  # what is out of range is said before models are read
-    if note := without_effect(chosen.function, plain):
-        print(f"note: {note}", file=sys.stderr)
+    refuse_unread(chosen.function, plain, unread(chosen.function))
     allow = given.grammar(regex, json_schema, grammar)
     if allow is not None:
         fields["allow"] = allow
@@ -108,7 +107,7 @@ def command(
         backend=backend or default_backend(), device=placed.device, dtype=placed.dtype, **fields,
     )  # fmt: skip
     found = rows.read(prompts)
-    output.check_writable(out)
+    output.check_writable(out, ".jsonl", ".ndjson", ".json", what="JSON of a record a line")
     decided = {"algorithm": chosen.ir(), "models": folders, "parameters": {n: str(v) for n, v in params.items()},
                "chat template": [chat, system], "functions": sorted(extern or ())}  # fmt: skip
     decided |= {name: str(value) for name, value in fields.items()} | placed.settled()

@@ -146,7 +146,7 @@ def command(
     params = {**given.pairs(set_ or (), "--set"), **given.direct(context.args, chosen.params, OWN)}
     check_params(chosen.function, params, unread=True)
     text = given.prompt(prompt, prompt_file, ids)
-    output.check_writable(chrome)
+    output.check_writable(chrome, ".json")
     folders, externs = given.folders(model or (), chosen.models), given.functions(extern or ())
     session = open_session(chosen, folders, params, externs, "torch", placed=placed)
     text.check_ids(next(iter(session.models.values())).vocab.size)

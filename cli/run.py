@@ -25,7 +25,7 @@ from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request
 from decgraph.runtime.session import Result, Session, check_params
-from decgraph.runtime.unshaped import without_effect
+from decgraph.runtime.unshaped import refuse_unread, unread
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("prompt", "prompt_file", "prompts", "ids", "batch", "chat", "system", "model", "set", "max_new", "temperature", "top_k",
@@ -110,7 +110,7 @@ def command(
     texts = (text,) if text is not None else prompt_files.read(prompts).texts if prompts is not None else ()
     for one in texts:
         said(one)  # what does not go together, and a trace that could not be written, is said before models are read
-    check_writable(trace)
+    check_writable(trace, ".json", instead="`decgraph trace` writes pages and pictures")
     fields: dict[str, Any] = {
         "limit": max_new,
         "temperature": temperature,
@@ -123,8 +123,7 @@ def command(
         "stop": tuple(stop or ()),
     }
     plain = decgraph.Request((0,), **fields)  # what is out of range is said before models are read
-    if note := without_effect(chosen.function, plain):
-        print(f"note: {note}", file=sys.stderr)
+    refuse_unread(chosen.function, plain, unread(chosen.function))
     session = open_session(chosen, folders, params, externs, backend, plan, compile, placed=placed)
     fields["bans"] = given.tokens(ban or (), "--ban", session.tokenizer)
     if applied is not None:

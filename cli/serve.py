@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Annotated, Any
 
@@ -16,6 +17,8 @@ from decgraph.serve.worker import QUEUE, WIDTH
 from decgraph.zoo.folders import check_folder
 
 ALGORITHM = "An algorithm to serve; again for more, the first is the default. Default: autoregressive."
+
+CORS = "Pages of this origin may call it too: https://ui.example, or '*' for all. Those of this machine always may."
 
 MODEL = "The first model of every algorithm (a folder or a name), or name=FOLDER for the parameter of that name."
 
@@ -31,6 +34,7 @@ def command(
     host: Annotated[str, option("--host", help="The address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 is any free port.")] = 8000,
     api_key: Annotated[str | None, option("--api-key", help="Needed by clients. Or DECGRAPH_API_KEY.")] = None,
+    cors: Annotated[list[str] | None, option("--cors", help=CORS)] = None,
     max_concurrent: Annotated[int, typer.Option("--max-concurrent", min=1, help="Answers computed at a time.")] = WIDTH,
     max_queue: Annotated[int, typer.Option("--max-queue", min=0, help="Answers that may wait; 429 after that.")] = QUEUE,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="New tokens of one answer at most.")] = 4096,
@@ -55,6 +59,9 @@ def command(
     by_name = given.folders([one for one in model or () if "=" in one], ())
     for one in (*plain, *([drafter] if drafter else [])):
         check_folder(one)
+    for origin in cors or ():
+        if not re.fullmatch(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+", origin):
+            raise decgraph.DecError(f"{origin!r} is no origin of a page", hint="--cors https://ui.example, or --cors '*'")
     try:
         from decgraph.serve import logs
         from decgraph.serve.app import app_of
@@ -93,7 +100,7 @@ def command(
         service = Service(
             catalogue, limits=limits, width=max_concurrent, queue=max_queue, chunk=prefill or None, kept=keep << 20
         )
-        app = app_of(service, key=api_key or os.environ.get("DECGRAPH_API_KEY") or None)
+        app = app_of(service, key=api_key or os.environ.get("DECGRAPH_API_KEY") or None, origins=cors or ())
         logs.to_stderr()
         lies = catalogue.placement
         where: dict[str, Any] = {"url": f"http://{host}:{listening.getsockname()[1]}/v1", "models": catalogue.ids(),

@@ -75,8 +75,10 @@ def command(
     text = given.prompt(prompt, prompt_file, ids)
     said = given.said(chat, system)
     said(text)
-    for path in (output_, chrome, plot):
-        check_writable(path)
+    others = f"--plot {output_.name} draws it (.png, .svg, .pdf), --chrome FILE.json is for Perfetto" if output_ else ""
+    check_writable(output_, ".html", ".htm", what="a page", instead=others)
+    check_writable(chrome, ".json")
+    check_writable(plot)
     if plot is not None:
         from decgraph.views import plot as plots
 

@@ -80,6 +80,8 @@ def command(
         )
     if not LEAST_SECONDS <= seconds < float("inf"):
         raise decgraph.DecError(f"--seconds is {seconds:g}; at least {LEAST_SECONDS:g} is needed to measure anything")
+    path = out or Path(f"{chosen.name}.profile.toml")
+    output.check_writable(path, ".toml", what="a profile")
     if clock not in ("wall", "cpu"):
         raise decgraph.DecError(f"--clock is wall or cpu, not {clock!r}")
     from decgraph.cli import tuned
@@ -104,8 +106,6 @@ def command(
         batch=batch,
         placed=Placement.of(device, dtype),
     )
-    path = out or Path(f"{chosen.name}.profile.toml")
-    writable(path)
     with telling(quiet=json) as told:
         outcome = job.run(seconds, told)
     if outcome.judged:
@@ -117,17 +117,6 @@ def command(
         print("\n".join(tuned.summary(job, outcome, path)))
     if outcome.interrupted:
         raise typer.Exit(output.INTERRUPTED)
-
-
-def writable(path: Path) -> None:
-    """Raises DecError for a profile that could not be written when all is measured."""
-    if path.is_dir():
-        raise decgraph.DecError(f"cannot write {path}: it is a folder", hint="--out FILE.toml")
-    folder = path.parent
-    if not folder.is_dir():
-        raise decgraph.DecError(f"cannot write {path}: there is no folder {folder}")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise decgraph.DecError(f"cannot write {path}: no permission", hint="--out FILE.toml, somewhere else")
 
 
 @contextmanager

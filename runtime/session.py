@@ -29,6 +29,7 @@ from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.result import Result as Result
 from decgraph.runtime.text import pieces_of
 from decgraph.runtime.trace import Event, Stats
+from decgraph.runtime.unshaped import refuse_unread, unread
 
 if TYPE_CHECKING:  # a session is given its backend: `runtime` calls none by name
     from decgraph.backends.base import Backend
@@ -139,6 +140,7 @@ class Session:
         self.module, self.machine = module, machine
         self.function = module.functions[name or module.main]
         refuse_unavailable(replace(module, main=self.function.name))
+        self.unread = unread(self.function)
         self.models = check_models(self.function, models)
         self.params = check_params(self.function, self._in_tokens(params or {}, tokenizer))
         check_derivations(self.function, self.models, self.params)
@@ -292,6 +294,7 @@ class Session:
         return asked
 
     def _check(self, request: Request) -> None:
+        refuse_unread(self.function, request, self.unread)
         main = next((self.models[p.name] for p in self.function.params if p.name in self.models), None)
         if main is not None:
             request.check_vocab(main.vocab.size)
