@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from decgraph.cli import given, output
+from decgraph.cli import given, options, output
 from decgraph.errors import DecError, needs_models
+from decgraph.runtime.placement import AUTO, Placement
 
 if TYPE_CHECKING:
     from decgraph.bench.measure import Told
@@ -55,8 +56,8 @@ def command(
     ] = None,
     chat: Annotated[bool, option("--chat", help="Through the model's chat template.")] = False,
     take: Annotated[int | None, option("--take", min=1, help="At most so many prompts of each kind.")] = None,
-    dtype: Annotated[str, option("--dtype", help="float32, bfloat16 or float16.")] = "float32",
-    device: Annotated[str, option("--device", help="cpu, cuda, ...")] = "cpu",
+    dtype: options.Dtype = AUTO,
+    device: options.Device = AUTO,
     temperature: Annotated[float, option("--temperature", "-t", min=0, help="0 is greedy.")] = 0.0,
     max_new: Annotated[int, option("--max-new", "--limit", "-n", min=2, help="Most new tokens of a request.")] = 64,
     threads: Annotated[int, option("--threads", min=1, help="Threads of both sides.")] = 1,
@@ -87,6 +88,7 @@ def command(
     and they differ by more than near-ties in float32, the exit code is 1. After Ctrl-C what was measured is shown.
     """
     # What is wrong with the command line is said before anything is loaded.
+    placed = Placement.of(device, dtype)
     if format not in FORMATS:
         raise DecError(f"there is no format {format!r}", hint=f"one of {', '.join(FORMATS)}")
     targets = [item for item in model or () if "=" not in item]
@@ -118,7 +120,7 @@ def command(
         raise DecError(
             "--all and names of algorithms exclude each other", hint="decgraph bench --all, or decgraph bench eagle2"
         )
-    names = tuple(named or (everything() if all_ else ON_SHIPPED if target is None else ON_OWN))
+    names = tuple(named or (benchmark.causal() if all_ else ON_SHIPPED if target is None else ON_OWN))
     known = {name for one in compare.asked(names, {}) for name in one.algorithm.params}
     common = {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), OWN)}
     asked = compare.asked(names, common)
@@ -128,7 +130,7 @@ def command(
     torch.set_num_threads(threads)
     order = benchmark.Benchmark(
         tuple(asked), wanted, target, drafter or small, parts, tuple(baseline) if baseline else None, prompts, chat, take,
-        dtype, device, not ignore_eos, one_copy,
+        placed, not ignore_eos, one_copy,
     )  # fmt: skip
     with progress() as told:
         document = benchmark.document(lambda: order.runs(told), command=written(context))
@@ -154,13 +156,6 @@ def command(
         raise DecError("; ".join(faults))
     if not any(row["side"] == "decgraph" for run in document["runs"] for row in run["rows"]):
         raise DecError("no algorithm could be measured", hint="the reasons are below the table")
-
-
-def everything() -> list[str]:
-    """The algorithms of the standard library that decode with causal models, without functions of the caller."""
-    from decgraph.bench import leaderboard
-
-    return leaderboard.causal(alone=False)
 
 
 def apart(words: list[str]) -> tuple[list[str], list[str]]:

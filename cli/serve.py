@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 import decgraph
-from decgraph.cli import given, output, threads
+from decgraph.cli import given, options, output, threads
 from decgraph.cli.options import option
+from decgraph.runtime.placement import AUTO, Placement
 from decgraph.serve.worker import QUEUE, WIDTH
 from decgraph.zoo.folders import check_folder
 
@@ -43,12 +44,15 @@ def command(
     keep: Annotated[int, typer.Option("--keep", min=0, help="MiB of keys and values kept for later prompts.")] = 1024,
     patience: Annotated[float, typer.Option("--patience", min=0, help="Seconds to end running requests after SIGTERM.")] = 30.0,
     backend: Annotated[str | None, option("--backend", help="torch or triton.")] = None,
+    device: options.Device = AUTO,
+    dtype: options.Dtype = AUTO,
     json: Annotated[bool, option("--json", help="Print where it listens as JSON.")] = False,
 ) -> None:
     """Serve algorithms over HTTP with OpenAI's API: /v1/models, /v1/completions, /v1/chat/completions.
 
     Logs are JSON on stderr. Ctrl-C or SIGTERM lets running requests end.
     """
+    placed = Placement.of(device, dtype)
     plain = [one for one in model or () if "=" not in one]
     if len(plain) > 1:
         raise decgraph.DecError("there is one first model", hint="the others by parameter: --model name=FOLDER")
@@ -89,6 +93,8 @@ def command(
             params=given.pairs(set_ or (), "--set"),
             name=name,
             backend=backend,
+            device=placed.device,
+            dtype=placed.dtype,
         )
         limits = Limits(tokens=max_tokens, context=max_context, answers=max_concurrent + max_queue, body=max_body)
         service = Service(
@@ -96,10 +102,13 @@ def command(
         )
         app = app_of(service, key=api_key or os.environ.get("DECGRAPH_API_KEY") or None, origins=cors or ())
         logs.to_stderr()
-        where: dict[str, Any] = {"url": f"http://{host}:{listening.getsockname()[1]}/v1", "models": catalogue.ids()}
+        lies = catalogue.placement
+        where: dict[str, Any] = {"url": f"http://{host}:{listening.getsockname()[1]}/v1", "models": catalogue.ids(),
+                                 "device": lies.device, "dtype": lies.dtype}  # fmt: skip
+        logs.LOG.info("serving", extra={"fields": where})
         if json:
             output.emit_json(where)
         else:
-            print(f"serving {', '.join(catalogue.ids())} at {where['url']}")
+            print(f"serving {', '.join(catalogue.ids())} at {where['url']} ({lies.text()})")
         sys.stdout.flush()
         Server(app, service, host=host, port=port, patience=patience).run(sockets=[listening])

@@ -14,11 +14,12 @@ import typer
 import decgraph
 from decgraph.cli import given, options, output
 from decgraph.runtime import prompt_files
+from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("prompts", "out", "param", "set", "model", "seconds", "max_new", "temperature", "top_k", "top_p", "seed", "clock",
-       "batch", "threads", "backend", "fresh", "kernels", "json")  # fmt: skip
+       "batch", "threads", "backend", "device", "dtype", "fresh", "kernels", "json")  # fmt: skip
 LEAST_SECONDS = 1.0
 
 
@@ -53,6 +54,8 @@ def command(
     ] = 1,
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads on the CPU. Default: as `run` does.")] = None,
     backend: Annotated[str | None, typer.Option("--backend", help="torch or reference.")] = None,
+    device: options.Device = AUTO,
+    dtype: options.Dtype = AUTO,
     fresh: Annotated[bool, typer.Option("--fresh", help="With --kernels: measure known sizes again.")] = False,
     kernels: Annotated[bool, typer.Option("--kernels", help="Choose the sizes of the Triton kernels instead.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -101,6 +104,7 @@ def command(
         clock=clock,
         threads=threads,
         batch=batch,
+        placed=Placement.of(device, dtype),
     )
     with telling(quiet=json) as told:
         outcome = job.run(seconds, told)

@@ -74,7 +74,9 @@ async def model(name: str, request: Request) -> dict[str, Any]:
 
 def _model(service: Service, name: str) -> dict[str, Any]:
     algorithm = name.partition(":")[2] or service.catalogue.default
-    return {"id": name, "object": "model", "created": int(service.began), "owned_by": "decgraph", "algorithm": algorithm}
+    lies = service.catalogue.sessions[algorithm].placement
+    return {"id": name, "object": "model", "created": int(service.began), "owned_by": "decgraph", "algorithm": algorithm,
+            "device": lies.device, "dtype": lies.dtype}  # fmt: skip
 
 
 @router.post("/v1/completions", responses={**ERRORS, 200: STREAM})

@@ -85,7 +85,6 @@ class Exchange:
         new = sum(len(a.result.tokens) for a in self.answers if a.result is not None)
         first = [job.first - job.received for job in self.jobs if job.first]
         reasons = sorted({a.result.reason for a in self.answers if a.result is not None})
-        note = self.answers[0].note if self.answers else ""
         return {
             "model": self.generation.model,
             "algorithm": self.generation.algorithm,
@@ -94,7 +93,6 @@ class Exchange:
             "prompt_tokens": self.generation.prompt_tokens,
             "completion_tokens": new,
             "first_token_seconds": round(min(first), 4) if first else None,
-            **({"note": note} if note else {}),
         }
 
 
