@@ -6,6 +6,7 @@ import dataclasses
 import json as json_
 import os
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -125,6 +126,7 @@ def command(
     plain = decgraph.Request((0,), **fields)  # what is out of range is said before models are read
     refuse_unread(chosen.function, plain, unread(chosen.function))
     session = open_session(chosen, folders, params, externs, backend, plan, compile, placed=placed)
+    session.load_seconds = time.perf_counter() - context.obj  # since the command began
     fields["bans"] = given.tokens(ban or (), "--ban", session.tokenizer)
     if applied is not None:
         applied.warn(chosen, session, folders, temperature, batch if prompts is not None else 1)
