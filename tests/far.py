@@ -40,7 +40,7 @@ class Far(Tensor):
 
 
 def _cuda(place: Any) -> bool:
-    return isinstance(place, str | torch.device) and torch.device(place).type == "cuda"
+    return isinstance(place, str | torch.device) and str(place).split(":")[0] == "cuda"
 
 
 class Elsewhere(TorchFunctionMode):
@@ -48,7 +48,7 @@ class Elsewhere(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
-        if func is torch.device:
+        if func is torch.device or name == "_parse_to":  # `Module.to` reads its arguments with it
             return func(*args, **kwargs)
         if func == torch.Tensor.device.__get__:
             return CUDA if isinstance(args[0], Far) else func(*args)
@@ -56,6 +56,10 @@ class Elsewhere(TorchFunctionMode):
             return isinstance(args[0], Far)
         if func is torch._has_compatible_shallow_copy_type:  # what `Module.to` asks: a tensor of another device takes its place
             return isinstance(args[0], Far) == isinstance(args[1], Far)
+        own = [x for x in args if not isinstance(x, Tensor) and hasattr(type(x), "__torch_function__")]
+        if own:  # an object of the library's, which computes with tensors that are watched too
+            with self:
+                return type(own[0]).__torch_function__(func, types, args, kwargs)
         given: list[Tensor] = []
         tree_map(lambda x: given.append(x) if isinstance(x, Tensor) else None, (args, kwargs))
         if any(type(t) not in (Far, Tensor, nn.Parameter) for t in given):  # a kind that says itself what is done with it
@@ -82,7 +86,7 @@ class Elsewhere(TorchFunctionMode):
     def _near(x: Any) -> Any:
         if isinstance(x, Far):
             return x.inner
-        return _CPU if isinstance(x, torch.device) and x.type == "cuda" or (isinstance(x, str) and x == "cuda") else x
+        return _CPU if _cuda(x) else x
 
     @staticmethod
     def _result(name: str, args: Any, kwargs: Any, far: list[Far]) -> bool:
@@ -93,8 +97,8 @@ class Elsewhere(TorchFunctionMode):
             return isinstance(args[1], Far)
         if name == "__getitem__":
             return isinstance(args[0], Far)
-        places = [p for p in (kwargs.get("device"), *args) if isinstance(p, torch.device) or p in ("cuda", "cpu")] if (
-            kwargs.get("device") is not None or name == "to") else []  # fmt: skip
+        words = (kwargs.get("device"), *args) if kwargs.get("device") is not None or name == "to" else ()
+        places = [p for p in words if _cuda(p) or isinstance(p, torch.device) or (isinstance(p, str) and p == "cpu")]
         return _cuda(places[0]) if places else bool(far)
 
 
