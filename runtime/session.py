@@ -147,6 +147,8 @@ class Session:
         self.tokenizer, self.externs = tokenizer, dict(externs or {})
         check_externs(module, self.function.name, self.externs)
         self.shared: dict[Any, Any] = {}
+        self.load_seconds = 0.0
+        """What making it took, for its results to say; set by whoever makes it."""
         for name, value in self.params.items():
             if isinstance(value, Grammar):
                 from decgraph.runtime.prompts import end_of_text
@@ -372,8 +374,13 @@ class Session:
         forwards = {} if run.machine.name == "reference" else forwards_of(self.models)
         results, logprobs = run.machine.results, run.machine.logprobs
         pieces = pieces_of(tokens, getattr(self.tokenizer, "detokenizer", None)) if text else ()
-        return Result(tokens, text, stats, reason, seconds, run.events, results, error, logprobs, forwards,
-                      self.placement, pieces)  # fmt: skip
+        second, before = run.machine.second_call or (None, 0)
+        first = second - run.started if second is not None else seconds if stats.target_calls <= 1 else None
+        decoded = len(tokens) - before if second is not None or first is None else 0
+        return Result(
+            tokens, text, stats, reason, seconds, run.events, results, error, logprobs, forwards, self.placement,
+            load_seconds=self.load_seconds, first_call_seconds=first, decoding_tokens=decoded, pieces=pieces,
+        )  # fmt: skip
 
     def stream(self, request: Request, *, cache_key: Hashable | None = None) -> Iterator[Event | Result]:
         """Run one request in a thread and yield its events as they happen, then its Result as the last item.
