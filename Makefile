@@ -1,7 +1,7 @@
 # `make` alone lists the targets. Every target makes .venv ready first; the second time that costs nothing.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check slow nightly costs golden site clean
+.PHONY: help setup demo test lint types check slow nightly gpu costs golden site clean
 
 BIN := .venv/bin
 READY := .venv/.decgraph-ready
@@ -67,6 +67,12 @@ slow: $(READY)  ## the rest of what CI runs
 nightly: $(READY)  ## the tests that CI has no time for
 	@echo "nightly: pytest -m nightly"
 	@DECGRAPH_EVERY_EXAMPLE=1 $(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
+
+gpu: $(READY)  ## on a machine with a CUDA device: the tests that need one, then ten minutes of checks and figures
+	@echo "gpu: pytest -m gpu"
+	@$(BIN)/python -m pytest -m gpu
+	@echo "gpu: lab/gpu/first.py"
+	@PYTHONPATH=. $(BIN)/python lab/gpu/first.py
 
 costs: $(READY)  ## measure what tests cost, which decides what `make test` leaves to `make slow`
 	@echo "costs: tests/costs.py"

@@ -94,5 +94,7 @@ def command(
             output.emit_json(where)
         else:
             print(f"serving {', '.join(catalogue.ids())} at {where['url']}")
+        for mode in sorted({session.machine.mode for session in catalogue.sessions.values()} - {""}):
+            print(f"note: {mode}", file=sys.stderr)
         sys.stdout.flush()
         Server(app, service, host=host, port=port, patience=patience).run(sockets=[listening])

@@ -48,6 +48,7 @@ def result_of(session: Session, result: Result) -> dict[str, Any]:
         "algorithm": session.function.name,
         "params": {name: v if isinstance(v, int) else written(v) for name, v in session.params.items()},
         "models": {name: model.name for name, model in session.models.items()},
+        **({"mode": result.mode} if result.mode else {}),
         "forwards": {name: forward.to_json() for name, forward in result.forwards.items()},
         "tokens": list(result.tokens),
         "text": result.text,
@@ -65,6 +66,8 @@ def rows(session: Session, result: Result) -> list[tuple[str, str]]:
     s = result.stats
     out = [("algorithm", f"{session.function.name}  {listed({n: shown(v) for n, v in session.params.items()})}".rstrip())]
     out.append(("models", ", ".join(f"{name}: {model.name}" for name, model in session.models.items())))
+    if result.mode:
+        out.append(("mode", result.mode))
     odd = {name: f.text() for name, f in result.forwards.items() if f.way == "module" or f.dropped}
     if odd:
         out.append(("forwards", "; ".join(f"{name} {text}" for name, text in odd.items())))

@@ -27,6 +27,8 @@ class Result:
     forwards: dict[str, Forward] = field(default_factory=dict)
     pieces: tuple[str, ...] = field(default=(), repr=False, compare=False)
     """What each token added to the text, where the session has a tokenizer: what colours a text by token."""
+    mode: str = field(default="", compare=False)
+    """How backend triton decoded: "graph mode", or "eager mode: " and the reason."""
 
     def _repr_html_(self) -> str:
         from decgraph.html import fragment
