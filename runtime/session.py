@@ -230,9 +230,8 @@ class Session:
         (`request_id`) with the fields of `request` (limit, temperature, stop, ...). budget: bytes that each model's keys and
         values may take; what does not fit at once goes one after the other. progress: a bar on stderr.
         Runs join and leave as they end; each commits the tokens it would have got alone (its noise is keyed by its
-        `request_id` and seed). `listener(number, event)` hears the events of all, with `commits_only` those of commits alone (see
-        `stream`), `finished(number, result)` is told of each
-        as it ends. A failed request has its error in its result; after Ctrl-C unfinished results are marked "interrupted".
+        `request_id` and seed). `listener(number, event)` hears the events of all, with `commits_only` as
+        in `stream`; `finished(number, result)` is told of each as it ends. A failed request has its error in its result; after Ctrl-C unfinished results are marked "interrupted".
         Raises DecError for a request that no run can begin with.
         """
         asked = self._requests(prompts, request)

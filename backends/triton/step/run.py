@@ -7,8 +7,8 @@ decodes every machine that it can to its end and sets its results as the driver 
 (`machine.run()` or `run_many`, eager mode) runs them. These are:
 
 - programs whose steps have no static shape, or with models that are not implemented on the device (why.py has the reason);
-- machines whose listener hears every event, sub-runs, and requests with penalties, automata, processors, stop strings, `until`, a least
-  length (distributions.py, `Shape.of`), or so close to the context's end that a tree would not fit;
+- machines whose listener hears every event, sub-runs, and requests with penalties, automata, processors, stop strings, `until`,
+  a least length (distributions.py, `Shape.of`), or so close to the context's end that a tree would not fit;
 - requests with a case that only the driver handles: a draw without mass, a Bernoulli draw of 0 / 0, an iteration that commits
   nothing. The driver raises the error, or continues where a step cannot.
 
