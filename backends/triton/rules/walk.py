@@ -96,9 +96,10 @@ class _Evidence:
         at = np.arange(len(index)) if q.at is None else np.asarray(q.at)
         inside = (at >= 0) & (at < len(t))
         self.row[at[inside]] = index[inside]
-        self.dead = whole and q.rows.dead is not None
-        if whole and q.rows.dead is not None:  # a rule over the tree may read any row: the kernel reports the empty ones
-            self.row[(self.row >= 0) & q.rows.dead[self.row]] = -1
+        empty = q.rows.empty(q.face) if whole else None
+        self.dead = empty is not None
+        if empty is not None:  # a rule over the tree may read any row: the kernel reports the empty ones
+            self.row[(self.row >= 0) & empty[self.row]] = -1
         self.token = t.token.copy()
         self.token[0] = t.base.tokens[t.base.length - 1] if t.base.length else 0
 
@@ -108,7 +109,7 @@ class _Evidence:
         if outside and self.dead:
             raise nothing_left()
         row = self.row[np.asarray(nodes, dtype=np.int64)]
-        self.q.rows.require_mass(row[row >= 0])
+        self.q.rows.require_mass(row[row >= 0], self.q.face)
 
     def position(self) -> np.ndarray:
         """int64[N]: the index of the token that would be drawn at each node."""
