@@ -109,5 +109,7 @@ def command(
             output.emit_json(where)
         else:
             print(f"serving {', '.join(catalogue.ids())} at {where['url']} ({lies.text()})")
+        for mode in sorted({session.machine.mode for session in catalogue.sessions.values()} - {""}):
+            print(f"note: {mode}", file=sys.stderr)
         sys.stdout.flush()
         Server(app, service, host=host, port=port, patience=patience).run(sockets=[listening])
