@@ -27,6 +27,7 @@ from decgraph.runtime.recording import Recorder
 from decgraph.runtime.refused import refuse_unavailable
 from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.result import Result as Result
+from decgraph.runtime.shapes import check_shapes
 from decgraph.runtime.text import pieces_of
 from decgraph.runtime.trace import Commits, Event, Stats
 from decgraph.runtime.unshaped import refuse_unread, unread
@@ -144,6 +145,8 @@ class Session:
         self.models = check_models(self.function, models)
         self.params = check_params(self.function, self._in_tokens(params or {}, tokenizer))
         check_derivations(self.function, self.models, self.params)
+        if self.models:
+            check_shapes(self.function, self.params, next(iter(self.models.values())).vocab.size)
         self.tokenizer, self.externs = tokenizer, dict(externs or {})
         check_externs(module, self.function.name, self.externs)
         self.shared: dict[Any, Any] = {}
