@@ -62,7 +62,7 @@ def unshaped(draw: Draw) -> Sample:
 def unadjusted(draw: Draw) -> Sample:
     """A request that asks for nothing leaves scores as they are: they are not normalised."""
     xs = draw(exactly(REALS, V))
-    return Sample("%z = adjust(%w, %ctx)", {"w": row(xs)}, (xs,))
+    return Sample("%c = context()\n%z = adjust(%w, %c)", {"w": row(xs)}, (xs,))
 
 
 @says("lookup")
