@@ -41,18 +41,18 @@ CASES: dict[str, set[int]] = {
     "zero * (a - b) + a": {1, 2, 3},
     "b + zero * (a - b)": {0, 2, 3},
     "a + counts(topk(p, 1).token) * half": {1, 2, 3},
-    "where(p.raw > 0, zero * log(max(0 * p.raw)), -inf)": {1, 2, 3},
+    "a + zero * log(max(0 * p.raw))": {1, 2, 3},
     "a - where(q.raw > 0, 0, inf)": BOTH,
 }
 
 
-def backends(text: str, temperature: Fraction, seed: int) -> dict[str, object]:
+def backends(text: str, temperature: Fraction, seed: int, names: tuple[str, ...]) -> dict[str, object]:
     """The token that each backend draws, or why it draws none."""
     algorithm = decgraph.parse(text)
     models = {n: TableModel(5, table={(0,): row}, name=n) for n, row in (("target", P), ("drafter", Q))}
     request = decgraph.Request((0,), limit=1, temperature=temperature, seed=seed)
     out: dict[str, object] = {}
-    for backend in ("reference", "torch", "triton"):
+    for backend in names:
         result = algorithm.session(**models, backend=backend).run(request)
         out[backend] = str(result.error) if result.error is not None else result.tokens[0]
     world = World(coupled=True)
@@ -66,17 +66,20 @@ def backends(text: str, temperature: Fraction, seed: int) -> dict[str, object]:
     return out
 
 
+@pytest.mark.quick("a - half * b", "a - zero * b", "2 * a")
 @pytest.mark.parametrize("scores", CASES)
 def test_what_is_ruled_out_stays_out(scores: str) -> None:
     drawn: dict[str, set[object]] = {}
-    for temperature, seeds in ((Fraction(0), range(1)), (Fraction(1), range(40))):
-        for seed in seeds:
-            for backend, token in backends(TEXT.format(scores), temperature, seed).items():
-                drawn.setdefault(backend, set()).add(token)
-    assert {tuple(sorted(d, key=str)) for d in drawn.values()} == {tuple(sorted(CASES[scores]))}, drawn
+    for temperature, seed in ((Fraction(0), 0), *((Fraction(1), seed) for seed in range(40))):
+        names = ("reference", "torch", "triton") if seed < 3 else ("reference", "torch")
+        got = backends(TEXT.format(scores), temperature, seed, names)
+        for backend, token in got.items():
+            drawn.setdefault(backend, set()).add(token)
+        assert all(got[n] == got["reference"] for n in names), (temperature, seed, got)
+    assert drawn["reference"] == drawn["exact"] == CASES[scores], drawn
 
 
-@pytest.mark.parametrize("scores", ["-a", "where(p.raw > 0, a, inf)", "a / zero", "0 * p.raw / (0 * p.raw)"])
+@pytest.mark.parametrize("scores", ["-a", "where(p.raw > 0, a, inf)", "-a / zero", "0 * p.raw / (0 * p.raw)"])
 def test_infinities_and_no_numbers_are_still_refused(scores: str) -> None:
-    said = backends(TEXT.format(scores), Fraction(1), 0)
+    said = backends(TEXT.format(scores), Fraction(1), 0, ("reference", "torch"))
     assert all("NaN or an infinity" in str(x) for x in said.values()), said
