@@ -46,9 +46,9 @@ lint: $(READY)  ## ruff: rules and format
 	echo "lint: ruff format --check"; $(BIN)/ruff format --check . || failed=1; \
 	exit $$failed
 
-types: $(READY)  ## mypy and pyright over the package
+types: $(READY)  ## mypy over the package and lab/, pyright over the package
 	@failed=0; \
-	echo "types: mypy -p decgraph"; $(BIN)/mypy -p decgraph || failed=1; \
+	echo "types: mypy -p decgraph -p lab"; $(BIN)/mypy -p decgraph -p lab || failed=1; \
 	echo "types: pyright"; $(BIN)/pyright --level error --pythonpath $(BIN)/python $(TYPED) || failed=1; \
 	exit $$failed
 

@@ -110,7 +110,8 @@ def application(arguments: Sequence[str]) -> typer.Typer:
         if hasattr(module, "app"):
             app.add_typer(module.app, name=verb, help=line)
         else:
-            app.command(verb, context_settings=getattr(module, "settings", None))(module.command)
+            words = module.command.__doc__ or line  # python -OO leaves docstrings out
+            app.command(verb, help=words, context_settings=getattr(module, "settings", None))(module.command)
     return app
 
 

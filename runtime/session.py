@@ -18,8 +18,9 @@ from decgraph.runtime.grammars import Grammar
 from decgraph.runtime.models.derivations import check_derivations
 from decgraph.runtime.models.distinct import distinct
 from decgraph.runtime.models.forwards import forwards_of
-from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.interface import Model, bounded_by
 from decgraph.runtime.parameters import check_value, is_text
+from decgraph.runtime.placement import Placement, placement_of_all
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.prompts import request_for
 from decgraph.runtime.recording import Recorder
@@ -151,6 +152,11 @@ class Session:
                 from decgraph.runtime.prompts import end_of_text
 
                 self.params[name] = value.over(tokenizer, end_of_text(self), next(iter(self.models.values())).vocab.size)
+
+    @property
+    def placement(self) -> Placement:
+        """The device and the dtype of the first model's weights."""
+        return placement_of_all(self.models)
 
     def __reduce__(self) -> NoReturn:
         raise DecError(
@@ -346,6 +352,8 @@ class Session:
             error, reason = fault(problem, request=title_of(run.request)), "error"
         else:
             error, reason = None, run.machine.reason
+            if reason == "context" and (why := bounded_by(self.models.values())):  # `generate` of transformers would go on
+                error, reason = fault(DecError(why, hint="a shorter limit"), request=title_of(run.request)), "error"
         tokens, text = run.machine.committed_tokens(), ""
         if error is None:
             try:
@@ -363,7 +371,8 @@ class Session:
         forwards = {} if run.machine.name == "reference" else forwards_of(self.models)
         results, logprobs = run.machine.results, run.machine.logprobs
         pieces = pieces_of(tokens, getattr(self.tokenizer, "detokenizer", None)) if text else ()
-        return Result(tokens, text, stats, reason, seconds, run.events, results, error, logprobs, forwards, pieces)
+        return Result(tokens, text, stats, reason, seconds, run.events, results, error, logprobs, forwards,
+                      self.placement, pieces)  # fmt: skip
 
     def stream(self, request: Request, *, cache_key: Hashable | None = None) -> Iterator[Event | Result]:
         """Run one request in a thread and yield its events as they happen, then its Result as the last item.

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import decgraph
+from decgraph.runtime.json_lines import unbroken
 from decgraph.runtime.result import Result
 from decgraph.serve.generation import Generation
 from decgraph.serve.texts import GrowingText, Piece
@@ -145,7 +146,7 @@ class Writer:
 
 def event(data: dict[str, Any] | str) -> bytes:
     """A server-sent event."""
-    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = data if isinstance(data, str) else unbroken(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
     return f"data: {text}\n\n".encode()
 
 
@@ -161,6 +162,7 @@ def _told(answer: Answer) -> dict[str, Any]:
     return {
         "algorithm": answer.generation.algorithm,
         "seed": answer.job.request.seed,
+        "max_tokens": answer.job.request.limit,
         "target_calls": stats.target_calls,
         "draft_calls": stats.draft_calls,
         "tokens_per_call": round(stats.tokens_per_call, 4),

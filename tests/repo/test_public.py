@@ -73,11 +73,9 @@ def test_every_room_is_a_link_in_the_package() -> None:
 
 @pytest.mark.slow
 def test_the_wheel_holds_every_package_and_data_file(built: dict[str, Path]) -> None:
-    """Everything but the laboratory, once; a second copy of a file under another name would be a link packed twice."""
+    """Each once, and nothing else (so nothing of lab/): a second copy of a file would be a link that was packed twice."""
     packed = set(zipfile.ZipFile(built["wheel"]).namelist())
-    laboratory = ROOT / "bench" / "gpu"
-    files = [p for p in room_files() if laboratory not in p.parents]
-    files += [p for room in ROOMS for p in (ROOT / room).rglob("*") if p.suffix in DATA and laboratory not in p.parents]
+    files = [*room_files(), *(p for room in ROOMS for p in (ROOT / room).rglob("*") if p.suffix in DATA)]
     names = {p.relative_to(ROOT).as_posix() for p in files}
     expected = {name if name.startswith("decgraph/") else f"decgraph/{name}" for name in names}
     expected |= {f"decgraph/error_pages/{p.name}" for p in (ROOT / "docs" / "errors").glob("*.md")} | {"decgraph/py.typed"}
@@ -100,7 +98,7 @@ def test_the_sdist_holds_tests_and_docs_and_no_file_twice(built: dict[str, Path]
     with tarfile.open(built["sdist"]) as archive:
         names = [m.name.partition("/")[2] for m in archive.getmembers() if m.isfile()]
     assert len(names) == len(set(names))
-    tracked = git("ls-files", "tests", "docs", "examples", "Makefile", "README.md", ".ci").split()
+    tracked = git("ls-files", "tests", "docs", "examples", "lab", "Makefile", "README.md", ".ci").split()
     assert not set(tracked) - set(names)
     rooms = {name.split("/")[0] for name in names}
     assert not rooms & set(ROOMS), "the rooms are packed as decgraph/<room>; at the top they would lie there twice"
@@ -158,7 +156,7 @@ def test_the_zoo_knows_its_folders_without_torch() -> None:
 
 def test_no_file_is_long() -> None:
     """One thing per file: 400 lines is a smell, 500 fails."""
-    files = [*room_files(), *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "bench").rglob("*.py"))]
+    files = [*room_files(), *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "lab").rglob("*.py"))]
     sizes = {p.relative_to(ROOT).as_posix(): len(p.read_text(encoding="utf-8").splitlines()) for p in files}
     assert not {name: size for name, size in sizes.items() if size > 500}
 
