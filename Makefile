@@ -1,7 +1,7 @@
 # `make` alone lists the targets. Targets make .venv ready first; the second time that costs nothing.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check slow nightly oldest costs golden site clean
+.PHONY: help setup demo test lint types check slow nightly oldest gpu costs golden site clean
 
 BIN := .venv/bin
 # What the demo needs, and what everything else does.
@@ -79,6 +79,12 @@ nightly: $(READY)  ## the tests that CI has no time for
 oldest:  ## the fast tests with the oldest versions that pyproject.toml allows, in .venv-oldest
 	@.ci/setup oldest
 	@echo "oldest: pytest"; $(OLDEST)/bin/python -m pytest $(PYTEST_ARGS)
+
+gpu: $(READY)  ## on a machine with a CUDA device: the tests that need one, then ten minutes of checks and figures
+	@echo "gpu: pytest -m gpu"
+	@$(BIN)/python -m pytest -m gpu
+	@echo "gpu: lab/gpu/first.py"
+	@PYTHONPATH=. $(BIN)/python lab/gpu/first.py
 
 costs: $(READY)  ## measure what tests cost, which decides what `make test` leaves to `make slow`
 	@echo "costs: tests/costs.py"

@@ -145,10 +145,12 @@ def kernels(module: Module, name: str, params: Mapping[str, Any], *, as_json: bo
 
 
 def device_tables(module: Module) -> dict[str, Any]:
-    """Models of the kinds of a module's parameters that are implemented on the device: tables over few tokens."""
+    """Models of the kinds of a module's parameters that are implemented on the device: tables, over as many tokens as a
+    listing is for."""
+    from decgraph.backends.triton.step.listing import VOCABULARY
     from decgraph.check.worlds import models_for
 
-    models: dict[str, Any] = models_for(module.functions[module.main], 8, 3)
+    models: dict[str, Any] = models_for(module.functions[module.main], VOCABULARY, 3)
     return models
 
 

@@ -80,9 +80,14 @@ def whole(*axes: Any) -> None:
 def acceptance(axes: Any, run: Trace) -> None:
     """How often a test at each depth accepted a draft."""
     shares = run.stats.acceptance
-    axes.bar(np.arange(1, len(shares) + 1), shares, color=COLOURS["accepted"])
+    bars = axes.bar(np.arange(1, len(shares) + 1), shares, color=COLOURS["accepted"])
+    counts = [f"{a} of {t}" for a, t in zip(run.stats.accepted, run.stats.tested, strict=True)]
+    axes.bar_label(bars, counts, fontsize=7, padding=1)
     axes.set(
-        title="acceptance by depth" if shares else "no drafts were tested", xlabel="depth", ylabel="share of tests", ylim=(0, 1)
+        title="acceptance by depth" if shares else "no drafts were tested",
+        xlabel="depth",
+        ylabel="share of tests",
+        ylim=(0, 1.06),
     )
     axes.set_xticks(np.arange(1, len(shares) + 1))
 

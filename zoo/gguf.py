@@ -39,8 +39,10 @@ def convert(file: Path, folder: Path) -> None:
 
     try:
         with _quiet():
-            read = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
-            tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+            read = AutoModelForCausalLM.from_pretrained(
+                file.parent, gguf_file=file.name, dtype=torch.float32, trust_remote_code=False
+            )
+            tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
             module = _plain(read)
             del read
             ends = {n: getattr(module.config, n, None) for n in ("bos_token_id", "eos_token_id", "pad_token_id")}
@@ -61,7 +63,7 @@ def _plain(read: Any) -> Any:
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     config._name_or_path = ""
-    module = AutoModelForCausalLM.from_config(config)
+    module = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     module.load_state_dict(read.state_dict())
     return module.eval()
 

@@ -21,10 +21,10 @@ installed there (NumPy is all that it takes):
 
 Then:
 
-    --speculative-algorithm @UPPER@ --speculative-num-draft-tokens 8 --disable-overlap-schedule
+    --speculative-algorithm @UPPER@ --speculative-num-draft-tokens @ROWS@ --disable-overlap-schedule
 
-The first of the draft tokens is the last token of the text. Where @ALGORITHM@ drafts less, zeros follow: the verification
-accepts only what the model says, whatever was drafted.
+@ALGORITHM@ drafts @LENGTH@; the first of SGLang's draft tokens is the last token of the text. Where less is
+drafted, zeros follow: the verification accepts only what the model says, whatever was drafted.
 """
 
 import numpy as np

@@ -20,9 +20,9 @@ The file has to be importable where the engine runs, and so has decgraph (NumPy 
 Then:
 
     vllm serve MODEL --speculative-config \\
-        '{"method": "custom_class", "model": "@NAME@.@CLASS@Proposer", "num_speculative_tokens": 8}'
+        '{"method": "custom_class", "model": "@NAME@.@CLASS@Proposer", "num_speculative_tokens": @MOST@}'
 
-It proposes what @ALGORITHM@ drafts, at most `num_speculative_tokens` of it; vLLM verifies it.
+It proposes what @ALGORITHM@ drafts, @LENGTH@, and at most `num_speculative_tokens` of it; vLLM verifies it.
 """
 
 from decgraph.backends.exports.drafter import Drafter

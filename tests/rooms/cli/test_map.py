@@ -41,7 +41,7 @@ def test_rows_without_ids_commit_what_run_commits(tables: None, tmp_path: Path, 
     file, out = tmp_path / "p.txt", tmp_path / "o.jsonl"
     file.write_text("\n".join(WORDS), encoding="utf-8")
     assert main(asked(file, out, "--gamma", "2", "--seed", "3")) == 0
-    assert "6 rows, 42 tokens, " in capsys.readouterr().out
+    assert "6 rows, 42 tokens; " in capsys.readouterr().out
     same = ["--gamma", "2", "--seed", "3", "-t", "1", "--max-new", "7", "--json"]
     assert main(["run", "speculative", "--prompts", str(file), *same]) == 0
     results = json.loads(capsys.readouterr().out)["results"]
