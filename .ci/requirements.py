@@ -1,7 +1,7 @@
 """Prints requirements that .ci/setup gives to pip, a line each.
 
 demo: what `make demo` needs beside decgraph itself: the extra `models` without Triton, a gigabyte that the demo does not use.
-oldest: constraints, of every package that a user may install the oldest version that pyproject.toml allows. What only the extras
+oldest: constraints, of every package that a user may install the oldest version that pyproject.toml allows. What only extras
 `dev` and `site` name is left out: which pytest or mkdocs the tests run with is no promise to users.
 """
 
