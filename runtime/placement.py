@@ -84,11 +84,13 @@ class Placement:
             return self
         return Placement(first[1].device, first[1].dtype if self.dtype == AUTO else self.dtype)
 
-    def reserved(self, gpus: float) -> Placement:
+    def reserved(self, gpus: float, *, here: bool = False) -> Placement:
         """Of a worker for which a cluster reserved so many GPUs: `auto` is one of those, or the CPU where there are none.
-        Raises DecError for a GPU that is not reserved, and for one that is reserved in vain."""
+        here: its workers are on this machine. Raises DecError for a GPU that is not reserved, for one that is reserved in vain,
+        and for one that is not here."""
         if self.device == AUTO:
-            return replace(self, device="cuda" if gpus else "cpu")
+            made = replace(self, device="cuda" if gpus else "cpu")
+            return made.found() if here else made
         if self.device == "cpu" and gpus:
             raise DecError(f"{gpus:g} GPUs are reserved for each worker, and device is cpu", hint="device cuda, or no GPUs")
         if self.device != "cpu" and not gpus:
