@@ -25,7 +25,7 @@ FLOAT32 = "float32"  # the CPU's own; in the folders' bfloat16 near-ties would b
 
 CAUSAL = ("autoregressive", "speculative", "prompt_lookup", "lookahead", "jacobi", "token_recycling", "staged_speculative",
           "contrastive_decoding", "cfg", "dola", "mirostat", "beam", "swift")  # fmt: skip
-TREES = ("sequoia", "mcsd", "block_verification", "traversal", "specdec_pp")
+TREES = ("sequoia", "mcsd", "block_verification", "traversal")
 HEADS = ("eagle1", "eagle2", "medusa", "kangaroo", "arbitrage", "autodeco")
 MASKED = ("fast_dllm", "fast_dllm_uncached", "dkv_cache", "llada", "dream", "remdm_loop", "specdiff")
 QUICK = ("speculative", "eagle2", "medusa", "block_verification", "dola", "arbitrage", "fast_dllm", "dkv_cache")
