@@ -193,7 +193,8 @@ def pretrained(auto: Any, folder: Path, attention: str | None, placed: Placement
         raise
     except Exception as error:
         # unknown architecture, settings that no class takes: the library raises what it likes
-        said = f"{type(error).__name__}: {str(error).partition('\n\n')[0]}"
+        first, _, _ = str(error).partition("\n\n")
+        said = f"{type(error).__name__}: {first}"
         if "trust_remote_code" in said:
             said = "its class is code in the folder (auto_map in config.json), which is never run"
         raise DecError(f"{folder} could not be loaded: {said}", hint=_instead(folder, error)) from error
