@@ -6,13 +6,11 @@ import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from decgraph import extras
 from decgraph.errors import DecError
-
-NEEDS = ("torch", "transformers", "safetensors", "tokenizers", "gguf", "accelerate")
 
 _LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 _DIGITS = {"type": "Digits", "individual_digits": True}
@@ -26,9 +24,7 @@ GPT-2 does; SmolLM's takes each digit by itself, which differs after two spaces.
 
 def check_installed() -> None:
     """Raises DecError where what reads a GGUF is not installed."""
-    lacking = [name for name in NEEDS if find_spec(name) is None]
-    if lacking:
-        raise DecError(f"this needs {', '.join(lacking)}, which is not installed", hint="pip install 'decgraph[models,gguf]'")
+    extras.check("models", "gguf")
 
 
 def convert(file: Path, folder: Path) -> None:

@@ -59,7 +59,7 @@ def measure(student: Student, texts: list[Text], *, gamma: int = 5) -> Acceptanc
     lengths: list[list[int]] = []
     for text in texts:
         hits = []
-        for step, guess in enumerate(student.guesses(text.to(student.target.device))):
+        for step, guess in enumerate(student.guesses(text)):
             right = guess.cpu()[: max(0, len(text.ids) - step - 1)] == text.ids[step + 1 :][: len(guess)]
             hits.append(right.tolist())
         # A draft may begin at every token of the answer but the last.

@@ -82,6 +82,7 @@ class Eagle(Student):
 
     def guesses(self, text: Text) -> list[torch.Tensor]:
         """int64[places] for each depth, as in `Student`; the newest pair is (state of p - 1, token p)."""
+        text = text.to(self.target.device)
         states = text.states[None, :-1, : -self.width].float()
         outs = self.module.unroll(states, self.embedding[text.ids[1:]][None].to(states.dtype), self.gamma)
         first = torch.zeros_like(text.ids[:1])

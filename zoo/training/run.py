@@ -26,8 +26,8 @@ HELD_OUT = 32
 
 @dataclass(frozen=True)
 class Job:
-    """What to train, on what, for how long. `placed`: where the target is loaded and in which dtype; what is trained lies beside
-    it, in float32. `data` and `self_made` exclude each other; see docs/train.md."""
+    """What to train, on what, for how long. `placed`: where the target is loaded and in which dtype; what is trained lies
+    beside it, in float32. `data` and `self_made` exclude each other; see docs/train.md."""
 
     kind: str
     model: str | Path

@@ -74,10 +74,8 @@ def answers(model: Any, prompts: list[tuple[int, ...]], count: int, *, pad: int 
         ids = torch.tensor([[pad] * (longest - len(prompts[n])) + list(prompts[n]) for n in group])
         mask = torch.tensor([[0] * (longest - len(prompts[n])) + [1] * len(prompts[n]) for n in group])
         with torch.inference_mode():
-            at = model.device
-            whole = model.generate(
-                ids.to(at), attention_mask=mask.to(at), max_new_tokens=count, do_sample=False, pad_token_id=pad
-            )
+            there = {"inputs": ids.to(model.device), "attention_mask": mask.to(model.device)}
+            whole = model.generate(**there, max_new_tokens=count, do_sample=False, pad_token_id=pad)
         for n, row in zip(group, whole[:, longest:].tolist(), strict=True):
             end = next((at + 1 for at, token in enumerate(row) if token in ends), len(row))  # what follows is padding
             rows[n] = ([*prompts[n], *row[:end]], len(prompts[n]))

@@ -1,5 +1,5 @@
-"""Algorithms on a machine that says it has a GPU: the tokens of the CPU through every door, and no tensor of the CPU meets one of
-the GPU. No kernel is run, and nothing is timed."""
+"""Algorithms on a machine that says it has a GPU: the tokens of the CPU through every door, and no tensor of the CPU meets one
+of the GPU. No kernel is run, and nothing is timed."""
 
 from __future__ import annotations
 
