@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from decgraph import extras
 from decgraph.bench import render
 from decgraph.bench.compare import THEIRS
 from decgraph.bench.measure import Row
@@ -37,7 +38,7 @@ def _pyplot() -> Any:
     try:
         import matplotlib
     except ModuleNotFoundError:
-        raise DecError("plots need matplotlib, which is not installed", hint="pip install 'decgraph[plots]'") from None
+        raise extras.needed("plots", first="matplotlib", what="plots need") from None
     matplotlib.use("Agg")
     import matplotlib.pyplot
 

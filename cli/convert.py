@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from decgraph.cli import options, output
-from decgraph.errors import needs_models
+from decgraph.extras import needs_models
 from decgraph.runtime.placement import AUTO, Placement
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import decgraph
+from decgraph import extras
 from decgraph.cli import given, options, output, threads
 from decgraph.cli.clock import brief, told
 from decgraph.cli.options import option
@@ -74,6 +75,8 @@ def command(
 
     Stopped or killed, it goes on with --resume. A row that cannot be decoded has its error in its result.
     """
+    if ray:
+        extras.check("models", "ray")
     threads.few()  # Ray gives its workers as many as their CPUs
     from decgraph.api import default_backend
     from decgraph.scale import local, on_ray, rows

@@ -64,6 +64,7 @@ def result_of(session: Session, result: Result) -> dict[str, Any]:
         "models": {name: model.name for name, model in session.models.items()},
         "device": result.device,
         "dtype": result.dtype,
+        **({"mode": result.mode} if result.mode else {}),
         "forwards": {name: forward.to_json() for name, forward in result.forwards.items()},
         "tokens": list(result.tokens),
         "text": result.text,
@@ -84,6 +85,8 @@ def rows(session: Session, result: Result) -> list[tuple[str, str]]:
     out.append(("models", ", ".join(f"{name}: {model.name}" for name, model in session.models.items())))
     others = "".join(f"; {name}: {where.text()}" for name, where in differing(session.models).items())
     out.append(("device", result.placement.text() + others))
+    if result.mode:
+        out.append(("mode", result.mode))
     odd = {name: f.text() for name, f in result.forwards.items() if f.way == "module" or f.dropped}
     if odd:
         out.append(("forwards", "; ".join(f"{name} {text}" for name, text in odd.items())))

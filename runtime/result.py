@@ -36,6 +36,8 @@ class Result:
     decoding_tokens: int = 0
     pieces: tuple[str, ...] = field(default=(), repr=False, compare=False)
     """What each token added to the text, where the session has a tokenizer: what colours a text by token."""
+    mode: str = field(default="", compare=False)
+    """How backend triton decoded: "graph mode", or "eager mode: " and the reason."""
 
     @property
     def device(self) -> str:

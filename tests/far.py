@@ -43,8 +43,14 @@ def _cuda(place: Any) -> bool:
     return isinstance(place, str | torch.device) and str(place).split(":")[0] == "cuda"
 
 
+_READS = {"cpu", "tolist", "item", "numpy", "__array__", "__bool__", "__int__", "__float__", "__index__", "nonzero"}
+
+
 class Elsewhere(TorchFunctionMode):
     """See the module. Raises RuntimeError where devices are mixed."""
+
+    recording = False
+    """Whether a graph is being recorded (far_graphs.py): reading a value then, or copying one from the host, is an error."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
@@ -67,12 +73,15 @@ class Elsewhere(TorchFunctionMode):
         far = [t for t in given if isinstance(t, Far)]
         near = [t for t in given if not isinstance(t, Far) and t.dim()]
         mixed = bool(far and near) and name not in _MAY_MIX
+        if Elsewhere.recording and far and (name in _READS or name == "to" and not self._result(name, args, kwargs, far)):
+            raise RuntimeError(f"{name}: a value is read while a graph is recorded")
         result = self._result(name, args, kwargs, far)
         if name == "__setitem__":
             value = args[2]
             mixed = isinstance(value, Tensor) and bool(value.dim()) and isinstance(value, Far) != isinstance(args[0], Far)
         if name == "__getitem__":
             mixed = bool(far) and not isinstance(args[0], Far)
+        mixed = mixed or Elsewhere.recording and bool(far and near)
         if mixed or (far and name in ("numpy", "__array__")):
             raise RuntimeError(f"{name}: tensors of the CPU {[tuple(t.shape) for t in near]} and of a GPU meet")
         known = {id(t.inner): t for t in far}
@@ -134,10 +143,14 @@ class Launched:
             self.count += bool(far)
             near = [x.inner if isinstance(x, Far) else x for x in args]
             named = {k: x.inner if isinstance(x, Far) else x for k, x in kwargs.items()}
-            return self._run(kernel, *near, grid=grid, warmup=warmup, **named)
+            return self.launch(lambda: self._run(kernel, *near, grid=grid, warmup=warmup, **named))
 
         InterpretedFunction.run = run
         return self
+
+    def launch(self, run: Any) -> Any:
+        """Run a kernel on its tensors."""
+        return run()
 
     def __exit__(self, *_: object) -> None:
         from triton.runtime.interpreter import InterpretedFunction

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from decgraph import extras
 from decgraph.errors import DecError
 from decgraph.views.document import Trace
 
@@ -28,7 +29,7 @@ def pyplot() -> Any:  # Any: matplotlib has types, but is not installed everywhe
     try:
         import matplotlib
     except ModuleNotFoundError:
-        raise DecError("plots need matplotlib, which is not installed", hint="pip install 'decgraph[plots]'") from None
+        raise extras.needed("plots", first="matplotlib", what="plots need") from None
     matplotlib.use("Agg")
     import matplotlib.pyplot
 

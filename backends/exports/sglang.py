@@ -15,7 +15,11 @@ Made for @MADE_FOR@: @LINK@
 It was tested against that interface and not run inside SGLang.
 
 Import this file, and so register the algorithm, in each process of the server before its arguments are read. decgraph has to be
-installed there (`pip install decgraph`; NumPy is all that it takes). Then:
+installed there (NumPy is all that it takes):
+
+    pip install 'decgraph @ git+https://github.com/decgraph/decgraph'
+
+Then:
 
     --speculative-algorithm @UPPER@ --speculative-num-draft-tokens @ROWS@ --disable-overlap-schedule
 

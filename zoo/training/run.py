@@ -212,7 +212,12 @@ def _write(
         return
     writer = model
     if model.device.type == "cpu" and job.placed.dtype == AUTO and torch.cpu._is_avx512_bf16_supported():
-        writer = type(model).from_pretrained(model.name_or_path, dtype=torch.bfloat16).eval().requires_grad_(False)
+        writer = (
+            type(model)
+            .from_pretrained(model.name_or_path, dtype=torch.bfloat16, trust_remote_code=False)
+            .eval()
+            .requires_grad_(False)
+        )
     questions = None
     if job.regenerate:
         known = len(store)

@@ -27,13 +27,11 @@ def load(name: str | Path, placed: Placement | None = None) -> tuple[Any, Any, P
     from decgraph.runtime.models.hf import pretrained
 
     folder = folder_of(name)
-    if not (folder / "config.json").exists():
-        raise DecError(f"{folder} is not a model's folder: it has no config.json", hint="give a folder of a causal model")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError, KeyError) as error:
-        raise DecError(f"{folder} does not load as a causal model: {error}") from error
     model = pretrained(AutoModelForCausalLM, folder, None, placed).eval().requires_grad_(False)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise DecError(f"transformers cannot read the tokenizer in {folder}: {error}") from error
     _check_output(model)
     return model, tokenizer, folder
 
