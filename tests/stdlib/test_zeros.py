@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from shelf import SHELF
+from worlds import Letters
 
 import decgraph
 from decgraph import stdlib
@@ -21,7 +22,6 @@ from decgraph.check.worlds import models_for, params_for
 from decgraph.ir.settings import of_request, settings
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session
-from worlds import Letters
 
 V, LIMIT = 8, 5
 
