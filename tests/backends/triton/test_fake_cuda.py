@@ -1,5 +1,5 @@
-"""Twenty algorithms on backend triton, on a GPU that there is not (far_graphs.py), through every door: the tokens of the CPU; no
-tensor of the CPU meets one of the GPU; nothing is read while an iteration is recorded; every loop ends."""
+"""Twenty algorithms on backend triton, on a GPU that there is not (far_graphs.py), through every door: the tokens of the CPU;
+no tensor of the CPU meets one of the GPU; nothing is read while an iteration is recorded; every loop ends."""
 
 from __future__ import annotations
 
