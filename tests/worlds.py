@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
@@ -21,10 +22,14 @@ from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session, check_params
 from decgraph.runtime.text import detokenizer_of
 from decgraph.runtime.trace import ModelCall
+from decgraph.runtime.unshaped import unread
 
 V = 7
 GRAMMAR = Automaton(tuple(tuple((s + t) % 3 if (s + t) % 4 else -1 for t in range(V)) for s in range(3)), frozenset({0, 1, 2}))
 """Every state forbids one or two tokens; nothing may follow a forbidden one."""
+
+
+FIELDS = {f.name: f.default for f in fields(Request)}
 
 
 def not_next(generated: tuple[int, ...]) -> list[int]:
@@ -69,7 +74,7 @@ class World:
         self.known = check_params(f, self.params)
         self.models = models_for(f, V, seed, free=free)
         self.externs = outside(self.algorithm.module)["externs"]
-        self.requests = requests(seed)
+        self.requests = [replace(r, **{n: FIELDS[n] for n in unread(f)}) for r in requests(seed)]
         self.shares = meets(f)
         self.wanted = [self.session("reference").run(r) for r in self.requests]
 

@@ -24,7 +24,7 @@ def timed_call(recorder: Timing, call: Pending[Any]) -> Any:
     start = time.perf_counter()
     try:
         value = call.compute_alone()
-        if torch.cuda.is_available():
+        if torch.cuda.is_initialized():  # something of this process lies on a GPU
             torch.cuda.synchronize()
         return value
     finally:
