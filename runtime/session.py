@@ -393,10 +393,6 @@ class Session:
     def stream(
         self, request: Request, *, cache_key: Hashable | None = None, commits_only: bool = False
     ) -> Iterator[Event | Result]:
-
-    def stream(
-        self, request: Request, *, cache_key: Hashable | None = None, commits_only: bool = False
-    ) -> Iterator[Event | Result]:
         """Run one request in a thread and yield its events as they happen, then its Result as the last item.
 
         Events are those of runtime/trace.py: drafted, accepted, rejected (and why), emitted, unmasked, committed. A
