@@ -58,7 +58,9 @@ def backends(text: str, temperature: Fraction, seed: int, names: tuple[str, ...]
     world = World(coupled=True)
     world.restart(ByChance(seed))
     try:
-        machine = ExactMachine(algorithm.module, algorithm.module.entry.name, models, {"zero": Fraction(0), "half": Fraction(1, 2)}, request).on(world)
+        machine = ExactMachine(
+            algorithm.module, algorithm.module.entry.name, models, {"zero": Fraction(0), "half": Fraction(1, 2)}, request
+        ).on(world)
         machine.run()
         out["exact"] = machine.context()[1]
     except DecError as error:
