@@ -125,6 +125,7 @@ def random_from_before(f: Function) -> list[Value]:
                     "as_int",
                     "len",
                     "topology",
+                    "topology.narrow",
                     "request",
                     "level.get",
                     "tile",

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decgraph.errors import DecError, needs_models
+from decgraph.errors import DecError
+from decgraph.extras import needs_models
 from decgraph.ir.values import Function, Param
 from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.hf import holds_heads

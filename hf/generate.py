@@ -287,13 +287,13 @@ def _run(
 
 def _feeding(streamer: Any, input_ids: Tensor) -> Callable[[Any], None]:
     """Passes each commit's tokens to a streamer, int64[n] on the CPU. `generate` has put the prompt already."""
-    from decgraph.runtime.trace import Committed
+    from decgraph.runtime.trace import Commits, Committed
 
     def hear(event: Any) -> None:
         if isinstance(event, Committed):
             streamer.put(input_ids.new_tensor(list(event.tokens)).cpu())
 
-    return hear
+    return Commits(hear)
 
 
 def _asks(config: Any, *names: str) -> bool:

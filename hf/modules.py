@@ -128,6 +128,7 @@ class Binder:
         self.main = main_parameter(function)
         self.types = {p.name: p.value.type.of for p in function.params if p.value.type.elem == "model"}
         self._made: dict[str, tuple[Any, Any]] = {}
+        self._placed = Placement()
 
     def __call__(self, module: Module) -> dict[str, Any]:
         """A model for every model parameter; equal objects as long as the modules' weights are the same.
@@ -140,6 +141,7 @@ class Binder:
         whole = {name: value for name, value in {self.main: module, **self.given}.items() if self._kind(name) in _WHOLE}
         read = {name: MaskedSettings.among(self.given, name) for name in whole}
         placed = Placement().beside(whole)  # folders follow the module
+        placed = self._placed = self._placed if placed == self._placed else placed
         models = {name: self._once(name, placed, lambda v=value, n=name: _read(v, self._kind(n), read[n], placed))  # type: ignore[misc]
                   for name, value in whole.items() if not is_module(value)}  # fmt: skip
         named = next((m.vocab for m in models.values() if isinstance(m, Model) and m.vocab.name != "ids"), None)
@@ -171,8 +173,8 @@ class Binder:
         return "heads" if name.endswith(".heads") else "setting" if model_of(name)[1] else str(self.types[name][0])
 
     def _once(self, name: str, base: Any, make: Callable[[], Any]) -> Any:
-        """The result of `make`, cached as long as the base, a model or a placement, is the same."""
-        if name not in self._made or self._made[name][0] != base:
+        """The result of `make`, cached as long as the base is the same."""
+        if name not in self._made or self._made[name][0] is not base:
             self._made[name] = base, make()
         return self._made[name][1]
 

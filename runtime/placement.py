@@ -4,6 +4,7 @@ loading follows the tensors at hand. Importing this loads no torch."""
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -60,11 +61,14 @@ class Placement:
 
     def beside(self, models: Mapping[str, object]) -> Placement:
         """With the device and dtype of models that are loaded already in the place of `auto`. Raises DecError for models on
-        several devices, and for one that lies elsewhere, or in another dtype, than is asked for."""
+        several devices, for one that lies elsewhere, or in another dtype, than is asked for, and for one in mixed precision."""
         first: tuple[str, Placement] | None = None
         for name, model in models.items():
             if (now := placement_of(model)) is None:
                 continue
+            if "_original_forward" in vars(model):  # where accelerate's `prepare` keeps what it wrapped in autocast
+                raise DecError(f"accelerate runs `{name}` in mixed precision, and decgraph computes in the weights' own dtype",
+                               hint="accelerator.unwrap_model(model, keep_fp32_wrapper=False)")  # fmt: skip
             asked = "a loaded model is used as it is"
             if self.device not in (AUTO, now.device, now.device.split(":")[0]):
                 raise DecError(f"device is {self.device}, and `{name}` lies on {now.device}",
@@ -109,6 +113,18 @@ class Placement:
     def text(self) -> str:
         """For people: "cuda:0, bfloat16"."""
         return f"{self.device}, {self.dtype}"
+
+
+def refuse_autocast(placed: Placement) -> None:
+    """Raises DecError inside `torch.autocast` of the device that a run computes on: it changes dtypes in the middle of a forward,
+    by rules of each function's, which no captured forward and no cache follows."""
+    torch = sys.modules.get("torch")
+    kind = placed.device.split(":")[0]
+    if torch is not None and torch.is_autocast_enabled(kind):
+        raise DecError(
+            "this runs inside torch.autocast, and decgraph computes in the weights' own dtype",
+            hint=f'with torch.autocast("{kind}", enabled=False) around it; a model in bfloat16 is as fast',
+        )
 
 
 EXACT = Placement("cpu", "float64")

@@ -62,7 +62,7 @@ class HFCausal(Model):
         new: dict[Path, Scores] = {}
         if missing:
             forest, nodes = self._run(missing, given)
-            logits = self.net.logits(forest.last([nodes[p][-1] for p in missing])).numpy()
+            logits = self.net.logits(forest.last([nodes[p][-1] for p in missing])).cpu().numpy()
             for path, row in zip(missing, logits, strict=True):
                 new[path] = self._row(row, len(path) - 1)
         if given is None:
@@ -161,12 +161,12 @@ class HFCausal(Model):
     def forward_from(self, layer: int, states: Mapping[int, Row], given: Memory | None) -> Scores:
         """The scores after the last of positions whose states enter `layer`, read on what `given` has of the others."""
         at = sorted(states)
-        positions = torch.tensor(at)
+        positions = torch.tensor(at, device=self.net.device)
         held = {} if given is None else held_of(given, positions, at)
         upper = self.net.using([use for use in self.net.uses if use.layer >= layer])
         tape = Tape(positions, positions[None] <= positions[:, None], held)
         last = upper.run(torch.stack([states[i] for i in at]).to(self.net.embedding), tape)
-        return self._row(self.net.logits(last[-1:]).numpy()[0], at[-1])
+        return self._row(self.net.logits(last[-1:]).cpu().numpy()[0], at[-1])
 
     def normed(self, state: Row) -> Row:
         """A state [width] after the final norm."""

@@ -143,6 +143,11 @@ class Net:
         return int(self.embedding.shape[1])
 
     @property
+    def device(self) -> torch.device:
+        """Where the weights lie, and so what is computed."""
+        return self.embedding.device
+
+    @property
     def embedding(self) -> Tensor:
         """The input embeddings [vocabulary, width]."""
         weight: Tensor = self.base.get_input_embeddings().weight

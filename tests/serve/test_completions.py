@@ -7,6 +7,7 @@ from typing import Any
 
 import openai
 import pytest
+from waiting import ended
 
 import decgraph
 
@@ -119,11 +120,10 @@ def test_clients_at_the_same_time_get_what_they_get_alone(api: Any) -> None:
         chunks = api.completions.create(model=f"target:{algorithm}", prompt=prompt, max_tokens=20, seed=seed, stream=True)
         got[seed] = "".join(c.choices[0].text for c in chunks)
 
-    threads = [threading.Thread(target=ask, args=one) for one in asked]
+    threads = [threading.Thread(target=ask, args=one, daemon=True) for one in asked]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    ended("the clients", *threads)
     assert [got[seed] for _, _, seed in asked] == [text(a, p, limit=20, seed=seed, temperature=1) for a, p, seed in asked]
 
 
