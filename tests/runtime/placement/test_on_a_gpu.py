@@ -126,13 +126,13 @@ def test_serve(name: str) -> None:
 @pytest.mark.parametrize("name", ["autoregressive", "speculative", "sequoia", "eagle2", "medusa", "prompt_lookup"])
 def test_hf(name: str) -> None:
     """`generate` on a module that was moved; drafters and heads are folders, which follow it."""
-    parts = {"speculative": {"drafter": "drafter"}, "sequoia": {"drafter": "drafter"}, "eagle2": {"head": "eagle"},
-             "medusa": {"heads": "medusa"}}.get(name, {})  # fmt: skip
+    given: dict[str, dict[str, Any]] = {"speculative": {"drafter": "drafter"}, "sequoia": {"drafter": "drafter"},
+                                        "eagle2": {"head": "eagle"}, "medusa": {"heads": "medusa"}}  # fmt: skip
     ids = torch.tensor([[5, 9, 50, 5, 9, 50, 5, 9]])
     kept = {"do_sample": False, "max_new_tokens": 12, "eos_token_id": None, "pad_token_id": 0}
     plain = read("target", Placement("cpu", FLOAT32)).generate(ids, **kept).tolist()
     with one_gpu():
         module = read("target", Placement("cuda", FLOAT32))
-        given = decgraph.hf(name, **parts)
-        got = module.generate(ids.to("cuda"), custom_generate=given, **kept)
-        assert got.tolist() == plain and given.last[0].placement == Placement("cuda:0", FLOAT32)
+        door = decgraph.hf(name, **given.get(name, {}))
+        got = module.generate(ids.to("cuda"), custom_generate=door, **kept)
+        assert got.tolist() == plain and door.last[0].placement == Placement("cuda:0", FLOAT32)
