@@ -55,6 +55,8 @@ def port() -> Iterator[int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         number = free.getsockname()[1]
+    for check in ("READY", "HEALTH"):  # of five and ten seconds: on a loaded machine Ray kills a proxy that is still starting
+        os.environ[f"RAY_SERVE_PROXY_{check}_CHECK_TIMEOUT_S"] = "50"
     os.environ["RAY_USAGE_STATS_ENABLED"], os.environ["RAY_BACKEND_LOG_LEVEL"] = "0", "fatal"
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error", address="local")
     try:
