@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -111,7 +112,8 @@ def command(
     check_externs(chosen.module, chosen.name, externs)
     if allow is not None:
         allow.check()
-    placed = placed.reserved(gpus) if ray else placed.found()
+    own = address is None and "RAY_ADDRESS" not in os.environ  # a cluster that is started for this run
+    placed = placed.reserved(gpus, here=own) if ray else placed.found()
     decoder = Decoder(
         chosen, folders, params, batch=batch, chat=chat, system=system, externs=externs or None,
         backend=backend or default_backend(), device=placed.device, dtype=placed.dtype, **fields,

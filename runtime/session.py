@@ -273,7 +273,7 @@ class Session:
                     runs[number] = self._start(one, hearing(number), keep_events)
                 except DecError as problem:
                     error = fault(problem, request=title_of(one))
-                    results[number] = Result((), "", Stats.of([]), "error", 0.0, error=error)
+                    results[number] = Result((), "", Stats.of([]), "error", 0.0, error=error, placement=self.placement)
                     if finished is not None:
                         finished(number, results[number])
                     continue
@@ -286,7 +286,9 @@ class Session:
                 if number not in results and number in runs:
                     done(number, runs[number], stop)
                 elif number not in results:
-                    results[number] = Result((), "", Stats.of([]), "interrupted", 0.0, error=DecError("interrupted"))
+                    results[number] = Result(
+                        (), "", Stats.of([]), "interrupted", 0.0, error=DecError("interrupted"), placement=self.placement
+                    )
         finally:
             if shown is not None:
                 shown.close()
@@ -387,7 +389,8 @@ class Session:
         decoded = len(tokens) - before if second is not None or first is None else 0
         return Result(
             tokens, text, stats, reason, seconds, run.events, results, error, logprobs, forwards, self.placement,
-            load_seconds=self.load_seconds, first_call_seconds=first, decoding_tokens=decoded, pieces=pieces, mode=run.machine.mode,
+            load_seconds=self.load_seconds, first_call_seconds=first, decoding_tokens=decoded, pieces=pieces,
+            mode=run.machine.mode,
         )  # fmt: skip
 
     def stream(

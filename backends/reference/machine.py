@@ -13,7 +13,7 @@ from decgraph.backends.base import Backend
 from decgraph.backends.reference.stores import Stores
 from decgraph.backends.reference.together import run_together
 from decgraph.backends.reference.walk import Walk
-from decgraph.ir.table import lookup
+from decgraph.ir.ops.host import ACROSS
 
 
 class ReferenceMachine(Walk, Stores):
@@ -28,5 +28,5 @@ class ReferenceMachine(Walk, Stores):
         if first is None:
             return
         run: Any = first[1]
-        meets = any(lookup(op.opcode).batch == "barrier" for f in run.module.functions.values() for op in f.body.walk())
+        meets = any(op.opcode in ACROSS for f in run.module.functions.values() for op in f.body.walk())
         (run_together if meets else super().run_many)(chain([first], waiting), width, ended)

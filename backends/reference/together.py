@@ -1,7 +1,7 @@
 """Runs of the reference side by side, where a program reads the other sequences of its batch (`across batch`).
 
-Each run has a thread of its own, of which one moves at a time: to the next place where sequences wait for one another, or to its
-end. When all that are in flight wait, those at the place of the first go on with what is made of their values.
+Each run has a thread of its own, of which one moves at a time: to the next place where sequences wait for one another, or to
+its end. When all that are in flight wait, those at the place of the first go on with what is made of their values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from decgraph.backends.base import Backend
 
 Meeting = Callable[[str, Any, Callable[[list[Any]], list[Any]]], Any]
-"""Called by a run at a place, with its value and what is made of the values of all: returns its own part, once all are there."""
+"""Called by a run at a place, with its value and what is made of the values of all: gives its own part, once all are there."""
 
 
 class Ended(BaseException):

@@ -112,8 +112,8 @@ SEQUENCES = _Sequences()
 @dataclass
 class MeetingCall(Pending[Any]):
     """A value of this sequence, of which `of_all` makes something together with those of all sequences that wait at the same
-    place of the program (`site`); `finish` is given this sequence's part. It is answered when no sequence of the batch waits for
-    a model (schedule.py)."""
+    place of the program (`site`); `finish` is given this sequence's part. It is answered when no sequence of the batch waits
+    for a model (schedule.py)."""
 
     value: Any
     of_all: Callable[[list[Any]], list[Any]]

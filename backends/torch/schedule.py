@@ -47,7 +47,8 @@ class Schedule:
     ended(number, machine, error): called as each run ends, when its KV cache is freed (or kept, under a cache key). What one
     run raises ends that run alone. chunk: how many tokens of prompts a round computes at most; a longer prompt is computed over
     several rounds, and the other runs' calls go on in between. None: a prompt is computed in the round that asks for it.
-    apart: operations over the batch (`batch.fold`, `batch.top`) see each run as a batch of one, so its tokens do not depend on the others.
+    apart: operations over the batch (`batch.fold`, `batch.top`) see each run as a batch of one, so its tokens do not depend
+    on the others.
     """
 
     def __init__(self, ended: Ended, *, chunk: int | None = None, apart: bool = False) -> None:

@@ -57,9 +57,13 @@ class BatchTop:
     refusals = (("int, int", "candidates"),)
 
 
+ACROSS = ("batch.top", "batch.fold")
+"""Ops that read all sequences of a batch."""
+
+
 def shares(asked: Sequence[tuple[Sequence[tuple[Any, ...]], int]]) -> list[int]:
-    """How many candidates of each sequence are among the k best of all; asked: each one's keys, best first, and its k. Of equals
-    those of the sequence that comes first are chosen."""
+    """How many candidates of each sequence are among the k best of all; asked: each one's keys, best first, and its k. Of
+    equals those of the sequence that comes first are chosen."""
     ranked = sorted(((keys, n) for n, (mine, _) in enumerate(asked) for keys in mine), key=lambda c: c[0], reverse=True)
     return [sum(owner == n for _, owner in ranked[:k]) for n, (_, k) in enumerate(asked)]
 
@@ -105,4 +109,4 @@ class BatchFold:
     )
 
 
-__all__ = ["FOLDS", "Type", "folded", "shares"]
+__all__ = ["ACROSS", "FOLDS", "Type", "folded", "shares"]

@@ -36,6 +36,16 @@ def test_a_range_that_is_none_is_refused(replicas: tuple[int, int]) -> None:
         deployed(replicas=replicas)
 
 
+def test_a_replica_computes_on_what_is_reserved_for_it() -> None:
+    vain = {"device": "cpu", "actor": {"num_gpus": 1}}
+    refused = (({"device": "cuda"}, "no GPU is reserved"), (vain, "1 GPUs are"), ({"dtype": "half"}, "dtype is 'half'"))
+    for words, message in refused:
+        with pytest.raises(DecError, match=message):
+            deployed(**words)  # type: ignore[arg-type]
+    deployed(actor={"num_gpus": 1})
+    deployed(device="cuda", dtype="bfloat16", actor={"num_gpus": 0.5})
+
+
 @pytest.fixture
 def port() -> Iterator[int]:
     """Ray Serve on a free port, gone afterwards."""

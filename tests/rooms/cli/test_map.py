@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from waiting import SECONDS
 
 from decgraph.cli.main import main
@@ -202,6 +203,42 @@ def test_another_file_of_results_is_not_written_over(
     assert main(asked(prompts, out, "--seed", "1", "--resume")) == 1
     assert "another seed" in capsys.readouterr().err
     assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "device"),
+    [(["--address", "10.0.0.1:1", "--gpus", "1"], "cuda"), (["--address", "10.0.0.1:1"], "cpu"), ([], "cpu")],
+)
+def test_workers_load_models_where_ray_reserves(
+    words: list[str], device: str, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --gpus on the CPU, though a worker may see GPUs: nobody reserved one for it."""
+    from decgraph.scale import on_ray
+
+    made: list[Any] = []
+    monkeypatch.setattr(on_ray, "run", lambda decoder, *_: made.append(decoder.placed))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert (
+        main(["map", str(prompts), "-a", "speculative", "-o", str(tmp_path / "out"), "--ray", "--dtype", "bfloat16", *words])
+        == 0
+    )
+    assert [(one.device, one.dtype) for one in made] == [(device, "bfloat16")]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--gpus", "1"], "there is no device cuda here"),
+        (["--device", "cuda"], "no GPU is reserved"),
+        (["--device", "cpu", "--gpus", "1", "--address", "10.0.0.1:1"], "1 GPUs are reserved for each worker"),
+    ],
+)
+def test_a_gpu_that_is_not_reserved_or_in_vain(
+    words: list[str], said: str, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["map", str(prompts), "-a", "speculative", "-o", str(tmp_path / "out"), "--ray", *words]) == 1
+    assert said in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 def test_a_cluster_that_is_not_there_is_said_at_once(prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
