@@ -188,11 +188,11 @@ class _Told:
         seconds = time.perf_counter() - self.started
         times, apart = f"{brief(seconds)} s", {}
         if decoder.first_call is not None:  # rows were decoded in this process
-            load, (first, before) = decoder.session.load_seconds, decoder.first_call
+            load, (first, begun) = decoder.session.load_seconds, decoder.first_call
             decoding = seconds - load - (first or 0.0)
-            times = told(load, first, self.tokens - before, decoding)
+            times = told(load, first, self.tokens - begun, decoding)
             apart = {"load_seconds": load, "first_call_seconds": first, "decoding_seconds": decoding,
-                     "decoding_tokens": self.tokens - before}  # fmt: skip
+                     "decoding_tokens": self.tokens - begun}  # fmt: skip
         if json:
             output.emit_json({"out": str(out), "rows": self.rows, "skipped": skipped, "left": left, "errors": self.errors,
                               "skipped_errors": failed,

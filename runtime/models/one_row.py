@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from decgraph.runtime.models.processor import features
+from decgraph.runtime.models.reordering import reordered
 from decgraph.runtime.tune import kept
 
 Way = Literal["rows", "columns", "packed"]
@@ -61,7 +62,7 @@ def measured(outputs: int, inputs: int, threads: int) -> dict[Way, float]:
     if isinstance(known, dict):
         found = [known.get(way) for way in ("rows", "columns", "packed")]
         if all(isinstance(seconds, float) and 0 < seconds < math.inf for seconds in found):
-            return known  # type: ignore[return-value]  # just looked at
+            return known
     times = measure(outputs, inputs)
     kept.add(path, {name: times})
     return times
@@ -70,8 +71,6 @@ def measured(outputs: int, inputs: int, threads: int) -> dict[Way, float]:
 def measure(outputs: int, inputs: int) -> dict[Way, float]:
     """Seconds of one row by each product: the least of a few rounds, taken in turns, over as many matrices as caches do not
     hold."""
-    from decgraph.runtime.models.packs import reordered
-
     many = range(max(1, math.ceil(STREAMED / (4 * outputs * inputs))))
     row = torch.ones(1, inputs)
     plain = torch.ops.aten.linear.default

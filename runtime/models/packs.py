@@ -38,10 +38,10 @@ from torch import Tensor, nn
 
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.one_row import fastest
+from decgraph.runtime.models.reordering import reordered
 
 _CACHED = 24 << 20  # bytes of matrices that a processor's caches are taken to hold between two steps
 _SMALL = 1 << 16  # numbers
-_ROWS = 8  # what matrices are reordered for: 8 is as good as the exact number from 1 to 512 rows
 
 _version = attrgetter("_version")  # read of all weights in every forward
 
@@ -100,12 +100,6 @@ def _available() -> int | None:
     except (OSError, ValueError):
         pass
     return None
-
-
-def reordered(matrix: Tensor) -> Tensor:
-    """A matrix [n, m] (m inputs) in the layout that oneDNN's product reads; see `multiplied`."""
-    made: Tensor = torch.ops.mkldnn._reorder_linear_weight(matrix.detach().contiguous(), _ROWS)
-    return made
 
 
 def version(weights: Sequence[Tensor]) -> int:

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.forwards import note_output
 from decgraph.runtime.models.one_row import Way, fastest
-from decgraph.runtime.models.packs import packable, reordered, room, size, streamed
+from decgraph.runtime.models.packs import packable, room, size, streamed
+from decgraph.runtime.models.reordering import reordered
 
 Head = Callable[[Tensor], Tensor]
 
