@@ -21,7 +21,6 @@ from decgraph.ir.table import lookup
 from decgraph.ir.values import Op
 
 
-
 def weigh(a: Tensor, b: Tensor) -> Tensor:
     """a * b, where 0 times anything is 0."""
     return torch.where((a == 0) | (b == 0), 0.0, a * b)
