@@ -3,7 +3,7 @@
     python lab/gpu/first.py [--out first.json] [--device cuda|cpu] [--sizes 8b|tiny] [--only doors,capture]
 
 Eight steps in the order of what is most likely to be wrong. Each has a limit in seconds, and the result file is written after
-each item, so a run that is stopped loses one item. Where a kernel breaks the device, another process goes on with the next item.
+each item, so a run that is stopped loses one item. Where a kernel breaks the device, another process goes on with the next.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -94,7 +95,21 @@ def door(lab: Lab, name: str) -> Row:
         same and steps["device"].startswith(where) and steps["mode"] == "graph mode" and text.startswith(PROMPT + plain["text"])
     )
     return {"right": right, "cpu": plain["tokens"], "there": there["tokens"], "steps": steps["tokens"], "mode": steps["mode"],
-            "says": f"{steps['device']}, {steps['dtype']}, {steps['mode']}; tokens {'equal' if same else 'NOT equal'}"}  # fmt: skip
+            "says": f"{steps['device']}, {steps['mode']}; tokens {'equal' if same else 'NOT equal'}"}  # fmt: skip
+
+
+def answered(post: urllib.request.Request, seconds: float = 60) -> Row:
+    """The answer of a server that has said where it is, and may still be starting."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            with urllib.request.urlopen(post, timeout=seconds) as answer:
+                found: Row = json.load(answer)
+                return found
+        except urllib.error.URLError as error:
+            if not isinstance(error.reason, ConnectionRefusedError) or time.monotonic() > until:
+                raise
+            time.sleep(0.1)
 
 
 def served(lab: Lab) -> Row:
@@ -111,11 +126,9 @@ def served(lab: Lab) -> Row:
             said += part
         about = json.loads(said)
         body = {"model": "decgraph", "prompt": PROMPT, "max_tokens": 12, "temperature": 0}
-        post = urllib.request.Request(
-            f"{about['url']}/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(post, timeout=120) as answer:
-            text = json.load(answer)["choices"][0]["text"]
+        kind = {"Content-Type": "application/json"}
+        post = urllib.request.Request(f"{about['url']}/completions", json.dumps(body).encode(), kind)
+        text = answered(post)["choices"][0]["text"]
     finally:
         server.terminate()
         server.wait(30)
@@ -144,7 +157,7 @@ def kernels(lab: Lab) -> Items:
 
 
 def products(lab: Lab) -> Items:
-    """5. Products of few rows with a large matrix over a copy: the kernel, cuBLAS and Inductor, which decides who makes them."""
+    """5. Products of few rows with a large matrix over a copy: the kernel, cuBLAS and Inductor: who makes them?"""
     from lab.gpu import products as of
 
     yield "against float64", partial(of.checks, lab)
@@ -176,7 +189,8 @@ def inductor(lab: Lab, inner: int, columns: int) -> Row:
 
 def steps(lab: Lab) -> Items:
     """6. Decoding steps as graphs over the time that reading the weights takes: causal, a tree, a canvas; with a profile."""
-    from lab.gpu import canvases, steps as of
+    from lab.gpu import canvases
+    from lab.gpu import steps as of
 
     yield "models of this size", lab.building
     for case in of.CASES if lab.cuda else of.CASES[:1]:
@@ -186,7 +200,7 @@ def steps(lab: Lab) -> Items:
 
 
 def capture(lab: Lab) -> Items:
-    """7. What capture must bear: other threads that allocate, two requests of different temperatures, programs beside each other."""
+    """7. What capture must bear: other threads that allocate, and programs for two temperatures beside each other."""
     yield "another thread allocates", partial(beside, lab)
     yield "two temperatures, twice", partial(mixed, lab)
 
@@ -230,15 +244,12 @@ def beside(lab: Lab) -> Row:
     with allocating(lab):
         got = [of_shipped(lab, name, 0.8) for name in names]
     right = [tokens for tokens, _ in got] == want and all(mode == "graph mode" for _, mode in got)
-    return {
-        "right": right,
-        "modes": [mode for _, mode in got],
-        "says": f"{len(want)} algorithms: {'equal' if right else 'NOT equal'}",
-    }
+    modes = sorted({mode for _, mode in got})
+    return {"right": right, "modes": modes, "says": f"tokens {'equal' if right else 'NOT equal'}; {', '.join(modes)}"}
 
 
 def mixed(lab: Lab) -> Row:
-    """Captured programs share a memory pool: those of two temperatures are replayed in turn, and commit what they did before."""
+    """Captured programs share a memory pool: those of two temperatures are replayed in turn."""
     import decgraph
 
     name = "speculative" if lab.cuda else "fast_dllm"
