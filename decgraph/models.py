@@ -60,15 +60,16 @@ def bind(function: Function, given: Mapping[str, ModelLike], *, tokenizer: Token
     Raises DecError for a name the function does not have, a folder or module that cannot be used, a part (heads, features,
     adapter) whose target is neither a folder nor a module, and a model left out beside one that is not shipped.
     """
-    from decgraph.hf.modules import check_settings
+    from decgraph.hf import modules
 
     wanted = {p.name: p for p in _model_params(function)}
     for name in given:
         if model_of(name)[0].removesuffix(".heads") not in wanted:
             raise DecError(f"{function.name} takes no model `{name}`", hint=f"it takes {', '.join(wanted) or 'none'}")
-    check_settings(function, given)
+    modules.check_settings(function, given)
     asked = {name: MaskedSettings.among(given, name) for name in wanted}
-    given = {name: value for name, value in given.items() if not model_of(name)[1]}
+    given = {name: modules.bare(value) if modules.is_module(value) else value  # type: ignore[misc]
+             for name, value in given.items() if not model_of(name)[1]}  # fmt: skip
     _check_left_out(function, wanted, given)
     sources = {**shipped(function), **given}
     folders = {name: folder_of(value) for name, value in sources.items() if isinstance(value, str | Path)}

@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
@@ -18,7 +19,8 @@ from decgraph.runtime.grammars import Grammar
 from decgraph.runtime.models.derivations import check_derivations
 from decgraph.runtime.models.distinct import distinct
 from decgraph.runtime.models.forwards import forwards_of
-from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.interface import Model, renewed_all
+from decgraph.runtime.models.locks import alone, making
 from decgraph.runtime.parameters import check_value, is_text
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.prompts import request_for
@@ -138,7 +140,8 @@ class Session:
         self.module, self.machine = module, machine
         self.function = module.functions[name or module.main]
         refuse_unavailable(replace(module, main=self.function.name))
-        self.models = check_models(self.function, models)
+        self._given, self.models = dict(models), check_models(self.function, models)
+        self._lock = threading.RLock()
         self.params = check_params(self.function, self._in_tokens(params or {}, tokenizer))
         check_derivations(self.function, self.models, self.params)
         self.tokenizer, self.externs = tokenizer, dict(externs or {})
@@ -184,10 +187,24 @@ class Session:
         cache_key: under which the KV cache stays after the run, for the next run with this key to go on from: what the two
         prompts begin with alike is not computed again. `forget` frees it. The weights must stay as they are meanwhile.
         """
-        run = self._start(request, listener, keep_events)
-        if cache_key is not None:
-            run.machine.reuse(cache_key)
-        return self._result(run, _outcome(run))
+        with self._alone():
+            run = self._start(request, listener, keep_events)
+            if cache_key is not None:
+                run.machine.reuse(cache_key)
+            return self._result(run, _outcome(run))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One thread at a time uses the session and its models, which are made again where a module that they were made of has
+        changed since the last run. States `per session` then begin anew. Raises DecError for a module that cannot be used now."""
+        with self._lock:
+            with making:
+                now = renewed_all(self._given)
+            if any(now[name] is not model for name, model in self._given.items()):
+                self._given, self.models = now, check_models(self.function, now)
+                self.shared.clear()
+            with alone(self.models.values()):
+                yield
 
     def begin(self, request: Request) -> Begun:
         """A run for a caller that advances it by itself (`backends.torch.schedule.Schedule`), without events. It has states
@@ -208,7 +225,8 @@ class Session:
 
     def forget(self, cache_key: Hashable) -> None:
         """Free the KV cache that runs with a key left; nothing happens for an unknown one."""
-        self.machine.forget(self.models, cache_key)
+        with self._lock, alone(self.models.values()):
+            self.machine.forget(self.models, cache_key)
 
     def generate(
         self,
@@ -233,6 +251,19 @@ class Session:
         Raises DecError for a request that no run can begin with.
         """
         asked = self._requests(prompts, request)
+        with self._alone():
+            return self._generate(asked, batch, budget, progress, listener, finished, keep_events)
+
+    def _generate(
+        self,
+        asked: list[Request],
+        batch: int | None,
+        budget: int | None,
+        progress: bool,
+        listener: Callable[[int, Event], None] | None,
+        finished: Callable[[int, Result], None] | None,
+        keep_events: bool,
+    ) -> list[Result]:
         if budget is not None:
             self.machine.limit_memory(self.models, budget)
         results: dict[int, Result] = {}

@@ -25,6 +25,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.hf_parts import Entering, part_of, reading
 from decgraph.runtime.models.parts import Use
 from decgraph.runtime.models.rounding import rounded
+from decgraph.runtime.models.shadow import borrows
 
 ATTENTION = "decgraph_positions"
 
@@ -111,7 +112,9 @@ class Net:
     """
 
     def __init__(self, model: Any, readout: nn.Module | None = None) -> None:
-        model.eval().requires_grad_(False)
+        model.eval()
+        if not borrows(model):
+            model.requires_grad_(False)
         self.base: Any = model.base_model
         self.layers = list(layer_list(self.base)[-1])  # all that there are; `uses` says which of them `base` runs
         self.uses: tuple[Use, ...] = tuple(Use(index) for index in range(len(self.layers)))
@@ -224,6 +227,11 @@ def _with_layers(base: Any, layers: nn.ModuleList) -> Any:
         made._modules = {name: new if child is inner else child for name, child in outer._modules.items()}
         new = made
     return new
+
+
+def is_recorder(hook: Any) -> bool:
+    """Whether a hook is one that `Net` registers."""
+    return getattr(hook, "__module__", None) == __name__
 
 
 def _recorder(index: int) -> Any:  # Any: what register_forward_pre_hook takes

@@ -19,7 +19,7 @@ How `given` is read, for every model here:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -320,6 +320,7 @@ class Model:
     the mask's token id, if it has one. eos: the tokens that end its texts (None: those in its folder's files). shift: whether
     the scores of a position are read from the output one position before it (Dream), see `HFMasked`. home: the folder that it
     was loaded from, or None. unreached: why decgraph cannot read or leave out single layers of it, or None.
+    renew: of a model made of a caller's module, gives the model of that module as it is now: itself where nothing has changed.
     """
 
     name: str
@@ -336,6 +337,11 @@ class Model:
     home: FolderPath | None = None
     unreached: DecError | None = None
     spelling: Spelling | None = None
+    renew: Callable[[], Model] | None = None
+
+    def holder(self) -> object:
+        """The object that it shares its engine and caches by with other models; by default itself (see locks.py)."""
+        return self
 
     def check_entered(self, layer: int) -> None:
         """Raises DecError for a layer whose entering states the model does not have (`upto`)."""
@@ -415,6 +421,21 @@ def sees(visibility: Visibility, position: int, length: int, prompt: int = 0) ->
         return range(length if position >= length - n else position + 1)
     first = prompt if kind == "prompt+block" else 0
     return range(min(length, first if position < first else first + ((position - first) // n + 1) * n))
+
+
+def renewed(model: Model) -> Any:  # Any: of the model's own class
+    """The model as what it was made of is now: itself where nothing has changed."""
+    return model if getattr(model, "renew", None) is None else model.renew()  # type: ignore[misc]  # others have no `renew`
+
+
+def renewed_all(models: Mapping[str, Model]) -> dict[str, Model]:
+    """The models by name, each `renewed`; what they were made of is looked at once."""
+    if all(getattr(model, "renew", None) is None for model in models.values()):
+        return dict(models)
+    from decgraph.runtime.models.watch import one_look
+
+    with one_look():
+        return {name: renewed(model) for name, model in models.items()}
 
 
 def check_vocab(a: Model, b: Model) -> None:

@@ -171,7 +171,8 @@ class CapturedForward:
         program = _direct(self._specialised(variant))
         if variant.single is not None:
             found = matrices(self.program)
-            if found and (not variant.single or for_one_row(found)) and self.program.packs.allowed(found):
+            one_row = self.program.borrowed or for_one_row(found)  # a caller's matrices are not turned (storage.py)
+            if found and (not variant.single or one_row) and self.program.packs.allowed(found):
                 pack(program)
         made = program.graph.python_code("self")
         space: dict[str, Any] = dict(made.globals)

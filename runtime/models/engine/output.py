@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.forwards import note_output
 from decgraph.runtime.models.packs import for_one_row, packable, reordered, room, size
+from decgraph.runtime.models.shadow import borrows
 
 Head = Callable[[Tensor], Tensor]
 
@@ -27,7 +28,7 @@ def output_of(matrix: Any, base: nn.Module) -> Head:  # Any: a module
         return head
 
     def make() -> _Output:
-        return _Output(matrix, for_one_row([matrix.weight, *base.parameters()]))
+        return _Output(matrix, borrows(base) or for_one_row([matrix.weight, *base.parameters()]))
 
     made: _Output = memo_of(matrix).once("output", make)
     note_output(base, made)
