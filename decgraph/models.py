@@ -68,8 +68,7 @@ def bind(function: Function, given: Mapping[str, ModelLike], *, tokenizer: Token
             raise DecError(f"{function.name} takes no model `{name}`", hint=f"it takes {', '.join(wanted) or 'none'}")
     modules.check_settings(function, given)
     asked = {name: MaskedSettings.among(given, name) for name in wanted}
-    given = {name: modules.bare(value) if modules.is_module(value) else value  # type: ignore[misc]
-             for name, value in given.items() if not model_of(name)[1]}  # fmt: skip
+    given = {name: value for name, value in given.items() if not model_of(name)[1]}
     _check_left_out(function, wanted, given)
     sources = {**shipped(function), **given}
     folders = {name: folder_of(value) for name, value in sources.items() if isinstance(value, str | Path)}

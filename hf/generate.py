@@ -133,7 +133,9 @@ class CustomGenerate:
             raise DecError(f"batch is {batch}; it must be at least 1")
         self.batch, self.plan, self.reuse_prefix = batch, plan, reuse_prefix
         self.last: list[Result] = []
-        self._session: tuple[Any, int, Any] | None = None  # of the latest module: (its reference, its vocabulary's size, session)
+        self._session: tuple[Any, int, Any] | None = (
+            None  # of the latest module: (its reference, its vocabulary's size, session)
+        )
 
     def __repr__(self) -> str:
         return f"<decgraph.hf {self.algorithm!r} on {self.backend}>"
@@ -271,7 +273,12 @@ class CustomGenerate:
             if self._session is None or self._session[0]() is not model or self._session[1] != width:
                 text = text_side(self.tokenizer, model) if self.algorithm.module.externs else None
                 session = self.algorithm.session(
-                    self.binder(model), tokenizer=text, externs=self.externs, backend=self.backend, plan=self.plan, **self.params
+                    self.binder(model),
+                    tokenizer=text,
+                    externs=self.externs,
+                    backend=self.backend,
+                    plan=self.plan,
+                    **self.params,
                 )
                 self._session = weakref.ref(model), width, session
             return self._session[2]

@@ -143,7 +143,6 @@ class Binder:
         if not is_module(module):
             raise DecError(f"`{self.main}` must be a Hugging Face model, not {type(module).__name__}")
         whole = {name: value for name, value in {self.main: module, **self.given}.items() if self._kind(name) in _WHOLE}
-        whole = {name: bare(value) if is_module(value) else value for name, value in whole.items()}
         read = {name: MaskedSettings.among(self.given, name) for name in whole}
         models = {name: self._once(name, None, lambda v=value, n=name: _read(v, self._kind(n), read[n]))  # type: ignore[misc]
                   for name, value in whole.items() if not is_module(value)}  # fmt: skip
@@ -284,19 +283,24 @@ def vocabulary_of(module: Module, named: Vocab | None) -> Vocab:
 
 def live(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -> Model:
     """The decgraph model of a live module, created once for what the module is now. form: see `Binder`; of a masked model, how
-    it is read. Raises DecError for weights that were created in torch.inference_mode, and for a prompt that is not in tokens."""
+    it is read. Raises DecError for weights that were created in torch.inference_mode."""
     with making:
         return _live(module, kind, vocab, form, width_of(module) if kind == "causal" else vocab.size)
 
 
 def _live(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings, width: int) -> Model:
-    from decgraph.runtime.models.watch import Watch
+    from decgraph.runtime.models.watch import HOOKS, Watch
 
-    refuse_soft_prompt(module)
+    asked, module = module, _wrapper_of(module)
     if any(p.is_inference() for p in module.parameters()):
         raise DecError(
             f"the weights of {type(module).__name__} were created in torch.inference_mode, which other code cannot use",
             hint="load the model outside of it; generate may be called inside",
+        )
+    if any(vars(module)[name] for name in HOOKS):
+        raise DecError(
+            f"{type(module).__name__} has forward hooks of its own, which would be called with the scores of all drafts",
+            hint="remove them, or register them on the parts that they are for",
         )
     if kind == "causal" and width_of(module) != width:
         raise DecError(
@@ -306,45 +310,37 @@ def _live(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings, w
     kept = _kept(module)
     if kept.watch is not None and not kept.watch.same():
         kept.watch, kept.models = None, {}
-    if (kind, vocab, form) not in kept.models:
-        made = kept.models[kind, vocab, form] = _made(module, kind, vocab, form)
-        made.renew = partial(_live, module, kind, vocab, form, width)
+    key = (kind, vocab, form, asked is module)
+    if key not in kept.models:
+        kept.models[key] = _made(module, kind, vocab, form)
+        kept.models[key].renew = partial(_live, asked, kind, vocab, form, width)
     kept.watch = kept.watch or Watch(module)
-    kept.models[kind, vocab, form].eos = _ends(module)
-    return kept.models[kind, vocab, form]
+    kept.models[key].eos = _ends(module)
+    return kept.models[key]
 
 
-def bare(module: Module) -> Module:
-    """The module on which `generate` is called: of PEFT's wrapper, the model with its adapters inside. Raises DecError for an
-    adapter that changes the prompt."""
-    if any(c.__module__.startswith("peft.peft_model") and c.__name__ == "PeftModel" for c in type(module).__mro__):
-        _refuse_soft(module)
-        return module.get_base_model()
-    return module
+def _is_peft(module: Any) -> bool:
+    return any(c.__module__.startswith("peft.peft_model") and c.__name__ == "PeftModel" for c in type(module).__mro__)
 
 
-def refuse_soft_prompt(module: Module) -> None:
-    """Raises DecError for a module whose inputs somebody else's code prepares for `generate`: PEFT's soft prompts do that."""
+def _wrapper_of(module: Module) -> Module:
+    """The PeftModel whose `generate` is calling that of the module inside it, where its adapter is a soft prompt; else the
+    module. Raises DecError where other code than the module's class prepares its inputs for `generate`."""
     found = vars(module).get("prepare_inputs_for_generation")
     owner = getattr(found, "__self__", None)
-    if found is None or (owner is module and found.__func__ is type(module).prepare_inputs_for_generation):
-        return
-    if getattr(owner, "active_peft_config", None) is None:
+    if _is_peft(module) or found is None or (owner is module and found.__func__ is type(module).prepare_inputs_for_generation):
+        return module
+    if not _is_peft(owner):
         raise DecError(
             f"{type(module).__name__} has a prepare_inputs_for_generation of its own, which decgraph does not call",
             hint="remove it, or call generate without custom_generate",
         )
-    _refuse_soft(owner)
+    return owner if _has_soft_prompt(owner) else module
 
 
-def _refuse_soft(model: Any) -> None:  # Any: a PeftModel
-    config = model.active_peft_config
-    if getattr(config, "is_prompt_learning", False):
-        kind = getattr(config.peft_type, "value", config.peft_type)
-        raise DecError(
-            f"{kind} puts virtual tokens before the prompt, which decgraph does not decode with",
-            hint="call generate without custom_generate, disable the adapter, or merge what can be merged (LoRA)",
-        )
+def _has_soft_prompt(module: Any) -> bool:  # Any: a PeftModel
+    """Whether its adapter in use is a soft prompt; `disable_adapter` replaces `forward` meanwhile."""
+    return module.active_peft_config.is_prompt_learning and "forward" not in vars(module)
 
 
 def _ends(module: Module) -> frozenset[int]:
@@ -359,6 +355,10 @@ def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -
     name = Path(str(getattr(getattr(module, "config", None), "name_or_path", "") or "")).name or type(module).__name__
     from decgraph.runtime.models.shadow import shadow
 
+    if _is_peft(module):
+        if _has_soft_prompt(module):
+            return _soft_prompted(module, name, vocab, form)
+        module = module.get_base_model()
     if isinstance(form, MaskedSettings):
         from decgraph.runtime.models.masked_load import masked_of
 
@@ -385,6 +385,17 @@ def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -
     made.unreached = refused
     if form == "layers" and refused is not None:
         raise unreached(name, "the algorithm", refused)
+    return made
+
+
+def _soft_prompted(module: Module, name: str, vocab: Vocab, form: str | MaskedSettings) -> Any:
+    from decgraph.runtime.models.hf_soft_prompts import soft_prompted
+    from decgraph.runtime.models.shadow import shadow
+
+    made = soft_prompted(shadow(module), name=name, vocab=vocab)
+    made.unreached = DecError("it reads a soft prompt before every text")
+    if form == "layers" or isinstance(form, MaskedSettings):
+        raise unreached(name, "the algorithm", made.unreached)
     return made
 
 

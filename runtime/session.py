@@ -185,7 +185,7 @@ class Session:
         Without `keep_events` (and a listener) the result has statistics but no events, and the run is faster.
 
         cache_key: under which the KV cache stays after the run, for the next run with this key to go on from: what the two
-        prompts begin with alike is not computed again. `forget` frees it. The weights must stay as they are meanwhile.
+        prompts begin with alike is not computed again, unless the weights have changed. `forget` frees it.
         """
         with self._alone():
             run = self._start(request, listener, keep_events)
@@ -195,8 +195,8 @@ class Session:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One thread at a time uses the session and its models, which are made again where a module that they were made of has
-        changed since the last run. States `per session` then begin anew. Raises DecError for a module that cannot be used now."""
+        """One thread at a time uses the session and its models. They are made again where the module of one has changed since
+        the last run; states `per session` then begin anew. Raises DecError for a module that cannot be used now."""
         with self._lock:
             with making:
                 now = renewed_all(self._given)

@@ -224,7 +224,11 @@ class HFCausal(Model):
         made = copy.copy(self)
         made.name, made.net, made.attached = f"{self.name}.{name}", net, None
         made.origin = (self, *origin)
-        made.renew = None if self.renew is None else lambda: made if (now := renewed(self)) is self else now.derive(origin[0], *origin[1])
+        made.renew = (
+            None
+            if self.renew is None
+            else lambda: made if (now := renewed(self)) is self else now.derive(origin[0], *origin[1])
+        )
         made._forget()
         return made
 

@@ -38,7 +38,9 @@ def shadow(module: Any) -> Any:  # Any: a module of anybody's class
     try:
         made = copy.deepcopy(module, known)
     except Exception as error:  # an attribute of the caller's that cannot be copied
-        raise DecError(f"{type(module).__name__} cannot be decoded: it has an attribute that cannot be copied ({error})") from error
+        raise DecError(
+            f"{type(module).__name__} cannot be decoded: it has an attribute that cannot be copied ({error})"
+        ) from error
     for theirs, ours in zip(module.modules(), made.modules(), strict=True):
         for name in HOOKS:
             setattr(ours, name, OrderedDict((key, _Hook(hook, theirs)) for key, hook in vars(theirs)[name].items()))

@@ -5,11 +5,11 @@ register a hook, switch an adapter, set `config` values, replace a child or a bu
 counts the writes of some of these ways only: fused optimizers and writes through `.data` move no version counter. So three
 things are compared:
 
-- every dictionary, list and set that can be reached from the module and its classes, with a copy of it (about 20,000 entries for
-  30 layers; two lists are compared in C);
+- every dictionary, list and set that can be reached from the module and its classes, with a copy of it (9,500 entries in a
+  Llama of 30 layers, 0.25 ms: two lists of containers are compared in C);
 - the address, version, type and form of every tensor;
 - a checksum of the bits of every tensor, sums of words of 8 bytes by their place modulo a prime. It reads all weights once, as
-  one decoding step does.
+  one decoding step does: 60 to 85 ms for 538 MB on one core.
 
 `training` is no part of it: decgraph computes in evaluation mode, on a copy of the module's Python objects (shadow.py).
 """
