@@ -339,8 +339,9 @@ def _wrapper_of(module: Module) -> Module:
 
 
 def _has_soft_prompt(module: Any) -> bool:  # Any: a PeftModel
-    """Whether its adapter in use is a soft prompt; `disable_adapter` replaces `forward` meanwhile."""
-    return module.active_peft_config.is_prompt_learning and "forward" not in vars(module)
+    """Whether its adapter in use is a soft prompt; `disable_adapter` puts the inner model's `forward` there meanwhile."""
+    forward = vars(module).get("forward")
+    return module.active_peft_config.is_prompt_learning and getattr(forward, "__self__", module) is module
 
 
 def _ends(module: Module) -> frozenset[int]:

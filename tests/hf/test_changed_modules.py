@@ -193,7 +193,15 @@ def test_a_change_is_seen(algorithm: str, change: str) -> None:
     assert all(p.is_contiguous() for p in m.parameters())
 
 
-SESSIONS = ("hook of a layer", "forward of a class", "attribute", "child", "fused AdamW", "other data", "rows that change places")
+SESSIONS = (
+    "hook of a layer",
+    "forward of a class",
+    "attribute",
+    "child",
+    "fused AdamW",
+    "other data",
+    "rows that change places",
+)
 
 
 @pytest.mark.quick("hook of a layer", "fused AdamW")
@@ -256,9 +264,9 @@ def test_the_state_of_a_hook_is_read_in_every_call() -> None:
 def test_hooks_that_cannot_be_run_are_refused_by_name() -> None:
     m, door = llama(5), decgraph.hf("autoregressive")
     assert m.generate(input_ids=PROMPT, custom_generate=door, **GREEDY).tolist() == right(m)
-    with hooked(m, "register_forward_hook", lambda mod, args, out: setattr(out, "logits", out.logits.flip(-1))):
-        with pytest.raises(DecError, match="hook"):
-            m.generate(input_ids=PROMPT, custom_generate=door, **GREEDY)
+    hook = hooked(m, "register_forward_hook", lambda mod, args, out: setattr(out, "logits", out.logits.flip(-1)))
+    with hook, pytest.raises(DecError, match="hook"):
+        m.generate(input_ids=PROMPT, custom_generate=door, **GREEDY)
     handle = torch.nn.modules.module.register_module_forward_hook(lambda mod, args, out: None)
     try:
         with pytest.raises(DecError, match="hooks of every module"):

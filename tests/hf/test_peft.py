@@ -1,4 +1,4 @@
-"""Adapters of PEFT: switched, disabled, merged and deleted after decgraph has decoded; soft prompts. `generate` says what is right."""
+"""Adapters of PEFT, switched, disabled, merged and deleted after decgraph has decoded, and soft prompts: as `generate` has it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from hf_models import llama, noisy
 import decgraph
 from decgraph.errors import DecError
 
-pytestmark = pytest.mark.filterwarnings("ignore:Position ids are not supported:UserWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Position ids are not supported:UserWarning", "ignore:Already:UserWarning", "ignore:Adapter default was:UserWarning"
+)
 PROMPT = torch.tensor([[5, 9, 50, 5, 9, 50, 5, 9]])
 GREEDY: dict[str, Any] = {"do_sample": False, "max_new_tokens": 12, "eos_token_id": None, "pad_token_id": 0}
 
@@ -45,7 +47,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "merge_adapter": lambda m: (m.set_adapter("b"), m.merge_adapter()),
     "unmerge_adapter": lambda m: (m.merge_adapter(), m.unmerge_adapter(), m.set_adapter("b")),
     "delete_adapter": lambda m: m.delete_adapter("default"),
-    "scale": lambda m: [part.scale_layer("default", 0.2) for part in m.modules() if hasattr(part, "scale_layer")],
+    "scale": lambda m: [part.scale_layer(0.2) for part in m.modules() if hasattr(part, "scale_layer")],
     "training": lambda m: [p.data.mul_(3) for n, p in m.named_parameters() if "lora_B.default" in n],
     "another adapter": lambda m: (m.add_adapter("c", lora(3, "v_proj")), m.set_adapter("c")),
 }
