@@ -1,4 +1,4 @@
-"""Adapters of PEFT, switched, disabled, merged and deleted after decgraph has decoded, and soft prompts: as `generate` has it."""
+"""Adapters of PEFT, switched, disabled, merged and deleted after decgraph has decoded; soft prompts: as in `generate`."""
 
 from __future__ import annotations
 
