@@ -323,7 +323,7 @@ def _is_peft(module: Any) -> bool:
     return any(c.__module__.startswith("peft.peft_model") and c.__name__ == "PeftModel" for c in type(module).__mro__)
 
 
-def _wrapper_of(module: Module) -> Module:
+def _wrapper_of(module: Any) -> Module:
     """The PeftModel whose `generate` is calling that of the module inside it, where its adapter is a soft prompt; else the
     module. Raises DecError where other code than the module's class prepares its inputs for `generate`."""
     found = vars(module).get("prepare_inputs_for_generation")
@@ -433,8 +433,28 @@ def _by_layers(module: Module, name: str, vocab: Vocab) -> Any:
 
     if getattr(module.config, "is_encoder_decoder", False):
         raise DecError(f"{type(module).__name__} is an encoder-decoder model; decgraph decodes decoder-only and masked models")
-    family = f"{name}#{id(module)}"
-    return HFCausal(_net(module), reuse=True, name=name, vocab=vocab, context=_context(module.config), family=family)
+    family, net = f"{name}#{id(module)}", _net(module)
+    _check_scores(module, net)
+    return HFCausal(net, reuse=True, name=name, vocab=vocab, context=_context(module.config), family=family)
+
+
+def _check_scores(module: Module, net: Any) -> None:
+    """Raises DecError unless a net gives the module's own scores: a class or an object may have a `forward` that does more."""
+    import torch
+
+    from decgraph.runtime.models.hf_net import Tape
+    from decgraph.runtime.models.shadow import shadow
+
+    at = net.embedding.device
+    ids = torch.arange(1, 5, device=at) % len(net.embedding)
+    with torch.no_grad():
+        theirs = shadow(module)(input_ids=ids[None], use_cache=False).logits[0].double()
+        ours = net.logits(net.run(ids, Tape(torch.arange(4, device=at), torch.ones(4, 4, dtype=torch.bool, device=at).tril())))
+    limit = 2e-3 if net.embedding.dtype in (torch.float32, torch.float64) else 0.1
+    if theirs.shape != ours.shape or not float((theirs - ours).abs().max()) <= limit * float(
+        theirs.abs().max().clamp_min(1e-6)
+    ):
+        raise DecError(f"{type(module).__name__}'s scores are more than its output matrix makes of its layers' last states")
 
 
 def _context(config: Any) -> int | None:

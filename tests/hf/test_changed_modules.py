@@ -276,6 +276,30 @@ def test_hooks_that_cannot_be_run_are_refused_by_name() -> None:
     assert m.generate(input_ids=PROMPT, custom_generate=door, **GREEDY).tolist() == right(m)
 
 
+@pytest.mark.parametrize("algorithm", ["autoregressive", "ffn_skip"])
+@pytest.mark.parametrize("of_class", [True, False])
+def test_scores_that_are_more_than_the_layers_make_are_refused(of_class: bool, algorithm: str) -> None:
+    class Banning(type(llama(5))):  # type: ignore[misc]
+        def forward(self, *args: Any, **named: Any) -> Any:
+            return rolled(super().forward, *args, **named)
+
+    m, door = llama(5), decgraph.hf(algorithm)
+    m.generate(input_ids=PROMPT, custom_generate=door, **GREEDY)
+    if of_class:
+        m.__class__ = Banning
+    else:
+        own = m.forward
+        m.forward = lambda input_ids=None, **named: rolled(own, input_ids, **named)
+    with pytest.raises(DecError, match="more than"):
+        m.generate(input_ids=PROMPT, custom_generate=door, **GREEDY)
+
+
+def rolled(own: Any, *args: Any, **named: Any) -> Any:
+    out = own(*args, **named)
+    out.logits = out.logits.roll(1, -1)
+    return out
+
+
 def test_another_attention_is_refused() -> None:
     m, door = llama(5), decgraph.hf("autoregressive")
     assert m.generate(input_ids=PROMPT, custom_generate=door, **GREEDY).tolist() == right(m)
