@@ -1,1 +1,1 @@
-"""Benchmarks: what `decgraph bench` runs, and scripts. Never tests: they print figures and write bench/results/*.json."""
+"""What `decgraph bench` runs: algorithms against transformers' own loops on the same weights."""

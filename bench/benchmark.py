@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import decgraph
+from decgraph import stdlib
 from decgraph.bench import compare, loading, prompts
 from decgraph.bench import masked as another
 from decgraph.bench.compare import Asked
@@ -15,6 +17,7 @@ from decgraph.bench.measure import Row, Settings, Told, silent
 from decgraph.bench.prompts import Prompt, Source, Text
 from decgraph.bench.weights import Weights
 from decgraph.errors import DecError
+from decgraph.runtime.placement import Placement
 
 VERSION = 2
 """Of the result file's form."""
@@ -38,8 +41,7 @@ class Benchmark:
     file: Path | None = None
     chat: bool = False
     most: int | None = None
-    dtype: str = "float32"
-    device: str = "cpu"
+    placed: Placement = field(default_factory=Placement)
     ends: bool = True
     shared: bool = False
 
@@ -61,12 +63,14 @@ class Benchmark:
         check_parts(self.parts, self.algorithms)
         prepared: list[Callable[[Told], Row]] = []
         if causal:
-            weights = loading.loaded(self.target, self.drafter, self.parts, self.dtype, self.device, eos=self.ends)
+            weights = loading.loaded(self.target, self.drafter, self.parts, self.placed, eos=self.ends)
             theirs = weights if self.shared else None
             tokens = self.encoded(weights, texts)
             prepared.append(compare.prepared(causal, weights, tokens, self.settings, theirs=theirs, wanted=self.baselines))
         if masked:
-            prepared.append(another.prepared(masked, texts, self.settings, folder=self.target, wanted=self.baselines))
+            prepared.append(
+                another.prepared(masked, texts, self.settings, folder=self.target, wanted=self.baselines, placed=self.placed)
+            )
         out: list[Row] = []
         for measure in prepared:
             run = measure(told)
@@ -114,3 +118,9 @@ def document(make: Callable[[], list[Row]], *, command: str = "") -> Row:
         "machine": {**before, "load_after": load()},
         "runs": made,
     }
+
+
+def causal() -> list[str]:
+    """The algorithms of the standard library that decode with causal models and need no function of the caller."""
+    loaded = [decgraph.load(name) for name in stdlib.names()]
+    return [a.name for a in loaded if "masked" not in a.models.values() and not a.module.externs]

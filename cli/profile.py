@@ -15,6 +15,8 @@ import typer
 
 import decgraph
 from decgraph.cli import given, options, output
+from decgraph.cli.clock import brief
+from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.session import check_params
 
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from decgraph.runtime.session import Session
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-OWN = ("prompt", "prompt_file", "ids", "model", "set", "max_new", "temperature", "seed", "extern", "repeat", "chrome", "json")
+OWN = ("prompt", "prompt_file", "ids", "model", "set", "max_new", "temperature", "seed", "extern", "device", "dtype",
+       "repeat", "chrome", "json")  # fmt: skip
 COLUMNS = f"{'wall s':>8}  {'%':>6}  {'cpu s':>8}  {'%':>6}"
 OUTSIDE = "outside of the program"
 
@@ -91,7 +94,8 @@ class Profile:
         text_of: the text of a file by its path.
         """
         out = [
-            f"{self.name}: {self.tokens} tokens in {self.seconds:.3f} s, {self.cpu:.3f} s of processor time",
+            f"{self.name}: {self.tokens} tokens in {brief(self.seconds)} s: {brief(self.tokens / self.seconds)} tokens/s",
+            f"{brief(self.cpu)} s of processor time",
             f"with the clock {self.overhead:+.1%} processor time (medians of {self.repeats} runs each way, in turns)",
             "",
             f"{COLUMNS}  {'times':>6}",
@@ -125,6 +129,8 @@ def command(
     temperature: options.Temperature = DEFAULT_TEMPERATURE,
     seed: Annotated[int, typer.Option("--seed", help="Seed of all noise.")] = 0,
     extern: options.Extern = None,
+    device: options.Device = AUTO,
+    dtype: options.Dtype = AUTO,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="Runs with and without the clock.")] = 3,
     chrome: Annotated[Path | None, typer.Option("--chrome", help="Write a trace for chrome://tracing or Perfetto.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -137,27 +143,35 @@ def command(
     from decgraph.cli.run import open_session
     from decgraph.models import request_for
 
+    placed = Placement.of(device, dtype)
     chosen = decgraph.load(algorithm)
     params = {**given.pairs(set_ or (), "--set"), **given.direct(context.args, chosen.params, OWN)}
     check_params(chosen.function, params, unread=True)
     text = given.prompt(prompt, prompt_file, ids)
-    output.check_writable(chrome)
-    session = open_session(chosen, given.folders(model or (), chosen.models), params, given.functions(extern or ()), "torch")
+    output.check_writable(chrome, ".json")
+    folders, externs = given.folders(model or (), chosen.models), given.functions(extern or ())
+    session = open_session(chosen, folders, params, externs, "torch", placed=placed)
     text.check_ids(next(iter(session.models.values())).vocab.size)
     request = request_for(session, text.prompt(), limit=max_new, temperature=temperature, seed=seed)
+    session.load_seconds = time.perf_counter() - context.obj
+    first = once(session, request)[0] / 1e9
     profile, clock = measured(session, request, repeat, traced=chrome is not None)
     if chrome is not None:
         write_chrome(chrome, clock)
-    output.emit_json(profile.to_json()) if json else print(profile.text(texts(chosen)))
+    apart = {"load_seconds": session.load_seconds, "first_run_seconds": first}
+    if json:
+        output.emit_json({**profile.to_json(), **apart})
+        return
+    print(profile.text(texts(chosen)))
+    print(f"\nnot counted: load {brief(session.load_seconds)} s, first run {brief(first)} s")
 
 
 def measured(session: Session, request: Request, repeats: int, *, traced: bool = False) -> tuple[Profile, Clock]:
-    """The run of median time of `repeats` runs with the clock; between them the same runs without it. Raises DecError for a run
-    that ends with an error."""
+    """The run of median time of `repeats` runs with the clock; between them the same runs without it. A first run, in which
+    models are captured, has to come before. Raises DecError for a run that ends with an error."""
     from decgraph.backends.torch.profiling import Clock, profiled
 
     plain = session.machine
-    once(session, request)
     runs: list[tuple[int, int, Clock, int]] = []
     without: list[int] = []
     try:

@@ -6,6 +6,7 @@ import dataclasses
 import json as json_
 import os
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,15 +22,17 @@ from decgraph.models import request_for
 from decgraph.passes.plan import Plan
 from decgraph.runtime import prompt_files
 from decgraph.runtime.collecting import uncollected
+from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request
 from decgraph.runtime.session import Result, Session, check_params
-from decgraph.runtime.unshaped import without_effect
+from decgraph.runtime.trace import Commits
+from decgraph.runtime.unshaped import refuse_unread, unread
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("prompt", "prompt_file", "prompts", "ids", "batch", "chat", "system", "model", "set", "max_new", "temperature", "top_k",
        "top_p", "min_p", "repetition_penalty", "logprobs", "seed", "stop", "eos", "ban", "regex", "json_schema",
-       "grammar", "extern", "cache", "trace", "backend",
+       "grammar", "extern", "cache", "trace", "backend", "device", "dtype",
        "passes", "no_pass", "dump_ir", "validate", "compile", "profile", "show_drafts", "quiet", "json")  # fmt: skip
 
 
@@ -63,6 +66,8 @@ def command(
     cache: Annotated[str | None, option("--cache", help="Another cache policy for the masked model: dual, prefix.")] = None,
     trace: Annotated[Path | None, option("--trace", help="Write every event to this JSON file.")] = None,
     backend: options.Backend = None,
+    device: options.Device = AUTO,
+    dtype: options.Dtype = AUTO,
     passes: Annotated[str | None, option("--passes", help=planning.PASSES)] = None,
     no_pass: Annotated[list[str] | None, option("--no-pass", help=planning.NO_PASS)] = None,
     dump_ir: Annotated[Path | None, option("--dump-ir", help=planning.DUMP)] = None,
@@ -79,6 +84,7 @@ def command(
     """
     if logprobs is not None and not json:
         raise decgraph.DecError("--logprobs are printed as JSON alone", hint="--json")
+    placed = Placement.of(device, dtype)
     chosen = decgraph.load(algorithm)
     if cache is not None:
         chosen = chosen.cached(cache)
@@ -106,7 +112,7 @@ def command(
     texts = (text,) if text is not None else prompt_files.read(prompts).texts if prompts is not None else ()
     for one in texts:
         said(one)  # what does not go together, and a trace that could not be written, is said before models are read
-    check_writable(trace)
+    check_writable(trace, ".json", instead="`decgraph trace` writes pages and pictures")
     fields: dict[str, Any] = {
         "limit": max_new,
         "temperature": temperature,
@@ -119,15 +125,14 @@ def command(
         "stop": tuple(stop or ()),
     }
     plain = decgraph.Request((0,), **fields)  # what is out of range is said before models are read
-    if note := without_effect(chosen.function, plain):
-        print(f"note: {note}", file=sys.stderr)
-    session = open_session(chosen, folders, params, externs, backend, plan, compile)
+    refuse_unread(chosen.function, plain, unread(chosen.function))
+    if (allow := given.grammar(regex, json_schema, grammar)) is not None:
+        fields["allow"] = allow
+    session = open_session(chosen, folders, params, externs, backend, plan, compile, placed=placed)
+    session.load_seconds = time.perf_counter() - context.obj  # since the command began
     fields["bans"] = given.tokens(ban or (), "--ban", session.tokenizer)
     if applied is not None:
         applied.warn(chosen, session, folders, temperature, batch if prompts is not None else 1)
-    allow = given.grammar(regex, json_schema, grammar)
-    if allow is not None:
-        fields["allow"] = allow
     if eos:
         fields["eos"] = given.tokens(eos, "--eos", session.tokenizer)
     for one in texts:
@@ -143,7 +148,8 @@ def command(
         result = session.run(request, keep_events=trace is not None)
         output.emit_json(result_of(session, result))
     else:
-        result = show(session, request, text_of(session, text) + "\n" * chat, quiet=quiet, drafts=show_drafts)
+        told = text_of(session, text) + "\n" * chat
+        result = show(session, request, told, quiet=quiet, drafts=show_drafts, keep_events=trace is not None)
     if trace is not None:
         write_trace(trace, session, result)
     if result.reason == "interrupted":
@@ -161,18 +167,31 @@ def open_session(
     plan: Plan | None = None,
     compile: bool = False,
     tokenizer: Any = None,
+    placed: Placement | None = None,
 ) -> Session:
     """Models read from their folders, with a word about it while that takes its seconds."""
     threads.few()
+    where = placed or Placement()
     waiting = output.console(stderr=True).status("reading the models") if sys.stderr.isatty() else nullcontext()
     with uncollected(), waiting:
         return chosen.session(
-            models, externs=externs, tokenizer=tokenizer, backend=backend, plan=plan, compile=compile, **params
+            models,
+            externs=externs,
+            tokenizer=tokenizer,
+            backend=backend,
+            plan=plan,
+            compile=compile,
+            device=where.device,
+            dtype=where.dtype,
+            **params,
         )
 
 
-def show(session: Session, request: Request, text: str, *, quiet: bool, drafts: bool = False) -> Result:
-    """Run, with the text appearing as it is committed, and the summary after it."""
+def show(
+    session: Session, request: Request, text: str, *, quiet: bool, drafts: bool = False, keep_events: bool = False
+) -> Result:
+    """Run, with the text appearing as it is committed, and the summary after it. Backend triton decodes in graph mode, where
+    nothing is known of drafts, unless they are to be shown (`drafts`) or written down (`keep_events`)."""
     from decgraph.cli.stream import Stream
     from decgraph.cli.summary import show as show_summary
     from decgraph.runtime.text import detokenizer_of
@@ -180,13 +199,14 @@ def show(session: Session, request: Request, text: str, *, quiet: bool, drafts: 
     console = output.console()
     detokenizer = session.tokenizer.detokenizer if session.tokenizer is not None else detokenizer_of(())
     colour = console.is_terminal and "NO_COLOR" not in os.environ and not quiet
+    colour = colour and (session.machine.name != "triton" or drafts or keep_events)
     canvas = any(model.kind == "masked" for model in session.models.values())
     stream = Stream(console, detokenizer, colour=colour, canvas=canvas, drafts=drafts)
     if not quiet:
         stream.legend()
         stream.prompt(text)
         console.file.flush()
-    result = session.run(request, listener=stream.hear)
+    result = session.run(request, listener=stream.hear if colour else Commits(stream.hear), keep_events=keep_events)
     if result.error is not None and isinstance(result.error.__cause__, BrokenPipeError):
         raise result.error.__cause__  # nobody reads what is said: no fault of the run's
     stream.finish()

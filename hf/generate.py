@@ -20,7 +20,7 @@ from decgraph.runtime.arguments import AlgorithmLike, Externs, ModelLike, ParamV
 from decgraph.runtime.keywords import keywords_of
 from decgraph.runtime.models.locks import making
 from decgraph.runtime.session import Result
-from decgraph.runtime.unshaped import without_effect
+from decgraph.runtime.unshaped import adjusts
 
 Tensor = Any  # torch loads when it is used
 
@@ -227,13 +227,12 @@ class CustomGenerate:
             width=modules.width_of(model),
             size=main.vocab.size,
             device=device,
+            adjusts=adjusts(self.algorithm.function),
         )
         refuse_state(processors, reading, rows[0])
         held = watched(processors)
         key = _drawn_seed() if seed is None and not reading.greedy else seed or 0
         requests = [self._request(row, processors, reading, stops, key, len(rows)) for row in rows]
-        if requests and (note := without_effect(self.algorithm.function, requests[0])):
-            warnings.warn(note, UserWarning, stacklevel=4)
         listener = _feeding(streamer, input_ids) if streamer is not None else None
         self.last = results = _run(session, requests, self.batch, listener, CACHE if self.reuse_prefix else None)
         for row, result in zip(rows, results, strict=True):
@@ -295,13 +294,13 @@ def _run(
 
 def _feeding(streamer: Any, input_ids: Tensor) -> Callable[[Any], None]:
     """Passes each commit's tokens to a streamer, int64[n] on the CPU. `generate` has put the prompt already."""
-    from decgraph.runtime.trace import Committed
+    from decgraph.runtime.trace import Commits, Committed
 
     def hear(event: Any) -> None:
         if isinstance(event, Committed):
             streamer.put(input_ids.new_tensor(list(event.tokens)).cpu())
 
-    return hear
+    return Commits(hear)
 
 
 def _asks(config: Any, *names: str) -> bool:

@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from decgraph.errors import DecError
+from decgraph.hf.adapters import has_soft_prompt, is_peft, soft_prompted_model, wrapper_of
 from decgraph.ir.memo import memo_of
 from decgraph.ir.values import Function
 from decgraph.ir.values import Module as IR
 from decgraph.ir.walk import ops_of
 from decgraph.runtime.keywords import check_keywords
 from decgraph.runtime.models.derivations import unreached
-from decgraph.runtime.models.interface import Model, Vocab, renewed
+from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.models.locks import making
 from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings, model_of, refuse_masked
+from decgraph.runtime.models.renewal import renewed
+from decgraph.runtime.placement import Placement
 
 Module = Any  # a torch module; torch loads when it is used
 _STATES = {
@@ -127,6 +130,7 @@ class Binder:
         self.main = main_parameter(function)
         self.types = {p.name: p.value.type.of for p in function.params if p.value.type.elem == "model"}
         self._made: dict[str, tuple[Any, Any]] = {}
+        self._placed = Placement()
 
     def __call__(self, module: Module) -> dict[str, Any]:
         """A model for every model parameter; the same objects as long as the modules are what they were.
@@ -144,7 +148,9 @@ class Binder:
             raise DecError(f"`{self.main}` must be a Hugging Face model, not {type(module).__name__}")
         whole = {name: value for name, value in {self.main: module, **self.given}.items() if self._kind(name) in _WHOLE}
         read = {name: MaskedSettings.among(self.given, name) for name in whole}
-        models = {name: self._once(name, None, lambda v=value, n=name: _read(v, self._kind(n), read[n]))  # type: ignore[misc]
+        placed = Placement().beside(whole)  # folders follow the module
+        placed = self._placed = self._placed if placed == self._placed else placed
+        models = {name: self._once(name, placed, lambda v=value, n=name: _read(v, self._kind(n), read[n], placed))  # type: ignore[misc]
                   for name, value in whole.items() if not is_module(value)}  # fmt: skip
         named = next((m.vocab for m in models.values() if isinstance(m, Model) and m.vocab.name != "ids"), None)
         for name, value in whole.items():
@@ -243,15 +249,15 @@ def _check_read(name: str, target: Any) -> None:
 
 
 def _as_target(part: Module, target: Any) -> Module:
-    """A head in its target's precision: around its own weights, or a copy of them where it has another one."""
+    """A head in its target's precision and on its device: around its own weights, or a copy of them where it has others."""
     from decgraph.runtime.models.shadow import shadow
 
-    dtype = target.token_embeddings().dtype
-    if all(p.dtype == dtype for p in part.parameters()):
+    like = target.token_embeddings()
+    if all((p.dtype, p.device) == (like.dtype, like.device) for p in part.parameters()):
         return shadow(part)
-    made = copy.deepcopy(part).eval()
+    made = copy.deepcopy(part).eval().to(like.device)
     for p in made.parameters():  # the frequencies of rotary positions are buffers and stay in float32
-        p.data = p.data.to(dtype)
+        p.data = p.data.to(like.dtype)
     return made
 
 
@@ -260,8 +266,8 @@ def is_module(value: Any) -> bool:
     return any(c.__module__ == "torch.nn.modules.module" and c.__name__ == "Module" for c in type(value).__mro__)
 
 
-def _read(value: Any, kind: str, asked: MaskedSettings) -> Any:
-    """The model in a folder, or under a shipped model's name; anything else as it is."""
+def _read(value: Any, kind: str, asked: MaskedSettings, placed: Placement) -> Any:
+    """The model in a folder, or under a shipped model's name, placed so; anything else as it is."""
     if not isinstance(value, str | Path):
         return value
     from decgraph.runtime.models import hf
@@ -270,8 +276,8 @@ def _read(value: Any, kind: str, asked: MaskedSettings) -> Any:
     if kind == "masked":
         from decgraph.runtime.models.masked_load import load_masked
 
-        return load_masked(folder_of(value), asked)
-    return hf.load_causal(folder_of(value), reuse=True)
+        return load_masked(folder_of(value), asked, placed)
+    return hf.load_causal(folder_of(value), reuse=True, placed=placed)
 
 
 def vocabulary_of(module: Module, named: Vocab | None) -> Vocab:
@@ -291,7 +297,7 @@ def live(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) ->
 def _live(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings, width: int) -> Model:
     from decgraph.runtime.models.watch import HOOKS, Watch
 
-    asked, module = module, _wrapper_of(module)
+    asked, module = module, wrapper_of(module)
     if any(p.is_inference() for p in module.parameters()):
         raise DecError(
             f"the weights of {type(module).__name__} were created in torch.inference_mode, which other code cannot use",
@@ -319,31 +325,6 @@ def _live(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings, w
     return kept.models[key]
 
 
-def _is_peft(module: Any) -> bool:
-    return any(c.__module__.startswith("peft.peft_model") and c.__name__ == "PeftModel" for c in type(module).__mro__)
-
-
-def _wrapper_of(module: Any) -> Module:
-    """The PeftModel whose `generate` is calling that of the module inside it, where its adapter is a soft prompt; else the
-    module. Raises DecError where other code than the module's class prepares its inputs for `generate`."""
-    found = vars(module).get("prepare_inputs_for_generation")
-    owner = getattr(found, "__self__", None)
-    if _is_peft(module) or found is None or (owner is module and found.__func__ is type(module).prepare_inputs_for_generation):
-        return module
-    if not _is_peft(owner):
-        raise DecError(
-            f"{type(module).__name__} has a prepare_inputs_for_generation of its own, which decgraph does not call",
-            hint="remove it, or call generate without custom_generate",
-        )
-    return owner if _has_soft_prompt(owner) else module
-
-
-def _has_soft_prompt(module: Any) -> bool:  # Any: a PeftModel
-    """Whether its adapter in use is a soft prompt; `disable_adapter` puts the inner model's `forward` there meanwhile."""
-    forward = vars(module).get("forward")
-    return module.active_peft_config.is_prompt_learning and getattr(forward, "__self__", module) is module
-
-
 def _ends(module: Module) -> frozenset[int]:
     """The tokens that end a text: as in `generate`, those of the module's generation settings, or of its configuration where it
     has no such settings."""
@@ -356,9 +337,9 @@ def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -
     name = Path(str(getattr(getattr(module, "config", None), "name_or_path", "") or "")).name or type(module).__name__
     from decgraph.runtime.models.shadow import shadow
 
-    if _is_peft(module):
-        if _has_soft_prompt(module):
-            return _soft_prompted(module, name, vocab, form)
+    if is_peft(module):
+        if has_soft_prompt(module):
+            return soft_prompted_model(module, name, vocab, form)
         module = module.get_base_model()
     if isinstance(form, MaskedSettings):
         from decgraph.runtime.models.masked_load import masked_of
@@ -386,17 +367,6 @@ def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -
     made.unreached = refused
     if form == "layers" and refused is not None:
         raise unreached(name, "the algorithm", refused)
-    return made
-
-
-def _soft_prompted(module: Module, name: str, vocab: Vocab, form: str | MaskedSettings) -> Any:
-    from decgraph.runtime.models.hf_soft_prompts import soft_prompted
-    from decgraph.runtime.models.shadow import shadow
-
-    made = soft_prompted(shadow(module), name=name, vocab=vocab)
-    made.unreached = DecError("it reads a soft prompt before every text")
-    if form == "layers" or isinstance(form, MaskedSettings):
-        raise unreached(name, "the algorithm", made.unreached)
     return made
 
 

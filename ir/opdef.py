@@ -34,6 +34,7 @@ How the torch backend computes an op stands in backends/torch/ops/<topic>.py, th
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -113,7 +114,7 @@ def op(name: str) -> Callable[[type], OpDef]:
             raise TypeError(f"{where} lacks: {', '.join(missing)}")
         if unknown := rules.keys() - _KNOWN:
             raise TypeError(f"{where} has {', '.join(sorted(unknown))}, which no op has; an op has {', '.join(sorted(_KNOWN))}")
-        if not cls.__doc__:
+        if not cls.__doc__ and sys.flags.optimize < 2:  # python -OO leaves docstrings out
             raise TypeError(f"{where} lacks a docstring")
         if not rules["samples"]:
             raise TypeError(f"{where} has no sample")
@@ -127,7 +128,7 @@ def op(name: str) -> Callable[[type], OpDef]:
         for signature in rules.get("surface", ()):
             if not _SIGNATURE.fullmatch(signature):
                 raise TypeError(f"{where}: surface {signature!r}, expected a signature such as 'kl(p, q)'")
-        TABLE[name] = OpDef(name=name, doc=cls.__doc__.strip(), **rules)
+        TABLE[name] = OpDef(name=name, doc=(cls.__doc__ or "").strip(), **rules)
         return TABLE[name]
 
     return register

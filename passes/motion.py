@@ -75,7 +75,7 @@ def _own_reads(op: Op) -> Parts:
             return CONTEXT if op.attrs.get("what") == "after" else NOTHING
         case "tree.new":
             return NOTHING if op.operands else CONTEXT
-        case "warp":  # a row that stands nowhere stands after the context
+        case "warp" | "adjust":  # a row that stands nowhere stands after the context
             return NOTHING if len(op.operands) > 1 else CONTEXT
         case "model.read":  # what it reads is an operand; the request shapes it as after the context
             return CONTEXT
@@ -96,7 +96,7 @@ def _own_writes(op: Op) -> Parts:
             return frozenset({f"state:{op.attrs['state']}"})
         case "return":
             return frozenset({"returned"})
-        case "batch.fold":  # while a sequence waits for the others, these may write states that it shares with them
+        case "batch.fold" | "batch.top":  # while a sequence waits for the others, these may write states that they share
             return frozenset({"host", "batch"})
         case "run":  # the callee may have state per session
             return frozenset({"host"})

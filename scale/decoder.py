@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from decgraph.errors import DecError
 from decgraph.runtime.keywords import check_keywords
+from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
 from decgraph.runtime.request import Request, RequestFields
+from decgraph.runtime.result import first_call
 from decgraph.scale.rows import Id, Row, failed, noise_key, of_fields
 
 if TYPE_CHECKING:
@@ -29,8 +33,9 @@ class Decoder:
     algorithm: a name of the standard library, the path of a .dec file, or an `Algorithm`. models: folders or names by the
     algorithm's parameters, as the worker finds them on its own disk; what is left out is a shipped model. params: the
     algorithm's parameters. batch: sequences decoded at a time. chat, system: a text is a user's message, after this system
-    message. externs, backend, plan: those of `Algorithm.session`. request: the fields of every request but its prompt and
-    request_id (limit, temperature, seed, ...); greedy where there is no temperature.
+    message. externs, backend, plan, device, dtype: those of `Algorithm.session`; `auto` is decided in the worker, which sees
+    the GPUs that Ray reserved for it. request: the fields of every request but its prompt and request_id (limit, temperature,
+    seed, ...); greedy where there is no temperature.
 
     Rows have a column `prompt` (text), `messages` or `ids` (token ids), and `id`, an integer or a text; noise is keyed by the
     seed and the id (`scale/rows.py`), so a row's tokens depend on no worker, order or batch. Without ids, `request_id` is 0 for
@@ -52,6 +57,8 @@ class Decoder:
         externs: Externs | None = None,
         backend: str | None = None,
         plan: Plan | None = None,
+        device: DeviceLike = AUTO,
+        dtype: DtypeLike = AUTO,
         **request: Unpack[RequestFields],
     ) -> None:
         from decgraph.api import of
@@ -61,10 +68,13 @@ class Decoder:
         self.models, self.params, self.externs = dict(models or {}), dict(params or {}), externs
         self.batch, self.chat, self.system = batch, chat, system
         self.backend, self.plan, self.request = backend, plan, request
+        self.placed = Placement.of(device, dtype)
         self._session: Session | None = None
+        self.first_call: tuple[float | None, int] | None = None
+        """Of the first batch, the seconds until all its rows had had their first call, and the tokens committed by it."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_session": None}
+        return {**self.__dict__, "_session": None, "first_call": None}
 
     @property
     def session(self) -> Session:
@@ -72,7 +82,13 @@ class Decoder:
         if self._session is None:
             given: Any = self.params
             self._session = self.algorithm.session(
-                self.models, externs=self.externs, backend=self.backend, plan=self.plan, **given
+                self.models,
+                externs=self.externs,
+                backend=self.backend,
+                plan=self.plan,
+                device=self.placed.device,
+                dtype=self.placed.dtype,
+                **given,
             )
         return self._session
 
@@ -93,6 +109,8 @@ class Decoder:
                 finished(_record(kept[number], result))
 
         results = self.session.generate(asked, batch=self.batch, finished=ended)
+        if self.first_call is None:
+            self.first_call = first_call(results[: self.batch])
         if any(result.reason == "interrupted" for result in results):
             raise KeyboardInterrupt
 
@@ -160,8 +178,13 @@ def _record(id: Id, result: Result) -> dict[str, Any]:
         "tokens": list(map(int, result.tokens)),
         "reason": result.reason,
         "target_calls": result.stats.target_calls,
-        "error": None if result.error is None else str(result.error),
+        "error": None if result.error is None else _of_row(str(result.error), id),
     }
+
+
+def _of_row(message: str, id: Id) -> str:
+    """A message about a request as one about its row: the number of the request is the key of its noise, which nobody knows."""
+    return re.sub(rf"\brequest {noise_key(id)}\b", lambda _: f"row {json.dumps(id)}", message)
 
 
 def _plain(value: Any) -> Any:

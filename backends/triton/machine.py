@@ -1,10 +1,11 @@
 """The triton machine: torch's, with generated kernels for ops over the vocabulary and for verification; and whole decoding
-steps on the device (graph mode) for requests without an event listener.
+steps on the device (graph mode) for requests whose drafts nobody hears of.
 
 A run has one of two modes, and commits the same tokens in both. Graph mode: where the steps of a program have static shapes,
 they run on the device for a batch of sequences in lockstep, captured as graphs, and the host reads a flag now and then
 (step/run.py, for canvases step/canvas_run.py). Eager mode, as on the torch backend, is for everything else: programs with
-data-dependent shapes, requests with automata, penalties or stop strings, and runs with an event listener.
+data-dependent shapes, requests with automata, penalties or stop strings, and runs whose listener hears every event
+(`runtime.trace.Commits` does not). `mode` says which it was, and why.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 
-import torch
-from triton import knobs
-
 from decgraph.backends.base import Backend
 from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.triton.kit import KERNELS
-from decgraph.errors import DecError
+from decgraph.backends.triton.placement import check, home, interpreted
+from decgraph.backends.triton.step.captured import NothingRecorded
+from decgraph.backends.triton.step.run import EVERY_EVENT
+from decgraph.runtime.trace import Commits
 
 _LOG = logging.getLogger("decgraph")
 
@@ -29,6 +30,7 @@ class TritonMachine(TorchMachine):
     """One request; its arguments are `Backend`'s."""
 
     name = "triton"
+    mode = "eager mode: its model calls are batched with those of requests that come and go"  # by `steps`, as a server runs it
     kit = KERNELS
 
     @classmethod
@@ -38,8 +40,13 @@ class TritonMachine(TorchMachine):
 
         return operations.supports(opcode)
 
+    def start_run(self) -> None:
+        check(self.models)
+        _warn_of_the_interpreter()
+        super().start_run()
+        self.home = home(self.models)
+
     def run(self) -> tuple[int, ...]:
-        _look_at_the_device()
         if not by_steps([self], 1):
             return self.committed_tokens()
         return super().run()
@@ -49,7 +56,6 @@ class TritonMachine(TorchMachine):
         cls, waiting: Iterator[tuple[int, Backend]], width: int, ended: Callable[[int, Backend, BaseException | None], None]
     ) -> None:
         """Run several at a time: in graph mode those that can, the others in eager mode with their model calls batched."""
-        _look_at_the_device()
 
         def driven() -> Iterator[tuple[int, Backend]]:
             while part := list(islice(waiting, width)):
@@ -69,8 +75,8 @@ def by_steps(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMa
     left: list[tuple[TorchMachine, str]] = []
     silent: list[TorchMachine] = []
     for m in machines:
-        if m.listener is not None:
-            left.append((m, "it has an event listener"))
+        if not (m.listener is None or isinstance(m.listener, Commits)):
+            left.append((m, EVERY_EVENT))
         elif m.parent is not None or m.until is not None or m.externs:
             left.append((m, "it is a sub-run, or calls functions of the caller"))
         else:
@@ -80,6 +86,8 @@ def by_steps(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMa
     for some, decode in ((masked, canvases), (causal, trees)):
         try:
             left += decode(some, width) if some else []
+        except NothingRecorded:  # eager mode may do as little, for ever
+            raise
         except Exception as error:  # of the compiler, the driver, the memory of the device: eager mode may work
             _LOG.warning(
                 "%s failed in graph mode and runs in eager mode: %s: %s",
@@ -88,8 +96,13 @@ def by_steps(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMa
                 error,
             )
             left += [(m, str(error)) for m in some if not m.committed()]
+    for m in machines:
+        m.mode = "graph mode"
     for m, why in left:
-        _LOG.debug("%s: eager mode: %s", m.title, why)
+        m.mode = f"eager mode: {why}"
+        if isinstance(m.listener, Commits):
+            m.listener.begin()
+        _LOG.debug("%s: %s", m.title, m.mode)
     return left
 
 
@@ -110,12 +123,6 @@ def trees(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMachi
 
 
 @lru_cache(maxsize=1)
-def _look_at_the_device() -> None:
-    """Warn where kernels are interpreted. Raises DecError where they can be neither compiled nor interpreted."""
-    if knobs.runtime.interpret:
-        _LOG.warning("backend triton: there is no CUDA device, so kernels run in Triton's interpreter: correct, and very slow")
-    elif not torch.cuda.is_available():
-        raise DecError(
-            "backend triton: torch sees no CUDA device, and Triton was imported for one before decgraph",
-            hint="start Python with TRITON_INTERPRET=1, which runs kernels in Triton's interpreter",
-        )
+def _warn_of_the_interpreter() -> None:
+    if interpreted():
+        _LOG.warning("backend triton: kernels run in Triton's interpreter, for want of a CUDA device: correct, and very slow")

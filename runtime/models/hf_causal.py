@@ -25,9 +25,10 @@ from decgraph.runtime.models.interface import (
     check_family,
     check_path,
     check_scores,
-    renewed,
 )
 from decgraph.runtime.models.parts import check_layers, grouped, no_such, skip_name, without
+from decgraph.runtime.models.renewal import renewed
+from decgraph.runtime.models.rotary import bounded
 
 _REMEMBERED = 2048  # rows of scores kept
 _NODES = 4096  # nodes after which a reused forest starts afresh
@@ -43,7 +44,8 @@ class HFCausal(Model):
 
     def __init__(self, net: Net, *, name: str, vocab: Vocab, context: int | None, family: str, reuse: bool = False) -> None:
         self.kind = "causal"
-        self.name, self.vocab, self.context, self.family = name, vocab, context, family
+        self.name, self.vocab, self.family = name, vocab, family
+        self.context, self.bounded = bounded(context, net.base.config, name)
         self.layers, self.net, self.reuse = len(net.layers), net, reuse
         self.attached: Any = None  # Medusa heads: a model with `read(state)`
         self.origin: tuple[HFCausal, str, tuple[Any, ...]] | None = None  # of a derived model: whose it is, and how
@@ -61,7 +63,7 @@ class HFCausal(Model):
         new: dict[Path, Scores] = {}
         if missing:
             forest, nodes = self._run(missing, given)
-            logits = self.net.logits(forest.last([nodes[p][-1] for p in missing])).numpy()
+            logits = self.net.logits(forest.last([nodes[p][-1] for p in missing])).cpu().numpy()
             for path, row in zip(missing, logits, strict=True):
                 new[path] = self._row(row, len(path) - 1)
         if given is None:
@@ -160,12 +162,12 @@ class HFCausal(Model):
     def forward_from(self, layer: int, states: Mapping[int, Row], given: Memory | None) -> Scores:
         """The scores after the last of positions whose states enter `layer`, read on what `given` has of the others."""
         at = sorted(states)
-        positions = torch.tensor(at)
+        positions = torch.tensor(at, device=self.net.device)
         held = {} if given is None else held_of(given, positions, at)
         upper = self.net.using([use for use in self.net.uses if use.layer >= layer])
         tape = Tape(positions, positions[None] <= positions[:, None], held)
         last = upper.run(torch.stack([states[i] for i in at]).to(self.net.embedding), tape)
-        return self._row(self.net.logits(last[-1:]).numpy()[0], at[-1])
+        return self._row(self.net.logits(last[-1:]).cpu().numpy()[0], at[-1])
 
     def normed(self, state: Row) -> Row:
         """A state [width] after the final norm."""

@@ -24,6 +24,7 @@ from transformers import AttentionInterface
 from decgraph.errors import DecError
 from decgraph.runtime.models.hf_parts import Entering, part_of, reading
 from decgraph.runtime.models.parts import Use
+from decgraph.runtime.models.rotary import boundary_of
 from decgraph.runtime.models.rounding import rounded
 from decgraph.runtime.models.shadow import borrows
 
@@ -112,6 +113,9 @@ class Net:
     """
 
     def __init__(self, model: Any, readout: nn.Module | None = None) -> None:
+        boundary = boundary_of(model.config)
+        if boundary is not None and boundary.recomputed:
+            raise DecError(f"{type(model).__name__} is not supported: its {boundary.kind} changes all rows of a cache")
         model.eval()
         if not borrows(model):
             model.requires_grad_(False)
@@ -140,6 +144,11 @@ class Net:
     def width(self) -> int:
         """The size of a hidden state."""
         return int(self.embedding.shape[1])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie, and so what is computed."""
+        return self.embedding.device
 
     @property
     def embedding(self) -> Tensor:

@@ -53,4 +53,9 @@ def soft_prompted(wrapper: Any, **named: Any) -> SoftPrompted:
             f"{kind} puts virtual tokens before the prompt in a way that decgraph does not decode with",
             hint=f"call generate without custom_generate, or use one of {', '.join(KINDS)}",
         )
-    return SoftPrompted(wrapper, from_module(wrapper.get_base_model(), **named))
+    inner = from_module(wrapper.get_base_model(), **named)
+    if inner.boundary is not None:
+        raise DecError(
+            f"{inner.name!r} changes its rotary frequencies with a text's length, which {kind} does not go with here"
+        )
+    return SoftPrompted(wrapper, inner)

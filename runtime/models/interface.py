@@ -319,7 +319,8 @@ class Model:
     and values. exact: rows carry fractions. family: models of one family may read each other's memory. mask:
     the mask's token id, if it has one. eos: the tokens that end its texts (None: those in its folder's files). shift: whether
     the scores of a position are read from the output one position before it (Dream), see `HFMasked`. home: the folder that it
-    was loaded from, or None. unreached: why decgraph cannot read or leave out single layers of it, or None.
+    was loaded from, or None. unreached: why decgraph cannot read or leave out single layers of it, or None. bounded: why its
+    context ends before transformers' does, or "".
     renew: of a model made of a caller's module, gives the model of that module as it is now: itself where nothing has changed.
     """
 
@@ -336,6 +337,7 @@ class Model:
     shift: bool = False
     home: FolderPath | None = None
     unreached: DecError | None = None
+    bounded: str = ""
     spelling: Spelling | None = None
     renew: Callable[[], Model] | None = None
 
@@ -423,21 +425,6 @@ def sees(visibility: Visibility, position: int, length: int, prompt: int = 0) ->
     return range(min(length, first if position < first else first + ((position - first) // n + 1) * n))
 
 
-def renewed(model: Model) -> Any:  # Any: of the model's own class
-    """The model as what it was made of is now: itself where nothing has changed."""
-    return model if getattr(model, "renew", None) is None else model.renew()  # type: ignore[misc]  # others have no `renew`
-
-
-def renewed_all(models: Mapping[str, Model]) -> dict[str, Model]:
-    """The models by name, each `renewed`; what they were made of is looked at once."""
-    if all(getattr(model, "renew", None) is None for model in models.values()):
-        return dict(models)
-    from decgraph.runtime.models.watch import one_look
-
-    with one_look():
-        return {name: renewed(model) for name, model in models.items()}
-
-
 def check_vocab(a: Model, b: Model) -> None:
     """Raises DecError unless the two models have the same vocabulary."""
     if a.vocab != b.vocab:
@@ -445,6 +432,12 @@ def check_vocab(a: Model, b: Model) -> None:
             f"{a.name!r} and {b.name!r} speak different vocabularies: "
             f"{a.vocab.name} with {a.vocab.size} tokens, {b.vocab.name} with {b.vocab.size}"
         )
+
+
+def bounded_by(models: Iterable[Model]) -> str:
+    """Why the context of models, the shortest one of theirs, ends before transformers' does, or ""."""
+    windows = [model for model in models if model.context is not None]
+    return min(windows, key=lambda model: model.context or 0).bounded if windows else ""
 
 
 def check_family(model: Model, given: Memory | None) -> None:

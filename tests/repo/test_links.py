@@ -9,10 +9,7 @@ import pytest
 from tree import ROOT
 
 REPOSITORY = re.compile(r"https://github.com/decgraph/decgraph/(?:blob|tree)/main/")
-PAGES = sorted(
-    path
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").rglob("*.md"), *ROOT.glob("zoo/*.md")]
-)
+PAGES = sorted(path for place in ("*.md", "docs/**/*.md", "bench/*.md", "lab/**/*.md", "zoo/*.md") for path in ROOT.glob(place))
 
 
 def links(text: str) -> list[str]:

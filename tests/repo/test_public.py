@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from tree import LANDED, ROOMS, ROOT, may_be_heavy, module_name, python, room_files
+from waiting import SECONDS
 
 import decgraph
 
@@ -38,7 +39,7 @@ def resolves(name: str) -> bool:
 
 
 def git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True, timeout=SECONDS).stdout
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
     code = f"from setuptools import build_meta as b; b.build_sdist({str(out)!r}); b.build_wheel({str(out)!r})"
     out.mkdir()
-    done = subprocess.run([sys.executable, "-c", code], cwd=copy, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code], cwd=copy, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,), (sdist,) = out.glob("*.whl"), out.glob("*.tar.gz")
     return {"wheel": wheel, "sdist": sdist}
@@ -73,11 +74,9 @@ def test_every_room_is_a_link_in_the_package() -> None:
 
 @pytest.mark.slow
 def test_the_wheel_holds_every_package_and_data_file(built: dict[str, Path]) -> None:
-    """Everything but the laboratory, once; a second copy of a file under another name would be a link packed twice."""
+    """Each once, and nothing else (so nothing of lab/): a second copy of a file would be a link that was packed twice."""
     packed = set(zipfile.ZipFile(built["wheel"]).namelist())
-    laboratory = ROOT / "bench" / "gpu"
-    files = [p for p in room_files() if laboratory not in p.parents]
-    files += [p for room in ROOMS for p in (ROOT / room).rglob("*") if p.suffix in DATA and laboratory not in p.parents]
+    files = [*room_files(), *(p for room in ROOMS for p in (ROOT / room).rglob("*") if p.suffix in DATA)]
     names = {p.relative_to(ROOT).as_posix() for p in files}
     expected = {name if name.startswith("decgraph/") else f"decgraph/{name}" for name in names}
     expected |= {f"decgraph/error_pages/{p.name}" for p in (ROOT / "docs" / "errors").glob("*.md")} | {"decgraph/py.typed"}
@@ -91,7 +90,7 @@ def test_the_wheel_explains_error_codes(built: dict[str, Path], tmp_path: Path) 
     zipfile.ZipFile(built["wheel"]).extractall(tmp_path)
     words = [sys.executable, "-P", "-m", "decgraph", "explain", "E031"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     assert done.stdout.rstrip() == (ROOT / "docs" / "errors" / "E031.md").read_text(encoding="utf-8").rstrip()
 
@@ -100,7 +99,7 @@ def test_the_sdist_holds_tests_and_docs_and_no_file_twice(built: dict[str, Path]
     with tarfile.open(built["sdist"]) as archive:
         names = [m.name.partition("/")[2] for m in archive.getmembers() if m.isfile()]
     assert len(names) == len(set(names))
-    tracked = git("ls-files", "tests", "docs", "examples", "Makefile", "README.md", ".ci").split()
+    tracked = git("ls-files", "tests", "docs", "examples", "lab", "Makefile", "README.md", ".ci").split()
     assert not set(tracked) - set(names)
     rooms = {name.split("/")[0] for name in names}
     assert not rooms & set(ROOMS), "the rooms are packed as decgraph/<room>; at the top they would lie there twice"
@@ -110,7 +109,7 @@ def test_the_facade_is_small_and_lazy() -> None:
     assert len(decgraph.__all__) <= 25
     assert sorted(decgraph.__all__) == decgraph.__all__
     assert set(decgraph._LAZY) <= set(decgraph.__all__)
-    files = ["__init__.py", "__main__.py", "api.py", "errors.py", "html.py", "models.py", "testing.py"]
+    files = ["__init__.py", "__main__.py", "api.py", "errors.py", "extras.py", "html.py", "models.py", "testing.py"]
     assert sorted(p.name for p in (ROOT / "decgraph").glob("*.py")) == files
     assert loaded_by("import decgraph") == []
     with pytest.raises(AttributeError, match="no attribute 'prase'"):
@@ -158,7 +157,7 @@ def test_the_zoo_knows_its_folders_without_torch() -> None:
 
 def test_no_file_is_long() -> None:
     """One thing per file: 400 lines is a smell, 500 fails."""
-    files = [*room_files(), *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "bench").rglob("*.py"))]
+    files = [*room_files(), *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "lab").rglob("*.py"))]
     sizes = {p.relative_to(ROOT).as_posix(): len(p.read_text(encoding="utf-8").splitlines()) for p in files}
     assert not {name: size for name, size in sizes.items() if size > 500}
 

@@ -1,7 +1,7 @@
 """How an attention is cut: rows of a tile, keys of a block, programs of the grid.
 
 The rows of a tile are the rows of a step, rounded up: all rows that share a key/value head should be in one tile, so that
-its keys are read once. The defaults keep accumulators and scores in registers without spills (`bench/gpu/specs` lists what is
+its keys are read once. The defaults keep accumulators and scores in registers without spills (`lab/gpu/specs` lists what is
 compiled to see it) and the blocks in flight within the shared memory of the smallest device; measured sizes take their place.
 """
 

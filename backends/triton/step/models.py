@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from decgraph.backends.triton.step.evaluate import NotCapturable, device
+from decgraph.backends.triton.step.evaluate import NotCapturable, device, is_static
 from decgraph.backends.triton.step.values import Context, DeviceDist, DeviceRows, DeviceTree, Nodes
 
 ROOT = np.zeros(1, dtype=np.int64)
@@ -98,6 +98,8 @@ def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, given: Tensor |
         scores = cache.ask_chosen(tree, place, given)
         rows = DeviceRows(scores, positions=positions_at(s, tree, place), nodes=place, tree=tree)
         return DeviceDist(rows, np.arange(place.count), at=place)
+    if not is_static(place):
+        raise NotCapturable("a call at nodes that depend on data", op)
     ids = np.asarray(place, dtype=np.int64)
     flat = ids.reshape(-1)
     rows = DeviceRows(cache.ask(tree, flat, given), positions=positions_at(s, tree, flat), nodes=flat, tree=tree)

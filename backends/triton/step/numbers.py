@@ -3,6 +3,7 @@ host."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -143,9 +144,12 @@ def picked(s: Any, a: Any, index: Any) -> Any:
         index = index.tokens.clamp(min=0)
     if isinstance(index, Nodes):
         index = index.ids
-    if isinstance(a, np.ndarray):
-        if isinstance(index, Tensor):
+    if isinstance(index, Tensor):
+        if isinstance(a, np.ndarray):
             return s.constant(a)[index]
+    else:
+        _inside(index, a.shape if isinstance(a, np.ndarray) else a.shape[1:])
+    if isinstance(a, np.ndarray):
         return np.asarray(a[index])
     if isinstance(index, Tensor):
         flat = index.flatten(1) if index.ndim > 1 else index[:, None]
@@ -155,6 +159,14 @@ def picked(s: Any, a: Any, index: Any) -> Any:
         places = np.ravel_multi_index(tuple(np.asarray(i) for i in index), tuple(int(n) for n in a.shape[1 : 1 + len(index)]))
         return take(s, a.flatten(1, len(index)), np.asarray(places))
     return take(s, a, np.asarray(index))
+
+
+def _inside(index: Any, sizes: Sequence[int]) -> None:
+    """Raises NotCapturable for a static index that is outside: the driver says so in the program's words."""
+    for i, n in zip(index if isinstance(index, tuple) else (index,), sizes, strict=False):
+        places = np.asarray(i)
+        if places.size and (places.min() < 0 or places.max() >= n):
+            raise NotCapturable(f"the index {int(places.max())} of {n} elements")
 
 
 @device("slice")

@@ -7,7 +7,7 @@ iterations at the end and saves a synchronisation in every one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.backends.triton.placement import captures
+from decgraph.backends.triton.step import captured
 from decgraph.backends.triton.step.causal import CausalOnDevice, device_model
 from decgraph.backends.triton.step.evaluate import NotCapturable
 from decgraph.backends.triton.step.heads import FeaturesOnDevice
@@ -23,6 +25,7 @@ from decgraph.backends.triton.step.why import Needs
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
 from decgraph.runtime.request import Request
+from decgraph.runtime.trace import Commits
 
 EVERY = 8
 """Iterations between two reads of the flags, on a GPU."""
@@ -47,7 +50,7 @@ class StepProgram:
     """One program, captured for a batch size, a capacity and a shaping of requests.
 
     models: `DeviceModel`s by parameter name, built for this batch (`device_models`). graphs: whether iterations are captured
-    (None: where there is CUDA). every: iterations between two reads of the flags (None: EVERY on CUDA, else 1). After `run`,
+    (None: on CUDA). every: iterations between two reads of the flags (None: EVERY on CUDA, else 1). After `run`,
     `reads` is the number of device-to-host synchronisations.
     """
 
@@ -66,17 +69,22 @@ class StepProgram:
         self.step = DeviceStep(module, function, models, params, frame)
         self.needs = needs
         self.every = every or (EVERY if frame.device.type == "cuda" else 1)
-        self.graphs = frame.device.type == "cuda" if graphs is None else graphs
-        self.graph: Any = None
+        self.graphs = captures(frame.device) if graphs is None else graphs
+        self.replay: Callable[[], None] | None = None
         self.reads = 0
         self.interrupted = False  # by Ctrl-C, in the last run
         self.before: tuple[dict[str, int], int] = ({}, 0)  # calls and drafted tokens of the prologue
         self.each: tuple[dict[str, int], int] = ({}, 0)  # and of an iteration
 
     @torch.no_grad()
-    def run(self, requests: Sequence[Request], shared: Mapping[Any, Any] | None = None) -> list[Outcome]:
+    def run(
+        self,
+        requests: Sequence[Request],
+        shared: Mapping[Any, Any] | None = None,
+        listeners: Sequence[Commits | None] = (),
+    ) -> list[Outcome]:
         """Run requests, at most as many as the batch, to their ends, or to where Ctrl-C ends them (`interrupted`). shared: a
-        session's states."""
+        session's states. listeners: of the requests; they hear what was committed after each look at the flags."""
         step, batch = self.step, self.step.frame.batch
         if not 0 < len(requests) <= batch:
             raise ValueError(f"{len(requests)} requests for a batch of {batch}")
@@ -85,32 +93,34 @@ class StepProgram:
         self.reads = 0
         step.prologue()
         self.before = step.tally.iteration()
-        stale = self.graph is not None and not step.reusable
-        if self.graph is None or stale:
-            step.body()  # compilation and tuning at first use must not happen during a capture
+        if self.replay is None or not step.reusable:
+            if self.graphs:
+                captured.warm(step.body, step.device)
+                self.replay = captured.captured(step.body, step.device)[0]
+            else:
+                step.body()
             self.each = step.tally.iteration()
-            self.graph = self.captured() if self.graphs else None
         most = int(max(r.limit for r in requests)) + 1
         iterations, self.interrupted = 0, False
         try:
             while iterations < most + self.every and not self.over():
                 for _ in range(self.every):
-                    if self.graph is not None:
-                        self.graph.replay()
-                    else:
-                        step.body()
+                    (self.replay or step.body)()
                 iterations += self.every
+                if any(listeners):
+                    self.tell(listeners)
         except KeyboardInterrupt:  # the tokens committed so far are kept; the caller raises it again
             self.interrupted = True
         return self.outcomes(len(requests))
 
-    def captured(self) -> Any:
-        """An iteration as a CUDA graph, which is not run."""
-        torch.cuda.synchronize(self.step.device)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.step.body()
-        return graph
+    def tell(self, listeners: Sequence[Commits | None]) -> None:
+        """Tell listeners what their sequences have committed so far; not of those that the driver runs again."""
+        s = self.step
+        self.reads += 1
+        tokens, base, length, lost = (a.cpu().numpy() for a in (s.tokens, s.base, s.length, s.lost))
+        for b, listener in enumerate(listeners):
+            if listener is not None and not lost[b]:
+                listener.so_far(tuple(tokens[b, base[b] : length[b]].tolist()))
 
     def over(self) -> bool:
         """Whether all sequences are over: the only synchronisation before the end."""

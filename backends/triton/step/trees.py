@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.step.effects import last_token
-from decgraph.backends.triton.step.evaluate import NotCapturable, device
+from decgraph.backends.triton.step.evaluate import NotCapturable, device, is_static
 from decgraph.backends.triton.step.numbers import flat_draws
 from decgraph.backends.triton.step.rows import probs_of
 from decgraph.backends.triton.step.values import Context, DeviceDraws, DeviceTree, Growth, LogProbs, Nodes
@@ -234,6 +234,8 @@ def put(s: Any, op: Any, t: DeviceTree, ns: Any, value: Any) -> DeviceTree:
     cached = column(s, t, name)
     if isinstance(value, Tensor):
         new = value.flatten(1).to(cached.dtype) if value.ndim > 1 else value[:, None].to(cached.dtype)
+    elif not is_static(value):
+        raise NotCapturable(f"the column {name} of a {type(value).__name__.removeprefix('Device').lower()}", op)
     else:
         new = s.constant(np.broadcast_to(np.asarray(value, dtype=np.float64), (1, len(ids)))).to(cached.dtype)
     new = new.expand(s.frame.batch, len(ids))

@@ -18,6 +18,7 @@ from decgraph.backends.triton.step.distributions import DistributionKernels, Sha
 from decgraph.backends.triton.step.evaluate import NotCapturable
 from decgraph.backends.triton.step.machine import DeviceStep, Frame
 from decgraph.errors import DecError
+from decgraph.ir.opdef import OpError
 from decgraph.ir.values import Module
 from decgraph.runtime.request import Request
 
@@ -41,6 +42,7 @@ class Shapes:
 
     def __init__(self, model: Any) -> None:
         self.name, self.vocab_size, self.exact = model.name, model.vocab.size, bool(model.exact)
+        self.layers = model.layers
         self.keeps_paths = model.kind != "features"
         self.model = model
 
@@ -146,9 +148,8 @@ def needs_of(module: Module, function: str, models: Mapping[str, Any], params: M
             uncached = {name: max(n, after[name]) for name, n in uncached.items()}
         else:
             raise NotCapturable("a model's uncached tokens grow without bound")
-    except (TypeError, ValueError, LookupError, AttributeError, RuntimeError, DecError) as error:
-        # Implementations may fail in any way on values that they do not support; the driver of the torch backend runs them.
-        raise NotCapturable(f"{type(error).__name__}: {error}") from error
+    except (OpError, DecError) as error:  # the program's own mistakes, which the driver of the torch backend reports
+        raise NotCapturable(str(error)) from error
     tails = {name: cache.most for name, cache in probe.caches.items()}
     return Needs(tails, uncached, 1 + getattr(probe, "deepest", 1))
 

@@ -10,10 +10,10 @@ import torch
 from far import Elsewhere, Launched, away
 
 from decgraph.api import load
-from decgraph.bench.gpu import lab, tokens
-from decgraph.bench.gpu.sides import masked_session
 from decgraph.runtime.models.hf_live import from_module
 from decgraph.runtime.request import Request
+from lab.gpu import lab, tokens
+from lab.gpu.sides import masked_session
 
 CPU = torch.device("cpu")
 GREEDY = Request((5, 9, 11, 40), limit=5, temperature=0)

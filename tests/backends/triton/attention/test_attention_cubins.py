@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from decgraph.backends.triton.cubin import Report, reports
-from decgraph.bench.gpu.specs.attention import specs
+from lab.gpu.specs.attention import specs
 
 SHARED = {80: 163 * 1024, 90: 227 * 1024}
 

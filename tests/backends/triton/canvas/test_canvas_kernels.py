@@ -17,9 +17,9 @@ from decgraph.backends.triton.step.canvas_kernels import Kernel, heard, launch
 from decgraph.backends.triton.step.canvas_symbols import Symbol, computed, plain, written
 from decgraph.backends.triton.step.canvas_values import Live, constant
 from decgraph.backends.triton.step.canvas_vectors import packed
-from decgraph.bench.gpu.cubins import canvas_specs
-from decgraph.bench.gpu.specs.canvas import specs
 from decgraph.runtime.request import Request
+from lab.gpu.cubins import canvas_specs
+from lab.gpu.specs.canvas import specs
 
 F = Callable[..., Any]
 CPU = torch.device("cpu")

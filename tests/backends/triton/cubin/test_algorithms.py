@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from shelf import FEW, NAMES, module
 
-from decgraph.bench.gpu import cubins
+from lab.gpu import cubins
 
 BY_TORCH = {"block_rejection", "match_longest"}
 """Rules that no kernel is made of (test_rules_device.py says why)."""

@@ -1,6 +1,6 @@
 """Every kernel that the areas list for real models compiles for sm_80 and sm_90, spills nothing, and fits.
 
-What bench/gpu/results/cubins.json has is not compiled again: `python -m decgraph.bench.gpu.cubins --write` after a change
+What lab/gpu/results/cubins.json has is not compiled again: `python -m lab.gpu.cubins --write` after a change
 of kernels keeps this fast, and a changed kernel that was not written there is compiled here.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from decgraph.bench.gpu import cubins
+from lab.gpu import cubins
 
 
 @pytest.mark.quick("step")

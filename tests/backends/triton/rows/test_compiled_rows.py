@@ -7,10 +7,10 @@ from shelf import NAMES
 
 import decgraph
 from decgraph.backends.triton.cubin import Spec, reports
-from decgraph.bench.gpu.specs.rows import made, ops_on_rows, specs, specs_of
 from decgraph.check.worlds import params_for
 from decgraph.ir.values import Module
 from decgraph.passes.plan import Plan
+from lab.gpu.specs.rows import made, ops_on_rows, specs, specs_of
 
 
 def module(name: str) -> Module:

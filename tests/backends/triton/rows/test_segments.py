@@ -21,7 +21,6 @@ from decgraph.backends.torch.rows import Rows, Sparse, TorchDist, TorchVectors
 from decgraph.backends.torch.segments import segment_call
 from decgraph.backends.triton.rows.segment import vocabulary
 from decgraph.backends.triton.rows.shown import shown
-from decgraph.bench.gpu.specs.rows import ops_on_rows
 from decgraph.check.worlds import models_for, params_for
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.types import Type
@@ -29,6 +28,7 @@ from decgraph.ir.values import Op
 from decgraph.passes.plan import Plan
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session
+from lab.gpu.specs.rows import ops_on_rows
 
 V, N = 9, 3
 PROMPT = (1, 2, 3)

@@ -1,0 +1,242 @@
+"""Tokens: the reference's on table models; `generate`'s on the device in float32; the same alone and in a batch; a masked
+model's on the device and on the CPU."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any
+
+import torch
+
+import decgraph
+from decgraph import stdlib
+from decgraph.bench.agreement import NEAR_TIE
+from decgraph.check.worlds import models_for, params_for
+from decgraph.hf.generate import custom_generate
+from decgraph.runtime.request import Request
+from lab.gpu import lab as labs
+from lab.gpu.lab import Lab
+from lab.gpu.pool import spread
+from lab.gpu.report import Items, Row
+from lab.gpu.sides import masked_session
+
+V = 512
+SMALL = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.4,
+}
+SPECIAL = {"vocab_size": V, "max_position_embeddings": 128, "pad_token_id": 1, "bos_token_id": 3, "eos_token_id": 0}
+# family: (configuration, class, sizes)
+FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", "LlamaForCausalLM", SMALL),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", SMALL),
+    "gpt2": ("GPT2Config", "GPT2LMHeadModel", {"n_embd": 64, "n_layer": 2, "n_head": 4, "initializer_range": 0.4}),
+    "gemma3": (
+        "Gemma3TextConfig",
+        "Gemma3ForCausalLM",
+        {
+            **SMALL,
+            "head_dim": 16,
+            "query_pre_attn_scalar": 16,
+            "sliding_window": 5,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+    ),
+}
+SHAPE = "[[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]"
+
+
+def stage(lab: Lab) -> Items:
+    """The items of the stage `tokens`."""
+    yield "tables, triton", partial(tables, lab, "triton")
+    for family in ("llama", "gemma3"):
+        yield f"{family} against generate, triton", partial(against_generate, lab, family, backend="triton")
+    yield "llama, eagle2, triton", partial(eagle, lab, backend="triton")
+    yield "masked, triton, device and CPU", partial(masked, lab, backend="triton")
+    yield "tables", partial(tables, lab)
+    for family in FAMILIES:
+        yield f"{family} against generate", partial(against_generate, lab, family)
+    yield "llama, eagle2", partial(eagle, lab)
+    yield "batch of 8", partial(batched, lab)
+    yield "masked, device and CPU", partial(masked, lab)
+
+
+def tables(lab: Lab, tried: str = "torch", only: Collection[str] = ()) -> Row:
+    """Every algorithm of stdlib/ on table models (or some), a backend and the reference, greedy and drawn."""
+    names = [name for name in stdlib.names() if not only or name in only]
+    found = spread(lab, compared_tables, [(name, tried) for name in names])
+    told = ([differ] if isinstance(differ, str) else differ for differ in found)
+    wrong = [f"{name}: {what}" for name, differs in zip(names, told) for what in differs]
+    return {
+        "algorithms": len(names),
+        "backend": tried,
+        "wrong": wrong,
+        "right": not wrong,
+        "says": f"{len(names)} algorithms, {len(wrong)} of {2 * len(names)} runs differ from the reference",
+    }
+
+
+def compared_tables(_: Lab, task: tuple[str, str]) -> list[str]:
+    """The runs of an algorithm by a backend that differ from the reference's."""
+    name, tried = task
+    seed, wrong = stdlib.names().index(name), list[str]()
+    algorithm = decgraph.load(name)
+    models, params = models_for(algorithm.function, 7, seed), params_for(algorithm.function, seed)
+    for temperature in (0, 1):
+        request = Request((1, 2, 3, 1, 2), limit=10, temperature=temperature, seed=seed)
+        made = [
+            algorithm.session(models, backend=backend, **params).run(request, keep_events=False)
+            for backend in ("reference", tried)
+        ]
+        if made[0].tokens != made[1].tokens or any(r.error is not None for r in made):
+            wrong.append(f"at {temperature}: {[str(r.error) if r.error else r.tokens for r in made]}")
+    return wrong
+
+
+def module(family: str, device: torch.device, seed: int = 11) -> Any:
+    """A random module of a family in float32, made on the CPU so that it is the same on every device."""
+    import transformers
+
+    config, kind, sizes = FAMILIES[family]
+    torch.manual_seed(seed)
+    return getattr(transformers, kind)(getattr(transformers, config)(**{**SPECIAL, **sizes})).eval().to(device)
+
+
+@torch.no_grad()
+def noisy(model: Any, amount: float = 0.02) -> Any:
+    """A drafter: the same weights with noise, so that some guesses are right."""
+    made = torch.Generator().manual_seed(7)
+    for p in model.parameters():
+        p.add_((torch.randn(p.shape, generator=made) * amount).to(p))
+    return model
+
+
+def asked(device: torch.device, rows: int = 3) -> dict[str, Any]:
+    """Ragged prompts, padded on the left, as `generate` takes them."""
+    made = torch.Generator().manual_seed(4)
+    ids = torch.randint(5, V, (rows, 9), generator=made)
+    for row in range(rows):
+        ids[row, : (2 * row) % 5] = 1
+    return {
+        "input_ids": ids.to(device),
+        "attention_mask": (ids != 1).long().to(device),
+        "do_sample": False,
+        "max_new_tokens": 24,
+        "eos_token_id": None,
+    }
+
+
+def against_generate(lab: Lab, family: str, backend: str = "torch") -> Row:
+    """Chains, a tree and lookup against `generate(do_sample=False)`, through decgraph.hf."""
+    target, drafter = module(family, lab.device), noisy(module(family, lab.device))
+    return compared(
+        target,
+        asked(lab.device),
+        {
+            "speculative": {"drafter": drafter, "gamma": 3},
+            "sequoia": {"drafter": drafter, "shape": SHAPE},
+            "prompt_lookup": {"k": 4},
+        },
+        backend,
+    )
+
+
+def eagle(lab: Lab, backend: str = "torch") -> Row:
+    """A tree drafted by a head that reads the target's states; its module lies on the device."""
+    from decgraph.zoo.modeling import EagleConfig, EagleHead
+
+    torch.manual_seed(12)
+    made: Any = EagleHead(EagleConfig(**{**SPECIAL, **SMALL, "num_hidden_layers": 1}))
+    head = made.eval().to(lab.device)
+    return compared(
+        module("llama", lab.device), asked(lab.device), {"eagle2": {"head": head, "depth": 3, "k": 3, "budget": 8}}, backend
+    )
+
+
+def compared(target: Any, given: dict[str, Any], algorithms: dict[str, dict[str, Any]], backend: str = "torch") -> Row:
+    """Rows whose tokens are those of `generate`, by algorithm; where one differs, how near the tie was."""
+    plain = target.generate(**given)
+    row: Row = {"rows": len(plain), "algorithms": {}}
+    start, wrong = given["input_ids"].shape[1], []
+    for name, parts in algorithms.items():
+        custom = custom_generate(name, backend=backend, **parts)
+        got = target.generate(**given, custom_generate=custom)
+        gaps = [gap(target, mine, theirs, start) for mine, theirs in zip(got, plain)]
+        row["algorithms"][name] = {
+            "same": sum(g is None for g in gaps),
+            "first_gaps": [g for g in gaps if g is not None],
+            "tokens_per_call": round(custom.last[0].stats.tokens_per_call, 3),
+        }
+        wrong += [f"{name}: logits {g:.2g} apart" for g in gaps if g is not None and g > NEAR_TIE]
+    same = {name: f"{found['same']}/{len(plain)}" for name, found in row["algorithms"].items()}
+    return {**row, "wrong": wrong, "right": not wrong, "says": ", ".join(f"{n} {s} the same" for n, s in same.items())}
+
+
+@torch.no_grad()
+def gap(target: Any, mine: torch.Tensor, theirs: torch.Tensor, start: int) -> float | None:
+    """None where two rows int64[n] are equal; else how far apart the module has the logits of the first two tokens
+    that differ."""
+    differ = (mine != theirs).nonzero().view(-1)
+    if not len(differ):
+        return None
+    at = int(differ[0])
+    path = theirs[:at]
+    path = path[int((path[:start] == SPECIAL["pad_token_id"]).sum()) :]
+    scores = target(input_ids=path[None], use_cache=False).logits[0, -1].double()
+    return float((scores[mine[at]] - scores[theirs[at]]).abs())
+
+
+def batched(lab: Lab) -> Row:
+    """Eight ragged requests at a time and one at a time."""
+    target, drafter = module("llama", lab.device), noisy(module("llama", lab.device))
+    wrong, says = [], []
+    for name, parts in {"speculative": {"drafter": drafter, "gamma": 3}, "prompt_lookup": {"k": 4}}.items():
+        given = asked(lab.device, 8)
+        together = target.generate(**given, custom_generate=custom_generate(name, **parts))
+        same = 0
+        for row in range(8):
+            one = {**given, **{key: given[key][row : row + 1] for key in ("input_ids", "attention_mask")}}
+            alone = target.generate(**one, custom_generate=custom_generate(name, **parts))[0]
+            apart = gap(target, together[row], alone, given["input_ids"].shape[1])
+            same += apart is None
+            wrong += [f"{name}, row {row}: logits {apart:.2g} apart"] if apart is not None and apart > NEAR_TIE else []
+        says.append(f"{name} {same}/8")
+    return {"wrong": wrong, "right": not wrong, "says": f"the same as alone: {', '.join(says)}"}
+
+
+def masked(lab: Lab, backend: str = "torch") -> Row:
+    """A random masked model in float32: the same canvases on the device and on the CPU (by backend torch), greedy and drawn."""
+    sizes = {**labs.SIZES["tiny"].masked, "initializer_range": 0.2}
+    near = labs.masked(sizes, torch.device("cpu"), torch.float32)
+    far = copy.deepcopy(near).to(lab.device)
+    row: Row = {"algorithms": {}}
+    ask: Callable[[int], Request] = lambda t: Request((5, 9, 11, 40), limit=16, temperature=t, seed=3)
+    for name in ("fast_dllm", "fast_dllm_prefix", "fast_dllm_uncached"):
+        made = [
+            masked_session(name, each, backend=how, length=16, block=8, tau=0.3)
+            for each, how in ((near, "torch"), (far, backend))
+        ]
+        for temperature in (0, 1):
+            here, there = (session.run(ask(temperature)) for session in made)
+            for result in (here, there):
+                if result.error is not None:
+                    raise result.error
+            equal = sum(a == b for a, b in zip(here.tokens, there.tokens))
+            row["algorithms"][f"{name} at {temperature}"] = {
+                "cells": len(here.tokens),
+                "equal": equal,
+                "calls": [r.stats.target_calls for r in (here, there)],
+            }
+    whole = sum(found["equal"] == found["cells"] for found in row["algorithms"].values())
+    # A near-tie changes what follows, so that a whole run may differ; most must be equal.
+    return {
+        **row,
+        "right": whole >= len(row["algorithms"]) - 1,
+        "says": f"{whole} of {len(row['algorithms'])} runs the same as on the CPU",
+    }

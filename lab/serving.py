@@ -1,0 +1,287 @@
+"""A server under load, as a script: `python -m lab.serving --seconds 120`.
+
+Three parts, each on a `decgraph serve` of its own. `stress`: many streaming clients of OpenAI's, of whom some go away in the
+middle, on the shipped models with several algorithms; every finished answer is compared with `decgraph.run` for the same seed,
+and every broken-off one must begin it. `throughput`: tokens a second of one client and of many. `first-token`: the time to the
+first token of short prompts while a long one is computed, with and without chunks. The openai package is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+ALGORITHMS = ("speculative", "autoregressive", "prompt_lookup", "medusa", "eagle2", "sequoia")
+PROMPTS = (
+    "def main():\n",
+    "import os\n\nclass Reader:\n    def read(self, size):\n",
+    "# The quick brown fox\n",
+    "for i in range(10):\n    print(i)\n\nfor i in range(10):\n",
+)
+QUESTIONS = ("What is the capital of France?", "Write a haiku about rain.", "Count to twenty.", "Why is the sky blue?")
+
+
+@dataclass
+class Process:
+    """A server's process: where it is, how much memory and processor time it has taken."""
+
+    url: str
+    pid: int
+
+    @property
+    def memory(self) -> float:
+        """Resident memory in MiB."""
+        with open(f"/proc/{self.pid}/status", encoding="ascii") as file:
+            (line,) = [line for line in file if line.startswith("VmRSS")]
+        return int(line.split()[1]) / 1024
+
+    @property
+    def processor(self) -> float:
+        """Seconds of processor time, of all threads."""
+        with open(f"/proc/{self.pid}/stat", encoding="ascii") as file:
+            parts = file.read().rsplit(")", 1)[1].split()
+        return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def server(*options: str) -> Iterator[Process]:
+    """`decgraph serve` on a free port, ended by SIGTERM."""
+    command = [sys.executable, "-m", "decgraph", "serve", "--port", "0", "--json", *options]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert started.stdout is not None
+    try:
+        said = ""
+        while not said.rstrip().endswith("}"):
+            line = started.stdout.readline()
+            if not line:
+                raise SystemExit(f"{' '.join(command)} ended before it served")
+            said += line
+        url = json.loads(said)["url"]
+        wait_for(url)
+        yield Process(url, started.pid)
+    finally:
+        started.send_signal(signal.SIGTERM)
+        started.wait(60)
+
+
+def wait_for(url: str) -> None:
+    """Until the server answers."""
+    import httpx
+
+    for _ in range(600):
+        try:
+            httpx.get(f"{url}/models", timeout=5).raise_for_status()
+            return
+        except httpx.HTTPError:
+            time.sleep(0.1)
+    raise SystemExit(f"nothing answers at {url}")
+
+
+def clients(url: str, count: int) -> list[Any]:
+    """So many clients, each with connections of its own."""
+    import openai
+
+    return [openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=600) for _ in range(count)]
+
+
+@dataclass
+class Tally:
+    """What came of the stress."""
+
+    finished: int = 0
+    left: int = 0
+    tokens: int = 0
+    wrong: list[str] = field(default_factory=list)
+    memory: list[float] = field(default_factory=list)
+
+
+Key = tuple[str, int, int, float, int]  # algorithm, prompt, seed, temperature, limit
+
+
+def keys(seeds: int) -> list[Key]:
+    """What clients ask for."""
+    drawn = random.Random(1)
+    return [
+        (algorithm, prompt, seed, drawn.choice((0.0, 0.8, 1.0)), drawn.choice((8, 24, 48)))
+        for algorithm in ALGORITHMS
+        for prompt in range(len(PROMPTS))
+        for seed in range(seeds)
+    ]
+
+
+def wanted(asked: list[Key]) -> dict[Key, str]:
+    """The answers of the command line, one after the other."""
+    import decgraph
+
+    sessions = {name: decgraph.load(name).session() for name in ALGORITHMS}
+    out = {}
+    for key in asked:
+        name, prompt, seed, temperature, limit = key
+        session = sessions[name]
+        session.shared.clear()
+        request = decgraph.models.request_for(session, PROMPTS[prompt], seed=seed, temperature=temperature, limit=limit)
+        result = session.run(request, keep_events=False)
+        eos = request.eos
+        out[key] = session.tokenizer.decode(tuple(t for t in result.tokens if t not in eos)) if session.tokenizer else ""
+    return out
+
+
+async def ask(client: Any, key: Key, model: str, leave: int | None) -> tuple[str, bool]:
+    """One stream, left after so many chunks: its text, and whether it ended."""
+    name, prompt, seed, temperature, limit = key
+    stream = await client.completions.create(
+        model=f"{model}:{name}", prompt=PROMPTS[prompt], max_tokens=limit, temperature=temperature, seed=seed, stream=True
+    )
+    text, ended, seen = "", False, 0
+    async for chunk in stream:
+        text += chunk.choices[0].text
+        ended = ended or chunk.choices[0].finish_reason is not None
+        seen += 1
+        if leave is not None and seen >= leave:
+            await stream.close()
+            break
+    return text, ended
+
+
+async def stress(process: Process, answers: dict[Key, str], seconds: float, count: int) -> Tally:
+    """Clients until `seconds` seconds are over."""
+    tally, asked, until = Tally(), list(answers), time.monotonic() + seconds
+
+    async def live(number: int, client: Any) -> None:
+        drawn = random.Random(number)
+        while time.monotonic() < until:
+            key = drawn.choice(asked)
+            leave = drawn.randrange(1, 12) if drawn.random() < 0.3 else None
+            try:
+                text, ended = await ask(client, key, "decgraph", leave)
+            except Exception as error:
+                tally.wrong.append(f"{key}: {type(error).__name__}: {error}")
+                continue
+            tally.finished += ended
+            tally.left += not ended
+            tally.tokens += len(text)
+            if not (text == answers[key] if ended else answers[key].startswith(text)):
+                tally.wrong.append(f"{key}: {text!r} instead of {answers[key]!r}")
+
+    async def watch() -> None:
+        while time.monotonic() < until:
+            tally.memory.append(process.memory)
+            await asyncio.sleep(max(1.0, seconds / 12))
+
+    many = clients(process.url, count)
+    await asyncio.gather(watch(), *(live(n, client) for n, client in enumerate(many)))
+    tally.memory.append(process.memory)
+    for client in many:
+        await client.close()
+    return tally
+
+
+async def throughput(process: Process, count: int, rounds: int, limit: int) -> tuple[float, float]:
+    """Tokens a second, and tokens a second of processor time, of so many clients with `rounds` requests each."""
+    many = clients(process.url, count)
+    total = 0
+
+    async def live(number: int, client: Any) -> None:
+        nonlocal total
+        for turn in range(rounds):
+            question = f"{QUESTIONS[(number + turn) % len(QUESTIONS)]} ({number})"
+            got = await client.chat.completions.create(
+                model="smollm2", messages=[{"role": "user", "content": question}], max_tokens=limit, temperature=0,
+                logit_bias={"2": -100},
+            )  # fmt: skip
+            total += got.usage.completion_tokens
+
+    began, spent = time.perf_counter(), process.processor
+    await asyncio.gather(*(live(n, client) for n, client in enumerate(many)))
+    wall, spent = time.perf_counter() - began, process.processor - spent
+    for client in many:
+        await client.close()
+    return total / wall, total / spent
+
+
+async def first_tokens(process: Process, words: int, repeats: int) -> tuple[list[float], list[float]]:
+    """Seconds to the first token of short prompts, alone and beside a long prompt."""
+
+    async def first(text: str) -> float:
+        began = time.perf_counter()
+        stream = await short.completions.create(model="smollm2", prompt=text, max_tokens=2, stream=True, temperature=0)
+        async for _ in stream:
+            took = time.perf_counter() - began
+            break
+        await stream.close()
+        return took
+
+    short, long = clients(process.url, 2)
+    alone = [await first(f"Question {n}: hello") for n in range(repeats)]
+    beside = []
+    for n in range(repeats):
+        prompt = f"{n} " + "The quick brown fox jumps over the lazy dog again. " * (words // 11)
+        reading = asyncio.ensure_future(long.completions.create(model="smollm2", prompt=prompt, max_tokens=1, temperature=0))
+        await asyncio.sleep(0.15)  # it is being computed by then
+        beside.append(await first(f"Question {n}: goodbye"))
+        await reading
+    for client in (short, long):
+        await client.close()
+    return alone, beside
+
+
+def main() -> int:
+    """The script. Returns 1 where an answer was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--seeds", type=int, default=2, help="how many of each prompt and algorithm of the stress")
+    parser.add_argument("--many", type=int, default=16, help="clients of the throughput")
+    parser.add_argument("--limit", type=int, default=48, help="new tokens of its answers")
+    parser.add_argument("--prompt", type=int, default=1500, help="tokens of the long prompt")
+    parser.add_argument("--only", choices=("stress", "throughput", "first-token"), default=None)
+    given = parser.parse_args()
+    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}", flush=True)
+    failed = False
+    if given.only in (None, "stress"):
+        answers = wanted(keys(given.seeds))
+        offered = [word for name in ALGORITHMS for word in ("-a", name)]
+        with server(*offered, "--max-concurrent", "16", "--max-queue", str(4 * given.clients), "--keep", "64") as process:
+            tally = asyncio.run(stress(process, answers, given.seconds, given.clients))
+        failed = bool(tally.wrong)
+        rows = ", ".join(f"{m:.0f}" for m in tally.memory)
+        print(
+            f"stress: {given.clients} clients, {given.seconds:.0f} s: {tally.finished} answers finished, {tally.left} left by"
+        )
+        print(f"  their clients, {len(tally.wrong)} wrong, {tally.tokens} characters; memory in MiB: {rows}", flush=True)
+        for line in tally.wrong[:5]:
+            print(f"  {line}")
+    if given.only in (None, "throughput"):
+        with server("-m", "smollm2", "-a", "autoregressive") as process:
+            asyncio.run(throughput(process, 1, 1, 8))  # the first forwards
+            one = asyncio.run(throughput(process, 1, 3, given.limit))
+            many = asyncio.run(throughput(process, given.many, 1, given.limit))
+            again = asyncio.run(throughput(process, 1, 3, given.limit))
+        single = [(a + b) / 2 for a, b in zip(one, again, strict=True)]
+        print(f"throughput: one client {single[0]:.1f} tokens/s ({single[1]:.1f} a processor second), {given.many} clients")
+        print(f"  {many[0]:.1f} ({many[1]:.1f}): {many[0] / single[0]:.2f} times ({many[1] / single[1]:.2f})", flush=True)
+    if given.only in (None, "first-token"):
+        for chunk in ("64", "256", "0"):
+            with server("-m", "smollm2", "-a", "autoregressive", "--prefill", chunk) as process:
+                asyncio.run(throughput(process, 1, 1, 4))
+                alone, beside = asyncio.run(first_tokens(process, given.prompt, 3))
+            print(f"first token with --prefill {chunk}: alone {statistics.median(alone):.2f} s, beside a prompt of")
+            print(f"  {given.prompt} tokens {statistics.median(beside):.2f} s (most {max(beside):.2f})", flush=True)
+    print(f"load {os.getloadavg()[0]:.1f}")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""docs/gallery is what `python -m lab.gallery` writes."""
+
+from __future__ import annotations
+
+import pytest
+from shelf import SHELF
+
+from lab import gallery
+
+VERDICTS, FIGURES = gallery.current(gallery.known(gallery.VERDICTS)), gallery.known(gallery.FIGURES)
+
+
+@pytest.mark.quick("eagle2", "fast_dllm")
+@pytest.mark.parametrize("name", SHELF)
+def test_a_page_is_up_to_date(name: str) -> None:
+    page = (gallery.FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    assert page == gallery.page(name, VERDICTS, FIGURES), "python -m lab.gallery"
+
+
+def test_the_index_names_all_and_no_others() -> None:
+    assert (gallery.FOLDER / "README.md").read_text(encoding="utf-8") == gallery.index(VERDICTS)
+    assert {path.stem for path in gallery.FOLDER.glob("*.md")} == {*SHELF, "README"}
+
+
+def test_no_verdict_is_a_refutation() -> None:
+    assert VERDICTS.keys() <= set(SHELF)
+    assert {name for name, found in VERDICTS.items() if found["verdict"] in ("refuted", "error")} == set()
+
+
+def test_a_page_tells_what_differs_from_its_neighbour() -> None:
+    lines = gallery.neighbour("speculative")
+    assert any(line.startswith("+") for line in lines) and any(line.startswith("-") for line in lines)
+    assert any("SafeAILab/EAGLE" in line for line in gallery.agreement("eagle2"))
+
+
+def test_a_verdict_is_of_the_text_that_was_checked() -> None:
+    report = {
+        "name": "speculative", "verdict": "proved", "claims": ["c"], "models": 9, "runs": 1234, "reasons": [],
+        "mutants": {"planted": 3, "killed": 3}, "interrupted": False,
+    }  # fmt: skip
+    kept = gallery.verdict_of(report)
+    assert kept["note"] == "9 small models, every outcome of 1,234 runs; 3 of 3 planted bugs found"
+    assert "**proved** (9 small models" in gallery.claimed("c", kept)
+    old = dict(kept, digest="0" * 16)
+    assert gallery.current({"speculative": old, "medusa": kept, "gone": kept}) == {}
+    assert gallery.current({"speculative": kept}) == {"speculative": kept}
+    undecided = gallery.verdict_of(report | {"verdict": "undecided", "reasons": ["3 worlds could not be decided"]})
+    assert undecided["note"].endswith("3 worlds could not be decided")

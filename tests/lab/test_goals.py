@@ -1,0 +1,98 @@
+"""The goals: how a run is judged, and that every goal is of something that is measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bench_runs import ratio, row, run_of_two
+
+from decgraph import stdlib
+from decgraph.bench.compare import asked
+from decgraph.errors import DecError
+from lab import goals
+from lab.goals import ASSISTED, GENERATE, LOOKUP, PARTS, Goal, Part
+
+
+def judged(goal: Goal, run: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    part = PARTS["shipped"]
+    monkeypatch.setitem(PARTS, "tried", Part(part.algorithms, (goal,), part.settings, part.weights, part.prompts))
+    return list(goals.judged("tried", run))
+
+
+def run_with_kinds() -> dict[str, Any]:
+    run = run_of_two(("chat", "copy-edit"))
+    for found in run["rows"]:
+        found["drafted_per_call"] = 3.0
+    return run
+
+
+def test_processor_time_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_with_kinds()
+    (found,) = judged(Goal("speculative", GENERATE, 2.95, "chat"), run, monkeypatch)
+    assert (found["ratio"], found["reached"], found["kind"]) == (pytest.approx(2.9), False, "chat")  # 3.0 by the wall clock
+    (found,) = judged(Goal("speculative", GENERATE, 2.85, "chat"), run, monkeypatch)
+    assert found["reached"] and "2.90 (" in goals.line(found) and "goal 2.9  reached" in goals.line(found)
+
+
+def test_a_goal_for_every_kind_is_judged_on_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = judged(Goal("speculative", GENERATE, 3.5, but=("chat",)), run_with_kinds(), monkeypatch)
+    assert [(one["kind"], one["reached"]) for one in found] == [("copy-edit", True)]
+    found = judged(Goal("speculative", GENERATE, 3.5), run_with_kinds(), monkeypatch)
+    assert [(one["kind"], one["reached"]) for one in found] == [("chat", False), ("copy-edit", True)]
+
+
+def test_what_failed_is_a_goal_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = {**run_with_kinds(), "failed": {"eagle2": "needs a head"}}
+    (found,) = judged(Goal("eagle2", GENERATE, 1.0), run, monkeypatch)
+    assert not found["reached"] and "not measured: needs a head" in goals.line(found)
+    assert judged(Goal("kangaroo", GENERATE, 1.0), run, monkeypatch) == []  # nobody gave what it needs
+
+
+def test_what_was_trained_has_a_goal_on_chat() -> None:
+    run = run_with_kinds()
+    run["rows"].append(row("eagle2:k=2", "decgraph", "chat", 2.1, 9.0, {GENERATE: ratio(1.7, 1.6, 1.8)}, drafted_per_call=8.0))
+    found = [one for one in goals.judged("chat", run, ["eagle2:k=2"]) if one["algorithm"] == "eagle2:k=2"]
+    assert [(one["kind"], one["goal"], one["reached"]) for one in found] == [("chat", goals.TRAINED, True)]
+    assert not list(goals.judged("shipped", run, ["eagle2:k=2"]))
+
+
+def test_tokens_that_differ_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_with_kinds()
+    run["rows"].append(row("mine", "decgraph", "chat", 1.0, 9.0, {GENERATE: ratio(2, 2, 2)}, drafted_per_call=0.0,
+                           tokens_equal={"same": 0, "near_ties": 0, "different": 2, "first": "token 3"}))  # fmt: skip
+    (found,) = judged(Goal("mine", GENERATE, 1.0, "chat"), run, monkeypatch)
+    assert "tokens 2 different" in goals.line(found)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_every_goal_is_of_an_algorithm_that_is_measured(name: str) -> None:
+    part = PARTS[name]
+    measured = asked(part.algorithms, {})  # refuses a parameter that there is not, and a value outside its range
+    assert {one.algorithm.name for one in measured} <= set(stdlib.names())
+    assert [one.label for one in measured] == list(part.algorithms)
+    assert {goal.algorithm for goal in part.goals} <= set(part.algorithms)
+    assert {goal.baseline for goal in part.goals} <= {GENERATE, ASSISTED, LOOKUP}
+
+
+def test_an_unknown_part_is_refused() -> None:
+    with pytest.raises(DecError, match="no part 'nothing'"):
+        goals.main(["--only", "nothing"])
+
+
+@pytest.mark.slow
+def test_a_part_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
+    import json
+    from dataclasses import replace
+
+    from decgraph.bench.measure import Settings
+
+    small = replace(
+        PARTS["shipped"], settings=Settings(limit=6), algorithms=("autoregressive", "speculative"), prompts=goals.code(1)
+    )
+    monkeypatch.setitem(PARTS, "shipped", small)
+    goals.main(["--only", "shipped", "--rounds", "1", "--out", str(tmp_path / "out.json")])
+    said = capsys.readouterr().out
+    assert "shipped      autoregressive" in said and "against assisted" in said and "goals reached" in said
+    made = json.loads((tmp_path / "out.json").read_text())
+    assert {goal["algorithm"] for goal in made["goals"]} == {"autoregressive", "speculative"} and made["faults"] == []
