@@ -29,11 +29,11 @@ def together(works: Sequence[Callable[[], Any]]) -> list[Any]:
         except BaseException as error:
             made[n] = error
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(len(works))]
+    threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(len(works))]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=600)
+        thread.join(timeout=300)
         assert not thread.is_alive(), "a thread hangs"
     for one in made:
         if isinstance(one, BaseException):
