@@ -13,6 +13,7 @@ from typing import Any
 
 from decgraph.bench.bootstrap import FEWEST, METHOD
 from decgraph.bench.compare import THEIRS
+from decgraph.bench.machine import named
 from decgraph.bench.measure import ALL, Row
 
 FORMATS = ("table", "md", "csv", "latex", "json")
@@ -141,7 +142,7 @@ def notes(document: Row, run: Row) -> list[str]:
             f"with seed {run['settings']['seed']}."
         ),
         (
-            f"{machine['processor']}, {machine['cores']} cores, {machine['threads']} threads, load {machine['load']} before "
+            f"{named(machine)}, {machine['cores']} cores, {machine['threads']} threads, load {machine['load']} before "
             f"and {run['load']} after{busy}; Python {machine['python']}, {versions}."
         ),
     ]

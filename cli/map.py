@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from decgraph.scale.decoder import Decoder
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-OWN = ("algorithm", "out", "resume", "ray", "address", "workers", "cpus", "gpus", "batch", "chat", "system", "model", "set",
-       "max_new", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop", "regex", "json_schema",
-       "grammar", "extern", "backend", "device", "dtype", "json")  # fmt: skip
+OWN = ("algorithm", "out", "resume", "retry_errors", "ray", "address", "workers", "cpus", "gpus", "batch", "chat", "system",
+       "model", "set", "max_new", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop", "regex",
+       "json_schema", "grammar", "extern", "backend", "device", "dtype", "json")  # fmt: skip
 
 
 NAMED = "A name that `decgraph list` prints, or a .dec file."
@@ -40,6 +41,9 @@ def command(
     out: Annotated[Path, option("--out", "-o", help="The results: a line of JSON for every prompt, as it ends.")],
     resume: Annotated[
         bool, option("--resume", help="Go on with a file of results; what is in it is not decoded again.")
+    ] = False,
+    retry_errors: Annotated[
+        bool, option("--retry-errors", help="Go on as with --resume, and decode rows again that have an error.")
     ] = False,
     ray: Annotated[bool, option("--ray", help="Decode on Ray workers: on this machine, unless --address is given.")] = False,
     address: Annotated[str | None, option("--address", help="With --ray: a cluster, as HOST:PORT or auto.")] = None,
@@ -108,7 +112,8 @@ def command(
     check_externs(chosen.module, chosen.name, externs)
     if allow is not None:
         allow.check()
-    placed = placed.reserved(gpus) if ray else placed.found()
+    own = address is None and "RAY_ADDRESS" not in os.environ  # a cluster that is started for this run
+    placed = placed.reserved(gpus, here=own) if ray else placed.found()
     decoder = Decoder(
         chosen, folders, params, batch=batch, chat=chat, system=system, externs=externs or None,
         backend=backend or default_backend(), device=placed.device, dtype=placed.dtype, **fields,
@@ -118,7 +123,7 @@ def command(
     decided = {"algorithm": chosen.ir(), "models": folders, "parameters": {n: str(v) for n, v in params.items()},
                "chat template": [chat, system], "functions": sorted(extern or ())}  # fmt: skip
     decided |= {name: str(value) for name, value in fields.items()} | placed.settled()
-    with Output(out, decided, resume=resume) as results:
+    with Output(out, decided, resume=resume or retry_errors, retry=retry_errors) as results:
         todo = [row for row in found if not results.has(row.id)]
         done = _Told(results, len(todo), chosen.name, context.obj, shown=sys.stderr.isatty() and not json)
         try:
@@ -183,18 +188,18 @@ class _Told:
         seconds = time.perf_counter() - self.started
         times, apart = f"{brief(seconds)} s", {}
         if decoder.first_call is not None:  # rows were decoded in this process
-            load, (first, before) = decoder.session.load_seconds, decoder.first_call
+            load, (first, begun) = decoder.session.load_seconds, decoder.first_call
             decoding = seconds - load - (first or 0.0)
-            times = told(load, first, self.tokens - before, decoding)
+            times = told(load, first, self.tokens - begun, decoding)
             apart = {"load_seconds": load, "first_call_seconds": first, "decoding_seconds": decoding,
-                     "decoding_tokens": self.tokens - before}  # fmt: skip
+                     "decoding_tokens": self.tokens - begun}  # fmt: skip
         if json:
             output.emit_json({"out": str(out), "rows": self.rows, "skipped": skipped, "left": left, "errors": self.errors,
                               "skipped_errors": failed,
                               "tokens": self.tokens, "seconds": round(seconds, 3), **apart,
                               "interrupted": self.interrupted})  # fmt: skip
         else:
-            lost = f" ({failed} with an error, which are not tried again)" if failed else ""
+            lost = f" ({failed} with an error; --retry-errors decodes them again)" if failed else ""
             before = f", {skipped} were there{lost}" if skipped else ""
             bad = f", {self.errors} with an error" if self.errors else ""
             print(f"{self.rows} rows{before}{bad}, {self.tokens} tokens; {times}: {out}")

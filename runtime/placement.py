@@ -84,11 +84,13 @@ class Placement:
             return self
         return Placement(first[1].device, first[1].dtype if self.dtype == AUTO else self.dtype)
 
-    def reserved(self, gpus: float) -> Placement:
+    def reserved(self, gpus: float, *, here: bool = False) -> Placement:
         """Of a worker for which a cluster reserved so many GPUs: `auto` is one of those, or the CPU where there are none.
-        Raises DecError for a GPU that is not reserved, and for one that is reserved in vain."""
+        here: its workers are on this machine. Raises DecError for a GPU that is not reserved, for one that is reserved in vain,
+        and for one that is not here."""
         if self.device == AUTO:
-            return replace(self, device="cuda" if gpus else "cpu")
+            made = replace(self, device="cuda" if gpus else "cpu")
+            return made.found() if here else made
         if self.device == "cpu" and gpus:
             raise DecError(f"{gpus:g} GPUs are reserved for each worker, and device is cpu", hint="device cuda, or no GPUs")
         if self.device != "cpu" and not gpus:
@@ -116,8 +118,8 @@ class Placement:
 
 
 def refuse_autocast(placed: Placement) -> None:
-    """Raises DecError inside `torch.autocast` of the device that a run computes on: it changes dtypes in the middle of a forward,
-    by rules of each function's, which no captured forward and no cache follows."""
+    """Raises DecError inside `torch.autocast` of the device that a run computes on: it changes dtypes in the middle of a
+    forward, by rules of each function's, which no captured forward and no cache follows."""
     torch = sys.modules.get("torch")
     kind = placed.device.split(":")[0]
     if torch is not None and torch.is_autocast_enabled(kind):

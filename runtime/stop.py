@@ -83,8 +83,9 @@ class StopMachine:
 def _read(state: StopState, token: int) -> StopState:
     """The state after the text of `token`."""
     assert state.detokenizer is not None
-    pending, new = state.detokenizer.feed(state.pending, token)
-    spelled = state.detokenizer.special.get(token, "")
+    detokenizer = state.detokenizer
+    pending, new = detokenizer.feed(state.pending, token)
+    spelled = detokenizer.special.get(token, "")
     text, hidden = state.tail + spelled + new, (*state.hidden, *[True] * len(spelled), *[False] * len(new))
     cut = max(0, len(text) - max(len(s) for s in state.request.stop) + 1)
     state = replace(state, pending=pending, tail=text[cut:], hidden=hidden[cut:])
@@ -93,4 +94,5 @@ def _read(state: StopState, token: int) -> StopState:
     if not found:
         return state
     _, at, matched = min(found)
-    return replace(state, done=True, reason="stop", matched=matched, over=hidden[at:].count(False))
+    left = detokenizer.finish(pending)  # a character that is cut in the middle is none of the answer either
+    return replace(state, done=True, reason="stop", matched=matched, over=hidden[at:].count(False) + len(left))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -176,8 +178,13 @@ def _record(id: Id, result: Result) -> dict[str, Any]:
         "tokens": list(map(int, result.tokens)),
         "reason": result.reason,
         "target_calls": result.stats.target_calls,
-        "error": None if result.error is None else str(result.error),
+        "error": None if result.error is None else _of_row(str(result.error), id),
     }
+
+
+def _of_row(message: str, id: Id) -> str:
+    """A message about a request as one about its row: the number of the request is the key of its noise, which nobody knows."""
+    return re.sub(rf"\brequest {noise_key(id)}\b", lambda _: f"row {json.dumps(id)}", message)
 
 
 def _plain(value: Any) -> Any:

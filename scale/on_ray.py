@@ -157,6 +157,10 @@ def _connect(ray: Any, pool: Pool) -> None:
         _knock(asked["address"])
     try:
         ray.init(**asked)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        where = asked["address"]
-        raise DecError(f"no Ray cluster at {where}: {error}", hint=STARTED) from error
+    except Exception as error:  # Ray raises bare ones too, for a node that was too slow to start
+        ray.shutdown()  # what it had started
+        if asked["address"] == "local":
+            raise DecError(
+                f"Ray did not start on this machine: {error}", hint="again, when it is less busy; or without --ray"
+            ) from error
+        raise DecError(f"no Ray cluster at {asked['address']}: {error}", hint=STARTED) from error

@@ -1,9 +1,9 @@
 """CUDA graphs on a GPU that there is not (far_gpu.py): an iteration is recorded once and done again as it was recorded.
 
-As in a CUDA graph nothing of the host happens again: a number that the host put into an operation stays what it was, kernels are
-launched on the same tensors, and a tensor made inside is written anew where it stood. Reading a value while a graph is recorded,
-copying one from the host, or shapes that depend on data are errors. Unlike there, recording runs the iteration, so that the first
-replay, which always follows, is that run.
+As in a CUDA graph nothing of the host happens again: a number that the host put into an operation stays what it was, kernels
+are launched on the same tensors, and a tensor made inside is written anew where it stood. Reading a value while a graph is
+recorded, copying one from the host, and shapes that depend on data are errors. Unlike there, recording runs the iteration, so
+that the first replay, which always follows, is that run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Tape(Unread):
     """What an iteration did, in order: each call, and the tensors that it made."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(copies=False)
         self.done: list[tuple[Callable[[], Any], list[Tensor]]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -93,8 +93,7 @@ def gpu_with_graphs() -> Iterator[Graphs]:
     with one_gpu(), pytest.MonkeyPatch.context() as patch, Graphs() as graphs:
         for module in (canvas_run, program):
             patch.setattr(module, "captures", lambda device: device.type == "cuda")
+        patch.setattr(program, "EVERY", 1)  # the interpreter is slow: no iterations after the end
         patch.setattr(captured, "captured", graphs.captured)
         patch.setattr(captured, "warm", lambda iteration, _: iteration())
         yield graphs
-
-

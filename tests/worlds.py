@@ -14,7 +14,7 @@ from decgraph.api import load as load_algorithm
 from decgraph.backends.registry import machine
 from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
-from decgraph.ir.values import Module
+from decgraph.ir.values import Function, Module
 from decgraph.passes.batching import distribution_only, meets
 from decgraph.passes.plan import Plan
 from decgraph.runtime.automaton import Automaton
@@ -64,6 +64,11 @@ def requests(seed: int) -> list[Request]:
     ]
 
 
+def heard(function: Function, request: Request) -> Request:
+    """A request without what the program never reads, which would be refused."""
+    return replace(request, **{name: FIELDS[name] for name in unread(function)})
+
+
 class World:
     """One algorithm with small models and parameters, and what the reference does with the requests."""
 
@@ -74,7 +79,7 @@ class World:
         self.known = check_params(f, self.params)
         self.models = models_for(f, V, seed, free=free)
         self.externs = outside(self.algorithm.module)["externs"]
-        self.requests = [replace(r, **{n: FIELDS[n] for n in unread(f)}) for r in requests(seed)]
+        self.requests = [heard(f, r) for r in requests(seed)]
         self.shares = meets(f)
         self.wanted = [self.session("reference").run(r) for r in self.requests]
 

@@ -193,7 +193,10 @@ def pretrained(auto: Any, folder: Path, attention: str | None, placed: Placement
         raise
     except Exception as error:
         # unknown architecture, settings that no class takes: the library raises what it likes
-        said = f"{type(error).__name__}: {str(error).split(chr(10) * 2)[0]}"
+        first, _, _ = str(error).partition("\n\n")
+        said = f"{type(error).__name__}: {first}"
+        if "trust_remote_code" in said:
+            said = "its class is code in the folder (auto_map in config.json), which is never run"
         raise DecError(f"{folder} could not be loaded: {said}", hint=_instead(folder, error)) from error
     finally:
         if shown:
@@ -216,7 +219,7 @@ def _instead(folder: Path, error: Exception) -> str:
     if sys.flags.optimize > 1:
         return "python without -OO: transformers does not work without docstrings"
     if "auto_map" in settings(folder / "config.json"):
-        return "it brings code of its own, which is never run: load it in Python yourself, and give the module"
+        return "load it in Python, with trust_remote_code=True if you trust it, and give the module"
     return "a newer version of transformers may know it" if isinstance(error, ValueError | KeyError) else ""
 
 

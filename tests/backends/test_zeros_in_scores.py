@@ -58,7 +58,9 @@ def backends(text: str, temperature: Fraction, seed: int, names: tuple[str, ...]
     world = World(coupled=True)
     world.restart(ByChance(seed))
     try:
-        machine = ExactMachine(algorithm.module, algorithm.module.entry.name, models, {"zero": Fraction(0), "half": Fraction(1, 2)}, request).on(world)
+        machine = ExactMachine(
+            algorithm.module, algorithm.module.entry.name, models, {"zero": Fraction(0), "half": Fraction(1, 2)}, request
+        ).on(world)
         machine.run()
         out["exact"] = machine.context()[1]
     except DecError as error:
@@ -66,7 +68,7 @@ def backends(text: str, temperature: Fraction, seed: int, names: tuple[str, ...]
     return out
 
 
-@pytest.mark.quick("a - half * b", "a - zero * b", "2 * a")
+@pytest.mark.quick("a - half * b", "a - zero * b", "b - a")
 @pytest.mark.parametrize("scores", CASES)
 def test_what_is_ruled_out_stays_out(scores: str) -> None:
     drawn: dict[str, set[object]] = {}

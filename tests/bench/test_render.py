@@ -9,9 +9,11 @@ import re
 from typing import Any
 
 import pytest
+import torch
 from bench_runs import document, ratio, row, run_of_two
 
 from decgraph.bench import render
+from decgraph.bench.machine import facts
 
 
 def test_the_summary_has_a_row_a_method() -> None:
@@ -91,6 +93,14 @@ def test_few_prompts_have_no_interval_in_any_form(form: str) -> None:
 def test_accepted_drafts_are_counted_by_depth(form: str) -> None:
     assert "by depth: speculative 20/40 15/20." in render.TEXT[form](document(run_of_two()))
     assert "speculative 20/40 15/20." in "".join(render.notes(document(run_of_two()), run_of_two()))  # the terminal's
+
+
+def test_the_processors_instructions_stand_beside_the_figures() -> None:
+    made = document(run_of_two())
+    assert "Abacus_2 & Co, 2 cores" in "".join(render.notes(made, made["runs"][0])), "a file from before they were kept"
+    made["machine"]["instructions"] = "AVX2"
+    assert "Abacus_2 & Co with AVX2, 2 cores" in "".join(render.notes(made, made["runs"][0]))
+    assert facts()["instructions"] == torch.backends.cpu.get_cpu_capability()
 
 
 def test_a_ratio_of_one_pair_has_no_interval() -> None:

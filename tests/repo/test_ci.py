@@ -47,16 +47,30 @@ def test_there_is_a_workflow() -> None:
     assert WORKFLOWS
 
 
+def requirements(mode: str) -> list[str]:
+    words = [sys.executable, str(ROOT / ".ci" / "requirements.py"), mode]
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=SECONDS).stdout.splitlines()
+
+
+def test_the_demo_needs_the_models_without_triton() -> None:
+    """`.ci/setup` gives each to pip as a word."""
+    made = requirements("demo")
+    assert [re.split("[>=<]", line)[0] for line in made] == ["torch", "transformers", "tokenizers", "safetensors"]
+    assert not any(" " in line for line in made)
+
+
 def test_constraints_of_the_oldest_versions() -> None:
     """Every package that a user may install, at its lower bound; a requirement without one is an error."""
-    script = ROOT / ".ci" / "oldest.py"
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=SECONDS)
-    made = dict(line.split("==") for line in done.stdout.splitlines())
+    made = dict(line.split("==") for line in requirements("oldest"))
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert {"torch", "transformers", "triton", "numpy", "fastapi", "ray"} <= set(made) and "pytest" not in made
     assert all(re.search(rf'"{name}(\[[^]]*\])?>={re.escape(version)}[,;"]', project) for name, version in made.items())
-    namespace: dict[str, Any] = {"__file__": str(script), "__name__": "oldest"}
-    exec(script.read_text(encoding="utf-8"), namespace)
-    text = '[project]\ndependencies = ["numpy<3"]\noptional-dependencies = {}\n'
+    namespace: dict[str, Any] = {"__file__": str(ROOT / ".ci" / "requirements.py"), "__name__": "requirements"}
+    exec((ROOT / ".ci" / "requirements.py").read_text(encoding="utf-8"), namespace)
     with pytest.raises(ValueError, match="'numpy<3' has no lower bound"):
-        namespace["constraints"](text)
+        namespace["oldest"]('[project]\ndependencies = ["numpy<3"]\noptional-dependencies = {}\n')
+
+
+def test_the_setup_refuses_a_mode_that_it_does_not_have() -> None:
+    done = subprocess.run([str(ROOT / ".ci" / "setup"), "demon"], capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert done.returncode == 2 and "no mode demon: demo, dev or oldest" in done.stderr

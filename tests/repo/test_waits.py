@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tree import ROOT
+from waiting import SECONDS
 
 TESTS = ROOT / "tests"
 WAITING = TESTS / "waiting.py"
@@ -35,7 +40,7 @@ def faults_of(text: str) -> Iterator[tuple[int, str]]:
         if name in TIMEOUT and not bounded or name.endswith(".create_connection") and not bounded and len(node.args) < 2:
             yield node.lineno, f"{name} without timeout"
         elif isinstance(node.func, ast.Attribute) and node.func.attr in FIRST and not node.args and not bounded:
-            if not name.endswith("._value.get"):  # a counter of prometheus
+            if not name.endswith("._value.get") and not name.startswith("self.w"):  # a counter, and a method of a test
                 yield node.lineno, f"{name}() without a bound: waiting.ended(what, thread) for threads"
         elif name == "subprocess.Popen":
             yield node.lineno, "subprocess.Popen: waiting.started(words) ends it in time"
@@ -106,3 +111,17 @@ def test_a_wait_that_does_not_end_says_what_it_was_for() -> None:
     ended("the sleeper", thread)
     with pytest.raises(pytest.fail.Exception, match="for sleep 60"), started(["sleep", "60"], seconds=0.05) as process:
         assert process.stdout is not None and process.stdout.read() == ""
+
+
+def test_a_test_that_hangs_ends_alone_and_shows_where(tmp_path: Path) -> None:
+    """As pyproject.toml limits tests, with a shorter limit: pytest-xdist's workers go on, and the stacks are printed."""
+    (tmp_path / "test_hangs.py").write_text(
+        "import threading\n\ndef test_waits(): threading.Event().wait()\n\ndef test_works(): pass\n", encoding="utf-8"
+    )
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    limits = {name: options[name] for name in options if "timeout" in name} | {"timeout": 3}
+    (tmp_path / "pytest.ini").write_text("[pytest]\n" + "".join(f"{k} = {v}\n" for k, v in limits.items()), encoding="utf-8")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "1"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert "1 failed, 1 passed" in done.stdout and "Timeout (>3.0s)" in done.stdout, done.stdout + done.stderr
+    assert "in wait" in done.stdout or "threading.py" in done.stdout

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import SECONDS
 from whole_folders import folder
 
 import decgraph
@@ -77,7 +78,8 @@ def test_a_tokenizers_code_is_not_run(door: str, hostile: tuple[Path, Path]) -> 
 
 
 def test_every_call_says_that_no_code_is_trusted() -> None:
-    files = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    listing = ["git", "ls-files", "*.py"]
+    files = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True, timeout=SECONDS).stdout.split()
     left = []
     for name in files:
         if name.startswith(("tests/", "examples/")):

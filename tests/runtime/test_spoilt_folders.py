@@ -225,3 +225,31 @@ def test_every_door_refuses_it(case: str, door: str, tmp_path: Path) -> None:
     with pytest.raises(DecError) as refused:
         DOORS[door](at)
     assert word in str(refused.value), str(refused.value)
+
+
+def test_a_server_says_what_a_text_lacks(tmp_path: Path) -> None:
+    import openai
+    from served import client, served
+
+    from decgraph.serve.catalogue import Catalogue
+
+    at = folder(tmp_path, words=False)
+    (at / "tokenizer.model").write_bytes(b"x")
+    with served(Catalogue(("autoregressive",), str(at))) as server:
+        api = client(server)
+        with pytest.raises(openai.BadRequestError, match=r"tokenizer\.model and no tokenizer\.json"):
+            api.completions.create(model=api.models.list().data[0].id, prompt="Hello", max_tokens=2)
+
+
+@pytest.mark.parametrize("case", ["a tensor is missing", "generation settings: empty", "an adapter"])
+@pytest.mark.quick("an adapter")
+def test_the_command_line_ends_with_the_message_and_1(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from decgraph.cli.main import main
+
+    spoil, word = SPOILT[case]
+    at = folder(tmp_path)
+    spoil(at)
+    for verb in (["run", "autoregressive", "-p", "Hello"], ["bench", "autoregressive", "--quick"], ["serve"]):
+        assert main([*verb, "--model", str(at)]) == 1
+        said = capsys.readouterr().err
+        assert word in said and "Traceback" not in said, said

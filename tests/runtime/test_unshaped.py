@@ -17,7 +17,7 @@ from decgraph.cli.main import main
 from decgraph.errors import DecError
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session
-from decgraph.runtime.unshaped import ADJUSTING, TRUNCATING, unread
+from decgraph.runtime.unshaped import ADJUSTING, unread
 
 V = 8
 

@@ -36,6 +36,16 @@ def test_a_range_that_is_none_is_refused(replicas: tuple[int, int]) -> None:
         deployed(replicas=replicas)
 
 
+def test_a_replica_computes_on_what_is_reserved_for_it() -> None:
+    vain = {"device": "cpu", "actor": {"num_gpus": 1}}
+    refused = (({"device": "cuda"}, "no GPU is reserved"), (vain, "1 GPUs are"), ({"dtype": "half"}, "dtype is 'half'"))
+    for words, message in refused:
+        with pytest.raises(DecError, match=message):
+            deployed(**words)  # type: ignore[arg-type]
+    deployed(actor={"num_gpus": 1})
+    deployed(device="cuda", dtype="bfloat16", actor={"num_gpus": 0.5})
+
+
 @pytest.fixture
 def port() -> Iterator[int]:
     """Ray Serve on a free port, gone afterwards."""
@@ -45,6 +55,8 @@ def port() -> Iterator[int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         number = free.getsockname()[1]
+    for check in ("READY", "HEALTH"):  # of five and ten seconds: on a loaded machine Ray kills a proxy that is still starting
+        os.environ[f"RAY_SERVE_PROXY_{check}_CHECK_TIMEOUT_S"] = "50"
     os.environ["RAY_USAGE_STATS_ENABLED"], os.environ["RAY_BACKEND_LOG_LEVEL"] = "0", "fatal"
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error", address="local")
     try:

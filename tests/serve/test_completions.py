@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import openai
 import pytest
 from waiting import ended
 

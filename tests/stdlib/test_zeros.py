@@ -1,7 +1,7 @@
-"""Every program decodes with models whose rows have exact zeros, as real models' have: tokens that are banned, masked or padded.
+"""Every program decodes with models whose rows have exact zeros, as real ones have: tokens banned, masked or padded.
 
-Logarithms of 0 meet coefficients of 0 and one another there, with the parameters that programs have by themselves and with those
-of their claims. The backends commit the same tokens, and where a claim says so, those of the specification.
+Logarithms of 0 meet coefficients of 0 and one another there, with the parameters that programs have by themselves and with
+those of their claims. The backends commit the same tokens.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from shelf import SHELF
+from worlds import Letters
 
 import decgraph
 from decgraph import stdlib
@@ -21,7 +22,6 @@ from decgraph.check.worlds import models_for, params_for
 from decgraph.ir.settings import of_request, settings
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session
-from worlds import Letters
 
 V, LIMIT = 8, 5
 
@@ -52,7 +52,9 @@ def test_rows_with_zeros_are_decoded(name: str) -> None:
         for seed, style in enumerate((Style("zeros"), Style("zeros"), Style(support=3), Style("sure"))):
             models = models_for(algorithm.function, V, seed, style=replace(style, shared=seed))
             for temperature in (0, 1):
-                request = Request((1, 2), limit=LIMIT, temperature=temperature, seed=seed, bans={6} if style.sort == "zeros" else ())
+                request = Request(
+                    (1, 2), limit=LIMIT, temperature=temperature, seed=seed, bans={6} if style.sort == "zeros" else ()
+                )
                 said = {}
                 for backend in ("reference", "torch"):
                     session = Session(

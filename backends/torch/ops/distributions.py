@@ -97,7 +97,7 @@ def warp(m: Any, s: Any, *at: Any) -> TorchDist:
 
 @lowering("adjust")
 def adjust(m: Any, s: Any, *at: Any) -> torch.Tensor:
-    """Scores after constraints, processors, penalties and bias, at their places."""
+    """Scores [..., V] after constraints, processors, penalties and bias, at their places."""
     a = tensor_of(s)
     flat = shaping.working(a.reshape(-1, a.shape[-1]))
     paths = m.paths(at, int(flat.shape[0]))

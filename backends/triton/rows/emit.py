@@ -396,6 +396,8 @@ def wrapped(head: str, items: list[str], width: int = 120) -> str:
 
 
 def _applied(n: Node, args: list[str]) -> str:
+    count = {"and": 2, "or": 2, "select": 1}.get(n.attrs["fn"], 0)  # conditions: those of an earlier kernel are read as numbers
+    args = [f"({a} != 0)" if x.type != "bool" else a for a, x in zip(args[:count], n.args, strict=False)] + args[count:]
     return MAPS[n.attrs["fn"]].format(*(f"({a})" if a.startswith("-") else a for a in args))
 
 

@@ -15,7 +15,7 @@ TREES = {**{name: str(Topology.of(name).paths()) for name in (*PUBLISHED, "heads
 TEXTS = {
     "long": "word " * 60,
     "one word": "x" * 400,
-    "quotes": "it's \"so\", (he said], {" * 9,
+    "quotes": 'it\'s "so", (he said], {' * 9,
     "backslashes": "\\" * 131 + "'" + "\\n" * 40 + "\\",
     "lines": "first,\nsecond,\n\n" * 12,
     "unicode": "ж,→ 語「」'" * 30,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import accelerate
+import accelerate  # type: ignore[import-untyped]
 import pytest
 import torch
 from hf_models import PROMPT, llama

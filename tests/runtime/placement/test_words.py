@@ -153,7 +153,7 @@ def test_frequencies_of_positions_stay_in_float32(tmp_path: Path) -> None:
 def test_heads_follow_their_target() -> None:
     for name in ("eagle2", "medusa", "kangaroo"):
         with one_gpu():
-            made = decgraph.load(name).session()
+            made: Any = decgraph.load(name).session()
             parts = [m for m in made.models.values() if hasattr(m, "module")]
             parts += [m.attached for m in made.models.values() if getattr(m, "attached", None) is not None]
             found = {(str(p.device), p.dtype) for m in parts for p in m.module.parameters()}
