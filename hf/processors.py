@@ -225,8 +225,8 @@ def shaping_of(processors: Sequence[Processor], reading: Reading, row: Row) -> S
     if cut:  # a Request's constraints come before its hook, so those that come after what is hooked are hooked as well
         cut = max(cut, last)
     if reading.adjusts:  # a Request's constraints renormalise, which would move scores of one text against those of another
-        drawing = (_TEMPERATURE, *_FILTERS)
-        cut = next((n + 1 for n in reversed(range(len(found))) if found[n] is None or found[n].stage not in drawing), 0)
+        stages = [0 if mapped is None else mapped.stage for mapped in found]
+        cut = next((n for n in range(len(found), 0, -1) if stages[n - 1] not in (_TEMPERATURE, *_FILTERS)), 0)
     made = Shaping()
     for mapped in found[cut:]:
         _merge(made.fields, mapped.fields if mapped is not None else {})

@@ -96,5 +96,3 @@ def gpu_with_graphs() -> Iterator[Graphs]:
         patch.setattr(captured, "captured", graphs.captured)
         patch.setattr(captured, "warm", lambda iteration, _: iteration())
         yield graphs
-
-
