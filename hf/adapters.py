@@ -12,16 +12,20 @@ from decgraph.runtime.models.masked_settings import MaskedSettings
 Module = Any  # a torch module; torch loads when it is used
 
 
-def is_peft(module: Any) -> bool:
+def is_peft(module: object) -> bool:
     return any(c.__module__.startswith("peft.peft_model") and c.__name__ == "PeftModel" for c in type(module).__mro__)
 
 
-def wrapper_of(module: Any) -> Module:
+def wrapper_of(module: Module) -> Module:
     """The PeftModel whose `generate` is calling that of the module inside it, where its adapter is a soft prompt; else the
     module. Raises DecError where other code than the module's class prepares its inputs for `generate`."""
     found = vars(module).get("prepare_inputs_for_generation")
     owner = getattr(found, "__self__", None)
-    if is_peft(module) or found is None or (owner is module and found.__func__ is type(module).prepare_inputs_for_generation):
+    if (
+        is_peft(module)
+        or found is None
+        or (owner is module and found.__func__ is getattr(type(module), "prepare_inputs_for_generation", None))
+    ):
         return module
     if not is_peft(owner):
         raise DecError(
