@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decgraph.errors import DecError, InternalError, lacking
+from decgraph.errors import DecError, InternalError
+from decgraph.extras import lacking
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,6 +6,7 @@ import dataclasses
 import json as json_
 import os
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -125,13 +126,13 @@ def command(
     }
     plain = decgraph.Request((0,), **fields)  # what is out of range is said before models are read
     refuse_unread(chosen.function, plain, unread(chosen.function))
+    if (allow := given.grammar(regex, json_schema, grammar)) is not None:
+        fields["allow"] = allow
     session = open_session(chosen, folders, params, externs, backend, plan, compile, placed=placed)
+    session.load_seconds = time.perf_counter() - context.obj  # since the command began
     fields["bans"] = given.tokens(ban or (), "--ban", session.tokenizer)
     if applied is not None:
         applied.warn(chosen, session, folders, temperature, batch if prompts is not None else 1)
-    allow = given.grammar(regex, json_schema, grammar)
-    if allow is not None:
-        fields["allow"] = allow
     if eos:
         fields["eos"] = given.tokens(eos, "--eos", session.tokenizer)
     for one in texts:

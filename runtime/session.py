@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
@@ -19,14 +20,17 @@ from decgraph.runtime.models.derivations import check_derivations
 from decgraph.runtime.models.distinct import distinct
 from decgraph.runtime.models.forwards import forwards_of
 from decgraph.runtime.models.interface import Model, bounded_by
+from decgraph.runtime.models.locks import alone, making
+from decgraph.runtime.models.renewal import renewed_all
 from decgraph.runtime.parameters import check_value, is_text
-from decgraph.runtime.placement import Placement, placement_of_all
+from decgraph.runtime.placement import Placement, placement_of_all, refuse_autocast
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.prompts import request_for
 from decgraph.runtime.recording import Recorder
 from decgraph.runtime.refused import refuse_unavailable
 from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.result import Result as Result
+from decgraph.runtime.shapes import check_shapes
 from decgraph.runtime.text import pieces_of
 from decgraph.runtime.trace import Commits, Event, Stats
 from decgraph.runtime.unshaped import refuse_unread, unread
@@ -141,12 +145,17 @@ class Session:
         self.function = module.functions[name or module.main]
         refuse_unavailable(replace(module, main=self.function.name))
         self.unread = unread(self.function)
-        self.models = check_models(self.function, models)
+        self._given, self.models = dict(models), check_models(self.function, models)
+        self._lock = threading.RLock()
         self.params = check_params(self.function, self._in_tokens(params or {}, tokenizer))
         check_derivations(self.function, self.models, self.params)
+        if self.models:
+            check_shapes(self.function, self.params, next(iter(self.models.values())).vocab.size)
         self.tokenizer, self.externs = tokenizer, dict(externs or {})
         check_externs(module, self.function.name, self.externs)
         self.shared: dict[Any, Any] = {}
+        self.load_seconds = 0.0
+        """What making it took, for its results to say; set by whoever makes it."""
         for name, value in self.params.items():
             if isinstance(value, Grammar):
                 from decgraph.runtime.prompts import end_of_text
@@ -191,12 +200,26 @@ class Session:
         decodes in graph mode then, also with a listener `runtime.trace.Commits(f)`, which hears only what is committed.
 
         cache_key: under which the KV cache stays after the run, for the next run with this key to go on from: what the two
-        prompts begin with alike is not computed again. `forget` frees it. The weights must stay as they are meanwhile.
+        prompts begin with alike is not computed again, unless the weights have changed. `forget` frees it.
         """
-        run = self._start(request, listener, keep_events)
-        if cache_key is not None:
-            run.machine.reuse(cache_key)
-        return self._result(run, _outcome(run))
+        with self._alone():
+            run = self._start(request, listener, keep_events)
+            if cache_key is not None:
+                run.machine.reuse(cache_key)
+            return self._result(run, _outcome(run))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One thread at a time uses the session and its models. They are made again where the module of one has changed since
+        the last run; states `per session` then begin anew. Raises DecError for a module that cannot be used now."""
+        with self._lock:
+            with making:
+                now = renewed_all(self._given)
+            if any(now[name] is not model for name, model in self._given.items()):
+                self._given, self.models = now, check_models(self.function, now)
+                self.shared.clear()
+            with alone(self.models.values()):
+                yield
 
     def begin(self, request: Request) -> Begun:
         """A run for a caller that advances it by itself (`backends.torch.schedule.Schedule`), without events. It has states
@@ -217,7 +240,8 @@ class Session:
 
     def forget(self, cache_key: Hashable) -> None:
         """Free the KV cache that runs with a key left; nothing happens for an unknown one."""
-        self.machine.forget(self.models, cache_key)
+        with self._lock, alone(self.models.values()):
+            self.machine.forget(self.models, cache_key)
 
     def generate(
         self,
@@ -244,48 +268,51 @@ class Session:
         Raises DecError for a request that no run can begin with.
         """
         asked = self._requests(prompts, request)
-        if budget is not None:
-            self.machine.limit_memory(self.models, budget)
-        results: dict[int, Result] = {}
-        shown = Bar(len(asked), self.function.name) if progress else None
+        with self._alone():
+            if budget is not None:
+                self.machine.limit_memory(self.models, budget)
+            results: dict[int, Result] = {}
+            shown = Bar(len(asked), self.function.name) if progress else None
 
-        def done(number: int, run: Begun, error: BaseException | None) -> None:
-            results[number] = self._result(run, error)
-            if shown is not None:
-                shown.step(len(results[number].tokens))
-            if finished is not None:
-                finished(number, results[number])
+            def done(number: int, run: Begun, error: BaseException | None) -> None:
+                results[number] = self._result(run, error)
+                if shown is not None:
+                    shown.step(len(results[number].tokens))
+                if finished is not None:
+                    finished(number, results[number])
 
-        def hearing(number: int) -> Callable[[Any], None] | None:
-            tell = None if listener is None else lambda event: listener(number, event)
-            return Commits(tell) if tell is not None and commits_only else tell
+            def hearing(number: int) -> Callable[[Any], None] | None:
+                tell = None if listener is None else lambda event: listener(number, event)
+                return Commits(tell) if tell is not None and commits_only else tell
 
-        runs: dict[int, Begun] = {}
+            runs: dict[int, Begun] = {}
 
-        def waiting() -> Iterator[tuple[int, Backend]]:
-            for number, one in enumerate(asked):
-                try:
-                    runs[number] = self._start(one, hearing(number), keep_events)
-                except DecError as problem:
-                    error = fault(problem, request=title_of(one))
-                    results[number] = Result((), "", Stats.of([]), "error", 0.0, error=error)
-                    if finished is not None:
-                        finished(number, results[number])
-                    continue
-                yield number, runs[number].machine
+            def waiting() -> Iterator[tuple[int, Backend]]:
+                for number, one in enumerate(asked):
+                    try:
+                        runs[number] = self._start(one, hearing(number), keep_events)
+                    except DecError as problem:
+                        error = fault(problem, request=title_of(one))
+                        results[number] = Result((), "", Stats.of([]), "error", 0.0, error=error, placement=self.placement)
+                        if finished is not None:
+                            finished(number, results[number])
+                        continue
+                    yield number, runs[number].machine
 
-        try:
-            self.machine.run_many(waiting(), max(1, batch or self.batch), lambda n, _, error: done(n, runs[n], error))
-        except KeyboardInterrupt as stop:
-            for number in range(len(asked)):
-                if number not in results and number in runs:
-                    done(number, runs[number], stop)
-                elif number not in results:
-                    results[number] = Result((), "", Stats.of([]), "interrupted", 0.0, error=DecError("interrupted"))
-        finally:
-            if shown is not None:
-                shown.close()
-        return [results[number] for number in range(len(asked))]
+            try:
+                self.machine.run_many(waiting(), max(1, batch or self.batch), lambda n, _, error: done(n, runs[n], error))
+            except KeyboardInterrupt as stop:
+                for number in range(len(asked)):
+                    if number not in results and number in runs:
+                        done(number, runs[number], stop)
+                    elif number not in results:
+                        results[number] = Result(
+                            (), "", Stats.of([]), "interrupted", 0.0, error=DecError("interrupted"), placement=self.placement
+                        )
+            finally:
+                if shown is not None:
+                    shown.close()
+            return [results[number] for number in range(len(asked))]
 
     def _requests(self, prompts: Iterable[Request | Prompt], given: RequestFields) -> list[Request]:
         """The requests of prompts, numbered by their place. Raises DecError for one that no run can begin with."""
@@ -317,6 +344,7 @@ class Session:
     ) -> Begun:
         """A machine about to run a request. shared: states `per session` in the place of the session's own."""
         self._check(request)
+        refuse_autocast(self.placement)
         events: list[Any] = []
 
         keeps = keep_events or not self.machine.counts
@@ -376,8 +404,14 @@ class Session:
         forwards = {} if run.machine.name == "reference" else forwards_of(self.models)
         results, logprobs = run.machine.results, run.machine.logprobs
         pieces = pieces_of(tokens, getattr(self.tokenizer, "detokenizer", None)) if text else ()
-        return Result(tokens, text, stats, reason, seconds, run.events, results, error, logprobs, forwards,
-                      self.placement, pieces, run.machine.mode)  # fmt: skip
+        second, before = run.machine.second_call or (None, 0)
+        first = second - run.started if second is not None else seconds if stats.target_calls <= 1 else None
+        decoded = len(tokens) - before if second is not None or first is None else 0
+        return Result(
+            tokens, text, stats, reason, seconds, run.events, results, error, logprobs, forwards, self.placement,
+            load_seconds=self.load_seconds, first_call_seconds=first, decoding_tokens=decoded, pieces=pieces,
+            mode=run.machine.mode,
+        )  # fmt: skip
 
     def stream(
         self, request: Request, *, cache_key: Hashable | None = None, commits_only: bool = False

@@ -31,7 +31,10 @@ GOLDEN = Path(__file__).parent / "golden"
 _read: set[str] = set()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    if not pluginmanager.hasplugin("timeout"):  # a machine that is lent has what it has
+        for name in ("timeout", "timeout_method"):
+            parser.addini(name, "of pytest-timeout, which is not installed: tests have no limit")
     parser.addoption(
         "--update-golden",
         action="store_true",

@@ -27,6 +27,7 @@ from decgraph.runtime.models.interface import (
     check_scores,
 )
 from decgraph.runtime.models.parts import check_layers, grouped, no_such, skip_name, without
+from decgraph.runtime.models.renewal import renewed
 from decgraph.runtime.models.rotary import bounded
 
 _REMEMBERED = 2048  # rows of scores kept
@@ -195,6 +196,7 @@ class HFCausal(Model):
         """The same model with these Medusa heads for `heads(path)`."""
         made = copy.copy(self)
         made.attached = heads
+        made.renew = None if self.renew is None else lambda: made if (now := renewed(self)) is self else now.with_heads(heads)
         return made
 
     def heads(self, path: Path) -> list[Scores]:
@@ -224,8 +226,16 @@ class HFCausal(Model):
         made = copy.copy(self)
         made.name, made.net, made.attached = f"{self.name}.{name}", net, None
         made.origin = (self, *origin)
+        made.renew = (
+            None
+            if self.renew is None
+            else lambda: made if (now := renewed(self)) is self else now.derive(origin[0], *origin[1])
+        )
         made._forget()
         return made
+
+    def holder(self) -> object:
+        return self.root.net
 
     @property
     def root(self) -> HFCausal:

@@ -31,6 +31,9 @@ class _Head(Model):
         self.vocab, self.context = target.vocab, target.context
         self.layers, self.family = target.layers, target.family
 
+    def holder(self) -> object:
+        return self.target.holder()
+
 
 class HFHeads(_Head):
     """Medusa heads: row k scores the token k + 2 places after the path's last one."""

@@ -31,7 +31,7 @@ class Sinking(LogitsProcessor):
 
 
 SETTINGS: dict[str, Callable[[], dict[str, Any]]] = {
-    "plain": lambda: {},
+    "plain": dict,
     "bias": lambda: {"sequence_bias": [[[12], 2.0], [[31], -1.5], [[8, 50], 3.0]]},
     "length penalty": lambda: {"exponential_decay_length_penalty": (2, 1.3)},
     "no pair twice": lambda: {"no_repeat_ngram_size": 2},

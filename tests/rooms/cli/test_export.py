@@ -19,7 +19,9 @@ def test_a_file_is_written(
     monkeypatch.chdir(tmp_path)
     assert main(["export", engine, "prompt_lookup", "--set", "k=6"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"wrote prompt_lookup_{engine}.py: PromptLookupProposer, made for {made_for}")
+    assert out.startswith(
+        f"wrote prompt_lookup_{engine}.py: PromptLookupProposer, drafts of at most 6 tokens, made for {made_for}"
+    )
     text = (tmp_path / f"prompt_lookup_{engine}.py").read_text(encoding="utf-8")
     assert f"written by `decgraph export {engine}`" in text and "(Yang et al., 2023)" in text
     assert "@" not in text.partition("PARAMS = ")[0], "every blank of the template is filled in"
