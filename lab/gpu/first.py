@@ -82,13 +82,27 @@ def door(lab: Lab, name: str) -> Row:
     """On both backends, with the text appearing and as JSON."""
 
     def tokens(device: str, backend: str) -> Row:
-        line = command(name, device, "run", name, "-p", PROMPT, "-n", "12", "-t", "0.8", "--json", "--backend", backend)
+        line = command(
+            name,
+            device,
+            "run",
+            name,
+            "-p",
+            PROMPT,
+            "-n",
+            "12" if lab.cuda else "3",
+            "-t",
+            "0.8",
+            "--json",
+            "--backend",
+            backend,
+        )
         found: Row = json.loads(subprocess.run(line, capture_output=True, text=True, check=True, timeout=300).stdout)
         return found
 
     where = str(lab.device.type)
     plain, there, steps = tokens("cpu", "torch"), tokens(where, "torch"), tokens(where, "triton")
-    line = command(name, where, "run", name, "-p", PROMPT, "-n", "12", "-t", "0.8", "--backend", "triton")
+    line = command(name, where, "run", name, "-p", PROMPT, "-n", "12" if lab.cuda else "3", "-t", "0.8", "--backend", "triton")
     text = subprocess.run(line, capture_output=True, text=True, check=True, timeout=300).stdout
     same = plain["tokens"] == there["tokens"] == steps["tokens"]
     right = (

@@ -135,7 +135,8 @@ def test_hf(name: str) -> None:
     with gpu_with_graphs():
         got, given = tokens("cuda", "triton")
     assert got == want
-    assert (given.last[0].mode == "graph mode") == graphed(name), given.last[0].mode
+    steps = graphed(name) and name != "rsd_s"  # whose races need a temperature
+    assert (given.last[0].mode == "graph mode") == steps, given.last[0].mode
 
 
 def test_what_a_recording_must_not_do_is_noticed() -> None:
