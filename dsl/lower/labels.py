@@ -41,9 +41,35 @@ SAID: dict[str, tuple[str, str, str]] = {
         "grow the draw first, and what was computed from it after it",
     ),
     "twice": (
-        "this draw is grown twice at one place",
+        "this draw is grown twice, at one place or below itself",
         "the same draw again",
         "grow it once; for a second sibling draw again: it may turn out the same, and is a draw of its own",
+    ),
+    "siblings": (
+        "siblings that were drawn without replacement are grown in another order",
+        "drawn before a sibling that is grown already",
+        (
+            "grow them in drawing order, xs[0] before xs[1]; leaving some out is fine.\n"
+            "Draws with replacement may have any fixed order: sample(q, k, replace = yes)"
+        ),
+    ),
+    "kept": (
+        "this draw is older than the loop that grows it, and every iteration verifies it in a new tree",
+        "the same draw in every iteration",
+        "draw it inside the loop: once it was tested, its distribution is no longer the one it was drawn from",
+    ),
+    "chosen": (
+        "which tree is verified, or which of its paths is committed, depends on its own draws",
+        "reached only for some of the drawn tokens or accepted paths",
+        (
+            "grow both into one tree and verify that, or decide before the draws, by what does not depend on them;\n"
+            "a tree that is drafted and verified after the commit of the other is right, too"
+        ),
+    ),
+    "mass": (
+        "what is drawn from here is no distribution: it does not sum to 1",
+        "the draw is of q, and its `.law` is what stands here",
+        "normalize(...) what is drawn from; of scores take softmax(...), or the model's own row",
     ),
     "order": (
         "these draws were drawn in another order than they are tested in",

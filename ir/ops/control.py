@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from decgraph.ir import labels, sizes
+from decgraph.ir import labels, origins, sizes
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import OpError, op
 from decgraph.ir.ops.common import as_int, need, stack
@@ -254,9 +254,23 @@ class If:
         both = [c.region(r, []) for r in op.regions]
         c.control = outer
         out = []
-        for x, y, a, b in zip(*both, op.regions[0].yields, op.regions[1].yields, strict=True):
+        commits = [[o for o in r.walk() if o.opcode == "commit"] for r in op.regions]
+        same = [[o.operands[0] for o in os] for os in commits]
+        chosen = [(o, o.operands[0]) for os in commits for o in os if same[0] != same[1]]
+        for v, x, y, a, b in zip(op.results, *both, *(r.yields for r in op.regions), strict=True):
             j = x if a is b else labels.join(x, y)
+            if v.type.elem == "tree" and j.draws & cond:  # which is right for what was grown from one tree
+                outside = frozenset(c.made).difference(w for r in op.regions for o in r.walk() for w in o.results)
+                stems = [set(origins.sources(c, w, "tree", outside)) for w in (a, b)]
+                if stems[0] != stems[1]:
+                    c.report("chosen", op, j.draws & cond, str(v.type.of[0]))
+            if v.type.elem == "path" and a is not b:
+                chosen += [(op, v)]
             out.append(j if a is b else replace(j, dep=j.dep | cond, column=False))
+        for at, path in chosen:
+            for tree, own in c.walked(path):
+                if own & cond:
+                    c.report("chosen", at, own & cond, tree)
         return out
 
     @staticmethod
