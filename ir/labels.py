@@ -146,12 +146,6 @@ class Checker:
         )
         return replace(a, dep=age(a.dep), draws=age(a.draws), tree=tree, points=None if a.points is None else age(a.points))
 
-    def walked(self, path: Value) -> list[tuple[str, Labels]]:
-        """The trees that a path may have been accepted in, each with its draws."""
-        walks = [self.made.get(v) for v in origins.sources(self, path, "path")]
-        trees = [op.operands[0] for op in walks if op is not None and op.opcode == "tree.walk"]
-        return [(str(v.type.of[0]), self.of(v).draws) for v in trees]
-
     def report(self, kind: str, op: Op, labels: Labels, tree: str, severity: str = "error") -> None:
         claims = {x.kind for x in self.function.claims}
         if claims and "refines" not in claims:  # of an author who claims no distribution

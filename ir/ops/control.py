@@ -221,6 +221,24 @@ class While:
     refusals = ()
 
 
+def _chosen(c: Checker, op: Op, cond: labels.Labels) -> None:
+    """Finds trees that go on, and accepted paths that go on or are committed, in one branch alone and by their own draws."""
+    inside = [list(r.walk()) for r in op.regions]
+    outside = frozenset(c.made).difference(v for ops in inside for o in ops for v in o.results)
+    commits = [[o.operands[0] for o in ops if o.opcode == "commit"] for ops in inside]
+    goes_on = [(o, o.operands[0]) for ops in inside for o in ops if o.opcode == "commit" and commits[0] != commits[1]]
+    for v, a, b in zip(op.results, *(r.yields for r in op.regions), strict=True):
+        stems = [origins.sources(c, x, "tree", outside) for x in (a, b)] if v.type.elem == "tree" else []
+        if stems and stems[0] != stems[1] and (own := (c.of(a).draws | c.of(b).draws) & cond):
+            c.report("chosen", op, own, str(v.type.of[0]))
+        goes_on += [(op, x) for x in (a, b) if v.type.elem == "path" and a is not b]
+    for at, path in goes_on:
+        walks = [c.made[v] for v in origins.sources(c, path, "path") & outside]
+        for tree in (o.operands[0] for o in walks if o.opcode == "tree.walk"):
+            if own := c.of(tree).draws & cond:
+                c.report("chosen", at, own, str(tree.type.of[0]))
+
+
 @op("if")
 class If:
     """One of two regions, by a bool. Attribute reads names what the condition reads (for the checker's adversary)."""
@@ -253,24 +271,12 @@ class If:
         outer, c.control = c.control, c.control | cond
         both = [c.region(r, []) for r in op.regions]
         c.control = outer
+        if cond:
+            _chosen(c, op, cond)
         out = []
-        commits = [[o for o in r.walk() if o.opcode == "commit"] for r in op.regions]
-        same = [[o.operands[0] for o in os] for os in commits]
-        chosen = [(o, o.operands[0]) for os in commits for o in os if same[0] != same[1]]
-        for v, x, y, a, b in zip(op.results, *both, *(r.yields for r in op.regions), strict=True):
+        for x, y, a, b in zip(*both, op.regions[0].yields, op.regions[1].yields, strict=True):
             j = x if a is b else labels.join(x, y)
-            if v.type.elem == "tree" and j.draws & cond:  # which is right for what was grown from one tree
-                outside = frozenset(c.made).difference(w for r in op.regions for o in r.walk() for w in o.results)
-                stems = [set(origins.sources(c, w, "tree", outside)) for w in (a, b)]
-                if stems[0] != stems[1]:
-                    c.report("chosen", op, j.draws & cond, str(v.type.of[0]))
-            if v.type.elem == "path" and a is not b:
-                chosen += [(op, v)]
             out.append(j if a is b else replace(j, dep=j.dep | cond, column=False))
-        for at, path in chosen:
-            for tree, own in c.walked(path):
-                if own & cond:
-                    c.report("chosen", at, own & cond, tree)
         return out
 
     @staticmethod

@@ -57,16 +57,13 @@ def over_leaves(s: Sizes, v: Value, t: Nodes) -> bool:
     return False
 
 
-Grown = tuple[Element, Place]
-
-
-def again(c: Checker, op: Op, x: Abs, at: Abs | None, tree: TreeAbs, name: str) -> list[Grown]:
+def again(c: Checker, op: Op, x: Abs, at: Abs | None, tree: TreeAbs, name: str) -> list[tuple[Element, Place]]:
     """The draws that are grown here, with their places; finds those that were grown before, here or in an earlier step, and
     siblings in another order than they were drawn in."""
     edges, node = op.operands[1], op.operands[2] if at is not None else None
-    new: list[Grown] = []
+    new: list[tuple[Element, Place]] = []
     for base, pick in origins.elements(c, edges):
-        where = origins.place(c, node) if node is not None else origins.drawn_at(c, base)
+        where = origins.place(c, base if node is None else node)
         for (old, earlier), there in (*tree.grown, *(new if node is None or not node.type.dims else ())):
             if old is base and (there == where or at is not None and at.reads & x.draws):
                 apart = origins.apart(pick, earlier)
@@ -85,8 +82,7 @@ def again(c: Checker, op: Op, x: Abs, at: Abs | None, tree: TreeAbs, name: str) 
     for drawn in origins.draws(c, edges):
         sums = origins.mass(c, drawn.operands[origins.DISTRIBUTION_OF[drawn.opcode]])
         if sums != origins.ONE:
-            sure = sums is not None and origins.constant(sums) is not None
-            c.report("mass", drawn, labels.NO, name, "error" if sure else "warning")
+            c.report("mass", drawn, labels.NO, name, "warning" if origins.constant(sums) is None else "error")
     return new
 
 
@@ -102,7 +98,7 @@ def grown(c: Checker, op: Op, x: Abs) -> list[Abs]:
         c.report("skip", op, x.draws & c.control, name)
     elif x.draws & t.dep:
         c.report("earlier", op, x.draws & t.dep, name)
-    grows = frozenset(again(c, op, x, at, t.tree or TreeAbs(), name)) if x.draws and not x.canvas else frozenset[Grown]()
+    grows = again(c, op, x, at, t.tree or TreeAbs(), name) if x.draws and not x.canvas else ()
     way = x.draws | x.dep | (at.reads if at is not None else labels.NO)
     new = Abs(x.dep | place, way)
     shape = t.tree or TreeAbs()
@@ -112,7 +108,7 @@ def grown(c: Checker, op: Op, x: Abs) -> list[Abs]:
         Abs(
             dep,
             t.draws | x.draws,
-            tree=TreeAbs(replace(new, dep=labels.NO), replace(new, dep=labels.NO), points, shape.grown | grows),
+            tree=TreeAbs(replace(new, dep=labels.NO), replace(new, dep=labels.NO), points, shape.grown.union(grows)),
         ),
         replace(new, dep=labels.NO),
     ]
