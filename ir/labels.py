@@ -146,6 +146,26 @@ class Checker:
         )
         return replace(a, dep=age(a.dep), draws=age(a.draws), tree=tree, points=None if a.points is None else age(a.points))
 
+    def chosen(self, at: Op, path: Value, branch: Op, cond: Labels) -> None:
+        """Finds a path that goes on in one branch alone, by the draws of the tree in which it was accepted before that."""
+        for op in (self.made.get(v) for v in origins.sources(self, path, "path") - origins.inside(branch)):
+            if op is not None and op.opcode == "tree.walk" and (own := self.of(op.operands[0]).draws & cond):
+                self.report("chosen", at, own, str(op.operands[0].type.of[0]))
+
+    def came_by(self, v: Value) -> None:
+        """Finds the branches that chose a tree which is verified, or a path which is committed, by draws of its own."""
+        for w in origins.history(self, v, v.type.elem):
+            op = self.made.get(w)
+            if op is None or op.opcode != "if":
+                continue
+            cond, ways = self.of(op.operands[0]).reads, [r.yields[op.results.index(w)] for r in op.regions]
+            for x in ways if v.type.elem == "path" and ways[0] is not ways[1] else ():
+                self.chosen(op, x, op, cond)
+            if v.type.elem == "tree" and (own := self.of(ways[0]).draws.union(self.of(ways[1]).draws) & cond):
+                before = frozenset(self.made) - origins.inside(op)
+                if len({frozenset(origins.sources(self, x, "tree", before)) for x in ways}) > 1:
+                    self.report("chosen", op, own, str(w.type.of[0]))
+
     def report(self, kind: str, op: Op, labels: Labels, tree: str, severity: str = "error") -> None:
         claims = {x.kind for x in self.function.claims}
         if claims and "refines" not in claims:  # of an author who claims no distribution

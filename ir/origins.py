@@ -48,18 +48,27 @@ def made_of(c: Checker, v: Value) -> tuple[Value, ...]:
     return (*first, *(r.yields[back] for r in (op.regions if op.opcode == "if" else op.regions[-1:])))
 
 
-def sources(c: Checker, v: Value, elem: str, stop: frozenset[Value] = frozenset()) -> set[Value]:
-    """The values of a type that a value was made of in the end, or at `stop`: of a tree the new ones that it was grown from."""
-    found, seen, ahead = set[Value](), {v}, [v]
+def history(c: Checker, v: Value, elem: str, stop: frozenset[Value] = frozenset()) -> dict[Value, bool]:
+    """The values of a type that a value was made of, back to `stop`, and whether it is made of no further ones."""
+    seen, ahead = dict[Value, bool](), [v]
     while ahead:
         v = ahead.pop()
         op = c.made.get(v)
         ends = v in stop or op is not None and op.opcode in DISTRIBUTION_OF
         before = [] if ends else [x for x in made_of(c, v) if x.type.elem in (elem, "list")]
-        found |= set() if before else {v}
+        seen[v] = not before
         ahead += [x for x in before if x not in seen]
-        seen.update(before)
-    return found
+    return seen
+
+
+def sources(c: Checker, v: Value, elem: str, stop: frozenset[Value] = frozenset()) -> set[Value]:
+    """The first of them: of a tree the new ones that it was grown from, of draws what was drawn."""
+    return {x for x, first in history(c, v, elem, stop).items() if first}
+
+
+def inside(op: Op) -> set[Value]:
+    """The values that are made in the regions of an op."""
+    return {v for r in op.regions for o in r.walk() for v in o.results}
 
 
 def number(c: Checker, v: Value) -> Form:

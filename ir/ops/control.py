@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from decgraph.ir import labels, origins, sizes
+from decgraph.ir import labels, sizes
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import OpError, op
 from decgraph.ir.ops.common import as_int, need, stack
@@ -221,24 +221,6 @@ class While:
     refusals = ()
 
 
-def _chosen(c: Checker, op: Op, cond: labels.Labels) -> None:
-    """Finds trees that go on, and accepted paths that go on or are committed, in one branch alone and by their own draws."""
-    inside = [list(r.walk()) for r in op.regions]
-    outside = frozenset(c.made).difference(v for ops in inside for o in ops for v in o.results)
-    commits = [[o.operands[0] for o in ops if o.opcode == "commit"] for ops in inside]
-    goes_on = [(o, o.operands[0]) for ops in inside for o in ops if o.opcode == "commit" and commits[0] != commits[1]]
-    for v, a, b in zip(op.results, *(r.yields for r in op.regions), strict=True):
-        stems = [origins.sources(c, x, "tree", outside) for x in (a, b)] if v.type.elem == "tree" else []
-        if stems and stems[0] != stems[1] and (own := (c.of(a).draws | c.of(b).draws) & cond):
-            c.report("chosen", op, own, str(v.type.of[0]))
-        goes_on += [(op, x) for x in (a, b) if v.type.elem == "path" and a is not b]
-    for at, path in goes_on:
-        walks = [c.made[v] for v in origins.sources(c, path, "path") & outside]
-        for tree in (o.operands[0] for o in walks if o.opcode == "tree.walk"):
-            if own := c.of(tree).draws & cond:
-                c.report("chosen", at, own, str(tree.type.of[0]))
-
-
 @op("if")
 class If:
     """One of two regions, by a bool. Attribute reads names what the condition reads (for the checker's adversary)."""
@@ -271,8 +253,10 @@ class If:
         outer, c.control = c.control, c.control | cond
         both = [c.region(r, []) for r in op.regions]
         c.control = outer
-        if cond:
-            _chosen(c, op, cond)
+        commits = [[o for o in r.walk() if o.opcode == "commit"] for r in op.regions]
+        if [o.operands[0] for o in commits[0]] != [o.operands[0] for o in commits[1]]:
+            for o in (*commits[0], *commits[1]):
+                c.chosen(o, o.operands[0], op, cond)
         out = []
         for x, y, a, b in zip(*both, op.regions[0].yields, op.regions[1].yields, strict=True):
             j = x if a is b else labels.join(x, y)

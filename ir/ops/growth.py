@@ -68,7 +68,7 @@ def again(c: Checker, op: Op, x: Abs, at: Abs | None, tree: TreeAbs, name: str) 
             if old is base and (there == where or at is not None and at.reads & x.draws):
                 apart = origins.apart(pick, earlier)
                 if apart == 0:
-                    c.report("twice", op, x.draws, name)
+                    c.report("twice" if there == where else "below", op, x.draws, name)
                 elif apart is not None and apart < 0 and there == where and origins.in_order(c, base):
                     c.report("siblings", op, x.draws, name)
         for loop in c.loops[op.result]:

@@ -367,6 +367,7 @@ class TreeWalk:
     def label(c: Checker, op: Op) -> list[Abs]:
         if own := c.of(op.operands[0]).draws & c.control:
             c.report("chosen", op, own, str(op.operands[0].type.of[0]))
+        c.came_by(op.operands[0])
         return labels.joined(c, op)
 
     attrs = ("scope", "rule?", "vocab?")
