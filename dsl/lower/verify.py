@@ -59,8 +59,8 @@ def verify(lw: Lowering, s: S.Verify) -> None:
         edge = "edit" if tree.type.of[1] == "edit" else "draw"
         second = Value(Type(edge, (tree.type.of[2],), (Dim("k"),)), rule.params[1].name)
     extra = bind(lw, rule, rule.params[2:], given, kwargs, s.rule.span)
-    known = {rule.params[0].name: first, rule.params[1].name: second, **extra}
-    with lw.effectless(RULE), lw.called(rule.name, known, s.span):
+    seen = {rule.params[0].name: first, rule.params[1].name: second, **extra}
+    with lw.effectless(RULE), lw.called(rule.name, seen, s.span):
         if whole:
             lw.trees.append(rule.params[0].name)
             lw.env[tree_name] = first
