@@ -363,8 +363,15 @@ class TreeWalk:
     def meaning(m: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Any:
         return (m.walk(op, t, evidence, rest),)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        if own := c.of(op.operands[0]).draws & c.control:
+            c.report("chosen", op, own, str(op.operands[0].type.of[0]))
+        c.came_by(op.operands[0])
+        return labels.joined(c, op)
+
     attrs = ("scope", "rule?", "vocab?")
-    label, batch = labels.joined, "ragged"
+    batch = "ragged"
     samples = (
         (
             (
