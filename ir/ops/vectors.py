@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir import labels, sizes
+from decgraph.ir import facts, labels, sizes
 from decgraph.ir.data.dist import Path
 from decgraph.ir.data.numbers import MAP_FUNCTIONS, REDUCE_FUNCTIONS, SCAN_FUNCTIONS
 from decgraph.ir.opdef import OpError, op
@@ -142,6 +142,26 @@ class Map:
         if fn in ("maximum", "select"):
             return [most(*xs[-2:])]
         return [xs[0] if fn in ("floor", "abs") else None]
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """A condition on depths that the root meets; rows that have no mass where the model's has none."""
+        fn, args = op.attrs["fn"], [k.of(v) for v in op.operands]
+        match fn, args:
+            case "lt", [facts.Column(holds="depth") as column, _] if k.low(op.operands[1]) >= 1:
+                return facts.Column(column.tree, "at root")
+            case "log", [facts.Row(face="shaped" | "raw" | "mass") as row]:
+                return facts.Row(row.model, row.version, "logits" if row.face == "raw" else "scores")
+            case "relu" | "sqrt" | "div", [facts.Row(face="shaped" | "raw" | "mass") as row, *_]:
+                return facts.Row(row.model, row.version, "mass")
+            case "mul", [facts.Row(face="shaped" | "raw" | "mass") as row, _] | [
+                _,
+                facts.Row(face="shaped" | "raw" | "mass") as row,
+            ]:
+                return facts.Row(row.model, row.version, "mass")
+            case "pow", [facts.Row(face="shaped" | "raw" | "mass") as row, _] if k.low(op.operands[1]) > 0:
+                return facts.Row(row.model, row.version, "mass")
+        return None
 
     attrs = ("fn",)
     label, batch = labels.elementwise, "pointwise"
