@@ -10,7 +10,10 @@ from decgraph.check.proof.lossless import Lossless
 from decgraph.check.proof.matching import POSITIVE, PROB, UNKNOWN, NoRule, Paths
 from decgraph.ir.values import Op, Region, Value
 
-LEMMAS: dict[str, str] = {}
+LEMMAS: dict[str, str] = {
+    "d86340de4d6c9cb6189a77109516ce2460b366131555c2ab0c5be783297551f5": "block_rejection",
+    "145688f47367970a4841399f9cc6ec4229b4b79cb691161e89061c326f8cf4ef": "traverse",
+}
 """Rules of whole trees that theorems of proof/Traversal.v say are lossless, by the hash of their IR."""
 
 

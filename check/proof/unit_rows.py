@@ -46,16 +46,12 @@ def sums_to_one(
 
 
 def _column(read: Op, function: Function, again) -> bool:  # type: ignore[no-untyped-def]
-    """A column holds what is written to it: every node of its tree must get it where it is grown."""
-    name, tree, writes = read.attrs["column"], read.operands[0].type.of[0], []
+    """A column holds what is written to it anywhere; to read what nothing was written to is an error."""
+    name, writes = read.attrs["column"], []
     for op in function.body.walk():
-        if not op.operands or op.operands[0].type.elem != "tree" or op.operands[0].type.of[0] != tree:
-            continue
         if op.opcode == "tree.set" and op.attrs["column"] == name:
             writes.append(op.operands[2])
-        if op.opcode in ("tree.grow", "tree.best_first"):
-            columns = op.attrs.get("columns", ())
-            if name not in columns:
-                return False
-            writes.append(op.operands[(3 if op.attrs.get("has_at") else 2) + columns.index(name)])
+        if op.opcode == "tree.grow" and name in op.attrs.get("columns", ()):
+            first = 3 if op.attrs.get("has_at") else 2
+            writes.append(op.operands[first + op.attrs["columns"].index(name)])
     return bool(writes) and all(again(v) for v in writes)

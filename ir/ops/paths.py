@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir import labels
+from decgraph.ir import facts, labels
 from decgraph.ir.data.canvas import Edit
 from decgraph.ir.data.dist import Draw, Draws, Path, Row, box
 from decgraph.ir.data.topology import Topology
@@ -228,6 +228,12 @@ class TreeBestFirst:
     def capacity(s: Sizes, op: Op) -> list[Known]:
         count = s.number(op.operands[2])
         return sizes_grown(s, op, count, s.tree(op.operands[0]).size == 1 and count == 1)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """What an index says comes next is certain."""
+        tree = k.of(op.operands[0])
+        return replace(tree, tree=op.result) if isinstance(tree, facts.Tree) else None
 
     attrs = ("bound?",)
     batch = "host"
