@@ -23,7 +23,7 @@ from decgraph.ir.values import Loc, Module, Op, Param
 from decgraph.runtime.faults import title_of
 from decgraph.runtime.idle import idle
 from decgraph.runtime.logprobs import ROWS, Logprobs, logprobs_of
-from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.interface import Model, bounded_by
 from decgraph.runtime.recording import Timing
 from decgraph.runtime.request import Request
 from decgraph.runtime.stop import StopMachine, StopState
@@ -86,7 +86,10 @@ class Run(Backend):
         windows = [m.context for m in self.models.values() if m.context is not None]
         self.window = min(windows) if windows else None
         if self.window is not None and self.base > self.window:
-            raise DecError(f"the prompt has {self.base} tokens, the context length is {self.window}", hint="shorten the prompt")
+            raise DecError(
+                f"the prompt has {self.base} tokens, the context length is {self.window}",
+                hint=bounded_by(self.models.values()) or "shorten the prompt",
+            )
 
     @property
     def stop_state(self) -> StopState:

@@ -17,6 +17,7 @@ from decgraph.bench.measure import Row, Settings, Told, silent
 from decgraph.bench.prompts import Prompt, Source, Text
 from decgraph.bench.weights import Weights
 from decgraph.errors import DecError
+from decgraph.runtime.placement import Placement
 
 VERSION = 2
 """Of the result file's form."""
@@ -40,8 +41,7 @@ class Benchmark:
     file: Path | None = None
     chat: bool = False
     most: int | None = None
-    dtype: str = "float32"
-    device: str = "cpu"
+    placed: Placement = field(default_factory=Placement)
     ends: bool = True
     shared: bool = False
 
@@ -63,12 +63,13 @@ class Benchmark:
         check_parts(self.parts, self.algorithms)
         prepared: list[Callable[[Told], Row]] = []
         if causal:
-            weights = loading.loaded(self.target, self.drafter, self.parts, self.dtype, self.device, eos=self.ends)
+            weights = loading.loaded(self.target, self.drafter, self.parts, self.placed, eos=self.ends)
             theirs = weights if self.shared else None
             tokens = self.encoded(weights, texts)
             prepared.append(compare.prepared(causal, weights, tokens, self.settings, theirs=theirs, wanted=self.baselines))
         if masked:
-            prepared.append(another.prepared(masked, texts, self.settings, folder=self.target, wanted=self.baselines))
+            more = {"folder": self.target, "wanted": self.baselines, "placed": self.placed}
+            prepared.append(another.prepared(masked, texts, self.settings, **more))
         out: list[Row] = []
         for measure in prepared:
             run = measure(told)

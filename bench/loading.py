@@ -7,78 +7,63 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from decgraph.bench import weights
 from decgraph.bench.weights import SIZES, Weights
 from decgraph.errors import DecError
+from decgraph.runtime.placement import Placement
 from decgraph.runtime.text import Tokenizer
 from decgraph.zoo.folders import folder_of
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".gguf")
 
 
-def loaded(target: str | None, drafter: str | None, parts: Mapping[str, str], dtype: str, device: str, *, eos: bool) -> Weights:
+def loaded(target: str | None, drafter: str | None, parts: Mapping[str, str], placed: Placement, *, eos: bool) -> Weights:
     """The weights of a benchmark: those named, the shipped ones where no target is.
 
     target, drafter: folders or names; a target of `SIZES` has a drafter of its own. parts: folders by the name of an
     algorithm's parameter. eos: whether the target's end-of-text tokens end a text. Raises DecError for what cannot be read,
-    for two models of different vocabularies, for an unknown precision and for a device that torch does not have.
+    for two models of different vocabularies, and for a device that is not there.
     """
-    if dtype not in DTYPES:
-        raise DecError(f"there is no precision {dtype!r}", hint=f"one of {', '.join(DTYPES)}")
-    where = device_of(device)
+    placed = placed.found()
     if target is None or target in SIZES:
-        made = weights.shipped() if target is None else weights.random_llama(target)
+        made = weights.shipped(placed) if target is None else cast(weights.random_llama(target), placed)
         if drafter is not None:
-            made.drafter, made.folders = read(drafter, "float32"), {**made.folders, "drafter": str(folder_of(drafter))}
+            made.drafter, made.folders = read(drafter, placed), {**made.folders, "drafter": str(folder_of(drafter))}
     else:
         folder = folder_of(target)
-        module = read(target, dtype)
+        module = read(target, placed)
         tokenizer = Tokenizer(folder) if (folder / "tokenizer.json").is_file() else None
         folders = {"target": str(folder)}
         if drafter is not None:
             folders["drafter"] = str(folder_of(drafter))
-        small = read(drafter, dtype) if drafter is not None else None
+        small = read(drafter, placed) if drafter is not None else None
         size = int(module.config.get_text_config().vocab_size)
         made = Weights(folder.name, module, small, size, tokenizer, folders=folders, eos=ends(module) if eos else frozenset())
     if made.drafter is not None:
         check_vocabularies(made)
     for name, value in parts.items():
         made.parts, made.folders = {**made.parts, name: value}, {**made.folders, name: str(folder_of(value))}
-    for module in (made.target, made.drafter):
-        if module is not None:
-            module.to(device=where, dtype=DTYPES[dtype])
     return made
 
 
-def device_of(name: str) -> torch.device:
-    """A device by torch's name for it. Raises DecError for one that is not there."""
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, ValueError) as error:  # what torch raises differs by device and build
-        raise DecError(f"torch has no device {name!r}: {str(error).splitlines()[0]}", hint="--device cpu") from None
-    return device
+def cast(made: Weights, placed: Placement) -> Weights:
+    """Random weights where they are asked for. The frequencies of rotary positions, which are buffers, stay in float32."""
+    for module in (made.target, made.drafter):
+        for weight in () if module is None else module.parameters():
+            weight.data = weight.data.to(placed.precision(weight.dtype))
+        if module is not None:
+            module.to(placed.device)
+    return made
 
 
-def read(name: str, dtype: str) -> Any:  # Any: a transformers module
+def read(name: str, placed: Placement) -> Any:  # Any: a transformers module
     """A causal model of transformers, in evaluation mode. Raises DecError for a folder that is none."""
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
     folder = folder_of(name)
     if not (folder / "config.json").is_file():
         raise DecError(
             f"{name} is not a folder with a model in it", hint="a folder as from_pretrained takes it, with a config.json"
         )
-    try:
-        made = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[dtype], attn_implementation="sdpa")
-    except (OSError, ValueError, RuntimeError, KeyError) as error:  # a folder with files that lack, or of another kind
-        raise DecError(f"{folder} cannot be read as a causal model: {str(error).splitlines()[0]}") from None
-    return made.eval().requires_grad_(False)
+    return weights.read(folder, placed)
 
 
 def ends(module: Any) -> frozenset[int]:  # Any: a transformers module

@@ -13,6 +13,7 @@ from decgraph.bench.weights import Weights
 from decgraph.errors import DecError
 from decgraph.models import bind
 from decgraph.runtime.models.engine.of import engine_of
+from decgraph.runtime.placement import Placement
 from decgraph.runtime.session import Session
 
 USUAL = "fast_dllm_uncached"
@@ -38,6 +39,7 @@ def prepared(
     *,
     folder: str | None = None,
     wanted: Sequence[str] | None = None,
+    placed: Placement | None = None,
 ) -> Callable[[Told], Row]:
     """Masked algorithms and another one on the same model, all compiled, canvases of the same size; called, it measures.
 
@@ -54,7 +56,8 @@ def prepared(
             )
     first = algorithms[0]
     sources = dict.fromkeys(first.algorithm.models, folder) if folder is not None else {}
-    bound = bind(first.algorithm.function, sources)
+    where = placed or Placement()
+    bound = bind(first.algorithm.function, sources, device=where.device, dtype=where.dtype)
     model = next(iter(bound.models.values()))
     if bound.tokenizer is None:
         raise DecError(f"{folder} has no tokenizer.json, and prompts are texts")

@@ -11,15 +11,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from decgraph import zoo
+from decgraph.runtime.models.hf import pretrained
+from decgraph.runtime.placement import Placement
 from decgraph.runtime.text import Tokenizer
 
 Prompts = Sequence[Sequence[int]]
+HOST = Placement("cpu", "float32")
 
 
 @dataclass(frozen=True)
@@ -90,23 +94,20 @@ def count(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def shipped() -> Weights:
+def shipped(placed: Placement = HOST) -> Weights:
     """The shipped target and drafter."""
-    target, drafter = _read("target"), _read("drafter")
+    target, drafter = (read(zoo.path(name), placed) for name in ("target", "drafter"))
     tokenizer = Tokenizer(zoo.path("target"))
     parts = {"features": "eagle", "layers": "exit", "heads": "medusa"}
     folders = {name: str(zoo.path(name)) for name in ("target", "drafter", *parts.values())}
     return Weights("shipped", target, drafter, target.config.vocab_size, tokenizer, parts, folders=folders)
 
 
-def _read(name: str) -> Any:
+def read(folder: Path, placed: Placement) -> Any:  # Any: a transformers module
+    """A causal model of transformers, in evaluation mode. Raises DecError for a folder that cannot be read as one."""
     from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()
-    folder = zoo.path(name)
-    made = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa").eval()
-    return made.requires_grad_(False)
+    return pretrained(AutoModelForCausalLM, folder, "sdpa", placed).eval().requires_grad_(False)
 
 
 def random_llama(name: str, seed: int = 0) -> Weights:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from decgraph.cli import given, output
+from decgraph.cli import given, options, output
 from decgraph.errors import DecError, needs_models
+from decgraph.runtime.placement import AUTO, Placement
 
 if TYPE_CHECKING:
     from decgraph.bench.measure import Told
@@ -24,7 +25,8 @@ settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("model", "all", "drafter", "prompts", "chat", "take", "dtype", "device", "temperature", "max_new", "limit", "threads",
        "rounds", "batch", "seed", "baseline", "set", "ignore_eos", "one_copy", "quick", "format", "out", "json",
        "plot")  # fmt: skip
-FORMATS = ("table", "md", "csv", "latex", "json")
+FORMATS = {"table": (".md", ".txt"), "md": (".md", ".txt"), "csv": (".csv",), "latex": (".tex",), "json": (".json",)}
+"""How tables are written, with the endings of their files."""
 ON_SHIPPED = ("autoregressive", "speculative", "prompt_lookup", "kangaroo", "eagle2", "medusa", "token_recycling", "lookahead")
 ON_OWN = ("autoregressive", "prompt_lookup")
 
@@ -54,8 +56,8 @@ def command(
     ] = None,
     chat: Annotated[bool, option("--chat", help="Through the model's chat template.")] = False,
     take: Annotated[int | None, option("--take", min=1, help="At most so many prompts of each kind.")] = None,
-    dtype: Annotated[str, option("--dtype", help="float32, bfloat16 or float16.")] = "float32",
-    device: Annotated[str, option("--device", help="cpu, cuda, ...")] = "cpu",
+    dtype: options.Dtype = AUTO,
+    device: options.Device = AUTO,
     temperature: Annotated[float, option("--temperature", "-t", min=0, help="0 is greedy.")] = 0.0,
     max_new: Annotated[int, option("--max-new", "--limit", "-n", min=2, help="Most new tokens of a request.")] = 64,
     threads: Annotated[int, option("--threads", min=1, help="Threads of both sides.")] = 1,
@@ -86,6 +88,7 @@ def command(
     and they differ by more than near-ties in float32, the exit code is 1. After Ctrl-C what was measured is shown.
     """
     # What is wrong with the command line is said before anything is loaded.
+    placed = Placement.of(device, dtype)
     if format not in FORMATS:
         raise DecError(f"there is no format {format!r}", hint=f"one of {', '.join(FORMATS)}")
     targets = [item for item in model or () if "=" not in item]
@@ -96,8 +99,11 @@ def command(
     small = parts.pop("drafter", None)
     if drafter is not None and small is not None:
         raise DecError("there are two drafters", hint="either --drafter or --model drafter=FOLDER")
-    for path in (out, json):
-        output.check_writable(path)
+    asked_for = {ending: f"--format {name}" for name, endings in FORMATS.items() for ending in endings}
+    other = asked_for.get(out.suffix.lower(), "--plot FOLDER draws pictures") if out is not None else ""
+    output.check_writable(out, *FORMATS[format], what=f"--format {format}", instead=other)
+    output.check_writable(json, ".json")
+    output.check_folder(plot)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     with needs_models():
@@ -124,7 +130,7 @@ def command(
     torch.set_num_threads(threads)
     order = benchmark.Benchmark(
         tuple(asked), wanted, target, drafter or small, parts, tuple(baseline) if baseline else None, prompts, chat, take,
-        dtype, device, not ignore_eos, one_copy,
+        placed, not ignore_eos, one_copy,
     )  # fmt: skip
     with progress() as told:
         document = benchmark.document(lambda: order.runs(told), command=written(context))

@@ -74,7 +74,7 @@ def command(
         raise decgraph.DecError("--time needs seconds above 0", hint="--time 60")
     if smt and html is not None:
         raise decgraph.DecError("--html is a page of claims and their counterexamples, --smt proves a step", hint="one of them")
-    output.check_writable(html)
+    output.check_writable(html, ".html", ".htm", what="a page", instead="--json prints JSON")
     if smt:
         prove_for_all(words, param or (), context.args, vocab, json)
         return

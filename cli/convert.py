@@ -25,6 +25,7 @@ def command(
     from decgraph.runtime.models.heads import convert
     from decgraph.zoo.folders import folder_of
 
+    output.check_folder(out)
     found = convert.convert(folder, out=out, target=None if target is None else folder_of(target), share_output=share_output)
     if json:
         output.emit_json(found.as_dict())

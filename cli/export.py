@@ -32,6 +32,7 @@ def hf(
     from decgraph.hf.repository import export
 
     chosen = decgraph.load(algorithm)
+    output.check_folder(out)
     folder = out if out is not None else Path(chosen.name)
     files = export(chosen, folder, force=force)
     if json:
@@ -82,7 +83,7 @@ def write(seam: Seam, algorithm: str, out: Path | None, set_: list[str] | None, 
     path = out if out is not None else Path(f"{file.name}.py")
     if path.exists() and not force:
         raise decgraph.DecError(f"{path} is there already", hint="--force, or another --out")
-    output.check_writable(path)
+    output.check_writable(path, ".py", what="Python")
     path.write_text(file.text, encoding="utf-8")
     if as_json:
         output.emit_json({"name": chosen.name, "file": str(path), "class": file.class_name, "made_for": seam.made_for})

@@ -13,15 +13,16 @@ import typer
 import decgraph
 from decgraph.cli import given, options, output, threads
 from decgraph.cli.options import option
+from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.session import check_externs, check_params
-from decgraph.runtime.unshaped import without_effect
+from decgraph.runtime.unshaped import refuse_unread, unread
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("algorithm", "out", "resume", "ray", "address", "workers", "cpus", "gpus", "batch", "chat", "system", "model", "set",
        "max_new", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop", "regex", "json_schema",
-       "grammar", "extern", "backend", "json")  # fmt: skip
+       "grammar", "extern", "backend", "device", "dtype", "json")  # fmt: skip
 
 
 NAMED = "A name that `decgraph list` prints, or a .dec file."
@@ -58,6 +59,8 @@ def command(
     grammar: options.Grammar = None,
     extern: options.Extern = None,
     backend: options.Backend = None,
+    device: options.Device = AUTO,
+    dtype: options.Dtype = AUTO,
     json: Annotated[bool, option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
     """Decode every prompt of a file, and append each result to another file as it ends.
@@ -74,6 +77,7 @@ def command(
         raise decgraph.DecError("--workers and --address go with --ray", hint="--ray --workers 2")
     if system is not None and not chat:
         raise decgraph.DecError("--system goes with --chat", hint='--chat --system "Answer in one sentence."')
+    placed = Placement.of(device, dtype)
     chosen = decgraph.load(algorithm)
     params: dict[str, Any] = given.pairs(set_ or (), "--set") | given.direct(context.args, chosen.params, OWN)
     check_params(chosen.function, params, unread=True)
@@ -89,8 +93,7 @@ def command(
         "stop": tuple(stop or ()),
     }
     plain = decgraph.Request((0,), **fields)  # what is out of range is said before models are read
-    if note := without_effect(chosen.function, plain):
-        print(f"note: {note}", file=sys.stderr)
+    refuse_unread(chosen.function, plain, unread(chosen.function))
     allow = given.grammar(regex, json_schema, grammar)
     if allow is not None:
         fields["allow"] = allow
@@ -98,15 +101,16 @@ def command(
     check_externs(chosen.module, chosen.name, externs)
     if allow is not None:
         allow.check()
+    placed = placed.reserved(gpus) if ray else placed.found()
     decoder = Decoder(
         chosen, folders, params, batch=batch, chat=chat, system=system, externs=externs or None,
-        backend=backend or default_backend(), **fields,
+        backend=backend or default_backend(), device=placed.device, dtype=placed.dtype, **fields,
     )  # fmt: skip
     found = rows.read(prompts)
-    output.check_writable(out)
+    output.check_writable(out, ".jsonl", ".ndjson", ".json", what="JSON of a record a line")
     decided = {"algorithm": chosen.ir(), "models": folders, "parameters": {n: str(v) for n, v in params.items()},
                "chat template": [chat, system], "functions": sorted(extern or ())}  # fmt: skip
-    decided |= {name: str(value) for name, value in fields.items()}
+    decided |= {name: str(value) for name, value in fields.items()} | placed.settled()
     with Output(out, decided, resume=resume) as results:
         todo = [row for row in found if not results.has(row.id)]
         done = _Told(results, len(todo), chosen.name, shown=sys.stderr.isatty() and not json)

@@ -28,6 +28,12 @@ Set = Annotated[list[str] | None, option("--set", help="A parameter: gamma=4. Al
 Extern = Annotated[list[str] | None, option("--extern", help="A function it calls: file.py:name.")]
 Backend = Annotated[str | None, option("--backend", help="torch, triton or reference.")]
 
+# Where.
+Device = Annotated[str, option("--device", help="auto, cpu, cuda or cuda:1. auto: CUDA where there is one.")]
+Dtype = Annotated[
+    str, option("--dtype", help="auto, float32, bfloat16 or float16. auto: the model's own on CUDA, float32 on a CPU.")
+]
+
 # How.
 MaxNew = Annotated[int, option("--max-new", "-n", help="Most new tokens.")]
 Temperature = Annotated[float, option("--temperature", "-t", help="0 is greedy.")]

@@ -29,12 +29,28 @@ def emit_json(value: Any) -> None:
     print(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def check_writable(path: Path | None) -> None:
-    """To be called before what takes seconds or minutes. Raises DecError for a file that could not be written."""
+def check_writable(path: Path | None, *endings: str, what: str = "JSON", instead: str = "") -> None:
+    """To be called before what takes seconds or minutes. Raises DecError for a file that could not be written, and for a name
+    that ends as files of another format do. endings: of the format that is written, which is called `what`; a name without an
+    ending fits all. instead: how the format that the name asks for is written, where it can be."""
     if path is None:
         return
+    if endings and path.suffix and path.suffix.lower() not in endings:
+        hint = f"{path.with_suffix(endings[0])}{'; ' * bool(instead)}{instead}"
+        raise DecError(f"{path} does not end as {what} does, which is written there", hint=hint)
     if path.is_dir() or not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
         raise DecError(f"cannot write {path}", hint="a file in a folder that is there")
+
+
+_OF_FILES = re.compile(
+    r"\.(html?|pdf|png|svg|jpe?g|json|jsonl|csv|md|txt|tex|toml|ya?ml|py|dec|gguf|safetensors|bin|pt|zip)", re.I
+)
+
+
+def check_folder(path: Path | None) -> None:
+    """The same for a folder, which may be there or not."""
+    if path is not None and _OF_FILES.fullmatch(path.suffix) and not path.is_dir():
+        raise DecError(f"{path} ends as a file does, and a folder is written there", hint=f"{path.with_suffix('')}")
 
 
 def plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from decgraph.cli import output
 from decgraph.ir.values import Module
 from decgraph.passes.manager import Report, check_names, optimise
 from decgraph.passes.plan import Plan
@@ -50,6 +51,7 @@ class Wishes:
 
     def run(self, module: Module, params: Mapping[str, Any] | None = None) -> tuple[Module, Report]:
         """The module after the passes, dumped and validated where the options say so."""
+        output.check_folder(self.dump)
         plan = self.plan()
         validate: Validate | None = None
         if self.validate:

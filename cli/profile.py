@@ -15,6 +15,7 @@ import typer
 
 import decgraph
 from decgraph.cli import given, options, output
+from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.session import check_params
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from decgraph.runtime.session import Session
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-OWN = ("prompt", "prompt_file", "ids", "model", "set", "max_new", "temperature", "seed", "extern", "repeat", "chrome", "json")
+OWN = ("prompt", "prompt_file", "ids", "model", "set", "max_new", "temperature", "seed", "extern", "device", "dtype",
+       "repeat", "chrome", "json")  # fmt: skip
 COLUMNS = f"{'wall s':>8}  {'%':>6}  {'cpu s':>8}  {'%':>6}"
 OUTSIDE = "outside of the program"
 
@@ -125,6 +127,8 @@ def command(
     temperature: options.Temperature = DEFAULT_TEMPERATURE,
     seed: Annotated[int, typer.Option("--seed", help="Seed of all noise.")] = 0,
     extern: options.Extern = None,
+    device: options.Device = AUTO,
+    dtype: options.Dtype = AUTO,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="Runs with and without the clock.")] = 3,
     chrome: Annotated[Path | None, typer.Option("--chrome", help="Write a trace for chrome://tracing or Perfetto.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -137,12 +141,14 @@ def command(
     from decgraph.cli.run import open_session
     from decgraph.models import request_for
 
+    placed = Placement.of(device, dtype)
     chosen = decgraph.load(algorithm)
     params = {**given.pairs(set_ or (), "--set"), **given.direct(context.args, chosen.params, OWN)}
     check_params(chosen.function, params, unread=True)
     text = given.prompt(prompt, prompt_file, ids)
-    output.check_writable(chrome)
-    session = open_session(chosen, given.folders(model or (), chosen.models), params, given.functions(extern or ()), "torch")
+    output.check_writable(chrome, ".json")
+    folders, externs = given.folders(model or (), chosen.models), given.functions(extern or ())
+    session = open_session(chosen, folders, params, externs, "torch", placed=placed)
     text.check_ids(next(iter(session.models.values())).vocab.size)
     request = request_for(session, text.prompt(), limit=max_new, temperature=temperature, seed=seed)
     profile, clock = measured(session, request, repeat, traced=chrome is not None)

@@ -40,7 +40,7 @@ class Applied:
             models=contents,
             temperature=temperature,
             batch=batch,
-            device=facts.of_device(facts.device_of(list(session.models.values()))),
+            device=facts.of_placement(session.placement),
         )
         for doubt in doubts:
             print(f"warning: {self.profile.path}: {doubt}; tune again for what is fastest here", file=sys.stderr)

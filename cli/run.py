@@ -21,15 +21,16 @@ from decgraph.models import request_for
 from decgraph.passes.plan import Plan
 from decgraph.runtime import prompt_files
 from decgraph.runtime.collecting import uncollected
+from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request
 from decgraph.runtime.session import Result, Session, check_params
-from decgraph.runtime.unshaped import without_effect
+from decgraph.runtime.unshaped import refuse_unread, unread
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("prompt", "prompt_file", "prompts", "ids", "batch", "chat", "system", "model", "set", "max_new", "temperature", "top_k",
        "top_p", "min_p", "repetition_penalty", "logprobs", "seed", "stop", "eos", "ban", "regex", "json_schema",
-       "grammar", "extern", "cache", "trace", "backend",
+       "grammar", "extern", "cache", "trace", "backend", "device", "dtype",
        "passes", "no_pass", "dump_ir", "validate", "compile", "profile", "show_drafts", "quiet", "json")  # fmt: skip
 
 
@@ -63,6 +64,8 @@ def command(
     cache: Annotated[str | None, option("--cache", help="Another cache policy for the masked model: dual, prefix.")] = None,
     trace: Annotated[Path | None, option("--trace", help="Write every event to this JSON file.")] = None,
     backend: options.Backend = None,
+    device: options.Device = AUTO,
+    dtype: options.Dtype = AUTO,
     passes: Annotated[str | None, option("--passes", help=planning.PASSES)] = None,
     no_pass: Annotated[list[str] | None, option("--no-pass", help=planning.NO_PASS)] = None,
     dump_ir: Annotated[Path | None, option("--dump-ir", help=planning.DUMP)] = None,
@@ -79,6 +82,7 @@ def command(
     """
     if logprobs is not None and not json:
         raise decgraph.DecError("--logprobs are printed as JSON alone", hint="--json")
+    placed = Placement.of(device, dtype)
     chosen = decgraph.load(algorithm)
     if cache is not None:
         chosen = chosen.cached(cache)
@@ -106,7 +110,7 @@ def command(
     texts = (text,) if text is not None else prompt_files.read(prompts).texts if prompts is not None else ()
     for one in texts:
         said(one)  # what does not go together, and a trace that could not be written, is said before models are read
-    check_writable(trace)
+    check_writable(trace, ".json", instead="`decgraph trace` writes pages and pictures")
     fields: dict[str, Any] = {
         "limit": max_new,
         "temperature": temperature,
@@ -119,9 +123,8 @@ def command(
         "stop": tuple(stop or ()),
     }
     plain = decgraph.Request((0,), **fields)  # what is out of range is said before models are read
-    if note := without_effect(chosen.function, plain):
-        print(f"note: {note}", file=sys.stderr)
-    session = open_session(chosen, folders, params, externs, backend, plan, compile)
+    refuse_unread(chosen.function, plain, unread(chosen.function))
+    session = open_session(chosen, folders, params, externs, backend, plan, compile, placed=placed)
     fields["bans"] = given.tokens(ban or (), "--ban", session.tokenizer)
     if applied is not None:
         applied.warn(chosen, session, folders, temperature, batch if prompts is not None else 1)
@@ -161,13 +164,23 @@ def open_session(
     plan: Plan | None = None,
     compile: bool = False,
     tokenizer: Any = None,
+    placed: Placement | None = None,
 ) -> Session:
     """Models read from their folders, with a word about it while that takes its seconds."""
     threads.few()
+    where = placed or Placement()
     waiting = output.console(stderr=True).status("reading the models") if sys.stderr.isatty() else nullcontext()
     with uncollected(), waiting:
         return chosen.session(
-            models, externs=externs, tokenizer=tokenizer, backend=backend, plan=plan, compile=compile, **params
+            models,
+            externs=externs,
+            tokenizer=tokenizer,
+            backend=backend,
+            plan=plan,
+            compile=compile,
+            device=where.device,
+            dtype=where.dtype,
+            **params,
         )
 
 

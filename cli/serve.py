@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Annotated, Any
 
 import typer
 
 import decgraph
-from decgraph.cli import given, output, threads
+from decgraph.cli import given, options, output, threads
 from decgraph.cli.options import option
+from decgraph.runtime.placement import AUTO, Placement
 from decgraph.serve.worker import QUEUE, WIDTH
 from decgraph.zoo.folders import check_folder
 
 ALGORITHM = "An algorithm to serve; again for more, the first is the default. Default: autoregressive."
+
+CORS = "Pages of this origin may call it too: https://ui.example, or '*' for all. Those of this machine always may."
 
 MODEL = "The first model of every algorithm (a folder or a name), or name=FOLDER for the parameter of that name."
 
@@ -30,6 +34,7 @@ def command(
     host: Annotated[str, option("--host", help="The address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 is any free port.")] = 8000,
     api_key: Annotated[str | None, option("--api-key", help="Needed by clients. Or DECGRAPH_API_KEY.")] = None,
+    cors: Annotated[list[str] | None, option("--cors", help=CORS)] = None,
     max_concurrent: Annotated[int, typer.Option("--max-concurrent", min=1, help="Answers computed at a time.")] = WIDTH,
     max_queue: Annotated[int, typer.Option("--max-queue", min=0, help="Answers that may wait; 429 after that.")] = QUEUE,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="New tokens of one answer at most.")] = 4096,
@@ -39,18 +44,24 @@ def command(
     keep: Annotated[int, typer.Option("--keep", min=0, help="MiB of keys and values kept for later prompts.")] = 1024,
     patience: Annotated[float, typer.Option("--patience", min=0, help="Seconds to end running requests after SIGTERM.")] = 30.0,
     backend: Annotated[str | None, option("--backend", help="torch or triton.")] = None,
+    device: options.Device = AUTO,
+    dtype: options.Dtype = AUTO,
     json: Annotated[bool, option("--json", help="Print where it listens as JSON.")] = False,
 ) -> None:
     """Serve algorithms over HTTP with OpenAI's API: /v1/models, /v1/completions, /v1/chat/completions.
 
     Logs are JSON on stderr. Ctrl-C or SIGTERM lets running requests end.
     """
+    placed = Placement.of(device, dtype)
     plain = [one for one in model or () if "=" not in one]
     if len(plain) > 1:
         raise decgraph.DecError("there is one first model", hint="the others by parameter: --model name=FOLDER")
     by_name = given.folders([one for one in model or () if "=" in one], ())
     for one in (*plain, *([drafter] if drafter else [])):
         check_folder(one)
+    for origin in cors or ():
+        if not re.fullmatch(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+", origin):
+            raise decgraph.DecError(f"{origin!r} is no origin of a page", hint="--cors https://ui.example, or --cors '*'")
     try:
         from decgraph.serve import logs
         from decgraph.serve.app import app_of
@@ -82,17 +93,22 @@ def command(
             params=given.pairs(set_ or (), "--set"),
             name=name,
             backend=backend,
+            device=placed.device,
+            dtype=placed.dtype,
         )
         limits = Limits(tokens=max_tokens, context=max_context, answers=max_concurrent + max_queue, body=max_body)
         service = Service(
             catalogue, limits=limits, width=max_concurrent, queue=max_queue, chunk=prefill or None, kept=keep << 20
         )
-        app = app_of(service, key=api_key or os.environ.get("DECGRAPH_API_KEY") or None)
+        app = app_of(service, key=api_key or os.environ.get("DECGRAPH_API_KEY") or None, origins=cors or ())
         logs.to_stderr()
-        where: dict[str, Any] = {"url": f"http://{host}:{listening.getsockname()[1]}/v1", "models": catalogue.ids()}
+        lies = catalogue.placement
+        where: dict[str, Any] = {"url": f"http://{host}:{listening.getsockname()[1]}/v1", "models": catalogue.ids(),
+                                 "device": lies.device, "dtype": lies.dtype}  # fmt: skip
+        logs.LOG.info("serving", extra={"fields": where})
         if json:
             output.emit_json(where)
         else:
-            print(f"serving {', '.join(catalogue.ids())} at {where['url']}")
+            print(f"serving {', '.join(catalogue.ids())} at {where['url']} ({lies.text()})")
         sys.stdout.flush()
         Server(app, service, host=host, port=port, patience=patience).run(sockets=[listening])

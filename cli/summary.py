@@ -9,6 +9,7 @@ from rich.text import Text
 
 from decgraph.cli.given import listed
 from decgraph.runtime.parameters import shown, written
+from decgraph.runtime.placement import differing
 from decgraph.runtime.session import Result, Session
 from decgraph.runtime.trace import Stats
 
@@ -48,6 +49,8 @@ def result_of(session: Session, result: Result) -> dict[str, Any]:
         "algorithm": session.function.name,
         "params": {name: v if isinstance(v, int) else written(v) for name, v in session.params.items()},
         "models": {name: model.name for name, model in session.models.items()},
+        "device": result.device,
+        "dtype": result.dtype,
         "forwards": {name: forward.to_json() for name, forward in result.forwards.items()},
         "tokens": list(result.tokens),
         "text": result.text,
@@ -65,6 +68,8 @@ def rows(session: Session, result: Result) -> list[tuple[str, str]]:
     s = result.stats
     out = [("algorithm", f"{session.function.name}  {listed({n: shown(v) for n, v in session.params.items()})}".rstrip())]
     out.append(("models", ", ".join(f"{name}: {model.name}" for name, model in session.models.items())))
+    others = "".join(f"; {name}: {where.text()}" for name, where in differing(session.models).items())
+    out.append(("device", result.placement.text() + others))
     odd = {name: f.text() for name, f in result.forwards.items() if f.way == "module" or f.dropped}
     if odd:
         out.append(("forwards", "; ".join(f"{name} {text}" for name, text in odd.items())))

@@ -14,6 +14,7 @@ from decgraph.cli.options import option
 from decgraph.cli.output import check_writable
 from decgraph.cli.run import open_session
 from decgraph.models import request_for
+from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.recording import Recorder
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
@@ -22,7 +23,7 @@ from decgraph.views.document import Trace, document
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("output", "against", "chrome", "plot", "show", "step", "prompt", "prompt_file", "ids", "chat", "system", "model", "set",
-       "max_new", "temperature", "top_k", "top_p", "seed", "stop", "extern", "backend", "json")  # fmt: skip
+       "max_new", "temperature", "top_k", "top_p", "seed", "stop", "extern", "backend", "device", "dtype", "json")  # fmt: skip
 WARM = 6
 """New tokens of a run before the one that is recorded, which pays for what models do once; no time line should show that."""
 
@@ -53,12 +54,15 @@ def command(
     stop: options.Stop = None,
     extern: options.Extern = None,
     backend: options.Backend = None,
+    device: options.Device = AUTO,
+    dtype: options.Dtype = AUTO,
     json: Annotated[bool, option("--json", help="Print what the page shows, as JSON.")] = False,
 ) -> None:
     """Look into a run, step by step: text by origin, draft trees, canvases, model calls over time, and the program's line.
 
     Without a file to write it is shown at the terminal.
     """
+    placed = Placement.of(device, dtype)
     chosen = [decgraph.load(name) for name in (algorithm, against) if name is not None]
     if system is not None and not chat:
         raise decgraph.DecError("--system goes with --chat", hint='--chat --system "Answer in one sentence."')
@@ -71,8 +75,10 @@ def command(
     text = given.prompt(prompt, prompt_file, ids)
     said = given.said(chat, system)
     said(text)
-    for path in (output_, chrome, plot):
-        check_writable(path)
+    others = f"--plot {output_.name} draws it (.png, .svg, .pdf), --chrome FILE.json is for Perfetto" if output_ else ""
+    check_writable(output_, ".html", ".htm", what="a page", instead=others)
+    check_writable(chrome, ".json")
+    check_writable(plot)
     if plot is not None:
         from decgraph.views import plot as plots
 
@@ -94,7 +100,7 @@ def command(
         models = {name: value for name, value in folders.items() if len(chosen) == 1 or name.split(".")[0] in one.models}
         models |= {name: value for name, value in read.items() if one.models.get(name) == value.kind}  # read once
         functions = {name: function for name, function in externs.items() if name in one.module.externs}
-        session = open_session(one, models, params, functions, backend, tokenizer=tokenizer)
+        session = open_session(one, models, params, functions, backend, tokenizer=tokenizer, placed=placed)
         read, tokenizer = {**read, **session.models}, session.tokenizer
         warm = open_session(one, dict(session.models), params, functions, backend, tokenizer=tokenizer)
         traces.append(traced(one, session, warm, text, said, fields))

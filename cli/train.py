@@ -58,6 +58,7 @@ def command(
     """
     if kind not in KINDS:
         raise DecError(f"{kind!r} cannot be trained", hint=f"one of {', '.join(KINDS)}")
+    output.check_folder(out)
     given = {
         "vocabulary": ("eagle", "--draft-vocabulary", draft_vocabulary),
         "output_matrix": ("eagle", "--output-matrix", output_matrix or None),

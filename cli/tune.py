@@ -14,11 +14,12 @@ import typer
 import decgraph
 from decgraph.cli import given, options, output
 from decgraph.runtime import prompt_files
+from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("prompts", "out", "param", "set", "model", "seconds", "max_new", "temperature", "top_k", "top_p", "seed", "clock",
-       "batch", "threads", "backend", "fresh", "kernels", "json")  # fmt: skip
+       "batch", "threads", "backend", "device", "dtype", "fresh", "kernels", "json")  # fmt: skip
 LEAST_SECONDS = 1.0
 
 
@@ -53,6 +54,8 @@ def command(
     ] = 1,
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads on the CPU. Default: as `run` does.")] = None,
     backend: Annotated[str | None, typer.Option("--backend", help="torch or reference.")] = None,
+    device: options.Device = AUTO,
+    dtype: options.Dtype = AUTO,
     fresh: Annotated[bool, typer.Option("--fresh", help="With --kernels: measure known sizes again.")] = False,
     kernels: Annotated[bool, typer.Option("--kernels", help="Choose the sizes of the Triton kernels instead.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -77,6 +80,8 @@ def command(
         )
     if not LEAST_SECONDS <= seconds < float("inf"):
         raise decgraph.DecError(f"--seconds is {seconds:g}; at least {LEAST_SECONDS:g} is needed to measure anything")
+    path = out or Path(f"{chosen.name}.profile.toml")
+    output.check_writable(path, ".toml", what="a profile")
     if clock not in ("wall", "cpu"):
         raise decgraph.DecError(f"--clock is wall or cpu, not {clock!r}")
     from decgraph.cli import tuned
@@ -99,9 +104,8 @@ def command(
         clock=clock,
         threads=threads,
         batch=batch,
+        placed=Placement.of(device, dtype),
     )
-    path = out or Path(f"{chosen.name}.profile.toml")
-    writable(path)
     with telling(quiet=json) as told:
         outcome = job.run(seconds, told)
     if outcome.judged:
@@ -113,17 +117,6 @@ def command(
         print("\n".join(tuned.summary(job, outcome, path)))
     if outcome.interrupted:
         raise typer.Exit(output.INTERRUPTED)
-
-
-def writable(path: Path) -> None:
-    """Raises DecError for a profile that could not be written when all is measured."""
-    if path.is_dir():
-        raise decgraph.DecError(f"cannot write {path}: it is a folder", hint="--out FILE.toml")
-    folder = path.parent
-    if not folder.is_dir():
-        raise decgraph.DecError(f"cannot write {path}: there is no folder {folder}")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise decgraph.DecError(f"cannot write {path}: no permission", hint="--out FILE.toml, somewhere else")
 
 
 @contextmanager

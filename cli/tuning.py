@@ -10,6 +10,7 @@ from decgraph.cli.profiled import contents_of
 from decgraph.models import request_for, shipped
 from decgraph.passes.plan import Plan
 from decgraph.runtime.arguments import Prompt
+from decgraph.runtime.placement import Placement, placement_of_all
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.tune import facts, space
 from decgraph.runtime.tune.space import Setting
@@ -33,11 +34,13 @@ class Job:
         clock: Any = "wall",
         threads: int | None = None,
         batch: int = 1,
+        placed: Placement | None = None,
     ) -> None:
         self.algorithm, self.lines, self.fixed, self.fields = algorithm, list(lines), dict(fixed), dict(fields)
         # What a command line calls it: stdlib/x.dec is found by its name, other files by their path
         self.name = algorithm.name if algorithm.path == f"stdlib/{algorithm.name}.dec" else algorithm.path
         self.backend, self.clock, self.threads, self.batch = backend, clock, threads, batch
+        self.placement = placed or Placement()  # once the models are read, theirs
         if len(self.lines) < batch:
             raise decgraph.DecError(f"--batch {batch} needs as many prompts, and there are {len(self.lines)}",
                                     hint=f"more prompts, or --batch {len(self.lines)}")  # fmt: skip
@@ -80,9 +83,10 @@ class Job:
         from decgraph.models import bind
 
         told("reading the models")
-        bound = bind(self.algorithm.function, self.sources)
+        bound = bind(self.algorithm.function, self.sources, device=self.placement.device, dtype=self.placement.dtype)
         self.models, tokenizer = bound.models, bound.tokenizer
-        self.device = facts.of_device(facts.device_of(list(self.models.values())))
+        self.placement = placement_of_all(self.models)
+        self.device = facts.of_placement(self.placement)
 
         def make(values: Mapping[str, Any]) -> Any:
             params = {**self.fixed, **values}
@@ -102,8 +106,7 @@ class Job:
 
     def tie(self) -> float:
         """How near two scores of the target are when the order of additions decides between them."""
-        first = facts.first_parameter(list(self.models.values()))
-        return NEAR_TIES.get("torch.float64" if first is None else str(first.dtype), HALF)
+        return NEAR_TIES.get(self.placement.dtype, HALF)
 
     def gap(self, number: int, path: Sequence[int], one: int, other: int) -> float:
         """How far apart two tokens' scores are after a path of a request; infinite for masked models."""

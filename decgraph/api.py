@@ -14,6 +14,7 @@ from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Function, Module, Param
 from decgraph.passes.plan import Plan
 from decgraph.runtime.keywords import check_keywords, keywords_of
+from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
 
 if TYPE_CHECKING:
     from decgraph.check import CheckOptions, Report
@@ -133,6 +134,8 @@ class Algorithm:
         backend: str | None = None,
         plan: Plan | None = None,
         compile: bool = False,
+        device: DeviceLike = AUTO,
+        dtype: DtypeLike = AUTO,
         **given: ModelLike | ParamValue,
     ) -> Session:
         """Models and parameters bound, ready to run requests.
@@ -146,7 +149,10 @@ class Algorithm:
         changes a token.
         `compile`: run the models' captured forwards through torch.compile (seconds to minutes at the first calls); what cannot
         be compiled runs as it is, with a warning.
-        Raises DecError for models and parameters that do not fit.
+        `device` (auto, cpu, cuda, cuda:1) and `dtype` (auto, float32, bfloat16, float16): where folders are loaded. `auto` is
+        what a module beside them has; else CUDA where there is one and the folder's own dtype there, float32 on a CPU. A
+        module stays as it is. `session.placement` has what it came to.
+        Raises DecError for models and parameters that do not fit, and for a device that is not there.
         """
         takes = [*self.models, *self.params, *keywords_of(Algorithm.session)]
         check_keywords(f"a session of {self.name}", given, takes)
@@ -157,7 +163,8 @@ class Algorithm:
         from decgraph.runtime.collecting import uncollected
 
         with uncollected():  # torch and transformers are imported there
-            return self._session({**(models or {}), **named}, params, tokenizer, externs, backend, plan, compile)
+            placed = Placement.of(device, dtype)
+            return self._session({**(models or {}), **named}, params, tokenizer, externs, backend, plan, placed, compile)
 
     def _session(
         self,
@@ -167,6 +174,7 @@ class Algorithm:
         externs: Externs | None,
         backend: str | None,
         plan: Plan | None,
+        placed: Placement,
         compile: bool = False,
     ) -> Session:
         import warnings
@@ -180,7 +188,7 @@ class Algorithm:
         if wrong := next((name for name in params if name in self.models), None):
             raise DecError(f"`{wrong}` is a model of {self.name}, not a parameter", hint=f'models={{"{wrong}": ...}}')
         known = check_params(self.function, params, unread=True)  # before models are read, which takes seconds
-        bound = bind(self.function, models or {}, tokenizer=tokenizer)
+        bound = bind(self.function, models or {}, tokenizer=tokenizer, device=placed.device, dtype=placed.dtype)
         module = self.optimised(known, plan if plan is not None else Plan(passes=() if backend == "reference" else None))
         if compile:
             engine.compile(bound.models, lambda reason: warnings.warn(reason, RuntimeWarning, stacklevel=3))
@@ -245,6 +253,8 @@ class Algorithm:
         backend: str | None = None,
         plan: Plan | None = None,
         listener: Listener | None = None,
+        device: DeviceLike = AUTO,
+        dtype: DtypeLike = AUTO,
         **request: Unpack[RequestFields],
     ) -> Result:
         """Decode one prompt, as `decgraph.run` does."""
@@ -255,7 +265,7 @@ class Algorithm:
         elsewhere |= {name: f'models={{"{name}": ...}}' for name in self.models}
         takes = [*Request.__dataclass_fields__, *keywords_of(Algorithm.run)]
         check_keywords(f"a run of {self.name}", request, takes, elsewhere=elsewhere)  # before models are read
-        session = self._session(models, params or {}, tokenizer, externs, backend, plan)
+        session = self._session(models, params or {}, tokenizer, externs, backend, plan, Placement.of(device, dtype))
         return session.run(request_for(session, prompt, **request), listener=listener)
 
 
@@ -332,6 +342,8 @@ def run(
     backend: str | None = None,
     plan: Plan | None = None,
     listener: Listener | None = None,
+    device: DeviceLike = AUTO,
+    dtype: DtypeLike = AUTO,
     **request: Unpack[RequestFields],
 ) -> Result:
     """Decode one prompt (a text, token ids, or messages for the model's chat template) with an algorithm given by name, path or
@@ -339,7 +351,7 @@ def run(
 
     `params` are the algorithm's, `request` the fields of `runtime.request.Request` (limit, temperature, top_k, seed,
     stop, ...): greedy unless a temperature is given, eos the target's unless given. `listener` is called with every event
-    (`runtime/trace.py`) as it happens.
+    (`runtime/trace.py`) as it happens. `device` and `dtype` are those of `Algorithm.session`.
     Returns tokens, text, statistics and reason; a run that fails midway returns what it had, with `error` set.
     Raises DecError for what cannot start.
     """
@@ -352,5 +364,7 @@ def run(
         backend=backend,
         plan=plan,
         listener=listener,
+        device=device,
+        dtype=dtype,
         **request,
     )

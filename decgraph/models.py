@@ -14,6 +14,7 @@ from decgraph.runtime.models.hf import holds_heads
 from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.models.masked_settings import MaskedSettings, model_of
 from decgraph.runtime.models.reading import Confidence
+from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
 from decgraph.runtime.prompts import request_for
 from decgraph.zoo.folders import folder_of, is_shipped
 
@@ -50,18 +51,28 @@ def shipped(function: Function) -> dict[str, str]:
 
 
 @needs_models()
-def bind(function: Function, given: Mapping[str, ModelLike], *, tokenizer: TokenizerLike | None = None) -> Bound:
+def bind(
+    function: Function,
+    given: Mapping[str, ModelLike],
+    *,
+    tokenizer: TokenizerLike | None = None,
+    device: DeviceLike = AUTO,
+    dtype: DtypeLike = AUTO,
+) -> Bound:
     """A model for every model parameter of a function. `name.heads` is for the Medusa heads of the model `name`; `name.shift`,
     `name.mask_token` and `name.visibility` say how a masked model is read (`runtime/models/masked_settings.py`).
 
     A transformers module is bound as the folder that it was saved in would be, on its own weights and in evaluation mode; its
-    vocabulary and its tokenizer are those of the folder that it was loaded from, where that is on this machine.
+    vocabulary and its tokenizer are those of the folder that it was loaded from, where that is on this machine. device, dtype:
+    where folders are loaded and in which precision (`runtime/placement.py`); heads and adapters follow their target.
 
     Raises DecError for a name the function does not have, a folder or module that cannot be used, a part (heads, features,
-    adapter) whose target is neither a folder nor a module, and a model left out beside one that is not shipped.
+    adapter) whose target is neither a folder nor a module, a model left out beside one that is not shipped, a device that is
+    not there, and modules on several devices, or elsewhere than asked for.
     """
     from decgraph.hf.modules import check_settings
 
+    asked_for = Placement.of(device, dtype)
     wanted = {p.name: p for p in _model_params(function)}
     for name in given:
         if model_of(name)[0].removesuffix(".heads") not in wanted:
@@ -72,6 +83,9 @@ def bind(function: Function, given: Mapping[str, ModelLike], *, tokenizer: Token
     _check_left_out(function, wanted, given)
     sources = {**shipped(function), **given}
     folders = {name: folder_of(value) for name, value in sources.items() if isinstance(value, str | Path)}
+    wholes = {name: value for name, value in given.items() if name in wanted and _kind(wanted[name]) not in PARTS}
+    placed = asked_for.beside(wholes)
+    placed = placed.found() if folders else placed
     models: dict[str, Model] = {}
     # Parts come after what they read; modules after folders, which may name the vocabulary of modules of the same size.
     for name in sorted(wanted, key=lambda n: (_kind(wanted[n]) in PARTS, n not in folders)):
@@ -81,7 +95,7 @@ def bind(function: Function, given: Mapping[str, ModelLike], *, tokenizer: Token
             kind, _, family, gives = wanted[name].value.type.of
             models[name] = Confidence(models[str(family)], str(gives))
             continue
-        models[name] = _bound(function, wanted[name], sources[name], models, heads, asked[name])
+        models[name] = _bound(function, wanted[name], sources[name], models, heads, asked[name], placed)
     if tokenizer is not None:
         from decgraph.hf.text import text_side
 
@@ -105,6 +119,7 @@ def _bound(
     models: Mapping[str, Model],
     heads: ModelLike,
     asked: MaskedSettings,
+    placed: Placement,
 ) -> Model:
     """The model that a folder or a module is, of the kind of a parameter; with heads where that has them, read as `asked`."""
     from decgraph.hf import modules
@@ -132,9 +147,9 @@ def _bound(
     elif kind == "masked":
         from decgraph.runtime.models.masked_load import load_masked
 
-        return load_masked(folder_of(value), asked)  # type: ignore[arg-type]  # not a module: a folder
+        return load_masked(folder_of(value), asked, placed)  # type: ignore[arg-type]  # not a module: a folder
     else:
-        model = hf.load_causal(folder_of(value), reuse=True)  # type: ignore[arg-type]
+        model = hf.load_causal(folder_of(value), reuse=True, placed=placed)  # type: ignore[arg-type]
     if visibility == "causal+heads" and getattr(model, "attached", None) is None:
         return modules.with_heads(model, heads)
     return model

@@ -18,7 +18,7 @@ from decgraph.passes.plan import Plan
 from decgraph.runtime.arguments import AlgorithmLike, Externs, ModelLike, ParamValue, TokenizerLike
 from decgraph.runtime.keywords import keywords_of
 from decgraph.runtime.session import Result
-from decgraph.runtime.unshaped import without_effect
+from decgraph.runtime.unshaped import adjusts
 
 Tensor = Any  # torch loads when it is used
 
@@ -223,13 +223,12 @@ class CustomGenerate:
             width=modules.width_of(model),
             size=main.vocab.size,
             device=device,
+            adjusts=adjusts(self.algorithm.function),
         )
         refuse_state(processors, reading, rows[0])
         held = watched(processors)
         key = _drawn_seed() if seed is None and not reading.greedy else seed or 0
         requests = [self._request(row, processors, reading, stops, key, len(rows)) for row in rows]
-        if requests and (note := without_effect(self.algorithm.function, requests[0])):
-            warnings.warn(note, UserWarning, stacklevel=4)
         try:
             listener = _feeding(streamer, input_ids) if streamer is not None else None
             self.last = _run(session, requests, self.batch, listener, CACHE if self.reuse_prefix else None)

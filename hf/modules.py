@@ -22,6 +22,7 @@ from decgraph.runtime.keywords import check_keywords
 from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings, model_of, refuse_masked
+from decgraph.runtime.placement import Placement
 
 Module = Any  # a torch module; torch loads when it is used
 _STATES = {
@@ -138,7 +139,8 @@ class Binder:
             raise DecError(f"`{self.main}` must be a Hugging Face model, not {type(module).__name__}")
         whole = {name: value for name, value in {self.main: module, **self.given}.items() if self._kind(name) in _WHOLE}
         read = {name: MaskedSettings.among(self.given, name) for name in whole}
-        models = {name: self._once(name, None, lambda v=value, n=name: _read(v, self._kind(n), read[n]))  # type: ignore[misc]
+        placed = Placement().beside(whole)  # folders follow the module
+        models = {name: self._once(name, placed, lambda v=value, n=name: _read(v, self._kind(n), read[n], placed))  # type: ignore[misc]
                   for name, value in whole.items() if not is_module(value)}  # fmt: skip
         named = next((m.vocab for m in models.values() if isinstance(m, Model) and m.vocab.name != "ids"), None)
         for name, value in whole.items():
@@ -169,8 +171,8 @@ class Binder:
         return "heads" if name.endswith(".heads") else "setting" if model_of(name)[1] else str(self.types[name][0])
 
     def _once(self, name: str, base: Any, make: Callable[[], Any]) -> Any:
-        """The result of `make`, cached as long as the base is the same."""
-        if name not in self._made or self._made[name][0] is not base:
+        """The result of `make`, cached as long as the base, a model or a placement, is the same."""
+        if name not in self._made or self._made[name][0] != base:
             self._made[name] = base, make()
         return self._made[name][1]
 
@@ -221,13 +223,13 @@ def _check_read(name: str, target: Any) -> None:
 
 
 def _as_target(part: Module, target: Any) -> Module:
-    """A head in its target's precision: itself, or a copy where it has another one."""
-    dtype = target.token_embeddings().dtype
-    if all(p.dtype == dtype for p in part.parameters()):
+    """A head in its target's precision and on its device: itself, or a copy where it has another one."""
+    like = target.token_embeddings()
+    if all((p.dtype, p.device) == (like.dtype, like.device) for p in part.parameters()):
         return part.eval()
-    made = copy.deepcopy(part).eval()
+    made = copy.deepcopy(part).eval().to(like.device)
     for p in made.parameters():  # the frequencies of rotary positions are buffers and stay in float32
-        p.data = p.data.to(dtype)
+        p.data = p.data.to(like.dtype)
     return made
 
 
@@ -236,8 +238,8 @@ def is_module(value: Any) -> bool:
     return any(c.__module__ == "torch.nn.modules.module" and c.__name__ == "Module" for c in type(value).__mro__)
 
 
-def _read(value: Any, kind: str, asked: MaskedSettings) -> Any:
-    """The model in a folder, or under a shipped model's name; anything else as it is."""
+def _read(value: Any, kind: str, asked: MaskedSettings, placed: Placement) -> Any:
+    """The model in a folder, or under a shipped model's name, placed so; anything else as it is."""
     if not isinstance(value, str | Path):
         return value
     from decgraph.runtime.models import hf
@@ -246,8 +248,8 @@ def _read(value: Any, kind: str, asked: MaskedSettings) -> Any:
     if kind == "masked":
         from decgraph.runtime.models.masked_load import load_masked
 
-        return load_masked(folder_of(value), asked)
-    return hf.load_causal(folder_of(value), reuse=True)
+        return load_masked(folder_of(value), asked, placed)
+    return hf.load_causal(folder_of(value), reuse=True, placed=placed)
 
 
 def vocabulary_of(module: Module, named: Vocab | None) -> Vocab:

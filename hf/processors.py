@@ -147,6 +147,7 @@ class Reading:
     """The common inputs of every row's reading. length: of the batch as given, padding included. copies: num_return_sequences.
 
     eos: the ids that end a run. width: how many scores the model returns. size: the decgraph model's number of tokens.
+    adjusts: whether the program adds up scores that processors changed and nobody normalised, as transformers' beams do.
     """
 
     greedy: bool
@@ -156,6 +157,7 @@ class Reading:
     width: int
     size: int
     device: Any
+    adjusts: bool = False
 
 
 def refuse_state(processors: Sequence[Processor], reading: Reading, row: Row) -> None:
@@ -222,6 +224,9 @@ def shaping_of(processors: Sequence[Processor], reading: Reading, row: Row) -> S
         cut -= 1
     if cut:  # a Request's constraints come before its hook, so those that come after what is hooked are hooked as well
         cut = max(cut, last)
+    if reading.adjusts:  # a Request's constraints renormalise, which would move scores of one text against those of another
+        drawing = (_TEMPERATURE, *_FILTERS)
+        cut = next((n + 1 for n in reversed(range(len(found))) if found[n] is None or found[n].stage not in drawing), 0)
     made = Shaping()
     for mapped in found[cut:]:
         _merge(made.fields, mapped.fields if mapped is not None else {})

@@ -71,7 +71,7 @@ class Part:
 def chat_model(options: Options) -> Weights:
     """The model that chats, with what was trained for it."""
     parts = {"head": options.eagle} if options.eagle else {}
-    return loading.loaded(options.chat, options.drafter, parts, "float32", "cpu", eos=True)
+    return loading.loaded(options.chat, options.drafter, parts, weights.HOST, eos=True)
 
 
 def by_kind(on: Weights) -> list[Prompt]:

@@ -75,7 +75,7 @@ def _own_reads(op: Op) -> Parts:
             return CONTEXT if op.attrs.get("what") == "after" else NOTHING
         case "tree.new":
             return NOTHING if op.operands else CONTEXT
-        case "warp":  # a row that stands nowhere stands after the context
+        case "warp" | "adjust":  # a row that stands nowhere stands after the context
             return NOTHING if len(op.operands) > 1 else CONTEXT
         case "model.read":  # what it reads is an operand; the request shapes it as after the context
             return CONTEXT

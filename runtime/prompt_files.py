@@ -81,7 +81,8 @@ def read(file: Path) -> Source:
     """
     try:
         data = file.read_bytes()
-        lines = data.decode("utf-8-sig").splitlines()
+        # Not `splitlines`, which also ends a line at characters that may stand within a prompt, such as U+2028.
+        lines = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     except OSError as error:
         raise DecError(f"cannot read {file}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:

@@ -18,8 +18,9 @@ from decgraph.runtime.grammars import Grammar
 from decgraph.runtime.models.derivations import check_derivations
 from decgraph.runtime.models.distinct import distinct
 from decgraph.runtime.models.forwards import forwards_of
-from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.interface import Model, bounded_by
 from decgraph.runtime.parameters import check_value, is_text
+from decgraph.runtime.placement import Placement, placement_of_all
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.prompts import request_for
 from decgraph.runtime.recording import Recorder
@@ -28,6 +29,7 @@ from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.result import Result as Result
 from decgraph.runtime.text import pieces_of
 from decgraph.runtime.trace import Event, Stats
+from decgraph.runtime.unshaped import refuse_unread, unread
 
 if TYPE_CHECKING:  # a session is given its backend: `runtime` calls none by name
     from decgraph.backends.base import Backend
@@ -138,6 +140,7 @@ class Session:
         self.module, self.machine = module, machine
         self.function = module.functions[name or module.main]
         refuse_unavailable(replace(module, main=self.function.name))
+        self.unread = unread(self.function)
         self.models = check_models(self.function, models)
         self.params = check_params(self.function, self._in_tokens(params or {}, tokenizer))
         check_derivations(self.function, self.models, self.params)
@@ -149,6 +152,11 @@ class Session:
                 from decgraph.runtime.prompts import end_of_text
 
                 self.params[name] = value.over(tokenizer, end_of_text(self), next(iter(self.models.values())).vocab.size)
+
+    @property
+    def placement(self) -> Placement:
+        """The device and the dtype of the first model's weights."""
+        return placement_of_all(self.models)
 
     def __reduce__(self) -> NoReturn:
         raise DecError(
@@ -286,6 +294,7 @@ class Session:
         return asked
 
     def _check(self, request: Request) -> None:
+        refuse_unread(self.function, request, self.unread)
         main = next((self.models[p.name] for p in self.function.params if p.name in self.models), None)
         if main is not None:
             request.check_vocab(main.vocab.size)
@@ -343,6 +352,8 @@ class Session:
             error, reason = fault(problem, request=title_of(run.request)), "error"
         else:
             error, reason = None, run.machine.reason
+            if reason == "context" and (why := bounded_by(self.models.values())):  # `generate` of transformers would go on
+                error, reason = fault(DecError(why, hint="a shorter limit"), request=title_of(run.request)), "error"
         tokens, text = run.machine.committed_tokens(), ""
         if error is None:
             try:
@@ -360,7 +371,8 @@ class Session:
         forwards = {} if run.machine.name == "reference" else forwards_of(self.models)
         results, logprobs = run.machine.results, run.machine.logprobs
         pieces = pieces_of(tokens, getattr(self.tokenizer, "detokenizer", None)) if text else ()
-        return Result(tokens, text, stats, reason, seconds, run.events, results, error, logprobs, forwards, pieces)
+        return Result(tokens, text, stats, reason, seconds, run.events, results, error, logprobs, forwards,
+                      self.placement, pieces)  # fmt: skip
 
     def stream(self, request: Request, *, cache_key: Hashable | None = None) -> Iterator[Event | Result]:
         """Run one request in a thread and yield its events as they happen, then its Result as the last item.

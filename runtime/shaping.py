@@ -1,9 +1,9 @@
 """From a model's scores to the distributions an algorithm sees: pure functions of (scores, path, request).
 
 Two views of one row. `raw_probs` applies the constraints only: bans, the automaton, no end before the minimum
-length, and then the request's processors, which may have constraints of the caller's library. `shaped_probs` then applies, in
-this order: repetition penalty, presence and frequency penalties, bias, temperature, top-k, top-p, min-p, each on the
-result of the one before.
+length. `shaped_probs` then applies, in this order: the request's processors, repetition penalty, presence and frequency
+penalties, bias, temperature, top-k, top-p, min-p, each on the result of the one before. `adjusted` stops before the
+temperature, and returns scores.
 
 Both work in two domains, chosen by the row: float64 arrays, or tuples of exact numbers. Those are fractions where they
 can be; a temperature, a penalty or a bias that leaves the rationals yields exact reals (runtime/reals). A processor is a
@@ -40,8 +40,8 @@ def raw_probs(scores: Scores, path: Sequence[int], request: Request, allow: Coll
     path = tuple(path)
     kept = _allowed(scores.size, path, request, allow)
     if scores.weights is not None:
-        return _constrained(scores.weights, kept, request)
-    return _softmax(_logits(scores, kept, path, request))
+        return _constrained(scores.weights, kept)
+    return _softmax(_logits(scores, kept))
 
 
 def shaped_probs(scores: Scores, path: Sequence[int], request: Request, allow: Collection[int] | None = None) -> Probs:
@@ -49,8 +49,20 @@ def shaped_probs(scores: Scores, path: Sequence[int], request: Request, allow: C
     path = tuple(path)
     kept = _allowed(scores.size, path, request, allow)
     if scores.weights is not None:
-        return _shape_exact(_constrained(scores.weights, kept, request), path, request)
-    return _shape_float(_logits(scores, kept, path, request), path, request)
+        return _shape_exact(_constrained(scores.weights, kept), path, request)
+    return _shape_float(_logits(scores, kept), path, request)
+
+
+def adjusted(scores: Scores, path: Sequence[int], request: Request) -> Probs:
+    """Scores after the constraints, the processors, the penalties and the bias: float64[V], or V exact weights, whose
+    logarithms they are. Their sum means nothing, and there may be none with mass: a text that cannot go on."""
+    path = tuple(path)
+    kept = _allowed(scores.size, path, request, None)
+    if scores.weights is not None:
+        return _penalised_exact(exact.masked(scores.weights, kept), path, request)
+    assert scores.logits is not None
+    logits = scores.logits if kept is None else np.where(kept, scores.logits, -np.inf)
+    return _penalised(processed(logits, path, request), path, request)
 
 
 def forbidden(size: int, path: Sequence[int], request: Request) -> frozenset[int]:
@@ -104,7 +116,7 @@ def _nan() -> DecError:
 # ---------------------------------------------------------------------------------------------------
 
 
-def _logits(scores: Scores, kept: np.ndarray | None, path: tuple[int, ...], request: Request) -> np.ndarray:
+def _logits(scores: Scores, kept: np.ndarray | None) -> np.ndarray:
     assert scores.logits is not None
     logits = scores.logits.astype(np.float64)
     if kept is not None:
@@ -113,7 +125,7 @@ def _logits(scores: Scores, kept: np.ndarray | None, path: tuple[int, ...], requ
         raise _nan()
     if not (logits > -np.inf).any():
         raise _empty()
-    return processed(logits, path, request)
+    return logits
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
@@ -124,19 +136,20 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 def processed(logits: np.ndarray, path: tuple[int, ...], request: Request) -> np.ndarray:
     """The logits float64[V] after the request's processors. The meaning of every backend's own.
 
-    Raises DecError for a processor that returns another shape, a NaN or +inf, or leaves no token any mass.
+    Raises DecError for a processor that returns another shape, a NaN or +inf.
     """
     shape = logits.shape
     for processor in request.processors:
         logits = np.asarray(processor(path, logits), np.float64)
         if logits.shape != shape or np.isnan(logits).any() or np.isposinf(logits).any():
             raise DecError(f"a processor must return finite scores or -inf, one for each token: {processor!r} does not")
-    if request.processors and not (logits > -np.inf).any():
-        raise _empty()
     return logits
 
 
 def _shape_float(logits: np.ndarray, path: tuple[int, ...], request: Request) -> np.ndarray:
+    logits = processed(logits, path, request)
+    if request.processors and not (logits > -np.inf).any():
+        raise _empty()
     if request.penalised:
         logits = _penalised(logits, path, request)
     if request.temperature == 0:
@@ -192,10 +205,8 @@ def _amount(value: Amount) -> float:
 # -------------------------------------------------------------------------------------------------
 
 
-def _constrained(weights: exact.Weights, kept: np.ndarray | None, request: Request) -> exact.Weights:
+def _constrained(weights: exact.Weights, kept: np.ndarray | None) -> exact.Weights:
     """The weights of the tokens kept, summing to one; a row of scores sums to one already."""
-    if request.processors:
-        raise DecError("processors work on logits, which exact arithmetic lacks", hint="leave them out of exact checks")
     left = exact.masked(weights, kept)
     if any(isinstance(w, float) for w in left):
         raise _nan()
@@ -217,8 +228,7 @@ def _normal(weights: exact.Weights) -> exact.Weights:
 
 def _shape_exact(weights: exact.Weights, path: tuple[int, ...], request: Request) -> exact.Weights:
     """All steps but top-p depend on ratios alone, so the weights are normalised once, at the end."""
-    if request.penalised:
-        weights = _penalised_exact(weights, path, request)
+    weights = _penalised_exact(weights, path, request)
     if request.temperature == 0:
         best = max(range(len(weights)), key=lambda v: (weights[v], -v))
         return tuple(Fraction(v == best) for v in range(len(weights)))
@@ -244,6 +254,10 @@ def _shape_exact(weights: exact.Weights, path: tuple[int, ...], request: Request
 
 
 def _penalised_exact(probs: exact.Weights, path: tuple[int, ...], request: Request) -> exact.Weights:
+    if request.processors:
+        raise DecError("processors work on logits, which exact arithmetic lacks", hint="leave them out of exact checks")
+    if not request.penalised:
+        return probs
     seen, generated = _counts(path, request)
     weights = list(probs)
     if request.repetition_penalty != 1:

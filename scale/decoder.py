@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from decgraph.errors import DecError
 from decgraph.runtime.keywords import check_keywords
+from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
 from decgraph.runtime.request import Request, RequestFields
 from decgraph.scale.rows import Id, Row, failed, noise_key, of_fields
 
@@ -29,8 +30,9 @@ class Decoder:
     algorithm: a name of the standard library, the path of a .dec file, or an `Algorithm`. models: folders or names by the
     algorithm's parameters, as the worker finds them on its own disk; what is left out is a shipped model. params: the
     algorithm's parameters. batch: sequences decoded at a time. chat, system: a text is a user's message, after this system
-    message. externs, backend, plan: those of `Algorithm.session`. request: the fields of every request but its prompt and
-    request_id (limit, temperature, seed, ...); greedy where there is no temperature.
+    message. externs, backend, plan, device, dtype: those of `Algorithm.session`; `auto` is decided in the worker, which sees
+    the GPUs that Ray reserved for it. request: the fields of every request but its prompt and request_id (limit, temperature,
+    seed, ...); greedy where there is no temperature.
 
     Rows have a column `prompt` (text), `messages` or `ids` (token ids), and `id`, an integer or a text; noise is keyed by the
     seed and the id (`scale/rows.py`), so a row's tokens depend on no worker, order or batch. Without ids, `request_id` is 0 for
@@ -52,6 +54,8 @@ class Decoder:
         externs: Externs | None = None,
         backend: str | None = None,
         plan: Plan | None = None,
+        device: DeviceLike = AUTO,
+        dtype: DtypeLike = AUTO,
         **request: Unpack[RequestFields],
     ) -> None:
         from decgraph.api import of
@@ -61,6 +65,7 @@ class Decoder:
         self.models, self.params, self.externs = dict(models or {}), dict(params or {}), externs
         self.batch, self.chat, self.system = batch, chat, system
         self.backend, self.plan, self.request = backend, plan, request
+        self.placed = Placement.of(device, dtype)
         self._session: Session | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -72,7 +77,13 @@ class Decoder:
         if self._session is None:
             given: Any = self.params
             self._session = self.algorithm.session(
-                self.models, externs=self.externs, backend=self.backend, plan=self.plan, **given
+                self.models,
+                externs=self.externs,
+                backend=self.backend,
+                plan=self.plan,
+                device=self.placed.device,
+                dtype=self.placed.dtype,
+                **given,
             )
         return self._session
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from decgraph.errors import DecError
+from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
 from decgraph.serve.worker import QUEUE, WIDTH
 
 
@@ -18,6 +19,8 @@ def deployed(
     params: Mapping[str, Any] | None = None,
     name: str | None = None,
     backend: str | None = None,
+    device: DeviceLike = AUTO,
+    dtype: DtypeLike = AUTO,
     key: str | None = None,
     width: int = WIDTH,
     queue: int = QUEUE,
@@ -30,25 +33,28 @@ def deployed(
 
         application = decgraph.scale.deployed(["speculative"], "smollm2", drafter="FOLDER", replicas=(1, 8))
 
-    algorithms to backend: what is served, as `decgraph serve` has it (`serve/catalogue.py`). key: the API key, None for none.
+    algorithms to dtype: what is served, as `decgraph serve` has it (`serve/catalogue.py`); a device `auto` is the GPU that
+    `actor` reserves, and the CPU where it reserves none. key: the API key, None for none.
     width, queue: answers that a replica computes at a time, and that may wait in it. replicas: the fewest and the most.
     autoscaling: further settings of Ray's `AutoscalingConfig`; by default a replica is added where each has more than `width`
     answers under way. actor: Ray's options of a replica, such as {"num_cpus": 4} or {"num_gpus": 1}. app: what makes the ASGI
     application in a replica, in the place of decgraph's server.
 
     Models are read in the replica, from its own disk, so every replica holds a copy of the weights. Nothing is read here.
-    Raises DecError where Ray Serve is not installed, and for a range of replicas that is none.
+    Raises DecError where Ray Serve is not installed, for a range of replicas that is none, and for a GPU that is not reserved.
     """
     fewest, most = replicas
     if not 0 <= fewest <= most or most < 1:
         raise DecError(f"{fewest} to {most} replicas are no range", hint="replicas=(1, 4)")
+    placed = Placement.of(device, dtype).reserved(float((actor or {}).get("num_gpus") or 0))
     try:
         from ray import serve
     except ImportError as error:  # Ray without its extra `serve` raises one of its own
         what = f"this needs Ray Serve, which is not installed ({error})"
         raise DecError(what, hint="pip install 'decgraph[ray,serve]'") from error
     served: dict[str, Any] = {"drafter": drafter, "models": dict(models or {}), "params": dict(params or {}), "name": name}
-    options = {"algorithms": list(algorithms), "main": main, **served, "backend": backend}
+    options = {"algorithms": list(algorithms), "main": main, **served, "backend": backend,
+               "device": placed.device, "dtype": placed.dtype}  # fmt: skip
 
     def made() -> Any:  # called in the replica
         from decgraph.scale.deployment import application

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from decgraph.errors import DecError
+from decgraph.runtime.json_lines import unbroken
 from decgraph.scale.rows import Id, key_of
 
 SYNC_SECONDS = 1.0
@@ -68,7 +69,7 @@ class Output:
         if key in self.done:
             return False
         try:
-            line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8")
+            line = unbroken(json.dumps(record, ensure_ascii=False, allow_nan=False)).encode("utf-8")
         except UnicodeEncodeError:  # half of a surrogate pair in an id: JSON escapes it
             line = json.dumps(record, allow_nan=False).encode("ascii")
         try:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import decgraph
+from decgraph.runtime.json_lines import unbroken
 from decgraph.runtime.result import Result
-from decgraph.runtime.unshaped import without_effect
 from decgraph.serve.generation import Generation
 from decgraph.serve.texts import GrowingText, Piece
 from decgraph.serve.worker import Job
@@ -36,11 +36,6 @@ class Answer:
     @property
     def finish_reason(self) -> str | None:
         return None if self.result is None else FINISHED.get(self.result.reason, "stop")
-
-    @property
-    def note(self) -> str:
-        """What was asked for and changes nothing with this algorithm; "" where there is nothing to say."""
-        return without_effect(self.generation.session.function, self.job.request)
 
     def pieces(self) -> list[tuple[Piece, float, dict[int, float]]]:
         """The tokens of the text with their log-probabilities, and the likeliest tokens at their places."""
@@ -151,7 +146,7 @@ class Writer:
 
 def event(data: dict[str, Any] | str) -> bytes:
     """A server-sent event."""
-    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = data if isinstance(data, str) else unbroken(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
     return f"data: {text}\n\n".encode()
 
 
@@ -163,11 +158,11 @@ def _finite(value: float) -> float:
 def _told(answer: Answer) -> dict[str, Any]:
     """What decgraph says of an answer beside OpenAI's fields."""
     assert answer.result is not None
-    stats, note = answer.result.stats, answer.note
+    stats = answer.result.stats
     return {
         "algorithm": answer.generation.algorithm,
-        **({"note": note} if note else {}),
         "seed": answer.job.request.seed,
+        "max_tokens": answer.job.request.limit,
         "target_calls": stats.target_calls,
         "draft_calls": stats.draft_calls,
         "tokens_per_call": round(stats.tokens_per_call, 4),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -12,15 +13,18 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Receive, Scope, Send
 
 import decgraph
 from decgraph.serve.answers import event
 from decgraph.serve.guard import Guard
+from decgraph.serve.logs import LOG
 from decgraph.serve.refusals import Refusal, body_of
 from decgraph.serve.service import Exchange, Service
-from decgraph.serve.wire import ChatRequest, CompletionRequest, ErrorAnswer
+from decgraph.serve.wire import NEUTRAL, ChatRequest, CompletionRequest, ErrorAnswer
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorAnswer, "description": what}
@@ -39,6 +43,10 @@ STREAM: dict[str, Any] = {
     "description": "The answer, or with `stream` its chunks",
     "content": {"text/event-stream": {}},
 }
+STREAMED = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
+"""Headers of a stream: proxies are to pass each event on as it comes. nginx keeps them back until it is told otherwise."""
+LOCAL = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
+"""The origins of pages that come from this machine."""
 router = APIRouter()
 
 
@@ -66,7 +74,9 @@ async def model(name: str, request: Request) -> dict[str, Any]:
 
 def _model(service: Service, name: str) -> dict[str, Any]:
     algorithm = name.partition(":")[2] or service.catalogue.default
-    return {"id": name, "object": "model", "created": int(service.began), "owned_by": "decgraph", "algorithm": algorithm}
+    lies = service.catalogue.sessions[algorithm].placement
+    return {"id": name, "object": "model", "created": int(service.began), "owned_by": "decgraph", "algorithm": algorithm,
+            "device": lies.device, "dtype": lies.dtype}  # fmt: skip
 
 
 @router.post("/v1/completions", responses={**ERRORS, 200: STREAM})
@@ -114,12 +124,14 @@ async def _answered(body: CompletionRequest | ChatRequest, request: Request) -> 
         gone = asyncio.ensure_future(_gone(request.receive))
         try:
             await asyncio.wait({whole, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not whole.done():
-                return Response(status_code=499)  # nobody reads it
-            return JSONResponse(whole.result())
+            if whole.done():
+                return JSONResponse(whole.result())
+            exchange.disconnected = True
+            return Response(status_code=499)  # nobody reads it
         finally:
             whole.cancel()
             gone.cancel()
+            await exchange.close()
             request.state.told.update(exchange.told())
 
 
@@ -139,7 +151,7 @@ class _Stream(StreamingResponse):
     """The events of an exchange, which is left when they end or the client goes away."""
 
     def __init__(self, exchange: Exchange, told: dict[str, Any]) -> None:
-        super().__init__(_events(exchange), media_type="text/event-stream", headers={"cache-control": "no-cache"})
+        super().__init__(_events(exchange), media_type="text/event-stream", headers=STREAMED)
         self.exchange, self.told = exchange, told
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -150,10 +162,12 @@ class _Stream(StreamingResponse):
             await asyncio.wait({written, gone}, return_when=asyncio.FIRST_COMPLETED)
             if written.done():
                 written.result()
+            else:
+                self.exchange.disconnected = True
         finally:
             for task in (written, gone):
                 task.cancel()
-            await self.exchange.__aexit__()
+            await self.exchange.close()
             self.told.update(self.exchange.told())
 
 
@@ -186,6 +200,8 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if error.status_code == 405 and request.method == "OPTIONS":  # what may be sent there
+        return Response(status_code=204, headers=dict(error.headers or {}))
     message = {
         400: "the body cannot be read: it is no UTF-8, or its JSON is nested too deeply, or has a number that is too long",
         404: f"there is no {request.url.path} here",
@@ -208,8 +224,11 @@ async def _invalid(request: Request, error: Exception) -> Response:
     if not place and "json" not in request.headers.get("content-type", ""):
         return JSONResponse(body_of(400, "the body is not read: send it with the header `Content-Type: application/json`"), 400)
     if first["type"] == "extra_forbidden":
-        name = ".".join(place)
-        return JSONResponse(body_of(400, f"unrecognised field: {name}", name, "unknown_field"), 400)
+        name, neutral = ".".join(place), NEUTRAL.get(place[-1])
+        message = f"unrecognised field: {name}"
+        if neutral is not None:
+            message = f"`{name}` is not supported" + (f", except as {json.dumps(neutral[0])}" if neutral else "")
+        return JSONResponse(body_of(400, message, name, "unknown_field" if neutral is None else "unsupported_field"), 400)
     # Of a field that may be of several types, the type that fits furthest says what is wrong; equals say so together.
     of_field = [one for one in found if fields(one["loc"])[:1] == place[:1]]
     most = max(len(fields(one["loc"])) for one in of_field)
@@ -229,8 +248,21 @@ def fields(place: Sequence[str | int]) -> list[str]:
     return [str(part) for part in place if not (isinstance(part, str) and _TYPES.fullmatch(part))]
 
 
-def app_of(service: Service, *, key: str | None = None) -> FastAPI:
-    """The application of a service. key: the API key, None where none is needed."""
+class _Cors(CORSMiddleware):
+    """Says in the log which page may not call the server: its own reader learns no more than that."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        """The answer to a browser that wants to know whether a page may send a request."""
+        answer = super().preflight_response(request_headers)
+        if answer.status_code >= 400:
+            origin = request_headers["origin"]
+            LOG.warning("a page may not call", extra={"fields": {"origin": origin, "try": f"--cors {origin}"}})
+        return answer
+
+
+def app_of(service: Service, *, key: str | None = None, origins: Sequence[str] = ()) -> FastAPI:
+    """The application of a service. key: the API key, None where none is needed. origins: of pages that may call it, besides
+    those of this machine; "*": of all."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -251,6 +283,10 @@ def app_of(service: Service, *, key: str | None = None) -> FastAPI:
         app.add_exception_handler(kind, handler)
     limits = service.limits
     app.add_middleware(Guard, service.metrics, key, limits.body, limits.seconds, lambda: service.draining)
+    app.add_middleware(
+        _Cors, allow_origins=origins, allow_origin_regex=LOCAL, allow_methods=["GET", "POST"], allow_headers=["*"],
+        allow_private_network=True, expose_headers=["x-request-id", "retry-after"],
+    )  # fmt: skip
     schema = app.openapi
 
     def openapi() -> dict[str, Any]:

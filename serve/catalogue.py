@@ -11,6 +11,7 @@ import decgraph
 from decgraph.errors import DecError
 from decgraph.runtime.models.distinct import original_of
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
 from decgraph.runtime.session import Session
 
 SESSIONS = 64
@@ -26,8 +27,8 @@ class Catalogue:
 
     main: the first model of every algorithm, a folder or a name of `decgraph zoo list`; None: the shipped ones. drafter: every
     further causal model. models: by parameter name, before both. params: by name, for the algorithms that have them. name: what
-    clients call the model; None: the folder's. Raises DecError for models and parameters that do not fit, for an algorithm that
-    calls functions of Python, and for a backend that cannot batch.
+    clients call the model; None: the folder's. device, dtype: as in `Algorithm.session`. Raises DecError for models and
+    parameters that do not fit, for an algorithm that calls functions of Python, and for a backend that cannot batch.
     """
 
     def __init__(
@@ -40,9 +41,12 @@ class Catalogue:
         params: Mapping[str, Any] | None = None,
         name: str | None = None,
         backend: str | None = None,
+        device: DeviceLike = AUTO,
+        dtype: DtypeLike = AUTO,
     ) -> None:
         self.name = name or (Path(main).name if main is not None else "decgraph")
         self._given, self._main, self._drafter = dict(models or {}), main, drafter
+        self._asked = Placement.of(device, dtype)
         self._loaded: dict[tuple[str, str], Model] = {}
         self._tokenizers: dict[str, Any] = {}  # by the first model's folder
         self.algorithms: dict[str, decgraph.Algorithm] = {}
@@ -70,6 +74,11 @@ class Catalogue:
     def default(self) -> str:
         """The algorithm of requests that name none."""
         return next(iter(self.algorithms))
+
+    @property
+    def placement(self) -> Placement:
+        """The device and the dtype of the default algorithm's first model."""
+        return self.sessions[self.default].placement
 
     def ids(self) -> list[str]:
         """What `model` may be: the name alone, and with each algorithm."""
@@ -123,7 +132,14 @@ class Catalogue:
                 given[name] = ready
                 given.pop(f"{name}.heads", None)
         first = standing.get(next(iter(one.models), ""), "")
-        session = one.session(given, tokenizer=self._tokenizers.get(first), backend=backend, **dict(params))
+        session = one.session(
+            given,
+            tokenizer=self._tokenizers.get(first),
+            backend=backend,
+            device=self._asked.device,
+            dtype=self._asked.dtype,
+            **dict(params),
+        )
         self._tokenizers.setdefault(first, session.tokenizer)
         if not hasattr(session.machine, "steps"):
             raise DecError(f"the backend {session.machine.name} runs one request after the other", hint="serve with torch")

@@ -112,9 +112,7 @@ def _check_length(body: CompletionRequest | ChatRequest, session: Session, limit
         return
     window = _window(session, limits)
     if isinstance(body, ChatRequest):
-        contents = [message.content or "" for message in body.messages]
-        parts = [one if isinstance(one, str) else "".join(part.text for part in one) for one in contents]
-        texts, param = ["".join(parts)], "messages"
+        texts, param = ["".join(message.words for message in body.messages)], "messages"
     else:
         given = body.prompt if isinstance(body.prompt, list) else [body.prompt]
         texts, param = [one for one in given if isinstance(one, str)], "prompt"
@@ -161,14 +159,19 @@ def _chat(body: ChatRequest, session: Session) -> Sequence[int]:
     """The token ids of a conversation by the model's chat template."""
     from decgraph.runtime import chat
 
-    messages = []
+    messages: list[dict[str, str]] = []
     for place, message in enumerate(body.messages):
-        content = message.content
-        if isinstance(content, list):
-            content = "".join(part.text for part in content)
-        if content is None:
+        lost = {"tool_calls": message.tool_calls, "function_call": message.function_call, "audio": message.audio}
+        for name in [name for name, value in lost.items() if value]:
+            raise Refusal(400, f"`{name}` is not supported: messages are texts", param=f"messages.{place}.{name}")
+        if message.role != "assistant" and "content" not in message.model_fields_set:
             raise Refusal(400, "a message needs a content", param=f"messages.{place}.content")
-        messages.append({"role": "system" if message.role == "developer" else message.role, "content": content})
+        made = {"role": "system" if message.role == "developer" else message.role, "content": message.words}
+        if message.reasoning_content is not None:
+            made["reasoning_content"] = message.reasoning_content  # some templates read it
+        messages.append(made)
+    if len(messages) > 1 and messages[-1] == {"role": "assistant", "content": ""}:
+        messages.pop()  # an answer that is to go on from nothing is a new one
     try:
         return chat.tokens_of(session.tokenizer, messages)
     except DecError as error:
@@ -185,16 +188,13 @@ def _logprobs(body: CompletionRequest | ChatRequest) -> tuple[bool, int]:
 
 
 def _limit(body: Common, prompt: int, session: Session, limits: Limits) -> int:
-    """How many new tokens an answer may have."""
+    """How many new tokens an answer may have: as many as are wished for, if they fit."""
     window = _window(session, limits)
-    wished = getattr(body, "max_completion_tokens", None) or body.max_tokens
-    if wished is not None and wished > limits.tokens:
-        raise Refusal(400, f"{wished} new tokens are requested, and at most {limits.tokens} are given", param="max_tokens")
-    if prompt + (wished or 1) > window:
-        more = f", and {wished} new ones are requested" if wished else ""
+    wished = (body.max_completion_tokens if isinstance(body, ChatRequest) else None) or body.max_tokens
+    if prompt >= window:
         raise Refusal(
             400,
-            f"the context length is {window} tokens; the prompt has {prompt}{more}",
+            f"the context length is {window} tokens; the prompt has {prompt}",
             param="messages" if isinstance(body, ChatRequest) else "prompt",
             code="context_length_exceeded",
         )

@@ -44,6 +44,9 @@ class Guard:
         request_id, began, read, status = f"req_{secrets.token_hex(8)}", time.perf_counter(), 0, 0
         told: dict[str, object] = {}
         scope.setdefault("state", {})["told"] = told
+        method = scope["method"]
+        if method == "HEAD":  # uvicorn, which has its own scope, leaves the body out
+            scope = {**scope, "method": "GET"}
         headers = {name.lower(): value for name, value in scope["headers"]}
 
         whole = False
@@ -70,7 +73,8 @@ class Guard:
             await send(message)
 
         try:
-            self._check(scope["path"], headers)
+            if method != "OPTIONS":
+                self._check(scope["path"], headers)
             await self.app(scope, hear, say)
         except Refusal as refusal:
             await _answer(refusal, say)
@@ -81,11 +85,13 @@ class Guard:
             await _answer(Refusal(500, f"the server failed: {type(error).__name__}"), say)
         finally:
             route = scope["path"] if scope["path"] in ROUTES else "other"
+            if told.get("ended") == "disconnected":
+                status = 499  # as nginx writes it, whatever status the answer began with
             self.metrics.requests.labels(route, str(status)).inc()
             if route.startswith("/v1") or status >= 500:
                 fields = {
                     "request_id": request_id,
-                    "method": scope["method"],
+                    "method": method,
                     "path": scope["path"],
                     "status": status,
                     "seconds": round(time.perf_counter() - began, 4),

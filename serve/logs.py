@@ -8,6 +8,8 @@ import sys
 import time
 from typing import Any
 
+from decgraph.runtime.json_lines import unbroken
+
 LOG = logging.getLogger("decgraph.serve")
 
 
@@ -25,7 +27,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return unbroken(json.dumps(line, ensure_ascii=False, default=str))
 
 
 def to_stderr(level: int = logging.INFO) -> None:

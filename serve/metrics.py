@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from decgraph.runtime.trace import Stats
-from decgraph.serve.worker import Told
+from decgraph.serve.worker import CANCELLED, Told
 
 FIRST = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 GAPS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -27,15 +27,15 @@ class Metrics:
         )
         self.prompt_tokens = Counter("decgraph_prompt_tokens", "Tokens of prompts.", by, **own)
         self.reused_tokens = Counter("decgraph_reused_prompt_tokens", "Of these, tokens that were cached.", by, **own)
-        self.tokens = Counter("decgraph_generated_tokens", "Committed tokens of answers that ended.", by, **own)
-        self.target_calls = Counter("decgraph_target_calls", "Calls of the target, of answers that ended.", by, **own)
+        self.tokens = Counter("decgraph_generated_tokens", "Committed tokens of answers.", by, **own)
+        self.target_calls = Counter("decgraph_target_calls", "Calls of the target.", by, **own)
         self.draft_calls = Counter("decgraph_draft_calls", "Calls of drafters.", by, **own)
         self.drafted = Counter("decgraph_drafted_tokens", "Draft tokens.", by, **own)
         self.accepted = Counter("decgraph_accepted_tokens", "Draft tokens that verification accepted.", by, **own)
         self.acceptance = Gauge("decgraph_acceptance_ratio", "Accepted per drafted token since the start.", by, **own)
         self.per_call = Gauge("decgraph_tokens_per_target_call", "Committed tokens per target call since the start.", by, **own)
         self.answers = Counter("decgraph_answers", "Answers that ended, by why.", ["algorithm", "reason"], **own)
-        self.cancelled = Counter("decgraph_cancelled_answers", "Answers whose client went away.", **own)
+        self.cancelled = Counter("decgraph_cancelled_answers", "Of these, answers that nobody waited for.", **own)
         self.queued = Gauge("decgraph_queue_depth", "Answers that wait for a place.", **own)
         self.running = Gauge("decgraph_running", "Answers in flight.", **own)
         self.kv_bytes = Gauge("decgraph_kv_bytes", "Bytes of keys and values, by where: engines or prefixes.", ["where"], **own)
@@ -58,6 +58,7 @@ class Metrics:
             self.prompt_tokens.labels(name).inc(len(job.request.prompt))
             self.reused_tokens.labels(name).inc(job.reused)
             self.answers.labels(name, news.result.reason).inc()
+            self.cancelled.inc(news.result.reason == CANCELLED)
             self._count(name, news.result.stats)
 
     def _count(self, name: str, stats: Stats) -> None:

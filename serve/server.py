@@ -26,7 +26,10 @@ class Server(uvicorn.Server):
     def __init__(
         self, app: FastAPI, service: Service, *, host: str, port: int, patience: float = 30.0, head: float = HEAD_SECONDS
     ) -> None:
-        config = uvicorn.Config(app, host=host, port=port, log_config=None, access_log=False, timeout_graceful_shutdown=5)
+        # Not httptools, which sends chunks to clients of HTTP/1.0, such as nginx by default, that cannot read them.
+        config = uvicorn.Config(
+            app, host=host, port=port, log_config=None, access_log=False, timeout_graceful_shutdown=5, http="h11"
+        )
         super().__init__(config)
         self.service, self.patience, self.head = service, patience, head
         self._until = 0.0

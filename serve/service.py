@@ -21,7 +21,8 @@ from decgraph.serve.worker import QUEUE, WIDTH, Full, Job, Stopped, Told, Worker
 
 
 class Exchange:
-    """The answers to one client's request. Leaving the `async with` cancels what has not ended."""
+    """The answers to one client's request. Leaving the `async with` cancels what has not ended. disconnected: the client went
+    away before the end."""
 
     def __init__(self, service: Service, generation: Generation) -> None:
         self.service, self.generation = service, generation
@@ -31,6 +32,7 @@ class Exchange:
         ]
         self.answers = [Answer(generation, job) for job in self.jobs]
         self.news: asyncio.Queue[Told] = asyncio.Queue()
+        self.disconnected = False
 
     async def __aenter__(self) -> Exchange:
         try:
@@ -44,11 +46,17 @@ class Exchange:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Cancel what has not ended, and wait until it has, so that its tokens are counted."""
         self.service.open.discard(self)
         left = [job for job, answer in zip(self.jobs, self.answers, strict=True) if answer.result is None]
-        if left:
-            self.service.worker.cancel(left)
-            self.service.metrics.cancelled.inc(len(left))
+        self.service.worker.cancel(left)
+        while any(answer.result is None for answer in self.answers):
+            told = await self.news.get()
+            if told.result is not None:
+                self.answers[told.job.place].result = told.result
 
     async def heard(self) -> AsyncIterator[tuple[Answer, str]]:
         """Every answer that grew, and its new text, until all have ended. Raises `Refusal` for the first one that fails.
@@ -76,16 +84,15 @@ class Exchange:
         """What the log says of it."""
         new = sum(len(a.result.tokens) for a in self.answers if a.result is not None)
         first = [job.first - job.received for job in self.jobs if job.first]
-        note = self.answers[0].note if self.answers else ""
+        reasons = sorted({a.result.reason for a in self.answers if a.result is not None})
         return {
             "model": self.generation.model,
             "algorithm": self.generation.algorithm,
             "answers": len(self.answers),
-            "ended": sum(a.result is not None for a in self.answers),
+            "ended": "disconnected" if self.disconnected else ", ".join(reasons),
             "prompt_tokens": self.generation.prompt_tokens,
             "completion_tokens": new,
             "first_token_seconds": round(min(first), 4) if first else None,
-            **({"note": note} if note else {}),
         }
 
 

@@ -1,5 +1,7 @@
 """What requests look like: OpenAI's fields, and those of decgraph's own (`algorithm`, `params`, `top_k`, `min_p`,
-`repetition_penalty`). Unknown fields are refused; fields that change nothing here are named and ignored.
+`repetition_penalty`). A field that is null is as if it were not there. Unknown fields are refused, fields that change nothing
+here are named and ignored, and those of other servers' own may ask for what is done anyway (`NEUTRAL`). Of a message, which is
+often what another server answered, fields that say nothing to a chat template are ignored.
 
 A body may be megabytes long and wrong everywhere. Whatever is wrong is said once: an error for every item, or for every type
 that an item might have had, takes many times as long as the body itself, and the event loop waits meanwhile.
@@ -23,17 +25,34 @@ PROMPT = "Input should be a text, token ids, or a list of either"
 Param = Annotated[bool | int | float, Field(description="A number or a truth value.")]
 
 
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("tools", "functions", "stop_token_ids"), ([],)),
+    **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
+    **dict.fromkeys(("ignore_eos", "continue_final_message", "include_stop_str_in_output", "return_token_ids"), (False,)),
+    **dict.fromkeys(("use_beam_search", "continuous_usage_stats"), (False,)),
+    **dict.fromkeys(("skip_special_tokens", "add_generation_prompt", "cache_prompt"), (True,)),
+    **dict.fromkeys(("min_tokens", "priority"), (0,)),
+    **dict.fromkeys(("typical_p", "length_penalty"), (1,)),
+    "chat_template_kwargs": ({},),
+    "modalities": (["text"],),
+    **dict.fromkeys(("audio", "web_search_options"), ()),
+}
+"""Fields that clients of OpenAI's, vLLM's or llama.cpp's servers send and that are not supported, with the values that ask for
+what is done anyway."""
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _first_unknown(cls, given: Any) -> Any:
-        """Of the fields that are unknown, the first alone."""
+        """Of the fields that are unknown and want something, the first alone."""
         if not isinstance(given, dict):
             return given
         known = {field.alias or name for name, field in cls.model_fields.items()}
-        unknown = next((name for name in given if name not in known), None)
+        idle = lambda name, value: value is None or value in NEUTRAL.get(name, ())
+        unknown = next((name for name, value in given.items() if name not in known and not idle(name, value)), None)
         return {name: value for name, value in given.items() if name in known or name == unknown}
 
 
@@ -121,21 +140,43 @@ class CompletionRequest(Common):
     suffix: str | None = None
 
 
-class TextPart(_Strict):
+class Part(BaseModel):
     """A part of a message's content; texts alone are read."""
 
-    type: Literal["text"]
-    text: Text
+    model_config = ConfigDict(strict=True)
+    type: Literal["text", "refusal"]
+    text: Text | None = None
+    refusal: Text | None = None
+
+    @property
+    def words(self) -> str:
+        return (self.text if self.type == "text" else self.refusal) or ""
+
+    @model_validator(mode="after")
+    def _has_words(self) -> Part:
+        if (self.text if self.type == "text" else self.refusal) is None:
+            raise PydanticCustomError("missing", "Part of type {type} needs the field `{type}`", {"type": self.type})
+        return self
 
 
-class Message(_Strict):
-    """A message of a chat."""
+class Message(BaseModel):
+    """A message of a chat. Clients send back what a server answered, with whatever fields that has."""
 
+    model_config = ConfigDict(strict=True)
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Text | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
-    name: str | None = None
-    refusal: str | None = None
-    tool_call_id: str | None = None
+    content: Text | Annotated[list[Part], Field(fail_fast=True)] | None = None
+    refusal: Text | None = None
+    reasoning_content: Text | None = None
+    tool_calls: list[Any] | None = None
+    function_call: dict[str, Any] | None = None
+    audio: dict[str, Any] | None = None
+
+    @property
+    def words(self) -> str:
+        """Its text: "" for a content that is null, unless it was a refusal."""
+        if isinstance(self.content, list):
+            return "".join(part.words for part in self.content)
+        return self.content if self.content is not None else self.refusal or ""
 
 
 class ChatRequest(Common):
@@ -147,6 +188,7 @@ class ChatRequest(Common):
     top_logprobs: int | None = Field(None, ge=0, le=20)
     # known, and without a meaning here
     metadata: dict[str, Any] | None = None
+    prediction: dict[str, Any] | None = None
     store: bool | None = None
     service_tier: str | None = None
     parallel_tool_calls: bool | None = None

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from decgraph.errors import DecError, InternalError
@@ -25,6 +25,9 @@ _LOG = logging.getLogger("decgraph.serve")
 _NUMBERS = itertools.count()
 WIDTH, QUEUE = 16, 64
 """Answers that are computed at a time, and that may wait, by default."""
+
+CANCELLED = "cancelled"
+"""The reason of an answer that nobody waited for."""
 
 
 class Full(Exception):
@@ -115,14 +118,19 @@ class Worker:
             self._change.notify()
 
     def cancel(self, jobs: Sequence[Job]) -> None:
-        """End jobs before the next forward, without telling; nothing happens for those that have ended."""
+        """End jobs before the next forward: their results have the reason `CANCELLED` and the tokens so far. Nothing happens
+        for those that have ended."""
+        waited = []
         with self._change:
             for job in jobs:
                 if job in self.waiting:
                     self.waiting.remove(job)
+                    waited.append(Told(job, result=Result((), "", Stats(), CANCELLED, 0.0)))
                 else:
                     self._cancelled.append(job)
             self._change.notify()
+        if waited:
+            self.tell(waited)
 
     def stop(self) -> None:
         """End every job with an error, and the thread. Returns when it has ended."""
@@ -188,9 +196,13 @@ class Worker:
         self._news.append(self._told(job, result.tokens, result))
 
     def _drop(self, schedule: Any, job: Job) -> None:
-        if schedule.cancel(job.number) and job.began is not None:
-            self.prefixes.detach(job.began.machine, keep=False)
+        if job.number not in self.running or job.began is None:
+            return
+        schedule.cancel(job.number)
+        self.prefixes.detach(job.began.machine, keep=False)
+        result = replace(job.session.ended(job.began, KeyboardInterrupt()), reason=CANCELLED)
         self._leave(job)
+        self._news.append(Told(job, result=result))
 
     def _fail_all(self, schedule: Any, problem: Exception) -> None:
         schedule.close()

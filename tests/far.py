@@ -54,6 +54,8 @@ class Elsewhere(TorchFunctionMode):
             return CUDA if isinstance(args[0], Far) else func(*args)
         if func == torch.Tensor.is_cuda.__get__:
             return isinstance(args[0], Far)
+        if func is torch._has_compatible_shallow_copy_type:  # what `Module.to` asks: a tensor of another device takes its place
+            return isinstance(args[0], Far) == isinstance(args[1], Far)
         given: list[Tensor] = []
         tree_map(lambda x: given.append(x) if isinstance(x, Tensor) else None, (args, kwargs))
         if any(type(t) not in (Far, Tensor, nn.Parameter) for t in given):  # a kind that says itself what is done with it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,11 +15,13 @@ from decgraph.serve.service import Service
 
 
 @contextmanager
-def served(catalogue: Catalogue, *, key: str | None = None, patience: float = 5.0, **settings: Any) -> Iterator[Any]:
+def served(
+    catalogue: Catalogue, *, key: str | None = None, origins: Sequence[str] = (), patience: float = 5.0, **settings: Any
+) -> Iterator[Any]:
     """The server, with `.url` and `.service`; it is drained in the end."""
     service = Service(catalogue, **settings)
     with listen("127.0.0.1", 0) as listening:
-        server: Any = Server(app_of(service, key=key), service, host="127.0.0.1", port=0, patience=patience)
+        server: Any = Server(app_of(service, key=key, origins=origins), service, host="127.0.0.1", port=0, patience=patience)
         server.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()

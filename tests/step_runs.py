@@ -11,7 +11,6 @@ import shelf
 import torch
 from unread import Unread
 
-from decgraph import stdlib
 from decgraph.backends.registry import machine
 from decgraph.backends.triton.step.distributions import Shape
 from decgraph.backends.triton.step.machine import Frame
@@ -27,8 +26,19 @@ from decgraph.runtime.session import Result, Session
 from decgraph.runtime.trace import Stats
 
 V = 5
-STATIC = [name for name, known in sorted(stdlib.table().items()) if known.get("static")]
-"""The algorithms whose steps are of static shape."""
+STATIC = [
+    "autoregressive", "blockwise_parallel", "chimera", "eagle1", "eagle2", "eagle3", "exspec", "hydra", "medusa",
+    "medusa_match", "mtp", "pass", "recursive_sd", "rsd_s", "sdsat", "sequoia", "speculative", "token_recycling"
+]  # fmt: skip
+"""The algorithms of causal models whose steps are of static shape."""
+CANVASES = [
+    "adablock", "arpg", "coherent_contextual", "credit_decoding", "dilated", "dinfer_hierarchy", "dkv_cache", "dparallel",
+    "dream", "dream_confidence", "dream_margin", "dream_origin", "eb_sampler", "eoser", "eoser_ass", "explore_exploit",
+    "fast_dllm", "fast_dllm_factor", "fast_dllm_prefix", "fast_dllm_uncached", "group_masked", "hyperschedule", "klass",
+    "llada", "local_leap", "lpd", "maskgit", "prophet", "r2_dllm", "recap", "remdm_loop", "saber", "secondary_remask",
+    "slow_fast", "static_masked", "zipar"
+]  # fmt: skip
+"""The algorithms of masked models whose loops run on a canvas on the device."""
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {"shape": "[[0], [1], [0, 0], [1, 0], [0, 0, 0]]", "k": 2}
 """Still smaller trees than the shelf's: Triton's interpreter is slow."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from decgraph.runtime.trace import Stats
 from decgraph.views.document import Trace
 
 STEPS = 0
@@ -23,7 +24,9 @@ def chrome_trace(runs: Sequence[Trace]) -> dict[str, Any]:
         events += [meta(number, i, "thread_name", name) for i, name in enumerate(["steps", *models])]
         for i, step in enumerate(run.steps):
             text = run.detokenizer.text(run.tokens[step.first : step.first + step.count])
-            args = {"tokens": step.count, "text": text, "drafts": sum(len(tree.nodes) for tree in step.trees)}
+            stats = Stats.of(stamped.event for stamped in step.events)
+            drafts = {"drafted": stats.drafted, "verified": sum(stats.tested), "accepted": sum(stats.accepted)}
+            args = {"tokens": step.count, "text": text, **drafts}
             events.append(complete(number, STEPS, f"step {i + 1}", "step", step.began, step.ended - step.began, args))
             counted = {"name": "committed tokens", "ph": "C", "pid": number, "tid": STEPS, "ts": micro(step.ended)}
             events.append({**counted, "args": {"tokens": step.first + step.count}})

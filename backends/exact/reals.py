@@ -221,6 +221,25 @@ def multiply(a: Any, b: Any) -> Any:
     return bounded(out) if type(out) is Fraction or type(out) is int else out
 
 
+def weigh(a: Any, b: Any) -> Any:
+    """a * b, where 0 times anything is 0."""
+    if any(type(x) in (int, Fraction) and x == 0 for x in (a, b)):
+        return Fraction(0)
+    out = multiply(a, b)
+    return Fraction(0) if out != out and (a == 0 or b == 0) else out
+
+
+def mix(a: Any, b: Any) -> Any:
+    """a + b, where minus infinity on either side stays."""
+    out = add(a, b)
+    return -inf if out != out and (a == -inf or b == -inf) else out
+
+
+def contrast(a: Any, b: Any) -> Any:
+    """a - b, where minus infinity on either side stays."""
+    return -inf if isinstance(b, float | Log) and b == -inf else mix(a, -b)
+
+
 def divide(a: Any, b: Any) -> Any:
     """a / b; by 0 an infinity, 0 / 0 NaN."""
     if type(a) is Fraction and type(b) is Fraction and b:
@@ -323,9 +342,11 @@ __all__ = [
     "NotSeparated",
     "Real",
     "add",
+    "contrast",
     "divide",
     "exp",
     "log",
+    "mix",
     "multiply",
     "power",
     "real",

@@ -25,7 +25,8 @@ from decgraph.runtime.models.attention_logits import logits_of_queries
 from decgraph.runtime.models.derive import derive, halves
 from decgraph.runtime.models.interface import MASK, LayerMemory, Memory, Model, Scores, Soft, check_size, mixture
 from decgraph.runtime.models.reading import valued
-from decgraph.runtime.shaping import raw_probs, shaped_probs
+from decgraph.runtime.request import Request
+from decgraph.runtime.shaping import adjusted, raw_probs, shaped_probs
 
 
 class Calls(HeadsOfStates, Randomness):
@@ -180,9 +181,7 @@ class Calls(HeadsOfStates, Randomness):
             if model is not None:
                 check_size(model.name, s.size, model.vocab.size)
             tokens = tokens_of(path)
-            request = asked
-            if (request.allow is not None or request.min_length) and is_soft(path):
-                request = replace(request, allow=None, min_length=0)  # they read a text, and there is none
+            request = without_texts(asked) if is_soft(path) else asked
             if name == "raw":
                 return self.vector(raw_probs(s, tokens, request, allow=self.ids(allow)))
             if name == "logits":
@@ -390,6 +389,14 @@ class Calls(HeadsOfStates, Randomness):
         scores = self.as_scores(values, is_probs)
         return self.model_row(None, lambda: scores, tuple(path), old.node if old is not None else None, None)
 
+    def adjusted_row(self, values: Any, path: Any) -> Any:
+        """Scores of the token after `path` with what the request asks of them before temperature and truncation."""
+        tokens, request = tokens_of(tuple(path)), without_texts(self.request) if is_soft(path) else self.request
+        if not self.num.exact:
+            return adjusted(Scores(logits=np.asarray(values, dtype=np.float64)), tokens, request)
+        weights = self.vector([self.num.scalars["exp"](x) for x in values])
+        return self.num.fn("log")(self.vector(adjusted(Scores(weights=tuple(weights)), tokens, request)))
+
     def as_scores(self, values: Any, is_probs: bool) -> Scores:
         if self.num.exact:
             return Scores(weights=tuple(self.num.weights(values, is_probs)))
@@ -402,6 +409,11 @@ class Calls(HeadsOfStates, Randomness):
             return [at[0]] * (int(np.prod(shape)) if shape else 1)
         states, _, _ = self.place_states(at[0], {"tree": at[1]} if len(at) > 1 else {})
         return states
+
+
+def without_texts(request: Request) -> Request:
+    """The request at a soft node, where no text stands that a grammar or a minimum length could read."""
+    return replace(request, allow=None, min_length=0) if request.allow is not None or request.min_length else request
 
 
 def _value(scores: Callable[[], Scores]) -> Scores:

@@ -91,10 +91,10 @@ class DraftLoops(Randomness):
             points = rows.points("shaped")
             if points is None:
                 q = stream.fetched(rows.face("shaped"))
-                rows.require_mass(0)
+                rows.require_mass(0, "shaped")
                 points = stream.races(q, (), partial(ahead.times, j))
             else:
-                rows.require_mass(0)
+                rows.require_mass(0, "shaped")
             chosen.append(int(points[0]))
             return chosen[j]
 

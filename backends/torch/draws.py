@@ -141,7 +141,7 @@ class TorchDraws(Drawn):
             return np.where(self.tokens >= 0, 1.0, 0.0)
         face = self.face if self.point else seen
         table = self.rows.face(face)
-        self.rows.require_mass(self.row)
+        self.rows.require_mass(self.row, face)
         got = picked(table, self.row, np.maximum(self.tokens, 0))
         return np.where(self.tokens >= 0, got, 0.0)
 
@@ -163,7 +163,7 @@ class TorchDraws(Drawn):
             return TorchDist(self.rows, self.row, self.face, self.at, self.inner)
         assert self.group is not None and self.members is not None
         table = self.rows.face(self.face)
-        self.rows.require_mass(self.row)
+        self.rows.require_mass(self.row, self.face)
         q = table[ids_on(self.row.reshape(-1), table.device)]  # a copy
         for i, (g, r) in enumerate(zip(self.group.reshape(-1), self.rank.reshape(-1))):
             q[i, ids_on(self.members[g, :r], q.device)] = 0

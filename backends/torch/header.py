@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import textwrap
 from collections.abc import Iterable
 from typing import Any
 
 from decgraph.backends.torch.lowering import Lowered, load
 from decgraph.backends.torch.names import Names
-from decgraph.backends.torch.texts import function_name
+from decgraph.backends.torch.texts import arguments, filled, function_name
 from decgraph.ir.table import lookup
 from decgraph.ir.types import Dim, Type
 from decgraph.ir.values import Op
@@ -69,7 +68,7 @@ class Header:
         if len(name) + len(text) < 110:
             return [f"{name} = {text}"]
         head, _, rest = text.partition("(")
-        return [f"{name} = {head}(", *textwrap.wrap(rest[:-1], 110, initial_indent="    ", subsequent_indent="    "), ")"]
+        return [f"{name} = {head}(", *filled(arguments(rest[:-1]), 110, "    "), ")"]
 
     def text(self) -> str:
         """The imports as isort orders them, and the declarations."""

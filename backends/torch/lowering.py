@@ -153,6 +153,11 @@ def maximum(a: Any, b: Any) -> Any:
     return max(a, b)
 
 
+def weigh(a: Any, b: Any) -> Any:
+    """`a * b`, where 0 times anything is 0."""
+    return a * b if a and b else 0.0
+
+
 TEMPLATES: dict[Any, str] = {
     operator.add: "{} + {}",
     operator.sub: "{} - {}",
@@ -177,6 +182,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "select": select,
     "minimum": minimum,
     "maximum": maximum,
+    "weigh": weigh,
 }
 
 

@@ -116,7 +116,7 @@ class Phrases:
         return self.header.need(name, GENERATED)
 
     def docstring(self, text: str) -> None:
-        lines = textwrap.wrap(text.replace("\\", "\\\\").replace('"""', "''"), 110)
+        lines = textwrap.wrap(text.replace("\\", "\\\\").replace('"""', "''"), 110, break_long_words=False)
         self.line('"""' + lines[0] + ('"""' if len(lines) == 1 and not lines[0].endswith('"') else ""))
         for text in lines[1:]:
             self.line(text)

@@ -29,11 +29,13 @@ class Rows:
     """
 
     __slots__ = (
+        "_adjusted",
         "_faces",
         "_kept",
         "_points",
         "_positions",
         "allow",
+        "banned",
         "dead",
         "label",
         "nodes",
@@ -61,10 +63,12 @@ class Rows:
         self.scores, self.request, self.allow, self.label, self.stated = scores, request, allow, label, stated
         self._positions, self.nodes, self.path, self.tree = positions, nodes, path, tree
         self.dead: np.ndarray | None = None  # bool[R], set where constraints leave some row without a token
+        self.banned: np.ndarray | None = None  # bool[R], set where the request's processors do
         self.undefined: np.ndarray | None = None  # bool[R], set where a score of the program's is NaN or inf
         self._faces: dict[str, Tensor] = {}
         self._points: Ids | None = None
         self._kept: Tensor | None = None
+        self._adjusted: Tensor | None = None
 
     @property
     def positions(self) -> Ids | None:
@@ -93,13 +97,27 @@ class Rows:
             self._kept = shaping.constrained(self.scores, self)
         return self._kept
 
-    def require_mass(self, index: Any) -> None:
-        """Called with the rows that are read. Raises DecError where constraints leave one of them without a token, or where its
-        scores are no numbers; a row that is never read (after a draft that the constraints forbid) may be empty."""
+    def adjusted(self) -> Tensor:
+        """The constrained logits after the request's processors, penalties and bias."""
+        if self._adjusted is None:
+            self._adjusted = shaping.adjusted(self.constrained(), self)
+        return self._adjusted
+
+    def require_mass(self, index: Any, face: str) -> None:
+        """Called with the rows that are read, and in which view. Raises DecError where the request leaves one of them without a
+        token, or where its scores are no numbers; a row that is never read (after a draft that the request forbids) may be
+        empty."""
         if self.undefined is not None and bool(np.any(self.undefined[index])):
             raise shaping.no_numbers()
-        if self.dead is not None and bool(np.any(self.dead[index])):
+        empty = self.empty(face)
+        if empty is not None and bool(np.any(empty[index])):
             raise shaping.nothing_left()
+
+    def empty(self, face: str) -> np.ndarray | None:
+        """bool[R], the rows without a token in a view that was computed; None where each has one."""
+        if face != "shaped" or self.banned is None:
+            return self.dead
+        return self.banned if self.dead is None else self.banned | self.dead
 
     def points(self, face: str) -> Ids | None:
         """The one token with mass in each row, int64[R], where a view is one-hot by construction: the greedy shaped view."""
@@ -257,12 +275,12 @@ class TorchDist(OverVocabulary):
         if self.index.ndim == 0 and tokens.ndim == 0:
             ones = self.rows.points(self.face)
             if ones is not None:
-                self.rows.require_mass(self.index)
+                self.rows.require_mass(self.index, self.face)
                 if not -self.rows.size <= int(tokens) < self.rows.size:
                     raise IndexError(f"index {int(tokens)} is out of bounds for dimension 0 with size {self.rows.size}")
                 return np.float64(int(ones[int(self.index)]) == int(tokens) % self.rows.size)
             table = self.rows.face(self.face)
-            self.rows.require_mass(self.index)
+            self.rows.require_mass(self.index, self.face)
             return np.float64(picked(table, self.index, tokens))
         rows, tokens = np.broadcast_arrays(np.arange(self.index.size).reshape(self.shape), tokens)
         return entries(self, rows.reshape(-1), tokens.reshape(-1)).reshape(rows.shape)[()]
@@ -287,7 +305,7 @@ class TorchDist(OverVocabulary):
     def vector(self) -> Tensor:
         """Probabilities [*shape, V] on the device."""
         table = self.rows.face(self.face)
-        self.rows.require_mass(self.index)
+        self.rows.require_mass(self.index, self.face)
         return take(table, self.index)
 
     def points(self) -> Ids | None:
@@ -295,7 +313,7 @@ class TorchDist(OverVocabulary):
         ones = self.rows.points(self.face)
         if ones is None:
             return None
-        self.rows.require_mass(self.index)
+        self.rows.require_mass(self.index, self.face)
         certain: Ids = ones[self.index]
         return certain
 
@@ -330,7 +348,7 @@ class Sparse(OverVocabulary):
         if not isinstance(x, TorchDist) or x.index.ndim:
             return None
         ones = x.rows.points(x.face)
-        x.rows.require_mass(x.index)
+        x.rows.require_mass(x.index, x.face)
         return None if ones is None else Sparse({int(ones[int(x.index)]): 1.0}, x.rows.size, x.rows.scores)
 
     def sub(self, other: Sparse) -> Sparse:
@@ -393,10 +411,10 @@ def entries(p: TorchDist | Tensor, flat_rows: np.ndarray, flat_tokens: np.ndarra
         index = p.index.reshape(-1)[flat_rows]
         ones = p.rows.points(p.face)
         if ones is not None:
-            p.rows.require_mass(index)
+            p.rows.require_mass(index, p.face)
             return (ones[index] == flat_tokens).astype(np.float64)
         table = p.rows.face(p.face)
-        p.rows.require_mass(index)
+        p.rows.require_mass(index, p.face)
     else:
         table, index = p.reshape(-1, p.shape[-1]), flat_rows
     return picked(table, index, flat_tokens).astype(np.float64)

@@ -73,7 +73,7 @@ def constrained(scores: Tensor, rows: Any) -> Tensor:
     logits = working(scores)
     dynamic = request.allow is not None
     short = bool(request.eos) and request.min_length > 0
-    if not (request.bans or dynamic or short or rows.allow is not None or request.processors):
+    if not (request.bans or dynamic or short or rows.allow is not None):
         return usable(logits, rows) if rows.stated else logits
     kept = np.ones((n, size), bool)
     if request.bans:
@@ -88,7 +88,7 @@ def constrained(scores: Tensor, rows: Any) -> Tensor:
         if short and row not in texts.soft and texts.count(row) < request.min_length:
             kept[i, _ids(request.eos, size)] = False
     logits = logits.masked_fill(~torch.from_numpy(kept).to(logits.device), float("-inf"))
-    return usable(processed(logits, rows), rows)
+    return usable(logits, rows)
 
 
 def usable(logits: Tensor, rows: Any) -> Tensor:
@@ -116,31 +116,32 @@ def _allowed(allow: Any, texts: Prefixes, row: int, size: int) -> np.ndarray:
     return masks[key]
 
 
-def processed(logits: Tensor, rows: Any) -> Tensor:
-    """After the caller's own processors (Request.processors), which see the tokens and the row's logits.
+def adjusted(logits: Tensor, rows: Any) -> Tensor:
+    """Constrained logits [R, V] after the request's processors, penalties and bias, each row by its own path. Rows that the
+    processors leave without a token are marked in `rows.banned`.
 
     Raises DecError for a processor that returns another shape, a NaN or +inf.
     """
     processors = rows.request.processors
-    if not processors:
-        return logits
-    out = fetched(logits).copy()
-    for i in range(len(out)):
-        path = tuple(rows.path(i))
-        for processor in processors:
-            made = np.asarray(processor(path, out[i]), out.dtype)
-            if made.shape != out[i].shape or np.isnan(made).any() or np.isposinf(made).any():
-                raise DecError(f"a processor must give finite scores or -inf, one for each token: {processor!r} does not")
-            out[i] = made
-    return torch.from_numpy(out).to(logits.device)
+    if processors:
+        out = fetched(logits).copy()
+        for i in np.flatnonzero((out > -np.inf).any(-1)).tolist():
+            path = tuple(rows.path(i))
+            for processor in processors:
+                made = np.asarray(processor(path, out[i]), out.dtype)
+                if made.shape != out[i].shape or np.isnan(made).any() or np.isposinf(made).any():
+                    raise DecError(f"a processor must give finite scores or -inf, one for each token: {processor!r} does not")
+                out[i] = made
+        alive = (out > -np.inf).any(-1)
+        if not alive.all():
+            rows.banned = ~alive
+        logits = torch.from_numpy(out).to(logits.device)
+    return penalised(logits, rows) if rows.request.penalised else logits
 
 
 def greedy(rows: Any) -> np.ndarray:
-    """The likeliest token of each row after penalties and bias, ties to the lowest: int64[R]."""
-    logits = rows.constrained()
-    if rows.request.penalised:
-        logits = penalised(logits, rows)
-    return first_argmax(logits)
+    """The likeliest token of each row after processors, penalties and bias, ties to the lowest: int64[R]."""
+    return first_argmax(rows.adjusted())
 
 
 def first_argmax(values: Tensor) -> np.ndarray:
@@ -149,11 +150,8 @@ def first_argmax(values: Tensor) -> np.ndarray:
 
 
 def shaped(rows: Any) -> Tensor:
-    """Probabilities [R, V] after penalties, bias, temperature, top-k, top-p and min-p."""
-    request = rows.request
-    logits = rows.constrained()
-    if request.penalised:
-        logits = penalised(logits, rows)
+    """Probabilities [R, V] after processors, penalties, bias, temperature, top-k, top-p and min-p."""
+    request, logits = rows.request, rows.adjusted()
     if float(request.temperature) == 1.0:
         probs = softmax(logits)
     else:

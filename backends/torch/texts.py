@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from decgraph.ir.values import Op, Value
 
@@ -37,20 +37,53 @@ def whole(text: str) -> bool:
 
 def closing(text: str, at: int) -> int:
     """Where the bracket that opens at a place closes."""
-    depth, quote = 0, ""
-    for n in range(at, len(text)):
-        c = text[n]
-        if quote:
-            quote = "" if c == quote else quote
-        elif c in "'\"":
-            quote = c
-        elif c in _PAIRS:
+    depth = 0
+    for n, c in outside_literals(text, at):
+        if c in _PAIRS:
             depth += 1
         elif c in _PAIRS.values():
             depth -= 1
             if not depth:
                 return n
     return len(text)
+
+
+def outside_literals(text: str, at: int = 0) -> Iterator[tuple[int, str]]:
+    """The characters from a place on that stand in no string literal, each with its place."""
+    quote, escaped = "", False
+    for n in range(at, len(text)):
+        c = text[n]
+        if quote:
+            if not escaped and c == quote:
+                quote = ""
+            escaped = c == "\\" and not escaped
+        elif c in "'\"":
+            quote = c
+        else:
+            yield n, c
+
+
+def arguments(text: str) -> list[str]:
+    """The arguments of a call, given as the text between its brackets."""
+    depth, start, out = 0, 0, []
+    for n, c in outside_literals(text):
+        depth += (c in _PAIRS) - (c in _PAIRS.values())
+        if c == "," and not depth:
+            out.append(text[start:n].strip())
+            start = n + 1
+    return [*out, text[start:].strip()]
+
+
+def filled(parts: list[str], width: int, indent: str) -> list[str]:
+    """Arguments on as few lines as they fit on; one that is longer than a line stands on a line of its own."""
+    lines = [indent + parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + len(part) + 2 < width:
+            lines[-1] += ", " + part
+        else:
+            lines[-1] += ","
+            lines.append(indent + part)
+    return lines
 
 
 def negated(text: str) -> str:

@@ -14,13 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 
-import torch
-from triton import knobs
-
 from decgraph.backends.base import Backend
 from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.triton.kit import KERNELS
-from decgraph.errors import DecError
+from decgraph.backends.triton.placement import check, home, interpreted
+from decgraph.backends.triton.step.captured import NothingRecorded
 
 _LOG = logging.getLogger("decgraph")
 
@@ -38,8 +36,13 @@ class TritonMachine(TorchMachine):
 
         return operations.supports(opcode)
 
+    def start_run(self) -> None:
+        check(self.models)
+        _warn_of_the_interpreter()
+        super().start_run()
+        self.home = home(self.models)
+
     def run(self) -> tuple[int, ...]:
-        _look_at_the_device()
         if not by_steps([self], 1):
             return self.committed_tokens()
         return super().run()
@@ -49,7 +52,6 @@ class TritonMachine(TorchMachine):
         cls, waiting: Iterator[tuple[int, Backend]], width: int, ended: Callable[[int, Backend, BaseException | None], None]
     ) -> None:
         """Run several at a time: in graph mode those that can, the others in eager mode with their model calls batched."""
-        _look_at_the_device()
 
         def driven() -> Iterator[tuple[int, Backend]]:
             while part := list(islice(waiting, width)):
@@ -80,6 +82,8 @@ def by_steps(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMa
     for some, decode in ((masked, canvases), (causal, trees)):
         try:
             left += decode(some, width) if some else []
+        except NothingRecorded:  # eager mode may do as little, for ever
+            raise
         except Exception as error:  # of the compiler, the driver, the memory of the device: eager mode may work
             _LOG.warning(
                 "%s failed in graph mode and runs in eager mode: %s: %s",
@@ -110,12 +114,6 @@ def trees(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMachi
 
 
 @lru_cache(maxsize=1)
-def _look_at_the_device() -> None:
-    """Warn where kernels are interpreted. Raises DecError where they can be neither compiled nor interpreted."""
-    if knobs.runtime.interpret:
-        _LOG.warning("backend triton: there is no CUDA device, so kernels run in Triton's interpreter: correct, and very slow")
-    elif not torch.cuda.is_available():
-        raise DecError(
-            "backend triton: torch sees no CUDA device, and Triton was imported for one before decgraph",
-            hint="start Python with TRITON_INTERPRET=1, which runs kernels in Triton's interpreter",
-        )
+def _warn_of_the_interpreter() -> None:
+    if interpreted():
+        _LOG.warning("backend triton: kernels run in Triton's interpreter, for want of a CUDA device: correct, and very slow")

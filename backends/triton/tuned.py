@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from decgraph.backends.triton.placement import interpreted
 from decgraph.runtime.tune import kept
 
 
@@ -54,8 +55,10 @@ def cache_file() -> Path:
 
 def device_name() -> str:
     """The device's name in the cache: the current CUDA device with its multiprocessors (of a part of a device
-    there are fewer), or the interpreter; and Triton's version, which affects the code of given sizes."""
-    return _name_of(torch.cuda.current_device() if torch.cuda.is_available() else -1)
+    there are fewer), or the interpreter, also where no tensor is on a GPU; and Triton's version, which affects the code of
+    given sizes."""
+    compiled = torch.cuda.is_initialized() and not interpreted()
+    return _name_of(torch.cuda.current_device() if compiled else -1)
 
 
 @lru_cache(maxsize=16)
@@ -145,7 +148,7 @@ def trying(family: str, key: Sequence[Any], sizes: Config) -> Iterator[None]:
 
 def measured(family: str, key: Sequence[Any], candidates: Sequence[Config], run: Callable[[Config], object]) -> Config:
     """The fastest of the candidates on this device, remembered. `run` launches the kernel once; a candidate that cannot be
-    launched is skipped. Without a CUDA device the first is returned, since the interpreter's time means nothing, and nothing
+    launched is skipped. In the interpreter the first is returned, since the interpreter's time means nothing, and nothing
     is remembered; likewise where none can be launched."""
     return measure(family, key, candidates, run).best
 
@@ -159,7 +162,7 @@ def measure(
 ) -> Measured:
     """`measured`, with the times. clock: milliseconds of a function (default: Triton's, of the device)."""
     if clock is None:
-        if not torch.cuda.is_available():
+        if interpreted():
             return Measured(candidates[0], {}, {})
         from triton.testing import do_bench
 

@@ -91,6 +91,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "pow": _power,
     "div": _divided,
     "mul": _product,
+    "weigh": _product,
     "exp": _no("exponential"),
     "log": _no("logarithm"),
     "sqrt": _no("root"),

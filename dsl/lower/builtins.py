@@ -294,9 +294,9 @@ def uniform(lw: Lowering, e: S.Call) -> Value:
     )
 
 
-@builtin("warp")
+@builtin("warp", "adjust")
 def warp(lw: Lowering, e: S.Call) -> Value:
-    """The request's shaping, applied to scores at a place."""
+    """The request's shaping, applied to scores at a place; `adjust` stops before temperature and truncation."""
     (s,), kw = args(lw, e, 1, kw=("at",))
     at = kw.get("at")
     extra: list[Value] = []
@@ -304,7 +304,7 @@ def warp(lw: Lowering, e: S.Call) -> Value:
         extra = [at]
         if at.type.elem == "node" and at.type.of[0] != "ctx":
             extra.append(tree_value(lw, at, e.span))
-    return lw.emit("warp", s, *extra, span=e.span)[0]
+    return lw.emit(name_of(e), s, *extra, span=e.span)[0]
 
 
 __all__ = ["INT", "METHODS", "TABLE", "Dim", "Type", "args"]

@@ -20,6 +20,9 @@ MAP_FUNCTIONS: dict[str, tuple[int, str]] = {
     "div": (2, "real"),
     "mod": (2, "same"),
     "pow": (2, "real"),
+    "weigh": (2, "same"),
+    "mix": (2, "real"),
+    "contrast": (2, "real"),
     "neg": (1, "same"),
     "eq": (2, "bool"),
     "ne": (2, "bool"),
@@ -41,6 +44,9 @@ MAP_FUNCTIONS: dict[str, tuple[int, str]] = {
     "sqrt": (1, "real"),
     "clamp": (3, "same"),
 }
+"""`weigh` is `mul` where 0 times anything is 0: a coefficient of 0 contributes nothing, not even to the logarithm of 0. `mix` and
+`contrast` are `add` and `sub` of scores, where -inf on either side stays: a token that one operand rules out is ruled out.
+Programs write *, + and -; which of the two functions that is goes by what the operands can be (dsl/lower/arithmetic.py)."""
 REDUCE_FUNCTIONS = {
     "sum": "same",
     "max": "same",
@@ -63,6 +69,14 @@ def _quiet(f: Callable[..., Any]) -> Callable[..., Any]:
     return g
 
 
+def _weigh(a: Any, b: Any) -> Any:
+    return np.where(np.equal(a, 0) | np.equal(b, 0), 0.0, np.multiply(a, b))
+
+
+def _ruled_out(a: Any, b: Any, made: Any) -> Any:
+    return np.where(np.equal(a, -np.inf) | np.equal(b, -np.inf), -np.inf, made)
+
+
 def _floor(a: Any) -> Any:
     if np.ndim(a) == 0 and not np.isfinite(a):
         raise OverflowError("cannot convert float infinity to integer")
@@ -83,6 +97,9 @@ class Float:
         "div": _quiet(np.divide),
         "mod": np.mod,
         "pow": _quiet(lambda a, b: np.power(np.asarray(a, dtype=np.float64), b)),
+        "weigh": _quiet(_weigh),
+        "mix": _quiet(lambda a, b: _ruled_out(a, b, np.add(a, b))),
+        "contrast": _quiet(lambda a, b: _ruled_out(a, b, np.subtract(a, b))),
         "neg": np.negative,
         "eq": np.equal,
         "ne": np.not_equal,

@@ -131,7 +131,7 @@ class Normalize:
 @op("warp")
 class Warp:
     """The request's constraints and shaping, applied to scores or to a mixed distribution. Operand at: where it stands
-    (attribute at_tree: the second operand is nodes, the third their tree; else the committed context)."""
+    (the second operand is nodes, the third their tree; else the committed context)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(
@@ -169,6 +169,39 @@ class Warp:
         ("%z = warp(%q)", [1 / 6, 2 / 6, 3 / 6]),
     )
     refusals = (("real", "vocabulary"),)
+
+
+@op("adjust")
+class Adjust:
+    """Scores with what the request asks of them before temperature and truncation (constraints, processors, penalties, bias),
+    not normalised. Operand at: where they stand, as of `warp`."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        n = numeric(types[0])
+        need(
+            n.elem == "real" and bool(n.dims) and n.dims[-1].kind == "vocab",
+            f"adjust needs scores over a vocabulary, got {types[0]}",
+            "adjust(log(p.raw), at = n)",
+        )
+        need(
+            len(types) > 1 and types[1].elem in ("node", "path", "tree"),
+            "adjust needs the place of its scores",
+            "adjust(scores, at = ctx)",
+        )
+        return (Type("real", (), n.dims),)
+
+    def meaning(m: Any, op: Any, s: Any, *at: Any) -> Any:
+        a = np.asarray(array(m, s))
+        paths = m.paths(at, a.shape[:-1])
+        out = np.empty(a.shape, dtype=a.dtype if a.dtype == object else np.float64)
+        for n, i in enumerate(np.ndindex(a.shape[:-1])):
+            out[i] = m.adjusted_row(a[i], paths[n])
+        return (out,)
+
+    label, batch = labels.joined, "pointwise"
+    vocabulary = True
+    samples = (("%z = adjust(%w, %ctx)", ...),)
+    refusals = (("real, node<ctx>", "vocabulary"), ("real[vocab.V]", "place"))
 
 
 @op("lookup")

@@ -1,20 +1,25 @@
 """Loading Hugging Face models from folders. Importing this loads no torch; the load functions do.
 
-Weights are safetensors, read as float32 on the CPU; no code from a model's folder is run.
+Weights are safetensors, read in the dtype and moved to the device of a `Placement`; no code from a model's folder is run.
 """
 
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.interface import Model, Vocab, check_vocab
+from decgraph.runtime.placement import Placement
 from decgraph.runtime.text import Tokenizer
 
 if TYPE_CHECKING:
+    import torch
+
     from decgraph.runtime.models.heads.layout import Part
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
@@ -23,13 +28,14 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.hf_rooted import HFRooted
 
 
-def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal | Live:
-    """A causal language model. With `reuse` calls share earlier calls' cached nodes (see `HFCausal`).
+def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | None = None) -> HFCausal | Live:
+    """A causal language model. With `reuse` calls share earlier calls' cached nodes (see `HFCausal`). placed: its device and
+    dtype; None: `auto` for both.
 
     An architecture whose layers do not hand on what `HFCausal` needs (gpt2, gpt_neox, opt, ...) is a `Live` model: it
     is evaluated and decoded with like any other, and has no exits, heads or memories.
 
-    Raises DecError if the folder, its configuration or its architecture cannot be used.
+    Raises DecError if the folder, its configuration or its architecture cannot be used, and for a device that is not there.
     """
     # Medusa v1.0 puts its heads into the target's folder, under a class of its own.
     endings = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
@@ -39,27 +45,29 @@ def load_causal(path: str | Path, *, reuse: bool = False) -> HFCausal | Live:
 
     named = any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in config.get("architectures") or [""])
     if not named and "medusa_num_heads" not in config:
-        return _of_text(folder, config)
+        return _of_text(folder, config, placed)
     vocab = _vocab(folder, config)
-    module = _attending(folder, "AutoModelForCausalLM")
+    module = attending(folder, "AutoModelForCausalLM", placed)
     try:
         net = Net(module)
     except (DecError, TypeError) as refused:  # TypeError: a forward that takes no keyword arguments but its own
-        return _live(folder, vocab, refused)
+        return _live(folder, vocab, refused, placed)
     return HFCausal(net, name=folder.name, vocab=vocab, context=_context(config), family=str(folder), reuse=reuse)
 
 
-def _of_text(folder: Path, config: dict[str, Any]) -> Live:
+def _of_text(folder: Path, config: dict[str, Any], placed: Placement | None) -> Live:
     """A model of images and text (LLaVA, Gemma 3, Qwen2.5-VL), for prompts of text alone. Raises DecError for other models."""
     text = config.get("text_config")
     if config.get("is_encoder_decoder") or not isinstance(text, dict):
         raise DecError(f"{folder} is not a causal model but a {', '.join(config.get('architectures') or [])}")
-    return _live(folder, _vocab(folder, {**config, **text}), DecError("it has no text model"), "AutoModelForImageTextToText")
+    whole = "AutoModelForImageTextToText"
+    return _live(folder, _vocab(folder, {**config, **text}), DecError("it has no text model"), placed, whole)
 
 
-def _live(folder: Path, vocab: Vocab, refused: Exception, loader: str = "AutoModelForCausalLM") -> Live:
+def _live(
+    folder: Path, vocab: Vocab, refused: Exception, placed: Placement | None, loader: str = "AutoModelForCausalLM"
+) -> Live:
     """The model as the library runs it, if the engine can run it too; else what was in the way first."""
-    import torch
     import transformers
 
     from decgraph.runtime.models.engine.of import engine_of
@@ -67,7 +75,7 @@ def _live(folder: Path, vocab: Vocab, refused: Exception, loader: str = "AutoMod
 
     # Some versions' default attention leaves out soft caps.
     capped = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("attn_logit_softcapping")
-    module = _pretrained(getattr(transformers, loader), folder, torch.float32, "eager" if capped else None)
+    module = pretrained(getattr(transformers, loader), folder, "eager" if capped else None, placed)
     model = from_module(module.requires_grad_(False), name=folder.name, vocab=vocab)
     model.family = str(folder)
     model.unreached = refused if isinstance(refused, DecError) else DecError(f"{type(module).__name__}: {refused}")
@@ -156,23 +164,26 @@ def _folder(
     return folder, config
 
 
-def _attending(folder: Path, loader: str) -> Any:
+def attending(folder: Path, loader: str, placed: Placement | None) -> Any:
     """The library's model, with the attention that `Net` needs."""
-    import torch
     import transformers
 
     from decgraph.runtime.models.hf_net import ATTENTION
 
-    return _pretrained(getattr(transformers, loader), folder, torch.float32, ATTENTION)
+    return pretrained(getattr(transformers, loader), folder, ATTENTION, placed)
 
 
-def _pretrained(auto: Any, folder: Path, dtype: Any, attention: str | None) -> Any:
+def pretrained(auto: Any, folder: Path, attention: str | None, placed: Placement | None) -> Any:
+    """The library's model in a folder, read in its dtype and moved to its device. Raises DecError where that fails."""
     from transformers.utils import logging
 
+    placed = (placed or Placement()).found()
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        return auto.from_pretrained(folder, dtype=dtype, attn_implementation=attention, local_files_only=True)
+        dtype = placed.precision(own_dtype(folder))
+        made = auto.from_pretrained(folder, dtype=dtype, attn_implementation=attention, local_files_only=True)
+        return made if placed.device == "cpu" else made.to(placed.device)
     except DecError:
         raise
     except Exception as error:
@@ -181,6 +192,29 @@ def _pretrained(auto: Any, folder: Path, dtype: Any, attention: str | None) -> A
     finally:
         if shown:
             logging.enable_progress_bar()
+
+
+def own_dtype(folder: Path) -> torch.dtype:
+    """The dtype of a folder's weights: what its configuration says, as transformers has it; else that of most numbers."""
+    import torch
+    from safetensors import safe_open
+
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    for part in (config, config.get("text_config") or {}):
+        found = getattr(torch, str(part.get("dtype") or part.get("torch_dtype")), None)
+        if isinstance(found, torch.dtype) and found.is_floating_point:
+            return found
+    sizes: Counter[torch.dtype] = Counter()
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, framework="pt") as handle:
+            for part in map(handle.get_slice, handle.keys()):
+                if part.get_dtype() in STORED:
+                    sizes[getattr(torch, STORED[part.get_dtype()])] += math.prod(part.get_shape())
+    return sizes.most_common(1)[0][0] if sizes else torch.float32
+
+
+STORED = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+"""torch's names of safetensors' kinds of floating-point numbers."""
 
 
 def _part(path: str | Path, target: HFCausal, part: Part) -> tuple[Path, Any]:

@@ -27,6 +27,7 @@ from decgraph.runtime.models.interface import (
     check_scores,
 )
 from decgraph.runtime.models.parts import check_layers, grouped, no_such, skip_name, without
+from decgraph.runtime.models.rotary import bounded
 
 _REMEMBERED = 2048  # rows of scores kept
 _NODES = 4096  # nodes after which a reused forest starts afresh
@@ -42,7 +43,8 @@ class HFCausal(Model):
 
     def __init__(self, net: Net, *, name: str, vocab: Vocab, context: int | None, family: str, reuse: bool = False) -> None:
         self.kind = "causal"
-        self.name, self.vocab, self.context, self.family = name, vocab, context, family
+        self.name, self.vocab, self.family = name, vocab, family
+        self.context, self.bounded = bounded(context, net.base.config, name)
         self.layers, self.net, self.reuse = len(net.layers), net, reuse
         self.attached: Any = None  # Medusa heads: a model with `read(state)`
         self.origin: tuple[HFCausal, str, tuple[Any, ...]] | None = None  # of a derived model: whose it is, and how

@@ -15,6 +15,7 @@ import torch
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.interface import Memory, Model, Path, Scores, Vocab, check_path, check_scores
+from decgraph.runtime.models.rotary import boundary_of, bounded
 from decgraph.runtime.models.soft_inputs import inputs
 
 _REMEMBERED = 2048  # rows of scores kept
@@ -26,8 +27,10 @@ class Live(Model):
 
     def __init__(self, module: Any, *, name: str, vocab: Vocab, context: int | None, family: str) -> None:
         self.kind = "causal"
-        self.name, self.vocab, self.context, self.family = name, vocab, context, family
-        self.module = module
+        self.name, self.vocab, self.family, self.module = name, vocab, family, module
+        self.context, self.bounded = bounded(context, module.config, name)
+        boundary = boundary_of(module.config)
+        self.boundary = boundary if boundary is not None and boundary.recomputed else None
         self.layers = int(module.config.get_text_config().num_hidden_layers)
         self._scores: OrderedDict[Path, np.ndarray] = OrderedDict()
 
@@ -44,8 +47,10 @@ class Live(Model):
             read = inputs(self.module.get_input_embeddings(), path)
             name = "inputs_embeds" if read.is_floating_point() else "input_ids"
             logits = self.module(**{name: read[None].to(device)}, use_cache=False).logits[0]
+            near = self.boundary.length if self.boundary is not None and len(path) > self.boundary.length else 0
             for end, made in enumerate(logits[:, : self.vocab.size].double().cpu().numpy(), start=1):
-                self._scores[path[:end]] = made
+                if end > near:  # shorter texts are read with other frequencies
+                    self._scores[path[:end]] = made
             row = self._scores[path]
         self._scores.move_to_end(path)
         while len(self._scores) > max(_REMEMBERED, len(path)):

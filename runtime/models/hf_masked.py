@@ -27,6 +27,7 @@ from decgraph.runtime.models.interface import (
     check_scores,
     sees,
 )
+from decgraph.runtime.models.rotary import bounded
 
 _Call = tuple[Tape, torch.Tensor, list[int]]  # a forward's tape, last hidden states and positions
 
@@ -53,7 +54,8 @@ class HFMasked(Model):
         shift: bool = False,
     ) -> None:
         self.kind = "masked"
-        self.name, self.vocab, self.context, self.family, self.mask = name, vocab, context, family, mask
+        self.name, self.vocab, self.family, self.mask = name, vocab, family, mask
+        self.context, self.bounded = bounded(context, net.base.config, name)
         self.visibility, self.shift, self.prompt = visibility, shift, 0
         self.layers, self.net = len(net.layers), net
         self._calls: OrderedDict[tuple[Any, ...], tuple[Memory | None, _Call]] = OrderedDict()

@@ -24,6 +24,7 @@ from transformers import AttentionInterface
 from decgraph.errors import DecError
 from decgraph.runtime.models.hf_parts import Entering, part_of, reading
 from decgraph.runtime.models.parts import Use
+from decgraph.runtime.models.rotary import boundary_of
 from decgraph.runtime.models.rounding import rounded
 
 ATTENTION = "decgraph_positions"
@@ -111,6 +112,9 @@ class Net:
     """
 
     def __init__(self, model: Any, readout: nn.Module | None = None) -> None:
+        boundary = boundary_of(model.config)
+        if boundary is not None and boundary.recomputed:
+            raise DecError(f"{type(model).__name__} is not supported: its {boundary.kind} changes all rows of a cache")
         model.eval().requires_grad_(False)
         self.base: Any = model.base_model
         self.layers = list(layer_list(self.base)[-1])  # all that there are; `uses` says which of them `base` runs

@@ -319,7 +319,8 @@ class Model:
     and values. exact: rows carry fractions. family: models of one family may read each other's memory. mask:
     the mask's token id, if it has one. eos: the tokens that end its texts (None: those in its folder's files). shift: whether
     the scores of a position are read from the output one position before it (Dream), see `HFMasked`. home: the folder that it
-    was loaded from, or None. unreached: why decgraph cannot read or leave out single layers of it, or None.
+    was loaded from, or None. unreached: why decgraph cannot read or leave out single layers of it, or None. bounded: why its
+    context ends before transformers' does, or "".
     """
 
     name: str
@@ -335,6 +336,7 @@ class Model:
     shift: bool = False
     home: FolderPath | None = None
     unreached: DecError | None = None
+    bounded: str = ""
     spelling: Spelling | None = None
 
     def check_entered(self, layer: int) -> None:
@@ -424,6 +426,12 @@ def check_vocab(a: Model, b: Model) -> None:
             f"{a.name!r} and {b.name!r} speak different vocabularies: "
             f"{a.vocab.name} with {a.vocab.size} tokens, {b.vocab.name} with {b.vocab.size}"
         )
+
+
+def bounded_by(models: Iterable[Model]) -> str:
+    """Why the context of models, the shortest one of theirs, ends before transformers' does, or ""."""
+    windows = [model for model in models if model.context is not None]
+    return min(windows, key=lambda model: model.context or 0).bounded if windows else ""
 
 
 def check_family(model: Model, given: Memory | None) -> None:

@@ -32,6 +32,7 @@ from decgraph.runtime.models.interface import (
     sees,
 )
 from decgraph.runtime.models.masked_settings import LEGAL, Reading
+from decgraph.runtime.models.rotary import bounded
 
 _REMEMBERED = 4
 _TOKENS = 3  # tokens tried in a perturbed position
@@ -51,7 +52,8 @@ class CalledMasked(Model):
         self, module: Any, reading: Reading, *, name: str, vocab: Vocab, context: int | None, family: str, why: str
     ) -> None:
         self.kind = "masked"
-        self.name, self.vocab, self.context, self.family = name, vocab, context, family
+        self.name, self.vocab, self.family = name, vocab, family
+        self.context, self.bounded = bounded(context, getattr(module, "config", None), name)
         self.mask, self.shift, self.visibility = reading.mask, reading.shift, reading.visibility
         self.module, self.why, self.prompt = module.eval(), why, 0
         self.device = next(module.parameters()).device

@@ -23,6 +23,7 @@ from decgraph.runtime.models.masked_called import CalledMasked
 from decgraph.runtime.models.masked_net import masked_net
 from decgraph.runtime.models.masked_restored import RESTORED, restored, weights_of
 from decgraph.runtime.models.masked_settings import OTHERWISE, MaskedSettings, Reading, reading_of
+from decgraph.runtime.placement import Placement
 from decgraph.runtime.text import Tokenizer
 
 _DECODERS = ("ForCausalLM", "LMHeadModel")
@@ -33,12 +34,12 @@ _HALF = 0.1  # rounding of 16 bits adds up over layers; another computation is o
 AnyMasked = HFMasked | CalledMasked
 
 
-def load_masked(path: str | Path, asked: MaskedSettings | None = None) -> AnyMasked:
-    """The masked model in a folder, in float32: a `ForMaskedLM`, a decoder trained to fill masks (`ForCausalLM`), or a
+def load_masked(path: str | Path, asked: MaskedSettings | None = None, placed: Placement | None = None) -> AnyMasked:
+    """The masked model in a folder: a `ForMaskedLM`, a decoder trained to fill masks (`ForCausalLM`), or a
     published class of which transformers has no code (LLaDA, Dream, Fast-dLLM v2, SDAR). asked: settings before the folder's
-    own.
+    own. placed: the device and the dtype; None: `auto` for both.
 
-    Raises DecError for a folder without such a model, and for settings that nobody says.
+    Raises DecError for a folder without such a model, for settings that nobody says, and for a device that is not there.
     """
     folder, config = hf._folder(path, "masked", "")
     kind = str((config.get("architectures") or [config.get("model_type")])[0])
@@ -51,16 +52,16 @@ def load_masked(path: str | Path, asked: MaskedSettings | None = None) -> AnyMas
     reading = _reading(folder.name, kind, config, asked or MaskedSettings(), folder)
     named: dict[str, Any] = {"name": folder.name, "vocab": vocab, "family": str(folder)}
     if kind in RESTORED:
-        net = Net(restored(kind, config, _weights(folder), ATTENTION))
+        net = Net(restored(kind, config, _weights(folder, placed), ATTENTION))
         return _at(folder, HFMasked(net, context=hf._context(net.base.config.to_dict()), **_settings(reading), **named))
     loader = "AutoModelForMaskedLM" if kind.endswith("ForMaskedLM") else "AutoModelForCausalLM"
     try:
-        module = hf._attending(folder, loader)
+        module = hf.attending(folder, loader, placed)
         net = _net(module)
     except Exception as refused:  # layers that cannot be reached, or called so: another's code raises what it likes
         import transformers
 
-        module = hf._pretrained(getattr(transformers, loader), folder, torch.float32, None)
+        module = hf.pretrained(getattr(transformers, loader), folder, None, placed)
         return _at(folder, CalledMasked(module, reading, context=hf._context(config), why=_why(refused), **named))
     return _at(folder, HFMasked(net, context=hf._context(module.config.to_dict()), **_settings(reading), **named))
 
@@ -139,15 +140,16 @@ def _mask_text(folder: Path | None) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def _weights(folder: Path) -> dict[str, Tensor]:
-    """The weights of a folder's safetensors files, in float32."""
+def _weights(folder: Path, placed: Placement | None) -> dict[str, Tensor]:
+    """The weights of a folder's safetensors files, in their dtype and on their device."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    found: dict[str, Tensor] = {}
+    placed = (placed or Placement()).found()
+    dtype, found = placed.precision(hf.own_dtype(folder)), dict[str, Tensor]()
     for path in sorted(folder.glob("*.safetensors")):
         try:
-            found |= {name: value.float() for name, value in load_file(path).items()}
+            found |= {name: value.to(placed.device, dtype) for name, value in load_file(path).items()}
         except SafetensorError as error:
             raise DecError(f"{path} cannot be read: {error}") from None
     return found

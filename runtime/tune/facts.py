@@ -7,9 +7,10 @@ import importlib.metadata
 import os
 import platform
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from decgraph.runtime.placement import Placement
 
 WEIGHTS = (".safetensors",)
 SETTINGS = ("config.json", "generation_config.json", "tokenizer.json")
@@ -31,38 +32,22 @@ def load() -> float:
     return round(os.getloadavg()[0], 2)
 
 
-def first_parameter(models: Sequence[Any]) -> Any:
-    """The first weight of the first model that has any, a torch.nn.Parameter; None where none has."""
-    for model in models:
-        for holder in (model, getattr(getattr(model, "net", None), "base", None), getattr(model, "module", None)):
-            parameters: Any = getattr(holder, "parameters", list)
-            for first in parameters():
-                return first
-    return None
-
-
-def device_of(models: Sequence[Any]) -> str:
-    """Where models compute, as torch names it; "cpu" for what has no device."""
-    first = first_parameter(models)
-    return "cpu" if first is None else str(first.device)
-
-
-def of_device(device: Any) -> dict[str, Any]:  # Any: a torch.device, or its name
-    """`device` (a name), `threads` of the host, and versions: what times depend on besides the models."""
-    kind = str(device).split(":")[0]
+def of_placement(placed: Placement) -> dict[str, Any]:
+    """`device` (a name), `dtype`, `threads` of the host, and versions: what times depend on besides the models."""
+    kind = placed.device.split(":")[0]
     name, threads = processor(), os.environ.get("OMP_NUM_THREADS", "unset")
     if "torch" in sys.modules:
         torch = sys.modules["torch"]
         threads = torch.get_num_threads()
         if kind == "cuda":
-            name = f"{torch.cuda.get_device_name(device)}, {processor()}"
+            name = f"{torch.cuda.get_device_name(placed.device)}, {processor()}"
     versions = {}
     for package in ("decgraph", "torch", "triton"):
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "absent"
-    return {"device": f"{kind}: {name}", "cores": os.cpu_count() or 1, "threads": threads, **versions}
+    return {"device": f"{kind}: {name}", "dtype": placed.dtype, "cores": os.cpu_count() or 1, "threads": threads, **versions}
 
 
 def fingerprint(folder: Path) -> str:

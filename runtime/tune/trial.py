@@ -23,7 +23,7 @@ from decgraph.runtime.tune.space import Setting, shown
 
 Clock = Literal["wall", "cpu"]
 CLOCKS: dict[Clock, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
-NEAR_TIES = {"torch.float32": 1e-3, "torch.float64": 1e-9}  # of two scores: below this, order of additions decides
+NEAR_TIES = {"float32": 1e-3, "float64": 1e-9}  # of two scores: below this, order of additions decides
 HALF = 0.125  # ... in bfloat16 and float16
 LEAST_PAIRS = 5  # of runs, below which nothing is sure
 FEW = 6  # tokens of a run that only warms up

@@ -20,8 +20,8 @@ def ids(file: Path) -> list[object]:
 def test_an_id_is_written_once(tmp_path: Path) -> None:
     file = tmp_path / "out.jsonl"
     with Output(file, SETTINGS) as out:
-        assert [out.write({"id": i, "text": "\u00e4"}) for i in (1, "1", 1, "\ud800")] == [True, True, False, True]
-    assert ids(file) == [1, "1", "\ud800"]
+        assert [out.write({"id": i, "text": "\u00e4\u2028\x85"}) for i in (1, "1", 1, "\ud800")] == [True, True, False, True]
+    assert ids(file) == [1, "1", "\ud800"]  # read with `splitlines`
 
 
 def test_a_record_is_there_before_the_file_is_closed(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_serves_until_a_signal() -> None:
         lines = [json.loads(line) for line in process.stderr.read().splitlines()]
     (told,) = [line for line in lines if line["message"] == "request" and line["status"] == 200]
     assert told["request_id"] == answer.headers["x-request-id"]
-    assert (told["algorithm"], told["completion_tokens"], told["answers"], told["ended"]) == ("speculative", 3, 1, 1)
+    assert (told["algorithm"], told["completion_tokens"], told["answers"], told["ended"]) == ("speculative", 3, 1, "limit")
     assert secret not in json.dumps(lines) and answer.json()["choices"][0]["text"] not in told.values()
     assert any(line["message"] == "draining" for line in lines)
 

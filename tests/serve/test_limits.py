@@ -35,7 +35,6 @@ WRONG: dict[str, tuple[dict[str, Any], str | None]] = {
     "n": ({"n": 0}, "n"),
     "too_many": ({"n": 128}, "n"),
     "limit": ({"max_tokens": 0}, "max_tokens"),
-    "over_the_limit": ({"max_tokens": 100_000}, "max_tokens"),
     "unknown": ({"temprature": 1}, "temprature"),
     "stop": ({"stop": ""}, "stop"),
     "empty": ({"prompt": ""}, "prompt"),

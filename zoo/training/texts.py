@@ -39,7 +39,7 @@ def read_prompts(file: Path) -> list[str]:
     Raises DecError for a file that cannot be read so.
     """
     try:
-        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [line for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
         if file.suffix != ".jsonl":
             return lines
         found = []
@@ -72,7 +72,7 @@ def _of_file(file: Path, tokenizer: Any, length: int) -> Iterator[Example]:
         for start in range(0, len(ids), length):
             yield Example(ids[start : start + length], 0)
         return
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         where = f"{file}, line {number}"

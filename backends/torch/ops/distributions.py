@@ -95,6 +95,15 @@ def warp(m: Any, s: Any, *at: Any) -> TorchDist:
     return TorchDist(rows, index, "shaped", s.at, s.inner) if is_dist else TorchDist(rows, index)
 
 
+@lowering("adjust")
+def adjust(m: Any, s: Any, *at: Any) -> torch.Tensor:
+    """Scores after constraints, processors, penalties and bias, at their places."""
+    a = tensor_of(s)
+    flat = shaping.working(a.reshape(-1, a.shape[-1]))
+    paths = m.paths(at, int(flat.shape[0]))
+    return Rows(flat, m.request, path=paths.__getitem__, label="adjust").adjusted().reshape(a.shape)
+
+
 def probability(p: Any, x: Any) -> Any:
     """p[x] for what ranges over the vocabulary and a token, or for as many tokens as rows: float64 on the host."""
     tokens = np.asarray(host(x))

@@ -46,7 +46,7 @@ def topk(m: Any, q: Any, k: Any) -> TorchDraws:
     # The order of probabilities is that of the logits; where those are float32, equal ones alone are equal.
     by_logits = q.face in ("raw", "logits") and not isinstance(q.rows, TorchVectors)
     vectors = take(q.rows.constrained(), q.index) if by_logits else q.vector()
-    q.rows.require_mass(q.index)
+    q.rows.require_mass(q.index, q.face)
     tokens = best_tokens(vectors.reshape(-1, q.rows.size), int(k))
     shape = (*q.shape, tokens.shape[1])
     return TorchDraws(

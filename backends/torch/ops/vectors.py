@@ -20,6 +20,23 @@ from decgraph.ir.ops.vectors import _axis
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op
 
+
+
+def weigh(a: Tensor, b: Tensor) -> Tensor:
+    """a * b, where 0 times anything is 0."""
+    return torch.where((a == 0) | (b == 0), 0.0, a * b)
+
+
+def mix(a: Tensor, b: Tensor) -> Tensor:
+    """a + b, where -inf on either side stays."""
+    return torch.where((a == -math.inf) | (b == -math.inf), -math.inf, a + b)
+
+
+def contrast(a: Tensor, b: Tensor) -> Tensor:
+    """a - b, where -inf on either side stays."""
+    return torch.where((a == -math.inf) | (b == -math.inf), -math.inf, a - b)
+
+
 _MAPS: dict[str, Any] = {
     "add": torch.add,
     "sub": torch.sub,
@@ -27,6 +44,9 @@ _MAPS: dict[str, Any] = {
     "div": torch.true_divide,
     "mod": torch.remainder,
     "pow": torch.pow,
+    "weigh": weigh,
+    "mix": mix,
+    "contrast": contrast,
     "neg": torch.neg,
     "eq": torch.eq,
     "ne": torch.ne,
@@ -104,10 +124,13 @@ def elementwise(op: Op) -> Any:
             few = [Sparse.of(x) for x in xs]
             if few[0] is not None and few[-1] is not None:
                 return few[0].sub(few[1]) if fn == "sub" and few[1] is not None else few[0].relu()
+        # a finite coefficient other than 0 makes it the plain product, which takes one kernel
+        plainly = fn == "weigh" and any(isinstance(x, int | float) and x and math.isfinite(x) for x in xs)
         known = [vector(x) if on_device(x) else x for x in xs]
         # a distribution of no model (uniform(vocab), an index's) is on the CPU: it is copied to the device of the others
         device = max((v.device for v in known if isinstance(v, Tensor)), key=lambda d: d.type != "cpu")
-        return function(*[_spread(vector(v, device).to(device), t.dims, want) for v, t in zip(known, types, strict=True)])
+        apply = torch.mul if plainly else function
+        return apply(*[_spread(vector(v, device).to(device), t.dims, want) for v, t in zip(known, types, strict=True)])
 
     return call
 

@@ -62,6 +62,9 @@ MAPS = {
     "maximum": "tl.maximum({}, {})",
     "sqrt": "tl.sqrt({})",
     "clamp": "tl.minimum(tl.maximum({}, {}), {})",
+    "weigh": "tl.where(({0} == 0) | ({1} == 0), 0.0, {0} * {1})",
+    "mix": "tl.where(({0} == float('-inf')) | ({1} == float('-inf')), float('-inf'), {0} + {1})",
+    "contrast": "tl.where(({0} == float('-inf')) | ({1} == float('-inf')), float('-inf'), {0} - {1})",
     "entr": "entr({})",
 }
 """Elementwise functions as Triton expressions."""

@@ -22,10 +22,10 @@ from decgraph.runtime.noise import Key
 
 
 def constraint_free(rows: Rows) -> bool:
-    """Whether every token is allowed at every row, and no processor edits logits."""
+    """Whether every token is allowed at every row."""
     r = rows.request
     short = bool(r.eos) and r.min_length > 0
-    return not (r.bans or r.allow is not None or short or rows.allow is not None or r.processors)
+    return not (r.bans or r.allow is not None or short or rows.allow is not None)
 
 
 def logits_of(rows: Rows) -> Tensor:
@@ -34,13 +34,8 @@ def logits_of(rows: Rows) -> Tensor:
 
 
 def shaped_logits(rows: Rows) -> Tensor:
-    """The logits after penalties and bias, each row by its own path: computed once."""
-    if not rows.request.penalised:
-        return logits_of(rows)
-    cached = rows._faces
-    if "penalised" not in cached:
-        cached["penalised"] = shaping.penalised(rows.constrained(), rows)
-    return cached["penalised"]
+    """The logits after processors, penalties and bias, each row by its own path."""
+    return rows.adjusted() if rows.request.penalised or rows.request.processors else logits_of(rows)
 
 
 def truncates(rows: Rows) -> bool:
@@ -90,7 +85,7 @@ def law_of(m: Any, x: TorchDraws) -> TorchDist:
         return x.law(m.request, size)
     assert x.group is not None and x.members is not None
     table = table_of(x.rows, x.face)
-    x.rows.require_mass(x.row)
+    x.rows.require_mass(x.row, x.face)
     flat = x.row.reshape(-1)
     members = ids_on(x.members[x.group.reshape(-1)], table.device)
     left = functions.without(table[ids_on(flat, table.device)], members, ids_on(x.rank.reshape(-1), table.device))

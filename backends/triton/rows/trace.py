@@ -138,7 +138,7 @@ class Trace:
         points = inputs.points_of(rows, d.face)
         g = self.group(index.shape, rows.size)
         if points is not None:
-            rows.require_mass(index)
+            rows.require_mass(index, d.face)
             g.device = g.device or rows.scores.device
             g.program.wide |= rows.scores.dtype == torch.float64
             return g, g.program.point(self.column(g, points[index], f"{name}_token", ints=True))
@@ -157,7 +157,7 @@ class Trace:
             node = self.table(g, table, index, name, scores=True)
             if d.face != "logits":
                 node = g.program.softmax(node, self.heat(g, float(rows.request.temperature) if d.face == "shaped" else 1.0))
-        rows.require_mass(index)
+        rows.require_mass(index, d.face)
         return g, node
 
     def vector(self, x: Any, name: str) -> tuple[Group, Node]:

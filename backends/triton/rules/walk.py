@@ -82,11 +82,6 @@ def _report(m: Any, t: TorchTree, path: list[int], tests: np.ndarray, visited: i
             decided(m, t.edges[accepted])
 
 
-def _device(where: torch.device) -> torch.device:
-    """The kernels' device, also for tensors of no model, which are on the CPU."""
-    return torch.device("cuda") if where.type == "cpu" and torch.cuda.is_available() else where
-
-
 class _Evidence:
     """A request's evidence as the kernels read it. table: [R, V], or points: int64[R] where it is certain; row: int64[N], which
     row is which node's (-1: none); token: int64[N]."""
@@ -95,15 +90,16 @@ class _Evidence:
         self.m, self.q, self.tree = m, q, t
         self.points = q.rows.points(q.face)
         self.table = q.rows.face(q.face) if self.points is None else None
-        self.device, self.size, self.placed = _device(q.rows.scores.device), q.rows.size, q.rows.positions
+        self.device, self.size, self.placed = m.home, q.rows.size, q.rows.positions
         index = q.index.reshape(-1)
         self.row = np.full(len(t), -1, dtype=np.int64)
         at = np.arange(len(index)) if q.at is None else np.asarray(q.at)
         inside = (at >= 0) & (at < len(t))
         self.row[at[inside]] = index[inside]
-        self.dead = whole and q.rows.dead is not None
-        if whole and q.rows.dead is not None:  # a rule over the tree may read any row: the kernel reports the empty ones
-            self.row[(self.row >= 0) & q.rows.dead[self.row]] = -1
+        empty = q.rows.empty(q.face) if whole else None
+        self.dead = empty is not None
+        if empty is not None:  # a rule over the tree may read any row: the kernel reports the empty ones
+            self.row[(self.row >= 0) & empty[self.row]] = -1
         self.token = t.token.copy()
         self.token[0] = t.base.tokens[t.base.length - 1] if t.base.length else 0
 
@@ -113,7 +109,7 @@ class _Evidence:
         if outside and self.dead:
             raise nothing_left()
         row = self.row[np.asarray(nodes, dtype=np.int64)]
-        self.q.rows.require_mass(row[row >= 0])
+        self.q.rows.require_mass(row[row >= 0], self.q.face)
 
     def position(self) -> np.ndarray:
         """int64[N]: the index of the token that would be drawn at each node."""
@@ -148,7 +144,7 @@ class _Edits:
     """The edits of a tree of canvases, and those of the evidence, as numbers; see `Given`."""
 
     def __init__(self, m: Any, t: TorchTree, evidence: Any) -> None:
-        self.device = _device(torch.device("cpu"))
+        self.device = m.home
         self.table, self.size = None, int(m.vocab_size)
         made = [evidence[n] if n < len(evidence) else None for n in range(len(t))]
         self.row = np.array([-1 if e is None else n for n, e in enumerate(made)], dtype=np.int64)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from decgraph.backends.triton.step import captured
 from decgraph.backends.triton.step.canvas_kernels import launch
 from decgraph.backends.triton.step.canvas_symbols import Symbol, plain
 from decgraph.ir.values import Op, Region, Value
@@ -26,17 +27,14 @@ class Recorder(Protocol):
 
 
 class CudaRecorder(Recorder):
-    """Iterations as CUDA graphs that share one memory pool."""
+    """Iterations as CUDA graphs of a device."""
 
-    def __init__(self) -> None:
-        self.pool = torch.cuda.graph_pool_handle()
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
 
     def record(self, iteration: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
         """See `Recorder`."""
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
-            out = iteration()
-        return graph.replay, out
+        return captured.captured(iteration, self.device)
 
 
 @dataclass

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from decgraph.backends.torch.canvases import Canvas
+from decgraph.backends.triton.placement import captures, home
 from decgraph.backends.triton.step import canvas_choices, canvas_vectors, canvases
 from decgraph.backends.triton.step.canvas_graphs import CudaRecorder, Recorder
 from decgraph.backends.triton.step.canvas_model import CanvasModel, HFCanvas
@@ -90,7 +91,7 @@ def run_canvases(
 ) -> list[Ran]:
     """Run machines of one program (of backends.torch.machine.Machine or a subclass), those of equal sizes and shaping in
     lockstep. every: iterations between two reads of a loop's flag. graphs: whether iterations are captured, kernels: whether
-    generated kernels decide cells and attend (None: on CUDA).
+    generated kernels decide cells and attend (None: for models on CUDA).
 
     A machine whose `Ran.why` is set is unchanged; run its driver. Others have committed and finished.
     """
@@ -149,7 +150,7 @@ def evaluator_for(
     machines: Sequence[Any], every: int = 1, recorder: Recorder | None = None, kernels: bool | None = None
 ) -> CanvasEvaluator:
     """The evaluator of machines with equal keys, built once for their program and sizes. kernels: whether generated kernels are
-    used (None: where there is CUDA). Raises NotCapturable."""
+    used (None: for models on CUDA). Raises NotCapturable."""
     m, length = machines[0], _length(machines[0])
     if length < 1:
         raise NotCapturable("the length of the canvas is not a parameter, or it does not fit")
@@ -160,7 +161,7 @@ def evaluator_for(
         while len(known) >= KEPT:
             known.popitem(last=False)
         batch = len(machines)
-        models = {name: device_model(model, batch, width, length, kernels) for name, model in m.models.items()}
+        models = {name: device_model(model, batch, width, length, kernels, home(m.models)) for name, model in m.models.items()}
         device = next(iter(models.values())).device
         size, generated = m.vocab_size, device.type == "cuda" if kernels is None else kernels
         shaper = Shaper(m.request, size, device, kernels=generated)
@@ -181,21 +182,25 @@ def evaluator_for(
     return known[key]
 
 
-def device_model(model: Any, batch: int, width: int, length: int, kernels: bool | None = None) -> CanvasModel:
-    """A masked model at a size. Raises NotCapturable for one that is not implemented on the device."""
+def device_model(
+    model: Any, batch: int, width: int, length: int, kernels: bool | None = None, device: torch.device | None = None
+) -> CanvasModel:
+    """A masked model at a size. device: of a table (None: where kernels run). Raises NotCapturable for one that is not
+    implemented on the device."""
     if isinstance(model, TableModel):
         why = TableCanvas.reason(model, length)
         if why is not None:
             raise NotCapturable(why)
-        return TableCanvas(model, batch, length, torch.device("cpu"))
+        return TableCanvas(model, batch, length, home({}) if device is None else device)
     if isinstance(model, HFMasked):
         return HFCanvas(engine_of(model), batch, width, length, kernels=kernels)
     raise NotCapturable(f"{model.name!r} is not implemented on the device")
 
 
 def _run(machines: Sequence[Any], every: int, graphs: bool | None, kernels: bool | None) -> list[Ran]:
-    captured = torch.cuda.is_available() if graphs is None else graphs
-    e = evaluator_for(machines, every, CudaRecorder() if captured else None, kernels)
+    where = home(machines[0].models)
+    captured = captures(where) if graphs is None else graphs
+    e = evaluator_for(machines, every, CudaRecorder(where) if captured else None, kernels)
     begin(e, machines)
     run_body(e, machines[0])
     return finish(e, machines)

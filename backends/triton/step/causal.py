@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.attention.move import Mover
+from decgraph.backends.triton.placement import home
 from decgraph.backends.triton.step.causal_cells import Cells, Placed, chain_bits, fits, rows_of, words
 from decgraph.backends.triton.step.causal_graph import Attention, Site, dense_attention, kernel_attention
 from decgraph.backends.triton.step.causal_layers import Weights, adapted, least, lower, whole
@@ -230,11 +231,9 @@ def device_model(
 ) -> DeviceModel:
     """The model for steps of at most `tail` tokens over `capacity` slots, for a batch of sequences.
 
-    device: of a table model (None: the GPU, if there is one); other models stay where their weights are. attention: see
+    device: of a table model (None: where kernels run); other models stay where their weights are. attention: see
     `weights_of`. Raises DecError with the model's name and the reason where it is not supported.
     """
     if refusal(model) is None:
-        if device is None:
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        return TableOnDevice(model, batch, capacity, tail, device)
+        return TableOnDevice(model, batch, capacity, tail, home({}) if device is None else device)
     return CausalOnDevice(weights_of(model, attention), batch, capacity, tail)

@@ -165,7 +165,7 @@ def _inside(index: Any, sizes: Sequence[int]) -> None:
     """Raises NotCapturable for a static index that is outside: the driver says so in the program's words."""
     for i, n in zip(index if isinstance(index, tuple) else (index,), sizes, strict=False):
         places = np.asarray(i)
-        if places.size and not (0 <= places.min() and places.max() < n):
+        if places.size and (places.min() < 0 or places.max() >= n):
             raise NotCapturable(f"the index {int(places.max())} of {n} elements")
 
 

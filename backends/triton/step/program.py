@@ -7,7 +7,7 @@ iterations at the end and saves a synchronisation in every one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.backends.triton.placement import captures
+from decgraph.backends.triton.step import captured
 from decgraph.backends.triton.step.causal import CausalOnDevice, device_model
 from decgraph.backends.triton.step.evaluate import NotCapturable
 from decgraph.backends.triton.step.heads import FeaturesOnDevice
@@ -47,7 +49,7 @@ class StepProgram:
     """One program, captured for a batch size, a capacity and a shaping of requests.
 
     models: `DeviceModel`s by parameter name, built for this batch (`device_models`). graphs: whether iterations are captured
-    (None: where there is CUDA). every: iterations between two reads of the flags (None: EVERY on CUDA, else 1). After `run`,
+    (None: on CUDA). every: iterations between two reads of the flags (None: EVERY on CUDA, else 1). After `run`,
     `reads` is the number of device-to-host synchronisations.
     """
 
@@ -66,8 +68,8 @@ class StepProgram:
         self.step = DeviceStep(module, function, models, params, frame)
         self.needs = needs
         self.every = every or (EVERY if frame.device.type == "cuda" else 1)
-        self.graphs = frame.device.type == "cuda" if graphs is None else graphs
-        self.graph: Any = None
+        self.graphs = captures(frame.device) if graphs is None else graphs
+        self.replay: Callable[[], None] | None = None
         self.reads = 0
         self.interrupted = False  # by Ctrl-C, in the last run
         self.before: tuple[dict[str, int], int] = ({}, 0)  # calls and drafted tokens of the prologue
@@ -85,32 +87,23 @@ class StepProgram:
         self.reads = 0
         step.prologue()
         self.before = step.tally.iteration()
-        stale = self.graph is not None and not step.reusable
-        if self.graph is None or stale:
-            step.body()  # compilation and tuning at first use must not happen during a capture
+        if self.replay is None or not step.reusable:
+            if self.graphs:
+                captured.warm(step.body, step.device)
+                self.replay = captured.captured(step.body, step.device)[0]
+            else:
+                step.body()
             self.each = step.tally.iteration()
-            self.graph = self.captured() if self.graphs else None
         most = int(max(r.limit for r in requests)) + 1
         iterations, self.interrupted = 0, False
         try:
             while iterations < most + self.every and not self.over():
                 for _ in range(self.every):
-                    if self.graph is not None:
-                        self.graph.replay()
-                    else:
-                        step.body()
+                    (self.replay or step.body)()
                 iterations += self.every
         except KeyboardInterrupt:  # the tokens committed so far are kept; the caller raises it again
             self.interrupted = True
         return self.outcomes(len(requests))
-
-    def captured(self) -> Any:
-        """An iteration as a CUDA graph, which is not run."""
-        torch.cuda.synchronize(self.step.device)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.step.body()
-        return graph
 
     def over(self) -> bool:
         """Whether all sequences are over: the only synchronisation before the end."""

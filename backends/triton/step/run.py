@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from decgraph.backends.triton.placement import home
 from decgraph.backends.triton.step.distributions import Shape
 from decgraph.backends.triton.step.evaluate import NotCapturable
 from decgraph.backends.triton.step.machine import Frame
@@ -60,8 +61,8 @@ def run_steps(
 ) -> list[tuple[Any, str]]:
     """Decode machines on the device, at most `width` at a time; returns those left to the driver, with the reason.
 
-    every: iterations between two reads of the flags (None: program.py's). device: of table models (None: the GPU, if there is
-    one).
+    every: iterations between two reads of the flags (None: program.py's). device: of table models (None: that of the other
+    models, or where kernels run).
     """
     left: list[tuple[Any, str]] = []
     groups: dict[Any, list[Any]] = {}
@@ -170,7 +171,7 @@ def _program(m: Any, need: Needs, sizes: tuple[int, int, int], every: int | None
     while len(programs) >= KEPT:
         programs.popitem(last=False)
     models = {p.name: m.models[p.name] for p in m.function.params if p.value.type.elem == "model"}
-    made = device_models(models, need, places, size, device)
+    made = device_models(models, need, places, size, home(models) if device is None else device)
     where = torch.device(next(iter(made.values())).device)
     frame = Frame(places, size, Shape.of(m.request), where, slots)
     program = StepProgram(m.module, m.function.name, made, m.params, frame, need, every=every)

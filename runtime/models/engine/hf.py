@@ -17,6 +17,7 @@ from decgraph.runtime.models.engine.exits import ReadEngine, adapted_engine, exi
 from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.engine.given import Memories, copying
 from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine, head_of
+from decgraph.runtime.models.engine.lengths import LengthsEngine
 from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.recurrent import is_recurrent, recurrent_engine
@@ -29,6 +30,7 @@ from decgraph.runtime.models.hf_live import Live
 from decgraph.runtime.models.hf_rooted import HFRooted
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.parts import untouched
+from decgraph.runtime.models.rotary import Boundary, at_length
 
 _log = logging.getLogger("decgraph.engine")
 
@@ -66,6 +68,20 @@ def module_engine(module: Any, name: str, size: int, context: int | None) -> Cau
     made = CausalEngine(fastest(module.base_model, step), step.layout, head, name=name, size=size, context=context)
     made.plain = step
     return made
+
+
+def _lengths_engine(model: Live, boundary: Boundary) -> LengthsEngine:
+    """The engine of a module whose rotary frequencies change at a boundary."""
+
+    def make(past: bool) -> CausalEngine:
+        module = at_length(model.module, boundary, past)
+        made = module_engine(module, model.name, model.vocab.size, model.context)
+        for name in ("forward", "copies"):  # told of the model, not of the module with fixed frequencies
+            if (found := memo_of(module.base_model).get(name)) is not None:
+                memo_of(model.module.base_model).once(name, lambda found=found: found)  # type: ignore[misc]
+        return made
+
+    return LengthsEngine(make, boundary.length)
 
 
 def read_out(module: Any, step: ModuleStep, name: str) -> Callable[[Tensor], Tensor]:
@@ -128,6 +144,8 @@ def hf_engine(model: Model) -> Engine:
             return HeadsEngine(net_engine(model), model.attached.module)
         case Live() if is_recurrent(model.module):
             return recurrent_engine(model)
+        case Live(boundary=Boundary() as boundary):
+            return _lengths_engine(model, boundary)
         case Live():
             made = module_engine(model.module, model.name, model.vocab.size, model.context)
             made.memories = Memories(model)

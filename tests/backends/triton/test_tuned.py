@@ -62,8 +62,7 @@ def test_a_candidate_is_what_config_gives_while_it_is_timed() -> None:
     assert config("rows", (2,), SLOW) == SLOW
 
 
-def test_without_a_device_nothing_is_launched_and_nothing_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuned.torch.cuda, "is_available", lambda: False)
+def test_in_the_interpreter_nothing_is_launched_and_nothing_kept(cache: Path) -> None:
     assert measured("rows", (), [SLOW, FAST], lambda c: pytest.fail("launched")) == SLOW
     assert not cache.exists()
 
@@ -130,7 +129,8 @@ def test_the_device_is_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
         name, multi_processor_count = "NVIDIA H", 132
 
     tuned._name_of.cache_clear()
-    monkeypatch.setattr(tuned.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(tuned.torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(tuned, "interpreted", lambda: False)
     monkeypatch.setattr(tuned.torch.cuda, "current_device", lambda: 3)
     monkeypatch.setattr(tuned.torch.cuda, "get_device_properties", lambda index: Facts() if index == 3 else pytest.fail())
     assert tuned.device_name().startswith("NVIDIA H, 132 processors, triton ")
@@ -189,8 +189,6 @@ def test_measuring_a_launch_once(cache: Path) -> None:
 def test_without_a_device_the_command_says_what_it_would_do(capsys: pytest.CaptureFixture[str], cache: Path) -> None:
     from decgraph.cli.main import main
 
-    if torch.cuda.is_available():
-        pytest.skip("there is a device")
     assert main(["tune", "--kernels"]) == 0
     out = capsys.readouterr().out
     assert "no CUDA device" in out and "attention, 8B, 64 cells after 8192" in out and str(cache) in out

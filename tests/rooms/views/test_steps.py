@@ -11,7 +11,7 @@ from decgraph import stdlib
 from decgraph.runtime.recording import Recording, Stamped
 from decgraph.runtime.trace import Accepted, Committed, Drafted, Emitted, Event, ModelCall, Pruned, Rejected, Remasked, Unmasked
 from decgraph.views.chrome import chrome_trace
-from decgraph.views.document import document
+from decgraph.views.document import Trace, document
 from decgraph.views.page import embedded
 from decgraph.views.steps import ANCESTORS, Step, steps_of
 
@@ -60,6 +60,16 @@ def test_steps_hold_every_event_and_every_token(name: str) -> None:
     drafted = sum(isinstance(s.event, Drafted) for s in run.recording.events)
     shown = sum(node.state != "emitted" for step in steps for tree in step.trees for node in tree.nodes)
     assert shown >= drafted
+    for backend in ("reference", "torch"):
+        check_perfetto_counts(traced(name, backend))
+
+
+def check_perfetto_counts(run: Trace) -> None:
+    """The steps of the trace for Perfetto have the drafts of the run's own statistics, and nothing that is no draft."""
+    counted = [e["args"] for e in chrome_trace([run])["traceEvents"] if e.get("cat") == "step"]
+    stats = {"drafted": run.stats.drafted, "verified": sum(run.stats.tested), "accepted": sum(run.stats.accepted)}
+    assert {name: sum(step[name] for step in counted) for name in stats} == stats
+    assert sum(step["tokens"] for step in counted) == run.stats.tokens
 
 
 @pytest.mark.quick("mcts", "litesearch", "phi_decoding", "constrained_beam", "lattice")
@@ -68,6 +78,7 @@ def test_every_algorithm_has_steps(name: str) -> None:
     """Whatever an algorithm does to its trees; a search goes back to nodes of steps long past."""
     run = traced(name, limit=8)
     data = document(run)
+    check_perfetto_counts(run)
     assert sum(step["n"] for step in data["steps"]) == len(run.tokens)
     for step in run.steps:
         for tree in step.trees:

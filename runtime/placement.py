@@ -1,0 +1,142 @@
+"""Where models are loaded and in which precision. Nothing else decides by the hardware that there is: what is computed after
+loading follows the tensors at hand. Importing this loads no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from decgraph.errors import DecError
+
+if TYPE_CHECKING:
+    import torch
+
+DeviceLike: TypeAlias = "str | torch.device"
+"""auto, cpu, cuda or cuda:1, or a `torch.device`."""
+DtypeLike: TypeAlias = "str | torch.dtype"
+"""auto, float32, bfloat16 or float16, or a `torch.dtype`."""
+
+AUTO = "auto"
+DTYPES = (AUTO, "float32", "bfloat16", "float16")
+_DEVICES = re.compile(r"auto|cpu|cuda(:\d+)?")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A device and a dtype, as asked for or as found at a model's tensors.
+
+    device: `auto` is CUDA where there is one, else the CPU. dtype: `auto` is the folder's own on CUDA, float32 on a CPU.
+    Modules stay as they are; with `auto` the folders beside them follow them.
+    """
+
+    device: str = AUTO
+    dtype: str = AUTO
+
+    @staticmethod
+    def of(device: DeviceLike = AUTO, dtype: DtypeLike = AUTO) -> Placement:
+        """Raises DecError for a word that is neither a device nor a dtype, with the legal ones."""
+        where, precision = str(device), str(dtype).removeprefix("torch.")
+        if not _DEVICES.fullmatch(where):
+            raise DecError(f"device is {where!r}", hint="auto, cpu, cuda or a numbered one: cuda:1")
+        if precision not in DTYPES:
+            raise DecError(f"dtype is {precision!r}", hint=f"one of {', '.join(DTYPES)}")
+        return Placement(where, precision)
+
+    def found(self) -> Placement:
+        """With a device in the place of `auto`. Raises DecError for a device that is not there, with those that are."""
+        import torch
+
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        kind, _, number = self.device.partition(":")
+        if kind == AUTO:
+            return replace(self, device="cuda" if count else "cpu")
+        if kind == "cuda" and int(number or 0) >= count:
+            there = " and ".join(["cpu", *(f"cuda:{n}" for n in range(count))])
+            why = "" if count else f": torch {torch.__version__} finds no CUDA device"
+            raise DecError(f"there is no device {self.device} here{why}", hint=f"what is there: {there}")
+        return self
+
+    def beside(self, models: Mapping[str, object]) -> Placement:
+        """With the device and dtype of models that are loaded already in the place of `auto`. Raises DecError for models on
+        several devices, and for one that lies elsewhere, or in another dtype, than is asked for."""
+        first: tuple[str, Placement] | None = None
+        for name, model in models.items():
+            if (now := placement_of(model)) is None:
+                continue
+            asked = "a loaded model is used as it is"
+            if self.device not in (AUTO, now.device, now.device.split(":")[0]):
+                raise DecError(f"device is {self.device}, and `{name}` lies on {now.device}",
+                               hint=f'{asked}: leave device out, or {name}.to("{self.device}") before')  # fmt: skip
+            if self.dtype not in (AUTO, now.dtype):
+                raise DecError(f"dtype is {self.dtype}, and `{name}` is in {now.dtype}",
+                               hint=f"{asked}: leave dtype out, or {name}.to(torch.{self.dtype}) before")  # fmt: skip
+            first = first or (name, now)
+            if now.device != first[1].device:
+                raise DecError(f"`{first[0]}` lies on {first[1].device} and `{name}` on {now.device}",
+                               hint=f'one device for all: {name}.to("{first[1].device}")')  # fmt: skip
+        if first is None:
+            return self
+        return Placement(first[1].device, first[1].dtype if self.dtype == AUTO else self.dtype)
+
+    def reserved(self, gpus: float) -> Placement:
+        """Of a worker for which a cluster reserved so many GPUs: `auto` is one of those, or the CPU where there are none.
+        Raises DecError for a GPU that is not reserved, and for one that is reserved in vain."""
+        if self.device == AUTO:
+            return replace(self, device="cuda" if gpus else "cpu")
+        if self.device == "cpu" and gpus:
+            raise DecError(f"{gpus:g} GPUs are reserved for each worker, and device is cpu", hint="device cuda, or no GPUs")
+        if self.device != "cpu" and not gpus:
+            raise DecError(f"device is {self.device}, and no GPU is reserved for a worker", hint="--gpus 1, or device cpu")
+        return self
+
+    def precision(self, own: torch.dtype) -> torch.dtype:
+        """The dtype to read a folder in whose weights are stored in `own`."""
+        import torch
+
+        if self.dtype == AUTO:
+            return torch.float32 if self.device == "cpu" else own
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return dtype
+
+    def settled(self) -> dict[str, str]:
+        """Of a placement with a device: what decides tokens, so far as it is known before folders are read. One CUDA device is
+        as good as another."""
+        kind = self.device.split(":")[0]
+        return {"device": kind, "dtype": "float32" if (kind, self.dtype) == ("cpu", AUTO) else self.dtype}
+
+    def text(self) -> str:
+        """For people: "cuda:0, bfloat16"."""
+        return f"{self.device}, {self.dtype}"
+
+
+EXACT = Placement("cpu", "float64")
+"""Of models without tensors: tables, and the models of the checker."""
+
+
+def first_parameter(model: object) -> Any | None:  # Any: a torch.nn.Parameter
+    """The first weight of a model, ours or a module, that is a floating-point number in memory; None where it has none."""
+    for holder in (model, getattr(getattr(model, "net", None), "base", None), getattr(model, "module", None)):
+        parameters: Any = getattr(holder, "parameters", list)
+        for weight in parameters():
+            if weight.is_floating_point() and weight.device.type != "meta":  # meta: accelerate has it on the disk or the host
+                return weight
+    return None
+
+
+def placement_of(model: object) -> Placement | None:
+    """Where a model's weights lie, and in which dtype; None for a model without tensors, and for a folder."""
+    weight = first_parameter(model)
+    return None if weight is None else Placement(str(weight.device), str(weight.dtype).removeprefix("torch."))
+
+
+def placement_of_all(models: Mapping[str, object]) -> Placement:
+    """That of the first model that has one."""
+    return next((found for model in models.values() if (found := placement_of(model)) is not None), EXACT)
+
+
+def differing(models: Mapping[str, object]) -> dict[str, Placement]:
+    """The placements of models, by name, that are not the first one's."""
+    first = placement_of_all(models)
+    return {name: found for name, model in models.items() if (found := placement_of(model)) is not None and found != first}
