@@ -1,10 +1,13 @@
-# `make` alone lists the targets. Every target makes .venv ready first; the second time that costs nothing.
+# `make` alone lists the targets. Targets make .venv ready first; the second time that costs nothing.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check slow nightly costs golden site clean
+.PHONY: help setup demo test lint types check slow nightly oldest gpu costs golden site clean
 
 BIN := .venv/bin
+# What the demo needs, and what everything else does.
+DEMO := .venv/.decgraph-demo
 READY := .venv/.decgraph-ready
+OLDEST := .venv-oldest
 # A worker for every core, and a worker that has nothing left takes tests from another; `make test PYTEST_ARGS=` runs them one
 # after the other.
 PYTEST_ARGS ?= -n auto --dist worksteal
@@ -16,11 +19,15 @@ help:  ## list the targets
 
 setup: $(READY)  ## make .venv: torch, decgraph, its models and dev extras
 
-$(READY): pyproject.toml .ci/setup
-	@.ci/setup
+$(DEMO): pyproject.toml .ci/setup
+	@.ci/setup demo
 	@touch $@
 
-demo: $(READY)  ## decode a prompt with speculative.dec on the shipped models, prove its claim, refute a broken variant
+$(READY): pyproject.toml .ci/setup
+	@.ci/setup dev
+	@touch $(DEMO) $@
+
+demo: $(DEMO)  ## decode a prompt with speculative.dec on the shipped models, prove its claim, refute a broken variant
 	@echo "demo 1/4: stdlib/speculative.dec, the whole algorithm"; echo
 	@sed -n 's/^/    /p' stdlib/speculative.dec; echo
 	@echo "demo 2/4: decgraph run speculative (green: guesses of the small model that the target accepted)"; echo
@@ -66,7 +73,18 @@ slow: $(READY)  ## the rest of what CI runs
 # and proof that takes minutes. Run it before a release.
 nightly: $(READY)  ## the tests that CI has no time for
 	@echo "nightly: pytest -m nightly"
-	@DECGRAPH_EVERY_EXAMPLE=1 $(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
+	@DECGRAPH_EVERY_EXAMPLE=1 $(BIN)/python -m pytest -m nightly --timeout 7200 -o faulthandler_timeout=9000 $(PYTEST_ARGS)
+
+# Not in CI: torch of that age comes with CUDA, gigabytes. Run it after a change of a lower bound in pyproject.toml.
+oldest:  ## the fast tests with the oldest versions that pyproject.toml allows, in .venv-oldest
+	@.ci/setup oldest
+	@echo "oldest: pytest"; $(OLDEST)/bin/python -m pytest $(PYTEST_ARGS)
+
+gpu: $(READY)  ## on a machine with a CUDA device: the tests that need one, then ten minutes of checks and figures
+	@echo "gpu: pytest -m gpu"
+	@$(BIN)/python -m pytest -m gpu
+	@echo "gpu: lab/gpu/first.py"
+	@PYTHONPATH=. $(BIN)/python lab/gpu/first.py
 
 costs: $(READY)  ## measure what tests cost, which decides what `make test` leaves to `make slow`
 	@echo "costs: tests/costs.py"

@@ -6,6 +6,7 @@ A backend is a class. An instance is one run, a request decoded by a function of
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self
@@ -37,8 +38,20 @@ class Backend(ABC):
     request: Request
     reason: str
     """Why the run stopped (runtime/stop.py: "limit", "eos", "stop", "context", "end"); set when it has ended."""
+    mode: str = ""
+    """How it decoded, in words, of a backend that has several ways: "graph mode", or "eager mode: " and the reason."""
     results: list[tuple[int, ...]]
     """The token ids of what the program returned, the n best of a search."""
+    second_call: tuple[float, int] | None = None
+    """When the target was called the second time (`time.perf_counter`), and how many tokens were committed by then: what came
+    before is the first call, in which models are captured. None until then, and where a device calls them by itself."""
+    _target_calls = 0
+
+    def note_call(self, *, answered: bool = False) -> None:
+        """Called at each call of the target. answered: when it was computed, not when it was wanted."""
+        self._target_calls += 1
+        if self.second_call is None and self._target_calls == (1 if answered else 2):
+            self.second_call = time.perf_counter(), len(self.committed_tokens())
 
     @abstractmethod
     def __init__(

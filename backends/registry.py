@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from importlib import import_module
 
+from decgraph import extras
 from decgraph.backends.base import Backend
 from decgraph.errors import DecError
 
@@ -33,8 +34,8 @@ def machine(name: str = DEFAULT) -> type[Backend]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("decgraph"):
             raise
+        told = extras.needed("models", first=error.name, what=f"backend {name} needs")
         where = " (Triton is for Linux only)" if name == "triton" else ""
-        hint = f"pip install 'decgraph[models]'{where}"
-        raise DecError(f"backend {name} needs {error.name}, which is not installed", hint=hint) from error
+        raise DecError(told.diagnostics, hint=f"{told.hint}{where}") from error
     assert issubclass(found, Backend)
     return found

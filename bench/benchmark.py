@@ -68,8 +68,9 @@ class Benchmark:
             tokens = self.encoded(weights, texts)
             prepared.append(compare.prepared(causal, weights, tokens, self.settings, theirs=theirs, wanted=self.baselines))
         if masked:
-            more = {"folder": self.target, "wanted": self.baselines, "placed": self.placed}
-            prepared.append(another.prepared(masked, texts, self.settings, **more))
+            prepared.append(
+                another.prepared(masked, texts, self.settings, folder=self.target, wanted=self.baselines, placed=self.placed)
+            )
         out: list[Row] = []
         for measure in prepared:
             run = measure(told)

@@ -2,9 +2,10 @@
 
 A prompt's ratio is the median over the rounds of the ratio of the two times that were taken one after the other (paired); the
 figure is the geometric mean of the prompts' ratios. The interval is the 95% percentile interval of that figure when the prompts
-are drawn again with replacement and, of each prompt drawn, its rounds. With one prompt it speaks of the rounds alone. Noise
-from round to round is part of what differs between prompts already, so drawing both makes the interval wider than it need be
-where prompts hardly differ, and never shorter.
+are drawn again with replacement and, of each prompt drawn, its rounds. Noise from round to round is part of what differs
+between prompts already, so drawing both makes the interval wider than it need be where prompts hardly differ, and never
+shorter. Of fewer prompts than `FEWEST` it would be little else than their least and largest ratio, whatever other prompts would
+give: results have none then.
 
 Efron, Tibshirani, An Introduction to the Bootstrap, 1993, chapters 8 (two-level data) and 13 (percentile intervals).
 """
@@ -20,21 +21,25 @@ METHOD = (
     "geometric mean over prompts of each prompt's median over rounds of paired ratios; 95% percentile bootstrap over prompts "
     "and, within them, rounds"
 )
+FEWEST = 5
+"""Prompts that an interval is given of."""
 RESAMPLES = 2000
 LEVEL = 0.95
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure between its lower and upper bound."""
+    """A figure of n prompts between its lower and upper bound."""
 
     value: float
     low: float
     high: float
+    n: int
 
-    def to_json(self) -> dict[str, float]:
-        """Rounded to four digits."""
-        return {name: float(f"{value:.4g}") for name, value in vars(self).items()}
+    def to_json(self) -> dict[str, float | None]:
+        """Rounded to four digits; the bounds are null for too few prompts."""
+        known = {name: float(f"{value:.4g}") for name, value in vars(self).items()}
+        return {**known, "n": self.n, **({} if self.n >= FEWEST else {"low": None, "high": None})}
 
 
 def ratio(pairs: Sequence[Sequence[float]], *, seed: int = 0, resamples: int = RESAMPLES, level: float = LEVEL) -> Interval:
@@ -58,4 +63,4 @@ def ratio(pairs: Sequence[Sequence[float]], *, seed: int = 0, resamples: int = R
     drawn = np.exp(np.log(np.nanmedian(values, axis=-1)).mean(axis=-1))
     tail = 100 * (1 - level) / 2
     low, high = np.percentile(drawn, [tail, 100 - tail])
-    return Interval(value, float(low), float(high))
+    return Interval(value, float(low), float(high), len(pairs))

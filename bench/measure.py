@@ -87,7 +87,7 @@ def measured(contenders: Sequence[Contender], work: Work, settings: Settings, *,
     A contender that fails is left out of the rest. Raises KeyboardInterrupt where nothing was timed yet.
     """
     out = Measured(work, {c.label: c for c in contenders})
-    cuda = torch.cuda.is_available()
+    cuda = torch.cuda.is_initialized()  # something of this process lies on a GPU
     passes = 1 + settings.rounds
     usual: list[float] = []
     for number, contender in enumerate(contenders):

@@ -6,11 +6,13 @@ says the model and the setting it was measured with.
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from decgraph import extras
 from decgraph.bench import render
 from decgraph.bench.compare import THEIRS
 from decgraph.bench.measure import Row
@@ -36,7 +38,7 @@ def _pyplot() -> Any:
     try:
         import matplotlib
     except ModuleNotFoundError:
-        raise DecError("plots need matplotlib, which is not installed", hint="pip install 'decgraph[plots]'") from None
+        raise extras.needed("plots", first="matplotlib", what="plots need") from None
     matplotlib.use("Agg")
     import matplotlib.pyplot
 
@@ -115,25 +117,29 @@ def tokens_per_call(axes: Axes, run: Row) -> bool:
 
 
 def ratios(axes: Axes, run: Row) -> bool:
-    """Points with 95% intervals: how many times faster than the first baseline, a line for every method, a marker for
-    every kind of prompt."""
+    """Points, with 95% intervals where there were prompts enough: how many times faster than the first baseline, a line for
+    every method, a marker for every kind of prompt."""
     base, clock = render.first_baseline(run), render.clock_of(run)
     methods = [name for name, rows in by_method(run).items() if any(base in row["ratios"] for row in rows.values())]
     kinds = kinds_of(run)
     if not methods:
         return False
-    step = 0.7 / len(kinds)
+    step, few = 0.7 / len(kinds), ""
     for k, kind in enumerate(kinds):
         found = [(m, by_method(run)[name][kind]) for m, name in enumerate(methods) if kind in by_method(run)[name]]
         points = [
             (m + (k - (len(kinds) - 1) / 2) * step, row["ratios"][base][clock]) for m, row in found if base in row["ratios"]
         ]
         values = [point["value"] for _, point in points]
-        below = [point["value"] - point["low"] for _, point in points]
-        above = [point["high"] - point["value"] for _, point in points]
+        whole = [point["low"] is not None for _, point in points]
+        below, above = (
+            [abs(point["value"] - point[end]) if has else math.nan for has, (_, point) in zip(whole, points, strict=True)]
+            for end in ("low", "high")
+        )
+        few = "" if all(whole) else f" (n={points[whole.index(False)][1]['n']}, no interval)"
         axes.errorbar(
             values, [y for y, _ in points], xerr=[below, above], fmt=MARKERS[k % len(MARKERS)], color=COLOURS[k % len(COLOURS)],
-            markersize=5, capsize=2.5, linewidth=1.2, label=kind,
+            markersize=5, capsize=2.5, linewidth=1.2, label=kind + few,
         )  # fmt: skip
     axes.axvline(1, color="#666666", linewidth=0.8, linestyle="--")
     axes.set_yticks(range(len(methods)), methods)
@@ -142,27 +148,33 @@ def ratios(axes: Axes, run: Row) -> bool:
     axes.set_title("Speed")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", linewidth=0.4, alpha=0.5)
-    if len(kinds) > 1:
+    if len(kinds) > 1 or few:
         axes.legend(title="prompts", fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return True
 
 
 def acceptance(axes: Axes, run: Row) -> bool:
-    """Lines: of the verifications that came to test a draft at a depth, the share that accepted one there."""
+    """Lines: of the verifications that came to test a draft at a depth, the share that accepted one there, with both counts."""
     deepest, colours = 0, colours_of(run)
     for n, row in enumerate(row for row in render.overall(run) if row.get("acceptance", {}).get("tested")):
         pairs = zip(row["acceptance"]["accepted"], row["acceptance"]["tested"], strict=True)
-        points = [(depth, a / t) for depth, (a, t) in enumerate(pairs, 1) if t]
+        counts = [(depth, a, t) for depth, (a, t) in enumerate(pairs, 1) if t]
+        points = [(depth, a / t) for depth, a, t in counts]
         deepest = max(deepest, points[-1][0])
         axes.plot(
             [x for x, _ in points], [y for _, y in points], marker=MARKERS[n % len(MARKERS)],
             color=colours[row["algorithm"]], markersize=5, linewidth=1.4, label=row["algorithm"],
         )  # fmt: skip
+        for depth, a, t in counts:
+            axes.annotate(
+                f"{a}/{t}", (depth, a / t), (0, 4 + 7 * n), textcoords="offset points", ha="center", fontsize=6,
+                color=colours[row["algorithm"]],
+            )  # fmt: skip
     if not deepest:
         return False
     axes.set_xlabel("depth of the draft")
     axes.set_ylabel("share of tests that accepted a draft")
-    axes.set_ylim(0, 1.03)
+    axes.set_ylim(0, 1.1)
     axes.set_xticks(range(1, deepest + 1, max(1, deepest // 12)))
     axes.set_title("Acceptance by depth")
     axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)

@@ -1,7 +1,7 @@
 """Runs of a result file as tables: for the terminal, Markdown, CSV and LaTeX (booktabs).
 
-A ratio is written with its 95% interval. A row is a method; where there are prompts of several kinds, a second table has a
-column for each kind. CSV has one row for every method and kind, with every figure.
+A ratio is written with its 95% interval, where there were prompts enough for one. A row is a method; where there are prompts of
+several kinds, a second table has a column for each kind. CSV has one row for every method and kind, with every figure.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from decgraph.bench.bootstrap import METHOD
+from decgraph.bench.bootstrap import FEWEST, METHOD
 from decgraph.bench.compare import THEIRS
+from decgraph.bench.machine import named
 from decgraph.bench.measure import ALL, Row
 
 FORMATS = ("table", "md", "csv", "latex", "json")
@@ -25,9 +26,11 @@ def clock_of(run: Row) -> str:
 
 
 def shown(interval: Row | None, digits: int = 2) -> str:
-    """A ratio with its interval, where more than one pair of runs gave one; a dash for none."""
+    """A ratio with its interval, or that there were too few prompts for one; a dash for no ratio."""
     if interval is None:
         return "-"
+    if interval["low"] is None:
+        return f"{interval['value']:.{digits}f} (n={interval['n']}, no interval)"
     if interval["low"] == interval["high"]:
         return f"{interval['value']:.{digits}f}"
     return f"{interval['value']:.{digits}f} ({interval['low']:.{digits}f} to {interval['high']:.{digits}f})"
@@ -47,6 +50,12 @@ def equal(row: Row) -> str:
     many = found["same"] + found["near_ties"] + found["different"]
     extra = [f"{found[key]} {word}" for key, word in (("near_ties", "near-tie"), ("different", "different")) if found[key]]
     return f"{found['same']} of {many}" + (f", {', '.join(extra)}" if extra else "")
+
+
+def accepted_of(row: Row) -> str:
+    """By depth, how many of the tested drafts were accepted: 7/9 3/7."""
+    tested, accepted = (row.get("acceptance", {}).get(key, []) for key in ("tested", "accepted"))
+    return " ".join(f"{a}/{t}" for a, t in zip(accepted, tested, strict=True) if t)
 
 
 def share(row: Row, name: str) -> str:
@@ -128,11 +137,12 @@ def notes(document: Row, run: Row) -> list[str]:
     busy = f"; the machine had other work (load {run['load']})" if run["load"] > (machine["cores"] or 1) else ""
     lines = [
         (
-            f"Ratios: times as many tokens a second as the baseline, by {clocks}; {METHOD}. Order within rounds drawn "
+            f"Ratios: times as many tokens a second as the baseline, by {clocks}; {METHOD}, of {FEWEST} prompts and more. "
+            f"Order within rounds drawn "
             f"with seed {run['settings']['seed']}."
         ),
         (
-            f"{machine['processor']}, {machine['cores']} cores, {machine['threads']} threads, load {machine['load']} before "
+            f"{named(machine)}, {machine['cores']} cores, {machine['threads']} threads, load {machine['load']} before "
             f"and {run['load']} after{busy}; Python {machine['python']}, {versions}."
         ),
     ]
@@ -148,6 +158,8 @@ def notes(document: Row, run: Row) -> list[str]:
     own = [f"{label} {facts['sha256'][:16]}" for label, facts in run["contenders"].items() if "sha256" in facts]
     if own:
         lines.append(f"Programs (sha256): {', '.join(own)}.")
+    if tested := [f"{row['algorithm']} {accepted_of(row)}" for row in overall(run) if accepted_of(row)]:
+        lines.append(f"Accepted of the drafts that were tested, by depth: {'; '.join(tested)}.")
     if run["interrupted"]:
         lines.append(f"Interrupted: {len(run['times']['groups'])} groups were measured.")
     lines += [f"Not measured: {label}: {reason}" for label, reason in run["failed"].items()]
@@ -195,6 +207,7 @@ def tex_cell(cell: str) -> str:
 def latex(document: Row) -> str:
     """Every run as a `table` with booktabs rules; what stands below a table elsewhere are comments above it."""
     parts = ["% \\usepackage{booktabs}"]
+    brackets = f"In brackets: 95\\% bootstrap intervals, of {FEWEST} prompts and more."
     for run in document["runs"]:
         parts += [f"% {line}" for line in notes(document, run)]
         for place, (headings, rows) in enumerate(tables(run)):
@@ -202,7 +215,7 @@ def latex(document: Row) -> str:
             parts += [
                 "\\begin{table}",
                 "  \\centering",
-                f"  \\caption{{{tex(caption(run) + what)}. In brackets: 95\\% bootstrap intervals.}}",
+                f"  \\caption{{{tex(caption(run) + what)}. {brackets}}}",
                 f"  \\begin{{tabular}}{{l{'r' * (len(headings) - 1)}}}",
                 "    \\toprule",
                 f"    {' & '.join(map(tex, headings))} \\\\",
@@ -221,7 +234,6 @@ def records(document: Row) -> Iterator[dict[str, Any]]:
         base = first_baseline(run)
         for row in run["rows"]:
             equality = row.get("tokens_equal", {})
-            tested, accepted = (row.get("acceptance", {}).get(key, []) for key in ("tested", "accepted"))
             record: dict[str, Any] = {
                 "model": run["models"]["name"],
                 "dtype": run["models"]["dtype"],
@@ -237,7 +249,7 @@ def records(document: Row) -> Iterator[dict[str, Any]]:
                 "draft_calls_per_call": row.get("draft_calls_per_call"),
                 "draft_share": row.get("time", {}).get("draft"),
                 "outside_share": row.get("time", {}).get("outside"),
-                "acceptance": " ".join(f"{a / t:.3f}" for a, t in zip(accepted, tested, strict=True) if t),
+                "acceptance": accepted_of(row),
                 **{key: equality.get(key) for key in ("same", "near_ties", "different")},
             }
             counterpart = next((name for name in row["ratios"] if name != base), None)
@@ -247,7 +259,7 @@ def records(document: Row) -> Iterator[dict[str, Any]]:
                     found = row["ratios"].get(name, {}).get(clock, {})
                     record |= {
                         f"{prefix}{clock}_ratio{end}": found.get(key)
-                        for key, end in (("value", ""), ("low", "_low"), ("high", "_high"))
+                        for key, end in (("value", ""), ("low", "_low"), ("high", "_high"), ("n", "_n"))
                     }
             yield record
 

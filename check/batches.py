@@ -18,8 +18,6 @@ from typing import Any
 from decgraph.backends.run import Stop
 from decgraph.check.observing import Seen, Watched
 from decgraph.errors import DecError
-from decgraph.ir.ops.common import plain
-from decgraph.ir.ops.host import FOLDS
 from decgraph.ir.values import Module, Op
 from decgraph.passes.batching import STEP
 from decgraph.runtime.arguments import ParamValue
@@ -108,10 +106,8 @@ class Batch:
             row.waits, row.model = "", rows[0].model
 
     def fold(self, rows: Sequence[Member]) -> None:
-        """One number of all requests that wait at a place."""
-        fn, numbers = rows[0].model[0], [row.model[1] for row in rows]
-        found = FOLDS[fn](numbers)
-        for row in rows:
+        """What all requests that wait at a place make of one another's values."""
+        for row, found in zip(rows, rows[0].model[0]([row.model[1] for row in rows]), strict=True):
             row.waits, row.model = "", found
 
     def step(self, live: Sequence[Member]) -> None:
@@ -158,8 +154,8 @@ class Batched(Watched):
     def memory(self, op: Op, model: Any, place: Any, extra: Any) -> Any:
         return super().memory(op, self.joint(op, model), place, extra)
 
-    def batch_fold(self, op: Op, x: Any) -> Any:
-        return self.batch.wait(self.row, f"{FOLD}{op.loc.line}:{op.loc.column}", (op.attrs["fn"], plain(x)))
+    def meet(self, op: Op, mine: Any, of_all: Callable[[list[Any]], list[Any]]) -> Any:
+        return self.batch.wait(self.row, f"{FOLD}{op.loc.line}:{op.loc.column}", (of_all, mine))
 
     def turn(self, op: Op, i: int, values: tuple[Any, ...] = ()) -> None:
         super().turn(op, i, values)

@@ -17,7 +17,9 @@ from decgraph.backends.exact.states import free_values, read_again
 from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module, Op, Value
 
-COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "minimum", "maximum", "mod", "sub", "clamp", "div", "mul", "weigh", "contrast"})
+COMPARE = frozenset(
+    {"eq", "ne", "lt", "le", "gt", "ge", "minimum", "maximum", "mod", "sub", "clamp", "div", "mul", "weigh", "contrast"}
+)
 LARGEST = 64  # contexts, vocabularies and texts of up to so many tokens are generated for a constant
 WHOLE: dict[str, Any] = {"add": sum, "mul": prod, "minimum": min, "maximum": max}
 MANY = 256  # vocabularies that hold tokens up to this id
@@ -123,6 +125,7 @@ def random_from_before(f: Function) -> list[Value]:
                     "as_int",
                     "len",
                     "topology",
+                    "topology.narrow",
                     "request",
                     "level.get",
                     "tile",

@@ -37,6 +37,7 @@ from decgraph.runtime.models.interface import Model
 WATCHED = frozenset(
     {"draw", "draw.many", "draw.race", "draw.stated", "bernoulli", "beta", "tree.grow", "tree.keep", "tree.reroot", "tree.walk"}
     | {"tree.best_first", "tree.set", "canvas.put", "canvas.extend", "commit", "state.write", "return", "extern", "batch.fold"}
+    | {"batch.top"}
 )
 SEEDS = 3  # runs of each world
 CHANCES = 200  # worlds of any sort in which lines are looked for

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from decgraph import extras
 from decgraph.cli import given, options, output
-from decgraph.errors import DecError, needs_models
+from decgraph.errors import DecError
 from decgraph.runtime.placement import AUTO, Placement
 
 if TYPE_CHECKING:
@@ -106,14 +107,13 @@ def command(
     output.check_folder(plot)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    with needs_models():
-        import torch
+    extras.check("models", *(["plots"] if plot is not None else []))
+    import torch
 
-        from decgraph.bench import benchmark, compare, render
-        from decgraph.bench.measure import Settings
+    from decgraph.bench import benchmark, compare, plots, render
+    from decgraph.bench.measure import Settings
+
     if plot is not None:
-        from decgraph.bench import plots
-
         plots.check(plot)
     named, direct = apart([*(algorithms or ()), *context.args])
     if all_ and named:

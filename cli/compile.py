@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import decgraph
+from decgraph import extras
 from decgraph.cli import given, output, planning
 from decgraph.ir.values import Module
 from decgraph.runtime.models.forwards import Forward, forwards_of
@@ -117,9 +117,7 @@ def forwards(chosen: decgraph.Algorithm, folders: Mapping[str, str]) -> dict[str
 
 def kernels(module: Module, name: str, params: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the kernels that the triton backend generates for a module. Raises DecError where triton is not installed."""
-    for package in ("torch", "triton"):
-        if find_spec(package) is None:
-            raise decgraph.DecError(f"kernels need {package}, which is not installed", hint="pip install 'decgraph[models]'")
+    extras.check("models", also="triton", what="kernels need")
     from decgraph.backends.triton.kit import sources
     from decgraph.backends.triton.step.evaluate import NotCapturable
     from decgraph.backends.triton.step.listing import lines_of, listing_of
@@ -173,10 +171,7 @@ def why_driven(module: Module, params: Mapping[str, Any]) -> str | None:
 def generated(module: Module, name: str, *, as_graphs: bool, as_json: bool) -> None:
     """Print what the torch backend makes of a module: Python, or the fx graphs of its segments. Raises DecError where torch is
     not installed."""
-    if find_spec("torch") is None:
-        raise decgraph.DecError(
-            "the generated Python runs on torch, which is not installed", hint="pip install 'decgraph[models]'"
-        )
+    extras.check("models", what="the generated Python needs")
     if as_graphs:
         from decgraph.backends.torch.segments import graphs_of
 

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from decgraph.cli import output
-from decgraph.errors import needs_models
+from decgraph.cli import options, output
+from decgraph.extras import needs_models
+from decgraph.runtime.placement import AUTO, Placement
 
 
 @needs_models()
@@ -19,14 +20,18 @@ def command(
     share_output: Annotated[
         bool, typer.Option("--share-output", help="Leave out an output matrix that is the target's; needs --target.")
     ] = False,
+    device: options.Device = AUTO,
+    dtype: options.Dtype = AUTO,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Read drafting heads in the layout of their authors; write them in decgraph's, or say what they are."""
+    placed = Placement.of(device, dtype)
     from decgraph.runtime.models.heads import convert
     from decgraph.zoo.folders import folder_of
 
     output.check_folder(out)
-    found = convert.convert(folder, out=out, target=None if target is None else folder_of(target), share_output=share_output)
+    home = None if target is None else folder_of(target)
+    found = convert.convert(folder, out=out, target=home, share_output=share_output, placed=placed)
     if json:
         output.emit_json(found.as_dict())
         return

@@ -75,9 +75,10 @@ def write(seam: Seam, algorithm: str, out: Path | None, set_: list[str] | None, 
     """Write an algorithm as a drafter of an engine. Raises DecError where it does not fit, and for a file that is there."""
     from decgraph.backends.exports.file import exported
     from decgraph.passes.manager import optimise
+    from decgraph.runtime.session import check_params
 
     chosen = decgraph.load(algorithm)
-    params = given.known(chosen.function, given.pairs(set_ or (), "--set"))
+    params = check_params(chosen.function, given.known(chosen.function, given.pairs(set_ or (), "--set")))
     made = optimise(chosen.module, params, only=("simplify",))[0]
     file = exported(seam, made, params, source=chosen.source, version=decgraph.__version__)
     path = out if out is not None else Path(f"{file.name}.py")
@@ -86,7 +87,10 @@ def write(seam: Seam, algorithm: str, out: Path | None, set_: list[str] | None, 
     output.check_writable(path, ".py", what="Python")
     path.write_text(file.text, encoding="utf-8")
     if as_json:
-        output.emit_json({"name": chosen.name, "file": str(path), "class": file.class_name, "made_for": seam.made_for})
+        output.emit_json(
+            {"name": chosen.name, "file": str(path), "class": file.class_name, "made_for": seam.made_for, "most": file.most}
+        )
         return
-    print(f"wrote {path}: {file.class_name}, made for {seam.made_for}")
+    drafts = f"drafts of at most {file.most} tokens" if file.most else "drafts of no fixed length"
+    print(f"wrote {path}: {file.class_name}, {drafts}, made for {seam.made_for}")
     print(f"it was not run inside {seam.engine}; how it is started stands at its top")

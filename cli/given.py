@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from decgraph import extras
 from decgraph.errors import DecError
 from decgraph.ir.values import Function
 from decgraph.runtime import prompt_files
@@ -43,6 +44,8 @@ def grammar(regex: str | None, json_schema: Path | None, lark: Path | None) -> G
         raise DecError(f"{' and '.join(several)} do not go together", hint="one grammar a run")
     if regex is not None:
         return Grammar.regex(regex)
+    if json_schema is not None or lark is not None:
+        extras.check("models", "grammars", what="JSON schemas and Lark grammars need")
     if json_schema is not None:
         return Grammar.read(json_schema, "json_schema")
     return Grammar.read(lark, "lark") if lark is not None else None

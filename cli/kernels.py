@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import sys
 import time
-from importlib.util import find_spec
 from typing import Any
 
-import decgraph
+from decgraph import extras
 from decgraph.cli import output
+from decgraph.runtime.placement import Placement
 
 HEADINGS = ("launch", "sizes", "default", "microseconds", "times the default", "tried", "failed")
 
 
-def tune_kernels(*, seconds: float, fresh: bool, as_json: bool) -> None:
-    """Measure every launch whose sizes are not known for this device (all of them with `fresh`), for as long as `seconds`,
-    and print what was chosen.
+def tune_kernels(placed: Placement, *, seconds: float, fresh: bool, as_json: bool) -> None:
+    """Measure every launch whose sizes are not known for a device (all of them with `fresh`), for as long as `seconds`, and
+    print what was chosen.
 
-    Raises DecError where torch or Triton is not installed. Without a CUDA device nothing is measured.
+    Raises DecError where torch or Triton is not installed, and for a device that is not there. On the CPU nothing is measured.
     """
-    for package in ("torch", "triton"):
-        if find_spec(package) is None:
-            hint = "pip install 'decgraph[models]'"
-            raise decgraph.DecError(f"the kernels need {package}, which is not installed", hint=hint)
+    extras.check("models", also="triton", what="the kernels need")
     from decgraph.backends.triton import families, tuned  # this decides how Triton runs, before it is imported
 
     import torch  # isort: skip
 
     every = list(families.launches())
-    if not torch.cuda.is_available():
+    device = torch.device(placed.found().device)
+    if device.type == "cpu":
         say_what_would_be(every, tuned.cache_file(), as_json=as_json)
         return
-    device = torch.device("cuda", torch.cuda.current_device())
     rows: list[tuple[str, ...]] = []
     found: list[dict[str, Any]] = []
     end, left = time.monotonic() + seconds, 0

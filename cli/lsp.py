@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from decgraph import extras
 from decgraph.errors import DecError
 
 
@@ -17,7 +18,7 @@ def command(
 ) -> None:
     """The language server: diagnostics, hover, completion and more in your editor.
 
-    Editors start it themselves; docs/editors.md says how to set them up. It needs `pip install 'decgraph[editor]'`.
+    Editors start it themselves; docs/editors.md says how to set them up. It needs the extra `editor`.
     """
     if tcp and stdio:
         raise DecError("--tcp and --stdio exclude each other")
@@ -26,7 +27,7 @@ def command(
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("pygls", "lsprotocol"):
             raise
-        raise DecError(f"this needs {error.name}, which is not installed", hint="pip install 'decgraph[editor]'") from None
+        raise extras.needed("editor", first=error.name or "") from None
     server = make()
     if tcp:
         server.start_tcp(host, port)

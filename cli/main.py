@@ -13,6 +13,7 @@ import re
 import shlex
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +24,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import decgraph
-from decgraph.cli import output
+from decgraph.cli import clock, output
 from decgraph.runtime.collecting import process_is_ours, uncollected
 
 # The order of the help, from first use to rare use; other verbs follow by name.
@@ -52,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             warnings.showwarning = output.warn
             with uncollected():
                 app = application(asked_of(arguments, os.environ))
-            app(args=arguments, prog_name="decgraph")
+            app(args=arguments, prog_name="decgraph", obj=clock.process_began() if argv is None else time.perf_counter())
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BaseException as error:  # everything a verb can raise becomes a message and a code here

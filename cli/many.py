@@ -10,9 +10,11 @@ from typing import Any
 from rich.text import Text
 
 from decgraph.cli import output
+from decgraph.cli.clock import told
 from decgraph.cli.summary import result_of
 from decgraph.runtime import prompt_files
 from decgraph.runtime.arguments import Prompt
+from decgraph.runtime.result import first_call
 from decgraph.runtime.session import Result, Session
 
 
@@ -47,12 +49,15 @@ def run_all(
     results = session.generate(asked, batch=batch, progress=sys.stderr.isatty() and not json, finished=show, **fields)
     seconds = time.perf_counter() - started
     tokens = sum(len(r.tokens) for r in results)
+    first, before = first_call(results[:batch])
     if json:
-        output.emit_json({"seconds": seconds, "tokens": tokens, "results": [result_of(session, r) for r in results]})
+        output.emit_json({"seconds": seconds, "load_seconds": session.load_seconds, "first_call_seconds": first,
+                          "decoding_seconds": seconds - (first or 0), "decoding_tokens": tokens - before,
+                          "tokens": tokens, "results": [result_of(session, r) for r in results]})  # fmt: skip
     elif not quiet:
         calls = sum(r.stats.target_calls for r in results)
-        console.print(Text(f"{len(results)} prompts, {tokens} tokens, {calls} target calls, {seconds:.1f} s, "
-                           f"{tokens / seconds:.0f} tokens/s", "bold"))  # fmt: skip
+        times = told(session.load_seconds, first, tokens - before, seconds - (first or 0))
+        console.print(Text(f"{len(results)} prompts, {tokens} tokens, {calls} target calls; {times}", "bold"))
     if any(r.reason == "interrupted" for r in results):
         return output.INTERRUPTED
     return output.USER_ERROR if any(r.error is not None for r in results) else 0

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import decgraph
+from decgraph import extras
 from decgraph.cli import given, options, output, threads
+from decgraph.cli.clock import brief, told
 from decgraph.cli.options import option
 from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.progress import Bar
@@ -19,10 +22,13 @@ from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.session import check_externs, check_params
 from decgraph.runtime.unshaped import refuse_unread, unread
 
+if TYPE_CHECKING:
+    from decgraph.scale.decoder import Decoder
+
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-OWN = ("algorithm", "out", "resume", "ray", "address", "workers", "cpus", "gpus", "batch", "chat", "system", "model", "set",
-       "max_new", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop", "regex", "json_schema",
-       "grammar", "extern", "backend", "device", "dtype", "json")  # fmt: skip
+OWN = ("algorithm", "out", "resume", "retry_errors", "ray", "address", "workers", "cpus", "gpus", "batch", "chat", "system",
+       "model", "set", "max_new", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop", "regex",
+       "json_schema", "grammar", "extern", "backend", "device", "dtype", "json")  # fmt: skip
 
 
 NAMED = "A name that `decgraph list` prints, or a .dec file."
@@ -35,6 +41,9 @@ def command(
     out: Annotated[Path, option("--out", "-o", help="The results: a line of JSON for every prompt, as it ends.")],
     resume: Annotated[
         bool, option("--resume", help="Go on with a file of results; what is in it is not decoded again.")
+    ] = False,
+    retry_errors: Annotated[
+        bool, option("--retry-errors", help="Go on as with --resume, and decode rows again that have an error.")
     ] = False,
     ray: Annotated[bool, option("--ray", help="Decode on Ray workers: on this machine, unless --address is given.")] = False,
     address: Annotated[str | None, option("--address", help="With --ray: a cluster, as HOST:PORT or auto.")] = None,
@@ -67,6 +76,8 @@ def command(
 
     Stopped or killed, it goes on with --resume. A row that cannot be decoded has its error in its result.
     """
+    if ray:
+        extras.check("models", "ray")
     threads.few()  # Ray gives its workers as many as their CPUs
     from decgraph.api import default_backend
     from decgraph.scale import local, on_ray, rows
@@ -101,7 +112,8 @@ def command(
     check_externs(chosen.module, chosen.name, externs)
     if allow is not None:
         allow.check()
-    placed = placed.reserved(gpus) if ray else placed.found()
+    own = address is None and "RAY_ADDRESS" not in os.environ  # a cluster that is started for this run
+    placed = placed.reserved(gpus, here=own) if ray else placed.found()
     decoder = Decoder(
         chosen, folders, params, batch=batch, chat=chat, system=system, externs=externs or None,
         backend=backend or default_backend(), device=placed.device, dtype=placed.dtype, **fields,
@@ -111,9 +123,9 @@ def command(
     decided = {"algorithm": chosen.ir(), "models": folders, "parameters": {n: str(v) for n, v in params.items()},
                "chat template": [chat, system], "functions": sorted(extern or ())}  # fmt: skip
     decided |= {name: str(value) for name, value in fields.items()} | placed.settled()
-    with Output(out, decided, resume=resume) as results:
+    with Output(out, decided, resume=resume or retry_errors, retry=retry_errors) as results:
         todo = [row for row in found if not results.has(row.id)]
-        done = _Told(results, len(todo), chosen.name, shown=sys.stderr.isatty() and not json)
+        done = _Told(results, len(todo), chosen.name, context.obj, shown=sys.stderr.isatty() and not json)
         try:
             for row in todo:
                 if row.prompt is None:
@@ -123,6 +135,8 @@ def command(
                 with contextlib.redirect_stdout(sys.stderr):  # Ray tells of lost workers on standard output
                     on_ray.run(decoder, asked, done.tell, on_ray.Pool(workers or 2, address, cpus, gpus))
             elif asked:
+                session = decoder.session
+                session.load_seconds = time.perf_counter() - done.started
                 local.run(decoder, asked, done.tell)
         except KeyboardInterrupt:
             done.interrupted = True
@@ -130,6 +144,7 @@ def command(
             done.close()
     code = done.report(
         out,
+        decoder,
         skipped=len(found) - len(todo),
         failed=sum(results.failed(row.id) for row in found) - done.errors,
         left=len(todo) - done.rows,
@@ -143,13 +158,13 @@ QUIET = 30.0
 
 
 class _Told:
-    """Writes records as they come, shows how far it is, and says what was done."""
+    """Writes records as they come, shows how far it is, and says what was done. started: when the command was."""
 
-    def __init__(self, results: Any, total: int, name: str, *, shown: bool) -> None:
+    def __init__(self, results: Any, total: int, name: str, started: float, *, shown: bool) -> None:
         self.results, self.rows, self.tokens, self.errors = results, 0, 0, 0
         self.interrupted = False
         self.total = total
-        self.started = self.said = time.perf_counter()
+        self.started, self.said = started, time.perf_counter()
         self.bar = Bar(total, name) if shown else None
 
     def tell(self, record: dict[str, Any]) -> None:
@@ -168,19 +183,26 @@ class _Told:
         if self.bar is not None:
             self.bar.close()
 
-    def report(self, out: Path, *, skipped: int, failed: int, left: int, json: bool) -> int:
+    def report(self, out: Path, decoder: Decoder, *, skipped: int, failed: int, left: int, json: bool) -> int:
         """What was done, on stdout; the exit code."""
         seconds = time.perf_counter() - self.started
+        times, apart = f"{brief(seconds)} s", {}
+        if decoder.first_call is not None:  # rows were decoded in this process
+            load, (first, begun) = decoder.session.load_seconds, decoder.first_call
+            decoding = seconds - load - (first or 0.0)
+            times = told(load, first, self.tokens - begun, decoding)
+            apart = {"load_seconds": load, "first_call_seconds": first, "decoding_seconds": decoding,
+                     "decoding_tokens": self.tokens - begun}  # fmt: skip
         if json:
             output.emit_json({"out": str(out), "rows": self.rows, "skipped": skipped, "left": left, "errors": self.errors,
                               "skipped_errors": failed,
-                              "tokens": self.tokens, "seconds": round(seconds, 3),
+                              "tokens": self.tokens, "seconds": round(seconds, 3), **apart,
                               "interrupted": self.interrupted})  # fmt: skip
         else:
-            lost = f" ({failed} with an error, which are not tried again)" if failed else ""
+            lost = f" ({failed} with an error; --retry-errors decodes them again)" if failed else ""
             before = f", {skipped} were there{lost}" if skipped else ""
             bad = f", {self.errors} with an error" if self.errors else ""
-            print(f"{self.rows} rows{before}{bad}, {self.tokens} tokens, {seconds:.1f} s: {out}")
+            print(f"{self.rows} rows{before}{bad}, {self.tokens} tokens; {times}: {out}")
             if left:
                 print(f"{left} rows are left; --resume goes on", file=sys.stderr)
         if self.interrupted:

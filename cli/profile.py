@@ -15,6 +15,7 @@ import typer
 
 import decgraph
 from decgraph.cli import given, options, output
+from decgraph.cli.clock import brief
 from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.session import check_params
@@ -93,7 +94,8 @@ class Profile:
         text_of: the text of a file by its path.
         """
         out = [
-            f"{self.name}: {self.tokens} tokens in {self.seconds:.3f} s, {self.cpu:.3f} s of processor time",
+            f"{self.name}: {self.tokens} tokens in {brief(self.seconds)} s: {brief(self.tokens / self.seconds)} tokens/s",
+            f"{brief(self.cpu)} s of processor time",
             f"with the clock {self.overhead:+.1%} processor time (medians of {self.repeats} runs each way, in turns)",
             "",
             f"{COLUMNS}  {'times':>6}",
@@ -151,19 +153,25 @@ def command(
     session = open_session(chosen, folders, params, externs, "torch", placed=placed)
     text.check_ids(next(iter(session.models.values())).vocab.size)
     request = request_for(session, text.prompt(), limit=max_new, temperature=temperature, seed=seed)
+    session.load_seconds = time.perf_counter() - context.obj
+    first = once(session, request)[0] / 1e9
     profile, clock = measured(session, request, repeat, traced=chrome is not None)
     if chrome is not None:
         write_chrome(chrome, clock)
-    output.emit_json(profile.to_json()) if json else print(profile.text(texts(chosen)))
+    apart = {"load_seconds": session.load_seconds, "first_run_seconds": first}
+    if json:
+        output.emit_json({**profile.to_json(), **apart})
+        return
+    print(profile.text(texts(chosen)))
+    print(f"\nnot counted: load {brief(session.load_seconds)} s, first run {brief(first)} s")
 
 
 def measured(session: Session, request: Request, repeats: int, *, traced: bool = False) -> tuple[Profile, Clock]:
-    """The run of median time of `repeats` runs with the clock; between them the same runs without it. Raises DecError for a run
-    that ends with an error."""
+    """The run of median time of `repeats` runs with the clock; between them the same runs without it. A first run, in which
+    models are captured, has to come before. Raises DecError for a run that ends with an error."""
     from decgraph.backends.torch.profiling import Clock, profiled
 
     plain = session.machine
-    once(session, request)
     runs: list[tuple[int, int, Clock, int]] = []
     without: list[int] = []
     try:

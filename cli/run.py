@@ -6,6 +6,7 @@ import dataclasses
 import json as json_
 import os
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -25,6 +26,7 @@ from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request
 from decgraph.runtime.session import Result, Session, check_params
+from decgraph.runtime.trace import Commits
 from decgraph.runtime.unshaped import refuse_unread, unread
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -124,13 +126,13 @@ def command(
     }
     plain = decgraph.Request((0,), **fields)  # what is out of range is said before models are read
     refuse_unread(chosen.function, plain, unread(chosen.function))
+    if (allow := given.grammar(regex, json_schema, grammar)) is not None:
+        fields["allow"] = allow
     session = open_session(chosen, folders, params, externs, backend, plan, compile, placed=placed)
+    session.load_seconds = time.perf_counter() - context.obj  # since the command began
     fields["bans"] = given.tokens(ban or (), "--ban", session.tokenizer)
     if applied is not None:
         applied.warn(chosen, session, folders, temperature, batch if prompts is not None else 1)
-    allow = given.grammar(regex, json_schema, grammar)
-    if allow is not None:
-        fields["allow"] = allow
     if eos:
         fields["eos"] = given.tokens(eos, "--eos", session.tokenizer)
     for one in texts:
@@ -146,7 +148,8 @@ def command(
         result = session.run(request, keep_events=trace is not None)
         output.emit_json(result_of(session, result))
     else:
-        result = show(session, request, text_of(session, text) + "\n" * chat, quiet=quiet, drafts=show_drafts)
+        told = text_of(session, text) + "\n" * chat
+        result = show(session, request, told, quiet=quiet, drafts=show_drafts, keep_events=trace is not None)
     if trace is not None:
         write_trace(trace, session, result)
     if result.reason == "interrupted":
@@ -184,8 +187,11 @@ def open_session(
         )
 
 
-def show(session: Session, request: Request, text: str, *, quiet: bool, drafts: bool = False) -> Result:
-    """Run, with the text appearing as it is committed, and the summary after it."""
+def show(
+    session: Session, request: Request, text: str, *, quiet: bool, drafts: bool = False, keep_events: bool = False
+) -> Result:
+    """Run, with the text appearing as it is committed, and the summary after it. Backend triton decodes in graph mode, where
+    nothing is known of drafts, unless they are to be shown (`drafts`) or written down (`keep_events`)."""
     from decgraph.cli.stream import Stream
     from decgraph.cli.summary import show as show_summary
     from decgraph.runtime.text import detokenizer_of
@@ -193,13 +199,14 @@ def show(session: Session, request: Request, text: str, *, quiet: bool, drafts: 
     console = output.console()
     detokenizer = session.tokenizer.detokenizer if session.tokenizer is not None else detokenizer_of(())
     colour = console.is_terminal and "NO_COLOR" not in os.environ and not quiet
+    colour = colour and (session.machine.name != "triton" or drafts or keep_events)
     canvas = any(model.kind == "masked" for model in session.models.values())
     stream = Stream(console, detokenizer, colour=colour, canvas=canvas, drafts=drafts)
     if not quiet:
         stream.legend()
         stream.prompt(text)
         console.file.flush()
-    result = session.run(request, listener=stream.hear)
+    result = session.run(request, listener=stream.hear if colour else Commits(stream.hear), keep_events=keep_events)
     if result.error is not None and isinstance(result.error.__cause__, BrokenPipeError):
         raise result.error.__cause__  # nobody reads what is said: no fault of the run's
     stream.finish()

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import decgraph
+from decgraph import extras
 from decgraph.cli import given, options, output, threads
 from decgraph.cli.options import option
 from decgraph.runtime.placement import AUTO, Placement
@@ -69,9 +70,7 @@ def command(
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client"):
             raise
-        raise decgraph.DecError(
-            f"this needs {error.name}, which is not installed", hint="pip install 'decgraph[serve]'"
-        ) from None
+        raise extras.needed("models", "serve", first=error.name or "") from None
     from decgraph.serve.catalogue import Catalogue
     from decgraph.serve.generation import Limits
     from decgraph.serve.service import Service
@@ -110,5 +109,7 @@ def command(
             output.emit_json(where)
         else:
             print(f"serving {', '.join(catalogue.ids())} at {where['url']} ({lies.text()})")
+        for mode in sorted({session.machine.mode for session in catalogue.sessions.values()} - {""}):
+            print(f"note: {mode}", file=sys.stderr)
         sys.stdout.flush()
         Server(app, service, host=host, port=port, patience=patience).run(sockets=[listening])

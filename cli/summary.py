@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from decgraph.cli.clock import told
 from decgraph.cli.given import listed
 from decgraph.runtime.parameters import shown, written
 from decgraph.runtime.placement import differing
@@ -41,6 +42,18 @@ def stats_of(stats: Stats) -> dict[str, Any]:
     }
 
 
+def times_of(result: Result) -> dict[str, float | None]:
+    """Load, first call and decoding apart, for a program."""
+    first, rate = result.first_call_seconds, result.tokens_per_second
+    return {
+        "load_seconds": round(result.load_seconds, 4),
+        "first_call_seconds": None if first is None else round(first, 4),
+        "decoding_seconds": round(result.decoding_seconds, 4),
+        "decoding_tokens": result.decoding_tokens,
+        "tokens_per_second": None if rate is None else float(f"{rate:.4g}"),
+    }
+
+
 def result_of(session: Session, result: Result) -> dict[str, Any]:
     """A run for a program."""
     asked = result.logprobs
@@ -51,12 +64,14 @@ def result_of(session: Session, result: Result) -> dict[str, Any]:
         "models": {name: model.name for name, model in session.models.items()},
         "device": result.device,
         "dtype": result.dtype,
+        **({"mode": result.mode} if result.mode else {}),
         "forwards": {name: forward.to_json() for name, forward in result.forwards.items()},
         "tokens": list(result.tokens),
         "text": result.text,
         "stats": stats_of(result.stats),
         "reason": result.reason,
         "seconds": round(result.seconds, 4),
+        **times_of(result),
         "results": [list(tokens) for tokens in result.results],
         "error": str(result.error) if result.error is not None else None,
         **more,
@@ -70,6 +85,8 @@ def rows(session: Session, result: Result) -> list[tuple[str, str]]:
     out.append(("models", ", ".join(f"{name}: {model.name}" for name, model in session.models.items())))
     others = "".join(f"; {name}: {where.text()}" for name, where in differing(session.models).items())
     out.append(("device", result.placement.text() + others))
+    if result.mode:
+        out.append(("mode", result.mode))
     odd = {name: f.text() for name, f in result.forwards.items() if f.way == "module" or f.dropped}
     if odd:
         out.append(("forwards", "; ".join(f"{name} {text}" for name, text in odd.items())))
@@ -82,16 +99,15 @@ def rows(session: Session, result: Result) -> list[tuple[str, str]]:
         taken = sum(s.accepted)  # of a program without `verify` nothing is accepted, nor rejected
         out.append(("drafts", f"{s.drafted} drafted" + (f", {taken} accepted ({taken / s.drafted:.0%})" if s.tested else "")))
     if s.acceptance:
-        depths = [f"{i}: {a:.0%}" for i, a in enumerate(s.acceptance, 1)]
+        counts = zip(s.acceptance, s.accepted, s.tested, strict=True)
+        depths = [f"{i}: {share:.0%} ({a} of {t})" for i, (share, a, t) in enumerate(counts, 1)]
         out.append(("accepted at", "  ".join(depths[:12]) + ("  ..." if len(depths) > 12 else "")))
     if s.unmasked:
         out.append(("unmasked", f"{s.unmasked} positions" + (f", {s.remasked} masked again" if s.remasked else "")))
     backend = session.machine.name
     where = "reference interpreter" if backend == "reference" else f"{backend} backend"
-    # Generated backends record each model's forward at its first call in a process, which takes seconds for a large one.
-    first = "" if backend == "reference" else ", start-up included"
-    rate = f" ({s.tokens / result.seconds:.0f} tokens/s on the {where}{first})" if result.seconds > 0 else ""
-    out.append(("seconds", f"{result.seconds:.1f}{rate}"))
+    times = told(result.load_seconds, result.first_call_seconds, result.decoding_tokens, result.decoding_seconds)
+    out.append(("time", f"{times} on the {where}"))
     return out
 
 

@@ -7,8 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from decgraph.cli import options as shared
 from decgraph.cli import output
 from decgraph.errors import DecError
+from decgraph.runtime.placement import AUTO, Placement
 
 KINDS = ("drafter", "eagle", "medusa", "exit")
 
@@ -50,6 +52,8 @@ def command(
     depth: Annotated[int | None, typer.Option("--depth", min=1, help="drafter: number of layers (2).")] = None,
     heads: Annotated[int | None, typer.Option("--heads", min=1, help="medusa: number of heads (4).")] = None,
     exit_layer: Annotated[int | None, typer.Option("--exit-layer", min=1, help="exit: layers before the exit.")] = None,
+    device: shared.Device = AUTO,
+    dtype: shared.Dtype = AUTO,
     json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
     """Train a drafter or head on the target's own text; writes a folder with a card and training.json.
@@ -73,6 +77,7 @@ def command(
             raise DecError(f"{flag} belongs to `decgraph train {belongs}`")
         if value is not None:
             options[name] = value
+    placed = Placement.of(device, dtype)
     import torch
 
     from decgraph.zoo.training.run import Job, train
@@ -97,6 +102,7 @@ def command(
         rows=rows,
         answer=answer,
         options=options,
+        placed=placed,
     )
     lines: list[str] = []
     report = train(job, lines.append if json else print)

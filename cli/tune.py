@@ -69,7 +69,7 @@ def command(
             raise decgraph.DecError("--kernels tunes the kernels of all algorithms", hint="decgraph tune --kernels")
         from decgraph.cli.kernels import tune_kernels
 
-        tune_kernels(seconds=seconds, fresh=fresh, as_json=json)
+        tune_kernels(Placement.of(device, dtype), seconds=seconds, fresh=fresh, as_json=json)
         return
     if algorithm is None:
         raise decgraph.DecError("tune needs an algorithm", hint="decgraph tune speculative --prompts FILE")

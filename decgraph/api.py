@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -162,9 +163,12 @@ class Algorithm:
         params = cast("dict[str, ParamValue]", given)
         from decgraph.runtime.collecting import uncollected
 
+        began = time.perf_counter()
         with uncollected():  # torch and transformers are imported there
             placed = Placement.of(device, dtype)
-            return self._session({**(models or {}), **named}, params, tokenizer, externs, backend, plan, placed, compile)
+            made = self._session({**(models or {}), **named}, params, tokenizer, externs, backend, plan, placed, compile)
+        made.load_seconds = time.perf_counter() - began
+        return made
 
     def _session(
         self,

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
-
-MODELS = ("torch", "transformers", "tokenizers", "safetensors", "triton", "huggingface_hub")
-"""What `pip install 'decgraph[models]'` brings; a base install does without."""
 
 
 class DecError(Exception):
@@ -64,25 +60,6 @@ class InternalError(Exception):
     def __str__(self) -> str:
         text = f"internal error: {self.args[0]}"
         return f"{text}\n  = reproduce: {self.reproducer}" if self.reproducer else text
-
-
-def lacking(error: BaseException) -> DecError | None:
-    """The error to show where an import failed because the extra `models` is not installed; None for every other error."""
-    name = (error.name or "").split(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    if name not in MODELS:
-        return None
-    return DecError(f"this needs {name}, which is not installed", hint="pip install 'decgraph[models]'")
-
-
-@contextmanager
-def needs_models() -> Iterator[None]:
-    """Around what imports torch and its family: raises DecError with the way to install them. A decorator as well."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (known := lacking(error)) is not None:
-            raise known from error
-        raise
 
 
 def _render(diagnostic: Any) -> str:

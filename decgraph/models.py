@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decgraph.errors import DecError, needs_models
+from decgraph.errors import DecError
+from decgraph.extras import needs_models
 from decgraph.ir.values import Function, Param
 from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.hf import holds_heads
@@ -70,14 +71,14 @@ def bind(
     adapter) whose target is neither a folder nor a module, a model left out beside one that is not shipped, a device that is
     not there, and modules on several devices, or elsewhere than asked for.
     """
-    from decgraph.hf.modules import check_settings
+    from decgraph.hf import modules
 
     asked_for = Placement.of(device, dtype)
     wanted = {p.name: p for p in _model_params(function)}
     for name in given:
         if model_of(name)[0].removesuffix(".heads") not in wanted:
             raise DecError(f"{function.name} takes no model `{name}`", hint=f"it takes {', '.join(wanted) or 'none'}")
-    check_settings(function, given)
+    modules.check_settings(function, given)
     asked = {name: MaskedSettings.among(given, name) for name in wanted}
     given = {name: value for name, value in given.items() if not model_of(name)[1]}
     _check_left_out(function, wanted, given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
@@ -17,6 +18,7 @@ from decgraph.hf.text import text_side
 from decgraph.passes.plan import Plan
 from decgraph.runtime.arguments import AlgorithmLike, Externs, ModelLike, ParamValue, TokenizerLike
 from decgraph.runtime.keywords import keywords_of
+from decgraph.runtime.models.locks import making
 from decgraph.runtime.session import Result
 from decgraph.runtime.unshaped import adjusts
 
@@ -131,7 +133,9 @@ class CustomGenerate:
             raise DecError(f"batch is {batch}; it must be at least 1")
         self.batch, self.plan, self.reuse_prefix = batch, plan, reuse_prefix
         self.last: list[Result] = []
-        self._session: tuple[Any, Any] | None = None  # of the latest model: (its decgraph models, session)
+        self._session: tuple[Any, int, Any] | None = (
+            None  # of the latest module: (its reference, its vocabulary's size, session)
+        )
 
     def __repr__(self) -> str:
         return f"<decgraph.hf {self.algorithm!r} on {self.backend}>"
@@ -229,12 +233,9 @@ class CustomGenerate:
         held = watched(processors)
         key = _drawn_seed() if seed is None and not reading.greedy else seed or 0
         requests = [self._request(row, processors, reading, stops, key, len(rows)) for row in rows]
-        try:
-            listener = _feeding(streamer, input_ids) if streamer is not None else None
-            self.last = _run(session, requests, self.batch, listener, CACHE if self.reuse_prefix else None)
-        finally:
-            self.binder.settle(model)
-        for row, result in zip(rows, self.last, strict=True):
+        listener = _feeding(streamer, input_ids) if streamer is not None else None
+        self.last = results = _run(session, requests, self.batch, listener, CACHE if self.reuse_prefix else None)
+        for row, result in zip(rows, results, strict=True):
             if result.reason == "interrupted":
                 raise KeyboardInterrupt
             if result.error is not None:
@@ -243,7 +244,7 @@ class CustomGenerate:
                 warnings.warn(f"row {row.index} ended at the model's context length", UserWarning, stacklevel=4)
         for processor, before in held:
             refuse_change(processor, before)
-        return [tuple(result.results[0]) if result.results and not result.tokens else result.tokens for result in self.last]
+        return [tuple(result.results[0]) if result.results and not result.tokens else result.tokens for result in results]
 
     def _request(self, row: Row, processors: list[Any], reading: Reading, stops: Stops, seed: int, rows: int) -> Any:
         from decgraph.runtime.request import Request
@@ -265,15 +266,21 @@ class CustomGenerate:
         )
 
     def _session_for(self, model: Any) -> Any:
-        """The session of a model, kept as long as the decgraph models in it are the same."""
-        bound = self.binder(model)
-        if self._session is None or any(self._session[0].get(n) is not m for n, m in bound.items()):
-            text = text_side(self.tokenizer, model) if self.algorithm.module.externs else None
-            session = self.algorithm.session(
-                bound, tokenizer=text, externs=self.externs, backend=self.backend, plan=self.plan, **self.params
-            )
-            self._session = bound, session
-        return self._session[1]
+        """The session of a module, which itself makes its models again when the module has changed (`Session.run`)."""
+        width = modules.width_of(model)
+        with making:
+            if self._session is None or self._session[0]() is not model or self._session[1] != width:
+                text = text_side(self.tokenizer, model) if self.algorithm.module.externs else None
+                session = self.algorithm.session(
+                    self.binder(model),
+                    tokenizer=text,
+                    externs=self.externs,
+                    backend=self.backend,
+                    plan=self.plan,
+                    **self.params,
+                )
+                self._session = weakref.ref(model), width, session
+            return self._session[2]
 
 
 def _run(
@@ -287,13 +294,13 @@ def _run(
 
 def _feeding(streamer: Any, input_ids: Tensor) -> Callable[[Any], None]:
     """Passes each commit's tokens to a streamer, int64[n] on the CPU. `generate` has put the prompt already."""
-    from decgraph.runtime.trace import Committed
+    from decgraph.runtime.trace import Commits, Committed
 
     def hear(event: Any) -> None:
         if isinstance(event, Committed):
             streamer.put(input_ids.new_tensor(list(event.tokens)).cpu())
 
-    return hear
+    return Commits(hear)
 
 
 def _asks(config: Any, *names: str) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decgraph.errors import DecError, needs_models
+from decgraph.errors import DecError
+from decgraph.extras import needs_models
 from decgraph.runtime.models.interface import Model, Visibility
 from decgraph.runtime.models.masked_settings import MaskedSettings
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement

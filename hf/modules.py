@@ -1,7 +1,7 @@
 """The models of an algorithm from a caller's arguments: live modules, folders, names of shipped models, decgraph's own.
 
 Weights are shared, and the module is not changed: its attention implementation, hooks, gradients and mode. The decgraph
-model of a module is stored on the module and created again when its weights have changed.
+model of a module is stored on the module and created again when the module has changed (runtime/models/watch.py).
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from decgraph.errors import DecError
+from decgraph.hf.adapters import has_soft_prompt, is_peft, soft_prompted_model, wrapper_of
 from decgraph.ir.memo import memo_of
 from decgraph.ir.values import Function
 from decgraph.ir.values import Module as IR
@@ -21,7 +23,9 @@ from decgraph.ir.walk import ops_of
 from decgraph.runtime.keywords import check_keywords
 from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.interface import Model, Vocab
+from decgraph.runtime.models.locks import making
 from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings, model_of, refuse_masked
+from decgraph.runtime.models.renewal import renewed
 from decgraph.runtime.placement import Placement
 
 Module = Any  # a torch module; torch loads when it is used
@@ -34,11 +38,9 @@ _WHOLE = ("causal", "masked")  # the kinds that a whole model has; heads and ada
 
 @dataclass
 class _Live:
-    """The models of a live module, by kind, vocabulary and form, for its present weights; and the ids of the parameters that
-    were contiguous before an engine stored them."""
+    """The models of a live module, by kind, vocabulary and form, and what the module was when they were made."""
 
-    weights: tuple[Any, ...] = ()
-    plain: frozenset[int] = frozenset()
+    watch: Any = None  # a `Watch`
     models: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -128,18 +130,26 @@ class Binder:
         self.main = main_parameter(function)
         self.types = {p.name: p.value.type.of for p in function.params if p.value.type.elem == "model"}
         self._made: dict[str, tuple[Any, Any]] = {}
+        self._placed = Placement()
 
     def __call__(self, module: Module) -> dict[str, Any]:
-        """A model for every model parameter; equal objects as long as the modules' weights are the same.
+        """A model for every model parameter; the same objects as long as the modules are what they were.
 
         Values that are no modules, and parameters of other kinds than causal or masked, are left for `decgraph.models.bind`.
         Raises DecError for an unusable value.
         """
+        from decgraph.runtime.models.watch import one_look
+
+        with making, one_look():
+            return self._bound(module)
+
+    def _bound(self, module: Module) -> dict[str, Any]:
         if not is_module(module):
             raise DecError(f"`{self.main}` must be a Hugging Face model, not {type(module).__name__}")
         whole = {name: value for name, value in {self.main: module, **self.given}.items() if self._kind(name) in _WHOLE}
         read = {name: MaskedSettings.among(self.given, name) for name in whole}
         placed = Placement().beside(whole)  # folders follow the module
+        placed = self._placed = self._placed if placed == self._placed else placed
         models = {name: self._once(name, placed, lambda v=value, n=name: _read(v, self._kind(n), read[n], placed))  # type: ignore[misc]
                   for name, value in whole.items() if not is_module(value)}  # fmt: skip
         named = next((m.vocab for m in models.values() if isinstance(m, Model) and m.vocab.name != "ids"), None)
@@ -161,18 +171,13 @@ class Binder:
                 models[name] = made
         return {name: models[name] for name in self.types}
 
-    def settle(self, module: Module) -> None:
-        """After a run: records the weights' new places, to which an engine may have moved them. Their values are the same."""
-        for value in (module, *self.given.values()):
-            if is_module(value) and _kept(value).models:
-                _kept(value).weights = _weights(value)
-
     def _kind(self, name: str) -> str:
         return "heads" if name.endswith(".heads") else "setting" if model_of(name)[1] else str(self.types[name][0])
 
     def _once(self, name: str, base: Any, make: Callable[[], Any]) -> Any:
-        """The result of `make`, cached as long as the base, a model or a placement, is the same."""
-        if name not in self._made or self._made[name][0] != base:
+        """The result of `make`, cached as long as the base, and what it was made of, are the same."""
+        known = self._made.get(name)
+        if known is None or known[0] is not base or renewed(known[1]) is not known[1]:
             self._made[name] = base, make()
         return self._made[name][1]
 
@@ -180,13 +185,19 @@ class Binder:
 def part_of(kind: str, name: str, value: Any, target: Any, gives: str = "") -> Model:
     """An EAGLE head ("features"), a Kangaroo adapter ("layers") or a head with one value of the type `gives` ("head"), from a
     module (`decgraph.zoo.modeling`) or a folder (docs/heads.md), in its target's precision; anything else is a part already."""
+    if not isinstance(value, str | Path) and not is_module(value):
+        return value
+    _check_read(name, target)
+    made = _part(kind, name, value, target, gives)
+    made.renew = _renewal(made, value, target, lambda now: part_of(kind, name, value, now, gives))
+    return made
+
+
+def _part(kind: str, name: str, value: Any, target: Any, gives: str) -> Model:
     from decgraph.runtime.models import hf
     from decgraph.runtime.models.hf_heads import HFAdapter, check_width
     from decgraph.zoo.folders import folder_of
 
-    if not isinstance(value, str | Path) and not is_module(value):
-        return value
-    _check_read(name, target)
     if kind == "head":
         return hf.load_reading(_as_target(value, target) if is_module(value) else folder_of(value), target, gives, name)
     features = kind == "features"
@@ -197,20 +208,35 @@ def part_of(kind: str, name: str, value: Any, target: Any, gives: str = "") -> M
     return hf.features_model(made, target, name) if features else HFAdapter(made, target, name)
 
 
+def _renewal(made: Model, value: Any, target: Any, make: Callable[[Any], Model]) -> Callable[[], Model]:
+    """See `Model.renew`, of a part made of a module or a folder for a target."""
+    from decgraph.runtime.models.watch import Watch
+
+    watch = Watch(value) if is_module(value) else None
+
+    def renew() -> Model:
+        now = renewed(target)
+        return made if now is target and (watch is None or watch.same()) else make(now)
+
+    return renew
+
+
 def with_heads(model: Any, heads: Any) -> Model:
     """The model with Medusa heads: from a folder, from a module, or a decgraph model."""
     from decgraph.runtime.models import hf
     from decgraph.runtime.models.hf_heads import HFHeads, check_width
     from decgraph.zoo.folders import folder_of
 
-    if isinstance(heads, str | Path):
-        _check_read("heads", model)
-        return model.with_heads(hf.load_heads(folder_of(heads), model))
+    if not isinstance(heads, str | Path) and not is_module(heads):
+        return model.with_heads(heads)
+    _check_read("heads", model)
     if is_module(heads):
-        _check_read("heads", model)
         check_width(heads, model, "heads")
-        return model.with_heads(HFHeads(_as_target(heads, model), model, "heads"))
-    return model.with_heads(heads)
+        made = model.with_heads(HFHeads(_as_target(heads, model), model, "heads"))
+    else:
+        made = model.with_heads(hf.load_heads(folder_of(heads), model))
+    made.renew = _renewal(made, heads, model, lambda now: with_heads(now, heads))
+    return made
 
 
 def _check_read(name: str, target: Any) -> None:
@@ -223,10 +249,12 @@ def _check_read(name: str, target: Any) -> None:
 
 
 def _as_target(part: Module, target: Any) -> Module:
-    """A head in its target's precision and on its device: itself, or a copy where it has another one."""
+    """A head in its target's precision and on its device: around its own weights, or a copy of them where it has others."""
+    from decgraph.runtime.models.shadow import shadow
+
     like = target.token_embeddings()
     if all((p.dtype, p.device) == (like.dtype, like.device) for p in part.parameters()):
-        return part.eval()
+        return shadow(part)
     made = copy.deepcopy(part).eval().to(like.device)
     for p in made.parameters():  # the frequencies of rotary positions are buffers and stay in float32
         p.data = p.data.to(like.dtype)
@@ -260,24 +288,41 @@ def vocabulary_of(module: Module, named: Vocab | None) -> Vocab:
 
 
 def live(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -> Model:
-    """The decgraph model of a live module, created once for its present weights. form: see `Binder`; of a masked model, how
+    """The decgraph model of a live module, created once for what the module is now. form: see `Binder`; of a masked model, how
     it is read. Raises DecError for weights that were created in torch.inference_mode."""
+    with making:
+        return _live(module, kind, vocab, form, width_of(module) if kind == "causal" else vocab.size)
+
+
+def _live(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings, width: int) -> Model:
+    from decgraph.runtime.models.watch import HOOKS, Watch
+
+    asked, module = module, wrapper_of(module)
     if any(p.is_inference() for p in module.parameters()):
         raise DecError(
             f"the weights of {type(module).__name__} were created in torch.inference_mode, which other code cannot use",
             hint="load the model outside of it; generate may be called inside",
         )
+    if any(vars(module)[name] for name in HOOKS):
+        raise DecError(
+            f"{type(module).__name__} has forward hooks of its own, which would be called with the scores of all drafts",
+            hint="remove them, or register them on the parts that they are for",
+        )
+    if kind == "causal" and width_of(module) != width:
+        raise DecError(
+            f"{type(module).__name__} had {width} token ids when it was bound, and has {width_of(module)} now",
+            hint="make the session again",
+        )
     kept = _kept(module)
-    now = _weights(module)
-    if kept.weights != now:
-        kept.plain |= {id(p) for p in module.parameters() if p.is_contiguous()}
-        kept.weights, kept.models = now, {}
-        if not any(hook is _plain_weights for hook in module._state_dict_pre_hooks.values()):
-            module.register_state_dict_pre_hook(_plain_weights)
-    if (kind, vocab, form) not in kept.models:
-        kept.models[kind, vocab, form] = _made(module, kind, vocab, form)
-        kept.models[kind, vocab, form].eos = _ends(module)
-    return kept.models[kind, vocab, form]
+    if kept.watch is not None and not kept.watch.same():
+        kept.watch, kept.models = None, {}
+    key = (kind, vocab, form, asked is module)
+    if key not in kept.models:
+        kept.models[key] = _made(module, kind, vocab, form)
+        kept.models[key].renew = partial(_live, asked, kind, vocab, form, width)
+    kept.watch = kept.watch or Watch(module)
+    kept.models[key].eos = _ends(module)
+    return kept.models[key]
 
 
 def _ends(module: Module) -> frozenset[int]:
@@ -288,31 +333,19 @@ def _ends(module: Module) -> frozenset[int]:
     return frozenset(found if isinstance(found, list | tuple) else [] if found is None else [found])
 
 
-def _weights(module: Module) -> tuple[Any, ...]:
-    """A fingerprint of a module's weights: it changes with a parameter's place, type or version."""
-    return tuple((id(p), p.data_ptr(), p._version, p.dtype) for p in module.parameters())
-
-
-def _plain_weights(module: Module, prefix: str, keep_vars: bool) -> None:
-    """Before a module's state_dict: restores the parameters' original memory layout.
-
-    An engine may store matrices transposed and side by side, with the parameters as views of them
-    (`runtime/models/capture/storage.py`). save_pretrained cannot write those. `live` sees moved parameters as new
-    weights, so the next call creates its model again.
-    """
-    plain = _kept(module).plain
-    for p in module.parameters():
-        if id(p) in plain and not p.is_contiguous():
-            p.data = p.data.contiguous()
-
-
 def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -> Any:
     name = Path(str(getattr(getattr(module, "config", None), "name_or_path", "") or "")).name or type(module).__name__
+    from decgraph.runtime.models.shadow import shadow
+
+    if is_peft(module):
+        if has_soft_prompt(module):
+            return soft_prompted_model(module, name, vocab, form)
+        module = module.get_base_model()
     if isinstance(form, MaskedSettings):
         from decgraph.runtime.models.masked_load import masked_of
 
         with _grads_kept(module):
-            return masked_of(module, name, vocab, form, _attending)
+            return masked_of(shadow(module), name, vocab, form, lambda _: _attending(module))
     refuse_masked(type(module).__name__, name)
     from decgraph.runtime.models.shards import is_sharded, of_this_rank
 
@@ -329,8 +362,7 @@ def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -
             refused = error
     from decgraph.runtime.models.hf_live import from_module
 
-    if cut:
-        module = of_this_rank(module) or module
+    module = (of_this_rank(module) or module) if cut else shadow(module)
     made = from_module(module, name=name, vocab=vocab)
     made.unreached = refused
     if form == "layers" and refused is not None:
@@ -339,10 +371,11 @@ def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -
 
 
 def _attending(module: Module) -> Module:
-    """The module with decgraph's own attention: new Python objects around the same tensors."""
+    """The module's shadow with decgraph's own attention."""
     from decgraph.runtime.models.hf_net import ATTENTION
+    from decgraph.runtime.models.shadow import shadow
 
-    mine = copy.deepcopy(module, {id(t): t for t in (*module.parameters(), *module.buffers())})
+    mine = shadow(module)
     mine.config._attn_implementation = ATTENTION
     return mine
 
@@ -362,8 +395,7 @@ def _net(module: Module) -> Any:
     """The module's weights under decgraph's own attention."""
     from decgraph.runtime.models.hf_net import Net
 
-    with _grads_kept(module):
-        return Net(_attending(module))
+    return Net(_attending(module))
 
 
 def _by_layers(module: Module, name: str, vocab: Vocab) -> Any:
@@ -371,8 +403,28 @@ def _by_layers(module: Module, name: str, vocab: Vocab) -> Any:
 
     if getattr(module.config, "is_encoder_decoder", False):
         raise DecError(f"{type(module).__name__} is an encoder-decoder model; decgraph decodes decoder-only and masked models")
-    family = f"{name}#{id(module)}"
-    return HFCausal(_net(module), reuse=True, name=name, vocab=vocab, context=_context(module.config), family=family)
+    family, net = f"{name}#{id(module)}", _net(module)
+    _check_scores(module, net)
+    return HFCausal(net, reuse=True, name=name, vocab=vocab, context=_context(module.config), family=family)
+
+
+def _check_scores(module: Module, net: Any) -> None:
+    """Raises DecError unless a net gives the module's own scores: a class or an object may have a `forward` that does more."""
+    import torch
+
+    from decgraph.runtime.models.hf_net import Tape
+    from decgraph.runtime.models.shadow import shadow
+
+    at = net.embedding.device
+    ids = torch.arange(1, 5, device=at) % len(net.embedding)
+    with torch.no_grad():
+        theirs = shadow(module)(input_ids=ids[None], use_cache=False).logits[0].double()
+        ours = net.logits(net.run(ids, Tape(torch.arange(4, device=at), torch.ones(4, 4, dtype=torch.bool, device=at).tril())))
+    limit = 2e-3 if net.embedding.dtype in (torch.float32, torch.float64) else 0.1
+    if theirs.shape != ours.shape or not float((theirs - ours).abs().max()) <= limit * float(
+        theirs.abs().max().clamp_min(1e-6)
+    ):
+        raise DecError(f"{type(module).__name__}'s scores are more than its output matrix makes of its layers' last states")
 
 
 def _context(config: Any) -> int | None:
@@ -410,5 +462,5 @@ def width_of(module: Module) -> int:
     size = getattr(config, "vocab_size", None) if out is None else out.weight.shape[0]
     if config is None or size is None:
         what = type(module).__name__
-        raise DecError(f"a {what} is not a model of transformers", hint="AutoModelForCausalLM.from_pretrained(...)")
+        raise DecError(f"a model of transformers is needed, not {what}", hint="AutoModelForCausalLM.from_pretrained(...)")
     return int(size)

@@ -226,7 +226,7 @@ def shaping_of(processors: Sequence[Processor], reading: Reading, row: Row) -> S
         cut = max(cut, last)
     if reading.adjusts:  # a Request's constraints renormalise, which would move scores of one text against those of another
         drawing = (_TEMPERATURE, *_FILTERS)
-        cut = next((n + 1 for n in reversed(range(len(found))) if found[n] is None or found[n].stage not in drawing), 0)
+        cut = max((n for n, mapped in enumerate(found, 1) if mapped is None or mapped.stage not in drawing), default=0)
     made = Shaping()
     for mapped in found[cut:]:
         _merge(made.fields, mapped.fields if mapped is not None else {})

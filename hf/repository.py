@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import decgraph
+from decgraph import extras
 from decgraph.errors import DecError
 from decgraph.hf.generate import CustomGenerate, names_of
 from decgraph.runtime.arguments import AlgorithmLike
 
 _OWN = ("backend", "seed", "externs", "batch")  # keyword arguments of decgraph.hf that generate may be given as well
+
+# transformers looks for a package and a version in each line, and reads no address.
+_REQUIREMENTS = f"# pip install '{extras.requirement()}'\ndecgraph>={decgraph.__version__}\n"
 
 _GENERATE = '''\
 """{title}
@@ -110,7 +114,7 @@ def export(algorithm: AlgorithmLike, folder: str | Path, *, force: bool = False)
     root = Path(folder)
     files = {
         root / "custom_generate" / "generate.py": _GENERATE.format(**fields),
-        root / "custom_generate" / "requirements.txt": f"decgraph>={decgraph.__version__}\n",
+        root / "custom_generate" / "requirements.txt": _REQUIREMENTS,
         root / "README.md": _CARD.format(**card),
         root / f"{chosen.name}.dec": chosen.text.rstrip() + "\n",
     }

@@ -24,7 +24,8 @@ CHOOSES = frozenset(
 LOOKS = CHOOSES | frozenset(
     {
         "commit", "contains", "each", "ended", "for", "if", "index.ask", "len", "map", "reduce", "return", "text_of",
-        "tree.front", "tree.get", "tree.grow", "tree.nodes", "tree.set", "tree.size", "tree.down", "tree.up", "warp", "while", "adjust",
+        "tree.front", "tree.get", "tree.grow", "tree.nodes", "tree.set", "tree.size", "tree.down", "tree.up", "warp", "while",
+        "adjust",
     }
 )  # fmt: skip
 """Ops that take nodes and ask no model."""

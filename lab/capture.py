@@ -90,7 +90,9 @@ def straight(base: Any) -> Step:
 def loaded(name: str) -> Any:
     """A shipped model as a transformers module in float32."""
     folder = ROOT.parent / "zoo" / "models" / name
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval().requires_grad_(False)
+    return (
+        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False).eval().requires_grad_(False)
+    )
 
 
 def inputs(config: Any, batch: int, cells: int) -> tuple[Any, ...]:

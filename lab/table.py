@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from decgraph.bench import render
+from decgraph.bench.machine import named
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -75,7 +76,7 @@ def machine(results: Path) -> str:
     versions = facts["versions"]
     threads = f"{facts['threads']} thread{'s' * (facts['threads'] != 1)}"
     return (
-        f"{facts['processor']}, {facts['cores']} cores, {threads} for both sides; Python {facts['python']}, "
+        f"{named(facts)}, {facts['cores']} cores, {threads} for both sides; Python {facts['python']}, "
         f"torch {versions['torch']}, transformers {versions['transformers']}; {found['started'][:10]}. "
         f"Load average after the runs {min(loads):.1f} to {max(loads):.1f}.\n"
     )
@@ -140,7 +141,7 @@ def goals(results: Path) -> str:
     reached = sum(bool(row["reached"]) for row in found["goals"])
     machine = found["machine"]
     return (
-        f"{machine['processor']}, {machine['threads']} thread, float32, load {machine['load']} before; "
+        f"{named(machine)}, {machine['threads']} thread, float32, load {machine['load']} before; "
         f"{reached} of {len(rows)} goals reached.\n\n{render.markdown_table((head, rows))}"
     )
 

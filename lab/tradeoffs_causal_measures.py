@@ -57,7 +57,9 @@ def _module(folder: str) -> Any:
     from decgraph.zoo.folders import folder_of
 
     transformers.logging.disable_progress_bar()
-    return transformers.AutoModelForCausalLM.from_pretrained(folder_of(folder), dtype=torch.float32).eval()
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        folder_of(folder), dtype=torch.float32, trust_remote_code=False
+    ).eval()
 
 
 @functools.lru_cache(maxsize=4096)

@@ -245,7 +245,7 @@ def _config() -> Any:
 
     from decgraph.zoo.folders import folder_of
 
-    return transformers.AutoConfig.from_pretrained(folder_of("masked"))
+    return transformers.AutoConfig.from_pretrained(folder_of("masked"), trust_remote_code=False)
 
 
 def _layers() -> int:
@@ -259,7 +259,9 @@ def shallower(layers: int = 5) -> Any:
 
     from decgraph.zoo.folders import folder_of
 
-    module: Any = transformers.AutoModelForMaskedLM.from_pretrained(folder_of("masked"), dtype="float32")
+    module: Any = transformers.AutoModelForMaskedLM.from_pretrained(
+        folder_of("masked"), dtype="float32", trust_remote_code=False
+    )
     module.model.layers = module.model.layers[:layers]
     module.config.num_hidden_layers = layers
     return module.eval()
@@ -271,7 +273,7 @@ def _parameters() -> int:
 
     from decgraph.zoo.folders import folder_of
 
-    module: Any = transformers.AutoModelForMaskedLM.from_pretrained(folder_of("masked"))
+    module: Any = transformers.AutoModelForMaskedLM.from_pretrained(folder_of("masked"), trust_remote_code=False)
     return sum(p.numel() for p in module.parameters())
 
 

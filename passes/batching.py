@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from decgraph.ir.label_check import weighed
+from decgraph.ir.ops.host import ACROSS
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Module, Op, Value
 from decgraph.ir.walk import map_functions, rebuild
@@ -32,8 +33,6 @@ from decgraph.passes.plan import Plan
 from decgraph.passes.reuse import Stores
 
 STEP = "@step"
-ACROSS = ("batch.top", "batch.fold")
-"""Ops that read all sequences of a batch."""
 
 
 def run(module: Module, plan: Plan) -> Module:

@@ -96,7 +96,7 @@ def _own_writes(op: Op) -> Parts:
             return frozenset({f"state:{op.attrs['state']}"})
         case "return":
             return frozenset({"returned"})
-        case "batch.fold":  # while a sequence waits for the others, these may write states that it shares with them
+        case "batch.fold" | "batch.top":  # while a sequence waits for the others, these may write states that they share
             return frozenset({"host", "batch"})
         case "run":  # the callee may have state per session
             return frozenset({"host"})

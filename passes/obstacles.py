@@ -15,7 +15,8 @@ from decgraph.passes.tree_fusion import before, is_call, needs, parts_of, used
 
 WRITES = {
     "commit": "a commit", "state.write": "a write of a state", "return": "a return", "extern": "a call of a host function",
-    "index.learn": "an index that learns", "batch.fold": "a wait for the whole batch", "run": "a run of another algorithm",
+    "index.learn": "an index that learns", "run": "a run of another algorithm",
+    **dict.fromkeys(("batch.fold", "batch.top"), "a wait for the whole batch"),
 }  # fmt: skip
 
 SECOND = "it reads other tokens than the request's: of the last eight such texts a common beginning is kept"

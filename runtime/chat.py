@@ -71,6 +71,6 @@ def _read(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(folder)
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:  # transformers raises many kinds for what it cannot read
         raise DecError(f"transformers cannot read the tokenizer in {folder}: {error}") from error

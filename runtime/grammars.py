@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from decgraph import extras
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.automaton import Automaton
@@ -127,10 +128,7 @@ def matcher(grammar: Grammar, pieces: Sequence[bytes], eos: Collection[int], siz
     try:
         import llguidance as ll
     except ImportError:
-        raise DecError(
-            "JSON schemas and Lark grammars are parsed by llguidance, which is not installed",
-            hint="pip install 'decgraph[grammars]', or write a regular expression",
-        ) from None
+        raise extras.needed("grammars", first="llguidance", what="JSON schemas and Lark grammars need") from None
 
     class Tokens:
         """The vocabulary as llguidance reads it; the last token is an end of its own, for vocabularies that have none."""

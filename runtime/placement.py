@@ -4,6 +4,7 @@ loading follows the tensors at hand. Importing this loads no torch."""
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -60,11 +61,14 @@ class Placement:
 
     def beside(self, models: Mapping[str, object]) -> Placement:
         """With the device and dtype of models that are loaded already in the place of `auto`. Raises DecError for models on
-        several devices, and for one that lies elsewhere, or in another dtype, than is asked for."""
+        several devices, for one that lies elsewhere, or in another dtype, than is asked for, and for one in mixed precision."""
         first: tuple[str, Placement] | None = None
         for name, model in models.items():
             if (now := placement_of(model)) is None:
                 continue
+            if "_original_forward" in vars(model):  # where accelerate's `prepare` keeps what it wrapped in autocast
+                raise DecError(f"accelerate runs `{name}` in mixed precision, and decgraph computes in the weights' own dtype",
+                               hint="accelerator.unwrap_model(model, keep_fp32_wrapper=False)")  # fmt: skip
             asked = "a loaded model is used as it is"
             if self.device not in (AUTO, now.device, now.device.split(":")[0]):
                 raise DecError(f"device is {self.device}, and `{name}` lies on {now.device}",
@@ -80,11 +84,13 @@ class Placement:
             return self
         return Placement(first[1].device, first[1].dtype if self.dtype == AUTO else self.dtype)
 
-    def reserved(self, gpus: float) -> Placement:
+    def reserved(self, gpus: float, *, here: bool = False) -> Placement:
         """Of a worker for which a cluster reserved so many GPUs: `auto` is one of those, or the CPU where there are none.
-        Raises DecError for a GPU that is not reserved, and for one that is reserved in vain."""
+        here: its workers are on this machine. Raises DecError for a GPU that is not reserved, for one that is reserved in vain,
+        and for one that is not here."""
         if self.device == AUTO:
-            return replace(self, device="cuda" if gpus else "cpu")
+            made = replace(self, device="cuda" if gpus else "cpu")
+            return made.found() if here else made
         if self.device == "cpu" and gpus:
             raise DecError(f"{gpus:g} GPUs are reserved for each worker, and device is cpu", hint="device cuda, or no GPUs")
         if self.device != "cpu" and not gpus:
@@ -109,6 +115,18 @@ class Placement:
     def text(self) -> str:
         """For people: "cuda:0, bfloat16"."""
         return f"{self.device}, {self.dtype}"
+
+
+def refuse_autocast(placed: Placement) -> None:
+    """Raises DecError inside `torch.autocast` of the device that a run computes on: it changes dtypes in the middle of a
+    forward, by rules of each function's, which no captured forward and no cache follows."""
+    torch = sys.modules.get("torch")
+    kind = placed.device.split(":")[0]
+    if torch is not None and torch.is_autocast_enabled(kind):
+        raise DecError(
+            "this runs inside torch.autocast, and decgraph computes in the weights' own dtype",
+            hint=f'with torch.autocast("{kind}", enabled=False) around it; a model in bfloat16 is as fast',
+        )
 
 
 EXACT = Placement("cpu", "float64")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -11,6 +10,7 @@ from decgraph.errors import DecError
 from decgraph.runtime import chat
 from decgraph.runtime.grammars import Grammar, complete
 from decgraph.runtime.keywords import check_keywords
+from decgraph.runtime.models.folders import ends, without_tokenizer
 from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request, RequestFields
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ def request_for(session: Session, prompt: Prompt, **fields: Unpack[RequestFields
     Raises DecError for a text without a tokenizer, messages without a template, and for every field outside its range.
     """
     tokens: Sequence[int]
+    if session.tokenizer is None and (isinstance(prompt, str) or chat.is_chat(prompt)):
+        raise no_tokenizer(session)
     if chat.is_chat(prompt):
         tokens = chat.tokens_of(session.tokenizer, prompt)
-    elif isinstance(prompt, str):
-        if session.tokenizer is None:
-            raise DecError("a text needs a tokenizer, and these models have none", hint="give the prompt as token ids")
+    elif isinstance(prompt, str) and session.tokenizer is not None:
         if not prompt:
             raise DecError("the prompt is empty; a request needs at least one token to read")
         tokens = session.tokenizer.encode(prompt)
@@ -46,6 +46,12 @@ def request_for(session: Session, prompt: Prompt, **fields: Unpack[RequestFields
     if isinstance(fields.get("allow"), Grammar):
         _constrain(session, fields, len(tokens))
     return Request(prompt=tuple(tokens), **cast("dict[str, Any]", fields))  # a request reads its fields in any form
+
+
+def no_tokenizer(session: Session) -> DecError:
+    """What to say where a text is to be read and a session has no tokenizer."""
+    places = (model.home or Path(model.family) for model in session.models.values())
+    return DecError("a text needs a tokenizer, and these models have none", hint=without_tokenizer(places))
 
 
 def check_grammar(session: Session) -> None:
@@ -79,11 +85,5 @@ def _end_of_text(session: Session) -> frozenset[int]:
     """The end-of-text tokens that the first model names, or its folder: as in transformers' `generate`, the generation settings
     decide where there are any, even if they name none, and else the configuration."""
     for model in list(session.models.values())[:1]:
-        if model.eos is not None:
-            return model.eos
-        folder = Path(model.family)
-        for name in ("generation_config.json", "config.json"):
-            if (folder / name).is_file():
-                found = json.loads((folder / name).read_text(encoding="utf-8")).get("eos_token_id")
-                return frozenset(found if isinstance(found, list) else [] if found is None else [found])
+        return ends(Path(model.family)) if model.eos is None else model.eos
     return frozenset()

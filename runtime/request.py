@@ -87,7 +87,7 @@ class Request:
     automaton; it must be a pure function.
 
     processors: pure functions from (the whole path, logits float64[V]) to logits float64[V], applied in order after the
-    constraints, like them before the raw view is read, and before all shaping; exact rows refuse them. until: functions
+    constraints and before the penalties: shaping, which the raw view is without; exact rows refuse them. until: functions
     of the whole path, prompt included, evaluated after each generated token; the first that is true ends the run there
     (reason "until").
 

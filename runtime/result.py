@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from decgraph.errors import DecError
@@ -15,7 +16,9 @@ from decgraph.runtime.trace import Event, Stats
 class Result:
     """What a request produced. `error` is set when it ended early; `tokens` is kept all the same. `logprobs`: where the request
     asked for them and ended without an error. `forwards`: which way each transformers model ran, by its parameter's name.
-    `placement`: the device and the dtype of the first model's weights."""
+    `placement`: the device and the dtype of the first model's weights. `seconds`: the whole run. `load_seconds`: what making
+    the session took. `first_call_seconds`: of the run, until the target was called again: models are captured in it; None where
+    a device calls them by itself. `decoding_tokens`: committed after that."""
 
     tokens: tuple[int, ...]
     text: str
@@ -28,8 +31,13 @@ class Result:
     logprobs: Logprobs | None = None
     forwards: dict[str, Forward] = field(default_factory=dict)
     placement: Placement = EXACT
+    load_seconds: float = 0.0
+    first_call_seconds: float | None = None
+    decoding_tokens: int = 0
     pieces: tuple[str, ...] = field(default=(), repr=False, compare=False)
     """What each token added to the text, where the session has a tokenizer: what colours a text by token."""
+    mode: str = field(default="", compare=False)
+    """How backend triton decoded: "graph mode", or "eager mode: " and the reason."""
 
     @property
     def device(self) -> str:
@@ -41,7 +49,26 @@ class Result:
         """In which precision: float32, bfloat16; float64 for tables."""
         return self.placement.dtype
 
+    @property
+    def decoding_seconds(self) -> float:
+        """The seconds after the first call."""
+        return self.seconds - (self.first_call_seconds or 0.0)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """The speed of decoding, load and first call left out; None where nothing was decoded after them."""
+        return self.decoding_tokens / self.decoding_seconds if self.decoding_tokens and self.decoding_seconds > 0 else None
+
     def _repr_html_(self) -> str:
         from decgraph.html import fragment
 
         return fragment(self)
+
+
+def first_call(together: Sequence[Result]) -> tuple[float | None, int]:
+    """Of runs that began together: the seconds until all had had their first call, and the tokens committed by it; None where a
+    device calls models by itself."""
+    known = [result.first_call_seconds for result in together if result.first_call_seconds is not None]
+    if not known:
+        return None, 0
+    return max(known), sum(len(result.tokens) - result.decoding_tokens for result in together)

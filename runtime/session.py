@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
@@ -19,16 +20,19 @@ from decgraph.runtime.models.derivations import check_derivations
 from decgraph.runtime.models.distinct import distinct
 from decgraph.runtime.models.forwards import forwards_of
 from decgraph.runtime.models.interface import Model, bounded_by
+from decgraph.runtime.models.locks import alone, making
+from decgraph.runtime.models.renewal import renewed_all
 from decgraph.runtime.parameters import check_value, is_text
-from decgraph.runtime.placement import Placement, placement_of_all
+from decgraph.runtime.placement import Placement, placement_of_all, refuse_autocast
 from decgraph.runtime.progress import Bar
 from decgraph.runtime.prompts import request_for
 from decgraph.runtime.recording import Recorder
 from decgraph.runtime.refused import refuse_unavailable
 from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.result import Result as Result
+from decgraph.runtime.shapes import check_shapes
 from decgraph.runtime.text import pieces_of
-from decgraph.runtime.trace import Event, Stats
+from decgraph.runtime.trace import Commits, Event, Stats
 from decgraph.runtime.unshaped import refuse_unread, unread
 
 if TYPE_CHECKING:  # a session is given its backend: `runtime` calls none by name
@@ -141,12 +145,17 @@ class Session:
         self.function = module.functions[name or module.main]
         refuse_unavailable(replace(module, main=self.function.name))
         self.unread = unread(self.function)
-        self.models = check_models(self.function, models)
+        self._given, self.models = dict(models), check_models(self.function, models)
+        self._lock = threading.RLock()
         self.params = check_params(self.function, self._in_tokens(params or {}, tokenizer))
         check_derivations(self.function, self.models, self.params)
+        if self.models:
+            check_shapes(self.function, self.params, next(iter(self.models.values())).vocab.size)
         self.tokenizer, self.externs = tokenizer, dict(externs or {})
         check_externs(module, self.function.name, self.externs)
         self.shared: dict[Any, Any] = {}
+        self.load_seconds = 0.0
+        """What making it took, for its results to say; set by whoever makes it."""
         for name, value in self.params.items():
             if isinstance(value, Grammar):
                 from decgraph.runtime.prompts import end_of_text
@@ -187,15 +196,30 @@ class Session:
         """Run one request. Whatever is raised after the start, by a model or anything else that the run calls, is returned in
         the result as a DecError that names the request and the line, with what was committed before it.
 
-        Without `keep_events` (and a listener) the result has statistics but no events, and the run is faster.
+        Without `keep_events` (and a listener) the result has statistics but no events, and the run is faster. Backend triton
+        decodes in graph mode then, also with a listener `runtime.trace.Commits(f)`, which hears only what is committed.
 
         cache_key: under which the KV cache stays after the run, for the next run with this key to go on from: what the two
-        prompts begin with alike is not computed again. `forget` frees it. The weights must stay as they are meanwhile.
+        prompts begin with alike is not computed again, unless the weights have changed. `forget` frees it.
         """
-        run = self._start(request, listener, keep_events)
-        if cache_key is not None:
-            run.machine.reuse(cache_key)
-        return self._result(run, _outcome(run))
+        with self._alone():
+            run = self._start(request, listener, keep_events)
+            if cache_key is not None:
+                run.machine.reuse(cache_key)
+            return self._result(run, _outcome(run))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One thread at a time uses the session and its models. They are made again where the module of one has changed since
+        the last run; states `per session` then begin anew. Raises DecError for a module that cannot be used now."""
+        with self._lock:
+            with making:
+                now = renewed_all(self._given)
+            if any(now[name] is not model for name, model in self._given.items()):
+                self._given, self.models = now, check_models(self.function, now)
+                self.shared.clear()
+            with alone(self.models.values()):
+                yield
 
     def begin(self, request: Request) -> Begun:
         """A run for a caller that advances it by itself (`backends.torch.schedule.Schedule`), without events. It has states
@@ -216,7 +240,8 @@ class Session:
 
     def forget(self, cache_key: Hashable) -> None:
         """Free the KV cache that runs with a key left; nothing happens for an unknown one."""
-        self.machine.forget(self.models, cache_key)
+        with self._lock, alone(self.models.values()):
+            self.machine.forget(self.models, cache_key)
 
     def generate(
         self,
@@ -228,6 +253,7 @@ class Session:
         listener: Callable[[int, Event], None] | None = None,
         finished: Callable[[int, Result], None] | None = None,
         keep_events: bool = False,
+        commits_only: bool = False,
         **request: Unpack[RequestFields],
     ) -> list[Result]:
         """Run many requests, at most `batch` at a time (default: the session's), and give their results in order.
@@ -236,52 +262,57 @@ class Session:
         (`request_id`) with the fields of `request` (limit, temperature, stop, ...). budget: bytes that each model's keys and
         values may take; what does not fit at once goes one after the other. progress: a bar on stderr.
         Runs join and leave as they end; each commits the tokens it would have got alone (its noise is keyed by its
-        `request_id` and seed). `listener(number, event)` hears the events of all, `finished(number, result)` is told of each
-        as it ends. A failed request has its error in its result; after Ctrl-C unfinished results are marked "interrupted".
+        `request_id` and seed). `listener(number, event)` hears the events of all, with `commits_only` as
+        in `stream`; `finished(number, result)` is told of each as it ends. A failed request has its error in its result; after
+        Ctrl-C unfinished results are marked "interrupted".
         Raises DecError for a request that no run can begin with.
         """
         asked = self._requests(prompts, request)
-        if budget is not None:
-            self.machine.limit_memory(self.models, budget)
-        results: dict[int, Result] = {}
-        shown = Bar(len(asked), self.function.name) if progress else None
+        with self._alone():
+            if budget is not None:
+                self.machine.limit_memory(self.models, budget)
+            results: dict[int, Result] = {}
+            shown = Bar(len(asked), self.function.name) if progress else None
 
-        def done(number: int, run: Begun, error: BaseException | None) -> None:
-            results[number] = self._result(run, error)
-            if shown is not None:
-                shown.step(len(results[number].tokens))
-            if finished is not None:
-                finished(number, results[number])
+            def done(number: int, run: Begun, error: BaseException | None) -> None:
+                results[number] = self._result(run, error)
+                if shown is not None:
+                    shown.step(len(results[number].tokens))
+                if finished is not None:
+                    finished(number, results[number])
 
-        def hearing(number: int) -> Callable[[Any], None] | None:
-            return None if listener is None else lambda event: listener(number, event)
+            def hearing(number: int) -> Callable[[Any], None] | None:
+                tell = None if listener is None else lambda event: listener(number, event)
+                return Commits(tell) if tell is not None and commits_only else tell
 
-        runs: dict[int, Begun] = {}
+            runs: dict[int, Begun] = {}
 
-        def waiting() -> Iterator[tuple[int, Backend]]:
-            for number, one in enumerate(asked):
-                try:
-                    runs[number] = self._start(one, hearing(number), keep_events)
-                except DecError as problem:
-                    error = fault(problem, request=title_of(one))
-                    results[number] = Result((), "", Stats.of([]), "error", 0.0, error=error)
-                    if finished is not None:
-                        finished(number, results[number])
-                    continue
-                yield number, runs[number].machine
+            def waiting() -> Iterator[tuple[int, Backend]]:
+                for number, one in enumerate(asked):
+                    try:
+                        runs[number] = self._start(one, hearing(number), keep_events)
+                    except DecError as problem:
+                        error = fault(problem, request=title_of(one))
+                        results[number] = Result((), "", Stats.of([]), "error", 0.0, error=error, placement=self.placement)
+                        if finished is not None:
+                            finished(number, results[number])
+                        continue
+                    yield number, runs[number].machine
 
-        try:
-            self.machine.run_many(waiting(), max(1, batch or self.batch), lambda n, _, error: done(n, runs[n], error))
-        except KeyboardInterrupt as stop:
-            for number in range(len(asked)):
-                if number not in results and number in runs:
-                    done(number, runs[number], stop)
-                elif number not in results:
-                    results[number] = Result((), "", Stats.of([]), "interrupted", 0.0, error=DecError("interrupted"))
-        finally:
-            if shown is not None:
-                shown.close()
-        return [results[number] for number in range(len(asked))]
+            try:
+                self.machine.run_many(waiting(), max(1, batch or self.batch), lambda n, _, error: done(n, runs[n], error))
+            except KeyboardInterrupt as stop:
+                for number in range(len(asked)):
+                    if number not in results and number in runs:
+                        done(number, runs[number], stop)
+                    elif number not in results:
+                        results[number] = Result(
+                            (), "", Stats.of([]), "interrupted", 0.0, error=DecError("interrupted"), placement=self.placement
+                        )
+            finally:
+                if shown is not None:
+                    shown.close()
+            return [results[number] for number in range(len(asked))]
 
     def _requests(self, prompts: Iterable[Request | Prompt], given: RequestFields) -> list[Request]:
         """The requests of prompts, numbered by their place. Raises DecError for one that no run can begin with."""
@@ -313,11 +344,13 @@ class Session:
     ) -> Begun:
         """A machine about to run a request. shared: states `per session` in the place of the session's own."""
         self._check(request)
+        refuse_autocast(self.placement)
         events: list[Any] = []
 
+        keeps = keep_events or not self.machine.counts
+
         def hear(event: Any) -> None:
-            if keep_events or not self.machine.counts:
-                events.append(event)
+            events.append(event)
             if listener is not None:
                 listener(event)
 
@@ -329,7 +362,7 @@ class Session:
                 self.models,
                 self.params,
                 request,
-                listener=hear if keep_events or listener is not None or not self.machine.counts else None,
+                listener=hear if keeps else listener,
                 shared=self.shared if shared is None else shared,
                 externs=self.externs,
                 detokenizer=detokenizer,
@@ -371,18 +404,28 @@ class Session:
         forwards = {} if run.machine.name == "reference" else forwards_of(self.models)
         results, logprobs = run.machine.results, run.machine.logprobs
         pieces = pieces_of(tokens, getattr(self.tokenizer, "detokenizer", None)) if text else ()
-        return Result(tokens, text, stats, reason, seconds, run.events, results, error, logprobs, forwards,
-                      self.placement, pieces)  # fmt: skip
+        second, before = run.machine.second_call or (None, 0)
+        first = second - run.started if second is not None else seconds if stats.target_calls <= 1 else None
+        decoded = len(tokens) - before if second is not None or first is None else 0
+        return Result(
+            tokens, text, stats, reason, seconds, run.events, results, error, logprobs, forwards, self.placement,
+            load_seconds=self.load_seconds, first_call_seconds=first, decoding_tokens=decoded, pieces=pieces,
+            mode=run.machine.mode,
+        )  # fmt: skip
 
-    def stream(self, request: Request, *, cache_key: Hashable | None = None) -> Iterator[Event | Result]:
+    def stream(
+        self, request: Request, *, cache_key: Hashable | None = None, commits_only: bool = False
+    ) -> Iterator[Event | Result]:
         """Run one request in a thread and yield its events as they happen, then its Result as the last item.
 
         Events are those of runtime/trace.py: drafted, accepted, rejected (and why), emitted, unmasked, committed. A
-        consumer that stops early ends the run at its next event. cache_key: as in `run`.
+        consumer that stops early ends the run at its next event. cache_key: as in `run`. commits_only: nothing but `Committed`
+        and `Stopped`, so that backend triton may decode in graph mode; the result has no events.
         """
 
         def work(hear: Callable[[Any], None]) -> None:
-            hear(self.run(request, listener=hear, cache_key=cache_key))
+            listener = Commits(hear) if commits_only else hear
+            hear(self.run(request, listener=listener, keep_events=not commits_only, cache_key=cache_key))
 
         for item in self._streamed(work):
             yield item
@@ -394,10 +437,11 @@ class Session:
         prompts: Iterable[Request | Prompt],
         *,
         batch: int | None = None,
+        commits_only: bool = False,
         **request: Unpack[RequestFields],
     ) -> Iterator[tuple[int, Event | Result]]:
         """Run many requests together, as `generate` does, and yield (number, event) as events happen; the last item of each
-        request is its Result. Raises DecError for a request that no run can begin with.
+        request is its Result. commits_only: as in `stream`. Raises DecError for a request that no run can begin with.
 
         A consumer that stops early ends all runs at the next event of one.
         """
@@ -408,6 +452,7 @@ class Session:
                 asked,
                 batch=batch,
                 listener=lambda number, event: hear((number, event)),
+                commits_only=commits_only,
                 finished=lambda number, result: hear((number, result)),
             )
 

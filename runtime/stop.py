@@ -1,8 +1,9 @@
 """The stop machine: a deterministic automaton over committed tokens.
 
 A run ends at the first token after which an end-of-text id was committed, a stop string is complete in the
-generated text, one of the request's `until` functions is true, or the limit is reached. The machine is fed one
-token at a time, whatever the algorithm commits at once, so a run is cut at exactly the token where it fires.
+generated text (special tokens are read as they are spelled, though none is shown), one of the request's `until`
+functions is true, or the limit is reached. The machine is fed one token at a time, whatever the algorithm commits
+at once, so a run is cut at exactly the token where it fires.
 States are immutable and hashable: a tree can hold one per node.
 """
 
@@ -19,8 +20,9 @@ from decgraph.runtime.text import Detokenizer, Pending
 @dataclass(frozen=True)
 class StopState:
     """Where the machine stands. `count` tokens were fed; `tail` is the end of their text, as much as a stop
-    string needs; `matched` is the stop string that ended the run and `over` how many characters of the text
-    stand from where it begins (they are not part of the answer)."""
+    string needs, and `hidden` says which of its characters spell special tokens; `matched` is the stop string that
+    ended the run and `over` how many characters that are shown stand from where it begins (they are not part of the
+    answer)."""
 
     request: Request = field(repr=False)
     detokenizer: Detokenizer | None = field(default=None, repr=False)
@@ -30,6 +32,7 @@ class StopState:
     matched: str = ""
     over: int = 0
     tail: str = ""
+    hidden: tuple[bool, ...] = ()
     pending: Pending = b""
     path: tuple[int, ...] = ()  # the whole path, kept only for a request with `until`
 
@@ -80,13 +83,16 @@ class StopMachine:
 def _read(state: StopState, token: int) -> StopState:
     """The state after the text of `token`."""
     assert state.detokenizer is not None
-    pending, new = state.detokenizer.feed(state.pending, token)
-    text = state.tail + new
-    keep = max(len(s) for s in state.request.stop) - 1
-    state = replace(state, pending=pending, tail=text[max(0, len(text) - keep) :])
+    detokenizer = state.detokenizer
+    pending, new = detokenizer.feed(state.pending, token)
+    spelled = detokenizer.special.get(token, "")
+    text, hidden = state.tail + spelled + new, (*state.hidden, *[True] * len(spelled), *[False] * len(new))
+    cut = max(0, len(text) - max(len(s) for s in state.request.stop) + 1)
+    state = replace(state, pending=pending, tail=text[cut:], hidden=hidden[cut:])
     # What is complete in the old tail has fired before, so the string that ends first is the one.
     found = [(at + len(s), at, s) for s in state.request.stop if (at := text.find(s)) >= 0]
     if not found:
         return state
     _, at, matched = min(found)
-    return replace(state, done=True, reason="stop", matched=matched, over=len(text) - at)
+    left = detokenizer.finish(pending)  # a character that is cut in the middle is none of the answer either
+    return replace(state, done=True, reason="stop", matched=matched, over=hidden[at:].count(False) + len(left))

@@ -10,13 +10,14 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.folders import is_pointer, unreadable, without_tokenizer
 
 LONG = 10_000
 """Characters of a text whose encoding takes long enough for other threads to notice."""
@@ -26,9 +27,11 @@ Pending = bytes  # the bytes of a character that is not complete yet
 
 @dataclass(frozen=True, eq=False)
 class Detokenizer:
-    """`pieces[token]` is the byte string that a token adds to the text; b"" for special tokens."""
+    """`pieces[token]` is the byte string that a token adds to the text; b"" for special tokens, whose spellings are `special`:
+    a stop string may be one."""
 
     pieces: tuple[bytes, ...]
+    special: Mapping[int, str] = field(default_factory=dict)
 
     def start(self) -> Pending:
         """The state before any token."""
@@ -89,11 +92,13 @@ class Tokenizer:
     def __init__(self, folder: str | Path) -> None:
         path = Path(folder) / "tokenizer.json"
         if not path.is_file():
-            raise DecError(f"{folder} has no tokenizer.json")
+            raise DecError(f"{folder} has no tokenizer.json", hint=without_tokenizer([Path(folder)]))
         try:
             found = path.stat()
             self._backend, self._spec = _read(str(path.resolve()), (found.st_ino, found.st_mtime_ns, found.st_size))
         except Exception as error:  # the library raises bare Exception for every malformed file
+            if is_pointer(path):
+                raise unreadable(path, error) from None
             raise DecError(f"{path} is not a tokenizer: {error}") from None
         self.path = path
         self.source: Any = None  # transformers' tokenizer of the same folder, which has the chat template (`runtime/chat.py`)
@@ -134,7 +139,7 @@ class Tokenizer:
     def _longest(self) -> int:
         """The most bytes of a text that one token stands for; 0 where tokens are not the text's own bytes."""
         spec = self._spec
-        cuts = spec.get("normalizer") or spec.get("truncation") or "Removed" in json.dumps(spec.get("pre_tokenizer"))
+        cuts = spec.get("normalizer") or "Removed" in json.dumps(spec.get("pre_tokenizer"))
         if cuts or "ByteLevel" not in _decoders(spec.get("decoder")):
             return 0
         added = [token["content"].encode() for token in spec.get("added_tokens", ())]
@@ -158,7 +163,7 @@ class Tokenizer:
     @cached_property
     def detokenizer(self) -> Detokenizer:
         """The detokenizer. Raises DecError for a tokenizer whose tokens do not stand for bytes."""
-        special = {t["id"] for t in self._spec.get("added_tokens", ()) if t.get("special")}
+        special = {int(t["id"]): str(t["content"]) for t in self._spec.get("added_tokens", ()) if t.get("special")}
         plain = {t["id"] for t in self._spec.get("added_tokens", ()) if not t.get("special")}
         kinds = _decoders(self._spec.get("decoder"))
         if "ByteLevel" in kinds:
@@ -176,7 +181,7 @@ class Tokenizer:
                 pieces.append(b"")
             else:
                 pieces.append(piece.encode() if i in plain else to_bytes(piece))
-        return Detokenizer(tuple(pieces))
+        return Detokenizer(tuple(pieces), special)
 
 
 @lru_cache(maxsize=2)
@@ -185,7 +190,10 @@ def _read(path: str, state: tuple[int, int, int]) -> tuple[Any, Any]:
     and for its text."""
     from tokenizers import Tokenizer as Backend
 
-    return Backend.from_file(path), json.loads(Path(path).read_text(encoding="utf-8"))
+    backend = Backend.from_file(path)
+    backend.no_truncation()  # what training with truncation or padding leaves in the file; transformers switches both off too
+    backend.no_padding()
+    return backend, json.loads(Path(path).read_text(encoding="utf-8"))
 
 
 def _decoders(spec: Any) -> set[str]:

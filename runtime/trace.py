@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -106,6 +106,36 @@ class ModelCall:
 
 
 Event = Drafted | Pruned | Accepted | Rejected | Emitted | Unmasked | Remasked | Committed | Stopped | ModelCall
+
+
+class Commits:
+    """A listener to what is committed alone: `tell` hears `Committed` and `Stopped`. A run with such a listener may decode in
+    graph mode, which has no other events, and whose tokens are told whenever the host looks at the device.
+
+    A run that is begun anew, in eager mode, commits the same tokens again: each is told once.
+    """
+
+    def __init__(self, tell: Callable[[Event], None]) -> None:
+        self._tell, self._told, self._count = tell, 0, 0
+
+    def begin(self) -> None:
+        """The next token that is committed is the run's first."""
+        self._count = 0
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Stopped):
+            self._tell(event)
+        elif isinstance(event, Committed):
+            new = event.tokens[max(0, self._told - self._count) :]
+            self._count += len(event.tokens)
+            self._told = max(self._told, self._count)
+            if new or event.cut:
+                self._tell(Committed(new, event.cut))
+
+    def so_far(self, tokens: tuple[int, ...]) -> None:
+        """Tell what is new of all the tokens that the run has committed."""
+        self.begin()
+        self(Committed(tokens))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,9 @@ def unread(function: Function) -> tuple[str, ...]:
     ops = list(function.body.walk())
     if any(op.opcode in ("warp", "run") for op in ops):
         return ()
-    given = {v for op in ops if op.opcode in ("model.eval", "model.evals", "model.read") for v in op.results if v.type.elem == "dist"}
+    given = {
+        v for op in ops if op.opcode in ("model.eval", "model.evals", "model.read") for v in op.results if v.type.elem == "dist"
+    }
     if not given:
         return ()
     for op in ops:  # distributions at some of the places are read like those at all

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -9,6 +11,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.keywords import check_keywords
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
 from decgraph.runtime.request import Request, RequestFields
+from decgraph.runtime.result import first_call
 from decgraph.scale.rows import Id, Row, failed, noise_key, of_fields
 
 if TYPE_CHECKING:
@@ -67,9 +70,11 @@ class Decoder:
         self.backend, self.plan, self.request = backend, plan, request
         self.placed = Placement.of(device, dtype)
         self._session: Session | None = None
+        self.first_call: tuple[float | None, int] | None = None
+        """Of the first batch, the seconds until all its rows had had their first call, and the tokens committed by it."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_session": None}
+        return {**self.__dict__, "_session": None, "first_call": None}
 
     @property
     def session(self) -> Session:
@@ -104,6 +109,8 @@ class Decoder:
                 finished(_record(kept[number], result))
 
         results = self.session.generate(asked, batch=self.batch, finished=ended)
+        if self.first_call is None:
+            self.first_call = first_call(results[: self.batch])
         if any(result.reason == "interrupted" for result in results):
             raise KeyboardInterrupt
 
@@ -171,8 +178,13 @@ def _record(id: Id, result: Result) -> dict[str, Any]:
         "tokens": list(map(int, result.tokens)),
         "reason": result.reason,
         "target_calls": result.stats.target_calls,
-        "error": None if result.error is None else str(result.error),
+        "error": None if result.error is None else _of_row(str(result.error), id),
     }
+
+
+def _of_row(message: str, id: Id) -> str:
+    """A message about a request as one about its row: the number of the request is the key of its noise, which nobody knows."""
+    return re.sub(rf"\brequest {noise_key(id)}\b", lambda _: f"row {json.dumps(id)}", message)
 
 
 def _plain(value: Any) -> Any:

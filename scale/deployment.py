@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from decgraph import extras
 from decgraph.errors import DecError
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
 from decgraph.serve.worker import QUEUE, WIDTH
@@ -50,8 +51,7 @@ def deployed(
     try:
         from ray import serve
     except ImportError as error:  # Ray without its extra `serve` raises one of its own
-        what = f"this needs Ray Serve, which is not installed ({error})"
-        raise DecError(what, hint="pip install 'decgraph[ray,serve]'") from error
+        raise extras.needed("models", "serve", "ray", first="Ray Serve") from error
     served: dict[str, Any] = {"drafter": drafter, "models": dict(models or {}), "params": dict(params or {}), "name": name}
     options = {"algorithms": list(algorithms), "main": main, **served, "backend": backend,
                "device": placed.device, "dtype": placed.dtype}  # fmt: skip

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from decgraph import extras
 from decgraph.errors import DecError
 from decgraph.scale.decoder import Decoder
 from decgraph.scale.rows import Row, packed, unpacked
@@ -108,7 +109,7 @@ def cluster(pool: Pool) -> Iterator[Any]:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("ray", "pyarrow", "pandas"):
             raise
-        raise DecError("this needs Ray, which is not installed", hint="pip install 'decgraph[ray]'") from error
+        raise extras.needed("models", "ray", first=error.name or "") from error
     ours = not ray.is_initialized()
     if ours:
         _connect(ray, pool)
@@ -156,6 +157,10 @@ def _connect(ray: Any, pool: Pool) -> None:
         _knock(asked["address"])
     try:
         ray.init(**asked)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        where = asked["address"]
-        raise DecError(f"no Ray cluster at {where}: {error}", hint=STARTED) from error
+    except Exception as error:  # Ray raises bare ones too, for a node that was too slow to start
+        ray.shutdown()  # what it had started
+        if asked["address"] == "local":
+            raise DecError(
+                f"Ray did not start on this machine: {error}", hint="again, when it is less busy; or without --ray"
+            ) from error
+        raise DecError(f"no Ray cluster at {asked['address']}: {error}", hint=STARTED) from error

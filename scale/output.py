@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,11 +26,11 @@ class Output:
 
     file: the results. settings: what decided them (algorithm, models, sampling), kept beside it in `FILE.settings`. With
     `resume`, a file that is there is gone on with: `done` are the keys of its rows, `errors` of those with one, and a last line
-    that was cut short is taken away. Raises DecError for a file that is there without `resume`, one written with other
-    settings, one that is no file of results, and one that another process writes.
+    that was cut short is taken away; with `retry` the records with an error are too. Raises DecError for a file that is there
+    without `resume`, one written with other settings, one that is no file of results, and one that another process writes.
     """
 
-    def __init__(self, file: Path, settings: Mapping[str, Any], *, resume: bool = False) -> None:
+    def __init__(self, file: Path, settings: Mapping[str, Any], *, resume: bool = False, retry: bool = False) -> None:
         self.file, self.done, self.errors = file, set[str](), set[str]()
         beside = file.with_name(f"{file.name}.settings")
         if file.exists() and not file.is_file():
@@ -46,6 +47,8 @@ class Output:
                 if there:
                     _compare(file, beside, settings)
                     self._read()
+                    if retry and self.errors:
+                        self._drop_errors()
                 else:
                     _write(beside, json.dumps(settings, indent=1, sort_keys=True).encode() + b"\n")
             except BaseException:
@@ -122,6 +125,23 @@ class Output:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise DecError(f"{self.file} is being written by another process", hint="wait for it, or another file") from None
+
+    def _drop_errors(self) -> None:
+        """Take away the records with an error. The file as it was is there until the new one is whole."""
+        file = self.file.resolve()
+        fresh = file.with_name(f"{file.name}.fresh")
+        self._handle.seek(0)
+        with fresh.open("wb") as out:
+            out.writelines(line for line in self._handle if json.loads(line).get("error") is None)
+            out.flush()
+            os.fsync(out.fileno())
+        shutil.copymode(file, fresh)
+        fresh.replace(file)
+        with self._handle:
+            self._handle = self.file.open("a+b")
+        self._own()
+        self.done -= self.errors
+        self.errors = set()
 
     def _read(self) -> None:
         """The ids that are there; a last line without its end is cut off."""

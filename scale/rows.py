@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,12 +123,16 @@ def _row(file: Path, number: int, place: int, raw: bytes, json_lines: bool) -> R
     return Row(_id_in(line, f"line {number}"), "", None, problem)
 
 
+_ID = re.compile(r'\s*\{\s*"id"\s*:\s*(\d{1,20}|"[^"\\]+")\s*,')
+
+
 def _id_in(line: str, otherwise: Id) -> Id:
     """The id of a line that is no row, so that its error can be told apart."""
     try:
         given = json.loads(line)
     except (ValueError, RecursionError):
-        return otherwise
+        found = _ID.match(line)  # a line that was cut short, say
+        given = {"id": json.loads(found[1])} if found else None
     return given["id"] if isinstance(given, dict) and is_id(given.get("id")) else otherwise
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.runtime.grammars import Grammar, Parsed, complete
-from decgraph.runtime.prompts import check_grammar, request_for
+from decgraph.runtime.prompts import check_grammar, no_tokenizer, request_for
 from decgraph.runtime.request import Request, RequestFields
 from decgraph.runtime.session import Session
 from decgraph.runtime.text import Tokenizer
@@ -69,7 +69,8 @@ def read_request(body: CompletionRequest | ChatRequest, catalogue: Catalogue, li
     except DecError as error:
         raise Refusal(400, words_of(error), param="params") from None
     if session.tokenizer is None:
-        raise Refusal(400, "the models have no tokenizer: they cannot answer in text", param="model")
+        hint = no_tokenizer(session).hint
+        raise Refusal(400, f"the models have no tokenizer, and cannot answer in text (try: {hint})", param="model")
     if body.stream_options is not None and not body.stream:
         raise Refusal(400, "`stream_options` goes with `stream`: true", param="stream_options")
     n = body.n or 1

@@ -22,13 +22,16 @@ class GrowingText:
     """A text made of tokens. What `feed` returns may be shown at once; `finish` returns the rest.
 
     The text ends before the stop string that is complete first, and of those that are complete together before the one that
-    begins first, as the stop machine ends the run (runtime/stop.py). Tokens that end a text (eos) add none.
+    begins first, as the stop machine ends the run (runtime/stop.py). Tokens that end a text (eos) add none. Special tokens are
+    not shown, and a stop string may spell them.
     """
 
     def __init__(self, detokenizer: Detokenizer, stop: Sequence[str] = (), eos: Collection[int] = ()) -> None:
         self._detokenizer, self._stop, self._eos = detokenizer, tuple(stop), eos
         self._pending = detokenizer.start()
         self._text = ""
+        self._spelled = ""  # the text with its special tokens
+        self._places: list[int] = []  # where each character of that stands in the text
         self._shown = 0
         self._longest = max((len(s) for s in self._stop), default=0)
         self.pieces: list[Piece] = []
@@ -44,11 +47,13 @@ class GrowingText:
         for token in tokens:
             if self.stopped:
                 break
-            new = ""
+            new, spelled = "", ""
             if token not in self._eos:
                 self._pending, new = self._detokenizer.feed(self._pending, token)
-            self._add(token, new)
-        return self._show(len(self._text) if self.stopped else len(self._text) - self._held())
+                spelled = self._detokenizer.special.get(token, "")
+            self._add(token, new, spelled)
+        held = 0 if self.stopped else self._held()
+        return self._show(self._places[-held] if held else len(self._text))
 
     def finish(self) -> str:
         """The rest, when no token follows."""
@@ -57,16 +62,16 @@ class GrowingText:
             self._text += left
         return self._show(len(self._text))
 
-    def _add(self, token: int, new: str) -> None:
-        first = max(0, len(self._text) - self._longest + 1)
+    def _add(self, token: int, new: str, spelled: str) -> None:
+        first = max(0, len(self._spelled) - self._longest + 1)
         at = len(self._text)
         self._text += new
-        found = [
-            (self._text.index(s, first) + len(s), self._text.index(s, first)) for s in self._stop if s in self._text[first:]
-        ]
-        if found and new:
+        self._spelled += spelled + new
+        self._places += [*[at] * len(spelled), *range(at, at + len(new))]
+        found = [(i + len(s), i) for s in self._stop if (i := self._spelled.find(s, first)) >= 0]
+        if found and (new or spelled):
             self.stopped = True
-            self._text = self._text[: min(found)[1]]
+            self._text = self._text[: self._places[min(found)[1]]]
         self.pieces.append(Piece(token, self._text[at:], min(at, len(self._text))))
         if self.stopped:  # the stop string may have begun in earlier tokens
             self.pieces = [Piece(p.token, self._text[p.at : p.at + len(p.text)], p.at) for p in self.pieces]
@@ -74,9 +79,9 @@ class GrowingText:
                 self.pieces.pop()
 
     def _held(self) -> int:
-        """How many of the last characters may be the beginning of a stop string."""
-        most = min(self._longest - 1, len(self._text))
-        ends = (n for n in range(most, 0, -1) if any(s.startswith(self._text[-n:]) for s in self._stop))
+        """How many of the last characters, special tokens' too, may be the beginning of a stop string."""
+        most = min(self._longest - 1, len(self._spelled))
+        ends = (n for n in range(most, 0, -1) if any(s.startswith(self._spelled[-n:]) for s in self._stop))
         return next(ends, 0)
 
     def _show(self, end: int) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 def ratio(value: float, low: float, high: float) -> dict[str, Any]:
     """A ratio by both clocks; the processor's is a tenth less."""
     spread = {"median": value, "low": low, "high": high}
-    wall = {"value": value, "low": low, "high": high, "quartiles": spread}
-    cpu = {"value": value - 0.1, "low": low - 0.1, "high": high - 0.1, "quartiles": spread}
+    wall = {"value": value, "low": low, "high": high, "n": 8, "quartiles": spread}
+    cpu = {"value": value - 0.1, "low": low - 0.1, "high": high - 0.1, "n": 8, "quartiles": spread}
     return {"wall": wall, "cpu": cpu}
 
 

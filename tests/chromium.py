@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import SECONDS
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
@@ -25,7 +26,7 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 def lacking() -> str:
     """What is missing here, or ""."""
     if importlib.util.find_spec("playwright") is None:
-        return "playwright is not installed: pip install 'decgraph[dev]'"
+        return "playwright is not installed: make setup"
     return "" if shutil.which("chromium") else "Chromium is not installed: apt-get install -y chromium"
 
 
@@ -48,6 +49,7 @@ def browser() -> Iterator[Any]:
 def page(browser: Any) -> Iterator[Any]:
     """A page that fails its test where its script raises, says something on the console, or asks for more than a file's."""
     opened = browser.new_page(viewport={"width": 1360, "height": 1000})
+    opened.set_default_timeout(1000 * SECONDS)
     wrong: list[str] = []
     opened.on("pageerror", lambda error: wrong.append(f"raised: {error}"))
     opened.on("console", lambda message: wrong.append(f"{message.type}: {message.text}"))

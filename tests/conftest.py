@@ -18,8 +18,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("DECGRAPH_VERDICTS", "0")  # tests plant broken passes: their verdicts are no other test's
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest-xdist gives every core a worker
-if not Path("/dev/nvidiactl").exists():  # some of transformers' models import triton, which looks at this once
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # A deadline measures the machine, not the code. In CI the examples are fixed: a red run is about the change.
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -33,12 +31,22 @@ GOLDEN = Path(__file__).parent / "golden"
 _read: set[str] = set()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    if not pluginmanager.hasplugin("timeout"):  # a machine that is lent has what it has
+        for name in ("timeout", "timeout_method"):
+            parser.addini(name, "of pytest-timeout, which is not installed: tests have no limit")
     parser.addoption(
         "--update-golden",
         action="store_true",
         help="write what the tests produce; read the diff before you commit it",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests run on the CPU and kernels in Triton's interpreter, whatever the machine has; those marked `gpu` run alone, by
+    `pytest -m gpu`, on a device. Some of transformers' models import triton, which looks at this once."""
+    if config.option.markexpr != "gpu":
+        os.environ.update(CUDA_VISIBLE_DEVICES="", TRITON_INTERPRET="1")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -55,6 +63,9 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.markexpr != "gpu":
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("gpu")])
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
     slow, idle = slow_cases(items)
     left = {id(item) for item in slow}
     whole = not any("::" in arg for arg in config.args)  # only then were all cases of each test collected

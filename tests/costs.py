@@ -111,7 +111,7 @@ def measure(arguments: Sequence[str]) -> None:
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pytest", "-p", "costs", "-m", "not nightly or slow", *arguments]
-        subprocess.run(command, check=False, env={**os.environ, FOLDER: folder})
+        subprocess.run(command, check=False, env={**os.environ, FOLDER: folder}, timeout=None)
         write(Path(folder))
     print(f"costs: {len(costs())} tests of more than {SHORT} s, measured in {time.monotonic() - started:.0f} s: {FILE}")
 

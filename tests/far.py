@@ -40,15 +40,21 @@ class Far(Tensor):
 
 
 def _cuda(place: Any) -> bool:
-    return isinstance(place, str | torch.device) and torch.device(place).type == "cuda"
+    return isinstance(place, str | torch.device) and str(place).split(":")[0] == "cuda"
+
+
+_READS = {"cpu", "tolist", "item", "numpy", "__array__", "__bool__", "__int__", "__float__", "__index__", "nonzero"}
 
 
 class Elsewhere(TorchFunctionMode):
     """See the module. Raises RuntimeError where devices are mixed."""
 
+    recording = False
+    """Whether a graph is being recorded (far_graphs.py): reading a value then, or copying one from the host, is an error."""
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
-        if func is torch.device:
+        if func is torch.device or name == "_parse_to":  # `Module.to` reads its arguments with it
             return func(*args, **kwargs)
         if func == torch.Tensor.device.__get__:
             return CUDA if isinstance(args[0], Far) else func(*args)
@@ -56,6 +62,10 @@ class Elsewhere(TorchFunctionMode):
             return isinstance(args[0], Far)
         if func is torch._has_compatible_shallow_copy_type:  # what `Module.to` asks: a tensor of another device takes its place
             return isinstance(args[0], Far) == isinstance(args[1], Far)
+        own = [x for x in args if not isinstance(x, Tensor) and hasattr(type(x), "__torch_function__")]
+        if own:  # an object of the library's, which computes with tensors that are watched too
+            with self:
+                return type(own[0]).__torch_function__(func, types, args, kwargs)
         given: list[Tensor] = []
         tree_map(lambda x: given.append(x) if isinstance(x, Tensor) else None, (args, kwargs))
         if any(type(t) not in (Far, Tensor, nn.Parameter) for t in given):  # a kind that says itself what is done with it
@@ -63,12 +73,15 @@ class Elsewhere(TorchFunctionMode):
         far = [t for t in given if isinstance(t, Far)]
         near = [t for t in given if not isinstance(t, Far) and t.dim()]
         mixed = bool(far and near) and name not in _MAY_MIX
+        if Elsewhere.recording and far and (name in _READS or name == "to" and not self._result(name, args, kwargs, far)):
+            raise RuntimeError(f"{name}: a value is read while a graph is recorded")
         result = self._result(name, args, kwargs, far)
         if name == "__setitem__":
             value = args[2]
             mixed = isinstance(value, Tensor) and bool(value.dim()) and isinstance(value, Far) != isinstance(args[0], Far)
         if name == "__getitem__":
             mixed = bool(far) and not isinstance(args[0], Far)
+        mixed = mixed or Elsewhere.recording and bool(far and near)
         if mixed or (far and name in ("numpy", "__array__")):
             raise RuntimeError(f"{name}: tensors of the CPU {[tuple(t.shape) for t in near]} and of a GPU meet")
         known = {id(t.inner): t for t in far}
@@ -82,7 +95,7 @@ class Elsewhere(TorchFunctionMode):
     def _near(x: Any) -> Any:
         if isinstance(x, Far):
             return x.inner
-        return _CPU if isinstance(x, torch.device) and x.type == "cuda" or (isinstance(x, str) and x == "cuda") else x
+        return _CPU if _cuda(x) else x
 
     @staticmethod
     def _result(name: str, args: Any, kwargs: Any, far: list[Far]) -> bool:
@@ -93,8 +106,8 @@ class Elsewhere(TorchFunctionMode):
             return isinstance(args[1], Far)
         if name == "__getitem__":
             return isinstance(args[0], Far)
-        places = [p for p in (kwargs.get("device"), *args) if isinstance(p, torch.device) or p in ("cuda", "cpu")] if (
-            kwargs.get("device") is not None or name == "to") else []  # fmt: skip
+        words = (kwargs.get("device"), *args) if kwargs.get("device") is not None or name == "to" else ()
+        places = [p for p in words if _cuda(p) or isinstance(p, torch.device) or (isinstance(p, str) and p == "cpu")]
         return _cuda(places[0]) if places else bool(far)
 
 
@@ -130,10 +143,14 @@ class Launched:
             self.count += bool(far)
             near = [x.inner if isinstance(x, Far) else x for x in args]
             named = {k: x.inner if isinstance(x, Far) else x for k, x in kwargs.items()}
-            return self._run(kernel, *near, grid=grid, warmup=warmup, **named)
+            return self.launch(lambda: self._run(kernel, *near, grid=grid, warmup=warmup, **named))
 
         InterpretedFunction.run = run
         return self
+
+    def launch(self, run: Any) -> Any:
+        """Run a kernel on its tensors."""
+        return run()
 
     def __exit__(self, *_: object) -> None:
         from triton.runtime.interpreter import InterpretedFunction

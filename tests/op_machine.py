@@ -207,6 +207,9 @@ class Machine:
     def warp_row(self, a: Any, path: Any, is_dist: bool, old: Any) -> Row:
         return value_row(a if is_dist else self.num.softmax(a))
 
+    def adjusted_row(self, a: Any, path: Any) -> Any:
+        return a
+
     # -- models
     def read_head(self, op: Op, head: Model, place: Any, tree: Any) -> Any:
         if isinstance(place, Tree):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+from waiting import SECONDS, ended, until
 
 from decgraph.serve.app import app_of
 from decgraph.serve.catalogue import Catalogue
@@ -25,22 +26,18 @@ def served(
         server.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
-        until = time.monotonic() + 30
-        while not server.started and time.monotonic() < until:
-            time.sleep(0.005)
-        assert server.started
+        until("the server has started", lambda: server.started)
         server.thread = thread
         try:
             yield server
         finally:
             if not service.draining:
                 server.drain()
-            thread.join(30)
-            assert not thread.is_alive()
+            ended("the server", thread)
 
 
 def client(server: Any, **settings: Any) -> Any:
     """OpenAI's client, which does not try again by itself."""
     import openai
 
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60, **settings)
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=SECONDS, **settings)

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from waiting import SECONDS
+
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = (
     "dsl", "ir", "passes", "backends", "runtime", "check", "stdlib", "zoo", "hf", "bench", "serve", "editor", "scale", "views",
@@ -40,8 +42,8 @@ def may_be_heavy(path: Path) -> bool:
     return path.relative_to(ROOT).as_posix().startswith(tuple(f"{folder}/" for folder in HEAVY_FOLDERS))
 
 
-def python(code: str, *, timeout: float = 120) -> str:
+def python(code: str) -> str:
     """What a fresh interpreter prints, started away from the repository root."""
-    done = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, timeout=timeout, check=False)
+    done = subprocess.run([sys.executable, "-c", code], cwd="/", capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

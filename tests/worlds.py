@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
@@ -13,7 +14,7 @@ from decgraph.api import load as load_algorithm
 from decgraph.backends.registry import machine
 from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
-from decgraph.ir.values import Module
+from decgraph.ir.values import Function, Module
 from decgraph.passes.batching import distribution_only, meets
 from decgraph.passes.plan import Plan
 from decgraph.runtime.automaton import Automaton
@@ -21,10 +22,14 @@ from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session, check_params
 from decgraph.runtime.text import detokenizer_of
 from decgraph.runtime.trace import ModelCall
+from decgraph.runtime.unshaped import unread
 
 V = 7
 GRAMMAR = Automaton(tuple(tuple((s + t) % 3 if (s + t) % 4 else -1 for t in range(V)) for s in range(3)), frozenset({0, 1, 2}))
 """Every state forbids one or two tokens; nothing may follow a forbidden one."""
+
+
+FIELDS = {f.name: f.default for f in fields(Request)}
 
 
 def not_next(generated: tuple[int, ...]) -> list[int]:
@@ -59,6 +64,11 @@ def requests(seed: int) -> list[Request]:
     ]
 
 
+def heard(function: Function, request: Request) -> Request:
+    """A request without what the program never reads, which would be refused."""
+    return replace(request, **{name: FIELDS[name] for name in unread(function)})
+
+
 class World:
     """One algorithm with small models and parameters, and what the reference does with the requests."""
 
@@ -69,7 +79,7 @@ class World:
         self.known = check_params(f, self.params)
         self.models = models_for(f, V, seed, free=free)
         self.externs = outside(self.algorithm.module)["externs"]
-        self.requests = requests(seed)
+        self.requests = [heard(f, r) for r in requests(seed)]
         self.shares = meets(f)
         self.wanted = [self.session("reference").run(r) for r in self.requests]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from decgraph import extras
 from decgraph.errors import DecError
 from decgraph.views.document import Trace
 
@@ -28,7 +29,7 @@ def pyplot() -> Any:  # Any: matplotlib has types, but is not installed everywhe
     try:
         import matplotlib
     except ModuleNotFoundError:
-        raise DecError("plots need matplotlib, which is not installed", hint="pip install 'decgraph[plots]'") from None
+        raise extras.needed("plots", first="matplotlib", what="plots need") from None
     matplotlib.use("Agg")
     import matplotlib.pyplot
 
@@ -79,9 +80,14 @@ def whole(*axes: Any) -> None:
 def acceptance(axes: Any, run: Trace) -> None:
     """How often a test at each depth accepted a draft."""
     shares = run.stats.acceptance
-    axes.bar(np.arange(1, len(shares) + 1), shares, color=COLOURS["accepted"])
+    bars = axes.bar(np.arange(1, len(shares) + 1), shares, color=COLOURS["accepted"])
+    counts = [f"{a} of {t}" for a, t in zip(run.stats.accepted, run.stats.tested, strict=True)]
+    axes.bar_label(bars, counts, fontsize=7, padding=1)
     axes.set(
-        title="acceptance by depth" if shares else "no drafts were tested", xlabel="depth", ylabel="share of tests", ylim=(0, 1)
+        title="acceptance by depth" if shares else "no drafts were tested",
+        xlabel="depth",
+        ylabel="share of tests",
+        ylim=(0, 1.06),
     )
     axes.set_xticks(np.arange(1, len(shares) + 1))
 

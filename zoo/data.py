@@ -122,7 +122,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     """The tokenizer saved in `folder`."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(folder)
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:

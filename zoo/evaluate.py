@@ -45,13 +45,13 @@ def load(name: str) -> Any:
     from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
     if name in ("target", "drafter"):
-        return AutoModelForCausalLM.from_pretrained(path(name), dtype=torch.float32).eval()
+        return AutoModelForCausalLM.from_pretrained(path(name), dtype=torch.float32, trust_remote_code=False).eval()
     if name == "masked":
-        return AutoModelForMaskedLM.from_pretrained(path(name), dtype=torch.float32).eval()
+        return AutoModelForMaskedLM.from_pretrained(path(name), dtype=torch.float32, trust_remote_code=False).eval()
     from decgraph.zoo import modeling
 
     assert modeling.__name__  # importing it registered the heads
-    return AutoModel.from_pretrained(path(name), dtype=torch.float32).eval()
+    return AutoModel.from_pretrained(path(name), dtype=torch.float32, trust_remote_code=False).eval()
 
 
 def reference(target: Any, tokenizer: Any, rows: int) -> Reference:

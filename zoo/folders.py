@@ -7,6 +7,7 @@ from pathlib import Path
 
 from decgraph import zoo
 from decgraph.errors import DecError
+from decgraph.runtime.models.folders import folder
 
 
 def folder_of(name: str | Path) -> Path:
@@ -28,6 +29,8 @@ def folder_of(name: str | Path) -> Path:
 
 def check_folder(name: str | Path) -> None:
     """Look whether a model is there, without reading it: before torch is imported. Raises DecError where it is not."""
+    if folder_of(name).is_file():
+        folder(name)
     if not folder_of(name).is_dir():
         named = ", ".join([*zoo.names(), *zoo.fetchable()])
         raise DecError(f"{name} is not a folder with a model in it", hint=f"a folder with a config.json, or one of {named}")

@@ -6,13 +6,11 @@ import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from decgraph import extras
 from decgraph.errors import DecError
-
-NEEDS = ("torch", "transformers", "safetensors", "tokenizers", "gguf", "accelerate")
 
 _LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 _DIGITS = {"type": "Digits", "individual_digits": True}
@@ -26,9 +24,7 @@ GPT-2 does; SmolLM's takes each digit by itself, which differs after two spaces.
 
 def check_installed() -> None:
     """Raises DecError where what reads a GGUF is not installed."""
-    lacking = [name for name in NEEDS if find_spec(name) is None]
-    if lacking:
-        raise DecError(f"this needs {', '.join(lacking)}, which is not installed", hint="pip install 'decgraph[models,gguf]'")
+    extras.check("models", "gguf")
 
 
 def convert(file: Path, folder: Path) -> None:
@@ -43,8 +39,10 @@ def convert(file: Path, folder: Path) -> None:
 
     try:
         with _quiet():
-            read = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
-            tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+            read = AutoModelForCausalLM.from_pretrained(
+                file.parent, gguf_file=file.name, dtype=torch.float32, trust_remote_code=False
+            )
+            tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
             module = _plain(read)
             del read
             ends = {n: getattr(module.config, n, None) for n in ("bos_token_id", "eos_token_id", "pad_token_id")}
@@ -65,7 +63,7 @@ def _plain(read: Any) -> Any:
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     config._name_or_path = ""
-    module = AutoModelForCausalLM.from_config(config)
+    module = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     module.load_state_dict(read.state_dict())
     return module.eval()
 

@@ -72,7 +72,9 @@ def obtain(
     store = Store(work / name, {**origin, "written": written, "plain": plain})
     if not store.done:
         # For one token at a time on a CPU, plain attention in bfloat16 is twice as fast as the fused kernel.
-        writer = AutoModelForCausalLM.from_pretrained(target_folder, dtype=torch.bfloat16, attn_implementation="eager").eval()
+        writer = AutoModelForCausalLM.from_pretrained(
+            target_folder, dtype=torch.bfloat16, attn_implementation="eager", trust_remote_code=False
+        ).eval()
         tokenizer = data.load_tokenizer(target_folder)
         ids = rows(writer, tokenizer, written=written, plain=plain, seed=seed)[len(store) :]
         for text in teacher.view(model, [(row, 0) for row in ids.tolist()], layers):

@@ -237,7 +237,10 @@ def mix(a: Any, b: Any) -> Any:
 
 def contrast(a: Any, b: Any) -> Any:
     """a - b, where minus infinity on either side stays."""
-    return -inf if isinstance(b, float | Log) and b == -inf else mix(a, -b)
+    if isinstance(b, float | Log) and b == -inf:
+        return -inf
+    out = add(a, -b)
+    return -inf if out != out and a == -inf else out
 
 
 def divide(a: Any, b: Any) -> Any:

@@ -8,8 +8,12 @@ from typing import Any
 
 from decgraph.backends.exports.drafter import carried
 from decgraph.backends.exports.fits import misfits
+from decgraph.backends.exports.longest import longest
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
+
+SOME = 8
+"""Tokens of a draft that an engine is started with where the program sets no number."""
 
 
 @dataclass(frozen=True)
@@ -24,17 +28,19 @@ class Seam:
 
 @dataclass(frozen=True)
 class Exported:
-    """A Python file. name: of the module; class_name: of what the engine makes an instance of."""
+    """A Python file. name: of the module; class_name: of what the engine makes an instance of; most: tokens of a draft at most,
+    None where the program sets no number."""
 
     name: str
     class_name: str
     text: str
+    most: int | None
 
 
 def exported(seam: Seam, module: Module, params: Mapping[str, Any], *, source: str = "", version: str = "") -> Exported:
     """A module's algorithm as a drafter for an engine.
 
-    params: values of its parameters, which the file carries; the others have their defaults. source: the paper, for the file's
+    module: simplified for `params`, the values of all its parameters, which the file carries. source: the paper, for the file's
     docstring. Raises DecError where the algorithm does not fit the seam, with every reason and its line.
     """
     algorithm = module.main
@@ -47,7 +53,11 @@ def exported(seam: Seam, module: Module, params: Mapping[str, Any], *, source: s
         )
     camel = "".join(word.capitalize() for word in algorithm.split("_"))
     name = f"{algorithm}_{seam.engine.lower()}"
+    most = longest(module.entry)
     values = {
+        "MOST": str(most or SOME),
+        "ROWS": str(1 + (most or SOME)),
+        "LENGTH": f"at most {most} tokens" if most else f"of no fixed length ({SOME} is a number to begin with)",
         "NAME": name,
         "ALGORITHM": algorithm,
         "UPPER": algorithm.upper(),
@@ -62,7 +72,7 @@ def exported(seam: Seam, module: Module, params: Mapping[str, Any], *, source: s
     text = seam.template
     for key, value in values.items():
         text = text.replace(f"@{key}@", value)
-    return Exported(name, f"{camel}Proposer", text)
+    return Exported(name, f"{camel}Proposer", text, most)
 
 
 def _quoted(text: str) -> str:

@@ -15,12 +15,16 @@ Made for @MADE_FOR@: @LINK@
 It was tested against that interface and not run inside SGLang.
 
 Import this file, and so register the algorithm, in each process of the server before its arguments are read. decgraph has to be
-installed there (`pip install decgraph`; NumPy is all that it takes). Then:
+installed there (NumPy is all that it takes):
 
-    --speculative-algorithm @UPPER@ --speculative-num-draft-tokens 8 --disable-overlap-schedule
+    pip install 'decgraph @ git+https://github.com/decgraph/decgraph'
 
-The first of the draft tokens is the last token of the text. Where @ALGORITHM@ drafts less, zeros follow: the verification
-accepts only what the model says, whatever was drafted.
+Then:
+
+    --speculative-algorithm @UPPER@ --speculative-num-draft-tokens @ROWS@ --disable-overlap-schedule
+
+@ALGORITHM@ drafts @LENGTH@; the first of SGLang's draft tokens is the last token of the text. Where less is
+drafted, zeros follow: the verification accepts only what the model says, whatever was drafted.
 """
 
 import numpy as np

@@ -13,12 +13,16 @@ TEMPLATE = '''"""@ALGORITHM@@SOURCE@ as a proposer of vLLM, written by `decgraph
 Made for @MADE_FOR@: @LINK@
 It was tested against that interface and not run inside vLLM.
 
-The file has to be importable where the engine runs, and so has decgraph (`pip install decgraph`; NumPy is all that it takes):
+The file has to be importable where the engine runs, and so has decgraph (NumPy is all that it takes):
+
+    pip install 'decgraph @ git+https://github.com/decgraph/decgraph'
+
+Then:
 
     vllm serve MODEL --speculative-config \\
-        '{"method": "custom_class", "model": "@NAME@.@CLASS@Proposer", "num_speculative_tokens": 8}'
+        '{"method": "custom_class", "model": "@NAME@.@CLASS@Proposer", "num_speculative_tokens": @MOST@}'
 
-It proposes what @ALGORITHM@ drafts, at most `num_speculative_tokens` of it; vLLM verifies it.
+It proposes what @ALGORITHM@ drafts, @LENGTH@, and at most `num_speculative_tokens` of it; vLLM verifies it.
 """
 
 from decgraph.backends.exports.drafter import Drafter

@@ -49,6 +49,8 @@ class Calls(HeadsOfStates, Randomness):
         if computed == 0 or rows == cells == 0:
             return
         role: Literal["target", "draft"] = "target" if model is self.whole.main and not drafts else "draft"
+        if role == "target":
+            self.whole.note_call()
         self.emit_event(trace.ModelCall(drafting(model.name) if drafts else model.name, rows, cells, role, computed))
 
     # -- places

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,14 @@ from decgraph.backends import automata
 from decgraph.backends.automata import ids_of
 from decgraph.backends.indexes import ROOM, Continuations, Lru
 from decgraph.backends.reference.effects import Effects
+from decgraph.backends.reference.together import Meeting
 from decgraph.backends.reference.values import Suffixes
 from decgraph.errors import DecError
 from decgraph.ir.data.dist import Draws, Path, resolve_path, tokens_of
+from decgraph.ir.ops.common import as_int, plain
 from decgraph.ir.ops.draws import pad, point
+from decgraph.ir.ops.host import folded, shares
+from decgraph.ir.ops.selection import ranked
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op
 from decgraph.runtime.models.spelling import retokenized, spelling_of
@@ -95,13 +100,26 @@ class Stores(Effects):
         """Query an automaton; see the op automaton."""
         return automata.ask(op.attrs["what"], g, args, base=self.base, vocab_size=self.vocab_size)
 
+    meeting: Meeting | None = None
+    """Where the sequences of a batch wait for one another (together.py); None: this one is alone."""
+
+    def meet(self, op: Op, mine: Any, of_all: Callable[[list[Any]], list[Any]]) -> Any:
+        """This sequence's part of what `of_all` makes of the values of all that come to an op; alone, a batch of one."""
+        outer: Any = self
+        while outer.parent is not None:
+            outer = outer.parent
+        if outer.meeting is None:
+            return of_all([mine])[0]
+        return outer.meeting(f"{self.function.name}:{op.loc.line}:{op.loc.column}", mine, of_all)
+
     def batch_top(self, op: Op, x: Any, k: Any, by: Sequence[Any]) -> Any:
-        """Alone, a batch of one: the k best of this sequence."""
-        return lookup("select.top").meaning(self, op, x, k, *by)[0]
+        """Of the candidates of all sequences, those among the k best that are this one's."""
+        best = [keys for _, keys in ranked(self, x, by)[: max(0, as_int(k))]]
+        return lookup("select.top").meaning(self, op, x, self.meet(op, (best, as_int(k)), shares), *by)[0]
 
     def batch_fold(self, op: Op, x: Any) -> Any:
-        """Alone, a batch of one: this sequence's number."""
-        return x
+        """One number of each sequence, folded."""
+        return self.meet(op, plain(x), partial(folded, op.attrs["fn"]))
 
     def text(self, x: Any, tree: Any) -> Any:
         """The text of tokens, or of nodes' paths. Raises DecError without a tokenizer."""

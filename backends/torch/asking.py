@@ -35,6 +35,13 @@ class Asking(Phrases):
         site = f"{self.f.name}:{op.loc.line}:{op.loc.column}"
         self.line(f"{self.name(op.result)} = yield m.fold({self.use(op.operands[0])}, {op.attrs['fn']!r}, {site!r})", op)
 
+    def op_batch_top(self, op: Op) -> None:
+        self.asks = True
+        x, k, *by = (self.use(v) for v in op.operands)
+        site = f"{self.f.name}:{op.loc.line}:{op.loc.column}"
+        keys = "".join(f"{b}, " for b in by)
+        self.line(f"{self.name(op.result)} = yield m.batch_top({x}, {k}, ({keys}), {site!r})", op)
+
     def op_model_memory(self, op: Op) -> None:
         self._asked(op, "memory", "" if op.attrs.get("joint") else ", alone=True")
 

@@ -113,6 +113,8 @@ class Engines(Effects):
         target = model is self.whole.main and not heads and not drafts  # the first model of a sub-run may be the run's drafter
         name = model.name + ".heads" if heads else drafting(model.name) if drafts else model.name
         self.tally.call(name, target)
+        if target:
+            self.whole.note_call(answered=model.kind == "masked")
         if self.listener is None:
             return
         role: Literal["target", "draft"] = "target" if target else "draft"

@@ -16,7 +16,8 @@ from decgraph.backends.run import Stop
 from decgraph.backends.torch.draft_loops import DraftLoops
 from decgraph.backends.torch.kit import TORCH, Kit
 from decgraph.backends.torch.lowering import supports
-from decgraph.backends.torch.pending import FoldCall, Pending
+from decgraph.backends.torch.ops.selection import ranked, top
+from decgraph.backends.torch.pending import MeetingCall, Pending
 from decgraph.backends.torch.program import Driver, program_of
 from decgraph.backends.torch.schedule import run_many
 from decgraph.backends.torch.sub_runs import drawn_later
@@ -25,7 +26,7 @@ from decgraph.backends.torch.transfer import fetched, watch
 from decgraph.backends.torch.trees import Context, TorchPath, path_of
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.ops.common import plain
-from decgraph.ir.table import lookup
+from decgraph.ir.ops.host import folded, shares
 from decgraph.ir.values import Loc, Op
 from decgraph.runtime.faults import fault
 from decgraph.runtime.models.engine.of import engine_of
@@ -164,14 +165,16 @@ class TorchMachine(DraftLoops):
         """Query an automaton; see the op automaton."""
         return automata.ask(op.attrs["what"], g, args, base=self.base, vocab_size=self.vocab_size)
 
-    def batch_top(self, op: Op, x: Any, k: Any, by: Sequence[Any]) -> Any:
-        """Alone, a batch of one: the k best of this sequence."""
-        return lookup("select.top").meaning(self, op, x, k, *by)[0]
+    def batch_top(self, x: Any, k: Any, by: Sequence[Any], site: str) -> MeetingCall:
+        """The meaning of `batch.top`: a call that waits for the other sequences' candidates."""
+        _, order, keys = ranked(self, x, by)
+        best = [tuple(key[i] for key in keys) for i in range(min(len(order), max(0, int(k))))]
+        return MeetingCall((best, int(k)), shares, site, finish=lambda n: top(self, x, n, *by))
 
-    def fold(self, x: Any, fn: str, site: str) -> FoldCall:
+    def fold(self, x: Any, fn: str, site: str) -> MeetingCall:
         """The meaning of `batch.fold`: a call that waits for the other sequences."""
         value = fetched(x) if isinstance(x, torch.Tensor) else x
-        return FoldCall(plain(value), fn, site)
+        return MeetingCall(plain(value), partial(folded, fn), site)
 
     def reals(self, values: Any) -> np.ndarray:
         return np.array(values, dtype=np.float64)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from decgraph.ir.ops.host import FOLDS
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, MaskedEngine
 from decgraph.runtime.models.engine.forward_call import DraftLoop, Engine, ForwardCall, RollEngine
 
@@ -111,13 +110,15 @@ SEQUENCES = _Sequences()
 
 
 @dataclass
-class FoldCall(Pending[Any]):
-    """A number of this sequence that is folded over all sequences that wait at the same place of the program (`site`). It is
-    answered when no sequence of the batch waits for a model (schedule.py)."""
+class MeetingCall(Pending[Any]):
+    """A value of this sequence, of which `of_all` makes something together with those of all sequences that wait at the same
+    place of the program (`site`); `finish` is given this sequence's part. It is answered when no sequence of the batch waits
+    for a model (schedule.py)."""
 
     value: Any
-    fn: str
+    of_all: Callable[[list[Any]], list[Any]]
     site: str
+    finish: Callable[[Any], Any] = field(default=lambda part: part)
     sequence: Hashable = None
     engine: Any = SEQUENCES
     alone: bool = False
@@ -127,11 +128,11 @@ class FoldCall(Pending[Any]):
         return self.site
 
     @classmethod
-    def compute_all(cls, calls: Sequence[FoldCall]) -> list[Any]:
-        return [FOLDS[calls[0].fn]([call.value for call in calls])] * len(calls)
+    def compute_all(cls, calls: Sequence[MeetingCall]) -> list[Any]:
+        return calls[0].of_all([call.value for call in calls])
 
     def take(self, answer: Any) -> Any:
-        return answer
+        return self.finish(answer)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from decgraph.backends.torch.kit import Kit
 from decgraph.backends.torch.machine import TorchMachine
-from decgraph.backends.torch.pending import DraftLoopCall, FoldCall, Pending
+from decgraph.backends.torch.pending import DraftLoopCall, MeetingCall, Pending
 from decgraph.backends.torch.program import Driver, compile_function
 from decgraph.backends.torch.statements import watched
 from decgraph.ir.table import lookup
@@ -170,7 +170,7 @@ class Profiled(TorchMachine):
     def answered(self, call: Pending[Any]) -> Any:
         """The value of a call: its engine's time to the forwards, what is made of its result to the line."""
         place = self.clock.now or Place("", 0, CALLING)
-        if isinstance(call, FoldCall):
+        if isinstance(call, MeetingCall):
             with self.clock.inside(place._replace(kind=WAITING)):
                 return call.compute_alone()
         model = self.called(call)

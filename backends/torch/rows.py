@@ -222,18 +222,21 @@ class OverVocabulary:
         return torch_function(torch.true_divide, (other, self))
 
 
+def on_one_device(values: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors [...] on the device of one of them: a distribution of no model (`uniform(vocab)`, an index's), and of one that
+    computes on the host, is on the CPU."""
+    device = next((v.device for v in values if v.device.type != "cpu"), None)
+    return list(values) if device is None else [v.to(device) for v in values]
+
+
 def torch_function(fn: Any, args: Any, kwargs: Any = {}) -> Any:  # noqa: B006 (read only)
-    """A function of torch on values over the vocabulary, on the device of one of them: a distribution of no model
-    (`uniform(vocab)`, an index's) is on the CPU."""
+    """A function of torch on values over the vocabulary."""
     if fn in (torch.sub, torch.relu):
         few = [Sparse.of(x) for x in args]
         if few[0] is not None and few[-1] is not None:
             return few[0].sub(few[1]) if fn is torch.sub and few[1] is not None else few[0].relu()
     values = [x.dense() if isinstance(x, OverVocabulary) else torch.as_tensor(x) for x in args]
-    device = next((v.device for v in values if isinstance(v, Tensor) and v.device.type != "cpu"), None)
-    if device is not None:
-        values = [v.to(device) if isinstance(v, Tensor) else v for v in values]
-    return fn(*values, **kwargs)
+    return fn(*on_one_device(values), **kwargs)
 
 
 class TorchDist(OverVocabulary):

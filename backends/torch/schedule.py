@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from decgraph.backends.torch.pending import FoldCall
+from decgraph.backends.torch.pending import MeetingCall
 from decgraph.backends.torch.prefill import missing, prefill
 from decgraph.backends.torch.transfer import watch
 from decgraph.runtime.faults import fault
@@ -47,7 +47,8 @@ class Schedule:
     ended(number, machine, error): called as each run ends, when its KV cache is freed (or kept, under a cache key). What one
     run raises ends that run alone. chunk: how many tokens of prompts a round computes at most; a longer prompt is computed over
     several rounds, and the other runs' calls go on in between. None: a prompt is computed in the round that asks for it.
-    apart: operations over the batch (`batch.fold`) see each run as a batch of one, so its tokens do not depend on the others.
+    apart: operations over the batch (`batch.fold`, `batch.top`) see each run as a batch of one, so its tokens do not depend
+    on the others.
     """
 
     def __init__(self, ended: Ended, *, chunk: int | None = None, apart: bool = False) -> None:
@@ -192,12 +193,12 @@ def _resumed(run: Running, value: Any) -> Any:
 def answer(flight: Sequence[Running], how: Schedule) -> None:
     """Compute all calls that wait for one engine."""
     groups: dict[Any, list[Running]] = {}
-    folds = [run for run in flight if isinstance(run.call, FoldCall)]
-    if how.apart and folds:
-        for run in folds:
+    meeting = [run for run in flight if isinstance(run.call, MeetingCall)]
+    if how.apart and meeting:
+        for run in meeting:
             run.answer, run.ready = answered([run])[0], True
         return
-    waiting = [run for run in flight if not isinstance(run.call, FoldCall)] or flight  # folds wait for all sequences
+    waiting = [run for run in flight if not isinstance(run.call, MeetingCall)] or flight  # they wait for all sequences
     for run in waiting if how.chunk is None else how.with_prompts(waiting, how.chunk):
         groups.setdefault((id(run.call.engine), run.call.kind), []).append(run)
     if not groups:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from decgraph.backends.torch.pending import DraftLoopCall, FoldCall, Pending
+from decgraph.backends.torch.pending import DraftLoopCall, MeetingCall, Pending
 from decgraph.backends.torch.program import Driver
 from decgraph.backends.torch.rows import TorchDist
 from decgraph.backends.torch.statements import watched
@@ -19,12 +19,12 @@ from decgraph.runtime.recording import Timing
 
 def timed_call(recorder: Timing, call: Pending[Any]) -> Any:
     """The value of a call, computed by itself, with the recorder told when it was computed. On a GPU the call is waited for."""
-    if isinstance(call, FoldCall):
+    if isinstance(call, MeetingCall):
         return call.compute_alone()
     start = time.perf_counter()
     try:
         value = call.compute_alone()
-        if torch.cuda.is_available():
+        if torch.cuda.is_initialized():  # something of this process lies on a GPU
             torch.cuda.synchronize()
         return value
     finally:

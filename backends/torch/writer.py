@@ -386,7 +386,8 @@ class Writer(Asking):
 
     def function_of(self, region: Region, name: str, op: Op, leave: Exit = FALLS) -> str:
         """A nested function for a region; returns its name. Raises DecError for a model call inside."""
-        if any(o.opcode in ("model.eval", "model.evals", "model.read", "run", "batch.fold") for o in region.walk()):
+        asks = ("model.eval", "model.evals", "model.read", "run", "batch.fold", "batch.top")
+        if any(o.opcode in asks for o in region.walk()):
             raise DecError(
                 f"{op.loc}: the torch backend cannot call a model inside `{op.opcode}`",
                 hint="evaluate it before, at every node, and look the rows up",

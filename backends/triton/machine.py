@@ -1,10 +1,11 @@
 """The triton machine: torch's, with generated kernels for ops over the vocabulary and for verification; and whole decoding
-steps on the device (graph mode) for requests without an event listener.
+steps on the device (graph mode) for requests whose drafts nobody hears of.
 
 A run has one of two modes, and commits the same tokens in both. Graph mode: where the steps of a program have static shapes,
 they run on the device for a batch of sequences in lockstep, captured as graphs, and the host reads a flag now and then
 (step/run.py, for canvases step/canvas_run.py). Eager mode, as on the torch backend, is for everything else: programs with
-data-dependent shapes, requests with automata, penalties or stop strings, and runs with an event listener.
+data-dependent shapes, requests with automata, penalties or stop strings, and runs whose listener hears every event
+(`runtime.trace.Commits` does not). `mode` says which it was, and why.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from itertools import islice
 from decgraph.backends.base import Backend
 from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.triton.kit import KERNELS
-from decgraph.backends.triton.placement import check, home, interpreted
+from decgraph.backends.triton.placement import check, interpreted
 from decgraph.backends.triton.step.captured import NothingRecorded
+from decgraph.backends.triton.step.run import EVERY_EVENT
+from decgraph.runtime.trace import Commits
 
 _LOG = logging.getLogger("decgraph")
 
@@ -27,6 +30,7 @@ class TritonMachine(TorchMachine):
     """One request; its arguments are `Backend`'s."""
 
     name = "triton"
+    mode = "eager mode: its model calls are batched with those of requests that come and go"  # by `steps`, as a server runs it
     kit = KERNELS
 
     @classmethod
@@ -40,7 +44,6 @@ class TritonMachine(TorchMachine):
         check(self.models)
         _warn_of_the_interpreter()
         super().start_run()
-        self.home = home(self.models)
 
     def run(self) -> tuple[int, ...]:
         if not by_steps([self], 1):
@@ -71,8 +74,8 @@ def by_steps(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMa
     left: list[tuple[TorchMachine, str]] = []
     silent: list[TorchMachine] = []
     for m in machines:
-        if m.listener is not None:
-            left.append((m, "it has an event listener"))
+        if not (m.listener is None or isinstance(m.listener, Commits)):
+            left.append((m, EVERY_EVENT))
         elif m.parent is not None or m.until is not None or m.externs:
             left.append((m, "it is a sub-run, or calls functions of the caller"))
         else:
@@ -92,8 +95,13 @@ def by_steps(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMa
                 error,
             )
             left += [(m, str(error)) for m in some if not m.committed()]
+    for m in machines:
+        m.mode = "graph mode"
     for m, why in left:
-        _LOG.debug("%s: eager mode: %s", m.title, why)
+        m.mode = f"eager mode: {why}"
+        if isinstance(m.listener, Commits):
+            m.listener.begin()
+        _LOG.debug("%s: %s", m.title, m.mode)
     return left
 
 

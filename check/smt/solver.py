@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from decgraph import extras
 from decgraph.check.smt.poly import ONE, Monomial, Poly
-from decgraph.errors import DecError
 
 if TYPE_CHECKING:
     from decgraph.check.smt.field import Fact, Field
@@ -17,7 +17,7 @@ def z3() -> Any:
     try:
         import z3 as module
     except ImportError:
-        raise DecError("proofs for all distributions need the solver z3", hint="pip install 'decgraph[smt]'") from None
+        raise extras.needed("smt", first="z3", what="proofs for all distributions need the solver") from None
     return module
 
 

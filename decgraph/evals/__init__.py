@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from decgraph.errors import DecError
+from decgraph import extras
 
 if TYPE_CHECKING:
     from decgraph.evals.lm import DecgraphLM as DecgraphLM
@@ -24,7 +24,7 @@ NAME = "decgraph"
 def register() -> None:
     """Make `decgraph` a name of lm_eval's models; a second time changes nothing. Raises DecError without lm_eval."""
     if find_spec("lm_eval") is None:
-        raise DecError("this needs lm_eval, which is not installed", hint="pip install 'decgraph[models,evals]'")
+        raise extras.needed("models", "evals", first="lm_eval")
     import lm_eval.models  # noqa: F401 - its own names first: a registry that is not empty is not filled later
     from lm_eval.api.registry import model_registry
 

@@ -45,6 +45,8 @@ def bound_of(lw: Lowering, e: S.Expr) -> int | None:
     if isinstance(e, S.Name):
         v = lw.env.get(e.name)
         return lw.module.bounds.get(v) if v is not None else None
+    if isinstance(e, S.Call) and isinstance(e.func, S.Name) and e.func.name == "min":
+        return min((b for b in (bound_of(lw, a) for a in e.args) if b is not None), default=None)
     if isinstance(e, S.Binary) and e.op in "+-*":
         a, b = bound_of(lw, e.left), bound_of(lw, e.right)
         if a is None or b is None:

@@ -9,6 +9,7 @@ from typing import Any
 from decgraph.dsl import syntax as S
 from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.lower import access, calls
+from decgraph.dsl.lower.arithmetic import BINARY, arithmetic
 from decgraph.dsl.lower.flow import region
 from decgraph.dsl.lower.sizes import power, size, whole
 from decgraph.dsl.lower.state import Lowering
@@ -18,7 +19,6 @@ from decgraph.ir.ops.common import is_text
 from decgraph.ir.types import ANY, INT, NONE, REAL, Type
 from decgraph.ir.values import Value
 
-BINARY = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "^": "pow"}
 COMPARE = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 
 
@@ -107,7 +107,10 @@ def unary(lw: Lowering, e: S.Unary) -> Value:
     v = lw.expr(e.operand)
     no_states(lw, e.span, v)
     opcode = "hidden.map" if v.type.elem in ("hidden", "embedding") else "map"
-    return lw.one(opcode, v, span=e.span, fn="neg" if e.op == "-" else "not")
+    out = lw.one(opcode, v, span=e.span, fn="neg" if e.op == "-" else "not")
+    if e.op == "-" and v in lw.finite:
+        lw.finite[out] = -lw.finite[v]
+    return out
 
 
 def whole_text(lw: Lowering, v: Value, e: S.Binary) -> Value:
@@ -138,7 +141,7 @@ def binary(lw: Lowering, e: S.Binary) -> Value:
     a, b = plain_int(lw, a), plain_int(lw, b)
     if e.op == "^":
         b = power(lw, a, b, e.span)
-    out = lw.one("map", a, b, span=e.span, fn=BINARY[e.op])
+    out = arithmetic(lw, e.op, a, b, e.span)
     return whole(lw, out, e.span) if e.op == "*" else out
 
 

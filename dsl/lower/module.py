@@ -118,6 +118,8 @@ class ModuleLowering:
         if t.elem == "int" and not t.dims and high is not None and (low is None or low >= 0):
             self.bounds[v] = int(high)
         lw.env[p.name] = v
+        if low is not None and high is not None:
+            lw.finite[v] = 0.0
         if low is not None:
             lw.lows[p.name] = float(low)
         return Param(v, low, high, default, has, p.scope or "sequence")

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
+from math import isfinite
 from typing import Any, NoReturn, Protocol
 
 from decgraph.dsl import syntax as S
@@ -81,6 +83,7 @@ class Lowering:
     callers: list[tuple[Source, Span]] = field(default_factory=list)  # of these: the text and the place of the call
     used: set[str] = field(default_factory=set)
     made: dict[Value, Op] = field(default_factory=dict)  # whole numbers that are computed from others
+    finite: dict[Value, float] = field(default_factory=dict)  # real numbers that are no infinity: constants, 0 for all others
     origin: dict[Value, Op] = field(default_factory=dict)  # every whole number's op
     constants: dict[Value, int] = field(default_factory=dict)
     filled: set[Value] = field(default_factory=set)  # starts of states, as large as the states
@@ -202,6 +205,8 @@ class Lowering:
                 BOOL if isinstance(value, bool) else INT if isinstance(value, int) else TEXT if isinstance(value, str) else REAL
             )
         v = self.b.const(value, type, self.loc())
+        if type in (INT, REAL) and isinstance(value, int | float | Fraction) and isfinite(value):
+            self.finite[v] = float(value)
         if type == INT and isinstance(value, int):
             self.constants[v] = value
             if value >= 0:

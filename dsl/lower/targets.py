@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.expressions import children
-from decgraph.dsl.lower.expr import BINARY
+from decgraph.dsl.lower.arithmetic import arithmetic
 from decgraph.dsl.lower.state import Lowering
 from decgraph.dsl.lower.wording import show
 from decgraph.dsl.source import Span
@@ -63,7 +63,7 @@ def _combined(lw: Lowering, old: Value, value: Value, op: str, at: S.Expr) -> Va
         return lw.one("concat", old, value, span=at.span)
     if old.type.elem == "position" and value.type.elem == "position":
         return lw.one("positions", old, value, span=at.span, kind="union" if op == "+=" else "minus")
-    return lw.one("map", old, value, span=at.span, fn=BINARY[AUG[op]])
+    return arithmetic(lw, AUG[op], old, value, at.span)
 
 
 def write_state(lw: Lowering, n: str, value: Value, target: S.Expr) -> None:

@@ -19,7 +19,7 @@ async function activate(context) {
   } catch (error) {
     vscode.window.showErrorMessage(
       `decgraph: \`${command}\` does not start (${error.message}). ` +
-        "Install it with pip install 'decgraph[editor]', or set decgraph.command to where it is.",
+        "Install it in a checkout of decgraph with pip install '.[editor]', or set decgraph.command to where it is.",
     );
   }
 }

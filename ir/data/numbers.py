@@ -44,8 +44,8 @@ MAP_FUNCTIONS: dict[str, tuple[int, str]] = {
     "sqrt": (1, "real"),
     "clamp": (3, "same"),
 }
-"""`weigh` is `mul` where 0 times anything is 0: a coefficient of 0 contributes nothing, not even to the logarithm of 0. `mix` and
-`contrast` are `add` and `sub` of scores, where -inf on either side stays: a token that one operand rules out is ruled out.
+"""`weigh` is `mul` where 0 times anything is 0: a coefficient of 0 contributes nothing, not even of the logarithm of 0. `mix`
+and `contrast` are `add` and `sub` of scores, where -inf on either side stays: a token that one operand rules out is ruled out.
 Programs write *, + and -; which of the two functions that is goes by what the operands can be (dsl/lower/arithmetic.py)."""
 REDUCE_FUNCTIONS = {
     "sum": "same",

@@ -52,6 +52,10 @@ class Topology:
             out += above
         return out
 
+    def narrow(self, most: int) -> Topology:
+        """The nodes of ranks below `most`, and of their children those of such ranks, and so on."""
+        return self if self.width <= most else from_paths([p for p in self.paths() if max(p) < most], "")
+
     @staticmethod
     def of(value: Any) -> Topology:
         """A topology from its name ("medusa_63", "drafter_64"), a branching per level ("4x2x1"), or paths of ranks

@@ -200,7 +200,7 @@ class Adjust:
 
     label, batch = labels.joined, "pointwise"
     vocabulary = True
-    samples = (("%z = adjust(%w, %ctx)", ...),)
+    samples = (("%z = adjust(%w, %ctx)", [1.0, 3.0, 0.0]),)
     refusals = (("real, node<ctx>", "vocabulary"), ("real[vocab.V]", "place"))
 
 

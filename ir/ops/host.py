@@ -38,7 +38,8 @@ class Extern:
 
 @op("batch.top")
 class BatchTop:
-    """Of the candidates of all sequences of the batch, those among the k with the largest keys. Alone, a batch of one."""
+    """Of the candidates of all sequences of the batch that are at this place, those among the k with the largest keys that are
+    this sequence's, best first. Of equal ones those of the sequence that comes first. Alone, a batch of one."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         t = types[0]
@@ -50,14 +51,30 @@ class BatchTop:
     def meaning(m: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
         return (m.batch_top(op, x, k, by),)
 
-    label, batch = labels.choice, "barrier"
+    label, batch, exact, effects = labels.choice, "barrier", "adversary", "host"
     capacity = sizes.chosen
     samples = (("%z = batch.top(%ns, %n, %col)", [1]),)
     refusals = (("int, int", "candidates"),)
 
 
+ACROSS = ("batch.top", "batch.fold")
+"""Ops that read all sequences of a batch."""
+
+
+def shares(asked: Sequence[tuple[Sequence[tuple[Any, ...]], int]]) -> list[int]:
+    """How many candidates of each sequence are among the k best of all; asked: each one's keys, best first, and its k. Of
+    equals those of the sequence that comes first are chosen."""
+    ranked = sorted(((keys, n) for n, (mine, _) in enumerate(asked) for keys in mine), key=lambda c: c[0], reverse=True)
+    return [sum(owner == n for _, owner in ranked[:k]) for n, (_, k) in enumerate(asked)]
+
+
 FOLDS: dict[str, Callable[[Sequence[Any]], Any]] = {"max": max, "min": min, "sum": sum, "any": any, "all": all}
 """What the numbers of a batch are folded by, by name."""
+
+
+def folded(fn: str, numbers: Sequence[Any]) -> list[Any]:
+    """For each sequence what the numbers of all fold to."""
+    return [FOLDS[fn](numbers)] * len(numbers)
 
 
 @op("batch.fold")
@@ -92,4 +109,4 @@ class BatchFold:
     )
 
 
-__all__ = ["FOLDS", "Type"]
+__all__ = ["ACROSS", "FOLDS", "Type", "folded", "shares"]

@@ -16,7 +16,7 @@ from decgraph.ir.data.topology import Topology
 from decgraph.ir.data.tree import Tree, edge_token
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import op
-from decgraph.ir.ops.common import as_int, need
+from decgraph.ir.ops.common import as_int, need, need_one
 from decgraph.ir.ops.draws import point
 from decgraph.ir.ops.growth import grown, sizes_grown
 from decgraph.ir.ops.trees import nodes_type, tree_of
@@ -144,6 +144,27 @@ class TopologyOp:
         ('%z = topology(shape = "2x1")', ...),
     )
     refusals = ()
+
+
+@op("topology.narrow")
+class TopologyNarrow:
+    """A tree shape without the nodes of a rank from k on and what stands below them: where no node has more than k children."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        need(types[0].elem == "topology", f"narrow takes a topology, got {types[0]}")
+        need_one(types[1], "narrow")
+        return (types[0],)
+
+    def meaning(m: Any, op: Any, shape: Topology, k: Any) -> Any:
+        return (shape.narrow(as_int(k)),)
+
+    label, batch = labels.joined, "scalar"
+    surface = "narrow(shape, k)"
+    samples = (
+        ('%t = topology(shape = "3x2")\n%z = topology.narrow(%t, %n)', Topology.of([[0], [0, 0]])),
+        ("%z = topology.narrow(%shape, %i)", Topology.of([[0], [1], [0, 0]])),
+    )
+    refusals = (("int, int", "topology"), ("topology, real[k]", "one number"))
 
 
 @op("level.get")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -147,6 +148,21 @@ def _is_race(c: Checker, v: Value) -> bool:
     return op is not None and op.opcode == "draw.get" and op.attrs["field"] == "race"
 
 
+def ranked(m: Any, x: Any, by: Sequence[Any]) -> list[tuple[int, tuple[Any, ...]]]:
+    """Candidates best first: where each stands in x, and its keys."""
+    items = list(x.items.ravel()) if isinstance(x, Draws) else list(x)
+    live = [i for i, v in enumerate(items) if v is not None]
+    keys = [k2 for b in by for k2 in keys_of(m, b)] or [list(np.asarray(array(m, x)).ravel())]
+    at = live
+    if len(keys[0]) != len(items):
+        if len(keys[0]) == len(live):
+            at = list(range(len(live)))
+        elif not isinstance(x, Draws):  # keys over the whole tree (or canvas) for candidates that are part of it
+            at = [int(items[i]) for i in live]
+    rows = [[key[i] for i in at] for key in keys]
+    return [(live[i], tuple(row[i] for row in rows)) for i in m.num.order(rows, True)]
+
+
 @op("select.top")
 class SelectTop:
     """The k candidates with the largest keys, best first. Operands candidates, k, keys. Candidates are nodes, draws,
@@ -184,16 +200,7 @@ class SelectTop:
         if op.attrs.get("flatten") and not isinstance(x, (Draws, list)):
             x = np.asarray(array(m, x)).ravel()
         items = list(x.items.ravel()) if isinstance(x, Draws) else list(x)
-        live = [i for i, v in enumerate(items) if v is not None]
-        keys = [k2 for b in by for k2 in keys_of(m, b)] or [list(np.asarray(array(m, x)).ravel())]
-        at = live
-        if len(keys[0]) != len(items):
-            if len(keys[0]) == len(live):
-                at = list(range(len(live)))
-            elif not isinstance(x, Draws):  # keys over the whole tree (or canvas) for candidates that are part of it
-                at = [int(items[i]) for i in live]
-        order = m.num.order([[key[i] for i in at] for key in keys], True)[: max(0, as_int(k))]
-        chosen = [live[i] for i in order]
+        chosen = [i for i, _ in ranked(m, x, by)[: max(0, as_int(k))]]
         if op.attrs.get("order") == "kept":
             chosen.sort()
         if isinstance(x, Draws):

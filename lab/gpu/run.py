@@ -87,10 +87,10 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if report.wrong else 0
 
 
-def supervised(arguments: list[str], most: int = 6) -> int:
+def supervised(arguments: list[str], most: int = 6, script: Path = Path(__file__)) -> int:
     """Run in another process, and go on in a new one where that one ends before it is done: a kernel that breaks the device or
     never ends costs its item and some seconds."""
-    command = [sys.executable, *(["-S"] if sys.flags.no_site else []), str(Path(__file__).resolve()), "--here", *arguments]
+    command = [sys.executable, *(["-S"] if sys.flags.no_site else []), str(script.resolve()), "--here", *arguments]
     reader = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     reader.add_argument("--out", type=Path, default=Path("nowhere"))
     out = reader.parse_known_args(arguments)[0].out

@@ -117,7 +117,7 @@ def timed(lab: Lab, case: Case, *, sampled: bool = False, batch: int = 1) -> Row
         "wanted": case.wanted,
         "reached": over <= case.wanted,
         "tokens_per_step": round(each, 3),
-        "graph": program.graph is not None,
+        "graph": program.replay is not None,
         "lost": lost,
         "right": not lost and outcome.iterations > 0,
         "profile": profiled(lab, lambda: [step_body(program)() for _ in range(2)]),
@@ -137,7 +137,7 @@ def begin(lab: Lab, program: Any, requests: list[Any]) -> float:
 
 def step_body(program: Any) -> Any:
     """One decoding step, by the graph where there is one."""
-    return program.step.body if program.graph is None else program.graph.replay
+    return program.replay or program.step.body
 
 
 def step_times(lab: Lab, program: Any, requests: list[Any], rounds: int = 3) -> Spread:

@@ -150,6 +150,9 @@ class Headed(Model):
         self.layers, self.exact, self.family = inner.layers, target.exact, inner.family
         self.target, self.inner = target, inner
 
+    def holder(self) -> object:
+        return self.target.holder()
+
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         # An adapter with a final norm of its own hands on states that have been through it.
         normed = getattr(getattr(self.inner, "adapter", None), "normed", False)
@@ -170,6 +173,9 @@ class Since(Model):
         self.vocab, self.context, self.exact = target.vocab, target.context, target.exact
         self.layers, self.family = target.layers, target.family
         self.target, self.layer, self.inner = target, layer, inner
+
+    def holder(self) -> object:
+        return self.target.holder()
 
     def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         return [self._one(path, given) for path in paths]

@@ -29,6 +29,9 @@ class Features(Model):
         self.vocab, self.context = target.vocab, target.context
         self.layers, self.exact, self.family = target.layers, target.exact, target.family
 
+    def holder(self) -> object:
+        return self.target.holder()
+
     def _feature(self, pairs: Sequence[tuple[Row, int]]) -> Row:
         """The feature at the last of `pairs` (feature or None, token), which attends to all of them."""
         raise NotImplementedError

@@ -5,14 +5,15 @@ Weights are safetensors, read in the dtype and moved to the device of a `Placeme
 
 from __future__ import annotations
 
-import json
 import math
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.derivations import unreached
+from decgraph.runtime.models.folders import check_weights, configuration, settings
 from decgraph.runtime.models.interface import Model, Vocab, check_vocab
 from decgraph.runtime.placement import Placement
 from decgraph.runtime.text import Tokenizer
@@ -43,8 +44,8 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_net import Net
 
-    named = any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in config.get("architectures") or [""])
-    if not named and "medusa_num_heads" not in config:
+    names = config.get("architectures") or ["" if "text_config" in config else "ForCausalLM"]  # none: by its model_type
+    if not any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names) and "medusa_num_heads" not in config:
         return _of_text(folder, config, placed)
     vocab = _vocab(folder, config)
     module = attending(folder, "AutoModelForCausalLM", placed)
@@ -74,7 +75,7 @@ def _live(
     from decgraph.runtime.models.hf_live import from_module
 
     # Some versions' default attention leaves out soft caps.
-    capped = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("attn_logit_softcapping")
+    capped = settings(folder / "config.json").get("attn_logit_softcapping")
     module = pretrained(getattr(transformers, loader), folder, "eager" if capped else None, placed)
     model = from_module(module.requires_grad_(False), name=folder.name, vocab=vocab)
     model.family = str(folder)
@@ -106,10 +107,10 @@ def load_features(path: str | Path, target: HFCausal) -> HFFeatures | HFRooted:
 def holds_heads(path: str | Path) -> bool:
     """Whether a folder holds a target and Medusa heads for it, as Medusa v1.0 does."""
     try:
-        config = json.loads((Path(path).expanduser() / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        config = settings(Path(path).expanduser() / "config.json")
+    except DecError:  # said when the model is read
         return False
-    return isinstance(config, dict) and "medusa_num_heads" in config and "num_hidden_layers" in config
+    return "medusa_num_heads" in config and "num_hidden_layers" in config
 
 
 def features_model(module: Any, target: HFCausal, name: str) -> HFFeatures | HFRooted:
@@ -145,22 +146,14 @@ def _folder(
 ) -> tuple[Path, dict[str, Any]]:
     """The folder and its configuration, checked as far as that goes without torch. merged: a key of configurations whose class
     may have any name."""
-    folder = Path(path).expanduser().resolve()
-    if not folder.is_dir():
-        raise DecError(f"{path} is not a folder with a model in it")
-    try:
-        config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DecError(f"{folder} has no config.json, so it is not a model's folder") from None
-    except ValueError as error:
-        raise DecError(f"{folder / 'config.json'} cannot be read: {error}") from None
-    names = config.get("architectures") or [str(config.get("model_type"))]
-    if not any(name.endswith(ending) for name in names) and (merged is None or merged not in config):
-        if not (config.get("architectures") or config.get("model_type")):
-            raise DecError(f"{folder} is not a {kind} model: its config.json names no architecture")
+    folder, config = configuration(path)
+    names = config.get("architectures") or []
+    if not (names or config.get("model_type")):
+        raise DecError(f"{folder} is not a {kind} model: its config.json names no architecture",
+                       hint='"architectures": ["LlamaForCausalLM"] in config.json, or the name of another class')  # fmt: skip
+    if names and not any(name.endswith(ending) for name in names) and (merged is None or merged not in config):
         raise DecError(f"{folder} is not a {kind} model but a {', '.join(names)}")
-    if not any(folder.glob("*.safetensors")):
-        raise DecError(f"{folder} has no safetensors file")
+    check_weights(folder)
     return folder, config
 
 
@@ -174,24 +167,60 @@ def attending(folder: Path, loader: str, placed: Placement | None) -> Any:
 
 
 def pretrained(auto: Any, folder: Path, attention: str | None, placed: Placement | None) -> Any:
-    """The library's model in a folder, read in its dtype and moved to its device. Raises DecError where that fails."""
+    """The library's model in a folder, read in its dtype and moved to its device. Raises DecError where that fails, and for
+    tensors that are missing: the library leaves them random."""
     from transformers.utils import logging
 
+    configuration(folder)
+    check_weights(folder)
     placed = (placed or Placement()).found()
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         dtype = placed.precision(own_dtype(folder))
-        made = auto.from_pretrained(folder, dtype=dtype, attn_implementation=attention, local_files_only=True)
+        made, told = auto.from_pretrained(
+            folder,
+            dtype=dtype,
+            attn_implementation=attention,
+            local_files_only=True,
+            trust_remote_code=False,  # left out, a terminal is asked
+            ignore_mismatched_sizes=True,  # refused below, by name
+            output_loading_info=True,
+        )
+        _check_loaded(folder, type(made).__name__, told)
         return made if placed.device == "cpu" else made.to(placed.device)
     except DecError:
         raise
     except Exception as error:
-        # unknown architecture, missing or misshapen weights: the library raises what it likes
-        raise DecError(f"{folder} could not be loaded: {type(error).__name__}: {error}") from error
+        # unknown architecture, settings that no class takes: the library raises what it likes
+        first, _, _ = str(error).partition("\n\n")
+        said = f"{type(error).__name__}: {first}"
+        if "trust_remote_code" in said:
+            said = "its class is code in the folder (auto_map in config.json), which is never run"
+        raise DecError(f"{folder} could not be loaded: {said}", hint=_instead(folder, error)) from error
     finally:
         if shown:
             logging.enable_progress_bar()
+
+
+def _check_loaded(folder: Path, kind: str, told: dict[str, Any]) -> None:
+    """Raises DecError for tensors that transformers found missing or of another shape: it leaves them random."""
+    wrong = {f"has another shape for {name}: {tuple(found)} and not {tuple(wanted)}"
+             for name, found, wanted in told["mismatched_keys"]}  # fmt: skip
+    for what in (sorted(f"lacks {name}" for name in told["missing_keys"]), sorted(wrong)):
+        if what:
+            rest = f" and {len(what) - 1} more" if len(what) > 1 else ""
+            raise DecError(f"{folder} could not be loaded as a {kind}: it {what[0]}{rest}",
+                           hint="save the whole model again, or correct its config.json")  # fmt: skip
+
+
+def _instead(folder: Path, error: Exception) -> str:
+    """What to try where transformers does not load a folder."""
+    if sys.flags.optimize > 1:
+        return "python without -OO: transformers does not work without docstrings"
+    if "auto_map" in settings(folder / "config.json"):
+        return "load it in Python, with trust_remote_code=True if you trust it, and give the module"
+    return "a newer version of transformers may know it" if isinstance(error, ValueError | KeyError) else ""
 
 
 def own_dtype(folder: Path) -> torch.dtype:
@@ -199,7 +228,7 @@ def own_dtype(folder: Path) -> torch.dtype:
     import torch
     from safetensors import safe_open
 
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = settings(folder / "config.json")
     for part in (config, config.get("text_config") or {}):
         found = getattr(torch, str(part.get("dtype") or part.get("torch_dtype")), None)
         if isinstance(found, torch.dtype) and found.is_floating_point:

@@ -27,6 +27,7 @@ from decgraph.runtime.models.interface import (
     check_scores,
 )
 from decgraph.runtime.models.parts import check_layers, grouped, no_such, skip_name, without
+from decgraph.runtime.models.renewal import renewed
 from decgraph.runtime.models.rotary import bounded
 
 _REMEMBERED = 2048  # rows of scores kept
@@ -62,7 +63,7 @@ class HFCausal(Model):
         new: dict[Path, Scores] = {}
         if missing:
             forest, nodes = self._run(missing, given)
-            logits = self.net.logits(forest.last([nodes[p][-1] for p in missing])).numpy()
+            logits = self.net.logits(forest.last([nodes[p][-1] for p in missing])).cpu().numpy()
             for path, row in zip(missing, logits, strict=True):
                 new[path] = self._row(row, len(path) - 1)
         if given is None:
@@ -161,12 +162,12 @@ class HFCausal(Model):
     def forward_from(self, layer: int, states: Mapping[int, Row], given: Memory | None) -> Scores:
         """The scores after the last of positions whose states enter `layer`, read on what `given` has of the others."""
         at = sorted(states)
-        positions = torch.tensor(at)
+        positions = torch.tensor(at, device=self.net.device)
         held = {} if given is None else held_of(given, positions, at)
         upper = self.net.using([use for use in self.net.uses if use.layer >= layer])
         tape = Tape(positions, positions[None] <= positions[:, None], held)
         last = upper.run(torch.stack([states[i] for i in at]).to(self.net.embedding), tape)
-        return self._row(self.net.logits(last[-1:]).numpy()[0], at[-1])
+        return self._row(self.net.logits(last[-1:]).cpu().numpy()[0], at[-1])
 
     def normed(self, state: Row) -> Row:
         """A state [width] after the final norm."""
@@ -195,6 +196,7 @@ class HFCausal(Model):
         """The same model with these Medusa heads for `heads(path)`."""
         made = copy.copy(self)
         made.attached = heads
+        made.renew = None if self.renew is None else lambda: made if (now := renewed(self)) is self else now.with_heads(heads)
         return made
 
     def heads(self, path: Path) -> list[Scores]:
@@ -224,8 +226,16 @@ class HFCausal(Model):
         made = copy.copy(self)
         made.name, made.net, made.attached = f"{self.name}.{name}", net, None
         made.origin = (self, *origin)
+        made.renew = (
+            None
+            if self.renew is None
+            else lambda: made if (now := renewed(self)) is self else now.derive(origin[0], *origin[1])
+        )
         made._forget()
         return made
+
+    def holder(self) -> object:
+        return self.root.net
 
     @property
     def root(self) -> HFCausal:

@@ -31,6 +31,9 @@ class _Head(Model):
         self.vocab, self.context = target.vocab, target.context
         self.layers, self.family = target.layers, target.family
 
+    def holder(self) -> object:
+        return self.target.holder()
+
 
 class HFHeads(_Head):
     """Medusa heads: row k scores the token k + 2 places after the path's last one."""
@@ -69,7 +72,7 @@ class HFAdapter(_Head):
         if at == list(range(len(at))):
             out = self.module(torch.stack([states[i] for i in at])[None])[0]
         else:
-            positions = torch.tensor(at)
+            positions = torch.tensor(at, device=next(iter(states.values())).device)
             mask = _additive(positions[None] <= positions[:, None], next(iter(states.values())).dtype)
             out = self.module(torch.stack([states[i] for i in at])[None], position_ids=positions[None], attention_mask=mask)[0]
         return dict(zip(at, out, strict=True))
@@ -152,7 +155,7 @@ class HFFeatures(_Head):
                 tokens.append(root[j])
                 positions.append(j - 1)
         if not known:  # a prompt of one token has no feature before it
-            features.append(torch.zeros(self.module.config.hidden_size, dtype=self.target.token_embeddings().dtype))
+            features.append(self.target.token_embeddings().new_zeros(self.module.config.hidden_size))
             tokens.append(root[0])
             positions.append(0)
         shift = 0 if known else 1
@@ -176,10 +179,10 @@ class HFFeatures(_Head):
                 visible[n] = visible[row[path[:-1]]]
                 visible[n, n] = True
         out = self.module(
-            torch.tensor(tokens)[None],
+            torch.tensor(tokens, device=features[0].device)[None],
             torch.stack(features)[None],
-            position_ids=torch.tensor(positions)[None],
-            attention_mask=_additive(visible, features[0].dtype),
+            position_ids=torch.tensor(positions, device=features[0].device)[None],
+            attention_mask=_additive(visible.to(features[0].device), features[0].dtype),
         )[0]
         made: Tensor = out[[row[p] for p in paths]]
         return made
@@ -188,7 +191,8 @@ class HFFeatures(_Head):
 def _additive(visible: Tensor, dtype: torch.dtype) -> Tensor:
     """A 4-D additive mask [1, 1, n, n]. Additive and not boolean: the library's eager attention adds a
     boolean mask as zeros and ones."""
-    return torch.zeros(visible.shape, dtype=dtype).masked_fill(~visible, torch.finfo(dtype).min)[None, None]
+    zero = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+    return zero.masked_fill(~visible, torch.finfo(dtype).min)[None, None]
 
 
 def attach(module: Any, target: HFCausal, name: str) -> None:

@@ -46,7 +46,7 @@ class Live(Model):
             device = next(self.module.parameters()).device
             read = inputs(self.module.get_input_embeddings(), path)
             name = "inputs_embeds" if read.is_floating_point() else "input_ids"
-            logits = self.module(**{name: read[None].to(device)}, use_cache=False).logits[0]
+            logits = self._logits(name, read[None].to(device))
             near = self.boundary.length if self.boundary is not None and len(path) > self.boundary.length else 0
             for end, made in enumerate(logits[:, : self.vocab.size].double().cpu().numpy(), start=1):
                 if end > near:  # shorter texts are read with other frequencies
@@ -57,6 +57,11 @@ class Live(Model):
             self._scores.popitem(last=False)
         check_scores(self, len(path) - 1, row)
         return row
+
+    def _logits(self, name: str, read: torch.Tensor) -> torch.Tensor:
+        """The module's scores [n, V] of ids or embeddings [1, n, ...], which it takes under a name."""
+        out: torch.Tensor = self.module(**{name: read}, use_cache=False).logits[0]
+        return out
 
 
 def from_module(module: Any, *, name: str, vocab: Vocab | None = None) -> Live:

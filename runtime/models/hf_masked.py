@@ -66,7 +66,7 @@ class HFMasked(Model):
         if not len(at):
             return []
         states = torch.stack([self._state(source_of(self, i), i, last, row_of, given) for i in at])
-        return [self._row(row, i) for row, i in zip(self.net.logits(states).numpy(), at, strict=True)]
+        return [self._row(row, i) for row, i in zip(self.net.logits(states).cpu().numpy(), at, strict=True)]
 
     def _state(self, source: int, i: int, last: torch.Tensor, row_of: dict[int, int], given: Memory | None) -> torch.Tensor:
         """The last hidden state [width] that position i is predicted from: of this call, or else of the memory."""
@@ -101,9 +101,9 @@ class HFMasked(Model):
     def attention_logits(self, cells: Sequence[Cell], queries: Sequence[int]) -> list[list[float]]:
         """See `Model.attention_logits`: another forward over the whole canvas."""
         cells = check_cells(self, tuple(cells))
-        device, every = self.net.embedding.device, range(len(cells))
-        tape = Tape(torch.arange(len(cells), device=device), self._visible(every, every, len(cells)).to(device))
-        self.net.run(self._inputs(cells).to(device), tape)
+        every = range(len(cells))
+        tape = Tape(torch.arange(len(cells), device=self.net.device), self._visible(every, every, len(cells)))
+        self.net.run(self._inputs(cells), tape)
         out: list[list[float]] = []
         for layer, keys in sorted(tape.keys.items()):
             query = tape.queries[layer][list(queries)].mean(0)
@@ -124,7 +124,7 @@ class HFMasked(Model):
         if key in self._calls and self._calls[key][0] is given:
             self._calls.move_to_end(key)
             return self._calls[key][1]
-        positions = torch.tensor(fresh, dtype=torch.long)
+        positions = torch.tensor(fresh, dtype=torch.long, device=self.net.device)
         visible = self._visible(fresh, fresh, len(cells))
         held = {} if given is None else held_of(given, positions, fresh)
         for layer, rows in held.items():
@@ -140,18 +140,18 @@ class HFMasked(Model):
     def _visible(self, queries: Sequence[int], keys: Sequence[int], length: int) -> torch.Tensor:
         """bool[queries, keys]: the attention mask."""
         rows = [sees(self.visibility, i, length, self.prompt) for i in queries]
-        return torch.tensor([[j in seen for j in keys] for seen in rows], dtype=torch.bool)
+        return torch.tensor([[j in seen for j in keys] for seen in rows], dtype=torch.bool, device=self.net.device)
 
     def _inputs(self, cells: Sequence[Cell]) -> torch.Tensor:
         """Token ids, or embeddings where a cell is soft."""
-        ids = torch.tensor([c if isinstance(c, int) else self.mask for c in cells])
+        ids = torch.tensor([c if isinstance(c, int) else self.mask for c in cells], device=self.net.device)
         if not any(isinstance(c, Soft) for c in cells):
             return ids
         table = self.net.embedding
         rows = table[ids].clone()
         for n, cell in enumerate(cells):
             if isinstance(cell, Soft):
-                weights = torch.tensor([float(w) for w in cell.weights], dtype=table.dtype)
+                weights = torch.tensor([float(w) for w in cell.weights], dtype=table.dtype, device=table.device)
                 rows[n] = weights @ table[: len(weights)] + float(cell.mask) * table[self.mask]
         return rows
 

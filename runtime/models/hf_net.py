@@ -26,6 +26,7 @@ from decgraph.runtime.models.hf_parts import Entering, part_of, reading
 from decgraph.runtime.models.parts import Use
 from decgraph.runtime.models.rotary import boundary_of
 from decgraph.runtime.models.rounding import rounded
+from decgraph.runtime.models.shadow import borrows
 
 ATTENTION = "decgraph_positions"
 
@@ -115,7 +116,9 @@ class Net:
         boundary = boundary_of(model.config)
         if boundary is not None and boundary.recomputed:
             raise DecError(f"{type(model).__name__} is not supported: its {boundary.kind} changes all rows of a cache")
-        model.eval().requires_grad_(False)
+        model.eval()
+        if not borrows(model):
+            model.requires_grad_(False)
         self.base: Any = model.base_model
         self.layers = list(layer_list(self.base)[-1])  # all that there are; `uses` says which of them `base` runs
         self.uses: tuple[Use, ...] = tuple(Use(index) for index in range(len(self.layers)))
@@ -141,6 +144,11 @@ class Net:
     def width(self) -> int:
         """The size of a hidden state."""
         return int(self.embedding.shape[1])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie, and so what is computed."""
+        return self.embedding.device
 
     @property
     def embedding(self) -> Tensor:
@@ -228,6 +236,11 @@ def _with_layers(base: Any, layers: nn.ModuleList) -> Any:
         made._modules = {name: new if child is inner else child for name, child in outer._modules.items()}
         new = made
     return new
+
+
+def is_recorder(hook: Any) -> bool:
+    """Whether a hook is one that `Net` registers."""
+    return getattr(hook, "__module__", None) == __name__
 
 
 def _recorder(index: int) -> Any:  # Any: what register_forward_pre_hook takes

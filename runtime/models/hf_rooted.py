@@ -39,7 +39,7 @@ class HFRooted(_Head):
         known = min(given.length, len(path) - 1)
         check_known(self, given, known)
         self.module.check_depth(len(path) - known - 1, self.name)
-        tokens = torch.tensor([path[known:]])
+        tokens = torch.tensor([path[known:]], device=self.target.net.device)
         return self.target.scores(self.module.read(self._before(given, known), tokens, known)[0])
 
     def _before(self, given: Memory, known: int) -> Before:
@@ -53,7 +53,7 @@ class HFRooted(_Head):
         if not rows:
             made: Before = self.module.nothing()
             return made
-        made = self.module.prepare(torch.stack(rows), torch.tensor(at))
+        made = self.module.prepare(torch.stack(rows), torch.tensor(at, device=rows[0].device))
         return made
 
 

@@ -72,16 +72,18 @@ class Forest:
         self, net: Net, fresh: Sequence[int], seen: np.ndarray, given: Memory | None, attended: Tensor | None = None
     ) -> tuple[Tape, Tensor]:
         """The forward of the nodes `fresh` on top of the computed nodes `seen` and the memory, and its last states."""
-        positions = torch.tensor([self.positions[n] for n in fresh])
+        at = net.device
+        positions = torch.tensor([self.positions[n] for n in fresh], device=at)
         held = held_of(given, positions, ()) if given is not None else {}
         if len(seen):
-            rows = torch.from_numpy(seen)
-            where = torch.tensor([self.positions[n] for n in seen])
-            visible = torch.from_numpy(self._sees[np.ix_(np.array(fresh), seen)])
+            rows = torch.from_numpy(seen).to(at)
+            where = torch.tensor([self.positions[n] for n in seen], device=at)
+            visible = torch.from_numpy(self._sees[np.ix_(np.array(fresh), seen)]).to(at)
             for layer, keys in self._keys.items():
                 own = SeenRows(keys[rows], self._values[layer][rows], where, visible)
                 held[layer] = joined(held[layer], own) if layer in held else own
-        tape = Tape(positions, torch.from_numpy(self._sees[np.ix_(np.array(fresh), np.array(fresh))]), held, attended=attended)
+        among = torch.from_numpy(self._sees[np.ix_(np.array(fresh), np.array(fresh))]).to(at)
+        tape = Tape(positions, among, held, attended=attended)
         return tape, net.run(inputs(net.base.get_input_embeddings(), [self.tokens[n] for n in fresh]), tape)
 
     def attention(self, net: Net, given: Memory | None, path: Path, start: int, last: int) -> list[float]:
@@ -91,7 +93,7 @@ class Forest:
         before = self.add(path[:first], start)
         self.compute(net, given)
         queries = self.add(path, start)[len(before) :]
-        attended = torch.zeros(max(len(path), 0 if given is None else given.length), dtype=torch.float64)
+        attended = torch.zeros(max(len(path), 0 if given is None else given.length), dtype=torch.float64, device=net.device)
         tape, _ = self._forward(net, queries, np.array(before, dtype=np.int64), given, attended)
         return [float(w) for w in attended[: len(path)] / max(1, len(tape.keys))]
 
@@ -157,7 +159,7 @@ def held_of(given: Memory, positions: Tensor, fresh: Iterable[int]) -> dict[int,
     for layer, rows in enumerate(given.layers):
         where = [i for i in sorted(rows.kv) if i not in dropped]
         if where:
-            at = torch.tensor(where)
+            at = torch.tensor(where, device=positions.device)
             out[layer] = SeenRows(
                 torch.stack([rows.kv[i][0] for i in where]),
                 torch.stack([rows.kv[i][1] for i in where]),

@@ -19,7 +19,7 @@ How `given` is read, for every model here:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -321,6 +321,7 @@ class Model:
     the scores of a position are read from the output one position before it (Dream), see `HFMasked`. home: the folder that it
     was loaded from, or None. unreached: why decgraph cannot read or leave out single layers of it, or None. bounded: why its
     context ends before transformers' does, or "".
+    renew: of a model made of a caller's module, gives the model of that module as it is now: itself where nothing has changed.
     """
 
     name: str
@@ -338,6 +339,11 @@ class Model:
     unreached: DecError | None = None
     bounded: str = ""
     spelling: Spelling | None = None
+    renew: Callable[[], Model] | None = None
+
+    def holder(self) -> object:
+        """The object that it shares its engine and caches by with other models; by default itself (see locks.py)."""
+        return self
 
     def check_entered(self, layer: int) -> None:
         """Raises DecError for a layer whose entering states the model does not have (`upto`)."""

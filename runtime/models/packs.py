@@ -18,7 +18,8 @@ In bfloat16, where the processor has it, oneDNN computes all products, packed or
 
 So every product of several rows is packed. A call of the packed product costs 9 us more than one of `mm`, which is why one
 row of float32 is packed only in a model whose matrices do not stay in the processor's caches from one step to the next
-(`_CACHED`), and matrices of less than `_SMALL` numbers never are.
+(`_CACHED`), and matrices of less than `_SMALL` numbers never are. Of those that remain the packed copy is read by one row where
+it is the fastest on this processor: without AVX-512 it mostly is not (one_row.py, which measures).
 
 Memory: as much again as the matrices take. There is none of it on other devices and in other dtypes, where less than
 twice the bytes is available, and where the environment variable DECGRAPH_PACKED is 0.
@@ -36,10 +37,11 @@ import torch
 from torch import Tensor, nn
 
 from decgraph.ir.memo import memo_of
+from decgraph.runtime.models.one_row import fastest
+from decgraph.runtime.models.reordering import reordered
 
 _CACHED = 24 << 20  # bytes of matrices that a processor's caches are taken to hold between two steps
 _SMALL = 1 << 16  # numbers
-_ROWS = 8  # what matrices are reordered for: 8 is as good as the exact number from 1 to 512 rows
 
 _version = attrgetter("_version")  # read of all weights in every forward
 
@@ -62,9 +64,15 @@ def _has_bfloat16() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def for_one_row(matrices: Sequence[Tensor]) -> bool:
-    """Whether tensors [...], all read in every step, are better read packed by one row too."""
-    return size(matrices) > _CACHED or any(m.dtype == torch.bfloat16 for m in matrices)
+def streamed(matrices: Iterable[Tensor]) -> bool:
+    """Whether tensors [...], all read in every step, come from memory each time."""
+    return size(matrices) > _CACHED
+
+
+def for_one_row(matrix: Tensor, *, streamed: bool) -> bool:
+    """Whether one row reads the packed copy of a matrix [n, m] that `packable` takes. streamed: as the function of that name
+    says of all matrices of a step."""
+    return matrix.dtype == torch.bfloat16 or (streamed and fastest(matrix) == "packed")
 
 
 def size(matrices: Iterable[Tensor]) -> int:
@@ -92,12 +100,6 @@ def _available() -> int | None:
     except (OSError, ValueError):
         pass
     return None
-
-
-def reordered(matrix: Tensor) -> Tensor:
-    """A matrix [n, m] (m inputs) in the layout that oneDNN's product reads; see `multiplied`."""
-    made: Tensor = torch.ops.mkldnn._reorder_linear_weight(matrix.detach().contiguous(), _ROWS)
-    return made
 
 
 def version(weights: Sequence[Tensor]) -> int:

@@ -32,6 +32,9 @@ class Speaking(Model):
                 hint="draft in the drafter's own tokens, and retokenize the text: retokenize(tokens, target)",
             )
 
+    def holder(self) -> object:
+        return self.base.holder()
+
     def translated(self, path: Path) -> Path:
         """The text of a path in the model's own tokens."""
         own = retokenized(path, self.source, self.own, whole=True)

@@ -41,9 +41,11 @@ def test_prompts_and_rounds_both_widen_it() -> None:
     assert widths[0] == pytest.approx(0) and widths[1] > 0.2 and widths[2] > 0.1
 
 
-def test_one_prompt_speaks_of_its_rounds() -> None:
-    found = ratio([[1.0, 1.5, 2.0, 1.2, 1.8]])
-    assert found.value == 1.5 and 1.0 <= found.low < 1.5 < found.high <= 2.0
+@pytest.mark.parametrize("n", [1, 2, 4, 5, 6])
+def test_results_of_few_prompts_have_no_interval(n: int) -> None:
+    found = ratio([[1.0, 1.5, 2.0, 1.2, 1.8]] * n).to_json()
+    assert (found["value"], found["n"]) == (1.5, n)
+    assert (found["low"] is None, found["high"] is None) == (n < 5, n < 5)
 
 
 def test_prompts_may_have_different_numbers_of_rounds() -> None:

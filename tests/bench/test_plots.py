@@ -44,11 +44,22 @@ def test_ratios_stand_in_their_intervals(axes: Any) -> None:
     assert "times as fast as transformers generate" in axes.get_xlabel() and "95%" in axes.get_xlabel()
 
 
+def test_few_prompts_have_no_whiskers(axes: Any) -> None:
+    run = run_of_two(("chat", "code"))
+    run["rows"][3]["ratios"]["transformers generate"]["cpu"].update(n=2, low=None, high=None)
+    assert plots.ratios(axes, run)
+    assert [container.get_label() for container in axes.containers] == ["all (n=2, no interval)", "chat", "code"]
+    drawn = [[segment for segment in bars.get_segments() if len(segment)] for _, _, (bars,) in axes.containers]
+    assert [len(whiskers) for whiskers in drawn] == [0, 1, 1]
+    assert [list(points.get_xdata()) for points, _, _ in axes.containers][0] == [pytest.approx(1.9)]
+
+
 def test_acceptance_is_by_depth_and_leaves_out_what_was_not_tested(axes: Any) -> None:
     assert plots.acceptance(axes, run_of_two(("chat", "code")))
     (line,) = axes.get_lines()
     assert list(line.get_xdata()) == [1, 2] and list(line.get_ydata()) == [0.5, 0.75]
     assert line.get_label() == "speculative" and "depth" in axes.get_xlabel()
+    assert [text.get_text() for text in axes.texts] == ["20/40", "15/20"]
 
 
 def test_what_drafts_nothing_has_no_plot_of_acceptance(axes: Any) -> None:
@@ -84,5 +95,5 @@ def test_without_matplotlib_there_is_a_way_to_install_it(monkeypatch: pytest.Mon
     import sys
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(DecError, match=r"pip install 'decgraph\[plots\]'"):
+    with pytest.raises(DecError, match=r"need matplotlib, which is not installed\n.*\[plots\]'"):
         plots.check(tmp_path)

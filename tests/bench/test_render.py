@@ -6,11 +6,14 @@ import csv
 import io
 import json
 import re
+from typing import Any
 
 import pytest
+import torch
 from bench_runs import document, ratio, row, run_of_two
 
 from decgraph.bench import render
+from decgraph.bench.machine import facts
 
 
 def test_the_summary_has_a_row_a_method() -> None:
@@ -62,6 +65,42 @@ def test_kinds_are_columns() -> None:
     assert found[0] == ["method", "all", "chat", "code"]
     assert found[1][1] == ["speculative", "1.90 (1.40 to 2.40), 2.50 a call", "2.90 (2.40 to 3.40), 3.50 a call",
                            "3.90 (3.40 to 4.40), 4.50 a call"]  # fmt: skip
+
+
+def few() -> dict[str, Any]:
+    """A run of two prompts of each kind."""
+    run = run_of_two(("chat", "code"))
+    for found in run["rows"]:
+        for clock in [clock for other in found["ratios"].values() for clock in other.values()]:
+            clock.update(n=2, low=None, high=None)
+    return run
+
+
+@pytest.mark.parametrize("form", sorted(render.TEXT))
+def test_few_prompts_have_no_interval_in_any_form(form: str) -> None:
+    made, whole = (render.TEXT[form](document(run)) for run in (few(), run_of_two(("chat", "code"))))
+    assert ("1.40" in whole or "1.4," in whole) and "1.40" not in made and "1.4," not in made
+    if form == "csv":
+        (line,) = (r for r in csv.DictReader(io.StringIO(made)) if (r["algorithm"], r["kind"]) == ("speculative", "all"))
+        assert (line["cpu_ratio"], line["cpu_ratio_low"], line["cpu_ratio_high"], line["cpu_ratio_n"]) == ("1.9", "", "", "2")
+    else:
+        assert made.count("(n=2, no interval)") == 5 and "of 5 prompts and more" in made
+    for headings, rows in render.tables(few()):
+        assert len({len(cells) for cells in (headings, *rows)}) == 1
+
+
+@pytest.mark.parametrize("form", ["md", "latex"])
+def test_accepted_drafts_are_counted_by_depth(form: str) -> None:
+    assert "by depth: speculative 20/40 15/20." in render.TEXT[form](document(run_of_two()))
+    assert "speculative 20/40 15/20." in "".join(render.notes(document(run_of_two()), run_of_two()))  # the terminal's
+
+
+def test_the_processors_instructions_stand_beside_the_figures() -> None:
+    made = document(run_of_two())
+    assert "Abacus_2 & Co, 2 cores" in "".join(render.notes(made, made["runs"][0])), "a file from before they were kept"
+    made["machine"]["instructions"] = "AVX2"
+    assert "Abacus_2 & Co with AVX2, 2 cores" in "".join(render.notes(made, made["runs"][0]))
+    assert facts()["instructions"] == torch.backends.cpu.get_cpu_capability()
 
 
 def test_a_ratio_of_one_pair_has_no_interval() -> None:
@@ -128,7 +167,12 @@ def test_csv_has_a_row_for_every_method_and_kind() -> None:
     assert sorted((r["algorithm"], r["kind"]) for r in found) == sorted((n, k) for n in names for k in ("all", "chat", "code"))
     chat = next(r for r in found if (r["algorithm"], r["kind"]) == ("speculative", "all"))
     assert (chat["wall_ratio"], chat["wall_ratio_low"], chat["cpu_ratio_high"]) == ("2.0", "1.5", "2.4")
-    assert chat["acceptance"] == "0.500 0.750" and chat["near_ties"] == "1" and chat["draft_share"] == "0.3"
+    assert (
+        chat["acceptance"] == "20/40 15/20"
+        and chat["wall_ratio_n"] == "8"
+        and chat["near_ties"] == "1"
+        and chat["draft_share"] == "0.3"
+    )
     other = [r for r in found if r["counterpart_baseline"]]
     assert len(other) == 1 and other[0]["counterpart_wall_ratio"] == "1.25"
 

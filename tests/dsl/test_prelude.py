@@ -12,6 +12,7 @@ from pathlib import Path
 
 import captured_algorithms
 import pytest
+from waiting import SECONDS
 
 from decgraph.dsl import prelude
 from decgraph.dsl.lower import builtins, builtins_more, expr
@@ -99,7 +100,9 @@ def test_what_can_be_called_is_in_the_prelude() -> None:
 def checked(checker: list[str], path: Path) -> str:
     """What a type checker says of a file, as a user would run it."""
     where = {**os.environ, "MYPYPATH": str(ROOT)}
-    done = subprocess.run([*checker, str(path)], capture_output=True, text=True, check=False, cwd=path.parent, env=where)
+    done = subprocess.run(
+        [*checker, str(path)], capture_output=True, text=True, check=False, cwd=path.parent, env=where, timeout=SECONDS
+    )
     return done.stdout
 
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import SECONDS
 
 from decgraph.backends.registry import machine
 from decgraph.check.worlds import models_for
@@ -103,7 +104,7 @@ def test_what_a_parameter_makes_too_large_ends_the_request(lines: tuple[str, ...
         [sys.executable, "-c", RUN, program(*lines), backend],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=SECONDS,
         cwd=Path(__file__).parent,
         check=False,
     )

@@ -9,6 +9,7 @@ import pytest
 from grammar_table import GRAMMAR, as_text, make_table
 from lark.exceptions import GrammarError
 from programs import NAMES, program
+from waiting import SECONDS
 
 from decgraph.dsl import parse as parser
 from decgraph.dsl import table as tables
@@ -80,5 +81,5 @@ def test_parsing_loads_no_library() -> None:
         "import sys; from decgraph.dsl.parse import parse_text; parse_text('from a import b');"
         "print([m for m in ('lark', 'torch', 'numpy', 'typer', 'rich') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=SECONDS)
     assert done.stdout.strip() == "[]"

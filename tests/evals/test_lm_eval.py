@@ -1,7 +1,7 @@
 """`--model decgraph` of lm-evaluation-harness: the answers of lm_eval's own Hugging Face class, in batches of 1 and 8, with
 stop sequences, settings, chat templates and log-likelihoods.
 
-Skipped where lm_eval is not installed: it brings 480 MB (`pip install 'decgraph[models,evals]'`).
+Skipped where lm_eval is not installed: it brings 480 MB (the extra `evals`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import SECONDS
 
 from decgraph import DecError, zoo
 
-pytest.importorskip("lm_eval", reason="pip install 'decgraph[models,evals]'")
+pytest.importorskip("lm_eval", reason="the extra evals is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 PROMPTS = (
@@ -205,11 +206,11 @@ def test_the_command(tasks: Path, tmp_path: Path, plain: dict[str, list]) -> Non
                "pretrained=target,dtype=float32,algorithm=speculative,drafter=drafter,gamma=4", "--tasks", "texts",
                "--include_path", str(tasks), "--batch_size", "8", "--device", "cpu", "--output_path", str(tmp_path),
                "--log_samples"]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     (samples,) = tmp_path.rglob("samples_texts_*.jsonl")
     lines = [json.loads(line) for line in samples.read_text().splitlines()]
     assert [line["resps"][0] for line in sorted(lines, key=lambda x: x["doc_id"])] == plain["texts"]
     command[command.index("--model_args") + 1] = "pretrained=target,algorithm=speculative"
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=tmp_path, check=False)
     assert done.returncode == 1 and "needs the model `drafter`" in done.stderr and "Traceback" not in done.stderr

@@ -31,7 +31,7 @@ class Sinking(LogitsProcessor):
 
 
 SETTINGS: dict[str, Callable[[], dict[str, Any]]] = {
-    "plain": lambda: {},
+    "plain": dict,
     "bias": lambda: {"sequence_bias": [[[12], 2.0], [[31], -1.5], [[8, 50], 3.0]]},
     "length penalty": lambda: {"exponential_decay_length_penalty": (2, 1.3)},
     "no pair twice": lambda: {"no_repeat_ngram_size": 2},
@@ -133,11 +133,18 @@ def test_processors_see_the_mixed_scores_once(name: str, processors: str, target
     door = decgraph.hf(name, backend=backend, **models, **given)
     for ids in PROMPTS:
         wanted = looped(mix(target, drafter), PROCESSORS[processors](), ids[0].tolist(), 12)
-        settings = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None, "logits_processor": PROCESSORS[processors]()}
+        settings = {
+            "max_new_tokens": 12,
+            "do_sample": False,
+            "eos_token_id": None,
+            "logits_processor": PROCESSORS[processors](),
+        }
         assert target.generate(ids, custom_generate=door, **settings)[0].tolist() == wanted
 
 
-@pytest.mark.parametrize("setting", [{"no_repeat_ngram_size": 2}, {"repetition_penalty": 1.3}, {"sequence_bias": [[[12], 2.0]]}])
+@pytest.mark.parametrize(
+    "setting", [{"no_repeat_ngram_size": 2}, {"repetition_penalty": 1.3}, {"sequence_bias": [[[12], 2.0]]}]
+)
 @pytest.mark.parametrize("name", ["best_first_beam", "mirostat"])
 def test_what_a_program_does_not_read_is_refused(name: str, setting: dict[str, Any], target: Any, backend: str) -> None:
     door = decgraph.hf(name, backend=backend)

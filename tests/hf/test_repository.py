@@ -12,6 +12,7 @@ import pytest
 import torch
 from hf_models import MASK, PROMPT, RAGGED
 from shelf import NAMES
+from waiting import SECONDS
 
 import decgraph
 from decgraph.cli.main import main
@@ -142,5 +143,5 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
 
 def test_importing_the_room_needs_no_torch() -> None:
     code = "import sys, decgraph.hf; print([m for m in ('torch', 'transformers') if m in sys.modules], callable(decgraph.hf))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/", timeout=SECONDS)
     assert done.stdout.strip() == "[] True"

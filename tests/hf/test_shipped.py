@@ -11,6 +11,7 @@ import torch
 from hf_models import llama
 from transformers import AutoModelForCausalLM, AutoTokenizer, TextIteratorStreamer, TextStreamer
 from transformers.generation.streamers import BaseStreamer
+from waiting import SECONDS, ended
 
 import decgraph
 from decgraph import zoo
@@ -170,11 +171,11 @@ def test_text_streams(shipped: Any, small: Any, tokenizer: Any, backend: str, ca
     (ids,) = greedy(shipped, inputs, custom_generate=door, streamer=TextStreamer(tokenizer))
     assert capsys.readouterr().out == tokenizer.decode(ids) + "\n"
 
-    iterator = TextIteratorStreamer(tokenizer, skip_prompt=True, timeout=60)
-    thread = threading.Thread(target=lambda: greedy(shipped, inputs, custom_generate=door, streamer=iterator))
+    iterator = TextIteratorStreamer(tokenizer, skip_prompt=True, timeout=SECONDS)
+    thread = threading.Thread(target=lambda: greedy(shipped, inputs, custom_generate=door, streamer=iterator), daemon=True)
     thread.start()
     text = "".join(iterator)
-    thread.join()
+    ended("the generation", thread)
     assert text == tokenizer.decode(ids[inputs["input_ids"].shape[1] :])
 
 

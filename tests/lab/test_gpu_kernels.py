@@ -180,9 +180,9 @@ def test_limits(tmp_path: Path) -> None:
         with limited(5):
             time.sleep(0.01)
         time.sleep(5)
-    report = Report(tmp_path / "r.json", 60, {}, limit=0.05)
+    report = Report(tmp_path / "r.json", 60, {}, limit=1)
     report.run("s", iter([("slow", lambda: {"x": time.sleep(5)}), ("fast", lambda: {"says": "done"})]))
-    assert report.wrong == ["s: slow"] and "longer than 0.05 s" in report.data["stages"]["s"]["items"]["slow"]["error"]
+    assert report.wrong == ["s: slow"] and "longer than 1 s" in report.data["stages"]["s"]["items"]["slow"]["error"]
     assert report.data["stages"]["s"]["items"]["fast"]["says"] == "done" and "running" not in report.data
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from tree import ROOT
+from waiting import SECONDS
 
 from decgraph.bench.weights import damped
 from lab.gpu import canvases, run, speed, tokens
@@ -41,7 +42,7 @@ def test_from_a_checkout_with_nothing_installed(tmp_path: Path) -> None:
         "--threads",
         "1",
     ]
-    ran = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    ran = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     made = json.loads(out.read_text(encoding="utf-8"))
     assert made["wrong"] == [] and made["about"] | {"device": "cpu", "sizes": "tiny"} == made["about"]

@@ -41,6 +41,7 @@ ARROWS: dict[str, set[str]] = {
         "scale",
     },
 }
+BELOW_THE_ROOMS = {"errors", "extras", "html", "__version__"}
 ABOVE_THE_FACADE = {"hf", "bench", "serve", "editor", "scale", "cli"}
 HEAVY = {"torch", "transformers", "tokenizers", "safetensors", "triton", "huggingface_hub"}
 TERMINAL = {"typer", "rich", "click"}
@@ -89,7 +90,7 @@ def faults_of(path: Path, text: str) -> list[str]:
             other = rest.split(".")[0]
             if other in ROOMS and other != room and other not in ARROWS[room]:
                 faults.append(f"{where}: {room} may not import {other}")
-            elif other not in ROOMS and other not in {"errors", "html", "__version__"} and room not in ABOVE_THE_FACADE:
+            elif other not in {*ROOMS, *BELOW_THE_ROOMS} and room not in ABOVE_THE_FACADE:
                 faults.append(f"{where}: rooms do not import the facade (`{module}`)")
         elif top in HEAVY and at_import and not may_be_heavy(path):
             faults.append(f"{where}: import {top} in the function that uses it")

@@ -6,15 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
-from tree import python
+from tree import ROOT, python
 
+from decgraph import extras
 from decgraph.cli.main import verbs
-from decgraph.errors import MODELS
+from decgraph.extras import MODELS
 
-HINT = "pip install 'decgraph[models]'"
+HINT = f"pip install -e '{ROOT}[models]'"
 
-# Every finder is asked through one that knows nothing of the libraries of the extra `models`.
-HIDE = f"""
+# Every finder is asked through one that knows nothing of some libraries.
+HIDING = """
 import sys
 
 class Without:
@@ -22,10 +23,11 @@ class Without:
         self.finder = finder
 
     def find_spec(self, name, path=None, target=None):
-        return None if name.split(".")[0] in {MODELS!r} else self.finder.find_spec(name, path, target)
+        return None if name.split(".")[0] in HIDDEN else self.finder.find_spec(name, path, target)
 
 sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
 """
+HIDE = f"HIDDEN = {MODELS!r}{HIDING}"
 
 # command line -> whether it needs the models
 COMMANDS = {
@@ -90,7 +92,7 @@ for command in {commands!r}:
     told[command] = (code, out.getvalue(), err.getvalue())
 print(json.dumps(told))
 """
-    return {command: tuple(found) for command, found in json.loads(python(code, timeout=240)).items()}
+    return {command: tuple(found) for command, found in json.loads(python(code)).items()}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -121,8 +123,41 @@ for name, text in {CALLS!r}.items():
         told[name] = repr(error)
 print(json.dumps(told))
 """
-    told = json.loads(python(code, timeout=120))
+    told = json.loads(python(code))
     assert {name: hint for name, hint in told.items() if not hint.startswith(HINT)} == {}
+
+
+# command line -> the extras that it needs
+MORE = {
+    "serve --port 0": "models,serve",
+    "map OUT/mine.dec -a speculative -o OUT/rows.jsonl --ray": "models,ray",
+    "bench speculative --quick --plot OUT/plots": "models,plots",
+    "run speculative --prompt hi --json-schema OUT/mine.dec": "models,grammars",
+    "zoo fetch smollm2": "models,gguf",
+    "lsp": "editor",
+}
+
+
+def test_missing_extras_are_told_all_at_once(tmp_path: Path) -> None:
+    (tmp_path / "mine.dec").write_text("{}")
+    commands = {command.replace("OUT", str(tmp_path)): wanted for command, wanted in MORE.items()}
+    hidden = {*MODELS, "starlette", *(name for names in extras.PACKAGES.values() for name in names)} - {"pydantic"}
+    code = f"""HIDDEN = {hidden!r}{HIDING}
+import contextlib, io, json
+from decgraph.cli.main import main
+
+told = {{}}
+for command in {list(commands)!r}:
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err):
+        main(command.split())
+    told[command] = err.getvalue()
+print(json.dumps(told))
+"""
+    told = json.loads(python(code))
+    assert {c: said for c, said in told.items() if f"pip install -e '{ROOT}[{commands[c]}]'" not in said} == {}
+    (serve,) = (said for command, said in told.items() if command.startswith("serve"))
+    assert all(name in serve for name in ("torch", "transformers", "uvicorn")) and "are not installed" in serve
 
 
 def test_what_needs_no_torch_works_without_it() -> None:
@@ -137,7 +172,7 @@ print(len(result.tokens), decgraph.check("speculative", models=2, mutants=False)
 
 
 def test_other_missing_modules_are_still_bugs(tmp_path: Path) -> None:
-    from decgraph.errors import lacking, needs_models
+    from decgraph.extras import lacking, needs_models
 
     assert lacking(ModuleNotFoundError("no", name="torchvision_of_mine")) is None
     with pytest.raises(ModuleNotFoundError), needs_models():

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from tree import ROOT
+from waiting import SECONDS
 
 import decgraph
 
@@ -18,7 +19,7 @@ EXAMPLES = sorted((ROOT / "examples").iterdir())
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     return subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, env=environment
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False, env=environment
     )
 
 

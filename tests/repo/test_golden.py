@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tree import ROOT
+from waiting import SECONDS
 
 READS_ONE = "def test_one(golden):\n    golden('one.txt', 'new\\n')\n"
 
@@ -30,7 +31,7 @@ def project(tmp_path: Path) -> Path:
 def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     command = [sys.executable, "-m", "pytest", *arguments]
-    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS)
 
 
 def test_a_difference_is_shown_and_then_written(project: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from tree import LANDED, ROOMS, ROOT, may_be_heavy, module_name, python, room_files
+from waiting import SECONDS
 
 import decgraph
 
@@ -38,7 +39,7 @@ def resolves(name: str) -> bool:
 
 
 def git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True, timeout=SECONDS).stdout
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
     code = f"from setuptools import build_meta as b; b.build_sdist({str(out)!r}); b.build_wheel({str(out)!r})"
     out.mkdir()
-    done = subprocess.run([sys.executable, "-c", code], cwd=copy, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code], cwd=copy, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,), (sdist,) = out.glob("*.whl"), out.glob("*.tar.gz")
     return {"wheel": wheel, "sdist": sdist}
@@ -89,7 +90,7 @@ def test_the_wheel_explains_error_codes(built: dict[str, Path], tmp_path: Path) 
     zipfile.ZipFile(built["wheel"]).extractall(tmp_path)
     words = [sys.executable, "-P", "-m", "decgraph", "explain", "E031"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     assert done.stdout.rstrip() == (ROOT / "docs" / "errors" / "E031.md").read_text(encoding="utf-8").rstrip()
 
@@ -108,7 +109,7 @@ def test_the_facade_is_small_and_lazy() -> None:
     assert len(decgraph.__all__) <= 25
     assert sorted(decgraph.__all__) == decgraph.__all__
     assert set(decgraph._LAZY) <= set(decgraph.__all__)
-    files = ["__init__.py", "__main__.py", "api.py", "errors.py", "html.py", "models.py", "testing.py"]
+    files = ["__init__.py", "__main__.py", "api.py", "errors.py", "extras.py", "html.py", "models.py", "testing.py"]
     assert sorted(p.name for p in (ROOT / "decgraph").glob("*.py")) == files
     assert loaded_by("import decgraph") == []
     with pytest.raises(AttributeError, match="no attribute 'prase'"):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from quick import FOLDER, SLOW_FILES, slow_cases
+from waiting import SECONDS
 
 TESTS = """
 import pytest
@@ -87,7 +88,7 @@ def test_what_is_wrong_in_one_file_stops_no_other(tmp_path: Path) -> None:
     chosen = {**options, "testpaths": ".", "pythonpath": ".", "filterwarnings": "", "markers": "\n ".join(options["markers"])}
     (tmp_path / "pytest.ini").write_text("[pytest]\n" + "".join(f"{k} = {v}\n" for k, v in chosen.items()), encoding="utf-8")
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert "9 passed" in done.stdout and "2 errors" in done.stdout, done.stdout + done.stderr
     assert "ERROR test_table.py - KeyError: 'missing'" in done.stdout
     assert "ERROR test_marked.py::test_typo[1] - Failed: quick chooses no case by typo" in done.stdout

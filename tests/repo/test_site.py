@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from chromium import browser, picture  # noqa: F401  # a fixture
 from tree import ROOT
+from waiting import SECONDS
 
 import decgraph
 
@@ -38,7 +39,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The whole site, as `make site` builds it: ten seconds of processor time in each worker, so its tests are slow."""
     out = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "--quiet", "build", "--strict", "--site-dir", str(out)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return out
 
@@ -148,7 +149,7 @@ def test_a_dead_link_stops_a_strict_build(tmp_path: Path) -> None:
     checks = own[own.index("\nvalidation:") :]
     (tmp_path / "mkdocs.yml").write_text(f"site_name: x\nplugins: []\n{checks}", encoding="utf-8")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode != 0
     assert "#nothing" in done.stderr and "nothing.md" in done.stderr
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from waiting import SECONDS
 
 import decgraph
 from decgraph.check.algorithm import CheckOptions, check_algorithm
@@ -169,7 +170,7 @@ def checked(checker: tuple[str, Path], text: str) -> Found:
         settings |= {"reportMissingModuleSource": "none", "reportUnusedExpression": "none"}
         (folder / "pyrightconfig.json").write_text(json.dumps(settings))
         words = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"]
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     if name == "mypy":
         lines = [re.match(r"mine\.py:(\d+): (error|note): (.*)", line) for line in done.stdout.splitlines()]

@@ -9,6 +9,7 @@ import weakref
 
 import hf_models
 import pytest
+from waiting import SECONDS
 
 import decgraph
 from decgraph.runtime.collecting import uncollected
@@ -40,7 +41,7 @@ def test_imported_modules_count_as_old_and_what_was_made_beside_them_can_be_free
         "gc.collect(1)\nassert found() is not None, 'not among the young ones, which are walked often'\n"
         "gc.collect()\nassert found() is None and not gc.get_freeze_count()"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=SECONDS)
 
 
 def test_dropped_cycles_are_found_by_python_itself_however_many_blocks_there_are() -> None:
@@ -57,7 +58,7 @@ def test_dropped_cycles_are_found_by_python_itself_however_many_blocks_there_are
         "    del cycle\n"
         "assert Cycle.alive < 100, Cycle.alive"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=SECONDS)
 
 
 @pytest.mark.parametrize("ours", [False, True])
@@ -77,7 +78,7 @@ def test_a_process_that_grows_frees_what_was_dropped(ours: bool) -> None:
         "with collecting.uncollected(): assert found() is None\n"
         f"assert bool(gc.get_freeze_count()) is {ours}"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=SECONDS)
 
 
 def test_what_a_session_held_is_gone_after_it() -> None:
@@ -98,7 +99,7 @@ def test_a_process_of_ours_walks_them_no_more() -> None:
         "with uncollected(): kept = [[] for _ in range(1000)]\n"
         "assert gc.isenabled() and gc.get_freeze_count() > 1000"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=SECONDS)
 
 
 def test_what_somebody_froze_stays_frozen() -> None:
@@ -108,4 +109,4 @@ def test_what_somebody_froze_stays_frozen() -> None:
         "with uncollected(): pass\n"
         "assert gc.isenabled() and gc.get_freeze_count() >= count - 100 > 0, (count, gc.get_freeze_count())"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=SECONDS)

@@ -15,6 +15,17 @@ from decgraph.runtime.models.capture import make
 from decgraph.runtime.models.forwards import Forward
 
 
+class Branching(torch.nn.Module):
+    """An MLP whose code looks at values."""
+
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.inner(x) * (2 if bool((x > 0).any()) else 1)
+
+
 def ran(model: Any, **options: Any) -> dict[str, Forward]:
     return decgraph.load("autoregressive").session(target=model, **options).run(decgraph.Request((1, 5), limit=3)).forwards
 
@@ -27,9 +38,7 @@ def test_captured_and_not_run_yet() -> None:
 
 def test_as_a_module_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     model = hf_models.llama(1)
-    mlp = model.model.layers[0].mlp
-    forward = mlp.forward
-    mlp.forward = lambda x: forward(x) * (2 if bool((x > 0).any()) else 1)
+    model.model.layers[0].mlp = Branching(model.model.layers[0].mlp)
     found = ran(model)["target"]
     assert found.way == "module" and "branches" in found.reason and "branches" in found.text()
     assert [r.levelname for r in caplog.records if "runs unmodified" in r.message] == ["WARNING"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from decgraph.errors import DecError
 from decgraph.runtime.request import Request
 from decgraph.runtime.stop import StopMachine, StopState
-from decgraph.runtime.text import Detokenizer, Tokenizer, detokenizer_of
+from decgraph.runtime.text import Detokenizer, Tokenizer
 from decgraph.runtime.trace import (
     Accepted,
     Committed,
@@ -28,17 +28,20 @@ from decgraph.runtime.trace import (
 
 # Pieces that split characters: é is c3 a9, € is e2 82 ac.
 PIECES = [b"a", b"b", b"ab", b"ba ", b"\xc3", b"\xa9", b"\xc3\xa9", b"\xe2\x82", b"\xac", b"", b"aab\n"]
-DETOKENIZER = detokenizer_of(PIECES)
+SPECIAL = {9: "<e>"}
+DETOKENIZER = Detokenizer(tuple(PIECES), SPECIAL)
 tokens = st.lists(st.integers(0, len(PIECES) - 1), max_size=30)
-stops = st.lists(st.text("abé€ \n", min_size=1, max_size=4), max_size=3).map(tuple)
+parts = st.lists(st.sampled_from([*"abé€ \n", "<e>", "<", "e>"]), min_size=1, max_size=4).map("".join)
+stops = st.lists(parts, max_size=3).map(tuple)
 
 
-def finished(ids: list[int]) -> str:
-    """The characters that are complete after these tokens."""
-    pending, out = DETOKENIZER.start(), ""
+def finished(ids: list[int]) -> list[tuple[str, bool]]:
+    """The characters that are complete after these tokens, and whether they are shown: those that spell a special token are
+    not."""
+    pending, out = DETOKENIZER.start(), []
     for token in ids:
         pending, new = DETOKENIZER.feed(pending, token)
-        out += new
+        out += [(c, False) for c in SPECIAL.get(token, "")] + [(c, True) for c in new]
     return out
 
 
@@ -72,7 +75,7 @@ def test_the_machine_stops_where_the_whole_text_says(
     request = Request(prompt=(0,), limit=limit, eos=eos, stop=stop)
     end, reason = len(ids), ""
     for n in range(1, len(ids) + 1):
-        text = finished(ids[:n])
+        text = "".join(c for c, _ in finished(ids[:n]))
         if ids[n - 1] in eos:
             reason = "eos"
         elif any(s in text for s in stop):
@@ -86,9 +89,11 @@ def test_the_machine_stops_where_the_whole_text_says(
     assert list(kept) == ids[:end]
     assert (state.done, state.reason, state.count) == (bool(reason), reason, end)
     if reason == "stop":
-        text = finished(ids[:end])
-        assert text[len(text) - state.over :].startswith(state.matched) and state.matched in stop
-        assert not any(s in text[: len(text) - state.over] for s in stop)
+        read = finished(ids[:end])
+        text = "".join(c for c, _ in read)
+        _, first, matched = min((text.index(s) + len(s), text.index(s), s) for s in stop if s in text)
+        cut = len(DETOKENIZER.text(ids[:end])) - sum(shown for _, shown in read)  # what an incomplete character is shown as
+        assert (state.matched, state.over) == (matched, sum(shown for _, shown in read[first:]) + cut)
 
 
 @given(tokens, tokens, stops)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
-import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from waiting import SECONDS, until
 
 from decgraph.errors import DecError
 from decgraph.scale import deployed
@@ -36,6 +36,16 @@ def test_a_range_that_is_none_is_refused(replicas: tuple[int, int]) -> None:
         deployed(replicas=replicas)
 
 
+def test_a_replica_computes_on_what_is_reserved_for_it() -> None:
+    vain = {"device": "cpu", "actor": {"num_gpus": 1}}
+    refused = (({"device": "cuda"}, "no GPU is reserved"), (vain, "1 GPUs are"), ({"dtype": "half"}, "dtype is 'half'"))
+    for words, message in refused:
+        with pytest.raises(DecError, match=message):
+            deployed(**words)  # type: ignore[arg-type]
+    deployed(actor={"num_gpus": 1})
+    deployed(device="cuda", dtype="bfloat16", actor={"num_gpus": 0.5})
+
+
 @pytest.fixture
 def port() -> Iterator[int]:
     """Ray Serve on a free port, gone afterwards."""
@@ -45,6 +55,8 @@ def port() -> Iterator[int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         number = free.getsockname()[1]
+    for check in ("READY", "HEALTH"):  # of five and ten seconds: on a loaded machine Ray kills a proxy that is still starting
+        os.environ[f"RAY_SERVE_PROXY_{check}_CHECK_TIMEOUT_S"] = "50"
     os.environ["RAY_USAGE_STATS_ENABLED"], os.environ["RAY_BACKEND_LOG_LEVEL"] = "0", "fatal"
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error", address="local")
     try:
@@ -57,14 +69,14 @@ def port() -> Iterator[int]:
 
 def asked(url: str, body: dict[str, Any]) -> dict[str, Any]:
     request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=120) as answer:
+    with urllib.request.urlopen(request, timeout=SECONDS) as answer:
         found: dict[str, Any] = json.load(answer)
     return found
 
 
 def running(port: int) -> float:
     """How many answers the replica is computing."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=SECONDS) as answer:
         (line,) = [one for one in answer.read().decode().splitlines() if one.startswith("decgraph_running ")]
     return float(line.split()[1])
 
@@ -90,13 +102,10 @@ def test_a_replica_answers_as_the_command_line_does(port: int) -> None:
     long = {"model": "tiny", "prompt": "import os", "max_tokens": 300, "temperature": 0}
     with ThreadPoolExecutor() as pool:
         answers = [pool.submit(asked, f"http://127.0.0.1:{port}/v1/completions", long | {"seed": n}) for n in range(4)]
-        until = time.monotonic() + 30
-        while running(port) < 4 and time.monotonic() < until:
-            time.sleep(0.02)
-        assert running(port) == 4
+        until("four answers are being computed", lambda: running(port) == 4)
         serve.delete("decgraph")
     expected = decgraph.run("speculative", "import os", limit=300, temperature=0)
-    assert [one.result()["choices"][0]["text"] for one in answers] == [expected.text] * 4
+    assert [one.result(SECONDS)["choices"][0]["text"] for one in answers] == [expected.text] * 4
 
 
 @pytest.mark.slow

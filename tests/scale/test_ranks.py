@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import rank_program
+from waiting import SECONDS, started
 
 SETTINGS = {
     "plain": {"attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False},
@@ -34,9 +33,8 @@ def saved(folder: Path, **settings: Any) -> None:
     module.save_pretrained(folder)
 
 
-def started(folder: Path, rank: int) -> subprocess.Popen[str]:
-    words = [sys.executable, rank_program.__file__, str(folder), str(folder / "store"), str(rank)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+def command(folder: Path, rank: int) -> list[str]:
+    return [sys.executable, rank_program.__file__, str(folder), str(folder / "store"), str(rank)]
 
 
 @pytest.mark.slow
@@ -45,12 +43,9 @@ def started(folder: Path, rank: int) -> subprocess.Popen[str]:
 def test_two_ranks_commit_what_one_does(how: str, tmp_path: Path) -> None:
     """Five algorithms, greedy and sampled: tokens of the cut model and of the whole one, on both ranks."""
     saved(tmp_path, **SETTINGS[how])
-    ranks = [started(tmp_path, rank) for rank in range(2)]
-    try:
-        texts = [rank.communicate(timeout=400) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
+    with started(command(tmp_path, 0)) as first, started(command(tmp_path, 1)) as second:
+        ranks = [first, second]
+        texts = [rank.communicate(timeout=SECONDS) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], texts[0][1] + texts[1][1]
     said = [json.loads(next(line for line in out.splitlines() if line.startswith("said "))[5:]) for out, _ in texts]
     for one in said:

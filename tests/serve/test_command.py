@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
 import sys
 from typing import Any
 
 import httpx
 import pytest
+from waiting import SECONDS, started
 
 from decgraph.cli.main import main
 from decgraph.serve.catalogue import Catalogue
@@ -23,7 +23,7 @@ Capture = pytest.CaptureFixture[str]
 def test_serves_until_a_signal() -> None:
     command = [sys.executable, "-m", "decgraph", "serve", "--port", "0", "--json", "--name", "mine", "-a", "speculative",
                "-a", "prompt_lookup", "--set", "gamma=2", "--api-key", "k"]  # fmt: skip
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with started(command) as process:
         assert process.stdout is not None and process.stderr is not None
         said = ""
         while not said.rstrip().endswith("}"):
@@ -32,13 +32,13 @@ def test_serves_until_a_signal() -> None:
             said += line
         where = json.loads(said)
         assert where["models"] == ["mine", "mine:speculative", "mine:prompt_lookup"]
-        with httpx.Client(base_url=where["url"], headers={"authorization": "Bearer k"}, timeout=60) as http:
+        with httpx.Client(base_url=where["url"], headers={"authorization": "Bearer k"}, timeout=SECONDS) as http:
             secret = "a prompt that is nobody's business"
             answer = http.post("/completions", json={"model": "mine", "prompt": secret, "max_tokens": 3})
             assert answer.status_code == 200, answer.text
-            assert httpx.get(f"{where['url']}/models").status_code == 401
+            assert http.get("/models", headers={"authorization": ""}).status_code == 401
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(SECONDS) == 0
         lines = [json.loads(line) for line in process.stderr.read().splitlines()]
     (told,) = [line for line in lines if line["message"] == "request" and line["status"] == 200]
     assert told["request_id"] == answer.headers["x-request-id"]
@@ -85,7 +85,7 @@ def test_without_the_extra(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("builtins.__import__", missing)
     assert main(["serve", "--port", "0"]) == 1
-    assert "decgraph[serve]" in capsys.readouterr().err
+    assert "[serve]'" in capsys.readouterr().err
 
 
 def test_algorithms_share_the_models(catalogue: Catalogue) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import openai
 import pytest
+from waiting import ended
 
 import decgraph
 
@@ -36,11 +38,13 @@ def test_the_algorithm_is_a_field_too_and_takes_parameters(api: Any) -> None:
     assert got.decgraph[0]["algorithm"] == "speculative"
 
 
-def test_an_answer_says_what_changes_nothing(api: Any) -> None:
-    """A beam search adds up unshaped log-probabilities: a penalty changes nothing there."""
-    asked: Any = {"prompt": PROMPT, "max_tokens": 4, "seed": 1, "temperature": 0, "presence_penalty": 1.5}
-    assert "presence_penalty changes nothing" in api.completions.create(model="target:beam", **asked).decgraph[0]["note"]
-    assert "note" not in api.completions.create(model="target:speculative", **asked).decgraph[0]
+def test_what_an_algorithm_does_not_read_is_refused(api: Any) -> None:
+    """A beam search adds up scores: it knows penalties, and no truncation."""
+    asked: Any = {"prompt": PROMPT, "max_tokens": 4, "seed": 1, "temperature": 0}
+    with pytest.raises(openai.BadRequestError, match="beam reads scores before truncation: top_p would change nothing"):
+        api.completions.create(model="target:beam", top_p=0.5, **asked)
+    assert api.completions.create(model="target:beam", presence_penalty=1.5, **asked).choices[0].text
+    assert api.completions.create(model="target:speculative", top_p=0.5, **asked).choices[0].text
 
 
 def test_a_stream_is_the_answer_in_pieces(api: Any) -> None:
@@ -116,11 +120,10 @@ def test_clients_at_the_same_time_get_what_they_get_alone(api: Any) -> None:
         chunks = api.completions.create(model=f"target:{algorithm}", prompt=prompt, max_tokens=20, seed=seed, stream=True)
         got[seed] = "".join(c.choices[0].text for c in chunks)
 
-    threads = [threading.Thread(target=ask, args=one) for one in asked]
+    threads = [threading.Thread(target=ask, args=one, daemon=True) for one in asked]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    ended("the clients", *threads)
     assert [got[seed] for _, _, seed in asked] == [text(a, p, limit=20, seed=seed, temperature=1) for a, p, seed in asked]
 
 

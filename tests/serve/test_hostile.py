@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from quick import examples
 from served import served
+from waiting import SECONDS, ended, until
 
 from decgraph.runtime import text as texts
 from decgraph.runtime.prompts import request_for
@@ -69,7 +70,7 @@ def test_a_body_that_is_wrong_everywhere_is_told_once(kind: Any, name: str) -> N
     ],
 )
 def test_a_wrong_prompt_is_told_by_the_type_that_it_has(server: Any, prompt: Any, said: str) -> None:
-    answer = httpx.post(f"{server.url}/v1/completions", json={**GOOD, "prompt": prompt}, timeout=60)
+    answer = httpx.post(f"{server.url}/v1/completions", json={**GOOD, "prompt": prompt}, timeout=SECONDS)
     assert answer.status_code == 400 and answer.json()["error"]["message"].startswith(said), answer.text
 
 
@@ -83,14 +84,14 @@ def test_a_wrong_prompt_is_told_by_the_type_that_it_has(server: Any, prompt: Any
     ],
 )
 def test_what_is_no_json_says_why(server: Any, body: bytes, headers: dict[str, str], said: str) -> None:
-    answer = httpx.post(f"{server.url}/v1/completions", content=body, headers=headers, timeout=60)
+    answer = httpx.post(f"{server.url}/v1/completions", content=body, headers=headers, timeout=SECONDS)
     assert answer.status_code == 400 and said in answer.json()["error"]["message"], answer.text
 
 
 def test_a_text_that_cannot_fit_is_refused_unread(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts.Tokenizer, "encode", lambda *_: pytest.fail("it was encoded"))
     for prompt in ("a" * 1_000_000, ["b", "a " * 500_000]):
-        answer = httpx.post(f"{server.url}/v1/completions", json={**GOOD, "prompt": prompt}, timeout=60)
+        answer = httpx.post(f"{server.url}/v1/completions", json={**GOOD, "prompt": prompt}, timeout=SECONDS)
         assert answer.status_code == 400 and answer.json()["error"]["code"] == "context_length_exceeded", answer.text
 
 
@@ -115,38 +116,38 @@ def test_threads_go_on_while_a_long_text_is_encoded(catalogue: Catalogue) -> Non
         while not done.wait(0.002):
             ticks[0] += 1
 
-    thread = threading.Thread(target=tick)
+    thread = threading.Thread(target=tick, daemon=True)
     thread.start()
     tokens = tokenizer.encode(text)
     done.set()
-    thread.join()
+    ended("the thread that counts", thread)
     assert ticks[0] >= 5, "the encoder kept the interpreter for itself"
     assert tokens[:14] == tokenizer.encode("def main(): return 5\n" * 2)[:14]
 
 
 def test_a_body_that_does_not_arrive(catalogue: Catalogue) -> None:
     head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
-    with served(catalogue, limits=Limits(seconds=0.1)) as running:
-        with socket.create_connection(("127.0.0.1", int(running.url.rpartition(":")[2])), 20) as slow:
+    with served(catalogue, limits=Limits(seconds=1.0)) as running:
+        with socket.create_connection(("127.0.0.1", int(running.url.rpartition(":")[2])), SECONDS) as slow:
             slow.sendall(head)
             said = b""
             while part := slow.recv(4096):  # until the server closes it
                 said += part
         assert said.startswith(b"HTTP/1.1 408") and json.loads(said.partition(b"\r\n\r\n")[2])["error"]["type"]
-        assert httpx.post(f"{running.url}/v1/completions", json=GOOD, timeout=60).status_code == 200  # a run of any length
+        assert httpx.post(f"{running.url}/v1/completions", json=GOOD, timeout=SECONDS).status_code == 200  # a run of any length
 
 
 def test_a_head_that_does_not_arrive(server: Any) -> None:
     look = lambda after: server.service._loop.call_soon_threadsafe(server._close_idle, time.monotonic() + after)
     address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
-    before = len(server.server_state.connections)
     body = {**GOOD, "max_tokens": 60, "logit_bias": {"0": -100}, "stream": True}
-    with socket.create_connection(address, 20) as half, httpx.stream("POST", f"{server.url}/v1/completions", json=body) as long:
+    with (
+        socket.create_connection(address, SECONDS) as half,
+        httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=SECONDS) as long,
+    ):
         half.sendall(b"POST /v1/comp")
         lines = long.iter_lines()
-        next(lines)
-        while len(server.server_state.connections) < before + 2:
-            time.sleep(0.005)
+        next(lines)  # connections are accepted in their order, so the server has both
         look(0)
         look(server.head - 1)
         look(server.head + 1)
@@ -158,26 +159,25 @@ def test_a_second_signal_ends_what_runs_with_an_error(catalogue: Catalogue) -> N
     body = {**GOOD, "max_tokens": 800, "logit_bias": {"0": -100}}
     with served(catalogue, width=2, queue=2, patience=60) as running:
         whole: list[httpx.Response] = []
-        ask = lambda: whole.append(httpx.post(f"{running.url}/v1/completions", json=body, timeout=60))
-        other = threading.Thread(target=ask)
+        ask = lambda: whole.append(httpx.post(f"{running.url}/v1/completions", json=body, timeout=SECONDS))
+        other = threading.Thread(target=ask, daemon=True)
         other.start()
-        with httpx.stream("POST", f"{running.url}/v1/completions", json={**body, "stream": True}, timeout=60) as stream:
+        with httpx.stream("POST", f"{running.url}/v1/completions", json={**body, "stream": True}, timeout=SECONDS) as stream:
             lines = stream.iter_lines()
             next(lines)
-            while len(running.service.worker) < 2:
-                time.sleep(0.005)
+            until("both answers are being computed", lambda: len(running.service.worker) == 2)
             running.handle_exit(signal.SIGTERM, None)
             assert not running.should_exit
             running.handle_exit(signal.SIGTERM, None)
             assert "shutting down" in [line for line in lines if line][-1]
-        other.join(30)
+        ended("the request without a stream", other)
         assert whole[0].status_code == 503 and "shutting down" in whole[0].json()["error"]["message"]
 
 
 def test_a_masked_model_has_no_response_format() -> None:
     with served(Catalogue(["llada"])) as running:
         body = {"model": "decgraph", "prompt": "x = ", "response_format": {"type": "json_object"}}
-        answer = httpx.post(f"{running.url}/v1/completions", json=body, timeout=60)
+        answer = httpx.post(f"{running.url}/v1/completions", json=body, timeout=SECONDS)
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "response_format", answer.text
 
 

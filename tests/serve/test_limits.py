@@ -9,6 +9,7 @@ import httpx
 import openai
 import pytest
 from served import client, served
+from waiting import SECONDS, ended, until
 
 PROMPT = "def main():\n"
 GOOD = {"model": "target", "prompt": PROMPT, "max_tokens": 4}
@@ -17,7 +18,7 @@ CHAT = {"model": "target", "messages": [{"role": "user", "content": "hello"}]}
 
 @pytest.fixture(scope="module")
 def http(server: Any) -> Any:
-    with httpx.Client(base_url=server.url, timeout=60) as made:
+    with httpx.Client(base_url=server.url, timeout=SECONDS) as made:
         yield made
 
 
@@ -146,7 +147,7 @@ def test_limits_of_a_server(catalogue: Any) -> None:
         with client(running) as wrong, pytest.raises(openai.AuthenticationError):
             wrong.models.list()
         head = {"authorization": "Bearer secret"}
-        with httpx.Client(base_url=running.url, timeout=60, headers=head) as http:
+        with httpx.Client(base_url=running.url, timeout=SECONDS, headers=head) as http:
             check_error(http.post("/v1/completions", json={**GOOD, "prompt": "a" * 3000}), 413)
 
             def parts() -> Any:
@@ -163,19 +164,9 @@ def test_limits_of_a_server(catalogue: Any) -> None:
                     break
             check_error(answer, 429)
             assert int(answer.headers["retry-after"]) >= 1
-            assert wait(lambda: not len(running.service.worker)), "the client that went away has left its place"
+            until("the client that went away has left its place", lambda: not len(running.service.worker))
             assert http.post("/v1/completions", json=GOOD).status_code == 200
             check_error(http.post("/v1/completions", json={**GOOD, "n": 2}), 429)
-
-
-def wait(holds: Any, seconds: float = 20) -> bool:
-    """Whether something comes to hold in time."""
-    import time
-
-    until = time.monotonic() + seconds
-    while not holds() and time.monotonic() < until:
-        time.sleep(0.01)
-    return bool(holds())
 
 
 def test_a_client_that_goes_away_frees_its_run(server: Any, catalogue: Any) -> None:
@@ -184,16 +175,17 @@ def test_a_client_that_goes_away_frees_its_run(server: Any, catalogue: Any) -> N
     engine = engine_of(catalogue.sessions["speculative"].models["target"])
     before = server.service.metrics.cancelled._value.get()
     body = {**GOOD, "max_tokens": 400, "logit_bias": {"0": -100}, "stream": True, "n": 3}
-    with httpx.Client(base_url=server.url, timeout=60) as http, http.stream("POST", "/v1/completions", json=body) as stream:
+    nothing_left = lambda: not len(server.service.worker) and not engine._slots and not server.service.open
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=SECONDS) as stream:
         lines = stream.iter_lines()
         for _ in range(4):
             next(lines)
         assert engine._slots
-    assert wait(lambda: not len(server.service.worker) and not engine._slots and not server.service.open)
+    until("nothing is left of the run", nothing_left)
     assert server.service.metrics.cancelled._value.get() == before + 3
     with pytest.raises(httpx.ReadTimeout), httpx.Client(base_url=server.url, timeout=0.2) as http:  # no stream
         http.post("/v1/completions", json={**body, "stream": False})
-    assert wait(lambda: not len(server.service.worker) and not engine._slots)
+    until("nothing is left of the run", nothing_left)
 
 
 @pytest.mark.parametrize("patience", [30.0, 0.0])
@@ -201,12 +193,12 @@ def test_draining(catalogue: Any, patience: float) -> None:
     """What runs may end, within the time; new work is refused."""
     with (
         served(catalogue, width=2, queue=2, patience=patience) as running,
-        httpx.Client(base_url=running.url, timeout=60) as http,
+        httpx.Client(base_url=running.url, timeout=SECONDS) as http,
     ):
         http.get("/health")  # a connection that stays open
-        body = {**GOOD, "max_tokens": 60, "logit_bias": {"0": -100}, "stream": True}
+        body = {**GOOD, "max_tokens": 200, "logit_bias": {"0": -100}, "stream": True}
         with (
-            httpx.Client(base_url=running.url, timeout=60) as other,
+            httpx.Client(base_url=running.url, timeout=SECONDS) as other,
             other.stream("POST", "/v1/completions", json=body) as stream,
         ):
             lines = stream.iter_lines()
@@ -220,5 +212,4 @@ def test_draining(catalogue: Any, patience: float) -> None:
             assert rest[-1] == "data: [DONE]"
         else:
             assert "shutting down" in rest[-1]
-        running.thread.join(20)
-        assert not running.thread.is_alive()
+        ended("the server", running.thread)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from served import served
+from waiting import SECONDS
 
 from decgraph.serve.generation import Limits
 
@@ -44,7 +45,7 @@ def test_requests_of_every_shape(app: Any) -> None:
     assert seen >= {200, 400}
     import httpx
 
-    assert httpx.get(f"{app.url}/health").status_code == 200 and not app.service.open
+    assert httpx.get(f"{app.url}/health", timeout=SECONDS).status_code == 200 and not app.service.open
 
 
 def _ask(cases: Any, seen: set[int], checks: Any) -> None:

@@ -8,12 +8,13 @@ from quick import examples
 
 from decgraph.runtime.request import Request
 from decgraph.runtime.stop import StopMachine
-from decgraph.runtime.text import detokenizer_of
+from decgraph.runtime.text import Detokenizer
 from decgraph.serve.texts import GrowingText
 
-LETTERS = detokenizer_of([b"a", b"b", b"ab", b"ba", b"\xc3", b"\xa4", b"", b"aab"])
+LETTERS = Detokenizer((b"a", b"b", b"ab", b"ba", b"\xc3", b"\xa4", b"", b"aab"), {6: "<b>"})
 TOKENS = st.lists(st.integers(0, 7), max_size=20)
-STOPS = st.lists(st.text("ab\u00e4", min_size=1, max_size=4), max_size=3)
+PARTS = st.lists(st.sampled_from(["a", "b", "\u00e4", "<b>", "<", "b>"]), min_size=1, max_size=4).map("".join)
+STOPS = st.lists(PARTS, max_size=3)
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -38,6 +39,12 @@ def test_pieces_add_up_to_the_text_before_the_stop_string(tokens: list[int], sto
 def test_what_cannot_begin_a_stop_string_is_shown_at_once() -> None:
     growing = GrowingText(LETTERS, ["bbb"])
     assert [growing.feed([t]) for t in (0, 1, 1, 0)] == ["a", "", "", "bba"]
+
+
+def test_special_tokens_are_not_shown_and_hold_back_what_may_go_on_in_one() -> None:
+    growing = GrowingText(LETTERS, ["b<b>a"])
+    assert [growing.feed([t]) for t in (0, 1, 6, 1)] == ["a", "", "", "b"]  # the last b may begin the stop string
+    assert [growing.feed([t]) for t in (6, 0)] == ["", ""] and growing.stopped and growing.text == "ab"
 
 
 def test_tokens_that_end_a_text_add_none() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from shelf import SHELF, module, parameters
+from waiting import SECONDS
 
 from decgraph import stdlib
 from decgraph.dsl import syntax as s
@@ -110,4 +111,4 @@ def test_reading_the_shelf_is_light() -> None:
         "import sys; from decgraph import stdlib; [stdlib.entry(n) for n in stdlib.names()]; "
         "assert not {'torch', 'transformers', 'typer', 'rich', 'numpy', 'networkx'} & set(sys.modules), 'heavy'"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=SECONDS)

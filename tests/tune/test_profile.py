@@ -13,6 +13,7 @@ from decgraph.errors import DecError
 from decgraph.passes.plan import Plan
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.table import TableModel
+from decgraph.runtime.placement import Placement, placement_of, placement_of_all
 from decgraph.runtime.tune import facts
 from decgraph.runtime.tune.profile import Profile
 
@@ -159,10 +160,10 @@ def test_fingerprints_see_what_matters(tmp_path: Path) -> None:
 
 
 def test_facts_of_a_device() -> None:
-    found = facts.of_device("cpu")
+    found = facts.of_placement(placement_of_all({"target": TableModel(4, seed=1)}))
     assert found["device"].startswith("cpu: ") and found["cores"] >= 1
-    assert set(found) == {"device", "cores", "threads", "torch", "decgraph", "triton"}
-    assert facts.device_of([TableModel(4, seed=1)]) == "cpu" and facts.first_parameter([TableModel(4, seed=1)]) is None
+    assert set(found) == {"device", "dtype", "cores", "threads", "torch", "decgraph", "triton"}
+    assert found["dtype"] == "float64" and placement_of(TableModel(4, seed=1)) is None
 
 
 def test_a_models_weights_say_where_and_how_finely_it_computes() -> None:
@@ -175,5 +176,4 @@ def test_a_models_weights_say_where_and_how_finely_it_computes() -> None:
     live = from_module(LlamaForCausalLM(config), name="tiny")
     shipped = hf.load_causal(zoo.path("drafter"))
     for model in (live, shipped):
-        assert str(facts.first_parameter([TableModel(4, seed=1), model]).dtype) == "torch.float32"
-        assert facts.device_of([model]) == "cpu"
+        assert placement_of_all({"a": TableModel(4, seed=1), "b": model}) == Placement("cpu", "float32")

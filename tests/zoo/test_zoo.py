@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import SECONDS
 
 from decgraph import DecError, zoo
 from decgraph.zoo import data, tasks
@@ -46,7 +47,7 @@ def test_an_unknown_name_is_told_the_legal_ones() -> None:
 
 def test_finding_a_model_needs_no_torch() -> None:
     code = "import sys; from decgraph import zoo; zoo.card('masked'); print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS).stdout == "False\n"
 
 
 def test_every_name_has_a_folder_and_a_card() -> None:

@@ -60,7 +60,7 @@ def measure(student: Student, texts: list[Text], *, gamma: int = 5) -> Acceptanc
     for text in texts:
         hits = []
         for step, guess in enumerate(student.guesses(text)):
-            right = guess[: max(0, len(text.ids) - step - 1)] == text.ids[step + 1 :][: len(guess)]
+            right = guess.cpu()[: max(0, len(text.ids) - step - 1)] == text.ids[step + 1 :][: len(guess)]
             hits.append(right.tolist())
         # A draft may begin at every token of the answer but the last.
         row = []

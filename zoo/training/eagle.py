@@ -52,7 +52,7 @@ class _Attention(nn.Module):
     def split(self, states: torch.Tensor, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries [batch, shared, group, length, size], keys and values [batch, shared, 1, length, size]."""
         batch, length, _ = states.shape
-        angle = places[:, None] * self.theta ** (-torch.arange(0, self.size, 2) / self.size)
+        angle = places[:, None] * self.theta ** (-torch.arange(0, self.size, 2, device=places.device) / self.size)
         cos, sin = (torch.cat((part, part), -1) for part in (angle.cos(), angle.sin()))
 
         def part(layer: nn.Linear, rows: int, turn: bool) -> torch.Tensor:
@@ -109,7 +109,7 @@ class Eagle3(nn.Module):
     @property
     def ids(self) -> torch.Tensor:
         """The tokens of the draft vocabulary, int64[draft vocabulary], ascending."""
-        return self.d2t + torch.arange(len(self.d2t))
+        return self.d2t + torch.arange(len(self.d2t), device=self.d2t.device)
 
     def unroll(self, features: torch.Tensor, embedded: torch.Tensor, steps: int) -> list[torch.Tensor]:
         """States [batch, pairs - s, width] before the norm, for each step s; row i is base i and guesses token i + s + 2.
@@ -120,7 +120,7 @@ class Eagle3(nn.Module):
         hidden = self.fc(features)
         words = layer.input_layernorm(embedded)
         length = words.shape[1]
-        causal = torch.full((length, length), -math.inf).triu(1)
+        causal = torch.full((length, length), -math.inf, device=words.device).triu(1)
         outs: list[torch.Tensor] = []
         past: list[tuple[torch.Tensor, torch.Tensor]] = []
         for step in range(steps):
@@ -128,7 +128,7 @@ class Eagle3(nn.Module):
             if step:
                 hidden = outs[-1][:, :count]
             joined = torch.cat((words[:, step:], layer.hidden_norm(hidden)), -1)
-            query, key, value = attention.split(joined, torch.arange(step, length))
+            query, key, value = attention.split(joined, torch.arange(step, length, device=words.device))
             if step == 0:
                 first_key, first_value = key, value
             else:

@@ -59,7 +59,7 @@ class Eagle(Student):
         order = by_frequency(texts or [], self.output)
         chosen = ids if ids is not None else order[: min(vocabulary, size)].sort().values
         self.common = order[:NEGATIVES]
-        self.module = eagle.new_head(target, chosen)
+        self.module = eagle.new_head(target, chosen.cpu())
         self.embedding = target.get_input_embeddings().weight
 
     def loss(self, batch: Batch) -> torch.Tensor:
@@ -82,9 +82,10 @@ class Eagle(Student):
 
     def guesses(self, text: Text) -> list[torch.Tensor]:
         """int64[places] for each depth, as in `Student`; the newest pair is (state of p - 1, token p)."""
+        text = text.to(self.target.device)
         states = text.states[None, :-1, : -self.width].float()
-        outs = self.module.unroll(states, self.embedding[text.ids[1:]][None], self.gamma)
-        first = torch.zeros(1, dtype=torch.long)
+        outs = self.module.unroll(states, self.embedding[text.ids[1:]][None].to(states.dtype), self.gamma)
+        first = torch.zeros_like(text.ids[:1])
         return [torch.cat((first, self.module.ids[self.module.logits(out[0]).argmax(-1)])) for out in outs]
 
     def save(self, folder: Path, weights: dict[str, torch.Tensor], tokenizer: Any) -> None:
@@ -107,10 +108,10 @@ def by_frequency(texts: list[Text], output: torch.Tensor) -> torch.Tensor:
     A token counts as often as it stands in the texts, and as often as the target's distributions there let one expect:
     the words that it might have written as well are those that it writes elsewhere. Every third place is looked at.
     """
-    seen = torch.zeros(len(output))
+    seen = torch.zeros(len(output), device=output.device)
     narrow = output.bfloat16()
     with torch.inference_mode():
-        for text in texts:
+        for text in (one.to(output.device) for one in texts):
             seen += torch.bincount(text.ids, minlength=len(output))
             states = text.states[:-1:EVERY, -output.shape[1] :]
             seen += EVERY * (states @ narrow.T).float().softmax(-1).sum(0)

@@ -30,8 +30,8 @@ def fit(
     batches = Batches(texts, tokens=batch_tokens, seed=budget.seed)
 
     def loss_of(step: int, progress: float) -> Iterator[torch.Tensor]:
-        batch = batches(step)
-        with torch.autocast("cpu", torch.bfloat16):
+        batch = batches(step).to(student.target.device)
+        with torch.autocast(student.target.device.type, torch.bfloat16):
             value = student.loss(batch)
         yield value
 

@@ -101,17 +101,17 @@ class Rows:
         layers = model.config.get_text_config().num_hidden_layers
         self.layers = [_Columns(capacity) for _ in range(layers)]
         self.cache = Cache(layers=self.layers)
-        self.capacity, self.dtype = capacity, next(model.parameters()).dtype
+        self.capacity, self.dtype, at = capacity, model.dtype, model.device
         low = torch.finfo(self.dtype).min
-        self.low, self.mask = low, torch.full((size, 1, 1, capacity), low, dtype=self.dtype)
+        self.low, self.mask = low, torch.full((size, 1, 1, capacity), low, dtype=self.dtype, device=at)
         length = len(prefix)
-        ids = torch.tensor([prefix]).expand(size, -1)
-        causal = torch.full((length, length), low, dtype=self.dtype).triu(1).expand(size, 1, -1, -1)
-        self.opening = self._call(ids, torch.arange(length).expand(size, -1), causal)
+        ids = torch.tensor([prefix], device=at).expand(size, -1)
+        causal = torch.full((length, length), low, dtype=self.dtype, device=at).triu(1).expand(size, 1, -1, -1)
+        self.opening = self._call(ids, torch.arange(length, device=at).expand(size, -1), causal)
         for layer in self.layers:
             layer.kept = [store[0, :, :length].clone() for store in layer.store]
         self.mask[:, :, :, :length] = 0
-        self.position = torch.full((size,), length)
+        self.position = torch.full((size,), length, device=at)
         self.start = [0] * size
 
     def _call(self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -145,7 +145,7 @@ class Rows:
             self._shift()
         used = self.layers[0].used
         self.mask[..., used] = 0
-        logits, states = self._call(tokens[:, None], self.position[:, None], self.mask[..., : used + 1])
+        logits, states = self._call(tokens[:, None].to(self.mask.device), self.position[:, None], self.mask[..., : used + 1])
         self.position += 1
         return logits, None if states is None else states[:, 0]
 

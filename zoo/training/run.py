@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from decgraph.errors import DecError
+from decgraph.runtime.placement import AUTO, Placement
 from decgraph.zoo import loop
 from decgraph.zoo.training import acceptance, card, fitting, selfmade, teacher, texts
 from decgraph.zoo.training.eagle_student import Eagle
@@ -25,7 +26,8 @@ HELD_OUT = 32
 
 @dataclass(frozen=True)
 class Job:
-    """What to train, on what, for how long. `data` and `self_made` exclude each other; see docs/train.md."""
+    """What to train, on what, for how long. `placed`: where the target is loaded and in which dtype; what is trained lies
+    beside it, in float32. `data` and `self_made` exclude each other; see docs/train.md."""
 
     kind: str
     model: str | Path
@@ -46,6 +48,7 @@ class Job:
     rows: int = 64
     answer: int = 128
     options: dict[str, Any] = field(default_factory=dict)
+    placed: Placement = field(default_factory=Placement)
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def train(job: Job, say: Callable[[str], None] = print) -> Report:
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # training shows its own
-    model, tokenizer, folder = teacher.load(job.model)
+    model, tokenizer, folder = teacher.load(job.model, job.placed)
     work = job.work or job.out.with_name(job.out.name + ".work")
     kind: type[Student] = STUDENTS[job.kind]
     layers = kind.layers_for(model, **job.options)
@@ -76,8 +79,10 @@ def train(job: Job, say: Callable[[str], None] = print) -> Report:
     held, lessons = _texts(job, model, tokenizer, layers, work, origin, say)
     torch.manual_seed(job.seed)
     student: Student = STUDENTS[job.kind](model, texts=lessons, **job.options)
+    student.module.to(model.device)
     say(f"{job.kind}: {sum(p.numel() for p in student.module.parameters()):,} parameters")
     recipe = {"target": str(job.model), "target_sha256": origin["model"], "text": _told(job), **job.options}
+    recipe |= {"device": str(model.device), "dtype": str(model.dtype).removeprefix("torch.")}
     recipe |= {"training_tokens": sum(len(text.ids) for text in lessons), "held_out_answers": len(held)}
     best = _Best(job, student, held, tokenizer, say)
     budget = loop.Budget(
@@ -205,8 +210,14 @@ def _write(
     """Let the target write until there are `job.tokens` tokens; goes on where an earlier run stopped."""
     if store.tokens >= job.tokens or store.done:
         return
-    fast = torch.bfloat16 if torch.cpu._is_avx512_bf16_supported() else torch.float32
-    writer = type(model).from_pretrained(model.name_or_path, dtype=fast).eval().requires_grad_(False)
+    writer = model
+    if model.device.type == "cpu" and job.placed.dtype == AUTO and torch.cpu._is_avx512_bf16_supported():
+        writer = (
+            type(model)
+            .from_pretrained(model.name_or_path, dtype=torch.bfloat16, trust_remote_code=False)
+            .eval()
+            .requires_grad_(False)
+        )
     questions = None
     if job.regenerate:
         known = len(store)

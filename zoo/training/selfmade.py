@@ -129,7 +129,7 @@ def write(
                     continue
                 elif len(row.ids) - row.answer >= 4:
                     if kept is not None:
-                        row.features = kept[index, : len(row.ids) - 1].clone()
+                        row.features = kept[index, : len(row.ids) - 1].clone().cpu()
                     yield row
                 live[index], position[index] = fresh(), start
                 batch.begin(index)
@@ -177,10 +177,10 @@ def _choose(logits: torch.Tensor, temperatures: list[float], noise: torch.Genera
     chosen = logits.argmax(-1)
     hot = [index for index, temperature in enumerate(temperatures) if temperature > 0]
     if hot:
-        warmth = torch.tensor([temperatures[index] for index in hot])[:, None]
+        warmth = torch.tensor([temperatures[index] for index in hot], device=logits.device)[:, None]
         values, places = logits[hot].topk(min(CANDIDATES, logits.shape[-1]))
         probs = (values / warmth).softmax(-1)
         probs = probs.where(probs >= LEAST_SHARE * probs[:, :1], 0.0)
-        drawn = torch.multinomial(probs, 1, generator=noise)
+        drawn = torch.multinomial(probs.cpu(), 1, generator=noise).to(places.device)  # the CPU's noise everywhere
         chosen[hot] = places.gather(1, drawn)[:, 0]
     return chosen.tolist()

@@ -35,6 +35,10 @@ class Text:
     answer: int
     states: torch.Tensor
 
+    def to(self, device: torch.device) -> Text:
+        """The same text on a device."""
+        return Text(self.ids.to(device), self.answer, self.states.to(device))
+
 
 class Store:
     """The token files in a folder, and `manifest.json` with their digests and what they were made from."""

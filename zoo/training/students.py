@@ -29,6 +29,10 @@ class Batch:
     states: torch.Tensor
     counts: torch.Tensor
 
+    def to(self, device: torch.device) -> Batch:
+        """The same rows on a device."""
+        return Batch(self.ids.to(device), self.states.to(device), self.counts.to(device))
+
 
 class Student:
     """A drafter or head in training. `layers` are the target's states it needs, the last one always among them."""
@@ -122,7 +126,7 @@ class Drafter(Student):
 
     def guesses(self, text: Text) -> list[torch.Tensor]:
         """int64[places] for each depth, as in `Student`."""
-        chosen = self.module(text.ids[None], use_cache=False).logits[0].argmax(-1)
+        chosen = self.module(text.ids[None].to(self.target.device), use_cache=False).logits[0].argmax(-1)
         return [chosen[step:] for step in range(self.gamma)]
 
     def save(self, folder: Path, weights: dict[str, torch.Tensor], tokenizer: Any) -> None:
@@ -171,8 +175,9 @@ class Exit(Student):
 
     def guesses(self, text: Text) -> list[torch.Tensor]:
         """int64[places] for each depth, as in `Student`."""
+        text = text.to(self.target.device)
         states = self.norm(self.module(self.state(text.states, 0).float()[None]))[0]
-        chosen = (states @ self.output.T).argmax(-1)
+        chosen = (states @ self.output.to(states.dtype).T).argmax(-1)
         return [chosen[step:] for step in range(self.gamma)]
 
 
@@ -207,9 +212,10 @@ class Medusa(Student):
 
     def guesses(self, text: Text) -> list[torch.Tensor]:
         """int64[places] for each depth, as in `Student`; the newest state is that of the token before the last."""
+        text = text.to(self.target.device)
         heads = self.module(self.state(text.states, -1).float()[None])
-        first = torch.zeros(1, dtype=torch.long)
-        return [torch.cat((first, (states[0] @ self.output.T).argmax(-1))) for states in heads]
+        first, output = torch.zeros_like(text.ids[:1]), self.output.to(heads[0].dtype)
+        return [torch.cat((first, (states[0] @ output.T).argmax(-1))) for states in heads]
 
 
 def llama_settings(config: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from decgraph.errors import DecError
+from decgraph.runtime.placement import Placement
 from decgraph.zoo.folders import folder_of
 from decgraph.zoo.training.store import Text, digest
 
@@ -18,18 +19,19 @@ TOP = 12
 CHUNK = 4096
 
 
-def load(name: str | Path) -> tuple[Any, Any, Path]:
-    """(model in float32, tokenizer, folder) of a causal model. Raises DecError for a folder that holds none."""
+def load(name: str | Path, placed: Placement | None = None) -> tuple[Any, Any, Path]:
+    """(model, tokenizer, folder) of a causal model. Raises DecError for a folder that holds none, and for a device that is not
+    there."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from decgraph.runtime.models.hf import pretrained
+
     folder = folder_of(name)
-    if not (folder / "config.json").exists():
-        raise DecError(f"{folder} is not a model's folder: it has no config.json", hint="give a folder of a causal model")
+    model = pretrained(AutoModelForCausalLM, folder, None, placed).eval().requires_grad_(False)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval().requires_grad_(False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        raise DecError(f"{folder} does not load as a causal model: {error}") from error
+        raise DecError(f"transformers cannot read the tokenizer in {folder}: {error}") from error
     _check_output(model)
     return model, tokenizer, folder
 
@@ -37,9 +39,10 @@ def load(name: str | Path) -> tuple[Any, Any, Path]:
 def _check_output(model: Any) -> None:
     """Refuse a model whose logits are not its output matrix times its last hidden state: labels are made that way."""
     with torch.inference_mode():
-        out = model(input_ids=torch.arange(4)[None] + 4, output_hidden_states=True, use_cache=False)
+        out = model(input_ids=torch.arange(4, device=model.device)[None] + 4, output_hidden_states=True, use_cache=False)
         logits = model.get_output_embeddings()(out.hidden_states[-1])
-    if not torch.allclose(logits, out.logits, atol=1e-3, rtol=1e-3):
+    rounding = max(1e-3, 8 * torch.finfo(logits.dtype).eps)
+    if not torch.allclose(logits, out.logits, atol=rounding, rtol=rounding):
         raise DecError(
             f"{type(model).__name__} does more to its logits than multiply by its output matrix (a soft cap or a scale)",
             hint="such a target cannot be trained for yet",
@@ -71,7 +74,8 @@ def answers(model: Any, prompts: list[tuple[int, ...]], count: int, *, pad: int 
         ids = torch.tensor([[pad] * (longest - len(prompts[n])) + list(prompts[n]) for n in group])
         mask = torch.tensor([[0] * (longest - len(prompts[n])) + [1] * len(prompts[n]) for n in group])
         with torch.inference_mode():
-            whole = model.generate(ids, attention_mask=mask, max_new_tokens=count, do_sample=False, pad_token_id=pad)
+            there = {"inputs": ids.to(model.device), "attention_mask": mask.to(model.device)}
+            whole = model.generate(**there, max_new_tokens=count, do_sample=False, pad_token_id=pad)
         for n, row in zip(group, whole[:, longest:].tolist(), strict=True):
             end = next((at + 1 for at, token in enumerate(row) if token in ends), len(row))  # what follows is padding
             rows[n] = ([*prompts[n], *row[:end]], len(prompts[n]))
@@ -97,9 +101,10 @@ def view(model: Any, rows: list[tuple[list[int], int]], layers: tuple[int, ...])
         mask = torch.zeros_like(padded)
         for index, (ids, _) in enumerate(part):
             padded[index, : len(ids)], mask[index, : len(ids)] = torch.tensor(ids), 1
+        padded, mask = padded.to(model.device), mask.to(model.device)
         with torch.inference_mode():
             hidden = model(input_ids=padded, attention_mask=mask, output_hidden_states=True, use_cache=False, logits_to_keep=1)
-            states = torch.cat([hidden.hidden_states[layer] for layer in layers], -1).bfloat16()
+            states = torch.cat([hidden.hidden_states[layer] for layer in layers], -1).bfloat16().cpu()
         for index, (ids, answer) in enumerate(part):
             yield Text(torch.tensor(ids), answer, states[index, : len(ids)].clone())
         place += count

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from decgraph.backends.torch import shaping
 from decgraph.backends.torch.lowering import host, lowering
-from decgraph.backends.torch.rows import Rows, Sparse, TorchDist, TorchVectors, entries
+from decgraph.backends.torch.rows import Rows, Sparse, TorchDist, TorchVectors, entries, on_one_device
 from decgraph.backends.torch.transfer import fetched
 from decgraph.ir.ops.common import numeric, spread
 
@@ -97,7 +97,7 @@ def warp(m: Any, s: Any, *at: Any) -> TorchDist:
 
 @lowering("adjust")
 def adjust(m: Any, s: Any, *at: Any) -> torch.Tensor:
-    """Scores after constraints, processors, penalties and bias, at their places."""
+    """Scores [..., V] after constraints, processors, penalties and bias, at their places."""
     a = tensor_of(s)
     flat = shaping.working(a.reshape(-1, a.shape[-1]))
     paths = m.paths(at, int(flat.shape[0]))
@@ -138,7 +138,7 @@ def lookup(m: Any, p: Any, x: Any, *, op: Any) -> Any:
 @lowering("info")
 def info(m: Any, *ps: Any, kind: str) -> Any:
     """Entropy of each distribution, or kl(p, q), in nats, on the host."""
-    a = [shaping.working(tensor_of(p)) for p in ps]
+    a = on_one_device([shaping.working(tensor_of(p)) for p in ps])
     if kind == "entropy":
         out = torch.special.entr(a[0].clamp(min=0)).sum(-1)  # as on the reference: entries that are not positive add nothing
     else:

@@ -5,5 +5,4 @@ from __future__ import annotations
 from decgraph.backends.torch.lowering import on_host, written
 
 on_host("extern", why="it is a Python function of the user's")
-on_host("batch.top", why="the step barrier joins the sequences of a batch on the host")
-written("batch.fold")
+written("batch.top", "batch.fold")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -91,9 +92,8 @@ def arg(m: Any, x: Any, *by: Any, fn: str, op: Any) -> Any:
     return element(x, int(m.num.order(keys, down)[0]))
 
 
-@lowering("select.top")
-def top(m: Any, x: Any, k: Any, *by: Any, order: str = "best", by_race: bool = False) -> Any:
-    """The k candidates with the largest keys, best first (or in their own order)."""
+def ranked(m: Any, x: Any, by: Sequence[Any]) -> tuple[Any, np.ndarray, list[np.ndarray]]:
+    """The candidates in one row, the places int64[n] where they stand there, best first, and each key [n] in that order."""
     flat = x.ravel() if isinstance(x, TorchDraws | Mixed) else x if isinstance(x, list) else np.ravel(host(x))
     n = flat.shape[0] if isinstance(flat, TorchDraws | Mixed) else len(flat)
     live = np.flatnonzero(flat.tokens >= 0) if isinstance(flat, TorchDraws | Mixed) else np.arange(n)
@@ -105,7 +105,15 @@ def top(m: Any, x: Any, k: Any, *by: Any, order: str = "best", by_race: bool = F
     else:  # keys over the whole tree (or canvas) for candidates that are part of it
         ids = np.asarray(host(flat), dtype=np.int64)
         picked = [key[ids[live]] for key in keys]
-    chosen = live[np.asarray(m.num.order(picked, True)[: max(0, int(k))], dtype=np.int64)]
+    best = np.asarray(m.num.order(picked, True), dtype=np.int64)
+    return flat, live[best], [np.asarray(key)[best] for key in picked]
+
+
+@lowering("select.top")
+def top(m: Any, x: Any, k: Any, *by: Any, order: str = "best", by_race: bool = False) -> Any:
+    """The k candidates with the largest keys, best first (or in their own order)."""
+    flat, best, _ = ranked(m, x, by)
+    chosen = best[: max(0, int(k))]
     if order == "kept":
         chosen = np.sort(chosen)
     if isinstance(flat, TorchDraws | Mixed):

@@ -11,7 +11,7 @@ from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.draws import Mixed, joined, points
 from decgraph.backends.torch.lowering import host, lowering
 from decgraph.backends.torch.ops.trees import column_of
-from decgraph.backends.torch.rows import TorchDist, TorchVectors
+from decgraph.backends.torch.rows import TorchDist, TorchVectors, on_one_device
 from decgraph.backends.torch.stored import Stored
 from decgraph.backends.torch.trees import TorchTree
 from decgraph.backends.torch.walk import canvas_at
@@ -43,10 +43,10 @@ def get(m: Any, t: TorchTree, *, column: str, op: Any) -> Any:
             return joined([root, t.draws(np.arange(1, len(t)))]) if len(t) > 1 else Mixed([root])
         if len(t) == 1:
             return TorchDist.all(TorchVectors(None, m.request, ones=np.array([last]), size=m.vocab_size))
-        laws = [d.law(m.request, m.vocab_size) for d in (root, *(t.draw(n) for n in range(1, len(t))))]
         import torch
 
-        return TorchDist.all(TorchVectors(torch.stack([d.vector() for d in laws]), m.request))
+        laws = [d.law(m.request, m.vocab_size) for d in (root, *(t.draw(n) for n in range(1, len(t))))]
+        return TorchDist.all(TorchVectors(torch.stack(on_one_device([d.vector() for d in laws])), m.request))
     values = t.columns.get(c, [None] * len(t))
     if op.results[0].type.elem == "list":
         return list(values)

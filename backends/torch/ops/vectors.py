@@ -21,19 +21,18 @@ from decgraph.ir.table import lookup
 from decgraph.ir.values import Op
 
 
-
 def weigh(a: Tensor, b: Tensor) -> Tensor:
-    """a * b, where 0 times anything is 0."""
+    """a * b, where 0 times anything is 0. a, b: shapes that go together."""
     return torch.where((a == 0) | (b == 0), 0.0, a * b)
 
 
 def mix(a: Tensor, b: Tensor) -> Tensor:
-    """a + b, where -inf on either side stays."""
+    """a + b, where -inf on either side stays. a, b: scores [..., V]."""
     return torch.where((a == -math.inf) | (b == -math.inf), -math.inf, a + b)
 
 
 def contrast(a: Tensor, b: Tensor) -> Tensor:
-    """a - b, where -inf on either side stays."""
+    """a - b, where -inf on either side stays. a, b: scores [..., V]."""
     return torch.where((a == -math.inf) | (b == -math.inf), -math.inf, a - b)
 
 

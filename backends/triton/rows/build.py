@@ -83,7 +83,7 @@ def lookup(t: Trace, op: Op, name: str, p: Any, x: Any) -> Any:
     if not wide_axis(op):
         return None
     if isinstance(x, Numbers):
-        if not isinstance(p, Vector) and p.shape == x.shape and len(x.nodes) == 1 and not idle(p):
+        if not isinstance(p, Vector) and p.shape == x.shape and [n.shape for n in x.nodes] == ["number"] and not idle(p):
             g, node = t.vector(p, name)
             if g is x.group:
                 return t.numbers(g, _number, g.program.lookup(node, x.nodes[0]))
@@ -91,13 +91,14 @@ def lookup(t: Trace, op: Op, name: str, p: Any, x: Any) -> Any:
     if idle(p):
         return None
     tokens = np.asarray(host(x))
-    if p.shape != tokens.shape:
+    shape = tuple(p.shape[:-1]) if isinstance(p, Tensor) else tuple(p.shape)  # of the rows
+    if shape != tokens.shape:
         if isinstance(p, Vector):
             return None
         tp, tx = op.operands[0].type, op.operands[1].type
         front = tp.dims if tp.elem in ("dist", "scores") else numeric(tp).dims[:-1]
         long = front if len(front) >= len(tx.dims) else tx.dims
-        rows = np.arange(int(np.prod(p.shape))).reshape(p.shape)
+        rows = np.arange(int(np.prod(shape))).reshape(shape)
         tokens = spread(tokens, tx.dims, long) if tokens.ndim else tokens
         rows = spread(rows, front, long) if front else rows
         rows, tokens = np.broadcast_arrays(rows, tokens)

@@ -62,10 +62,10 @@ MAPS = {
     "maximum": "tl.maximum({}, {})",
     "sqrt": "tl.sqrt({})",
     "clamp": "tl.minimum(tl.maximum({}, {}), {})",
-    "weigh": "tl.where(({0} == 0) | ({1} == 0), 0.0, {0} * {1})",
-    "mix": "tl.where(({0} == float('-inf')) | ({1} == float('-inf')), float('-inf'), {0} + {1})",
-    "contrast": "tl.where(({0} == float('-inf')) | ({1} == float('-inf')), float('-inf'), {0} - {1})",
     "entr": "entr({})",
+    "weigh": "tl.where({0} == 0, 0.0, tl.where({1} == 0, 0.0, {0} * {1}))",
+    "mix": 'tl.where({0} == float("-inf"), {0}, tl.where({1} == float("-inf"), {1}, {0} + {1}))',
+    "contrast": 'tl.where({0} == float("-inf"), {0}, tl.where({1} == float("-inf"), {1}, {0} - {1}))',
 }
 """Elementwise functions as Triton expressions."""
 
@@ -397,6 +397,8 @@ def wrapped(head: str, items: list[str], width: int = 120) -> str:
 
 
 def _applied(n: Node, args: list[str]) -> str:
+    count = {"and": 2, "or": 2, "select": 1}.get(n.attrs["fn"], 0)  # conditions: those of an earlier kernel are read as numbers
+    args = [f"({a} != 0)" if x.type != "bool" else a for a, x in zip(args[:count], n.args, strict=False)] + args[count:]
     return MAPS[n.attrs["fn"]].format(*(f"({a})" if a.startswith("-") else a for a in args))
 
 

@@ -74,9 +74,9 @@ CALLS = {
     "minimum": "tl.minimum({}, {})",
     "maximum": "tl.maximum({}, {})",
     "clamp": "tl.minimum(tl.maximum({}, {}), {})",
-    "weigh": "tl.where(({0} == 0) | ({1} == 0), 0.0, {0} * {1})",
-    "mix": "tl.where(({0} == float('-inf')) | ({1} == float('-inf')), float('-inf'), {0} + {1})",
-    "contrast": "tl.where(({0} == float('-inf')) | ({1} == float('-inf')), float('-inf'), {0} - {1})",
+    "weigh": "tl.where({0} == 0, 0.0, tl.where({1} == 0, 0.0, {0} * {1}))",
+    "mix": 'tl.where({0} == float("-inf"), {0}, tl.where({1} == float("-inf"), {1}, {0} + {1}))',
+    "contrast": 'tl.where({0} == float("-inf"), {0}, tl.where({1} == float("-inf"), {1}, {0} - {1}))',
 }
 CHOSEN = ("draw", "token", "edit")
 """Types that rules take and return: draws below a node, tokens, edits (numbers here, see device.py)."""

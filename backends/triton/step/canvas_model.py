@@ -319,6 +319,6 @@ class _States:
             with torch.no_grad():
                 logits = net._out(states if net._head is None else net._head(states))[..., :size].float()
             if self.model.mask < size:
-                logits[..., self.model.mask] = float("-inf")
+                logits[..., self.model.mask].fill_(float("-inf"))
             self._known[key] = logits
         return self._known[key]

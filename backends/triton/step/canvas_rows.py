@@ -199,6 +199,10 @@ class _Shaped:
     def constrained(self) -> Tensor:
         return self._logits
 
+    def adjusted(self) -> Tensor:
+        """Requests with penalties or processors are not shaped here (`Shaper.reason`)."""
+        return self._logits
+
 
 def onehot(tokens: Tensor, size: int, dtype: torch.dtype) -> Tensor:
     """[B, N, V]: one-hot rows of tokens int64[B, N]."""

@@ -58,9 +58,10 @@ def captured(iteration: Callable[[], Any], device: torch.device) -> tuple[Callab
 
     def replay() -> None:
         nonlocal checked
+        before = 0 if checked else int(done)
         graph.replay()
-        if not checked and (count := int(done)) != 1:
-            raise NothingRecorded(f"a captured iteration on {device} recorded nothing: replayed once, it counted to {count}")
+        if not checked and int(done) != before + 1:
+            raise NothingRecorded(f"a captured iteration recorded nothing: replaying it does nothing on {device}")
         checked = True
 
     return replay, out

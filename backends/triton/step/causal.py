@@ -31,6 +31,7 @@ from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter
 from decgraph.runtime.models.hf_live import Live
 from decgraph.runtime.models.hf_net import Net
+from decgraph.runtime.models.hf_soft_prompts import SoftPrompted
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.table import TableModel
 
@@ -166,7 +167,7 @@ def weights_of(model: Model, attention: Attention | None = None) -> Weights:
     match model:
         case HFCausal():
             return _net(model, attention)
-        case Live():
+        case Live() if not isinstance(model, SoftPrompted):
             at = next(model.module.parameters())
             return _once(model, suited(attention, at), lambda how: _module(model, how))
         case Headed(target=HFCausal() as target, inner=Upto() as inner) if inner.target is target:
@@ -216,6 +217,8 @@ def _once(holder: Model | Net, attention: Attention, make: Callable[[Attention],
 def _why_not(model: Model) -> str:
     if model.kind != "causal":
         return f"it is a {model.kind} model"
+    if isinstance(model, SoftPrompted):
+        return "it reads a soft prompt before every text"
     why = refusal(model) if isinstance(model, TableModel) else None
     return why or f"a {type(model).__name__} is not supported"
 

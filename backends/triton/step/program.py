@@ -25,6 +25,7 @@ from decgraph.backends.triton.step.why import Needs
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
 from decgraph.runtime.request import Request
+from decgraph.runtime.trace import Commits
 
 EVERY = 8
 """Iterations between two reads of the flags, on a GPU."""
@@ -76,9 +77,14 @@ class StepProgram:
         self.each: tuple[dict[str, int], int] = ({}, 0)  # and of an iteration
 
     @torch.no_grad()
-    def run(self, requests: Sequence[Request], shared: Mapping[Any, Any] | None = None) -> list[Outcome]:
+    def run(
+        self,
+        requests: Sequence[Request],
+        shared: Mapping[Any, Any] | None = None,
+        listeners: Sequence[Commits | None] = (),
+    ) -> list[Outcome]:
         """Run requests, at most as many as the batch, to their ends, or to where Ctrl-C ends them (`interrupted`). shared: a
-        session's states."""
+        session's states. listeners: of the requests; they hear what was committed after each look at the flags."""
         step, batch = self.step, self.step.frame.batch
         if not 0 < len(requests) <= batch:
             raise ValueError(f"{len(requests)} requests for a batch of {batch}")
@@ -101,9 +107,20 @@ class StepProgram:
                 for _ in range(self.every):
                     (self.replay or step.body)()
                 iterations += self.every
+                if any(listeners):
+                    self.tell(listeners)
         except KeyboardInterrupt:  # the tokens committed so far are kept; the caller raises it again
             self.interrupted = True
         return self.outcomes(len(requests))
+
+    def tell(self, listeners: Sequence[Commits | None]) -> None:
+        """Tell listeners what their sequences have committed so far; not of those that the driver runs again."""
+        s = self.step
+        self.reads += 1
+        tokens, base, length, lost = (a.cpu().numpy() for a in (s.tokens, s.base, s.length, s.lost))
+        for b, listener in enumerate(listeners):
+            if listener is not None and not lost[b]:
+                listener.so_far(tuple(tokens[b, base[b] : length[b]].tolist()))
 
     def over(self) -> bool:
         """Whether all sequences are over: the only synchronisation before the end."""

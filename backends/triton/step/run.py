@@ -7,8 +7,8 @@ decodes every machine that it can to its end and sets its results as the driver 
 (`machine.run()` or `run_many`, eager mode) runs them. These are:
 
 - programs whose steps have no static shape, or with models that are not implemented on the device (why.py has the reason);
-- machines with an event listener, sub-runs, and requests with penalties, automata, processors, stop strings, `until`, a least
-  length (distributions.py, `Shape.of`), or so close to the context's end that a tree would not fit;
+- machines whose listener hears every event, sub-runs, and requests with penalties, automata, processors, stop strings, `until`,
+  a least length (distributions.py, `Shape.of`), or so close to the context's end that a tree would not fit;
 - requests with a case that only the driver handles: a draw without mass, a Bernoulli draw of 0 / 0, an iteration that commits
   nothing. The driver raises the error, or continues where a step cannot.
 
@@ -33,7 +33,9 @@ from decgraph.backends.triton.step.why import Needs, needs_of
 from decgraph.errors import DecError
 from decgraph.ir.drafting import drafting
 from decgraph.ir.memo import memo_of
+from decgraph.runtime.trace import Commits
 
+EVERY_EVENT = "its listener hears of every draft, and only what is committed leaves the device"
 KEPT = 2
 """Programs cached with a model, each with its models' KV caches."""
 
@@ -92,8 +94,8 @@ def _group(m: Any) -> Any:
     """The key that machines in one batch share. Raises NotCapturable for one that cannot run in graph mode."""
     if m.main is None:
         raise NotCapturable("no model is called")
-    if m.listener is not None:
-        raise NotCapturable("it has an event listener")
+    if not (m.listener is None or isinstance(m.listener, Commits)):
+        raise NotCapturable(EVERY_EVENT)
     if m.parent is not None or m.until is not None or m.externs:
         raise NotCapturable("it is a sub-run, or calls functions of the caller")
     shape = Shape.of(m.request)
@@ -139,14 +141,14 @@ def _decode(machines: list[Any], sizes: tuple[int, int, int], every: int | None,
         return left
     program = _program(fit[0], need, sizes, every, device)
     try:
-        outcomes = program.run([m.request for m in fit], fit[0].shared)
+        outcomes = program.run([m.request for m in fit], fit[0].shared, [m.listener for m in fit])
     except DecError as error:  # a prompt that a model refuses: the driver raises the same error for that request alone
         return left + [(m, str(error)) for m in fit]
     for b, (m, outcome) in enumerate(zip(fit, outcomes, strict=True)):
         if outcome.lost:
             left.append((m, "a case came up that only the driver handles"))
         else:
-            fill(m, outcome)
+            fill(m, outcome, told=not program.interrupted)
             for state in m.function.states:
                 if state.scope != "sequence":
                     m.shared[(m.function.name, state.name)] = program.states(b)[state.name].numpy()
@@ -179,8 +181,8 @@ def _program(m: Any, need: Needs, sizes: tuple[int, int, int], every: int | None
     return program
 
 
-def fill(m: Any, outcome: Outcome) -> None:
-    """Set a machine's results as its driver would."""
+def fill(m: Any, outcome: Outcome, *, told: bool = True) -> None:
+    """Set a machine's results as its driver would. told: its listener hears of them."""
     for token in outcome.tokens:
         m.feed(token)
         m.marks.append(-1)
@@ -195,4 +197,7 @@ def fill(m: Any, outcome: Outcome) -> None:
         m.tally.tested[depth] = m.tally.tested.get(depth, 0) + tested
         if accepted:
             m.tally.accepted[depth] = m.tally.accepted.get(depth, 0) + accepted
-    m.finish()
+    if told:
+        if m.listener is not None:
+            m.listener.so_far(outcome.tokens)
+        m.finish()

@@ -32,8 +32,11 @@ from decgraph.runtime.models.capture.step import CapturedForward
 from decgraph.runtime.models.capture.tables import tables
 from decgraph.runtime.models.capture.verdicts import Verdict
 from decgraph.runtime.models.forwards import Forward, note
+from decgraph.runtime.models.hf_net import is_recorder
 from decgraph.runtime.models.packs import Packs
+from decgraph.runtime.models.shadow import borrows
 from decgraph.runtime.models.shards import ranks_of
+from decgraph.runtime.models.watch import runs_others
 
 _log = logging.getLogger("decgraph.capture")
 
@@ -64,7 +67,7 @@ def capture(
     fault on this module is left out and named in `step.program.dropped` (drop.py). `without` names passes to leave out
     anyway (see `PASSES`). `notice` gets the reason when a pass was dropped, or when the module cannot be captured and so
     runs slower; by default it is logged as a warning. The module's joined parameters become views of shared storage, with
-    the same values; weights changed or moved afterwards need a new capture.
+    the same values, unless they are a caller's (shadow.py); weights changed or moved afterwards need a new capture.
     """
     base = getattr(module, "base_model", module)
     try:
@@ -95,6 +98,8 @@ class Recorded:
         self.layers = layers_of(base)
         if base.training:
             raise Refused("it is in training mode")
+        if any(runs_others(part, is_recorder) for part in base.modules()):
+            raise Refused("it has hooks, or a `forward` of an object's own, whose code may do something else in every call")
         if len({t.device for t in base.parameters()}) != 1:
             raise Refused("it lies on several devices")
         self.reach = int(getattr(base.config.get_text_config(), "max_position_embeddings", 0) or 0)
@@ -124,6 +129,7 @@ class Recorded:
         program.reach, program.heads = self.reach, [h for h, _, _ in self.shapes]
         program.caches = tuple(self.shapes)
         program.packs = Packs(list(self.base.parameters()))
+        program.borrowed = borrows(self.base)
         clean(program)
         for name in PASSES if names is None else names:
             try:

@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor, fx
 
 from decgraph.runtime.models.capture.program import CapturedGraph, dtype_of, shape_of
-from decgraph.runtime.models.packs import packable
+from decgraph.runtime.models.packs import for_one_row, packable, streamed
 
 
 def matrices(program: CapturedGraph) -> list[Tensor]:
@@ -25,12 +25,13 @@ def matrices(program: CapturedGraph) -> list[Tensor]:
     return [t for name, t in program.tensors.items() if name in used and packable(t)]
 
 
-def pack(program: CapturedGraph) -> None:
-    """Makes every product that can be one of a packed matrix such a product."""
+def pack(program: CapturedGraph, *, one_row: bool) -> None:
+    """Makes every product that can be one of a packed matrix such a product; one_row: where that is the faster one."""
+    large = one_row and streamed(matrices(program))
     for node in program.of("mm") + program.of("addmm"):
         *first, x, weight = node.args
         matrix = program.tensor(weight)
-        if matrix is None or not packable(matrix):
+        if matrix is None or not packable(matrix) or (one_row and not for_one_row(matrix.t(), streamed=large)):
             continue
         assert isinstance(weight, fx.Node)
         name = f"{weight.target}_packed"

@@ -3,7 +3,8 @@
 Why: on matrices `linear` is `mm` or `addmm` after a transposition and a check of its operands' dimensions. How weights
 are stored is told in storage.py; the module's parameters become views.
 
-Precondition: matrices in, a weight that the module names and does not tie to another of its tensors.
+Precondition: matrices in, a weight that the module names. One that it ties to another of its tensors, or that is a caller's,
+stays where it is.
 
     before   linear(x, w, b)
     after    addmm(b, x, w_t)         without a bias: mm(x, w_t); w_t = w.t()
@@ -40,7 +41,7 @@ def transposed(program: CapturedGraph, weight: object, tied: frozenset[int]) -> 
     if name in program.named:
         return program.named[name]
     tensor = program.tensors[str(weight.target)]
-    stays = id(tensor) in tied or not isinstance(tensor, nn.Parameter)
+    stays = program.borrowed or id(tensor) in tied or not isinstance(tensor, nn.Parameter)
     return program.constant(name, tensor.detach().t() if stays else turned([tensor]))
 
 

@@ -46,6 +46,7 @@ class CapturedGraph:
     caches: tuple[tuple[int, int, int], ...] = ()  # heads, sizes of keys and of values of the caches, by layer
     dropped: dict[str, str] = field(default_factory=dict)  # passes left out because they were at fault, with what was wrong
     packs: Packs = field(default_factory=Packs)  # copies of its matrices
+    borrowed: bool = False  # the tensors are a caller's, and stay where they are
 
     def input(self, name: str) -> fx.Node:
         """The placeholder of this name."""

@@ -4,8 +4,9 @@ Why: queries, keys and values are three matrix products of one input, gate and u
 over its weight plus the cost of a call; on many, one wide product fills a device better than three narrow ones.
 
 Precondition: plain matrices of one dtype on one device, all with a bias or all without, named by the module and not
-tied to another of its tensors. Memory: the joined weight takes the parts' place. The module's parameters become views
-of it (storage.py), so both go on sharing every number; parts that already lie side by side are joined without a copy.
+tied to another of its tensors, and not a caller's. Memory: the joined weight takes the parts' place. The module's
+parameters become views of it (storage.py), so both go on sharing every number; parts that already lie side by side are
+joined without a copy.
 
     before   q = linear(x, wq); k = linear(x, wk); v = linear(x, wv)
     after    q, k, v = linear(x, w).split((nq, nk, nv), -1)          w = cat((wq, wk, wv)); wq = w[:nq] ...
@@ -25,6 +26,8 @@ from decgraph.runtime.models.capture.storage import joined, turned
 
 def projections(program: CapturedGraph, tied: frozenset[int] = frozenset()) -> None:
     """`tied`: ids of tensors that the module also uses elsewhere."""
+    if program.borrowed:
+        return
     groups: dict[fx.Node, list[fx.Node]] = defaultdict(list)
     for node in program.of("linear"):
         if isinstance(node.args[0], fx.Node):

@@ -17,7 +17,6 @@ from decgraph.runtime.models.capture.packing import matrices, pack
 from decgraph.runtime.models.capture.program import EFFECTS, CapturedGraph, is_op, shape_of
 from decgraph.runtime.models.capture.single import single
 from decgraph.runtime.models.capture.writes import writes
-from decgraph.runtime.models.packs import for_one_row
 
 
 class Variant(NamedTuple):
@@ -171,8 +170,8 @@ class CapturedForward:
         program = _direct(self._specialised(variant))
         if variant.single is not None:
             found = matrices(self.program)
-            if found and (not variant.single or for_one_row(found)) and self.program.packs.allowed(found):
-                pack(program)
+            if found and self.program.packs.allowed(found):
+                pack(program, one_row=variant.single)
         made = program.graph.python_code("self")
         space: dict[str, Any] = dict(made.globals)
         exec(compile(made.src, "<captured forward>", "exec"), space)

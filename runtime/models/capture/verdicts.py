@@ -32,6 +32,7 @@ from torch import Tensor, fx
 from decgraph.runtime.models.capture.drop import RAISED
 from decgraph.runtime.models.capture.judge import Run
 from decgraph.runtime.models.capture.program import CapturedGraph
+from decgraph.runtime.models.processor import features
 from decgraph.runtime.tune import kept as kept_files
 
 MOST = 256
@@ -170,19 +171,9 @@ def _surroundings() -> str:
             transformers.__version__,
             torch.__config__.show(),
             platform.machine(),
-            _features(),
+            features(),
         ]
     )
-
-
-def _features() -> str:
-    """What the processor is and can do, as far as the system says."""
-    said = {torch.backends.cpu.get_cpu_capability()}
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return " ".join([*said, platform.processor()])
-    return "\n".join(sorted(said | {line for line in lines if line.startswith(("model name", "flags", "Features"))}))
 
 
 def _settings() -> dict[str, Any]:

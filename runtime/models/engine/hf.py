@@ -20,6 +20,7 @@ from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine, he
 from decgraph.runtime.models.engine.lengths import LengthsEngine
 from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.engine.plain import PlainEngine
+from decgraph.runtime.models.engine.prefixed import PrefixedStep
 from decgraph.runtime.models.engine.recurrent import is_recurrent, recurrent_engine
 from decgraph.runtime.models.engine.rooted import RootedEngine
 from decgraph.runtime.models.engine.step import ModuleStep
@@ -28,6 +29,7 @@ from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
 from decgraph.runtime.models.hf_live import Live
 from decgraph.runtime.models.hf_rooted import HFRooted
+from decgraph.runtime.models.hf_soft_prompts import SoftPrompted
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.parts import untouched
 from decgraph.runtime.models.rotary import Boundary, at_length
@@ -142,6 +144,11 @@ def hf_engine(model: Model) -> Engine:
             return _derived(model) or net_engine(model)
         case HFCausal():
             return HeadsEngine(net_engine(model), model.attached.module)
+        case SoftPrompted():
+            made = module_engine(model.module, model.name, model.vocab.size, model.context)
+            made.step, made.plain = PrefixedStep(made.step, model.prefix, made.layout.window), None
+            made.memories = Memories(model)
+            return made
         case Live() if is_recurrent(model.module):
             return recurrent_engine(model)
         case Live(boundary=Boundary() as boundary):

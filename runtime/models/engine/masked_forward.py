@@ -20,7 +20,8 @@ from transformers import AttentionInterface
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.masked_memory import Store
-from decgraph.runtime.models.hf_net import Net
+from decgraph.runtime.models.hf_net import Net, is_recorder
+from decgraph.runtime.models.watch import HOOKS
 
 ATTENTION = "decgraph_canvas"
 
@@ -206,7 +207,7 @@ AttentionInterface.register(ATTENTION, _attention)
 
 
 def twin(module: nn.Module, attention: str) -> Any:  # Any: a module of the library
-    """The same module, its parameters and buffers shared, with another attention, no cache and no hooks."""
+    """The same module, its parameters and buffers shared, with another attention, no cache and without the hooks of `Net`."""
     configs: dict[int, Any] = {}  # Any: the library's configurations
     made: dict[int, nn.Module] = {}
 
@@ -222,8 +223,8 @@ def twin(module: nn.Module, attention: str) -> Any:  # Any: a module of the libr
             return made[id(old)]
         new = made[id(old)] = copy.copy(old)
         new._modules = {name: None if child is None else copied(child) for name, child in old._modules.items()}
-        for hooks in ("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks", "_forward_hooks_with_kwargs"):
-            setattr(new, hooks, OrderedDict())
+        for name in HOOKS:
+            setattr(new, name, OrderedDict((key, hook) for key, hook in vars(old)[name].items() if not is_recorder(hook)))
         if hasattr(getattr(old, "config", None), "_attn_implementation"):
             new.config = config_of(old.config)
         return new

@@ -1,7 +1,8 @@
 """The output matrix of a model: from last states to logits, by a packed copy of it where that pays (packs.py).
 
 A tied matrix is the embedding too, which reads single rows of it, so it stays as the module has it. Its packed copy serves
-one row as well as many: at 49,152 x 576 one row takes 2.9 ms of it and 7.0 of the module's, five rows 3.4 and 11.0.
+several rows, and one row where that is the fastest on this processor; else one row reads the module's, or a copy that lies the
+other way (one_row.py). At 49,152 x 576 with AVX-512 one row takes 2.9 ms of the packed copy and 7.0 of the module's.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from torch import Tensor, nn
 
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.forwards import note_output
-from decgraph.runtime.models.packs import for_one_row, packable, reordered, room, size
+from decgraph.runtime.models.one_row import Way, fastest
+from decgraph.runtime.models.packs import packable, room, size, streamed
+from decgraph.runtime.models.reordering import reordered
 
 Head = Callable[[Tensor], Tensor]
 
@@ -27,7 +30,7 @@ def output_of(matrix: Any, base: nn.Module) -> Head:  # Any: a module
         return head
 
     def make() -> _Output:
-        return _Output(matrix, for_one_row([matrix.weight, *base.parameters()]))
+        return _Output(matrix, streamed([matrix.weight, *base.parameters()]))
 
     made: _Output = memo_of(matrix).once("output", make)
     note_output(base, made)
@@ -39,35 +42,46 @@ def _hooked(module: nn.Module) -> bool:
 
 
 class _Output:
-    """A linear module by a packed copy of its matrix. single: for one row too. The copy is made when it is first read, and
-    again when the module has other weights."""
+    """A linear module by copies of its matrix. streamed: whether one row reads it from memory in every step. A copy is made
+    when it is first read, and again when the module has other weights."""
 
-    def __init__(self, matrix: nn.Linear, single: bool) -> None:
-        self.matrix, self.single = matrix, single
-        self._allowed: bool | None = None
+    def __init__(self, matrix: nn.Linear, streamed: bool) -> None:
+        self.matrix, self.streamed = matrix, streamed
+        self._allowed: dict[Way, bool] = {}
         self._weights: tuple[int, ...] = ()
-        self._packed: Tensor | None = None
-        self.bytes = 0  # of the copy
+        self._copies: dict[Way, Tensor | None] = {}
+        self.bytes = 0  # of the copies
         self._product = torch.ops.mkldnn._linear_pointwise.default
 
     def __call__(self, states: Tensor) -> Tensor:
         weight, bias = self.matrix.weight, self.matrix.bias
-        if states.dtype == weight.dtype and (self.single or len(states) > 1):
-            packed = self._copy(weight)
-            if packed is not None:
-                logits: Tensor = self._product(states, packed, bias, "none", [], "")
-                return logits
-        logits = self.matrix(states)
+        way = self._way(weight, len(states)) if states.dtype == weight.dtype else "rows"
+        copied = self._copy(way, weight) if way != "rows" else None
+        if copied is None:
+            logits: Tensor = self.matrix(states)
+        elif way == "packed":
+            logits = self._product(states, copied, bias, "none", [], "")
+        else:
+            logits = torch.mm(states, copied) if bias is None else torch.addmm(bias, states, copied)
         return logits
 
-    def _copy(self, weight: Tensor) -> Tensor | None:
-        if self._allowed is None:
-            self._allowed = room(size([weight]))
-        if not self._allowed or weight.is_inference():
+    def _way(self, weight: Tensor, rows: int) -> Way:
+        if rows > 1 or weight.dtype != torch.float32:
+            return "packed"
+        return fastest(weight, copied=True) if self.streamed else "rows"
+
+    def _copy(self, way: Way, weight: Tensor) -> Tensor | None:
+        if way not in self._allowed:
+            self._allowed[way] = room(size([weight]))
+        if not self._allowed[way] or weight.is_inference():
             return None
         now = (id(weight), weight.data_ptr(), weight._version)
         if now != self._weights:
-            self._packed, self._weights = None, now  # the old one goes before the new one is made
-            self._packed = reordered(weight) if packable(weight) else None
-            self.bytes = 0 if self._packed is None else size([weight])
-        return self._packed
+            self._copies, self._weights, self.bytes = {}, now, 0  # the old ones go before new ones are made
+        if way not in self._copies:
+            made = None
+            if packable(weight):
+                made = reordered(weight) if way == "packed" else weight.detach().t().contiguous()
+            self._copies[way] = made
+            self.bytes += 0 if made is None else size([weight])
+        return self._copies[way]

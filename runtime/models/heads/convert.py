@@ -13,6 +13,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.heads import load
 from decgraph.runtime.models.heads.layout import Part, ReadHead
+from decgraph.runtime.placement import AUTO, Placement
 
 TAKES: dict[Part, str] = {
     "features": "`head: features(target)`",
@@ -41,9 +42,17 @@ class Converted:
         return {**asdict(self), "files": [str(path) for path in self.files]}
 
 
-def convert(folder: Path, *, out: Path | None = None, target: Path | None = None, share_output: bool = False) -> Converted:
+def convert(
+    folder: Path,
+    *,
+    out: Path | None = None,
+    target: Path | None = None,
+    share_output: bool = False,
+    placed: Placement | None = None,
+) -> Converted:
     """Reads a folder of any known layout; writes it to `out` in decgraph's own. With a target, the heads are also bound to it.
-    share_output: leave out an output matrix whose rows are the target's, which are then read from the target.
+    share_output: leave out an output matrix whose rows are the target's, which are then read from the target. placed: where the
+    target is loaded, and in which dtype.
 
     Raises DecError for a folder of no known layout, for tensors that do not make a head, for a head that does not fit the
     target, for an `out` that has files already, and for a matrix to leave out that is not the target's.
@@ -52,8 +61,12 @@ def convert(folder: Path, *, out: Path | None = None, target: Path | None = None
     head = load.read(folder)
     if share_output and target is None:
         raise DecError("whether an output matrix is the target's is seen on the target", hint="--target FOLDER")
+    if share_output and placed is not None and placed.dtype not in (AUTO, "float32"):
+        raise DecError(
+            f"in {placed.dtype} the target's rows may be rounded, so they cannot be compared", hint="leave dtype out"
+        )
     if target is not None:
-        base = hf.load_causal(target, reuse=True)
+        base = hf.load_causal(target, reuse=True, placed=placed)
         reading = lambda path, target: hf.load_reading(path, target, "prob")
         bind = {"features": hf.load_features, "heads": hf.load_heads, "layers": hf.load_adapter, "head": reading}[head.part]
         bind(folder, base)  # type: ignore[arg-type]  # a target whose states cannot be read is refused by them

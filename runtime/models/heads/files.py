@@ -6,16 +6,15 @@ holds anything but tensors. Indexed folders (`*.index.json`) are read shard by s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.folders import shards, unreadable
 
 # In this order: a file that is named after heads comes before one that may hold a whole model.
 _NAMED = ("medusa_lm_head", "hydra_lm_head", "model", "pytorch_model")
@@ -43,7 +42,7 @@ class Tensors(Mapping[str, Tensor]):
             with safe_open(file, framework="pt") as handle:
                 found: Tensor = handle.get_tensor(stored)
         except (SafetensorError, OSError) as error:
-            raise _unreadable(file, error) from error
+            raise unreadable(file, error) from error
         return found
 
     def __iter__(self) -> Iterator[str]:
@@ -63,21 +62,6 @@ class Tensors(Mapping[str, Tensor]):
                 self._at = {name.removeprefix(prefix): at for name, at in self._at.items()}
 
 
-def configuration(folder: Path) -> dict[str, Any]:
-    """A folder's config.json. Raises DecError for a folder without one, and for one that is no JSON object."""
-    if not folder.is_dir():
-        raise DecError(f"{folder} is not a folder with a model in it")
-    try:
-        read = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DecError(f"{folder} has no config.json, so it is not a model's folder") from None
-    except (OSError, ValueError) as error:
-        raise DecError(f"{folder / 'config.json'} cannot be read: {error}") from None
-    if not isinstance(read, dict):
-        raise DecError(f"{folder / 'config.json'} cannot be read: it holds no JSON object")
-    return read
-
-
 def tensors(folder: Path) -> Tensors:
     """The tensors in a folder. Raises DecError for a folder without weights, or with several files and no index."""
     return Tensors(_files(folder))
@@ -89,7 +73,7 @@ def _files(folder: Path) -> list[Path]:
         for ending in _ENDINGS:
             index, whole = folder / f"{name}{ending}.index.json", folder / f"{name}{ending}"
             if index.is_file():
-                return _indexed(index)
+                return shards(index)
             if whole in found:
                 return [whole]
     if len(found) == 1:
@@ -100,23 +84,12 @@ def _files(folder: Path) -> list[Path]:
                    hint="keep one, or add model.safetensors.index.json")  # fmt: skip
 
 
-def _indexed(index: Path) -> list[Path]:
-    try:
-        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise _unreadable(index, error) from error
-    missing = [shard for shard in shards if Path(shard).name != shard or not (index.parent / shard).is_file()]
-    if missing:
-        raise DecError(f"{index.name} of {index.parent} names {missing[0]}, which is not there")
-    return [index.parent / shard for shard in shards]
-
-
 def _names(file: Path) -> list[str]:
     try:
         with safe_open(file, framework="pt") as handle:
             return list(handle.keys())
     except (SafetensorError, OSError) as error:
-        raise _unreadable(file, error) from error
+        raise unreadable(file, error) from error
 
 
 def _weights_only(file: Path) -> dict[str, Tensor]:
@@ -130,14 +103,9 @@ def _weights_only(file: Path) -> dict[str, Tensor]:
             hint="save its state dict: torch.save(module.state_dict(), FILE), or use safetensors",
         ) from error
     except Exception as error:  # torch raises what its zip reader, its unpickler or the file system raise
-        raise _unreadable(file, error) from error
+        raise unreadable(file, error) from error
     if isinstance(read, dict) and set(read) == {"state_dict"}:
         read = read["state_dict"]
     if not isinstance(read, dict) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in read.items()):
         raise DecError(f"{file} is no state dict: it must hold tensors by name")
     return dict(read)
-
-
-def _unreadable(file: Path, error: Exception) -> DecError:
-    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return DecError(f"{file} cannot be read: {said}", hint="it may be cut off: compare its size with the original's")

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.folders import configuration
 from decgraph.runtime.models.heads import chained, dflash, eagle, kangaroo, medusa, mtp, rooted, sequential, speculators
-from decgraph.runtime.models.heads.files import configuration, tensors
+from decgraph.runtime.models.heads.files import tensors
 from decgraph.runtime.models.heads.layout import Config, Layout, Part, ReadHead, Source, some
 from decgraph.runtime.models.hf_reading import Mlp
 
@@ -54,7 +55,7 @@ _CALLED: dict[Part, str] = {"features": "a features head", "heads": "Medusa head
 def read(folder: Path) -> ReadHead:
     """A head's folder in any layout, decgraph's own among them. Raises DecError for a folder of no known layout, with what was
     found and what is known."""
-    config = configuration(folder)
+    _, config = configuration(folder)
     kind = str(config.get("model_type"))
     if kind in MODULES or kind in TRAINED:
         part = MODULES[kind][0] if kind in MODULES else TRAINED[kind][0]

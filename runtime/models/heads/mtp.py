@@ -39,7 +39,7 @@ class Mtp(Chained):
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__({"vocab_size": config.get("vocab_size"), "hidden_size": config["hidden_size"]})
-        base = transformers.AutoModel.from_config(_made(config["of"]), attn_implementation="eager")
+        base = transformers.AutoModel.from_config(_made(config["of"]), attn_implementation="eager", trust_remote_code=False)
         self.config, self.entering = base.config, int(config["hidden_size"])
         self.layers, self.norm, self.rotary = base.layers, base.norm, base.rotary_emb
         self.embedding_norm, self.feature_norm = copy.deepcopy(base.norm), copy.deepcopy(base.norm)
@@ -191,6 +191,7 @@ def _fitted(source: Source, of: Any, block: str, inner: dict[str, Tensor], like:
                 state_dict={f"model.layers.0.{name}": tensor for name, tensor in inner.items()},
                 output_loading_info=True,
                 dtype=dtype,
+                trust_remote_code=False,
             )
     except Exception as error:  # tensors that do not fit into the class raise what its loader raises
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -3,10 +3,13 @@ tokens of autoregressive decoding."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import random
+import re
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -31,6 +34,7 @@ from decgraph.backends.exports.vllm import VLLM
 from decgraph.check.worlds import models_for
 from decgraph.passes.manager import optimise
 from decgraph.runtime.request import Request
+from decgraph.runtime.session import check_params
 from decgraph.runtime.trace import Committed, Drafted
 
 LOOKUP = decgraph.load("prompt_lookup").text
@@ -60,8 +64,50 @@ def target() -> Target:
 
 
 def export_of(seam: Any, name: str, **params: object) -> Exported:
-    module = optimise(decgraph.load(name).module, params, only=("simplify",))[0]
-    return exported(seam, module, params)
+    chosen = decgraph.load(name)
+    values = check_params(chosen.function, params)
+    return exported(seam, optimise(chosen.module, values, only=("simplify",))[0], values)
+
+
+EITHER = """algorithm either(target: causal, k: int in 2..64 = 10):
+    refines autoregressive(target) in tokens
+    state seen: suffixes(3) per sequence = prompt
+
+    while not done:
+        draft t:
+            if seen.matched(ctx) > 1:
+                grow chain(seen.path(ctx, at_least = 1, at_most = 2 * k - 2, pick = "first"))
+            else:
+                grow chain(seen.path(ctx, at_least = 1, at_most = 1, pick = "first"))
+        verify t by match against target(t)
+        commit t.accepted
+"""
+
+
+@pytest.mark.parametrize("name", [*FIT, "either"])
+@pytest.mark.parametrize("k", [6, 3, None])
+def test_an_engine_is_started_with_as_many_tokens_as_are_drafted(name: str, k: int | None, tmp_path: Path) -> None:
+    """The number of the start line is the longest draft that comes: the text goes back to its beginning, and is known."""
+    algorithm = name
+    if name == "either":
+        algorithm = str(tmp_path / "either.dec")
+        Path(algorithm).write_text(EITHER)
+    params = {} if k is None else {"k": k}
+    for seam, words, more in ((VLLM, '"num_speculative_tokens": ', 0), (SGLANG, "--speculative-num-draft-tokens ", 1)):
+        file = export_of(seam, algorithm, **params)
+        (said,) = re.findall(rf"{words}(\d+)", file.text)
+        carried_ = ast.literal_eval(file.text.partition("PARAMS = ")[2].partition("\n")[0])
+        program = file.text.partition('PROGRAM = r"""')[2].partition('"""')[0]
+        found = Drafter(program, carried_).propose([*range(100), 0, 1, 2], 1000)
+        assert int(said) == len(found) + more == file.most + more  # type: ignore[operator]
+        assert f"at most {len(found)} tokens" in file.text
+        assert name == "either" or k is None or len(found) == k
+
+
+def test_a_draft_of_no_fixed_length_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "either.dec").write_text(EITHER.replace("2 * k - 2", "1 + seen.matched(ctx)"))
+    file = export_of(VLLM, str(tmp_path / "either.dec"))
+    assert file.most is None and "of no fixed length" in file.text
 
 
 def loaded(file: Exported) -> ModuleType:

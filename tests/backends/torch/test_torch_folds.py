@@ -1,7 +1,9 @@
-"""Folds over a batch: what sequences that run side by side make of one another's numbers, and what a check says of them."""
+"""What sequences that run side by side make of one another's numbers, what they choose of one another's candidates, and what a
+check says of it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,14 @@ from decgraph.runtime.trace import Accepted, Committed, Drafted
 GAMMA, UP, MOD, MOST = 3, 2, 4, 7
 
 
-def batch(program: Module, params: dict[str, Any], limits: list[int], models: tuple[str, ...], width: int = 8) -> list[Result]:
+BACKENDS = ("torch", "reference")
+
+
+def batch(
+    program: Module, params: dict[str, Any], limits: list[int], models: tuple[str, ...], width: int, backend: str
+) -> list[Result]:
     have = tables(5)
-    bound = Session(program, {n: have[n] for n in models}, params, machine=machine("torch"))
+    bound = Session(program, {n: have[n] for n in models}, params, machine=machine(backend))
     requests = [Request(prompt=(0, 1, 2)[: 1 + n % 3], limit=limit, seed=n, request_id=n) for n, limit in enumerate(limits)]
     got = bound.generate(requests, batch=width, keep_events=True)
     assert all(r.error is None for r in got), [r.error for r in got]
@@ -42,10 +49,11 @@ def steps(result: Result) -> list[tuple[int, int]]:
     return out
 
 
-def test_draft_lengths_follow_the_best_of_the_batch() -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_draft_lengths_follow_the_best_of_the_batch(backend: str) -> None:
     """BASS, algorithm 1: all sequences of a step draft equally many, by the most that any of them accepted."""
     params = {"gamma": GAMMA, "up": UP, "mod": MOD, "most": MOST}
-    rows = [steps(r) for r in batch(module("bass"), params, [60, 45, 60, 30], ("target", "drafter"))]
+    rows = [steps(r) for r in batch(module("bass"), params, [60, 45, 60, 30], ("target", "drafter"), 8, backend)]
     length, fell, lengths = GAMMA, 0, set()
     for step in range(max(map(len, rows))):
         live = [row[step] for row in rows if step < len(row)]
@@ -70,23 +78,56 @@ algorithm told(target: causal):
 """
 
 
-@pytest.mark.parametrize(("fn", "fold"), [("max", max), ("min", min), ("sum", sum)])
-def test_sequences_that_ended_take_no_part_and_others_join(fn: str, fold: Any) -> None:
-    """Three at a time of five: what each commits is the fold of the lengths of those that are in flight."""
-    limits, width = [2, 5, 3, 4, 2], 3
-    got = batch(load_text(PLACE.format(fn=fn), "told.dec"), {}, limits, ("target",), width)
-    want: list[list[int]] = [[] for _ in limits]
-    flight, waiting = list(range(width)), list(range(width, len(limits)))
+LIMITS, WIDTH = [2, 5, 3, 4, 2], 3
+"""Three at a time of five."""
+
+
+def expected(commits: Callable[[dict[int, int]], dict[int, int]]) -> list[list[int]]:
+    """What each sequence commits, where `commits` says it of those in flight from the lengths of their contexts."""
+    want: list[list[int]] = [[] for _ in LIMITS]
+    flight, waiting = list(range(WIDTH)), list(range(WIDTH, len(LIMITS)))
     while flight:
-        best = fold(1 + n % 3 + len(want[n]) for n in flight)
-        for n in flight:
-            want[n].append(best % 4)
-        over = [n for n in flight if len(want[n]) == limits[n]]
+        for n, token in commits({n: 1 + n % 3 + len(want[n]) for n in flight}).items():
+            want[n].append(token)
+        over = [n for n in flight if len(want[n]) == LIMITS[n]]
         flight = [n for n in flight if n not in over]
         while over and waiting:
             flight.append(waiting.pop(0))
             over.pop()
-    assert [list(r.tokens) for r in got] == want
+    return want
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("fn", "fold"), [("max", max), ("min", min), ("sum", sum)])
+def test_sequences_that_ended_take_no_part_and_others_join(fn: str, fold: Any, backend: str) -> None:
+    """What each commits is the fold of the lengths of those that are in flight."""
+    got = batch(load_text(PLACE.format(fn=fn), "told.dec"), {}, LIMITS, ("target",), WIDTH, backend)
+    assert [list(r.tokens) for r in got] == expected(lambda lengths: dict.fromkeys(lengths, fold(lengths.values()) % 4))
+
+
+CHOSEN = """
+algorithm chosen(target: causal, k: int in 1..8 = 4):
+    while not done:
+        x ~ target(ctx)
+        own = range_(0, 2 + ctx.length % 2)
+        across batch:
+            kept = top(own, k, by = (own * 3 + ctx.length * 5) % 7)
+        commit point(len(kept))
+"""
+
+
+@pytest.mark.parametrize("k", [1, 4, 8])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_best_candidates_of_all_sequences_are_chosen(backend: str, k: int) -> None:
+    """What each commits is how many of its candidates are among the k best of those in flight; the first of equals win."""
+
+    def commits(lengths: dict[int, int]) -> dict[int, int]:
+        everyone = [(-((c * 3 + length * 5) % 7), n) for n, length in lengths.items() for c in range(2 + length % 2)]
+        best = sorted(everyone, key=lambda c: c[0])[:k]
+        return {n: sum(owner == n for _, owner in best) for n in lengths}
+
+    got = batch(load_text(CHOSEN, "chosen.dec"), {"k": k}, LIMITS, ("target",), WIDTH, backend)
+    assert [list(r.tokens) for r in got] == expected(commits)
 
 
 WRONG = """

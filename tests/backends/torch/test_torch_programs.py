@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from programs import NAMES, lowered
+from worlds import heard
 
 from decgraph.backends.reference.values import Suffixes as ReferenceSuffixes
 from decgraph.backends.registry import machine
@@ -65,7 +66,7 @@ def run(module: Module, f: Function, seed: int, backend: str, request: Request) 
         machine=machine(backend),
         externs=dict.fromkeys(module.externs, lambda *texts: 0.5),
     )
-    return session.run(request)
+    return session.run(heard(f, request))
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in subtract")  # scores of two impossible tokens

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from shelf import NAMES, module, parameters, tables
 from torch import fx
+from waiting import SECONDS
 from worlds import WORLDS, world
 
 from decgraph.api import load as load_algorithm
@@ -322,7 +323,7 @@ print(json.dumps({name: printed(load(name).optimised()) for name in sys.argv[1:]
 
 def test_the_text_does_not_depend_on_what_ran_before() -> None:
     """Tables that fill when they are first used must not decide which names are free."""
-    done = subprocess.run([sys.executable, "-c", FRESH, *NAMES], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", FRESH, *NAMES], capture_output=True, text=True, check=True, timeout=SECONDS)
     assert json.loads(done.stdout) == {name: printed(load_algorithm(name).optimised()) for name in NAMES}
 
 
@@ -333,5 +334,5 @@ from decgraph.backends.torch.header import reserved
 from decgraph.ir.values import Op
 print(sorted({"commit", "normalize"} & reserved([Op("normalize", (), {}, (), ()), Op("commit", (), {}, (), ())])))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=SECONDS)
     assert done.stdout.strip() == "['commit', 'normalize']"

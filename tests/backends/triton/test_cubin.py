@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from waiting import SECONDS
 
 from decgraph.backends.triton import cubin
 from decgraph.backends.triton.cubin import Report, Spec, reports
@@ -114,5 +115,6 @@ def test_specs_travel_as_json() -> None:
         capture_output=True,
         text=True,
         check=True,
+        timeout=SECONDS,
     )
     assert done.stdout == "[]"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from waiting import SECONDS, started
 
 from decgraph.backends.triton import families, tuned
 from decgraph.backends.triton.tuned import Config, around, config, measure, measured, trying
@@ -143,8 +143,9 @@ def test_two_processes_lose_nothing_of_each_other(cache: Path) -> None:
         "import sys; from pathlib import Path; from decgraph.runtime.tune import kept\n"
         "for n in range(60): assert kept.add(Path(sys.argv[1]), {f'{sys.argv[2]} {n}': {'block': 64}})"
     )
-    running = [subprocess.Popen([sys.executable, "-c", code, str(cache), who], cwd="/") for who in "ab"]
-    assert [process.wait(60) for process in running] == [0, 0]
+    words = [sys.executable, "-c", code, str(cache)]
+    with started([*words, "a"], cwd="/") as one, started([*words, "b"], cwd="/") as other:
+        assert [process.wait(SECONDS) for process in (one, other)] == [0, 0]
     assert set(json.loads(cache.read_text())) == {f"{who} {n}" for who in "ab" for n in range(60)}
     assert sorted(p.name for p in cache.parent.iterdir()) == ["kernels.json", "kernels.json.lock"]
 

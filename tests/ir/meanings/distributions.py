@@ -58,6 +58,13 @@ def unshaped(draw: Draw) -> Sample:
     return Sample("%z = warp(%q)", {"q": dist(p)}, (p,))
 
 
+@says("adjust")
+def unadjusted(draw: Draw) -> Sample:
+    """A request that asks for nothing leaves scores as they are: they are not normalised."""
+    xs = draw(exactly(REALS, V))
+    return Sample("%c = context()\n%z = adjust(%w, %c)", {"w": row(xs)}, (xs,))
+
+
 @says("lookup")
 def entries(draw: Draw) -> Sample:
     p = probs(draw)

@@ -68,6 +68,16 @@ def from_ranks(paths: list[list[int]]) -> list[list[tuple[int, int]]]:
     return out
 
 
+@says("topology.narrow")
+def of_few_children(draw: Draw) -> Sample:
+    widths = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    k, level = draw(st.integers(1, 5)), draw(st.integers(0, len(widths) - 1))
+    want = [r for _, r in branching([min(w, k) for w in widths])[level]]
+    shape = "x".join(map(str, widths))
+    text = f'%t = topology(shape = "{shape}")\n%s = topology.narrow(%t, %k)\n%l = gather(%s, %n)\n'
+    return Sample(f'{text}%z = level.get(%l, field = "rank")', {"n": ("int", level), "k": ("int", k)}, (want,))
+
+
 @says("topology", "level.get")
 def shapes(draw: Draw) -> Sample:
     if draw(st.booleans()):

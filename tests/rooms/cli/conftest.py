@@ -29,7 +29,7 @@ class Letters:
         return LETTERS.index(text) if len(text) == 1 and text in LETTERS else None
 
 
-def bind_tables(function: Any, given: Any, *, tokenizer: Any = None) -> Bound:
+def bind_tables(function: Any, given: Any, **_: Any) -> Bound:
     """A table model for every parameter, as decgraph.models.bind gives real ones."""
     target = TableModel(4, seed=1, name="target", heads=3)
     models: dict[str, Any] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,12 @@ def test_a_file_is_written(
     monkeypatch.chdir(tmp_path)
     assert main(["export", engine, "prompt_lookup", "--set", "k=6"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"wrote prompt_lookup_{engine}.py: PromptLookupProposer, made for {made_for}")
+    assert out.startswith(
+        f"wrote prompt_lookup_{engine}.py: PromptLookupProposer, drafts of at most 6 tokens, made for {made_for}"
+    )
     text = (tmp_path / f"prompt_lookup_{engine}.py").read_text(encoding="utf-8")
     assert f"written by `decgraph export {engine}`" in text and "(Yang et al., 2023)" in text
-    assert "@" not in text.partition("PARAMS = ")[0], "every blank of the template is filled in"
+    assert not re.search(r"@[A-Z_]+@", text), "every blank of the template is filled in"
     compile(text, "exported", "exec")
     assert main(["export", engine, "prompt_lookup"]) == 1
     assert "is there already" in capsys.readouterr().err

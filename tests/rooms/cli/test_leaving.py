@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from waiting import SECONDS
+
 _PROGRAM = """
 import atexit, sys, threading, time
 import torch
@@ -20,7 +22,9 @@ sys.exit(main.main())
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", _PROGRAM, *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *arguments], capture_output=True, text=True, check=False, timeout=SECONDS
+    )
 
 
 def test_what_was_said_arrives_and_exit_functions_run() -> None:

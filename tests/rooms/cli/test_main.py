@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import SECONDS, started
 
 from decgraph import stdlib
 from decgraph.cli import given, output
@@ -46,7 +47,7 @@ def test_help_answers_within_half_a_second() -> None:
     seconds = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run([COMMAND, "--help"], capture_output=True, text=True, check=True)
+        done = subprocess.run([COMMAND, "--help"], capture_output=True, text=True, check=True, timeout=SECONDS)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         assert "zoo" in done.stdout
@@ -55,7 +56,7 @@ def test_help_answers_within_half_a_second() -> None:
 
 def test_help_lists_every_verb_and_imports_none() -> None:
     code = "import sys; import decgraph.cli.main as m; m.main(['-h']); print(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=SECONDS)
     for name, line in cli.verbs().items():
         assert name in done.stdout
         assert line.split()[0] in done.stdout
@@ -118,7 +119,7 @@ def test_interruption_exits_130(verb) -> None:
 
 def test_a_closed_pipe_is_quiet() -> None:
     code = "from decgraph.cli.main import main; import sys; sys.exit(main(['--help']))"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with started([sys.executable, "-c", code]) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
@@ -190,7 +191,7 @@ def completed(line: str, shell: str = "bash") -> list[str]:
         "_DECGRAPH_COMPLETE": f"complete_{shell}",
         **(bash if shell == "bash" else {"_TYPER_COMPLETE_ARGS": line}),
     }
-    done = subprocess.run([COMMAND], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([COMMAND], env=environment, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert "Traceback" not in done.stderr, done.stderr
     return re.findall(r"[\w-]+", done.stdout) if shell == "zsh" else done.stdout.split()
 
@@ -226,5 +227,7 @@ def test_every_verb_that_takes_an_algorithm_completes_it() -> None:
 
 
 def test_python_can_be_asked_for_the_command() -> None:
-    done = subprocess.run([sys.executable, "-m", "decgraph", "--version"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "decgraph", "--version"], capture_output=True, text=True, check=True, timeout=SECONDS
+    )
     assert done.stdout == "decgraph 0.1.0\n"

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import SECONDS
 
 RUN = """
 import sys
@@ -34,7 +35,7 @@ def test_before_torch(arguments: list[str], tmp_path: Path) -> None:
     places = {"none": tmp_path / "none", "prompts": tmp_path / "prompts.jsonl", "out": tmp_path / "out.jsonl"}
     said = subprocess.run(
         [sys.executable, "-c", RUN, *(one.format_map(places) for one in arguments)],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=SECONDS,
     )  # fmt: skip
     assert said.returncode == 1, said
     assert f"{tmp_path / 'none'} is not a folder with a model in it" in said.stderr and "try: " in said.stderr, said.stderr
@@ -44,6 +45,6 @@ def test_before_torch(arguments: list[str], tmp_path: Path) -> None:
 def test_what_is_nearly_a_name() -> None:
     said = subprocess.run(
         [sys.executable, "-m", "decgraph", "run", "autoregressive", "--prompt", "a", "--model", "smollm"],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=SECONDS,
     )  # fmt: skip
     assert said.returncode == 1 and "did you mean smollm2?" in said.stderr, said.stderr

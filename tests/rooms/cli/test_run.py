@@ -42,7 +42,7 @@ def test_text_then_summary(tables: None, capsys: pytest.CaptureFixture[str]) -> 
     assert "\x1b" not in text
     for word in (
         *("gamma=4", "12, ended by the limit of new tokens", "tokens per call", "accepted at", "draft calls"),
-        "tokens/s on the torch backend, start-up included)",
+        "tokens/s on the torch backend",
     ):
         assert word in summary
 

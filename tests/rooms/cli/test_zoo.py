@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import time
 
 import pytest
+from waiting import until
 
 import decgraph
 from decgraph.cli.main import main
@@ -67,12 +67,13 @@ def test_a_terminal_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr("sys.stderr", screen)
-    seen = []
+    seen: list[str] = []
     with shown() as hear:
         assert hear is not None
         for what, done, of in (("downloading", 1_000_000, 93_000_000), ("unpacking", 0, 0)):
             hear(what, done, of)
-            time.sleep(0.3)  # rich draws ten frames a second
-            seen.append(screen.getvalue())
+            drawn = "1.0/93.0 MB" if of else what
+            until(f"a frame shows {drawn}", lambda drawn=drawn: drawn in screen.getvalue()[sum(map(len, seen)) :])
+            seen.append(screen.getvalue()[sum(map(len, seen)) :])
     assert "1.0/93.0 MB" in seen[0]
-    assert "unpacking" in (later := seen[1][len(seen[0]) :]) and "93.0" not in later.split("unpacking")[-1]
+    assert "93.0" not in seen[1].split("unpacking")[-1]

@@ -13,6 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from traced import open_tables, recorded
 from tree import ROOT
+from waiting import SECONDS
 
 import decgraph
 from decgraph.check.algorithm import check_all
@@ -206,7 +207,7 @@ def test_a_notebook_runs_in_a_kernel() -> None:
 
     cells = [nbformat.v4.new_code_cell(text) for text in ("%load_ext decgraph", "%%dec\n" + GOOD, "mine.cost()", "mine")]
     book = nbformat.v4.new_notebook(cells=cells)
-    NotebookClient(book, timeout=120, kernel_name="python3").execute()
+    NotebookClient(book, timeout=SECONDS, kernel_name="python3").execute()
     outputs = [c.outputs for c in book.cells]
     assert outputs[0] == []
     for out, said in zip(outputs[1:], ("refines", "static cost", "gamma"), strict=True):

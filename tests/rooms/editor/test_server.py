@@ -11,6 +11,7 @@ import pytest
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 from pygls.lsp.client import LanguageClient
+from waiting import SECONDS
 
 from decgraph.dsl.source import Source
 from decgraph.editor.server import LEGEND, offset_of, position, semantic
@@ -50,7 +51,7 @@ class Editor:
     async def diagnostics(self) -> list[lsp.Diagnostic]:
         while self.version not in self.published:
             self.news.clear()
-            await asyncio.wait_for(self.news.wait(), 60)
+            await asyncio.wait_for(self.news.wait(), SECONDS)
         return self.published[self.version]
 
     async def close(self) -> None:
@@ -122,7 +123,7 @@ async def session() -> None:
 
 @pytest.mark.budget(12)
 def test_an_editors_session() -> None:
-    asyncio.run(session())
+    asyncio.run(asyncio.wait_for(session(), SECONDS))
 
 
 async def checked() -> None:
@@ -144,7 +145,7 @@ async def checked() -> None:
 
 @pytest.mark.budget(20)
 def test_a_check_says_what_it_found_above_the_algorithm() -> None:
-    asyncio.run(checked())
+    asyncio.run(asyncio.wait_for(checked(), SECONDS))
 
 
 def test_positions_are_counted_in_utf_16() -> None:

@@ -9,13 +9,13 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from chromium import browser, picture  # noqa: F401  # a fixture
+from waiting import SECONDS, listens, started, until
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = '''algorithm mine(target: causal, drafter: causal, gamma: int in 1..16 = 4):
@@ -46,11 +46,6 @@ def code_server() -> str:
     return os.environ.get("DECGRAPH_CODE_SERVER") or shutil.which("code-server") or ""
 
 
-def answers(port: int) -> bool:
-    with socket.socket() as asked:
-        return asked.connect_ex(("127.0.0.1", port)) == 0
-
-
 @pytest.fixture
 def editor(tmp_path: Path) -> Iterator[str]:
     """VS Code with the extension and a folder that holds mine.dec, as an address."""
@@ -60,7 +55,9 @@ def editor(tmp_path: Path) -> Iterator[str]:
     work.mkdir()
     (work / "mine.dec").write_text(PROGRAM, encoding="utf-8")
     ours = shutil.copytree(ROOT / "editor/vscode", extensions / "decgraph.decgraph-0.1.0")
-    subprocess.run(["npm", "install", "--omit=dev", "--no-audit", "--no-fund"], cwd=ours, check=True, capture_output=True)
+    subprocess.run(
+        ["npm", "install", "--omit=dev", "--no-audit", "--no-fund"], cwd=ours, check=True, capture_output=True, timeout=SECONDS
+    )
     (user / "User").mkdir(parents=True)
     (user / "User/settings.json").write_text(json.dumps(SETTINGS), encoding="utf-8")
     with socket.socket() as free:
@@ -70,15 +67,12 @@ def editor(tmp_path: Path) -> Iterator[str]:
     places = ["--user-data-dir", str(user), "--extensions-dir", str(extensions), "--config", str(tmp_path / "config.yaml")]
     command = [code_server(), "--auth", "none", "--bind-addr", f"127.0.0.1:{port}", *places, *quiet, str(work)]
     with (tmp_path / "log").open("w") as log:
-        running = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)})
-        try:
-            until = time.monotonic() + 60
-            while not answers(port) and time.monotonic() < until:
-                time.sleep(0.2)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with started(command, seconds=2 * SECONDS, stdout=log, stderr=log, env=environment) as running:
+            until("code-server answers", lambda: listens(port))
             yield f"http://127.0.0.1:{port}/?folder={work}"
-        finally:
             running.terminate()
-            running.wait(30)
+            running.wait(SECONDS)
 
 
 @pytest.mark.nightly

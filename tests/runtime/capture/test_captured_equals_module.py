@@ -146,7 +146,7 @@ def test_sixteen_bits(
     close(got[0].float(), own(model, ids).float(), 6e-2)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_on_a_gpu(name: str, dtype: torch.dtype, random_model: Callable[..., Any]) -> None:

@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from decgraph.runtime.models import packs
+from decgraph.runtime.models import one_row, packs
 from decgraph.runtime.models.capture.make import capture
+from decgraph.runtime.models.engine import output
 from decgraph.runtime.models.engine.output import output_of
 
 ARCHITECTURES = ["llama", "qwen2", "qwen3", "mistral", "gpt2", "gpt_neox", "opt", "phi3", "gemma3_text"]
@@ -23,6 +24,8 @@ def every(monkeypatch: pytest.MonkeyPatch) -> None:
     """Matrices of any size are packed, for one row too."""
     monkeypatch.setattr(packs, "_SMALL", 1)
     monkeypatch.setattr(packs, "_CACHED", 0)
+    for module in (packs, output):
+        monkeypatch.setattr(module, "fastest", lambda *_, **__: "packed")
 
 
 def rows_of(model: Any, step: Any, caches: Callable[..., Any], ids: list[int], cells: int) -> Tensor:
@@ -271,3 +274,73 @@ def test_no_product_of_a_shipped_head_stays_unpacked(name: str, monkeypatch: pyt
     with torch.no_grad():
         made = head.enter(torch.arange(5)[None], states) if name == "eagle" else head(states)[0]
     assert made.shape == states.shape and not slow
+
+
+WAYS: tuple[one_row.Way, ...] = ("rows", "columns", "packed")
+
+
+@pytest.fixture
+def cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("DECGRAPH_CACHE", str(tmp_path))
+    one_row.measured.cache_clear()
+    yield tmp_path / "products.json"
+    one_row.measured.cache_clear()
+
+
+def test_the_chosen_product_is_about_the_best(cache: Any) -> None:
+    """Of the three, timed again in another way; within a third, since other work on the machine shows here too."""
+    for outputs, inputs in ((768, 256), (256, 768)):
+        times = one_row.measured(outputs, inputs, torch.get_num_threads())
+        again = one_row.measure(outputs, inputs)
+        for weight in (torch.ones(outputs, inputs), torch.ones(inputs, outputs).t()):
+            chosen = one_row.fastest(weight)
+            assert chosen in (one_row.lies(weight), "packed")
+            assert times[chosen] == min(times[one_row.lies(weight)], times["packed"])
+            assert again[one_row.fastest(weight, copied=True)] <= 2 * min(again.values())
+
+
+def test_a_measurement_is_kept_and_read_again(cache: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.ones(96, 64)
+    for way in WAYS:
+        made = {other: 1.0 if other == way else 2.0 for other in WAYS}
+        monkeypatch.setattr(one_row, "measure", lambda *_, made=made: made)
+        one_row.measured.cache_clear()
+        cache.unlink(missing_ok=True)
+        assert one_row.fastest(weight, copied=True) == way
+        one_row.measured.cache_clear()
+        monkeypatch.setattr(one_row, "measure", lambda *_: pytest.fail("it is on the disk"))
+        assert one_row.fastest(weight, copied=True) == way
+    for broken in ("", "[]", cache.read_text().replace("1.0", "-1.0"), cache.read_text().replace("2.0", "null")):
+        cache.write_text(broken)
+        one_row.measured.cache_clear()
+        monkeypatch.setattr(one_row, "measure", lambda *_: dict.fromkeys(WAYS, 3.0))
+        assert set(one_row.measured(96, 64, torch.get_num_threads()).values()) == {3.0}
+    monkeypatch.setattr(one_row, "features", lambda: "another processor")
+    one_row.measured.cache_clear()
+    monkeypatch.setattr(one_row, "measure", lambda *_: dict.fromkeys(WAYS, 4.0))
+    assert set(one_row.measured(96, 64, torch.get_num_threads()).values()) == {4.0}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_gives_the_modules_numbers(
+    way: one_row.Way, random_model: Callable[..., Any], caches: Callable[..., Any], own: Callable[..., Tensor],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(packs, "_SMALL", 1)
+    monkeypatch.setattr(packs, "_CACHED", 0)
+    for module in (packs, output):
+        monkeypatch.setattr(module, "fastest", lambda *_, **__: way)
+    model = random_model("llama")
+    step = capture(model)
+    assert step is not None
+    ids = torch.randint(97, (9,)).tolist()
+    close(rows_of(model, step, caches, ids, 1), own(model, ids))
+    assert any("linear_pointwise" in n for n in operations(step, 1)) == (way == "packed")
+    for bias in (False, True):
+        linear = nn.Linear(64, 97, bias=bias)
+        head: Any = output_of(linear, model)
+        with torch.inference_mode():
+            for states in (torch.randn(1, 64), torch.randn(3, 64)):
+                close(head(states), linear(states))
+            linear.weight.mul_(2)
+            close(head(states[:1]), linear(states[:1]))

@@ -202,9 +202,9 @@ def test_many_canvases_share_a_call() -> None:
     module = masked_modules.llada(spoiled="other")
     engine = engine_of(decgraph.masked(module))
     rows = [torch.tensor([3, 4, MASK, n, MASK]) for n in range(5)]
-    before = module.called
+    before = engine.model.module.called
     outs = engine.compute([CanvasCall(n, row, rows=[2, 4]) for n, row in enumerate(rows)])
-    assert module.called == before + 1 and engine.counted.computed == 25
+    assert engine.model.module.called == before + 1 and engine.counted.computed == 25
     alone = [engine_of(decgraph.masked(module)).compute([CanvasCall(9, row, rows=[4])])[0] for row in rows]
     assert all(torch.allclose(a.logits[1], b.logits[0], atol=1e-4) for a, b in zip(outs, alone, strict=True))  # type: ignore[union-attr]
     again = engine.compute([CanvasCall(0, rows[0], rows=[2])])[0]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
 import shelf
-from step_runs import STATIC, Runs, V, optimised, parameters, tables
+from step_runs import CANVASES, STATIC, Runs, V, optimised, parameters, tables
 
 from decgraph.backends.triton.step.distributions import Shape
 from decgraph.backends.triton.step.evaluate import NotCapturable
 from decgraph.backends.triton.step.why import static_reason
+from decgraph.check.worlds import models_for
+from decgraph.cli.main import main
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
 
@@ -22,8 +26,22 @@ def reason(name: str, request: Request | None = None) -> str | None:
     return static_reason(module, module.main, request, models, parameters(name))
 
 
-def test_the_static_ones_are_these() -> None:
-    assert [name for name in sorted(shelf.NAMES) if reason(name) is None] == STATIC
+@pytest.mark.quick("medusa", "dola", "dyspec", "hydra", "jakiro", "fast_dllm", "eagle2", "bregman_topk", "constrained_beam")
+@pytest.mark.parametrize("name", shelf.SHELF)
+def test_every_program_says_in_words_why_it_is_in_eager_mode(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `decgraph compile` prints it; with small parameters and five tokens too. What is raised and is no declared refusal is
+    an error of this test."""
+    assert main(["compile", name, "--emit", "triton", "--json"]) == 0
+    why = json.loads(capsys.readouterr().out)["step"]
+    assert (why is None) == (name in STATIC or name in CANVASES), why
+    entry = optimised(name).entry
+    if any(str(p.value.type.of[0]) == "masked" for p in entry.params if p.value.type.elem == "model"):
+        small = why
+    else:
+        models = models_for(entry, V, 1)
+        small = static_reason(optimised(name), optimised(name).main, None, models, parameters(name))
+    for said in (why, small):
+        assert said is None or not re.search(r"Error|object|numpy|NoneType|<class|\bmeta\b|coordinates|argument", said), said
 
 
 def test_reasons_say_where() -> None:
@@ -61,6 +79,13 @@ def test_pending_tokens_and_cells() -> None:
     assert eagle.tails == {"target": 6, "head": 4 + 2 * 2}
     recycling = Runs("token_recycling").needs(Shape())
     assert recycling.uncached == {"target": 1}
+
+
+def test_more_choices_than_there_are_tokens() -> None:
+    """An index that is outside is a reason: on the device it would read what is behind."""
+    module = optimised("medusa")
+    usual = {p.name: p.default for p in module.entry.params if p.value.type.elem != "model"}
+    assert "the index 9 of 5 elements" in str(static_reason(module, module.main, None, {"target": tables(1)["target"]}, usual))
 
 
 def test_a_model_without_heads() -> None:

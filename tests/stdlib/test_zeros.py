@@ -1,0 +1,67 @@
+"""Every program decodes with models whose rows have exact zeros, as real ones have: tokens banned, masked or padded.
+
+Logarithms of 0 meet coefficients of 0 and one another there, with the parameters that programs have by themselves and with
+those of their claims. The backends commit the same tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from shelf import SHELF
+from worlds import Letters
+
+import decgraph
+from decgraph import stdlib
+from decgraph.backends.registry import machine
+from decgraph.check.tables import Style
+from decgraph.check.validation import outside
+from decgraph.check.worlds import models_for, params_for
+from decgraph.ir.settings import of_request, settings
+from decgraph.runtime.request import Request
+from decgraph.runtime.session import Session
+
+V, LIMIT = 8, 5
+
+
+def reads_a_grammar(name: str) -> bool:
+    """Whether an automaton of the program's own may want tokens without mass: then nothing can follow, and the run says so."""
+    return ": automaton" in stdlib.text(name)
+
+
+def worlds(name: str) -> list[tuple[str, dict[str, Any]]]:
+    """Parameters to run a program with: its own where they are real numbers, and those of its claims."""
+    f = decgraph.load(name).function
+    own = {p.name: p.default for p in f.params if p.value.type.elem in ("real", "prob") and p.has_default}
+    out = [("as it is", {**params_for(f, 1), **own})]
+    for claim in f.claims:
+        for met in settings(f, claim.setting, of_request(2, LIMIT))[:2] if claim.setting else ():
+            out.append((claim.text, {**params_for(f, 1), **own, **met}))
+    return out
+
+
+@pytest.mark.budget()
+@pytest.mark.quick("cfg", "contrastive_decoding", "instructive_decoding", "apd", "anchored", "dola", "uscd", "transfer_q")
+@pytest.mark.parametrize("name", [n for n in SHELF if not reads_a_grammar(n)])
+def test_rows_with_zeros_are_decoded(name: str) -> None:
+    algorithm = decgraph.load(name)
+    externs = outside(algorithm.module)["externs"]
+    for what, params in worlds(name):
+        for seed, style in enumerate((Style("zeros"), Style("zeros"), Style(support=3), Style("sure"))):
+            models = models_for(algorithm.function, V, seed, style=replace(style, shared=seed))
+            for temperature in (0, 1):
+                request = Request(
+                    (1, 2), limit=LIMIT, temperature=temperature, seed=seed, bans={6} if style.sort == "zeros" else ()
+                )
+                said = {}
+                for backend in ("reference", "torch"):
+                    session = Session(
+                        algorithm.module, models, params, machine=machine(backend), tokenizer=Letters(), externs=externs
+                    )
+                    result = session.run(request)
+                    assert result.error is None, (backend, what, params, seed, temperature, str(result.error))
+                    said[backend] = result.tokens
+                assert said["torch"] == said["reference"] and said["torch"], (what, params, seed, temperature)
+                assert style.sort != "zeros" or 6 not in said["torch"]
