@@ -11,8 +11,8 @@ from decgraph.check.proof.matching import POSITIVE, PROB, UNKNOWN, NoRule, Paths
 from decgraph.ir.values import Op, Region, Value
 
 LEMMAS: dict[str, str] = {
-    "d86340de4d6c9cb6189a77109516ce2460b366131555c2ab0c5be783297551f5": "block_rejection",
-    "145688f47367970a4841399f9cc6ec4229b4b79cb691161e89061c326f8cf4ef": "traverse",
+    "fabc886301c00b0b376bdfe92e5d679aeee01f1bfc0ceb45f6e1d6145eaf8d2b": "block_rejection",
+    "107132d5bb748f6afde2ae964f6d059c0c3822fba3e53cd849ceaa038a794084": "traverse",
 }
 """Rules of whole trees that theorems of proof/Traversal.v say are lossless, by the hash of their IR."""
 
@@ -55,7 +55,15 @@ def digest(op: Op) -> str:
         for o in region.ops:
             attrs = sorted((k, str(v)) for k, v in o.attrs.items() if k not in ("site", "reads"))
             operands = [number.get(v, "outside") for v in o.operands]
-            ops.append((o.opcode, attrs, operands, [text(r) for r in o.regions], [number.setdefault(v, len(number)) for v in o.results]))
+            ops.append(
+                (
+                    o.opcode,
+                    attrs,
+                    operands,
+                    [text(r) for r in o.regions],
+                    [number.setdefault(v, len(number)) for v in o.results],
+                )
+            )
         return args, ops, [number.get(v, "outside") for v in region.yields]
 
     return hashlib.sha256(repr((op.attrs["scope"], text(op.regions[0]))).encode()).hexdigest()

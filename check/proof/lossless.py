@@ -102,7 +102,12 @@ class Lossless:
             if stop is True and others.count(CHILD) == 1 and others.count(True) == 2:
                 accepted = added(accepted, mass)
                 self.accepted = tuple(None if n == owed else x for n, x in enumerate(state))
-            elif stop is False and others == [x for n, x in enumerate(start) if n != owed] and isinstance(row, Is) and row.kind == "row":
+            elif (
+                stop is False
+                and others == [x for n, x in enumerate(start) if n != owed]
+                and isinstance(row, Is)
+                and row.kind == "row"
+            ):
                 again.append((self.rows.total(mass), row.row))
             else:
                 raise NoRule("an iteration ends in a state that is neither accepted nor as before")

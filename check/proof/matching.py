@@ -192,7 +192,9 @@ class Paths:
                     return False
                 if all(x is True for x in xs):
                     return True
-                implied = (x for x in xs if isinstance(x, Equal | Above) or _is(x, "good at nodes"))  # any part of a conjunction
+                implied = (
+                    x for x in xs if isinstance(x, Equal | Above) or _is(x, "good at nodes")
+                )  # any part of a conjunction
                 return next(implied, UNKNOWN)
             case "or", _:
                 if True in [x for x in xs if isinstance(x, bool)]:
@@ -201,7 +203,10 @@ class Paths:
                 return False if not rest else rest[0] if len(rest) == 1 else UNKNOWN
             case "eq", [Tok(a), Tok(b)]:
                 return Equal(a, b)
-            case "eq", [Thing("tokens"), Thing("draws at parents", _, known)] | [Thing("draws at parents", _, known), Thing("tokens")]:
+            case "eq", [Thing("tokens"), Thing("draws at parents", _, known)] | [
+                Thing("draws at parents", _, known),
+                Thing("tokens"),
+            ]:
                 return Thing("good at nodes", None, known)
             case "gt", [big, small]:
                 return self._greater(big, small)
@@ -209,7 +214,7 @@ class Paths:
                 return self._greater(big, small)
             case "exp" | "sqrt" | "abs" | "relu", _:
                 return POSITIVE
-            case "mul" | "minimum" | "add" | "maximum", _ if all(map(_not_negative, xs)):
+            case "mul" | "weigh" | "minimum" | "add" | "maximum", _ if all(map(_not_negative, xs)):
                 return POSITIVE
         return UNKNOWN
 

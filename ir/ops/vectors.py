@@ -154,7 +154,7 @@ class Map:
                 return facts.Row(row.model, row.version, "logits" if row.face == "raw" else "scores")
             case "relu" | "sqrt" | "div", [facts.Row(face="shaped" | "raw" | "mass") as row, *_]:
                 return facts.Row(row.model, row.version, "mass")
-            case "mul", [facts.Row(face="shaped" | "raw" | "mass") as row, _] | [
+            case "mul" | "weigh", [facts.Row(face="shaped" | "raw" | "mass") as row, _] | [
                 _,
                 facts.Row(face="shaped" | "raw" | "mass") as row,
             ]:
