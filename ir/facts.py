@@ -1,7 +1,7 @@
 """Facts: what a program's text shows of its values, for every vocabulary, model, context, request and carried state.
 
-A fact is data. The rule that gives one stands with its op (`fact`, ir/ops/<topic>.py); check/proof/kernel.py walks a function with
-them. Each corresponds to a predicate of the theorems in proof/ (docs/proof.md has the table):
+A fact is data. The rule that gives one stands with its op (`fact`, ir/ops/<topic>.py); check/proof/kernel.py walks a function
+with them. Each corresponds to a predicate of the theorems in proof/ (docs/proof.md has the table):
 
 - what is committed is a `Token` or a `Path`: the target's own draws (`own`), or draws of its distribution (`drawn`), or tokens
   that it gives mass to (`inside`);
@@ -9,13 +9,14 @@ them. Each corresponds to a predicate of the theorems in proof/ (docs/proof.md h
   them;
 - the evidence of a rule is `Rows`: the request's distribution of a model at the nodes of one tree.
 
-The committed context changes as tokens are committed, so contexts are numbered: a commit begins a new *version*, and a fact about
-an earlier one says nothing of what may be committed now.
+The committed context changes as tokens are committed, so contexts are numbered: a commit begins a new *version*, and a fact
+about an earlier one says nothing of what may be committed now.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Literal, Protocol
 
 from decgraph.ir.labels import Labels
@@ -102,8 +103,8 @@ class Column(Fact):
 
 @dataclass(frozen=True)
 class Token(Fact):
-    """One token: the model's own draw after the context, a draw of its distribution that nothing has read (`noises`), or one that
-    it gives mass to."""
+    """One token: the model's own draw after the context, a draw of its distribution that nothing has read (`noises`), or one
+    that it gives mass to."""
 
     model: str
     version: int
@@ -125,7 +126,7 @@ class Drafts(Fact):
 
 @dataclass(frozen=True)
 class Tree(Fact):
-    """A tree whose root is the context: the noises of its draws, and why its stated distributions may not be true ("": they are)."""
+    """A tree whose root is the context: the noises of its draws, and why what they state may not be true ("": it is)."""
 
     version: int
     tree: Value
@@ -173,7 +174,7 @@ class Known(Protocol):
     def sums_to_one(self, v: Value) -> bool:
         """Whether a value is distributions by what made it: `x ~ q * 0.5` draws from q, and states q / 2."""
 
-    def low(self, v: Value) -> float:
+    def low(self, v: Value) -> int | float | Fraction:
         """A number that the value is not below."""
 
     def const(self, v: Value) -> object:

@@ -17,8 +17,8 @@ def sums_to_one(
     carried: Mapping[Value, tuple[Op, int]],
     seen: frozenset[Value] = frozenset(),
 ) -> bool:
-    """By what made it and not by its type: a branch that yields a row or its logits has the type of a row. carried: the loop and the
-    place of every value that a loop carries."""
+    """By what made it and not by its type: a branch that yields a row or its logits has the type of a row. carried: the loop
+    and the place of every value that a loop carries."""
     if v in seen:
         return True  # comes round a loop, whose other values are looked at
     again = lambda x: sums_to_one(x, function, made, carried, seen | {v})

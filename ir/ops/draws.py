@@ -116,7 +116,7 @@ class DrawOp:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        """A draw of the model's distribution: its own where the noise is the `output` stream; of a computed distribution, a draft."""
+        """A draw of the model's distribution, its own where the noise is the `output` stream; of a computed one, a draft."""
         row, noise = k.of(op.operands[0]), op.operands[1]
         k.reads_noise(op, noise)
         if isinstance(row, facts.Row):

@@ -223,7 +223,7 @@ class SelectTop:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        """The first of a race are draws without replacement (stochastic beams, the axiom of ir/labels.py); points stay points."""
+        """The first of a race are draws without replacement (stochastic beams; ir/labels.py); points stay points."""
         drafts = k.of(op.operands[0])
         if isinstance(drafts, facts.Drafts) and (not drafts.noises or drafts.race and op.attrs.get("by_race")):
             return facts.Drafts(drafts.noises)

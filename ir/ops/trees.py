@@ -210,7 +210,7 @@ class TreeGrow:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        """The stated distributions stay true where the draws are fresh, grown once, in the order and the loops they were drawn in."""
+        """What draws state stays true where they are fresh, grown once, and in the order and the loops of drawing."""
         tree, drafts = k.of(op.operands[0]), k.of(op.operands[1])
         if not isinstance(tree, facts.Tree) or op.operands[1].type.elem != "draw":
             return None
