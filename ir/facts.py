@@ -187,6 +187,11 @@ class Known(Protocol):
         """What a verification accepts, by the judgment on its rule."""
 
 
+def _either(a: Certainty, b: Certainty) -> Certainty:
+    """What is certain of a draw that is one of two: own draws and others side by side are only inside the support."""
+    return a if a == b else "inside"
+
+
 def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> Fact | None:
     """What is known of a value that is either `a` or `b`; which of them depends on the draws `decided_by`."""
     if a is None or b is None:
@@ -198,9 +203,10 @@ def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> 
             out = Tree(a.version, value, a.noises | b.noises, a.fault or b.fault)
         case Drafts(), Drafts() if not (a.race or b.race):
             out = Drafts(a.noises | b.noises, one=a.one or b.one)
-        case (Token(), Token()) | (Path(), Path()) if (a.model, a.version) == (b.model, b.version):  # type: ignore[union-attr]
-            how = min(a.how, b.how, key=RANK.__getitem__)  # type: ignore[union-attr]
-            out = replace(a, how=how, noises=a.noises | b.noises)  # type: ignore[call-arg, union-attr]
+        case Token(), Token() if (a.model, a.version) == (b.model, b.version):
+            out = Token(a.model, a.version, _either(a.how, b.how), a.noises | b.noises)
+        case Path(), Path() if (a.model, a.version) == (b.model, b.version):
+            out = Path(a.model, a.version, _either(a.how, b.how), a.noises | b.noises)
         case Row(), Row() if (a.model, a.version) == (b.model, b.version) and not {a.face, b.face} & {"logits", "scores"}:
             return Row(a.model, a.version, "mass")
         case _:
