@@ -6,6 +6,7 @@ the language, also of a logarithm of 0 (ir/data/numbers.py), so that 1 * x - 0 *
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -31,7 +32,13 @@ FOLDED: dict[str, Callable[..., Any]] = {
     "or": lambda a, b: a or b,
     "minimum": min,
     "maximum": max,
+    "clamp": lambda x, low, high: min(max(x, low), high),
+    "floor": math.floor,
+    "relu": lambda x: max(x, 0),
+    "abs": abs,
 }
+FOLDS = ("map", "len", "list", "gather")
+"""Ops that `constant` knows."""
 Number = int | float | Fraction
 Range = tuple[Number, Number]
 
@@ -42,17 +49,24 @@ def number(x: Any) -> Number | None:
 
 
 def constant(op: Op, consts: Mapping[Value, Any], limits: Callable[[Value], Range]) -> Any:
-    """The value of `map` and `len` ops where it is known, for a row: of each entry; else None."""
+    """The value that an op makes where it is known, of a row: that of each entry; else None."""
     known = [consts.get(v) for v in op.operands]
     if op.opcode == "len":
         return len(known[0]) if isinstance(known[0], list | tuple) else None
+    if op.opcode == "list":
+        return tuple(known) if None not in known else None
+    if op.opcode == "gather":  # of equal values, whatever the index
+        values = known[0] if isinstance(known[0], list | tuple) else ()
+        return values[0] if values and all(x == values[0] for x in values) else None
     fn = op.attrs["fn"]
-    if fn in FOLDED and all(isinstance(x, bool | int | float | Fraction) for x in known):
+    if fn in FOLDED and known and all(isinstance(x, bool | int | float | Fraction) for x in known):
         return FOLDED[fn](*known)
     if fn == "and" and False in [x for x in known if isinstance(x, bool)]:
         return False
     if fn == "or" and True in [x for x in known if isinstance(x, bool)]:
         return True
+    if fn == "select" and known[1] is not None and known[1] == known[2]:
+        return known[1]
     if fn == "weigh" and any(number(x) == 0 for x in known):
         return 0
     if fn == "mul":  # neither operand can be infinite (dsl/lower/arithmetic.py), or it would be `weigh`

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import decgraph.ir.table  # noqa: F401  (the ops' rules)
-from decgraph.check.proof.folding import INF, Number, Range, constant, number, same
+from decgraph.check.proof.folding import FOLDS, INF, Number, Range, constant, number, same
 from decgraph.check.proof.unit_rows import sums_to_one
 from decgraph.ir.facts import NONE, RANK, Certainty, Drafts, Fact, ModelIs, Path, Row, Rows, Token, Tree, Unfit, joined
 from decgraph.ir.label_check import check_labels
@@ -167,7 +167,7 @@ class Kernel:
 
     def _folded(self, op: Op) -> Fact | None:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
-        if op.opcode not in ("map", "len"):
+        if op.opcode not in FOLDS or not op.operands:
             return None
         if (value := constant(op, self.consts, self.limits)) is not None:
             self.consts[op.result] = value
