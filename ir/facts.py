@@ -145,6 +145,51 @@ class Path(Fact):
 
 
 @dataclass(frozen=True)
+class Canvas(Fact):
+    """A canvas of which every decided cell got a token that the model gave mass to there and then ("": no cell is decided)."""
+
+    model: str
+
+
+@dataclass(frozen=True)
+class CellRows(Fact):
+    """The model's distributions at cells of a canvas, as the request shapes them or before: at positions, or at all (None)."""
+
+    model: str
+    canvas: Value
+    at: Value | None
+
+
+@dataclass(frozen=True)
+class CellTokens(Fact):
+    """Tokens that the model gives mass to at cells of a canvas: one for each of the positions `at`, or for all (None). As drafts
+    of a tree they are `drafts`."""
+
+    model: str
+    canvas: Value
+    at: Value | None
+    drafts: Drafts | None = None
+
+
+@dataclass(frozen=True)
+class Picked(Fact):
+    """One of the values of a vector, by the best of its keys; `tokens`: what is known of the vector."""
+
+    of: Value
+    keys: tuple[Value, ...]
+    tokens: CellTokens | None = None
+
+
+@dataclass(frozen=True)
+class CellEdit(Fact):
+    """The edit that decides a cell of a canvas with a token that the model gives mass to there."""
+
+    model: str
+    canvas: Value
+    edit: Value
+
+
+@dataclass(frozen=True)
 class Unfit(Fact):
     """Nothing is known of it, and why: what a person should be told where it is committed."""
 
@@ -207,6 +252,8 @@ def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> 
             out = Token(a.model, a.version, _either(a.how, b.how), a.noises | b.noises)
         case Path(), Path() if (a.model, a.version) == (b.model, b.version):
             out = Path(a.model, a.version, _either(a.how, b.how), a.noises | b.noises)
+        case Canvas(), Canvas() if "" in (a.model, b.model):
+            return Canvas(a.model or b.model)
         case Row(), Row() if (a.model, a.version) == (b.model, b.version) and not {a.face, b.face} & {"logits", "scores"}:
             return Row(a.model, a.version, "mass")
         case _:

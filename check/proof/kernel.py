@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import decgraph.ir.table  # noqa: F401  (the ops' rules)
 from decgraph.check.proof.folding import FOLDS, INF, Number, Range, constant, number, same
 from decgraph.check.proof.unit_rows import sums_to_one
-from decgraph.ir.facts import NONE, RANK, Certainty, Drafts, Fact, ModelIs, Path, Row, Rows, Token, Tree, Unfit, joined
+from decgraph.ir.facts import NONE, RANK, Canvas, Certainty, Drafts, Fact, ModelIs, Path, Row, Rows, Token, Tree, Unfit, joined
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
 from decgraph.ir.opdef import TABLE
@@ -135,10 +135,8 @@ class Kernel:
     # -- the pass
     def run(self) -> list[Step]:
         """The steps of the derivation. Raises Stopped where nothing follows, NotKept for a loop without a true invariant."""
-        if any(p.value.type.elem == "canvas" for p in self.function.params):
-            raise Stopped(None, "works on a canvas")
         self.region(self.function.body)
-        if not self.ended:
+        if not self.ended and self.mode != "inside":
             raise Stopped(None, "the function may return before the request is done")
         return self.steps
 
@@ -316,6 +314,9 @@ class Kernel:
 
     def _commit(self, op: Op) -> None:
         what = self.of(op.operands[0])
+        if isinstance(what, Canvas) and self.mode == "inside" and what.model in ("", self.model):
+            self.say(op, f"commits a canvas of which every cell got a token that `{self.model}` gave mass to", "commit-inside")
+            return self._new_version()
         if len(op.operands) != 1:
             raise Stopped(op, "commits the way to a node")
         if isinstance(what, Unfit):
@@ -475,7 +476,7 @@ class Kernel:
             self._aged(self.control, op),
         )
         self._kept(op, inv, after)
-        if asks_done(op) and not self.progress:
+        if asks_done(op) and not self.progress and self.mode != "inside":
             raise Stopped(op, "an iteration may commit nothing")
         self.progress = progress
         self.control = outer

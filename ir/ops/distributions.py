@@ -53,6 +53,8 @@ class Face:
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         row = k.of(op.operands[0])
+        if isinstance(row, facts.CellRows):
+            return row if op.attrs["face"] != "logits" else None
         if isinstance(row, facts.Row) and row.face == "shaped" and op.attrs["face"] in ("raw", "logits"):
             return facts.Row(row.model, row.version, op.attrs["face"])
         return None

@@ -127,7 +127,9 @@ class DrawOp:
             if k.fresh(op, noise) and row.version == k.version:
                 return facts.Token(row.model, row.version, "drawn", frozenset({(noise, None)}))
             return facts.Token(row.model, row.version, "inside")
-        return facts.Drafts(frozenset({(noise, None)})) if k.fresh(op, noise) and k.sums_to_one(op.operands[0]) else None
+        fresh = k.fresh(op, noise) and k.sums_to_one(op.operands[0])
+        drafts = facts.Drafts(frozenset({(noise, None)})) if fresh else None
+        return facts.CellTokens(row.model, row.canvas, row.at, drafts) if isinstance(row, facts.CellRows) else drafts
 
     label, batch, exact = _drawn, "pointwise", "choice"
     vocabulary = True
@@ -371,7 +373,8 @@ class DrawGet:
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         known = k.of(op.operands[0])
-        return known if op.attrs["field"] == "token" and isinstance(known, facts.Token) else None
+        kept = isinstance(known, facts.Token | facts.CellTokens | facts.Picked)
+        return known if op.attrs["field"] == "token" and kept else None
 
     attrs = ("field",)
     batch = "pointwise"

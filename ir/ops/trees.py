@@ -216,6 +216,8 @@ class TreeGrow:
             return None
         if isinstance(drafts, facts.Token) and drafts.how == "drawn":
             drafts = facts.Drafts(drafts.noises)
+        if isinstance(drafts, facts.CellTokens):
+            drafts = drafts.drafts
         if not isinstance(drafts, facts.Drafts) or drafts.race:
             fault = f"drafts whose distributions are not known to be those they state (line {op.loc.line})"
             return facts.Tree(tree.version, op.result, tree.noises, tree.fault or fault)
