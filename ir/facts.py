@@ -162,8 +162,8 @@ class CellRows(Fact):
 
 @dataclass(frozen=True)
 class CellTokens(Fact):
-    """Tokens that the model gives mass to at cells of a canvas: one for each of the positions `at`, or for all (None). As drafts
-    of a tree they are `drafts`."""
+    """Tokens that the model gives mass to at cells of a canvas: one for each of the positions `at`, or for all (None). As
+    drafts of a tree they are `drafts`."""
 
     model: str
     canvas: Value
@@ -266,6 +266,14 @@ def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> 
         case Drafts() if out.noises & decided_by:
             return None
     return out
+
+
+def arms(a: Fact | None, b: Fact | None) -> Fact | None:
+    """What is known of a row each entry of which comes from one of two."""
+    if not (isinstance(a, Row) and isinstance(b, Row)) or (a.model, a.version) != (b.model, b.version):
+        return None
+    kinds = [x.face in ("logits", "scores") for x in (a, b)]
+    return None if kinds[0] != kinds[1] else Row(a.model, a.version, "scores" if kinds[0] else "mass")
 
 
 def points_stay(k: Known, op: Op) -> Fact | None:
