@@ -1,5 +1,5 @@
 (** What each theorem rests on: every answer has to be [Closed under the global context], which says that there are no axioms. *)
-From Decoding Require Import Prob Rules Walk Steps Tokens Traversal Programs Grow.
+From Decoding Require Import Prob Rules Walk Steps Tokens Traversal Programs Grow GrowTree Lossy.
 Print Assumptions rejection_one.
 Print Assumptions siblings_lossless.
 Print Assumptions rejection_siblings.
@@ -24,3 +24,8 @@ Print Assumptions recursive_sd_lossless.
 Print Assumptions block_verification_lossless.
 Print Assumptions traversal_lossless.
 Print Assumptions grown_Law.
+Print Assumptions graft_keeps.
+Print Assumptions grown_block_Law.
+Print Assumptions grown_traverse_Law.
+Print Assumptions forgetful_lossy.
+Print Assumptions mislabelled_lossy.
