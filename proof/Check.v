@@ -1,5 +1,5 @@
 (** What each theorem rests on: every answer has to be [Closed under the global context], which says that there are no axioms. *)
-From Decoding Require Import Prob Rules Walk Steps Tokens Traversal Programs Grow GrowTree Lossy.
+From Decoding Require Import Prob Rules Walk Steps Tokens Traversal Programs Grow GrowTree Lossy Linear Loops Unread Jacobi Canvas.
 Print Assumptions rejection_one.
 Print Assumptions siblings_lossless.
 Print Assumptions rejection_siblings.
@@ -29,3 +29,21 @@ Print Assumptions grown_block_Law.
 Print Assumptions grown_traverse_Law.
 Print Assumptions forgetful_lossy.
 Print Assumptions mislabelled_lossy.
+Print Assumptions exec_build.
+Print Assumptions linear_keeps.
+Print Assumptions linear_Law.
+Print Assumptions holds_before.
+Print Assumptions holds_branch.
+Print Assumptions holds_times.
+Print Assumptions holds_loop.
+Print Assumptions run_drawn.
+Print Assumptions run_own.
+Print Assumptions run_inside.
+Print Assumptions unread_steps.
+Print Assumptions jacobi_iterations.
+Print Assumptions jacobi_fixpoint.
+Print Assumptions jacobi_tokens.
+Print Assumptions block_one.
+Print Assumptions block_one_agree.
+Print Assumptions sensible_single.
+Print Assumptions steps_one.

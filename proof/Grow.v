@@ -154,14 +154,19 @@ rewrite below //; under eq_E do rewrite below //.
 by case: place => [|[] place]; rewrite ?(E_const _ qs) // E_draw go.
 Qed.
 
+Lemma walk_grow c J place q t : harmonic target c J -> law q -> drawn t ->
+  dot q (fun x => E (walk target r c (grow place x q t)) (fun w => J (c ++ w))) = E (walk target r c t) (fun w => J (c ++ w)).
+Proof.
+move=> hJ lq dt; rewrite -E_draw; under eq_E do rewrite E_bind; rewrite E_swap E_bind.
+apply: E_always; apply: always_impl (start_valid L (target_law c)) => s vs.
+by rewrite E_draw; apply: descend_grow.
+Qed.
+
 (** T3 as a program drafts. *)
 Theorem grown_Law c A (d : draft A) : fits d -> Law target c (o <- build d (Leaf R V) ;; walk target r c o.1).
 Proof.
 move=> fd J hJ; rewrite E_bind -[RHS](walk_leaf hJ).
-apply: (build_keeps (value := fun t => E (walk target r c t) (fun w => J (c ++ w)))) => // place q t lq dt.
-rewrite -E_draw; under eq_E do rewrite E_bind; rewrite E_swap E_bind.
-apply: E_always; apply: always_impl (start_valid L (target_law c)) => s vs.
-by rewrite E_draw; apply: descend_grow.
+apply: (build_keeps (value := fun t => E (walk target r c t) (fun w => J (c ++ w)))) => // *; exact: walk_grow.
 Qed.
 
 End Walks.
