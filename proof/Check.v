@@ -32,6 +32,9 @@ Print Assumptions mislabelled_lossy.
 Print Assumptions exec_build.
 Print Assumptions linear_keeps.
 Print Assumptions linear_Law.
+Print Assumptions linear_block_Law.
+Print Assumptions linear_traverse_Law.
+Print Assumptions linear_result.
 Print Assumptions holds_before.
 Print Assumptions holds_branch.
 Print Assumptions holds_times.

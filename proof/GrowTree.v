@@ -54,16 +54,24 @@ rewrite -E_draw; under eq_E do rewrite E_bind.
 rewrite E_swap E_bind; apply: eq_E => yes; rewrite E_draw; apply: IHb => //; exact: worth01.
 Qed.
 
+Lemma block_leaf c J : harmonic target c J -> E (block_rejection target c (Leaf R V)) (fun w => J (c ++ w)) = J c.
+Proof. by move=> hJ; have := block_Law target_law (fair_leaf R V) hJ; rewrite E_bind E_ret. Qed.
+
+Lemma block_rejection_grow c J place q t : harmonic target c J -> law q -> drawn t ->
+  dot q (fun x => E (block_rejection target c (grow place x q t)) (fun w => J (c ++ w)))
+  = E (block_rejection target c t) (fun w => J (c ++ w)).
+Proof.
+move=> hJ lq dt; pose pay (o : text * row) := dot o.2 (fun v => J (c ++ rcons o.1 v)).
+have pays t' : E (block_rejection target c t') (fun w => J (c ++ w)) = E (block target c [::] 1 ([::], target c) t') pay.
+  by rewrite E_bind; apply: eq_E => o; rewrite E_bind E_draw; apply: eq_dot => v; rewrite E_ret.
+by under eq_dot do rewrite pays; rewrite pays; apply: block_grow => //; rewrite ler01 lexx.
+Qed.
+
 Theorem grown_block_Law c A (d : draft R V A) : fits d -> Law target c (o <- build d (Leaf R V) ;; block_rejection target c o.1).
 Proof.
-move=> fd J hJ; pose pay (o : text * row) := dot o.2 (fun v => J (c ++ rcons o.1 v)).
-have pays t : E (block_rejection target c t) (fun w => J (c ++ w)) = E (block target c [::] 1 ([::], target c) t) pay.
-  by rewrite E_bind; apply: eq_E => o; rewrite E_bind E_draw; apply: eq_dot => v; rewrite E_ret.
-have one : 0 <= (1 : R) <= 1 by rewrite ler01 lexx.
-rewrite E_bind; under eq_E do rewrite pays.
-rewrite (build_keeps (value := fun t => E (block target c [::] 1 ([::], target c) t) pay)) // => [|place q t lq dt].
-  rewrite -pays; have := block_Law target_law (fair_leaf R V) hJ; by rewrite E_bind E_ret.
-exact: block_grow.
+move=> fd J hJ; rewrite E_bind -[RHS](block_leaf hJ).
+apply: (build_keeps (value := fun t => E (block_rejection target c t) (fun w => J (c ++ w)))) => // *.
+exact: block_rejection_grow.
 Qed.
 
 (** ** Traversal verification *)
@@ -130,15 +138,22 @@ have inn place' : dot q (fun x => E (climb target root c a p (Node y r below (gr
 case: place => [|[] place]; [exact: inn [::] | exact: inb | exact: inn].
 Qed.
 
+Lemma traverse_leaf c J : harmonic target c J -> E (traverse target c (Leaf R V)) (fun w => J (c ++ w)) = J c.
+Proof. by move=> hJ; have := traverse_Law target_law (below_leaf R V) hJ; rewrite E_bind E_ret. Qed.
+
+Lemma traverse_grow c J place q t : harmonic target c J -> law q -> drawn t ->
+  dot q (fun x => E (traverse target c (grow place x q t)) (fun w => J (c ++ w))) = E (traverse target c t) (fun w => J (c ++ w)).
+Proof.
+move=> hJ lq dt.
+have pays t' : E (traverse target c t') (fun w => J (c ++ w)) = E (climb target true c 1 (target c) t') (value J c (J c)).
+  by rewrite E_fmap; apply: eq_E => -[w|] //=; rewrite cats0.
+by under eq_dot do rewrite pays; rewrite pays; apply: climb_grow => //; rewrite ler01 lexx.
+Qed.
+
 Theorem grown_traverse_Law c A (d : draft R V A) : fits d -> Law target c (o <- build d (Leaf R V) ;; traverse target c o.1).
 Proof.
-move=> fd J hJ; have one : 0 <= (1 : R) <= 1 by rewrite ler01 lexx.
-have pays t : E (traverse target c t) (fun w => J (c ++ w)) = E (climb target true c 1 (target c) t) (value J c (J c)).
-  by rewrite E_fmap; apply: eq_E => -[w|] //=; rewrite cats0.
-rewrite E_bind; under eq_E do rewrite pays.
-rewrite (build_keeps (value := fun t => E (climb target true c 1 (target c) t) (value J c (J c)))) // => [|place q t lq dt].
-  by rewrite -pays; have := traverse_Law target_law (below_leaf R V) hJ; rewrite E_bind E_ret.
-exact: climb_grow.
+move=> fd J hJ; rewrite E_bind -[RHS](traverse_leaf hJ).
+apply: (build_keeps (value := fun t => E (traverse target c t) (fun w => J (c ++ w)))) => // *; exact: traverse_grow.
 Qed.
 
 End GrowTree.

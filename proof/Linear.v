@@ -6,7 +6,7 @@
     before, the distribution that it states, which is what [fits] of Grow.v demands; a draw that nothing has read in the end has it
     still. [linear_keeps] and [linear_Law] draw the conclusion for verifications. *)
 From mathcomp Require Import all_ssreflect all_algebra.
-From Decoding Require Import Prob Rules Walk Steps Grow.
+From Decoding Require Import Prob Rules Walk Steps Traversal Grow GrowTree.
 Set Implicit Arguments.
 Unset Strict Implicit.
 Unset Printing Implicit Defensive.
@@ -204,25 +204,53 @@ elim: p seen qs t => [a|k h IH|k q h IH|i place h IH|i h IH] seen qs t /=; first
 all: by move=> fh lqs; apply: always_bind; apply: always_true => x; apply: (IH x seen) => //; exact: lawful_others.
 Qed.
 
-(** So no program changes, on average, the value of the tree that it grows, if one grow does not. *)
+(** So the tree and the result of a program are those of the program that draws where it reads. A token that is drawn from the
+    target's row, carried and committed later is a draw made at the commit, if what decides about it has not read it. *)
+Theorem linear_result A (p : linear A) ks : uniq ks -> fresh ks [::] p -> forall t,
+  fmap (fun w => (exec w p [::] t).1) (table b0 noise ks) ~ fmap (fun o => (o.1, o.2.1)) (build (delay p [::]) t).
+Proof.
+move=> uks fp t f; have l0 : lawful [::] by move=> i; rewrite nth_nil; exact: law_onehot.
+have := exec_build uks fp [::] t (fun o => f o.1); rewrite /= !E_fmap; under eq_E do rewrite E_ret.
+move=> ->; apply: E_always; apply: always_impl (lawful_delay t fp l0) => o lo.
+by rewrite E_const // mass_draws.
+Qed.
+
+(** And no program changes, on average, the value of the tree that it grows, if one grow does not. *)
 Theorem linear_keeps (value : tree -> R) A (p : linear A) ks : uniq ks -> fresh ks [::] p ->
   (forall place q t, law q -> drawn t -> dot q (fun x => value (grow place x q t)) = value t) ->
   forall t, drawn t -> E (table b0 noise ks) (fun w => value (exec w p [::] t).1.1) = value t.
 Proof.
 move=> uks fp keeps t dt; have l0 : lawful [::] by move=> i; rewrite nth_nil; exact: law_onehot.
 rewrite -(build_keeps keeps (fits_delay fp l0) dt).
-have := exec_build uks fp [::] t (fun o => value o.1.1); rewrite /=; under eq_E do rewrite E_ret.
-move=> ->; apply: E_always; apply: always_impl (lawful_delay t fp l0) => o lo.
-by rewrite E_const // mass_draws.
+by have := linear_result uks fp t (fun o => value o.1); rewrite !E_fmap.
 Qed.
 
-(** T3 for programs as they are written. *)
-Theorem linear_Law target r valid owed c A (p : linear A) ks : (forall c, law (target c)) -> @lossless R V r valid owed ->
-  uniq ks -> fresh ks [::] p -> Law target c (w <- table b0 noise ks ;; walk target r c (exec w p [::] (Leaf R V)).1.1).
+(** T3, T6 and T7 for programs as they are written. *)
+Section Verified.
+Variables (target : text -> row) (c : text) (A : Type) (p : linear A) (ks : seq K).
+Hypotheses (target_law : forall c, law (target c)) (uks : uniq ks) (fp : fresh ks [::] p).
+Let grown w := (exec w p [::] (Leaf R V)).1.1.
+
+Theorem linear_Law r valid owed : @lossless R V r valid owed -> Law target c (w <- table b0 noise ks ;; walk target r c (grown w)).
 Proof.
-move=> lt L uks fp J hJ; rewrite E_bind -[RHS](walk_leaf lt L hJ).
+move=> L J hJ; rewrite E_bind -[RHS](walk_leaf target_law L hJ).
 apply: (linear_keeps (value := fun t => E (walk target r c t) (fun w => J (c ++ w)))) => // place q t lq dt.
-exact: (walk_grow lt L place hJ lq dt).
+exact: (walk_grow target_law L place hJ lq dt).
 Qed.
 
+Theorem linear_block_Law : Law target c (w <- table b0 noise ks ;; block_rejection target c (grown w)).
+Proof.
+move=> J hJ; rewrite E_bind -[RHS](block_leaf target_law hJ).
+apply: (linear_keeps (value := fun t => E (block_rejection target c t) (fun w => J (c ++ w)))) => // place q t lq dt.
+exact: (block_rejection_grow target_law place hJ lq dt).
+Qed.
+
+Theorem linear_traverse_Law : Law target c (w <- table b0 noise ks ;; traverse target c (grown w)).
+Proof.
+move=> J hJ; rewrite E_bind -[RHS](traverse_leaf target_law hJ).
+apply: (linear_keeps (value := fun t => E (traverse target c t) (fun w => J (c ++ w)))) => // place q t lq dt.
+exact: (traverse_grow target_law place hJ lq dt).
+Qed.
+
+End Verified.
 End Linear.
