@@ -2,6 +2,7 @@
 From Decoding Require Import Prob Rules Walk Steps Tokens Traversal Programs Grow GrowTree Lossy Linear Loops Unread Jacobi Canvas.
 Print Assumptions rejection_one.
 Print Assumptions siblings_lossless.
+Print Assumptions rejection_lossless.
 Print Assumptions rejection_siblings.
 Print Assumptions matching_lossless.
 Print Assumptions walk_Law.
@@ -13,6 +14,7 @@ Print Assumptions lawful_steps.
 Print Assumptions verified_lossless.
 Print Assumptions owned_steps.
 Print Assumptions follow_owned.
+Print Assumptions match_matches.
 Print Assumptions inside_steps.
 Print Assumptions walk_inside.
 Print Assumptions rejection_keeps.
@@ -39,6 +41,7 @@ Print Assumptions holds_before.
 Print Assumptions holds_branch.
 Print Assumptions holds_times.
 Print Assumptions holds_loop.
+Print Assumptions stale_not_owned.
 Print Assumptions run_drawn.
 Print Assumptions run_own.
 Print Assumptions run_inside.
