@@ -1,5 +1,5 @@
 (** What each theorem rests on: every answer has to be [Closed under the global context], which says that there are no axioms. *)
-From Decoding Require Import Prob Rules Walk Steps Tokens Traversal Programs Grow GrowTree Lossy Linear Loops Unread Jacobi Canvas.
+From Decoding Require Import Prob Rules Walk Steps Tokens Traversal Programs Grow GrowTree Lossy Support Linear Loops Unread Jacobi Canvas.
 Print Assumptions rejection_one.
 Print Assumptions siblings_lossless.
 Print Assumptions rejection_lossless.
@@ -18,6 +18,7 @@ Print Assumptions match_matches.
 Print Assumptions inside_steps.
 Print Assumptions walk_inside.
 Print Assumptions rejection_keeps.
+Print Assumptions lossless_inside.
 Print Assumptions Law_inside.
 Print Assumptions block_Law.
 Print Assumptions traverse_Law.
@@ -31,6 +32,7 @@ Print Assumptions grown_block_Law.
 Print Assumptions grown_traverse_Law.
 Print Assumptions forgetful_lossy.
 Print Assumptions mislabelled_lossy.
+Print Assumptions chosen_lossy.
 Print Assumptions exec_build.
 Print Assumptions linear_keeps.
 Print Assumptions linear_Law.

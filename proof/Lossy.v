@@ -2,10 +2,10 @@
 
     [forgetful_lossy]: the rule [rejection] without the line that takes the residual has the judgment [lossless] under no
     invariant, over every real field and every vocabulary of two tokens or more. [mislabelled_lossy]: a draft that states a
-    distribution which it was not drawn from makes [rejection] itself wrong; so the hypothesis [fair], and the label check that
-    stands behind it, is needed. *)
+    distribution which it was not drawn from makes [rejection] itself wrong, and so does ([chosen_lossy]) a draft that is grown only
+    if it is a certain token: the hypotheses [fair] and [fits], and the label check that stands behind them, are needed. *)
 From mathcomp Require Import all_ssreflect all_algebra.
-From Decoding Require Import Prob Rules Walk.
+From Decoding Require Import Prob Rules Walk Grow.
 Set Implicit Arguments.
 Unset Strict Implicit.
 Unset Printing Implicit Defensive.
@@ -71,17 +71,41 @@ Qed.
 (** A draft that states a distribution it was not drawn from: always a, as if a or b. The target is [halves] everywhere. *)
 Definition starts (t : seq V) : R := if t is x :: _ then onehot R a x else 2%:R^-1.
 
-Theorem mislabelled_lossy : ~ Law (fun=> halves) [::] (walk (fun=> halves) (rejection R V) [::] (Node a halves (Leaf R V) (Leaf R V))).
+Lemma starts_harmonic : harmonic (fun=> halves) [::] starts.
+Proof.
+case=> [|x w] /=; last by rewrite dot_const //; exact: halves_law.
+by rewrite dot_halves /= /onehot eqxx (eq_sym b a) (negPf ab) addr0 mul1r.
+Qed.
+
+Let node := Node a halves (Leaf R V) (Leaf R V).
+
+Lemma starts_node : E (walk (fun=> halves) (rejection R V) [::] node) starts = 1.
+Proof.
+have ha : halves a = 2%:R^-1 by rewrite /halves /onehot eqxx (negPf ab) addr0 mul1r.
+rewrite /walk /= E_bind E_ret /= E_bind E_bind E_coin /= ha mulfV ?invr_eq0 ?pnatr_eq0 //.
+rewrite clip_id ?ler01 ?lexx // subrr mul0r addr0 mul1r E_ret /= E_bind E_ret E_fmap E_bind E_draw /=.
+by under eq_dot do rewrite E_ret /onehot eqxx; rewrite (dot_const _ halves_law).
+Qed.
+
+Lemma half_one : 2%:R^-1 != 1 :> R.
 Proof.
 have two : 2%:R != 0 :> R by rewrite pnatr_eq0.
-have ha : halves a = 2%:R^-1 by rewrite /halves /onehot eqxx (negPf ab) addr0 mul1r.
-have hJ : harmonic (fun=> halves) [::] starts.
-  case=> [|x w] /=; last by rewrite dot_const //; exact: halves_law.
-  by rewrite dot_halves /= /onehot eqxx (eq_sym b a) (negPf ab) addr0 mul1r.
-move=> L; have := L _ hJ; rewrite /walk /= E_bind E_ret /= E_bind E_bind E_coin /= ha mulfV ?invr_eq0 //.
-rewrite clip_id ?ler01 ?lexx // subrr mul0r addr0 mul1r E_ret /= E_bind E_ret E_fmap E_bind E_draw /=.
-under eq_dot do rewrite E_ret /onehot eqxx.
-rewrite (dot_const _ halves_law) => /eqP; by rewrite -(inj_eq (mulIf two)) mul1r mulVf // (eqr_nat R 2 1).
+by rewrite -(inj_eq (mulIf two)) mul1r mulVf // eq_sym (eqr_nat R 2 1).
+Qed.
+
+Theorem mislabelled_lossy : ~ Law (fun=> halves) [::] (walk (fun=> halves) (rejection R V) [::] node).
+Proof. by move=> L; have := L _ starts_harmonic; rewrite starts_node /= => /esym/eqP; rewrite (negPf half_one). Qed.
+
+(** A draft that is grown if it is a: drawn from the distribution that it states, and read before it is grown. *)
+Theorem chosen_lossy : ~ Law (fun=> halves) [::]
+  (x <- draw halves ;; walk (fun=> halves) (rejection R V) [::] (if x == a then node else Leaf R V)).
+Proof.
+have leaf : E (walk (fun=> halves) (rejection R V) [::] (Leaf R V)) starts = 2%:R^-1.
+  exact: (walk_leaf (fun=> halves_law) (@rejection_lossless R V) starts_harmonic).
+move=> L; have := L _ starts_harmonic; rewrite E_bind E_draw dot_halves eqxx (eq_sym b a) (negPf ab) starts_node leaf /= => h.
+have two : 2%:R != 0 :> R by rewrite pnatr_eq0.
+have := h; rewrite -[X in _ = X]mul1r => /(mulIf (invr_neq0 two))/eqP.
+by rewrite -subr_eq0 addrAC subrr add0r invr_eq0 (negPf two).
 Qed.
 
 End Lossy.
