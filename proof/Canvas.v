@@ -3,7 +3,8 @@
     [block_one]: where every block is one position, which positions are decided first, by whatever score, threshold, memory or
     chance, decides nothing: the canvas has the distribution of one position after the other, each drawn from the model's row there.
     So all such programs refine each other ([block_one_agree]), and [static_masked] is one of them ([sensible_single]).
-    [steps_one]: a program whose only step decides every masked position does what [llada] does in one step. *)
+    [steps_one]: a program whose only step decides every masked position does what [llada] does in one step. [blocks_inside]: each
+    step decides tokens that the model gives mass to on the canvas before it. *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From Decoding Require Import Prob.
 Set Implicit Arguments.
@@ -142,6 +143,33 @@ Proof.
 move=> h b s c x; split=> [|m]; first exact: prob_ret.
 apply: always_ret; split=> [j /eqP -> /=|]; first exact: h.
 by apply/hasP; exists (best b c x); [case/andP: (h b c x m) | exact: eqxx].
+Qed.
+
+(** ** Support: a step decides tokens that the model gives mass to on the canvas before it; it may mask positions again. *)
+Definition step_inside (c c' : canvas) := forall j, [\/ c' j = c j, c' j = None | exists2 v, c' j = Some v & model c j v != 0].
+
+Lemma drawn_all_inside p : always (fun x : {ffun I -> V} => forall j, p j (x j) != 0) (drawn_all p).
+Proof. by rewrite /drawn_all; elim: (enum _) => //= x xs IH; split=> // wx j; move/prodf_neq0: wx; apply. Qed.
+
+Lemma unmask_inside c chosen (x : {ffun I -> V}) : (forall j, model c j (x j) != 0) -> step_inside c (unmask c chosen x).
+Proof. by move=> h j; rewrite ffunE; case: (chosen j); [constructor 3; exists (x j) | constructor 1]. Qed.
+
+(** A canvas that steps of this kind lead to. *)
+Inductive reached (c : canvas) : canvas -> Prop :=
+| reached_here : reached c c
+| reached_next c' c'' : reached c c' -> step_inside c' c'' -> reached c c''.
+
+Theorem blocks_inside S (choose : seq I -> S -> canvas -> {ffun I -> V} -> M (pred I * S)) k bs c s :
+  always (fun o => reached c o.1) (blocks choose k bs c s).
+Proof.
+have one k' b c0 c1 s1 : reached c0 c1 -> always (fun o => reached c0 o.1) (fill choose k' b c1 s1).
+  elim: k' c1 s1 => [|k' IH] c1 s1 rc /=; first exact: always_ret.
+  case: ifP => _; last exact: always_ret.
+  apply: always_bind; apply: always_impl (drawn_all_inside (model c1)) => x px.
+  by apply: always_bind; apply: always_true => o; apply: IH; apply: reached_next rc (unmask_inside _ px).
+suff h c1 s1 : reached c c1 -> always (fun o => reached c o.1) (blocks choose k bs c1 s1) by apply: h; exact: reached_here.
+elim: bs c1 s1 => [|b bs IH] c1 s1 rc /=; first exact: always_ret.
+by apply: always_bind; apply: always_impl (one k b c c1 s1 rc) => o; exact: IH.
 Qed.
 
 End Canvas.

@@ -1,5 +1,5 @@
 (** What each theorem rests on: every answer has to be [Closed under the global context], which says that there are no axioms. *)
-From Decoding Require Import Prob Rules Walk Steps Tokens Traversal Programs Grow GrowTree Lossy Support Linear Loops Unread Jacobi Canvas.
+From Decoding Require Import Prob Rules Walk Steps Tokens Traversal Programs Grow GrowTree Lossy Support Linear Loops Unread Jacobi Positions Canvas.
 Print Assumptions rejection_one.
 Print Assumptions siblings_lossless.
 Print Assumptions rejection_lossless.
@@ -55,3 +55,6 @@ Print Assumptions block_one.
 Print Assumptions block_one_agree.
 Print Assumptions sensible_single.
 Print Assumptions steps_one.
+Print Assumptions blocks_inside.
+Print Assumptions tokens_distribution.
+Print Assumptions tokens_run.

@@ -73,18 +73,22 @@ Record matches : Prop := Matches {
   stop_knows : forall c s, knows c s -> stop s = own c
 }.
 
+(** The walk goes on below an accepted node if there is evidence at it. *)
+Variable evidence : text -> bool.
+
 Fixpoint follow c (t : tree R V) s : text :=
   if t is Node x _ below next then
-    if look s x is Some s' then follow c next s' else x :: follow (rcons c x) below (start (rcons c x))
+    if look s x is Some s' then follow c next s'
+    else x :: (if evidence (rcons c x) then follow (rcons c x) below (start (rcons c x)) else [::])
   else [:: stop s].
 
-(** Any tree, however it was drafted. *)
+(** Any tree, however it was drafted, with evidence at any of its nodes. *)
 Theorem follow_owned : matches -> forall t c, owned c (follow c t (start c)).
 Proof.
 move=> m; have h : forall t c s, knows c s -> owned c (follow c t s); last by move=> t c; apply/h/start_knows.
 elim=> [|x q below IHb next IHn] c s k /=; first by rewrite (stop_knows m k) eqxx.
 have := look_knows m x k; case: (look s x) => [s' /IHn //|/= e].
-by rewrite e eqxx IHb //; apply: start_knows.
+by rewrite e eqxx /=; case: evidence => //; apply/IHb/start_knows.
 Qed.
 
 End ByRule.
