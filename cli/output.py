@@ -49,7 +49,7 @@ _OF_FILES = re.compile(
 
 
 def check_folder(path: Path | None) -> None:
-    """The same for a folder, which may be there or not."""
+    """The same for a folder, which may be there or not. Raises DecError for a name that ends as a file's does."""
     if path is not None and _OF_FILES.fullmatch(path.suffix) and not path.is_dir():
         raise DecError(f"{path} ends as a file does, and a folder is written there", hint=f"{path.with_suffix('')}")
 

@@ -13,6 +13,7 @@ Module = Any  # a torch module; torch loads when it is used
 
 
 def is_peft(module: object) -> bool:
+    """Whether a module is a PeftModel, told without importing peft."""
     return any(c.__module__.startswith("peft.peft_model") and c.__name__ == "PeftModel" for c in type(module).__mro__)
 
 
@@ -42,6 +43,7 @@ def has_soft_prompt(module: Any) -> bool:  # Any: a PeftModel
 
 
 def soft_prompted_model(module: Module, name: str, vocab: Vocab, form: str | MaskedSettings) -> Any:
+    """The model of a PeftModel whose adapter is a soft prompt. Raises DecError for forms that cannot have one."""
     from decgraph.runtime.models.hf_soft_prompts import soft_prompted
     from decgraph.runtime.models.shadow import shadow
 

@@ -462,5 +462,5 @@ def width_of(module: Module) -> int:
     size = getattr(config, "vocab_size", None) if out is None else out.weight.shape[0]
     if config is None or size is None:
         what = type(module).__name__
-        raise DecError(f"a {what} is not a model of transformers", hint="AutoModelForCausalLM.from_pretrained(...)")
+        raise DecError(f"a model of transformers is needed, not {what}", hint="AutoModelForCausalLM.from_pretrained(...)")
     return int(size)

@@ -123,6 +123,8 @@ FORMS = [
     "mean({target.upto(1)(t)})",
     "warp({p.raw}, at = {ctx})",
     "warp({p.raw})",
+    "adjust({p.raw}, at = {ctx})",
+    "narrow({shape}, {2})",
     "argmax({p})",
     "topk({p.raw}, {2})",
     "sample({p}, {2})",

@@ -18,7 +18,7 @@ from itertools import islice
 from decgraph.backends.base import Backend
 from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.triton.kit import KERNELS
-from decgraph.backends.triton.placement import check, home, interpreted
+from decgraph.backends.triton.placement import check, interpreted
 from decgraph.backends.triton.step.captured import NothingRecorded
 from decgraph.backends.triton.step.run import EVERY_EVENT
 from decgraph.runtime.trace import Commits
@@ -44,7 +44,6 @@ class TritonMachine(TorchMachine):
         check(self.models)
         _warn_of_the_interpreter()
         super().start_run()
-        self.home = home(self.models)
 
     def run(self) -> tuple[int, ...]:
         if not by_steps([self], 1):

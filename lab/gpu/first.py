@@ -36,7 +36,11 @@ if TYPE_CHECKING:
     from lab.gpu.report import Items, Row
 
 PROMPT = "def f(x):"
-ALGORITHMS = {"speculative": {}, "eagle2": {"depth": 3, "k": 4, "budget": 12}, "fast_dllm": {"length": 16, "block": 8}}
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "speculative": {},
+    "eagle2": {"depth": 3, "k": 4, "budget": 12},
+    "fast_dllm": {"length": 16, "block": 8},
+}
 LIMITS = {"machine": 20, "doors": 60, "tables": 120, "kernels": 40, "products": 60, "steps": 200, "capture": 30, "start": 30}
 """Seconds of each step: an item is broken off when its step has used that much on a GPU (six times as much on a CPU)."""
 

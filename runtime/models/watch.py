@@ -154,7 +154,7 @@ def _read_by(cls: type) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def tensors_of(module: nn.Module) -> list[Tensor]:
-    """The tensors of a module: parameters, buffers, and those that its attributes lead to."""
+    """The tensors of a module, of any shapes: parameters, buffers, and those that its attributes lead to."""
     found = Watch.__new__(Watch)
     found.tensors, found._there, found._copies, found._seen = [], [], [], set()
     for part in module.modules():

@@ -221,7 +221,7 @@ class Decoder:
 
     def __init__(self, start: int = 99, feed: int = 99, decode: bool = False) -> None:
         self.at, self.left, self.fails = start, feed, decode
-        self.detokenizer = self
+        self.detokenizer, self.special = self, dict[int, str]()
 
     def start(self) -> bytes:
         if self.at == 0:

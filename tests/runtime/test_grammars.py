@@ -155,7 +155,7 @@ def test_a_parameter(tmp_path: Path) -> None:
 
 def test_a_schema_needs_llguidance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "llguidance", None)
-    with pytest.raises(DecError, match=r"decgraph\[grammars\]"):
+    with pytest.raises(DecError, match=r"\[grammars\]"):
         Grammar.json_schema(json.dumps({"type": "boolean"})).over(Letters(), {END}, SIZE)
 
 

@@ -88,7 +88,7 @@ def test_answers_written_together_are_those_written_one_by_one(chunk: int, chat:
     ended = alone[0][0][len(prompts[0]) + 3]  # a token that ends answers below
     calls: list[int] = []
     plain = model.generate
-    monkeypatch.setattr(model, "generate", lambda ids, **more: calls.append(len(ids)) or plain(ids, **more))
+    monkeypatch.setattr(model, "generate", lambda **given: calls.append(len(given["inputs"])) or plain(**given))
     assert teacher.answers(model, prompts, 12, pad=1) == alone
     assert sum(calls) == 5 and (max(calls) > 1) == (chunk > 1)
     model.generation_config.eos_token_id = [ended]

@@ -93,7 +93,7 @@ def arg(m: Any, x: Any, *by: Any, fn: str, op: Any) -> Any:
 
 
 def ranked(m: Any, x: Any, by: Sequence[Any]) -> tuple[Any, np.ndarray, list[np.ndarray]]:
-    """The candidates in one row, where each stands there, best first, and their keys in that order."""
+    """The candidates in one row, the places int64[n] where they stand there, best first, and each key [n] in that order."""
     flat = x.ravel() if isinstance(x, TorchDraws | Mixed) else x if isinstance(x, list) else np.ravel(host(x))
     n = flat.shape[0] if isinstance(flat, TorchDraws | Mixed) else len(flat)
     live = np.flatnonzero(flat.tokens >= 0) if isinstance(flat, TorchDraws | Mixed) else np.arange(n)

@@ -62,6 +62,7 @@ MAPS = {
     "maximum": "tl.maximum({}, {})",
     "sqrt": "tl.sqrt({})",
     "clamp": "tl.minimum(tl.maximum({}, {}), {})",
+    "entr": "entr({})",
     "weigh": "tl.where({0} == 0, 0.0, tl.where({1} == 0, 0.0, {0} * {1}))",
     "mix": 'tl.where({0} == float("-inf"), {0}, tl.where({1} == float("-inf"), {1}, {0} + {1}))',
     "contrast": 'tl.where({0} == float("-inf"), {0}, tl.where({1} == float("-inf"), {1}, {0} - {1}))',

@@ -15,6 +15,7 @@ from decgraph.backends.torch.shaping import nothing_left
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import TorchTree, path_of
 from decgraph.backends.torch.walk import decided, report_step, report_tree
+from decgraph.backends.triton.placement import home
 from decgraph.backends.triton.rules.compile import CompiledRule, rule_of
 from decgraph.backends.triton.rules.device import Given, Walked, site_word
 from decgraph.backends.triton.rules.values import Captured, Unsupported
@@ -90,7 +91,7 @@ class _Evidence:
         self.m, self.q, self.tree = m, q, t
         self.points = q.rows.points(q.face)
         self.table = q.rows.face(q.face) if self.points is None else None
-        self.device, self.size, self.placed = m.home, q.rows.size, q.rows.positions
+        self.device, self.size, self.placed = home(m.models), q.rows.size, q.rows.positions
         index = q.index.reshape(-1)
         self.row = np.full(len(t), -1, dtype=np.int64)
         at = np.arange(len(index)) if q.at is None else np.asarray(q.at)
@@ -144,7 +145,7 @@ class _Edits:
     """The edits of a tree of canvases, and those of the evidence, as numbers; see `Given`."""
 
     def __init__(self, m: Any, t: TorchTree, evidence: Any) -> None:
-        self.device = m.home
+        self.device = home(m.models)
         self.table, self.size = None, int(m.vocab_size)
         made = [evidence[n] if n < len(evidence) else None for n in range(len(t))]
         self.row = np.array([-1 if e is None else n for n, e in enumerate(made)], dtype=np.int64)

@@ -100,10 +100,15 @@ def refused(model: Any) -> str:
 
 
 def patched(model: Any, change: Callable[[Tensor], Any]) -> Any:
-    """The model with a first layer whose MLP's result goes through `change`."""
+    """The model with a first layer whose MLP, of a class of its own, changes its result by `change`."""
     mlp = model.model.layers[0].mlp
-    forward = mlp.forward
-    mlp.forward = lambda x: change(forward(x))
+    kind: Any = type(mlp)
+
+    class Changed(kind):
+        def forward(self, x: Tensor) -> Any:
+            return change(super().forward(x))
+
+    mlp.__class__ = Changed
     return model
 
 

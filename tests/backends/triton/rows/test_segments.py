@@ -58,6 +58,7 @@ def machine(request: Request) -> Any:
         counter_prefix=(),
         num=TorchMachine.num,
         context=lambda: SimpleNamespace(ids=lambda: PROMPT),
+        paths=lambda at, n: [(*PROMPT, 1, row) for row in range(n)],
     )
     for name in ("key", "flip", "above"):
         setattr(m, name, getattr(TorchMachine, name).__get__(m))

@@ -21,7 +21,7 @@ from decgraph.backends.triton.rows.truncate import truncate
 
 def sorted_shaping(x: Tensor, temperature: float, k: Any, p: Any, m: Any) -> Tensor:
     request = SimpleNamespace(temperature=temperature, top_k=k, top_p=p, min_p=m, penalised=False)
-    return shaping.shaped(SimpleNamespace(request=request, constrained=lambda: x))
+    return shaping.shaped(SimpleNamespace(request=request, adjusted=lambda: x))
 
 
 def compare(x: Tensor, k: Any, p: Any, m: Any) -> None:
