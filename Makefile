@@ -70,7 +70,7 @@ proof:  ## compile the theorems that proofs of claims rest on, with Coq
 	@if command -v coqc >/dev/null; then \
 	    mkdir -p build/proof && cp -u proof/*.v proof/_CoqProject build/proof/ && cd build/proof && \
 	    coq_makefile -f _CoqProject -o Makefile && \
-	    echo "proof: coqc proof/*.v" && $(MAKE) --no-print-directory TIMECMD="timeout 120"; \
+	    echo "proof: coqc proof/*.v" && $(MAKE) --no-print-directory -j2 TIMECMD="timeout 120"; \
 	elif [ -n "$$CI" ] && [ -z "$$DECGRAPH_WITHOUT_COQ" ]; then \
 	    echo "proof: Coq is not installed"; exit 1; \
 	else \
