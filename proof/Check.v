@@ -33,6 +33,7 @@ Print Assumptions grown_traverse_Law.
 Print Assumptions forgetful_lossy.
 Print Assumptions mislabelled_lossy.
 Print Assumptions chosen_lossy.
+Print Assumptions twice_lossy.
 Print Assumptions exec_build.
 Print Assumptions linear_keeps.
 Print Assumptions linear_Law.

@@ -2,8 +2,9 @@
 
     [forgetful_lossy]: the rule [rejection] without the line that takes the residual has the judgment [lossless] under no
     invariant, over every real field and every vocabulary of two tokens or more. [mislabelled_lossy]: a draft that states a
-    distribution which it was not drawn from makes [rejection] itself wrong, and so does ([chosen_lossy]) a draft that is grown only
-    if it is a certain token: the hypotheses [fair] and [fits], and the label check that stands behind them, are needed. *)
+    distribution which it was not drawn from makes [rejection] itself wrong. So does a draft that is grown only if it is a certain
+    token ([chosen_lossy]), and one that is grown twice ([twice_lossy]): the hypotheses [fair] and [fits], linear use, and the label
+    check that stands behind them, are needed. *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From Decoding Require Import Prob Rules Walk Grow.
 Set Implicit Arguments.
@@ -106,6 +107,40 @@ move=> L; have := L _ starts_harmonic; rewrite E_bind E_draw dot_halves eqxx (eq
 have two : 2%:R != 0 :> R by rewrite pnatr_eq0.
 have := h; rewrite -[X in _ = X]mul1r => /(mulIf (invr_neq0 two))/eqP.
 by rewrite -subr_eq0 addrAC subrr add0r invr_eq0 (negPf two).
+Qed.
+
+(** A draft that is grown twice, the second time below itself. *)
+Definition starts_twice (t : seq V) : R :=
+  match t with
+  | [::] => 2%:R^-1 * 2%:R^-1
+  | [:: x] => onehot R a x * 2%:R^-1
+  | [:: x, y & _] => onehot R a x * onehot R a y
+  end.
+
+Lemma dot_starts : dot halves (onehot R a) = 2%:R^-1.
+Proof. by rewrite dot_halves /onehot eqxx (eq_sym b a) (negPf ab) addr0 mul1r. Qed.
+
+Lemma starts_twice_harmonic : harmonic (fun=> halves) [::] starts_twice.
+Proof.
+case=> [|x [|y w]] /=; last by rewrite dot_const //; exact: halves_law.
+  by rewrite -{1}dot_starts /dot mulr_suml; apply: eq_bigr => v _; rewrite mulrA.
+by rewrite -dot_starts /dot mulr_sumr; apply: eq_bigr => v _; rewrite mulrCA.
+Qed.
+
+Theorem twice_lossy : ~ Law (fun=> halves) [::]
+  (x <- draw halves ;; walk (fun=> halves) (rejection R V) [::] (Node x halves (Node x halves (Leaf R V) (Leaf R V)) (Leaf R V))).
+Proof.
+have two : 2%:R != 0 :> R by rewrite pnatr_eq0.
+have walked x : halves x != 0 ->
+    E (walk (fun=> halves) (rejection R V) [::] (Node x halves (Node x halves (Leaf R V) (Leaf R V)) (Leaf R V))) starts_twice = onehot R a x.
+  move=> hx; have one : clip (halves x / halves x) = 1 by rewrite divff // clip_id ?ler01 ?lexx.
+  rewrite /walk /= !(E_bind, E_fmap, E_ret, E_coin) /= one subrr !mul0r !addr0 !mul1r.
+  under eq_E do rewrite E_ret; rewrite E_draw (dot_const _ halves_law).
+  by rewrite /onehot; case: eqP => _; rewrite ?mulr1 ?mulr0.
+have ha : halves a != 0 by rewrite /halves /onehot eqxx (negPf ab) addr0 mul1r invr_eq0.
+have hb : halves b != 0 by rewrite /halves /onehot eqxx (eq_sym b a) (negPf ab) add0r mul1r invr_eq0.
+move=> L; have := L _ starts_twice_harmonic; rewrite E_bind E_draw dot_halves (walked a ha) (walked b hb) /= /onehot eqxx (eq_sym b a) (negPf ab).
+rewrite addr0 => /(mulIf (invr_neq0 two)) => /esym/eqP; by rewrite (negPf half_one).
 Qed.
 
 End Lossy.
