@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir import labels
+from decgraph.ir import facts, labels
 from decgraph.ir.data.dist import Dist, Draw, Row, tokens_of, value_row
 from decgraph.ir.opdef import OpError, op
 from decgraph.ir.ops.common import align, array, need, need_one, numeric
 from decgraph.ir.types import Dim, Type
+from decgraph.ir.values import Op
 
 
 def rows_from(a: Any) -> np.ndarray:
@@ -49,6 +50,15 @@ class Face:
     def meaning(m: Any, op: Any, q: Any) -> Any:
         return (q.seen(op.attrs["face"]),)
 
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        row = k.of(op.operands[0])
+        if isinstance(row, facts.CellRows):
+            return row if op.attrs["face"] != "logits" else None
+        if isinstance(row, facts.Row) and row.face == "shaped" and op.attrs["face"] in ("raw", "logits"):
+            return facts.Row(row.model, row.version, op.attrs["face"])
+        return None
+
     attrs = ("face",)
     label, batch = labels.elementwise, "pointwise"
     vocabulary = True
@@ -68,6 +78,15 @@ class Softmax:
     def meaning(m: Any, op: Any, s: Any) -> Any:
         a = m.num.softmax(array(m, s))
         return (like(s, a) if op.results[0].type.elem == "dist" else a,)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        row = k.of(op.operands[0])
+        return (
+            facts.Row(row.model, row.version, "mass")
+            if isinstance(row, facts.Row) and row.face in ("logits", "scores")
+            else None
+        )
 
     label, batch = labels.joined, "pointwise"
     vocabulary = True
@@ -94,6 +113,14 @@ class Normalize:
             total = a[i].sum()
             out[i] = m.no_mass(op, a[i]) if not total > 0 else m.num.normalized(a[i]) if m.num.exact else a[i] / total
         return (like(w, out),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """What sums to one stays what it is; tokens without mass stay without."""
+        row = k.of(op.operands[0])
+        if isinstance(row, facts.Rows) or isinstance(row, facts.Row) and row.face == "shaped":
+            return row
+        return facts.Row(row.model, row.version, "mass") if isinstance(row, facts.Row) and row.face in ("raw", "mass") else None
 
     label, batch = labels.joined, "pointwise"
     vocabulary = True
@@ -125,6 +152,16 @@ class Warp:
             path = paths[n] if paths is not None else (old.path if old is not None else m.context())
             rows[i] = m.warp_row(a[i], path, is_dist and s.face != "logits", old)
         return (Dist(rows, "shaped", s.at, s.inner) if is_dist else Dist(rows),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """The request's shaping of a model's own scores, at its own place, is the model's distribution."""
+        row, place = k.of(op.operands[0]), k.of(op.operands[1]) if len(op.operands) > 1 else facts.Context(k.version)
+        if isinstance(row, facts.Row) and row.face in ("raw", "logits") and place == facts.Context(row.version):
+            return facts.Row(row.model, row.version)
+        if isinstance(row, facts.Row) and row.face in ("logits", "scores"):
+            return facts.Row(row.model, row.version, "mass")
+        return None
 
     label, batch = labels.joined, "pointwise"
     vocabulary = True
@@ -299,6 +336,15 @@ class Renorm:
             row[keep] = a[i][keep]
             out[i] = row / row.sum()
         return (like(p, out),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        row = k.of(op.operands[0])
+        return (
+            facts.Row(row.model, row.version, "mass")
+            if isinstance(row, facts.Row) and row.face in ("shaped", "raw", "mass")
+            else None
+        )
 
     attrs = ("kind",)
     label, batch = labels.joined, "pointwise"

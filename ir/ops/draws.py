@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.errors import DecError
-from decgraph.ir import labels, sizes
+from decgraph.ir import facts, labels, sizes
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, box, box0, token_of, tokens_of
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import op
@@ -114,6 +114,23 @@ class DrawOp:
             items[i] = m.draw(op, rows[i], face, key, n, index_for(key, i, rows.ndim))
         return (Draws(items, at, inner=inner),)
 
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """A draw of the model's distribution, its own where the noise is the `output` stream; of a computed one, a draft."""
+        row, noise = k.of(op.operands[0]), op.operands[1]
+        k.reads_noise(op, noise)
+        if isinstance(row, facts.Row):
+            if row.face != "shaped":
+                return facts.Token(row.model, row.version, "inside") if row.face in ("raw", "mass") else None
+            if k.is_output(noise):
+                return facts.Token(row.model, row.version, "own", frozenset({(noise, None)}))
+            if k.fresh(op, noise) and row.version == k.version:
+                return facts.Token(row.model, row.version, "drawn", frozenset({(noise, None)}))
+            return facts.Token(row.model, row.version, "inside")
+        fresh = k.fresh(op, noise) and k.sums_to_one(op.operands[0])
+        drafts = facts.Drafts(frozenset({(noise, None)})) if fresh else None
+        return facts.CellTokens(row.model, row.canvas, row.at, drafts) if isinstance(row, facts.CellRows) else drafts
+
     label, batch, exact = _drawn, "pointwise", "choice"
     vocabulary = True
     samples = (
@@ -143,6 +160,12 @@ class DrawMany:
         k = max(0, as_int(k))
         groups = [m.draw_many(op, rows[i], face, k, op.attrs["replace"], key, n) for n, i in enumerate(np.ndindex(rows.shape))]
         return (Draws(pad(groups, rows.shape, k), at, inner=inner),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        noise = op.operands[2]
+        k.reads_noise(op, noise)
+        return facts.Drafts(frozenset({(noise, None)})) if k.fresh(op, noise) and k.sums_to_one(op.operands[0]) else None
 
     attrs = ("replace", "bound?")
     label, batch, exact = _drawn, "ragged", "choice"
@@ -191,6 +214,13 @@ class DrawRace:
         size = max((len(g) for g in groups), default=0)
         return (Draws(pad(groups, rows.shape, size), at, inner=inner),)
 
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        noise = op.operands[1]
+        k.reads_noise(op, noise)
+        good = k.fresh(op, noise) and k.sums_to_one(op.operands[0])
+        return facts.Drafts(frozenset({(noise, None)}), race=True) if good else None
+
     attrs = ("has_under?",)
     label, batch, exact = _drawn, "ragged", "choice"
     vocabulary = True
@@ -216,6 +246,10 @@ class DrawPoint:
         for i in np.ndindex(a.shape):
             items[i] = point(m, int(a[i]), tag=op.attrs.get("tag", ""))
         return (Draws(items),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact:
+        return facts.Drafts(facts.NONE)
 
     attrs = ("tag?", "vocab?")
     label, batch = labels.certain, "pointwise"
@@ -336,6 +370,12 @@ class DrawGet:
         x = c.of(op.operands[0])
         return [Abs(x.dep if op.attrs["field"] in ("law", "point") else x.reads)]
 
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        known = k.of(op.operands[0])
+        kept = isinstance(known, facts.Token | facts.CellTokens | facts.Picked)
+        return known if op.attrs["field"] == "token" and kept else None
+
     attrs = ("field",)
     batch = "pointwise"
     vocabulary = True
@@ -363,6 +403,10 @@ class Bernoulli:
             return (m.flip(op, a[()], key, 0),)
         return (np.array([m.flip(op, v, key, n) for n, v in enumerate(a.ravel())], dtype=bool).reshape(a.shape),)
 
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> None:
+        k.reads_noise(op, op.operands[1])
+
     label, batch, exact = labels.joined, "pointwise", "choice"
     samples = (
         ("%z = bernoulli(%r, %g)", True),
@@ -381,6 +425,12 @@ class Beta:
 
     def meaning(m: Any, op: Any, a: Any, b: Any, key: NoiseKey) -> Any:
         return (m.beta(op, a, b, key),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> None:
+        for v in op.operands:
+            if v.type.elem == "noise":
+                k.reads_noise(op, v)
 
     label, batch, exact = labels.joined, "pointwise", "choice"
     samples = (("%z = beta(%i, %i, %g)", 0.5),)

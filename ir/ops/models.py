@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from decgraph.ir import labels
+from decgraph.ir import facts, labels
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import array, is_text, need, need_whole_memory, numeric
@@ -96,6 +96,31 @@ class ModelEval:
         if op.operands[1].type.elem == "tree":
             return [Abs(rest, place.draws, column=True)]
         return [Abs(place.reads | rest)]
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """The model's distribution where nothing but its own memory of the very text is given."""
+        names = op.attrs.get("with", ())
+        given = dict(zip(names, op.operands[2:]))
+        model, place = k.of(op.operands[0]), k.of(op.operands[1])
+        if not isinstance(model, facts.ModelIs) or op.attrs.get("part"):
+            return None
+        if op.operands[1].type.elem == "canvas":
+            return facts.CellRows(model.name, op.operands[1], given.get("at")) if not given.keys() - {"at"} else None
+        if given.keys() - {"tree", "given"}:
+            return None
+        if "given" in given and k.of(given["given"]) != facts.Memory(model.name, getattr(place, "version", -1)):
+            return None
+        match place:
+            case facts.Context(parent=False):
+                return facts.Row(model.name, place.version)
+            case facts.Tree():
+                return facts.Rows(model.name, place.tree)
+            case facts.Nodes(which="root") if "tree" in given:
+                return facts.Row(model.name, place.version)
+            case facts.Nodes() if "tree" in given:
+                return facts.Rows(model.name, place.tree, all=place.which == "all")
+        return None
 
     attrs = ("with?", "part?", "heads?", "reuse?", "joint?", "drafts?")
     batch = "ragged"
@@ -201,6 +226,13 @@ class ModelMemory:
     def meaning(m: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
         more = {"queries": True} if op.attrs.get("queries") else {}
         return (m.memory(op, model, place, {**dict(zip(op.attrs.get("with", ()), rest)), **more}),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        model, place = k.of(op.operands[0]), k.of(op.operands[1])
+        if isinstance(model, facts.ModelIs) and isinstance(place, facts.Context) and place.parent and len(op.operands) == 2:
+            return facts.Memory(model.name, place.version)
+        return None
 
     attrs = ("with?", "reuse?", "joint?", "queries?")
     label, batch = labels.joined, "ragged"

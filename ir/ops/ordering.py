@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir import labels, sizes
+from decgraph.ir import facts, labels, sizes
 from decgraph.ir.data.dist import Dist, Draws
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import OpError, op
@@ -30,6 +30,10 @@ class Sort:
         keys = [k for b in by for k in keys_of(m, b)] or [list(np.asarray(array(m, x)).ravel())]
         order = m.num.order(keys, bool(op.attrs.get("descending")))
         return (Draws(x.items[order]) if isinstance(x, Draws) else np.asarray(array(m, x))[order],)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        return facts.points_stay(k, op)
 
     attrs = ("descending?",)
     label, batch = labels.choice, "ragged"
@@ -147,6 +151,14 @@ class Compact:
             return [replace(x, draws=cond.points, dep=x.dep | cond.dep, tree=None)]
         return labels.choice(c, op)
 
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """Some nodes, the root among them, where the condition is true there."""
+        nodes, kept = k.of(op.operands[0]), k.of(op.operands[1])
+        if isinstance(nodes, facts.Nodes) and nodes.which == "all" and kept == facts.Column(nodes.tree, "at root"):
+            return facts.Nodes(nodes.tree, nodes.version, "some")
+        return facts.points_stay(k, op)
+
     batch = "ragged"
     samples = (
         ("%z = compact(%rs, %bs)", [0.5, 2.0]),
@@ -184,6 +196,10 @@ class TakeFirst:
         if isinstance(x, Dist):
             return (x.pick(slice(k), (x.at if x.at is not None else np.arange(x.shape[0]))[:k]),)
         return (x[:k],)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        return facts.points_stay(k, op)
 
     attrs = ("bound?",)
     label, batch = labels.choice, "ragged"

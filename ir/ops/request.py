@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir import labels
+from decgraph.ir import facts, labels
 from decgraph.ir.labels import Abs, Checker, TreeAbs
 from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import need, need_one, need_tokens
@@ -25,6 +25,10 @@ class Context:
     def meaning(m: Any, op: Any) -> Any:
         c = m.context()
         return (c[:-1] if op.attrs.get("parent") else c,)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact:
+        return facts.Context(k.version, parent=bool(op.attrs.get("parent")))
 
     attrs = ("parent?",)
     label, batch, effects = labels.nothing, "ragged", "read"
@@ -149,7 +153,13 @@ class Commit:
         m.commit(op, x, tree)
         return ()
 
-    label, batch, effects = labels.joined, "ragged", "commit"
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        if op.operands[0].type.elem == "path":
+            c.came_by(op.operands[0])
+        return []
+
+    batch, effects = "ragged", "commit"
     samples = (
         ("commit(%x)", None),
         ("commit(%toks)", None),

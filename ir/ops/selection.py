@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir import labels, sizes
+from decgraph.ir import facts, labels, sizes
 from decgraph.ir.data.dist import Dist, Draw, Draws, Row
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import op
@@ -58,6 +58,24 @@ class Arg:
     @staticmethod
     def label(c: Checker, op: Op) -> list[Abs]:
         return (labels.choice if len(op.operands) > 1 else labels.joined)(c, op)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """The likeliest token of a model's distribution is its own draw where the request is greedy."""
+        row = k.of(op.operands[0])
+        if isinstance(row, facts.CellRows) and len(op.operands) == 1 and op.attrs["fn"] == "max":
+            return facts.CellTokens(row.model, row.canvas, row.at)
+        if len(op.operands) > 1 and op.operands[0].type.elem in ("position", "draw", "token") and not op.result.type.dims:
+            vector = row.at if isinstance(row, facts.CellTokens) and row.at is not None else op.operands[0]
+            return facts.Picked(vector, op.operands[1:], row if isinstance(row, facts.CellTokens) else None)
+        if (
+            isinstance(row, facts.Row)
+            and len(op.operands) == 1
+            and op.attrs["fn"] == "max"
+            and row.face in ("shaped", "raw", "mass")
+        ):
+            return facts.Token(row.model, row.version, "own" if k.greedy and row.face == "shaped" else "inside")
+        return None
 
     attrs = ("fn",)
     batch = "ragged"
@@ -109,6 +127,10 @@ class TopK:
             seen = _seen(row, q.face)
             groups.append([point(m, v, source=seen) for v in map(int, order)])
         return (Draws(pad(groups, q.shape, min(k, m.vocab_size)), q.at, inner=q.inner),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        return facts.Drafts(facts.NONE) if op.result.type.elem == "draw" else None
 
     attrs = ("bound?",)
     label, batch = labels.certain, "ragged"
@@ -203,6 +225,14 @@ class SelectTop:
             if all(_is_race(c, v) for v in op.operands[2:]):
                 return [replace(x, dep=x.dep | k.reads)]
         return labels.choice(c, op)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """The first of a race are draws without replacement (stochastic beams; ir/labels.py); points stay points."""
+        drafts = k.of(op.operands[0])
+        if isinstance(drafts, facts.Drafts) and (not drafts.noises or drafts.race and op.attrs.get("by_race")):
+            return facts.Drafts(drafts.noises)
+        return None
 
     attrs = ("order?", "by_race?", "flatten?", "bound?")
     batch = "ragged"

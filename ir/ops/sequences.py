@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from decgraph.ir import labels
+from decgraph.ir import facts, labels
 from decgraph.ir.data.dist import Dist, Draws, Path, box, box0, locate
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import op
@@ -15,13 +16,31 @@ from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, need_
 from decgraph.ir.ops.limits import allowed, joined_length
 from decgraph.ir.sizes import Known, Sizes, add, least
 from decgraph.ir.types import ANY, INT, Dim, Type, join_dims, listing
-from decgraph.ir.values import Op
+from decgraph.ir.values import Op, Value
 
 
 def _whole(x: Any) -> Any:
     """Indices as whole numbers, also where they were computed as rationals."""
     a = np.asarray(x)
     return a.astype(np.int64) if a.dtype == object else a
+
+
+def _of_level(k: facts.Known, index: tuple[Value, ...]) -> bool:
+    """Whether an index is `[level.parent, level.rank]`: each pair occurs once, and ranks ascend below a parent."""
+    made = [k.made.get(v) for v in index]
+    if len(made) != 2 or any(op is None or op.opcode != "level.get" for op in made):
+        return False
+    parent, rank = made
+    assert parent is not None and rank is not None
+    fields = (parent.attrs["field"], rank.attrs["field"])
+    return fields == ("parent", "rank") and parent.operands == rank.operands
+
+
+def _at_positions(column: facts.CellRows | facts.CellTokens, at: Value) -> facts.Fact:
+    """Values of cells at some positions; draws that are chosen so are no drafts."""
+    if isinstance(column, facts.CellRows):
+        return replace(column, at=at)
+    return replace(column, at=at, drafts=None)
 
 
 @op("gather")
@@ -123,6 +142,25 @@ class Gather:
         sizes = (*index, *rest)
         return [sizes if len(sizes) == len(op.result.type.dims) else tuple(d.bound for d in op.result.type.dims)]
 
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """A model's distributions at nodes of the tree that they are of; draws that are taken out one by one, in order."""
+        column, *places = (k.of(v) for v in op.operands)
+        match column, places[0] if places else None:
+            case facts.Rows(), facts.Nodes(which="root") as at if at.tree is column.tree:
+                return facts.Row(column.model, at.version)
+            case facts.Rows(), facts.Nodes(which="all") as at if at.tree is column.tree:
+                return column
+            case facts.CellRows() | facts.CellTokens(), _ if len(places) == 1 and op.operands[1].type.elem == "position":
+                return _at_positions(column, op.operands[1])
+            case facts.Drafts(race=False), _ if op.result.type.elem == "draw":
+                index = op.operands[1:]
+                if not column.noises or _of_level(k, index):
+                    return column
+                if len(index) == 1 and not index[0].type.dims and index[0].type.elem == "int":
+                    return facts.Drafts(column.noises, one=True)
+        return None
+
     attrs = ("axis?",)
     batch = "ragged"
     vocabulary = True
@@ -176,6 +214,10 @@ class Slice:
         made = s.made.get(op.operands[-1])
         end = made.attrs["value"] if op.attrs.get("has_hi") and made is not None and made.opcode == "const" else None
         return [(least(first, end if isinstance(end, int) and end >= 0 else None), *rest)]
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        return facts.points_stay(k, op)
 
     attrs = ("has_lo?", "has_hi?")
     label, batch = labels.choice, "ragged"
@@ -247,6 +289,11 @@ class Concat:
             (s.lengths(v) or (1,)) if v.type.elem != "list" else (0 if v.type.of[0] == ANY else None,) for v in op.operands
         ]
         return [(add(parts[0][0], parts[1][0]), *s.lengths(op.result)[1:])]
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        certain = op.result.type.elem == "draw" and all(k.of(v) == facts.Drafts(facts.NONE) for v in op.operands)
+        return facts.Drafts(facts.NONE) if certain else None
 
     label, batch = labels.together, "ragged"
     samples = (
@@ -335,6 +382,10 @@ class Tile:
             allowed(prod(shape), "zeros(...)")
             return (m.num.zeros(shape, op.attrs.get("elem", "real")),)
         return (stack(m, [xs[0]] * as_int(xs[1])) if as_int(xs[1]) else _none(xs[0]),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        return facts.points_stay(k, op)
 
     attrs = ("kind", "dims?", "dim?", "of?", "bound?", "elem?")
     label, batch = labels.together, "ragged"

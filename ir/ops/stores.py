@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir import labels
+from decgraph.ir import facts, labels
 from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import array, need, need_one, need_tokens, numeric
 from decgraph.ir.types import BOOL, INT, Dim, Type
+from decgraph.ir.values import Op
 
 
 @op("index.new")
@@ -85,6 +86,10 @@ class IndexAsk:
 
     def meaning(m: Any, op: Any, index: Any, *args: Any) -> Any:
         return (m.ask(op, index, args),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        return facts.Drafts(facts.NONE) if op.result.type.elem == "draw" else None
 
     attrs = ("what", "named?", "bound?")
     label, batch = labels.joined, "host"

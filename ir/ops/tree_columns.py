@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from decgraph.errors import DecError
-from decgraph.ir import labels, sizes
+from decgraph.ir import facts, labels, sizes
 from decgraph.ir.data.dist import Dist, Draws, Row, box
 from decgraph.ir.data.tree import Tree, edge_token
 from decgraph.ir.labels import Abs, Checker, TreeAbs
@@ -121,6 +121,11 @@ class TreeGet:
             return [Abs(column=True, points=(t.tree or TreeAbs()).points)]
         return [Abs(labels.NO, t.draws, column=True)]
 
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        tree = k.of(op.operands[0])
+        return facts.Column(tree.tree, "depth") if isinstance(tree, facts.Tree) and op.attrs["column"] == "depth" else None
+
     attrs = ("column", "type?", "vocab?")
     batch = "ragged"
     samples = (
@@ -164,6 +169,11 @@ class TreeSet:
         t, value = c.of(op.operands[0]), c.of(op.operands[2])
         return [replace(t, dep=t.dep | (value.dep - t.draws))]
 
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """The same nodes and draws."""
+        return k.of(op.operands[0])
+
     attrs = ("column",)
     batch = "ragged"
     capacity = sizes.same
@@ -195,6 +205,11 @@ class TreeFront:
     def capacity(s: Sizes, op: Op) -> list[Known]:
         n = s.lengths(op.operands[1])
         return [replace(s.tree(op.operands[0]), frontier=n[0] if n else 1, edge=False)]
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """The same nodes and draws."""
+        return k.of(op.operands[0])
 
     batch = "ragged"
     samples = (("%z = tree.front(%t, %ns)", [0, 1, 2]),)
@@ -246,6 +261,13 @@ class TreeNodes:
             return [None]
         drafted = add(t.size, -1)
         return [({"frontier": t.frontier, "leaves": t.leaves, "new": t.new, "all": t.size}.get(which, drafted),)]
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        tree, which = k.of(op.operands[0]), op.attrs["which"]
+        return (
+            facts.Nodes(tree.tree, tree.version, which) if isinstance(tree, facts.Tree) and which in ("all", "root") else None
+        )
 
     attrs = ("which", "bound?")
     batch = "ragged"

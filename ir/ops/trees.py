@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir import labels
+from decgraph.ir import facts, labels
 from decgraph.ir.data.canvas import Canvas, Edit, Soft
 from decgraph.ir.data.dist import Dist, Draws, Path, box0
 from decgraph.ir.data.tree import Tree
@@ -72,6 +72,13 @@ class TreeNew:
         s.peaks.setdefault(op, 1)
         return [Nodes(1, 1, 1, 1, True, (op,))]
 
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        base = k.of(op.operands[0]) if op.operands else facts.Context(k.version)
+        if isinstance(base, facts.Context) and not base.parent and op.attrs.get("edge", "token") == "token":
+            return facts.Tree(base.version, op.result)
+        return None
+
     attrs = ("tree", "edge?", "capacity?", "vocab?", "until?", "unread?")
     batch = "ragged"
     samples: Any = (
@@ -97,6 +104,13 @@ class TreeContinue:
     @staticmethod
     def label(c: Checker, op: Op) -> list[Abs]:
         return [c.of(op.operands[0])]
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """A tree that is carried on stands on the context as it is now; what is known of its draws is lost."""
+        if op.result.type.of[1] != "token":
+            return None
+        return facts.Tree(k.version, op.result, fault=f"draws of an earlier decoding step (line {op.loc.line})")
 
     attrs = ("tree", "until?")
     batch = "ragged"
@@ -193,6 +207,21 @@ class TreeGrow:
         if op.attrs.get("chain"):
             every = t.size == 1 and count == 1
         return sizes_grown(s, op, count, every)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """What draws state stays true where they are fresh, grown once, and in the order and the loops of drawing."""
+        tree, drafts = k.of(op.operands[0]), k.of(op.operands[1])
+        if not isinstance(tree, facts.Tree) or op.operands[1].type.elem != "draw":
+            return None
+        if isinstance(drafts, facts.Token) and drafts.how == "drawn":
+            drafts = facts.Drafts(drafts.noises)
+        if isinstance(drafts, facts.CellTokens):
+            drafts = drafts.drafts
+        if not isinstance(drafts, facts.Drafts) or drafts.race:
+            fault = f"drafts whose distributions are not known to be those they state (line {op.loc.line})"
+            return facts.Tree(tree.version, op.result, tree.noises, tree.fault or fault)
+        return facts.Tree(tree.version, op.result, tree.noises | drafts.noises, tree.fault or k.grows(op, drafts))
 
     attrs = ("has_at?", "columns?", "chain?")
     batch = "ragged"
@@ -299,6 +328,11 @@ class TreeKeep:
         size = least(t.size, add(n, 1))
         return [replace(t, size=size, leaves=size, frontier=least(t.frontier, size), new=least(t.new, size), edge=False)]
 
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        tree = k.of(op.operands[0])
+        return replace(tree, tree=op.result) if isinstance(tree, facts.Tree) else None
+
     batch = "ragged"
     samples = (("%z = tree.keep(%t, %ns)", [0, 2]),)
     refusals = (("tree<t,token,V>, node<s>[part.s]", "tree t"),)
@@ -363,8 +397,19 @@ class TreeWalk:
     def meaning(m: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Any:
         return (m.walk(op, t, evidence, rest),)
 
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        if own := c.of(op.operands[0]).draws & c.control:
+            c.report("chosen", op, own, str(op.operands[0].type.of[0]))
+        c.came_by(op.operands[0])
+        return labels.joined(c, op)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact:
+        return k.walk(op)
+
     attrs = ("scope", "rule?", "vocab?")
-    label, batch = labels.joined, "ragged"
+    batch = "ragged"
     samples = (
         (
             (

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir import labels, sizes
+from decgraph.ir import facts, labels, sizes
 from decgraph.ir.data.dist import Path
 from decgraph.ir.data.numbers import MAP_FUNCTIONS, REDUCE_FUNCTIONS, SCAN_FUNCTIONS
 from decgraph.ir.opdef import OpError, op
@@ -142,6 +142,38 @@ class Map:
         if fn in ("maximum", "select"):
             return [most(*xs[-2:])]
         return [xs[0] if fn in ("floor", "abs") else None]
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """A condition on depths that the root meets; rows that have no mass, or scores of -inf, where the model's has none."""
+        fn, args = op.attrs["fn"], [k.of(v) for v in op.operands]
+        if fn == "lt" and isinstance(args[0], facts.Column) and args[0].holds == "depth" and k.low(op.operands[1]) >= 1:
+            return facts.Column(args[0].tree, "at root")
+        mass = [x if isinstance(x, facts.Row) and x.face in ("shaped", "raw", "mass") else None for x in args]
+        scores = [x if isinstance(x, facts.Row) and x.face in ("logits", "scores") else None for x in args]
+        row: facts.Row | None = None
+        match fn:
+            case "log" if mass[0] is not None:
+                return facts.Row(mass[0].model, mass[0].version, "logits" if mass[0].face == "raw" else "scores")
+            case "mul" | "weigh":
+                row = mass[0] or mass[1] or (scores[1] if k.low(op.operands[0]) > 0 else None)
+                row = row or (scores[0] if k.low(op.operands[1]) > 0 else None)
+            case "div" | "pow":
+                row = mass[0] if fn == "div" or k.low(op.operands[1]) > 0 else None
+                row = row or (scores[0] if fn == "div" and k.low(op.operands[1]) > 0 else None)
+            case "relu" | "sqrt":
+                row = mass[0]
+            case "mix" | "contrast":  # what one operand rules out is ruled out
+                row = scores[0] or scores[1]
+            case "add" | "sub":  # of a finite number
+                row = scores[0] or (scores[1] if fn == "add" else None)
+            case "exp" if scores[0] is not None:
+                return facts.Row(scores[0].model, scores[0].version, "mass")
+            case "select":
+                return facts.arms(args[1], args[2])
+        if row is None:
+            return None
+        return facts.Row(row.model, row.version, "scores" if row.face in ("logits", "scores") else "mass")
 
     attrs = ("fn",)
     label, batch = labels.elementwise, "pointwise"

@@ -1,0 +1,83 @@
+"""Claims and derivations: which model a claim is about, in which mode, and whether the specification is what it is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from decgraph.check.proof.derive import Derivation, derive
+from decgraph.check.proof.kernel import Stopped
+from decgraph.ir.facts import Certainty
+from decgraph.ir.values import Claim, Function, Module
+
+
+@dataclass(frozen=True)
+class Open:
+    """No derivation was found: the line at which it stopped (0: nowhere in particular), and why."""
+
+    line: int
+    why: str
+
+
+def prove(module: Module, claim: Claim) -> Derivation | Open:
+    """A derivation of a claim of a module's entry, or where and why there is none."""
+    function = module.entry
+    modes: tuple[Certainty, ...]
+    if claim.kind == "refines":
+        if claim.spec != "autoregressive":
+            return Open(claim.loc.line, f"no derivation for specifications such as {claim.spec} yet")
+        if (why := _no_sampler(module, claim)) is not None:
+            return Open(claim.loc.line, why)
+        model = _model_of(function, claim)
+        modes = ("own",) if claim.mode in ("tokens", "greedy") or claim.for_greedy else ("own", "drawn")
+    elif claim.kind == "keeps_support" and len(claim.models) == 1:
+        model, modes = claim.models[0], ("inside",)
+    else:
+        return Open(claim.loc.line, "no derivation for claims of this kind yet")
+    if model is None:
+        return Open(claim.loc.line, "it names no model of this algorithm")
+    settings = equalities(claim.setting)
+    stopped: Stopped | None = None
+    for mode in modes:
+        try:
+            return derive(module, function, model, mode, greedy=claim.for_greedy, settings=settings)
+        except Stopped as found:
+            stopped = found
+    assert stopped is not None
+    return Open(stopped.line, stopped.why)
+
+
+def _model_of(function: Function, claim: Claim) -> str | None:
+    """The parameter that stands for the specification's model."""
+    for kind, name in dict(claim.args).values():
+        if kind == "param" and function.param(name).value.type.elem == "model":
+            return str(name)
+    return None
+
+
+def _no_sampler(module: Module, claim: Claim) -> str | None:
+    """Why the specification is not the sampler of one model: it is what its text says, not what it is called."""
+    spec = module.functions.get(claim.spec)
+    models = [p.name for p in spec.params if p.value.type.elem == "model"] if spec is not None else []
+    if spec is None or spec.states or len(models) != 1 or set(dict(claim.args)) != set(models):
+        return f"{claim.spec} is not known to be the sampler of one model"
+    try:
+        derive(module, spec, models[0], "own")
+    except Stopped as stopped:
+        return f"the specification {claim.spec} (line {stopped.line}): {stopped.why}"
+    return None
+
+
+def equalities(condition: Any) -> dict[str, Any]:
+    """The values of parameters that a condition asks for: {"a": 1, "c": False} of `a == 1 and b >= 2 and not c`. What else it
+    asks for is left out: what is derived without it holds with it."""
+    match condition:
+        case ("and", *parts):
+            return {name: value for part in parts for name, value in equalities(part).items()}
+        case ("==", ("param", name), ("const", value)) | ("==", ("const", value), ("param", name)):
+            return {name: value}
+        case ("not", ("param", name)):
+            return {name: False}
+        case ("param", name):
+            return {name: True}
+    return {}

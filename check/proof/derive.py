@@ -1,0 +1,49 @@
+"""Finding a derivation: the invariants of loops, by weakening what holds before them until their bodies keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from decgraph.check.proof.judgments import judge
+from decgraph.check.proof.kernel import Invariant, Kernel, NotKept, Step, Stopped
+from decgraph.ir.facts import Certainty
+from decgraph.ir.values import Function, Module, Op
+
+MOST_ROUNDS = 200
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """A proof that every step of a function commits tokens of `model` in a mode: what the kernel checks."""
+
+    function: str
+    model: str
+    mode: Certainty
+    greedy: bool
+    settings: tuple[tuple[str, Any], ...]
+    invariants: Mapping[Op, Invariant]
+    steps: tuple[Step, ...]
+
+
+def derive(
+    module: Module,
+    function: Function,
+    model: str,
+    mode: Certainty,
+    *,
+    greedy: bool = False,
+    settings: Mapping[str, Any] | None = None,
+) -> Derivation:
+    """A derivation, or Stopped with the op at which nothing follows."""
+    invariants: dict[Op, Invariant] = {}
+    given = dict(settings or {})
+    for _ in range(MOST_ROUNDS):
+        try:
+            steps = Kernel(module, function, model, mode, judge, invariants, greedy, given).run()
+        except NotKept as found:
+            invariants[found.op] = found.weaker
+            continue
+        return Derivation(function.name, model, mode, greedy, tuple(sorted(given.items())), invariants, tuple(steps))
+    raise Stopped(None, f"no invariant of a loop was found in {MOST_ROUNDS} rounds")

@@ -1,0 +1,69 @@
+"""What a verification rule is: `matching`, `lossless`, `support`, or nothing that is known."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from decgraph.check.proof.kernel import Judged, Kernel
+from decgraph.check.proof.lossless import Lossless
+from decgraph.check.proof.matching import POSITIVE, PROB, UNKNOWN, NoRule, Paths
+from decgraph.ir.values import Op, Region, Value
+
+LEMMAS: dict[str, str] = {
+    "fabc886301c00b0b376bdfe92e5d679aeee01f1bfc0ceb45f6e1d6145eaf8d2b": "block_rejection",
+    "107132d5bb748f6afde2ae964f6d059c0c3822fba3e53cd849ceaa038a794084": "traverse",
+}
+"""Rules of whole trees that theorems of proof/Traversal.v say are lossless, by the hash of their IR."""
+
+
+def judge(kernel: Kernel, op: Op) -> Judged:
+    """The judgment on the rule of a `tree.walk`, and why it is not more."""
+    if digest(op) in LEMMAS:
+        return "lossless", ""
+    kind, why = "", []
+    try:
+        kind = Paths(op, lambda v: _outside(kernel, v), kernel.greedy).judge()
+        if kind == "matching":
+            return kind, ""
+        why.append("it may accept or emit other tokens than the target's own draws")
+    except NoRule as no:
+        why.append(str(no))
+    try:
+        Lossless(op).judge()
+        return "lossless", ""
+    except NoRule as no:
+        why.append(str(no))
+    return kind, "; ".join(why)
+
+
+def _outside(kernel: Kernel, v: Value) -> Any:
+    """What a rule may know of values that it is given."""
+    known = kernel.const(v)
+    if known is not None:
+        return known
+    return PROB if v.type.elem == "prob" else POSITIVE if kernel.low(v) >= 0 else UNKNOWN
+
+
+def digest(op: Op) -> str:
+    """The hash of a rule's IR without names of values, sites and lines."""
+    number: dict[Value, int] = {}
+
+    def text(region: Region) -> Any:
+        args = [number.setdefault(v, len(number)) for v in region.args]
+        ops = []
+        for o in region.ops:
+            attrs = sorted((k, str(v)) for k, v in o.attrs.items() if k not in ("site", "reads"))
+            operands = [number.get(v, "outside") for v in o.operands]
+            ops.append(
+                (
+                    o.opcode,
+                    attrs,
+                    operands,
+                    [text(r) for r in o.regions],
+                    [number.setdefault(v, len(number)) for v in o.results],
+                )
+            )
+        return args, ops, [number.get(v, "outside") for v in region.yields]
+
+    return hashlib.sha256(repr((op.attrs["scope"], text(op.regions[0]))).encode()).hexdigest()

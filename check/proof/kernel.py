@@ -1,0 +1,564 @@
+"""The kernel: checks a derivation of one claim over one function, in one pass from top to bottom, without search.
+
+It walks the IR with the facts of ir/facts.py. A loop needs an invariant, which the derivation brings along
+(check/proof/derive.py finds it): the kernel checks that it holds before the loop and is kept by the body. Three things are
+followed beside the facts:
+
+- the *version* of the committed context: a commit begins a new one, and facts about an earlier one prove nothing;
+- *taints*: on which draws a value depends. A draw made in an earlier iteration of a loop is another draw than this
+  iteration's, so labels carry the loop around which they lie in the past, as in ir/labels.py;
+- *control*: the draws that decide whether an op runs at all.
+
+Three modes. `own`: what is committed is the target's own draw, whatever chose the drafts. `drawn`: it has the target's
+distribution given all that was read before, so noise must be fresh, read once, and must not decide whether its draw is
+committed. `inside`: the target gives it mass. An op without a rule gives no fact, which is always sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+import decgraph.ir.table  # noqa: F401  (the ops' rules)
+from decgraph.check.proof.folding import FOLDS, INF, Number, Range, constant, number, same
+from decgraph.check.proof.unit_rows import sums_to_one
+from decgraph.ir.facts import NONE, RANK, Canvas, Certainty, Drafts, Fact, ModelIs, Path, Row, Rows, Token, Tree, Unfit, joined
+from decgraph.ir.label_check import check_labels
+from decgraph.ir.labels import Labels
+from decgraph.ir.opdef import TABLE
+from decgraph.ir.values import Function, Module, Op, Region, Value
+
+LOOPS = ("for", "while", "each")
+Judged = tuple[str, str]
+"""What a verification rule is (`matching`, `lossless`, `support` or ""), and why it is not more."""
+
+
+class Stopped(Exception):
+    """The derivation ends here: nothing can be concluded, and why."""
+
+    def __init__(self, op: Op | None, why: str) -> None:
+        super().__init__(why)
+        self.op, self.why = op, why
+
+    @property
+    def line(self) -> int:
+        return self.op.loc.line if self.op is not None else 0
+
+
+@dataclass(frozen=True)
+class Invariant:
+    """What holds at the head of a loop in every iteration: of carried values, of states, and of what draws decide."""
+
+    facts: tuple[Fact | None, ...]
+    taints: tuple[Labels, ...]
+    states: tuple[tuple[str, Labels], ...] = ()
+    control: Labels = NONE
+
+
+class NotKept(Exception):
+    """A loop has no invariant, or the body does not keep it; `weaker` is one that it may keep."""
+
+    def __init__(self, op: Op, weaker: Invariant) -> None:
+        super().__init__("a loop without an invariant")
+        self.op, self.weaker = op, weaker
+
+
+@dataclass(frozen=True)
+class Step:
+    """A line of a derivation: where, what is concluded, and by which rule (docs/proof.md)."""
+
+    line: int
+    text: str
+    rule: str
+
+
+@dataclass
+class Kernel:
+    """One pass over `function` for a claim about `model`."""
+
+    module: Module
+    function: Function
+    model: str
+    mode: Certainty
+    judge: Callable[[Kernel, Op], Judged]
+    invariants: Mapping[Op, Invariant]
+    greedy: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.facts: dict[Value, Fact] = {}
+        self.taints: dict[Value, Labels] = {}
+        self.consts: dict[Value, Any] = {}
+        self.made: dict[Value, Op] = {}
+        self.loops: dict[Value, tuple[Value, ...]] = {}
+        self.around: dict[Value, tuple[Op, ...]] = {}
+        self.reads: dict[Value, int] = {}
+        self.carried: dict[Value, tuple[Op, int]] = {}
+        self.states: dict[str, Labels] = {}
+        self.grown: dict[Value, Op] = {}
+        self.version, self.newest = 0, 0
+        self.control: Labels = NONE
+        self.progress = self.ended = False
+        self.committed: set[Certainty] = set()
+        self.steps: list[Step] = []
+        self._place(self.function.body, (), ())
+        noises = [op for op in self.function.body.walk() if op.opcode == "noise"]
+        sites = [op.attrs["site"] for op in noises if op.attrs["kind"] != "output"]
+        self.shared_sites = {site for site in sites if sites.count(site) > 1}
+        output = {op.result for op in noises if op.attrs["kind"] == "output"}
+        self.output_readers = [op for op in self.function.body.walk() if any(v in output for v in op.operands)]
+        self.mislabelled = {
+            f.tree for f in check_labels(self.module) if f.severity == "error" and f.function == self.function.name
+        }
+        governed = {name for name, _ in self.function.policies}
+        for p in self.function.params:
+            if p.value.type.elem == "model" and p.name not in governed:
+                self.facts[p.value] = ModelIs(p.name)
+            if p.name in self.settings:
+                self.consts[p.value] = self.settings[p.name]
+
+    def _place(self, region: Region, counters: tuple[Value, ...], loops: tuple[Op, ...]) -> None:
+        """Where each value is made: the loops around it, their counters, and how often it is read."""
+        for op in region.ops:
+            for v in op.results:
+                self.made[v], self.loops[v], self.around[v] = op, counters, loops
+            for v in op.operands:
+                self.reads[v] = self.reads.get(v, 0) + 1
+            for r in op.regions:
+                looped = op.opcode in LOOPS
+                if looped:
+                    self.carried |= {v: (op, n) for n, v in enumerate(r.args[1:])}
+                inner = (*counters, r.args[0]) if looped or op.opcode == "tree.walk" else counters
+                self._place(r, inner, (*loops, op) if looped else loops)
+
+    # -- the pass
+    def run(self) -> list[Step]:
+        """The steps of the derivation. Raises Stopped where nothing follows, NotKept for a loop without a true invariant."""
+        self.region(self.function.body)
+        if not self.ended and self.mode != "inside":
+            raise Stopped(None, "the function may return before the request is done")
+        return self.steps
+
+    def region(self, region: Region) -> list[Fact | None]:
+        for op in region.ops:
+            self.step(op)
+        return [self.facts.get(v) for v in region.yields]
+
+    def step(self, op: Op) -> None:
+        before = self.taint(*op.operands) | (self.control if op.regions else NONE)
+        for v in op.results:
+            self.taints[v] = before
+        rule = OWN_RULES.get(op.opcode)
+        if rule is not None:
+            found = rule(self, op)
+        else:
+            self._absorb(op)
+            given = TABLE[op.opcode].fact
+            found = self._folded(op) or (given(self, op) if given is not None else None)
+        facts = found if isinstance(found, list) else [found]
+        for v, fact in zip(op.results, [*facts, *[None] * len(op.results)]):
+            if fact is None:
+                self.facts.pop(v, None)
+            else:
+                self.facts[v] = fact
+
+    def _folded(self, op: Op) -> Fact | None:
+        """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
+        if op.opcode not in FOLDS or not op.operands:
+            return None
+        if (value := constant(op, self.consts, self.limits)) is not None:
+            self.consts[op.result] = value
+            return None
+        operand = same(op, self.consts) if op.opcode == "map" else None
+        if operand is None and op.opcode == "map" and op.attrs["fn"] == "select":
+            a, b = (self.of(v) for v in op.operands[1:])
+            return a if isinstance(a, Row) and a == b else None
+        if operand is None:
+            return None
+        if operand in self.consts:
+            self.consts[op.result] = self.consts[operand]
+        return self.of(operand) if _as_wide(op.result, operand) else None
+
+    def say(self, op: Op, text: str, rule: str) -> None:
+        self.steps.append(Step(op.loc.line, text, rule))
+
+    def _absorb(self, op: Op) -> None:
+        """An op with regions and no rule of its own: its results depend on all that is read in it; what it tells externs and
+        states is remembered; nothing in it may commit."""
+        for inner in (o for r in op.regions for o in r.walk()):
+            if inner.opcode in ("commit", "return"):
+                raise Stopped(inner, f"{inner.opcode} inside {op.opcode}")
+            noises = frozenset((v, None) for v in inner.operands if v.type.elem == "noise")
+            for v in op.results:
+                self.taints[v] |= noises | self.taint(*inner.operands)
+        for inner in (o for r in op.regions for o in r.walk()):
+            if inner.opcode in ("state.write", "extern"):
+                self._remember(inner, frozenset().union(*(self.taints[v] for v in op.results)) | self.taint(*inner.operands))
+                for v in op.results:
+                    self.taints[v] |= self.states.get(_memory_of(inner), NONE)
+
+    # -- what ops' rules ask
+    def of(self, v: Value) -> Fact | None:
+        return self.facts.get(v)
+
+    def taint(self, *values: Value) -> Labels:
+        return frozenset().union(*(self.taints.get(v, NONE) for v in values))
+
+    def is_output(self, v: Value) -> bool:
+        """Whether a noise is the `output` stream at the row's own position."""
+        made = self.made.get(v)
+        return made is not None and made.opcode == "noise" and made.attrs["kind"] == "output" and not made.operands
+
+    def fresh(self, op: Op, noise: Value) -> bool:
+        """Whether nothing else reads a noise: made beside its draw, in the same loops and keyed by all their counters, at a
+        site of its own, and read once."""
+        made = self.made.get(noise)
+        return (
+            made is not None
+            and made.opcode == "noise"
+            and made.attrs["kind"] != "output"
+            and made.attrs["site"] not in self.shared_sites
+            and self.loops[noise] == self.loops[op.result]
+            and set(self.loops[noise]) <= set(made.operands)
+            and self.reads[noise] == 1
+        )
+
+    def reads_noise(self, op: Op, noise: Value) -> None:
+        """The results of a draw depend on its noise."""
+        for v in op.results:
+            self.taints[v] |= {(noise, None)}
+
+    def limits(self, v: Value) -> Range:
+        """Numbers that the value lies between."""
+        if (known := number(self.consts.get(v))) is not None:
+            return known, known
+        for p in self.function.params:
+            if p.value is v and p.value.type.is_number:
+                return -INF if p.low is None else p.low, INF if p.high is None else p.high
+        return (0, 1) if v.type.elem == "prob" else (-INF, INF)
+
+    def low(self, v: Value) -> Number:
+        """A number that the value is not below."""
+        return self.limits(v)[0]
+
+    def const(self, v: Value) -> object:
+        return self.consts.get(v)
+
+    def sums_to_one(self, v: Value) -> bool:
+        return sums_to_one(v, self.function, self.made, self.carried)
+
+    def grows(self, op: Op, drafts: Drafts) -> str:
+        """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in."""
+        for noise, past in drafts.noises:
+            if past is not None:
+                return f"a draft that was drawn in an earlier iteration (line {op.loc.line})"
+            if self.grown.setdefault(noise, op) is not op:
+                return f"a draft that is grown twice (line {op.loc.line})"
+            if self.loops[noise] != self.loops[op.result]:
+                return f"a draft that is grown in another loop than it is drawn in (line {op.loc.line})"
+            if not self.loops[noise]:
+                return f"a draft that is drawn before the loop (line {op.loc.line})"
+        return ""
+
+    def walk(self, op: Op) -> Fact:
+        """What a verification accepts: by the judgment on its rule, the evidence and the tree."""
+        for inner in op.regions[0].walk():
+            if inner.opcode in ("commit", "return", "state.write", "run"):
+                raise Stopped(inner, f"{inner.opcode} inside a rule")
+        tree, rows = self.of(op.operands[0]), self.of(op.operands[1])
+        made_here = {v for inner in op.regions[0].walk() for v in inner.operands if v.type.elem == "noise"}
+        noises = frozenset((v, None) for v in made_here)
+        self.taints[op.result] |= noises | (tree.noises if isinstance(tree, Tree) else NONE)
+        if not isinstance(tree, Tree):
+            return Unfit("verifies a tree that is not known to stand on the context")
+        if not isinstance(rows, Rows) or rows.tree is not tree.tree:
+            return Unfit("the evidence is not known to be the target's distribution at the nodes of this very tree")
+        kind, why = self.judge(self, op)
+        rule = op.attrs.get("rule") or "a rule"
+        if kind == "matching":
+            self.say(op, f"`{rule}` accepts and emits own draws of `{rows.model}` alone, whatever was drafted", "rule-matching")
+            return Path(rows.model, tree.version, "own")
+        if kind == "lossless":
+            why = tree.fault or self._weighed(op, rows, made_here)
+            if not why:
+                self.say(op, f"`{rule}` is lossless for drafts with these distributions", "rule-lossless")
+                return Path(rows.model, tree.version, "drawn", tree.noises | noises)
+            kind = "support"  # a rule that is lossless accepts and emits what the evidence gives mass to
+            if self.mode == "drawn":
+                return Unfit(why)
+        if kind == "support":
+            self.say(op, f"`{rule}` accepts and emits tokens that `{rows.model}` gives mass to", "rule-support")
+            return Path(rows.model, tree.version, "inside")
+        return Unfit(f"`{rule}` is not known to be right: {why}")
+
+    def _weighed(self, op: Op, rows: Rows, noises: set[Value]) -> str:
+        """Why a lossless rule does not keep the target's distribution here, or ""."""
+        if str(op.operands[0].type.of[0]) in self.mislabelled:
+            return "the label check finds a draft that was chosen by what it is"
+        if not rows.all:
+            return "evidence at some of the nodes only: where it is must not depend on drafts"
+        if self.output_readers:
+            return "the output stream is read elsewhere"
+        for noise in noises:
+            made = self.made.get(noise)
+            if made is None or made.opcode != "noise" or made.attrs["site"] in self.shared_sites:
+                return "a noise of the rule that is not its own"
+            if not set(self.loops[noise]) <= set(made.operands):
+                return "a noise of the rule that is not keyed by all loops around it"
+        return ""
+
+    # -- effects
+    def _const(self, op: Op) -> None:
+        self.consts[op.result] = op.attrs["value"]
+
+    def _commit(self, op: Op) -> None:
+        what = self.of(op.operands[0])
+        if isinstance(what, Canvas) and self.mode == "inside" and what.model in ("", self.model):
+            self.say(op, f"commits a canvas of which every cell got a token that `{self.model}` gave mass to", "commit-inside")
+            return self._new_version()
+        if len(op.operands) != 1:
+            raise Stopped(op, "commits the way to a node")
+        if isinstance(what, Unfit):
+            raise Stopped(op, what.why)
+        if not isinstance(what, Token | Path) or what.model != self.model or op.operands[0].type.dims:
+            raise Stopped(op, f"nothing is known of what is committed ({op.operands[0].type.elem})")
+        if what.version != self.version:
+            raise Stopped(op, "what is committed was drawn after another context")
+        if RANK[what.how] < RANK[self.mode]:
+            raise Stopped(op, f"what is committed is known to be {WORDS[what.how].format(self.model)} only")
+        if self.mode == "drawn":
+            self._independent(op, what)
+        kind = "the accepted path" if isinstance(what, Path) else "a token"
+        self.say(op, f"commits {kind}: {WORDS[what.how].format(self.model)}", COMMITS[what.how])
+        self._new_version()
+        self.progress = True
+
+    def _independent(self, op: Op, what: Token | Path) -> None:
+        """Whether a draw is committed must not depend on what it is; own draws and others may stand side by side only where
+        nothing else reads the `output` stream."""
+        if what.how == "drawn" and what.noises & self.control:
+            raise Stopped(op, "whether it is committed depends on what it is")
+        self.committed.add(what.how)
+        output = any(self.is_output(v) for v, _ in self.control)
+        if len(self.committed) > 1 and (len(self.output_readers) > 1 or output):
+            raise Stopped(op, "draws of the output stream beside draws with other noise")
+
+    def _new_version(self) -> None:
+        self.newest += 1
+        self.version = self.newest
+
+    def _remember(self, op: Op, taint: Labels) -> None:
+        name = _memory_of(op)
+        self.states[name] = self.states.get(name, NONE) | taint | self.control
+
+    def _state_write(self, op: Op) -> None:
+        self._remember(op, self.taint(*op.operands))
+
+    def _state_read(self, op: Op) -> None:
+        self.taints[op.result] = self.states.get(_memory_of(op), NONE)
+
+    def _extern(self, op: Op) -> None:
+        """A function of the caller's may remember what it was given: its answers tell of all of that."""
+        self._remember(op, self.taint(*op.operands))
+        self.taints[op.result] = self.states[_memory_of(op)]
+
+    def _return(self, op: Op) -> NoReturn:
+        raise Stopped(op, "returns")
+
+    # -- control flow
+    def _if(self, op: Op) -> list[Fact | None]:
+        known = self.consts.get(op.operands[0])
+        if isinstance(known, bool):
+            region = op.regions[0 if known else 1]
+            facts = self.region(region)
+            for v, y in zip(op.results, region.yields):
+                self.taints[v] = self.taint(y)
+                if y in self.consts:
+                    self.consts[v] = self.consts[y]
+            return facts
+        decided_by, outer, entry = self.taint(op.operands[0]), self.control, self.version
+        progress, ends = self.progress, []
+        for region in op.regions:
+            self.control, self.version, self.progress = outer | decided_by, entry, progress
+            facts = self.region(region)
+            ends.append((self.version, self.progress, facts, region.yields))
+        self.control, self.progress = outer, all(made for _, made, _, _ in ends)
+        self.version = entry
+        if any(version != entry for version, _, _, _ in ends):
+            self._new_version()
+        out = []
+        for n, v in enumerate(op.results):
+            (a, b), (x, y) = ([_moved(e[2][n], e[0], self.version) for e in ends], [e[3][n] for e in ends])
+            if isinstance(a, Tree) and isinstance(b, Tree) and decided_by & (a.noises | b.noises):
+                if self._root_of(x, op) is not self._root_of(y, op):
+                    a = replace(a, fault=a.fault or f"which tree goes on depends on its draws (line {op.loc.line})")
+            self.taints[v] = self.taint(x, y) | (NONE if x is y else decided_by | outer)
+            out.append(joined(a, b, v, decided_by))
+        return out
+
+    def _root_of(self, v: Value, branch: Op) -> Value | Op:
+        """The tree from outside of a branch that a tree made in it was grown and pruned from."""
+        inside = {o for r in branch.regions for o in r.walk()}
+        while (made := self.made.get(v)) in inside:
+            assert made is not None
+            values = made.regions[0].yields if made.opcode == "if" else made.operands
+            trees = [x for x in values if x.type == v.type]
+            if made.opcode not in GROWING or len(trees) != 1:
+                return made
+            v = trees[0]
+        return v
+
+    def _for(self, op: Op) -> list[Fact | None]:
+        if op.attrs.get("lanes") and _contains(op, "commit"):
+            raise Stopped(op, "commits in lanes")
+        low, high = (number(self.consts.get(v)) for v in op.operands[:2])
+        if low is not None and high is not None and high <= low:
+            for v, first in zip(op.results, op.operands[2:]):
+                self.taints[v] = self.taint(first)
+                if first in self.consts:
+                    self.consts[v] = self.consts[first]
+            return [self.of(v) for v in op.operands[2:]]
+        return self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
+
+    def _while(self, op: Op) -> list[Fact | None]:
+        limited = 1 if op.attrs.get("limited") else 0
+        out = self._loop(op, op.operands[limited:], self.taint(*op.operands[:limited]))
+        if asks_done(op):
+            if op.attrs.get("stops"):
+                raise Stopped(op, "leaves the loop before the request is done")
+            self.ended = self.ended or not limited and "fills" not in op.attrs
+        return out
+
+    def _loop(self, op: Op, carried: Sequence[Value], bounds: Labels) -> list[Fact | None]:
+        """The invariant holds before the loop, the body keeps it, so it holds afterwards."""
+        commits, entry, outer = _contains(op, "commit"), self.version, self.control
+        if commits:
+            self._new_version()
+        head = self.version
+        first = Invariant(
+            tuple(_placed(_moved(self.of(v), entry, head), a) for v, a in zip(carried, op.regions[-1].args[1:])),
+            tuple(self.taint(v) for v in carried),
+            tuple(sorted(self.states.items())),
+            outer | bounds,
+        )
+        inv = self.invariants.get(op)
+        if inv is None:
+            raise NotKept(op, first)
+        self._kept(op, inv, first)
+        body, stops = op.regions[-1], bool(op.attrs.get("stops"))
+        self.states, self.control = dict(inv.states), inv.control
+        progress, self.progress = self.progress, False
+        for region in op.regions:
+            for v, fact, taint in zip(region.args[1:], inv.facts, inv.taints):
+                self.facts.pop(v, None)
+                if fact is not None:
+                    self.facts[v] = fact if region is body else _placed(fact, v)  # type: ignore[assignment]
+                self.taints[v] = taint
+        if len(op.regions) == 2:
+            self.region(op.regions[0])
+            self.control |= self.taint(op.regions[0].yields[0])
+        found = self.region(body)
+        if stops:
+            self.control |= self.taint(body.yields[0])
+        kept = []
+        for a, y, fact in zip(body.args[1:], body.yields[stops:], found[stops:]):
+            fact = _placed(_moved(fact, self.version, head), a)
+            if y is not a and isinstance(fact, Token | Drafts | Path) and fact.noises:
+                fact = None  # draws of an earlier iteration are not fresh
+            if isinstance(fact, Tree):
+                fact = replace(fact, noises=self._aged(fact.noises, op))
+            kept.append(fact)
+        after = Invariant(
+            tuple(kept),
+            tuple(self._aged(self.taint(y), op) for y in body.yields[stops:]),
+            tuple(sorted((name, self._aged(taint, op)) for name, taint in self.states.items())),
+            self._aged(self.control, op),
+        )
+        self._kept(op, inv, after)
+        if asks_done(op) and not self.progress and self.mode != "inside":
+            raise Stopped(op, "an iteration may commit nothing")
+        self.progress = progress
+        self.control = outer
+        self.states = dict(inv.states)
+        if commits:
+            self._new_version()
+        else:
+            self.version = entry
+        for v, taint in zip(op.results, inv.taints):
+            self.taints[v] = taint | inv.control
+        return [_placed(_moved(fact, head, self.version), v) for v, fact in zip(op.results, inv.facts)]
+
+    def _aged(self, labels: Labels, loop: Op) -> Labels:
+        """Draws of an iteration, as those of some iteration in the past."""
+        return frozenset((v, loop if loop in self.around.get(v, ()) else past) for v, past in labels)
+
+    def _kept(self, op: Op, inv: Invariant, now: Invariant) -> None:
+        """Raises NotKept, with a weaker invariant, unless `inv` follows from `now`."""
+        args = op.regions[-1].args[1:]
+        facts = tuple(_weakest(a, b, v) for a, b, v in zip(inv.facts, now.facts, args))
+        taints = tuple(a | b for a, b in zip(inv.taints, now.taints))
+        old, new = dict(inv.states), dict(now.states)
+        states = tuple(sorted((name, old.get(name, NONE) | new.get(name, NONE)) for name in old.keys() | new.keys()))
+        weaker = Invariant(facts, taints, states, inv.control | now.control)
+        if weaker != inv:
+            raise NotKept(op, weaker)
+
+
+OWN_RULES: dict[str, Callable[[Kernel, Op], Any]] = {
+    "const": Kernel._const,
+    "commit": Kernel._commit,
+    "return": Kernel._return,
+    "extern": Kernel._extern,
+    "state.read": Kernel._state_read,
+    "state.write": Kernel._state_write,
+    "if": Kernel._if,
+    "for": Kernel._for,
+    "while": Kernel._while,
+}
+"""Ops with effects or regions: they change what the kernel follows beside facts."""
+
+WORDS: dict[Certainty, str] = {
+    "own": "the own draw of `{}`",
+    "drawn": "distributed as `{}`",
+    "inside": "a token that `{}` gives mass to",
+}
+COMMITS: dict[Certainty, str] = {"own": "commit-own", "drawn": "commit-drawn", "inside": "commit-inside"}
+"""How a commit is concluded (docs/proof.md)."""
+GROWING = ("tree.grow", "tree.set", "tree.front", "tree.keep", "tree.best_first", "for", "if", "while")
+
+
+def asks_done(op: Op) -> bool:
+    """Whether an op is the loop `while not done`."""
+    if op.opcode != "while" or op.attrs.get("bound") != "done":
+        return False
+    ops, (condition,) = op.regions[0].ops, op.regions[0].yields
+    return len(ops) == 2 and ops[0].opcode == "done" and ops[1].attrs.get("fn") == "not" and ops[1].result is condition
+
+
+def _contains(op: Op, opcode: str) -> bool:
+    return any(o.opcode == opcode for r in op.regions for o in r.walk())
+
+
+def _memory_of(op: Op) -> str:
+    """Where an op leaves what it was told: a state by name; externs may share theirs."""
+    return "extern" if op.opcode == "extern" else f"state {op.attrs['state']}"
+
+
+def _as_wide(v: Value, operand: Value) -> bool:
+    """Whether a result has the operand's shape: a row plus a number is a row of its own only where both have its length."""
+    return len(v.type.dims) == len(operand.type.dims) or operand.type.elem in ("dist", "scores")
+
+
+def _moved(fact: Fact | None, old: int, new: int) -> Fact | None:
+    return None if fact is None else fact.moved(old, new)
+
+
+def _placed(fact: Fact | None, v: Value) -> Fact | None:
+    """A fact about a tree that is another value now."""
+    return replace(fact, tree=v) if isinstance(fact, Tree) else fact
+
+
+def _weakest(a: Fact | None, b: Fact | None, v: Value) -> Fact | None:
+    """What follows from either of two facts about a value that a loop carries."""
+    return a if a == b else joined(a, b, v, NONE)

@@ -1,0 +1,215 @@
+"""The judgment `lossless`: a rule of one loop over the children of a node pays the distribution that it owes.
+
+What is owed is a row, at first the evidence p. One iteration over a child x ~ q must satisfy
+
+    accepted mass + (mass of going on) * (row owed afterwards) = row owed before
+
+as rows, for all p and q, where the sums that are divided by are positive and where they are 0; after the loop a fresh draw of
+what is owed is emitted. Induction over the children gives any number of siblings (`siblings_lossless`), induction over depth a
+tree (`grown_Law`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from decgraph.check.proof.matching import MOST_PATHS, NoRule
+from decgraph.check.proof.rows import P, Q, Row, Rows, Scalar, added, negative, scaled, where_zero
+from decgraph.ir.values import Op, Region, Value
+
+
+@dataclass(frozen=True)
+class Is:
+    """An abstract value: the index of the loop, the child, a noise, a row, a row at the child, a ratio to q there, a coin."""
+
+    kind: str
+    row: Row = field(default_factory=dict, hash=False)
+
+
+INDEX, CHILD, CHILDREN, NOISE, OWED, UNKNOWN = (Is(k) for k in ("index", "child", "children", "noise", "owed", "unknown"))
+Path = tuple[Row, Mapping[Value, Any]]
+"""Of one way through an iteration: its mass as a row over the child's token, and what values are."""
+
+
+class Lossless:
+    """The judgment on the region of one `tree.walk`."""
+
+    def __init__(self, op: Op) -> None:
+        self.op, self.rows = op, Rows()
+        self.accepted: tuple[Any, ...] | None = None
+
+    def judge(self) -> None:
+        """Raises NoRule unless the rule is lossless."""
+        region = self.op.regions[0]
+        _, p, children = region.args
+        loops = [o for o in region.ops if o.opcode == "for"]
+        if self.op.attrs["scope"] != "node" or len(loops) != 1:
+            raise NoRule("not one loop over the children of a node")
+        self._noises(region, (region.args[0],), {})
+        (loop,) = loops
+        made = {o.result: o for o in region.ops if len(o.results) == 1}
+        low, high = (made.get(v) for v in loop.operands[:2])
+        whole = low is not None and low.opcode == "const" and low.attrs["value"] == 0
+        if not (whole and high is not None and high.opcode == "len" and high.operands[0] is children):
+            raise NoRule("the loop does not go over all the children in order")
+        carried = list(loop.operands[2:])
+        if p not in carried:
+            raise NoRule("what is owed is not carried from child to child")
+        owed, consts = carried.index(p), self._before(region, loop)
+        start = tuple(consts.get(v, UNKNOWN) if v is not p else None for v in carried)
+        self._iteration(loop, start, owed, children, consts)
+        self._after(region, loop, start, owed, consts)
+
+    def _before(self, region: Region, loop: Op) -> dict[Value, Any]:
+        """Constants that are set before the loop."""
+        out = {}
+        for op in region.ops[: region.ops.index(loop)]:
+            if op.opcode == "const":
+                out[op.result] = op.attrs["value"]
+            elif op.opcode != "len":
+                raise NoRule(f"{op.opcode} before the loop")
+        return out
+
+    def _noises(self, region: Region, counters: tuple[Value, ...], made: dict[Value, tuple[Value, ...]]) -> None:
+        """Every noise is keyed by all loops around it, made where it is read, and read once."""
+        for op in region.ops:
+            if op.opcode == "noise":
+                if op.attrs["kind"] == "output":
+                    raise NoRule("reads the output stream, and tests the distributions of drafts")
+                if not set(counters) <= set(op.operands):
+                    raise NoRule("a noise that is not keyed by depth and child")
+                made[op.result] = counters
+            for v in op.operands:
+                if v.type.elem == "noise" and made.pop(v, None) != counters:
+                    raise NoRule("a noise that is read twice, or elsewhere than it is made")
+            for inner in op.regions:
+                looped = op.opcode in ("for", "while", "each")
+                self._noises(inner, (*counters, inner.args[0]) if looped else counters, made)
+
+    def _iteration(self, loop: Op, start: tuple[Any, ...], owed: int, children: Value, consts: dict[Value, Any]) -> None:
+        body = loop.regions[0]
+        if not loop.attrs.get("stops"):
+            raise NoRule("the loop never accepts")
+        env = {**consts, **dict(zip(body.args[1:], start)), body.args[0]: INDEX, children: CHILDREN}
+        env[body.args[1 + owed]] = Is("row", P)
+        accepted: Row = {}
+        again: list[tuple[Scalar, Row]] = []
+        for mass, after in self._run(body, [(Q, env)]):
+            stop, *state = (after.get(v, UNKNOWN) for v in body.yields)
+            row, others = state[owed], [x for n, x in enumerate(state) if n != owed]
+            if stop is True and others.count(CHILD) == 1 and others.count(True) == 2:
+                accepted = added(accepted, mass)
+                self.accepted = tuple(None if n == owed else x for n, x in enumerate(state))
+            elif (
+                stop is False
+                and others == [x for n, x in enumerate(start) if n != owed]
+                and isinstance(row, Is)
+                and row.kind == "row"
+            ):
+                again.append((self.rows.total(mass), row.row))
+            else:
+                raise NoRule("an iteration ends in a state that is neither accepted nor as before")
+        self._balanced(accepted, again)
+
+    def _balanced(self, accepted: Row, again: list[tuple[Scalar, Row]]) -> None:
+        """accepted + the sum of mass * row owed = P."""
+        whole = accepted
+        for mass, row in again:
+            whole = added(whole, scaled(row, mass))
+        if added(whole, P, -1):
+            raise NoRule("accepted mass + the rest's mass * what is owed then is not what was owed before")
+        divided = {s for _, row in again for x in row.values() for m in x for s, e in m if e < 0}
+        for symbol in divided:
+            rest = accepted
+            for mass, row in again:
+                left = {m: x for m, x in mass.items() if not dict(m).get(symbol)}
+                if left:  # it goes on with mass where the sum is 0
+                    rest = added(rest, scaled(where_zero(row, symbol), left))
+            if where_zero(added(rest, P, -1), symbol):
+                raise NoRule(f"not right where {symbol} is 0")
+
+    def _after(self, region: Region, loop: Op, start: tuple[Any, ...], owed: int, consts: dict[Value, Any]) -> None:
+        """Nothing accepted: a fresh draw of what is owed is emitted. Accepted: the child, and nothing is emitted."""
+        rest = Region((), region.ops[region.ops.index(loop) + 1 :], ())
+        for state, accepts in ((start, False), (self.accepted, True)):
+            if state is None:
+                continue
+            env: dict[Value, Any] = {**consts, **dict(zip(loop.results, state))}
+            env[loop.results[owed]] = Is("row", P)
+            for _, after in self._run(rest, [(Q, env)]):
+                has, what, emits, token = (after.get(v, UNKNOWN) for v in region.yields)
+                if accepts and not (has is True and what == CHILD and emits is False):
+                    raise NoRule("what was accepted is not what the rule yields")
+                if not accepts and not (has is False and emits is True and token == OWED):
+                    raise NoRule("what is owed is not emitted after the children, or emitted twice")
+
+    def _run(self, region: Region, paths: list[Path]) -> list[Path]:
+        for op in region.ops:
+            paths = [after for path in paths for after in self._step(op, *path)]
+            if len(paths) > MOST_PATHS:
+                raise NoRule("too many paths")
+        return paths
+
+    def _step(self, op: Op, mass: Row, env: Mapping[Value, Any]) -> list[Path]:
+        xs = [env.get(v, UNKNOWN) for v in op.operands]
+        if op.opcode == "if":
+            return self._branch(op, xs[0], mass, env)
+        value = self._value(op, xs) if len(op.results) == 1 else UNKNOWN
+        return [(mass, {**env, **dict.fromkeys(op.results, value)})]
+
+    def _value(self, op: Op, xs: list[Any]) -> Any:
+        match op.opcode, op.attrs.get("fn"), xs:
+            case "const", _, _:
+                return op.attrs["value"]
+            case "noise", _, _:
+                return NOISE
+            case "gather", _, [Is("children"), Is("index")]:
+                return CHILD
+            case "lookup", _, [Is("row") as x, Is("child")]:
+                return Is("row at child", x.row)
+            case "draw.get", _, [Is("child")] if op.attrs["field"] == "law":
+                return Is("row", Q)
+            case "map", "div", [Is("row at child") as x, Is("row at child") as y] if y.row == Q:
+                return Is("ratio", x.row)
+            case "map", "minimum", [Is("ratio") as x, 1] | [1, Is("ratio") as x]:
+                return x
+            case "map", "sub", [Is("row") as x, Is("row") as y]:
+                return Is("row", added(x.row, y.row, -1))
+            case "map", "add", [Is("row") as x, Is("row") as y]:
+                return Is("row", added(x.row, y.row))
+            case "map", "relu", [Is("row") as x]:
+                return Is("row", self.rows.relu(x.row))
+            case "map", "minimum", [Is("row") as x, Is("row") as y]:
+                return Is("row", self.rows.minimum(x.row, y.row))
+            case "normalize", _, [Is("row") as x]:
+                return Is("row", self.rows.normalized(x.row))
+            case "map", "not", [bool() as x]:
+                return not x
+            case "map", "and", _ if all(isinstance(x, bool) for x in xs):
+                return all(xs)
+            case "map", "or", _ if all(isinstance(x, bool) for x in xs):
+                return any(xs)
+            case "draw", _, [Is("row") as x, Is("noise")]:
+                return OWED if x.row == P else UNKNOWN
+            case "bernoulli", _, [Is("ratio") as x, Is("noise")]:
+                return Is("coin", x.row)
+        return UNKNOWN
+
+    def _branch(self, op: Op, condition: Any, mass: Row, env: Mapping[Value, Any]) -> list[Path]:
+        if isinstance(condition, bool):
+            return self._arm(op, 0 if condition else 1, mass, env)
+        if not (isinstance(condition, Is) and condition.kind == "coin"):
+            raise NoRule("a branch on something that is no coin with the chance p[x] / q[x]")
+        if mass != Q:
+            raise NoRule("a second coin about the same child")
+        if negative(condition.row):
+            raise NoRule("a coin whose chance may be negative")
+        yes = self.rows.minimum(condition.row, Q)  # q * min(1, n / q) = min(n, q), for n >= 0
+        return self._arm(op, 0, yes, env) + self._arm(op, 1, added(mass, yes, -1), env)
+
+    def _arm(self, op: Op, n: int, mass: Row, env: Mapping[Value, Any]) -> list[Path]:
+        region = op.regions[n]
+        after = self._run(region, [(mass, env)])
+        return [(m, {**e, **{r: e.get(y, UNKNOWN) for r, y in zip(op.results, region.yields)}}) for m, e in after]

@@ -1,0 +1,293 @@
+"""The judgment `matching`: on every path a rule accepts a child that is the target's own draw, or emits that draw.
+
+Symbolic execution over a few abstract values, with equalities that hold under branches; loops run until no new joint state of
+their carried values appears, so the result holds for any number of children, any vocabulary and any distributions. The same
+execution decides `support`: what is accepted or emitted has mass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import count
+from typing import Any, Literal
+
+from decgraph.ir.values import Op, Region, Value
+
+MOST_PATHS = 400
+MOST_STATES = 60
+Known = Literal["own", "inside", ""]
+
+
+class NoRule(Exception):
+    """The judgment does not hold, or is not found: why."""
+
+
+@dataclass(frozen=True)
+class Thing:
+    """An abstract value by its kind; `at`: the node that it belongs to."""
+
+    kind: str
+    at: object = None
+    known: Known = ""
+
+
+@dataclass(frozen=True)
+class Tok:
+    """A token: which one it is (`name`), what is known of it, and whether it is the child in hand or stands at a node."""
+
+    name: int
+    known: Known = ""
+    place: object = None
+
+
+@dataclass(frozen=True)
+class Equal:
+    """The condition that two tokens are equal, or (`so` False) that they are not."""
+
+    a: int
+    b: int
+    so: bool = True
+
+
+@dataclass(frozen=True)
+class Above:
+    """The condition that the evidence gives a token more mass than a number that is not negative."""
+
+    token: int
+
+
+UNKNOWN = Thing("unknown")
+OUTPUT, NOISE, POSITIVE, PROB = Thing("output"), Thing("noise"), Thing("at least 0"), Thing("in 0..1")
+ROW, ROWS, CHILDREN, TREE, ABOVE = (Thing(k) for k in ("row", "rows", "children", "tree", "rows at parents"))
+PARENTS, TOKENS, MASSES = Thing("parents"), Thing("tokens"), Thing("masses of tokens")
+Env = Mapping[Value, Any]
+
+
+@dataclass
+class Paths:
+    """All paths through the region of one `tree.walk`. outer: what is known of values from outside of the rule."""
+
+    op: Op
+    outer: Callable[[Value], Any]
+    greedy: bool = False
+
+    def __post_init__(self) -> None:
+        self.names = count()
+
+    def judge(self) -> Literal["matching", "support"]:
+        """The judgment. Raises NoRule."""
+        region = self.op.regions[0]
+        depth, first, second = region.args
+        whole = self.op.attrs["scope"] == "tree"
+        start = {depth: UNKNOWN, first: TREE if whole else ROW, second: ROWS if whole else CHILDREN}
+        worst: set[Known] = set()
+        for env in self.run(region, [start]):
+            has, what, emits, token = (env.get(v, UNKNOWN) for v in region.yields)
+            worst |= self._of_tree(has, what, emits, token) if whole else self._of_node(has, what, emits, token)
+        if "" in worst:
+            raise NoRule("accepts or emits a token that nothing is known of")
+        return "support" if "inside" in worst else "matching"
+
+    def _of_node(self, has: Any, what: Any, emits: Any, token: Any) -> set[Known]:
+        """Of a path through a rule for one node: exactly one of a child and an emitted token."""
+        if not isinstance(has, bool) or not isinstance(emits, bool):
+            raise NoRule("whether the rule accepts or emits is not known on some path")
+        if has:
+            if emits or not (isinstance(what, Tok) and what.place == "child"):
+                raise NoRule("accepts something that is not a child, or emits below it")
+            return {what.known}
+        if not emits or not isinstance(token, Tok):
+            raise NoRule("emits a token that nothing is known of" if emits else "a path accepts nothing and emits nothing")
+        return {token.known}
+
+    def _of_tree(self, has: Any, what: Any, emits: Any, token: Any) -> set[Known]:
+        """Of a path through a rule for a whole tree: a node whose path is known, and a token that stands at it."""
+        if not isinstance(has, bool) or not isinstance(emits, bool):
+            raise NoRule("whether the rule accepts or emits is not known on some path")
+        if has and not (isinstance(what, Thing) and what.kind == "node"):
+            raise NoRule("the accepted node is not known to carry the target's tokens")
+        if not emits:
+            raise NoRule("may accept the root and emit nothing")
+        node = what.at if has else "root"
+        if not (isinstance(token, Tok) and token.place == ("at", node)):
+            raise NoRule("the emitted token is not known to be the target's at the accepted node")
+        return {token.known, what.known} if has else {token.known}
+
+    def run(self, region: Region, envs: list[Env]) -> list[Env]:
+        for op in region.ops:
+            envs = [after for env in envs for after in self.step(op, env)]
+            if len(envs) > MOST_PATHS:
+                raise NoRule("too many paths")
+        return envs
+
+    def get(self, env: Env, v: Value) -> Any:
+        return env[v] if v in env else self.outer(v)
+
+    def step(self, op: Op, env: Env) -> list[Env]:
+        """The environments after an op: one, or one for each way through a branch."""
+        if op.opcode == "if":
+            return self._branch(op, env, self.get(env, op.operands[0]))
+        if op.opcode == "for":
+            return self._loop(op, env)
+        if len(op.results) != 1:
+            return [{**env, **dict.fromkeys(op.results, UNKNOWN)}]
+        return [{**env, op.result: self._value(op, [self.get(env, v) for v in op.operands])}]
+
+    def _value(self, op: Op, xs: list[Any]) -> Any:
+        one = not op.result.type.dims
+        match op.opcode, xs:
+            case "const", _:
+                value = op.attrs["value"]
+                return value if isinstance(value, bool | int | Fraction) else UNKNOWN
+            case "noise", _:
+                return OUTPUT if op.attrs["kind"] == "output" and not op.operands else NOISE
+            case "draw", [Thing("row"), noise]:
+                return Tok(next(self.names), "own" if noise == OUTPUT else "inside")
+            case "draw", [Thing("rows"), noise]:
+                return Thing("draws", None, "own" if noise == OUTPUT else "inside")
+            case "draw" | "arg", [Thing("row", at), *rest] if not rest and op.attrs.get("fn") == "max":
+                return Tok(next(self.names), "own" if self.greedy else "inside", at)
+            case "draw", _:
+                return Tok(next(self.names))
+            case "gather", [Thing("children"), *_] if one:
+                return Tok(next(self.names), "", "child")
+            case "gather", [Thing("rows"), Thing("parents")]:
+                return ABOVE
+            case "gather", [Thing("rows"), Thing("node", at)]:
+                return Thing("row", ("at", at))
+            case "gather", [Thing("draws", _, known), Thing("parents")]:
+                return Thing("draws at parents", None, known)
+            case "gather", [Thing("draws", _, known), Thing("node", at)]:
+                return Tok(next(self.names), known, ("at", at))
+            case "draw.get", [x] if op.attrs["field"] == "token":
+                return x
+            case "arg", [Thing("nodes", _, known), *_]:
+                return Thing("node", next(self.names), known)
+            case "tree.get", [Thing("tree")] if op.attrs["column"] in ("parent", "token"):
+                return PARENTS if op.attrs["column"] == "parent" else TOKENS
+            case "tree.nodes", [Thing("tree")] if op.attrs["which"] == "all":
+                return Thing("nodes")
+            case "lookup", [Thing("rows at parents"), Thing("tokens")]:
+                return MASSES
+            case "lookup", [Thing("row"), Tok(name)]:
+                return Thing("mass", name)
+            case "tree.down", [Thing("tree"), Thing("good at nodes", _, known)] if op.attrs["fn"] == "all":
+                return Thing("good on paths", None, known)
+            case "compact", [Thing("nodes"), Thing("good on paths", _, known)]:
+                return Thing("nodes", None, known)
+            case "map", _:
+                return self._map(op.attrs["fn"], xs)
+        return UNKNOWN
+
+    def _map(self, fn: str, xs: list[Any]) -> Any:
+        match fn, xs:
+            case "not", [bool() as x]:
+                return not x
+            case "not", [Equal() as x]:
+                return replace(x, so=not x.so)
+            case "and", _:
+                if False in [x for x in xs if isinstance(x, bool)]:
+                    return False
+                if all(x is True for x in xs):
+                    return True
+                implied = (
+                    x for x in xs if isinstance(x, Equal | Above) or _is(x, "good at nodes")
+                )  # any part of a conjunction
+                return next(implied, UNKNOWN)
+            case "or", _:
+                if True in [x for x in xs if isinstance(x, bool)]:
+                    return True
+                rest = [x for x in xs if x is not False]
+                return False if not rest else rest[0] if len(rest) == 1 else UNKNOWN
+            case "eq", [Tok(a), Tok(b)]:
+                return Equal(a, b)
+            case "eq", [Thing("tokens"), Thing("draws at parents", _, known)] | [
+                Thing("draws at parents", _, known),
+                Thing("tokens"),
+            ]:
+                return Thing("good at nodes", None, known)
+            case "gt", [big, small]:
+                return self._greater(big, small)
+            case "lt", [small, big]:
+                return self._greater(big, small)
+            case "exp" | "sqrt" | "abs" | "relu", _:
+                return POSITIVE
+            case "mul" | "weigh" | "minimum" | "add" | "maximum", _ if all(map(_not_negative, xs)):
+                return POSITIVE
+        return UNKNOWN
+
+    def _greater(self, big: Any, small: Any) -> Any:
+        if big == PROB and isinstance(small, int | Fraction) and small >= 1:
+            return False
+        if not _not_negative(small):
+            return UNKNOWN
+        known: Known = "own" if self.greedy else "inside"
+        if big == MASSES:
+            return Thing("good at nodes", None, known)
+        return Above(big.at) if _is(big, "mass") else UNKNOWN
+
+    def _branch(self, op: Op, env: Env, condition: Any) -> list[Env]:
+        out: list[Env] = []
+        for n, region in enumerate(op.regions):
+            if isinstance(condition, bool) and condition is bool(n):
+                continue
+            for after in self.run(region, [self._learnt(env, condition, true=n == 0)]):
+                yields = {r: self.get(after, y) for r, y in zip(op.results, region.yields)}
+                out.append({**after, **yields})
+        return out
+
+    def _learnt(self, env: Env, condition: Any, *, true: bool) -> Env:
+        """What a condition says of tokens where it is true, or false."""
+        match condition:
+            case Equal(a, b, so) if so is true:
+                same = [x.known for x in env.values() if isinstance(x, Tok) and x.name in (a, b)]
+                best: Known = "own" if "own" in same else "inside" if "inside" in same else ""
+                return _with(env, lambda x: replace(x, known=best) if x.name in (a, b) else x)
+            case Above(name) if true:
+                known: Known = "own" if self.greedy else "inside"
+                return _with(env, lambda x: replace(x, known=x.known or known) if x.name == name else x)
+        return env
+
+    def _loop(self, op: Op, env: Env) -> list[Env]:
+        """Joint states of the carried values until there are no new ones; a state holds what is known, and no names."""
+        body, stops = op.regions[0], int(bool(op.attrs.get("stops")))
+        start = tuple(_nameless(self.get(env, v)) for v in op.operands[2:])
+        seen, todo, ends = {start}, [start], {start}
+        while todo:
+            inner = {**env, body.args[0]: UNKNOWN}
+            inner |= dict(zip(body.args[1:], map(self._named, todo.pop())))
+            for after in self.run(body, [inner]):
+                stop = self.get(after, body.yields[0]) if stops else False
+                state = tuple(_nameless(self.get(after, y)) for y in body.yields[stops:])
+                ends.add(state)
+                if stop is not True and state not in seen:
+                    seen.add(state)
+                    todo.append(state)
+            if len(seen) > MOST_STATES:
+                raise NoRule("too many states of a loop")
+        return [{**env, **dict(zip(op.results, map(self._named, state)))} for state in ends]
+
+    def _named(self, x: Any) -> Any:
+        return replace(x, name=next(self.names)) if isinstance(x, Tok) else x
+
+
+def _with(env: Env, change: Callable[[Tok], Tok]) -> Env:
+    return {v: change(x) if isinstance(x, Tok) else x for v, x in env.items()}
+
+
+def _nameless(x: Any) -> Any:
+    """A carried value without the identity of a token; conditions on tokens mean nothing in another iteration."""
+    return replace(x, name=-1) if isinstance(x, Tok) else UNKNOWN if isinstance(x, Equal | Above) or _is(x, "mass") else x
+
+
+def _is(x: Any, kind: str) -> bool:
+    return isinstance(x, Thing) and x.kind == kind
+
+
+def _not_negative(x: Any) -> bool:
+    return x in (POSITIVE, PROB, MASSES) or _is(x, "mass") or (isinstance(x, int | Fraction) and x >= 0)
+
+
+__all__ = ["NoRule", "Paths", "PROB", "POSITIVE", "UNKNOWN", "Iterator"]

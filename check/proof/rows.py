@@ -1,0 +1,112 @@
+"""Algebra on rows: functions of a generic token, for every vocabulary. Sums over the vocabulary are linear functionals.
+
+A scalar is a Laurent polynomial in symbols: a dictionary from monomials, sorted pairs (symbol, power), to coefficients. A row
+is a linear combination of atoms with scalars as coefficients. The atoms `P` (what is owed) and `Q` (the distribution that a
+child states) sum to one; `relu` of a row is an atom r of its own with r >= 0, whose sum is a symbol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from decgraph.check.proof.matching import NoRule
+
+Monomial = tuple[tuple[str, int], ...]
+Scalar = Mapping[Monomial, Fraction]
+Row = Mapping[str, Scalar]
+ONE: Scalar = {(): Fraction(1)}
+P: Row = {"P": ONE}
+Q: Row = {"Q": ONE}
+ZERO: Scalar = {}
+
+
+def times(a: Scalar, b: Scalar) -> Scalar:
+    out: dict[Monomial, Fraction] = {}
+    for m, x in a.items():
+        for n, y in b.items():
+            powers = dict(m)
+            for symbol, e in n:
+                powers[symbol] = powers.get(symbol, 0) + e
+            key = tuple(sorted((symbol, e) for symbol, e in powers.items() if e))
+            out[key] = out.get(key, Fraction(0)) + x * y
+    return {m: x for m, x in out.items() if x}
+
+
+def plus(a: Scalar, b: Scalar, sign: int = 1) -> Scalar:
+    out = dict(a)
+    for m, x in b.items():
+        out[m] = out.get(m, Fraction(0)) + sign * x
+    return {m: x for m, x in out.items() if x}
+
+
+def inverse(a: Scalar) -> Scalar:
+    """One over a single term. Raises NoRule for a sum of several."""
+    if len(a) != 1:
+        raise NoRule("division by a sum of several terms")
+    ((m, x),) = a.items()
+    return {tuple((symbol, -e) for symbol, e in m): 1 / x}
+
+
+def added(a: Row, b: Row, sign: int = 1) -> Row:
+    out = {atom: plus(a.get(atom, ZERO), b.get(atom, ZERO), sign) for atom in (*a, *(x for x in b if x not in a))}
+    return {atom: s for atom, s in out.items() if s}
+
+
+def scaled(row: Row, s: Scalar) -> Row:
+    return {atom: product for atom, x in row.items() if (product := times(x, s))}
+
+
+def _negative(row: Row) -> bool:
+    """Whether a row may be negative somewhere, as far as signs of single terms tell."""
+    return any(min(s.values()) < 0 for s in row.values())
+
+
+@dataclass
+class Rows:
+    """Names for `relu` rows."""
+
+    names: dict[tuple[object, ...], str] = field(default_factory=dict)
+
+    def relu(self, row: Row) -> Row:
+        if not _negative(row):
+            return row
+        key = tuple(sorted((atom, tuple(sorted(s.items()))) for atom, s in row.items()))
+        return {self.names.setdefault(key, f"r{len(self.names)}"): ONE}
+
+    def minimum(self, a: Row, b: Row) -> Row:
+        """min(a, b) = a - relu(a - b)."""
+        return added(a, self.relu(added(a, b, -1)), -1)
+
+    def total(self, row: Row) -> Scalar:
+        """The sum over the vocabulary."""
+        out: Scalar = {}
+        for atom, s in row.items():
+            out = plus(out, s if atom in ("P", "Q") else times(s, {((f"sum {atom}", 1),): Fraction(1)}))
+        return out
+
+    def normalized(self, row: Row) -> Row:
+        return scaled(row, inverse(self.total(row)))
+
+
+def where_zero(row: Row, symbol: str) -> Row:
+    """The row where a sum is 0: its `relu` row is 0 there too. Raises NoRule where it is divided by."""
+    out: dict[str, Scalar] = {}
+    for atom, s in row.items():
+        if f"sum {atom}" == symbol:
+            continue
+        left: dict[Monomial, Fraction] = {}
+        for m, x in s.items():
+            power = dict(m).get(symbol, 0)
+            if power < 0:
+                raise NoRule(f"divides by {symbol} where it is 0")
+            if power == 0:
+                left[m] = x
+        if left:
+            out[atom] = left
+    return out
+
+
+def negative(row: Row) -> bool:
+    return _negative(row)
