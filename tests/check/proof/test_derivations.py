@@ -13,8 +13,9 @@ import decgraph
 from decgraph import stdlib
 from decgraph.check.proof.claims import Open, prove
 from decgraph.check.proof.derive import Derivation
+from decgraph.check.proof.invariants import Invariant, NotKept, Stopped
 from decgraph.check.proof.judgments import LEMMAS, digest, judge
-from decgraph.check.proof.kernel import Invariant, Kernel, NotKept, Stopped
+from decgraph.check.proof.kernel import Kernel
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
 from decgraph.ir.facts import Drafts, Row
