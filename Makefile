@@ -61,7 +61,7 @@ types: $(READY)  ## mypy over the package and lab/, pyright over the package
 
 check: $(READY)  ## prove every claim of stdlib/ and refute every planted mutant
 	@echo "check: decgraph check --all"
-	@$(BIN)/decgraph check --all
+	@$(BIN)/decgraph check --all || [ $$? -eq 3 ]
 
 # What `make test` leaves out: products of algorithms, passes and models, long runs in Triton's interpreter, further cases of
 # recordings; and every example that hypothesis draws, of which `make test` draws a quarter. CI runs it after `make test`.

@@ -171,11 +171,21 @@ def verdict_of(report: Found) -> Found:
     """What is kept of a report of `decgraph check --json`."""
     mutants = report["mutants"]
     said = [f"{report['models']} small models, every outcome of {report['runs']:,} runs"]
+    if report["verdict"] == "proved":
+        said.insert(0, "for every vocabulary, model, context and request; compared in")
+        said = [" ".join(said)]
     if mutants["planted"]:
         said.append(f"{mutants['killed']} of {mutants['planted']} planted bugs found")
     if report["verdict"] == "undecided":
         said += report["reasons"][:1]
+    if report["verdict"] == "holds":
+        said += [stopped(claim["stopped"]) for claim in report["claims"] if "stopped" in claim][:1]
     return {"verdict": report["verdict"], "note": "; ".join(said), "digest": digest(report["name"])}
+
+
+def stopped(where: Found) -> str:
+    """Where a derivation stopped, and why."""
+    return f"no derivation: {'line {line}: '.format(**where) if where['line'] else ''}{where['why']}"
 
 
 def write(names: Iterable[str] | None = None) -> None:

@@ -184,12 +184,12 @@ def test_no_one_takes_it_for_a_claim_about_all_values() -> None:
 def test_required_proofs_look_at_the_values() -> None:
     text = biased("delta == 0")
     with pytest.raises(DecError, match="not known to keep the target's distribution"):
-        decgraph.parse(text).require_proved({})
+        decgraph.parse(text).require("holds", {})
     with pytest.raises(DecError, match="not known to keep"):
-        decgraph.parse(text).require_proved({"delta": 0.5})
-    decgraph.parse(text).require_proved({"delta": 0})
+        decgraph.parse(text).require("holds", {"delta": 0.5})
+    decgraph.parse(text).require("holds", {"delta": 0})
     with pytest.raises(DecError, match="not known to keep"):
-        decgraph.parse(biased("delta == 0 and greedy")).require_proved({"delta": 0})
+        decgraph.parse(biased("delta == 0 and greedy")).require("holds", {"delta": 0})
 
 
 def test_in_python() -> None:
