@@ -80,11 +80,11 @@ def check_algorithm(
     """Decide the claims of an algorithm, and with `mutants` whether every bug planted in it is found.
 
     vocab: tokens of the tables (3 or more sees what 2 cannot). models: worlds per claim. params: values to check with, by
-    name; what is not given is varied over small values. adversary: also say whether the claims hold however the conditions that
-    steer drafting return (`Report.controllers`). externs: the
-    functions that the program declares, where they should not be any functions of their types. seconds: when to give up; the
-    report says what was known by then. progress: called with (what, done, of). derive: look for a derivation of each claim first, and compare
-    a claim that has one in a dozen worlds only; without, worlds alone decide. Raises DecError.
+    name; what is not given is varied over small values. adversary: also say whether the claims hold however the conditions
+    that steer drafting return (`Report.controllers`). externs: the functions that the program declares, where they should not
+    be any functions of their types. seconds: when to give up; the report says what was known by then. progress: called with
+    (what, done, of). derive: look for a derivation of each claim first, and compare a claim that has one in a dozen worlds
+    only; without, worlds alone decide. Raises DecError.
 
     >>> check_algorithm("speculative", models=2, mutants=False).verdict
     'proved'

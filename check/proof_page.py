@@ -20,34 +20,39 @@ SHOWN = {
 }
 RULES = {
     "rule-matching": (
-        "At each node the target's own draw is made. The rule goes on to a child only if the child's token equals that draw, and "
-        "what it emits is that draw. So whatever was drafted, every token of the path is the target's own draw."
+        "At each node the target's own draw is made. The rule goes on to a child only if the child's token equals that "
+        "draw, and what it emits is that draw. So whatever was drafted, every token of the path is the target's own draw."
     ),
     "rule-lossless": (
-        "At each node let p be the target's distribution. A child that was drawn from q is accepted with probability min(1, p/q), "
-        "which commits min(p, q) of each token's mass. A rejection happens with probability R, the sum of max(p - q, 0), and then "
-        "the rest is owed: max(p - q, 0) / R. Together min(p, q) + R * max(p - q, 0) / R = p, for each token, of any "
-        "vocabulary; where R is 0 nothing is rejected. (Of a rule of another form the same algebra checks that what it accepts, and "
-        "its chance to go on times what it owes then, add up to p, at each of any number of children; rules of a whole tree, as "
-        "`block_rejection` and `traverse`, are known by a theorem about the rule as it stands.) That q is what the draft was drawn "
-        "from, with noise that nothing else reads, and that nothing chose it by what it is, is checked along the way."
+        "At each node let p be the target's distribution. A child that was drawn from q is accepted with probability "
+        "min(1, p/q), which commits min(p, q) of each token's mass. A rejection happens with probability R, the sum of "
+        "max(p - q, 0), and then the rest is owed: max(p - q, 0) / R. Together min(p, q) + R * max(p - q, 0) / R = p, for "
+        "each token, of any vocabulary; where R is 0 nothing is rejected. (Of a rule of another form the same algebra "
+        "checks that what it accepts, and its chance to go on times what it owes then, add up to p, at each of any number "
+        "of children; rules of a whole tree, as `block_rejection` and `traverse`, are known by a theorem about the rule "
+        "as it stands.) That q is what the draft was drawn from, with noise that nothing else reads, and that nothing "
+        "chose it by what it is, is checked along the way."
     ),
-    "rule-support": "Every token that the rule accepts or emits was drawn from the target's distribution or tested to have mass in it.",
-    "commit-own": "A token that is the target's own draw after the committed text is what the specification commits there.",
+    "rule-support": (
+        "Every token that the rule accepts or emits was drawn from the target's distribution or tested to have mass in it."
+    ),
+    "commit-own": ("A token that is the target's own draw after the committed text is what the specification commits there."),
     "commit-drawn": (
-        "A path with the target's distribution after the committed text is committed, whatever it is: nothing that it could "
-        "tell decides whether it is. So one step commits what the specification would, and by induction all of them do."
+        "A path with the target's distribution after the committed text is committed, whatever it is: nothing that it "
+        "could tell decides whether it is. So one step commits what the specification would, and by induction all of them "
+        "do."
     ),
-    "commit-inside": "The specification gives every token of it mass after the committed text.",
+    "commit-inside": ("The specification gives every token of it mass after the committed text."),
 }
 """Rules of the kernel in words (docs/proof.md)."""
 BESIDES = (
-    "Lines without a remark choose drafts, or keep what later steps choose drafts by. No conclusion above depends on what they "
-    "compute: not on the drafter, a threshold, a counter or a table."
+    "Lines without a remark choose drafts, or keep what later steps choose drafts by. No conclusion above depends on what "
+    "they compute: not on the drafter, a threshold, a counter or a table."
 )
 RESTS = (
-    "It rests on the meaning of the program's lines, on the rules above (docs/proof.md has each with its theorem), and on the program "
-    "that applied them. It speaks of the tokens that are committed, with exact arithmetic. That no run ends in an error is not derived."
+    "It rests on the meaning of the program's lines, on the rules above (docs/proof.md), and on "
+    "the program that applied them. It speaks of the tokens that are committed, with exact arithmetic. That no run ends "
+    "in an error is not derived."
 )
 
 

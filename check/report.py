@@ -33,7 +33,7 @@ from decgraph.runtime.arguments import Externs, ParamValue
 
 Progress = Callable[[str, int, int], None]
 CROSS_CHECK = 12
-"""Worlds in which a claim with a derivation is compared: what they show beside it is an error of ours, or a run that ends in one."""
+"""Worlds in which a claim with a derivation is compared: they show runs that end in an error, and errors of ours."""
 NOT_SOUGHT = "none was looked for"
 
 
@@ -51,17 +51,17 @@ class Report:
     hold, and `counterexample` is it. `undecided`: neither; `reasons` says why, with lines. `none`: nothing is claimed.
 
     proofs: for each claim its derivation, or where it stopped and why. challenged: whether mutants were to be planted.
-    text: of the program, where it is known. refuted: the place of the claim that `counterexample` is of. erred: places of claims with a derivation of which a world
-    ended in an error.
+    text: of the program, where it is known. refuted: the place of the claim that `counterexample` is of. erred: places of
+    claims with a derivation of which a world ended in an error.
 
     shrunk: worlds that were decided only with smaller parameters and lengths. states: "any" where steps were
     decided from carried values of any kind, "reached" where only from those that runs reach, "" where nothing is carried.
     dead: what cannot run at the setting of a claim.
     missing: what no decided world has shown. tried: of what the worlds consisted. seen, harmless: outcomes for `--coverage`.
 
-    controllers: for an algorithm whose claims hold in worlds and whose drafting is steered by probabilities, entropies, coins or states: "any" if the
-    claims are true whatever those conditions return, "own" if they need their own (a convergence test does), "undecided", or
-    nothing.
+    controllers: for an algorithm whose claims hold in worlds and whose drafting is steered by probabilities, entropies, coins
+    or states: "any" if the claims are true whatever those conditions return, "own" if they need their own (a convergence test
+    does), "undecided", or nothing.
 
     faults: errors of decgraph itself that ended a world, with the place in its code: the verdict is `undecided` then.
     """
@@ -206,8 +206,8 @@ def check_module(
     derive: bool = True,
 ) -> Report:
     """Decide every claim of a module's entry: in `models` small worlds over `vocab` tokens and in those that the program asks
-    for. Past `seconds`, and when it is interrupted, the report says what is known by then. derive: look for derivations first; a
-    claim that has one is compared in a few worlds only."""
+    for. Past `seconds`, and when it is interrupted, the report says what is known by then. derive: look for derivations
+    first; a claim that has one is compared in a few worlds only."""
     f = module.entry
     started = time.perf_counter()
     tally = Tally(until=None if seconds is None else started + seconds)

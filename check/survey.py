@@ -123,7 +123,8 @@ class Survey:
     failure from carried values of any kind, which says little until runs reach such values; from_functions: the first from an
     adversary's choices in the place of a function or of a batch. arbitrary: worlds decided from such. shown: in how many
     worlds each outcome was seen; shown_by: in which first. faults: errors of decgraph itself. vain:
-    how often each of the smaller sizes of a world was too large. errors: those of the program itself in worlds as they were planned. numbers: those that sequences had at folds over a batch."""
+    how often each of the smaller sizes of a world was too large. errors: those of the program itself in worlds as they were
+    planned. numbers: those that sequences had at folds over a batch."""
 
     module: Module
     claim: Claim

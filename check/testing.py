@@ -46,7 +46,7 @@ def assert_claims(
     Raises AssertionError with the counterexample where a claim is refuted, and where nothing could be decided. Raises
     DecError where it claims nothing.
 
-    >>> assert_claims("speculative", models=3).verdict
+    >>> assert_claims("speculative", models=3, require="proved").verdict
     'proved'
     """
     module, _ = find(algorithm)
