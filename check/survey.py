@@ -84,7 +84,7 @@ class Tried:
         out = []
         if self.contexts:
             out.append(f"contexts up to {max(self.contexts)}, vocabularies up to {max(self.vocabularies)}")
-        return ", ".join([*out, *(f"{name} {_some(values, 6)}" for name, values in sorted(self.params.items()))])
+        return ", ".join([*out, *(f"{name} {_some(values, 4)}" for name, values in sorted(self.params.items()))])
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
