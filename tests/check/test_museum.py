@@ -1,4 +1,4 @@
-"""Every bug of the museum has the status that its table says: wrong programs are refuted or refused, right ones proved, or hold."""
+"""Every bug of the museum has the status that its table says: wrong programs refuted or refused, right ones proved, or hold."""
 
 from __future__ import annotations
 

@@ -21,8 +21,10 @@ PLAIN = """algorithm plain(target: causal, k: int in 0..4 = 1):
 """
 LATE = PLAIN.replace("        x ~", "        n = [1, 2][ctx.length]\n        x ~")
 """Its tokens are the target's, as far as it comes: the second of them is never committed."""
-LOSSY = PLAIN.replace("x ~ target(ctx) as output", "x ~ target(ctx)").replace("tokens", "distribution").replace(
-    "commit x", "commit x if k < 2 else argmax(target(ctx))"
+LOSSY = (
+    PLAIN.replace("x ~ target(ctx) as output", "x ~ target(ctx)")
+    .replace("tokens", "distribution")
+    .replace("commit x", "commit x if k < 2 else argmax(target(ctx))")
 )
 TWO = PLAIN.replace("    while", "    ensures p[x] > 0\n\n    while").replace("\n\n    ensures", "\n    ensures")
 

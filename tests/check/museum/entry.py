@@ -12,8 +12,8 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Program:
-    """A program of this folder and the verdict on it: proved, holds, refuted, or the code of the error that refuses it. options: of
-    `decgraph.check`. outside: it asks for something that the language has no words for."""
+    """A program of this folder and the verdict on it: proved, holds, refuted, or the code of the error that refuses it.
+    options: of `decgraph.check`. outside: it asks for something that the language has no words for."""
 
     name: str
     verdict: str
