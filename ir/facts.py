@@ -1,7 +1,7 @@
 """Facts: what a program's text shows of its values, for every vocabulary, model, context, request and carried state.
 
-A fact is data. The rule that gives one stands with its op (`fact`, ir/ops/<topic>.py); check/proof/kernel.py walks a function with
-them. Each corresponds to a predicate of the theorems in proof/ (docs/proof.md has the table):
+A fact is data. The rule that gives one stands with its op (`fact`, ir/ops/<topic>.py); check/proof/kernel.py walks a function
+with them. Each corresponds to a predicate of the theorems in proof/ (docs/proof.md has the table):
 
 - what is committed is a `Token` or a `Path`: the target's own draws (`own`), or draws of its distribution (`drawn`), or tokens
   that it gives mass to (`inside`);
@@ -9,13 +9,14 @@ them. Each corresponds to a predicate of the theorems in proof/ (docs/proof.md h
   them;
 - the evidence of a rule is `Rows`: the request's distribution of a model at the nodes of one tree.
 
-The committed context changes as tokens are committed, so contexts are numbered: a commit begins a new *version*, and a fact about
-an earlier one says nothing of what may be committed now.
+The committed context changes as tokens are committed, so contexts are numbered: a commit begins a new *version*, and a fact
+about an earlier one says nothing of what may be committed now.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Literal, Protocol
 
 from decgraph.ir.labels import Labels
@@ -102,8 +103,8 @@ class Column(Fact):
 
 @dataclass(frozen=True)
 class Token(Fact):
-    """One token: the model's own draw after the context, a draw of its distribution that nothing has read (`noises`), or one that
-    it gives mass to."""
+    """One token: the model's own draw after the context, a draw of its distribution that nothing has read (`noises`), or one
+    that it gives mass to."""
 
     model: str
     version: int
@@ -125,7 +126,7 @@ class Drafts(Fact):
 
 @dataclass(frozen=True)
 class Tree(Fact):
-    """A tree whose root is the context: the noises of its draws, and why its stated distributions may not be true ("": they are)."""
+    """A tree whose root is the context: the noises of its draws, and why what they state may not be true ("": it is)."""
 
     version: int
     tree: Value
@@ -141,6 +142,51 @@ class Path(Fact):
     version: int
     how: Certainty
     noises: Labels = NONE
+
+
+@dataclass(frozen=True)
+class Canvas(Fact):
+    """A canvas of which every decided cell got a token that the model gave mass to there and then ("": no cell is decided)."""
+
+    model: str
+
+
+@dataclass(frozen=True)
+class CellRows(Fact):
+    """The model's distributions at cells of a canvas, as the request shapes them or before: at positions, or at all (None)."""
+
+    model: str
+    canvas: Value
+    at: Value | None
+
+
+@dataclass(frozen=True)
+class CellTokens(Fact):
+    """Tokens that the model gives mass to at cells of a canvas: one for each of the positions `at`, or for all (None). As
+    drafts of a tree they are `drafts`."""
+
+    model: str
+    canvas: Value
+    at: Value | None
+    drafts: Drafts | None = None
+
+
+@dataclass(frozen=True)
+class Picked(Fact):
+    """One of the values of a vector, by the best of its keys; `tokens`: what is known of the vector."""
+
+    of: Value
+    keys: tuple[Value, ...]
+    tokens: CellTokens | None = None
+
+
+@dataclass(frozen=True)
+class CellEdit(Fact):
+    """The edit that decides a cell of a canvas with a token that the model gives mass to there."""
+
+    model: str
+    canvas: Value
+    edit: Value
 
 
 @dataclass(frozen=True)
@@ -173,7 +219,7 @@ class Known(Protocol):
     def sums_to_one(self, v: Value) -> bool:
         """Whether a value is distributions by what made it: `x ~ q * 0.5` draws from q, and states q / 2."""
 
-    def low(self, v: Value) -> float:
+    def low(self, v: Value) -> int | float | Fraction:
         """A number that the value is not below."""
 
     def const(self, v: Value) -> object:
@@ -184,6 +230,11 @@ class Known(Protocol):
 
     def walk(self, op: Op) -> Fact:
         """What a verification accepts, by the judgment on its rule."""
+
+
+def _either(a: Certainty, b: Certainty) -> Certainty:
+    """What is certain of a draw that is one of two: own draws and others side by side are only inside the support."""
+    return a if a == b else "inside"
 
 
 def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> Fact | None:
@@ -197,9 +248,12 @@ def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> 
             out = Tree(a.version, value, a.noises | b.noises, a.fault or b.fault)
         case Drafts(), Drafts() if not (a.race or b.race):
             out = Drafts(a.noises | b.noises, one=a.one or b.one)
-        case (Token(), Token()) | (Path(), Path()) if (a.model, a.version) == (b.model, b.version):  # type: ignore[union-attr]
-            how = min(a.how, b.how, key=RANK.__getitem__)  # type: ignore[union-attr]
-            out = replace(a, how=how, noises=a.noises | b.noises)  # type: ignore[call-arg, union-attr]
+        case Token(), Token() if (a.model, a.version) == (b.model, b.version):
+            out = Token(a.model, a.version, _either(a.how, b.how), a.noises | b.noises)
+        case Path(), Path() if (a.model, a.version) == (b.model, b.version):
+            out = Path(a.model, a.version, _either(a.how, b.how), a.noises | b.noises)
+        case Canvas(), Canvas() if "" in (a.model, b.model):
+            return Canvas(a.model or b.model)
         case Row(), Row() if (a.model, a.version) == (b.model, b.version) and not {a.face, b.face} & {"logits", "scores"}:
             return Row(a.model, a.version, "mass")
         case _:
@@ -212,6 +266,14 @@ def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> 
         case Drafts() if out.noises & decided_by:
             return None
     return out
+
+
+def arms(a: Fact | None, b: Fact | None) -> Fact | None:
+    """What is known of a row each entry of which comes from one of two."""
+    if not (isinstance(a, Row) and isinstance(b, Row)) or (a.model, a.version) != (b.model, b.version):
+        return None
+    kinds = [x.face in ("logits", "scores") for x in (a, b)]
+    return None if kinds[0] != kinds[1] else Row(a.model, a.version, "scores" if kinds[0] else "mass")
 
 
 def points_stay(k: Known, op: Op) -> Fact | None:

@@ -21,7 +21,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from decgraph.ir import origins
 from decgraph.ir.opdef import TABLE
+from decgraph.ir.origins import Element, Place
 from decgraph.ir.values import Function, Loc, Op, Region, Value
 
 Label = tuple[Value, Op | None]
@@ -59,13 +61,13 @@ class Abs:
 
 @dataclass(frozen=True)
 class TreeAbs:
-    """A tree beyond its content: its frontier, its newest nodes, what its one-hot nodes hold, and which values were grown
-    where (None: where they were drawn)."""
+    """A tree beyond its content: its frontier, its newest nodes, what its one-hot nodes hold, and which draws were grown
+    where."""
 
     frontier: Abs = Abs()
     new: Abs = Abs()
     points: Labels = NO
-    grown: frozenset[tuple[Value, Value | None]] = frozenset()
+    grown: frozenset[tuple[Element, Place]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class Checker:
     known: dict[Value, Abs] = field(default_factory=dict)
     made: dict[Value, Op] = field(default_factory=dict)
     loops: dict[Value, tuple[Op, ...]] = field(default_factory=dict)
+    carried: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
     stored: dict[str, Abs] = field(default_factory=dict)
     output: Value | None = None
     control: Labels = NO
@@ -114,7 +117,12 @@ class Checker:
             for v in op.results:
                 self.made[v], self.loops[v] = op, around
             for r in op.regions:
-                self.place(r, (*around, op) if op.opcode in LOOPS else around)
+                within = (*around, op) if op.opcode in LOOPS else around
+                self.loops.update(dict.fromkeys(r.args, within))
+                if op.opcode in ("for", "while") and op.results:
+                    n, last = len(op.results), op.regions[-1].yields
+                    self.carried.update(zip(r.args[-n:], zip(op.operands[-n:], last[-n:], strict=True), strict=True))
+                self.place(r, within)
 
     # -- labels
     def of(self, v: Value) -> Abs:
@@ -134,11 +142,34 @@ class Checker:
             self.aged(a.tree.frontier, loop),
             self.aged(a.tree.new, loop),
             age(a.tree.points),
-            frozenset((v, at) for v, at in a.tree.grown if loop not in self.loops.get(v, ())),
+            frozenset(x for x in a.tree.grown if not origins.varies(self, x, loop)),
         )
         return replace(a, dep=age(a.dep), draws=age(a.draws), tree=tree, points=None if a.points is None else age(a.points))
 
+    def chosen(self, at: Op, path: Value, branch: Op, cond: Labels) -> None:
+        """Finds a path that goes on in one branch alone, by the draws of the tree in which it was accepted before that."""
+        for op in (self.made.get(v) for v in origins.sources(self, path, "path") - origins.inside(branch)):
+            if op is not None and op.opcode == "tree.walk" and (own := self.of(op.operands[0]).draws & cond):
+                self.report("chosen", at, own, str(op.operands[0].type.of[0]))
+
+    def came_by(self, v: Value) -> None:
+        """Finds the branches that chose a tree which is verified, or a path which is committed, by draws of its own."""
+        for w in origins.history(self, v, v.type.elem):
+            op = self.made.get(w)
+            if op is None or op.opcode != "if":
+                continue
+            cond, ways = self.of(op.operands[0]).reads, [r.yields[op.results.index(w)] for r in op.regions]
+            for x in ways if v.type.elem == "path" and ways[0] is not ways[1] else ():
+                self.chosen(op, x, op, cond)
+            if v.type.elem == "tree" and (own := self.of(ways[0]).draws.union(self.of(ways[1]).draws) & cond):
+                before = frozenset(self.made) - origins.inside(op)
+                if len({frozenset(origins.sources(self, x, "tree", before)) for x in ways}) > 1:
+                    self.report("chosen", op, own, str(w.type.of[0]))
+
     def report(self, kind: str, op: Op, labels: Labels, tree: str, severity: str = "error") -> None:
+        claims = {x.kind for x in self.function.claims}
+        if claims and "refines" not in claims:  # of an author who claims no distribution
+            severity = "warning"
         drawn = min((self.made[v].loc for v, _ in labels if v in self.made), default=op.loc, key=lambda x: (x.line, x.column))
         self.found.setdefault((kind, op.loc), Finding(kind, op.loc, drawn, tree, self.function.name, severity))
 
@@ -194,8 +225,10 @@ def certain(c: Checker, op: Op) -> list[Abs]:
 
 
 def choice(c: Checker, op: Op) -> list[Abs]:
-    """Some of the draws or nodes: which, depends on the keys, the index or the condition."""
+    """Some of the draws or nodes: which, depends on the keys, the index or the condition; without any, on what they are."""
     x, *keys = (c.of(v) for v in op.operands)
+    if len(keys) == (op.opcode == "select.top"):
+        keys.append(x)
     if x.column or op.operands[0].type.elem not in HOLDERS:
         return joined(c, op)
     return [replace(x, dep=x.dep.union(*(k.reads for k in keys)), tree=None)]

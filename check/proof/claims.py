@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,9 +34,9 @@ def prove(module: Module, claim: Claim) -> Derivation | Open:
         model, modes = claim.models[0], ("inside",)
     else:
         return Open(claim.loc.line, "no derivation for claims of this kind yet")
+    if model is None:
+        return Open(claim.loc.line, "it names no model of this algorithm")
     settings = equalities(claim.setting)
-    if settings is None or model is None:
-        return Open(claim.loc.line, "its condition is more than values of parameters")
     stopped: Stopped | None = None
     for mode in modes:
         try:
@@ -69,18 +68,16 @@ def _no_sampler(module: Module, claim: Claim) -> str | None:
     return None
 
 
-def equalities(condition: Any) -> Mapping[str, Any] | None:
-    """{parameter: value} of `a == 1 and b == 0 and not c`; None of any other condition."""
+def equalities(condition: Any) -> dict[str, Any]:
+    """The values of parameters that a condition asks for: {"a": 1, "c": False} of `a == 1 and b >= 2 and not c`. What else it
+    asks for is left out: what is derived without it holds with it."""
     match condition:
-        case () | None:
-            return {}
         case ("and", *parts):
-            found = [equalities(part) for part in parts]
-            return None if None in found else {k: v for part in found if part is not None for k, v in part.items()}
-        case ("==", ("param", name), ("const", value)):
+            return {name: value for part in parts for name, value in equalities(part).items()}
+        case ("==", ("param", name), ("const", value)) | ("==", ("const", value), ("param", name)):
             return {name: value}
         case ("not", ("param", name)):
             return {name: False}
         case ("param", name):
             return {name: True}
-    return None
+    return {}

@@ -9,9 +9,9 @@ followed beside the facts:
   iteration's, so labels carry the loop around which they lie in the past, as in ir/labels.py;
 - *control*: the draws that decide whether an op runs at all.
 
-Three modes. `own`: what is committed is the target's own draw, whatever chose the drafts. `drawn`: it has the target's distribution
-given all that was read before, so noise must be fresh, read once, and must not decide whether its draw is committed. `inside`: the
-target gives it mass. Any op without a rule gives no fact, which is always sound.
+Three modes. `own`: what is committed is the target's own draw, whatever chose the drafts. `drawn`: it has the target's
+distribution given all that was read before, so noise must be fresh, read once, and must not decide whether its draw is
+committed. `inside`: the target gives it mass. An op without a rule gives no fact, which is always sound.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import decgraph.ir.table  # noqa: F401  (the ops' rules)
+from decgraph.check.proof.folding import FOLDS, INF, Number, Range, constant, number, same
 from decgraph.check.proof.unit_rows import sums_to_one
-from decgraph.ir.facts import NONE, RANK, Certainty, Drafts, Fact, ModelIs, Path, Rows, Token, Tree, Unfit, joined
+from decgraph.ir.facts import NONE, RANK, Canvas, Certainty, Drafts, Fact, ModelIs, Path, Row, Rows, Token, Tree, Unfit, joined
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
 from decgraph.ir.opdef import TABLE
@@ -47,7 +48,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Invariant:
-    """What holds at the head of a loop in every iteration: of its carried values, of states, and of what is decided by draws."""
+    """What holds at the head of a loop in every iteration: of carried values, of states, and of what draws decide."""
 
     facts: tuple[Fact | None, ...]
     taints: tuple[Labels, ...]
@@ -134,10 +135,8 @@ class Kernel:
     # -- the pass
     def run(self) -> list[Step]:
         """The steps of the derivation. Raises Stopped where nothing follows, NotKept for a loop without a true invariant."""
-        if any(p.value.type.elem == "canvas" for p in self.function.params):
-            raise Stopped(None, "works on a canvas")
         self.region(self.function.body)
-        if not self.ended:
+        if not self.ended and self.mode != "inside":
             raise Stopped(None, "the function may return before the request is done")
         return self.steps
 
@@ -156,13 +155,30 @@ class Kernel:
         else:
             self._absorb(op)
             given = TABLE[op.opcode].fact
-            found = given(self, op) if given is not None else None
+            found = self._folded(op) or (given(self, op) if given is not None else None)
         facts = found if isinstance(found, list) else [found]
         for v, fact in zip(op.results, [*facts, *[None] * len(op.results)]):
             if fact is None:
                 self.facts.pop(v, None)
             else:
                 self.facts[v] = fact
+
+    def _folded(self, op: Op) -> Fact | None:
+        """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
+        if op.opcode not in FOLDS or not op.operands:
+            return None
+        if (value := constant(op, self.consts, self.limits)) is not None:
+            self.consts[op.result] = value
+            return None
+        operand = same(op, self.consts) if op.opcode == "map" else None
+        if operand is None and op.opcode == "map" and op.attrs["fn"] == "select":
+            a, b = (self.of(v) for v in op.operands[1:])
+            return a if isinstance(a, Row) and a == b else None
+        if operand is None:
+            return None
+        if operand in self.consts:
+            self.consts[op.result] = self.consts[operand]
+        return self.of(operand) if _as_wide(op.result, operand) else None
 
     def say(self, op: Op, text: str, rule: str) -> None:
         self.steps.append(Step(op.loc.line, text, rule))
@@ -195,8 +211,8 @@ class Kernel:
         return made is not None and made.opcode == "noise" and made.attrs["kind"] == "output" and not made.operands
 
     def fresh(self, op: Op, noise: Value) -> bool:
-        """Whether nothing else reads a noise: made beside its draw, in the same loops and keyed by all their counters, at a site of
-        its own, and read once."""
+        """Whether nothing else reads a noise: made beside its draw, in the same loops and keyed by all their counters, at a
+        site of its own, and read once."""
         made = self.made.get(noise)
         return (
             made is not None
@@ -213,12 +229,18 @@ class Kernel:
         for v in op.results:
             self.taints[v] |= {(noise, None)}
 
-    def low(self, v: Value) -> float:
+    def limits(self, v: Value) -> Range:
+        """Numbers that the value lies between."""
+        if (known := number(self.consts.get(v))) is not None:
+            return known, known
+        for p in self.function.params:
+            if p.value is v and p.value.type.is_number:
+                return -INF if p.low is None else p.low, INF if p.high is None else p.high
+        return (0, 1) if v.type.elem == "prob" else (-INF, INF)
+
+    def low(self, v: Value) -> Number:
         """A number that the value is not below."""
-        known = self.consts.get(v)
-        if isinstance(known, int | float) and not isinstance(known, bool):
-            return known
-        return next((p.low for p in self.function.params if p.value is v and p.low is not None), float("-inf"))
+        return self.limits(v)[0]
 
     def const(self, v: Value) -> object:
         return self.consts.get(v)
@@ -227,7 +249,7 @@ class Kernel:
         return sums_to_one(v, self.function, self.made, self.carried)
 
     def grows(self, op: Op, drafts: Drafts) -> str:
-        """A sampled draw is grown by one op, in the loops that it was drawn in, and not with the `output` noise that verifies it."""
+        """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in."""
         for noise, past in drafts.noises:
             if past is not None:
                 return f"a draft that was drawn in an earlier iteration (line {op.loc.line})"
@@ -270,7 +292,7 @@ class Kernel:
             return Path(rows.model, tree.version, "inside")
         return Unfit(f"`{rule}` is not known to be right: {why}")
 
-    def _weighed(self, op: Op, rows: Rows, noises: Iterable[Value]) -> str:
+    def _weighed(self, op: Op, rows: Rows, noises: set[Value]) -> str:
         """Why a lossless rule does not keep the target's distribution here, or ""."""
         if str(op.operands[0].type.of[0]) in self.mislabelled:
             return "the label check finds a draft that was chosen by what it is"
@@ -292,6 +314,9 @@ class Kernel:
 
     def _commit(self, op: Op) -> None:
         what = self.of(op.operands[0])
+        if isinstance(what, Canvas) and self.mode == "inside" and what.model in ("", self.model):
+            self.say(op, f"commits a canvas of which every cell got a token that `{self.model}` gave mass to", "commit-inside")
+            return self._new_version()
         if len(op.operands) != 1:
             raise Stopped(op, "commits the way to a node")
         if isinstance(what, Unfit):
@@ -310,8 +335,8 @@ class Kernel:
         self.progress = True
 
     def _independent(self, op: Op, what: Token | Path) -> None:
-        """Whether a draw is committed must not depend on what it is; own draws and others may stand side by side only where nothing
-        else reads the `output` stream."""
+        """Whether a draw is committed must not depend on what it is; own draws and others may stand side by side only where
+        nothing else reads the `output` stream."""
         if what.how == "drawn" and what.noises & self.control:
             raise Stopped(op, "whether it is committed depends on what it is")
         self.committed.add(what.how)
@@ -387,6 +412,13 @@ class Kernel:
     def _for(self, op: Op) -> list[Fact | None]:
         if op.attrs.get("lanes") and _contains(op, "commit"):
             raise Stopped(op, "commits in lanes")
+        low, high = (number(self.consts.get(v)) for v in op.operands[:2])
+        if low is not None and high is not None and high <= low:
+            for v, first in zip(op.results, op.operands[2:]):
+                self.taints[v] = self.taint(first)
+                if first in self.consts:
+                    self.consts[v] = self.consts[first]
+            return [self.of(v) for v in op.operands[2:]]
         return self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
 
     def _while(self, op: Op) -> list[Fact | None]:
@@ -444,7 +476,7 @@ class Kernel:
             self._aged(self.control, op),
         )
         self._kept(op, inv, after)
-        if asks_done(op) and not self.progress:
+        if asks_done(op) and not self.progress and self.mode != "inside":
             raise Stopped(op, "an iteration may commit nothing")
         self.progress = progress
         self.control = outer
@@ -511,6 +543,11 @@ def _contains(op: Op, opcode: str) -> bool:
 def _memory_of(op: Op) -> str:
     """Where an op leaves what it was told: a state by name; externs may share theirs."""
     return "extern" if op.opcode == "extern" else f"state {op.attrs['state']}"
+
+
+def _as_wide(v: Value, operand: Value) -> bool:
+    """Whether a result has the operand's shape: a row plus a number is a row of its own only where both have its length."""
+    return len(v.type.dims) == len(operand.type.dims) or operand.type.elem in ("dist", "scores")
 
 
 def _moved(fact: Fact | None, old: int, new: int) -> Fact | None:

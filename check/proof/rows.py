@@ -1,8 +1,8 @@
 """Algebra on rows: functions of a generic token, for every vocabulary. Sums over the vocabulary are linear functionals.
 
-A scalar is a Laurent polynomial in symbols: a dictionary from monomials, sorted pairs (symbol, power), to coefficients. A row is a
-linear combination of atoms with scalars as coefficients. The atoms `P` (what is owed) and `Q` (the distribution that a child
-states) sum to one; `relu` of a row is an atom r of its own with r >= 0, whose sum is a symbol.
+A scalar is a Laurent polynomial in symbols: a dictionary from monomials, sorted pairs (symbol, power), to coefficients. A row
+is a linear combination of atoms with scalars as coefficients. The atoms `P` (what is owed) and `Q` (the distribution that a
+child states) sum to one; `relu` of a row is an atom r of its own with r >= 0, whose sum is a symbol.
 """
 
 from __future__ import annotations

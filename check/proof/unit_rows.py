@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from decgraph.ir.values import Function, Op, Value
 
@@ -17,11 +17,14 @@ def sums_to_one(
     carried: Mapping[Value, tuple[Op, int]],
     seen: frozenset[Value] = frozenset(),
 ) -> bool:
-    """By what made it and not by its type: a branch that yields a row or its logits has the type of a row. carried: the loop and the
-    place of every value that a loop carries."""
+    """By what made it and not by its type: a branch that yields a row or its logits has the type of a row. carried: the loop
+    and the place of every value that a loop carries."""
     if v in seen:
         return True  # comes round a loop, whose other values are looked at
-    again = lambda x: sums_to_one(x, function, made, carried, seen | {v})
+
+    def again(x: Value) -> bool:
+        return sums_to_one(x, function, made, carried, seen | {v})
+
     op = made.get(v)
     loop, n = carried.get(v) or (op, op.results.index(v) if op is not None else 0)
     if loop is not None and loop.opcode in ("for", "while"):
@@ -45,7 +48,7 @@ def sums_to_one(
     return False
 
 
-def _column(read: Op, function: Function, again) -> bool:  # type: ignore[no-untyped-def]
+def _column(read: Op, function: Function, again: Callable[[Value], bool]) -> bool:
     """A column holds what is written to it anywhere; to read what nothing was written to is an error."""
     name, writes = read.attrs["column"], []
     for op in function.body.walk():

@@ -12,7 +12,7 @@ from decgraph.dsl.lower.declare import type_of
 from decgraph.dsl.lower.flow import EXIT, suite
 from decgraph.dsl.lower.memories import place_of
 from decgraph.dsl.lower.policies import governed_call
-from decgraph.dsl.lower.state import MAX_CALL_DEPTH, Lowering
+from decgraph.dsl.lower.state import MAX_CALL_DEPTH, UNTIL, Lowering
 from decgraph.dsl.lower.trunks import head_operands, states_call, with_norm
 from decgraph.dsl.lower.wording import show
 from decgraph.dsl.source import Span
@@ -390,7 +390,8 @@ def run(lw: Lowering, e: S.Run) -> Value:
     lw.module.need(callee.name, lw, e.span)
     path = Value(Type("path", (lw.vocab,)), "path")
     lw.path_scope.append(path)
-    region = lw.region([path], e.until, path=path, **{"%path": path})
+    with lw.effectless(UNTIL):
+        region = lw.region([path], e.until, path=path, **{"%path": path})
     lw.path_scope.pop()
     operands = [start, bound, *args]
     if start.type.elem == "node" and start.type.of[0] != "ctx":

@@ -9,10 +9,8 @@ from decgraph.ir.label_check import Finding, check_labels
 from decgraph.ir.values import Loc, Module
 
 CODE = "E031"
-WHY = (
-    "a draft is accepted with min(1, p/q) only if q is still its distribution, given all that was tested before it;\n"
-    "a choice that depends on the drawn token changes that distribution, though every q is right"
-)
+WHY = "a draft is accepted with min(1, p/q) only if q is still its distribution, given all that was tested before it"
+CHOICE = ";\na choice that depends on the drawn token changes that distribution, though every q is right"
 SAID: dict[str, tuple[str, str, str]] = {
     "prune": (
         "what is pruned here depends on the draws themselves",
@@ -45,6 +43,47 @@ SAID: dict[str, tuple[str, str, str]] = {
         "the same draw again",
         "grow it once; for a second sibling draw again: it may turn out the same, and is a draw of its own",
     ),
+    "below": (
+        "this draw is grown again below itself",
+        "reached only where the same draw was accepted",
+        "grow it once, and draw again for the place below: y ~ drafter(t.leaves), grow y",
+    ),
+    "siblings": (
+        "siblings that were drawn without replacement are grown in another order",
+        "drawn before a sibling that is grown already",
+        (
+            "grow them in drawing order, xs[0] before xs[1]; leaving some out is fine.\n"
+            "Draws with replacement may have any fixed order: sample(q, k, replace = yes)"
+        ),
+    ),
+    "kept": (
+        "every iteration grows the same draw, in a tree of its own",
+        "drawn before this iteration, and not anew in it",
+        "draw inside the loop: once a draw was tested, its distribution is no longer the one it was drawn from",
+    ),
+    "kept?": (
+        "an iteration may grow a draw that an earlier one has grown already",
+        "read from a state that is not set wherever this line runs",
+        "set the state to new draws, or to those that were not grown, in every iteration that grows what it holds",
+    ),
+    "chosen": (
+        "which tree is verified, or whose path is committed, depends on the tree's own draws",
+        "reached only for some of the drawn tokens or accepted paths",
+        (
+            "grow both into one tree and verify that, or decide before the draws, by what does not depend on them;\n"
+            "a tree that is drafted and verified after the commit of the other is right, too"
+        ),
+    ),
+    "mass": (
+        "what is drawn from here is no distribution: it does not sum to 1",
+        "the draw is of this divided by its sum, and its `.law` is what stands here",
+        "normalize(...) what is drawn from; of scores take softmax(...), or the model's own row",
+    ),
+    "mass?": (
+        "what is drawn from here may be no distribution: nothing shows that it sums to 1",
+        "the draw is of this divided by its sum, and its `.law` is what stands here",
+        "normalize(...) what is drawn from, which changes nothing where it sums to 1",
+    ),
     "order": (
         "these draws were drawn in another order than they are tested in",
         "a token decided later may have been drawn from a distribution conditioned on this one",
@@ -60,7 +99,8 @@ def findings(module: Module, names: Names, source: Source) -> list[Diagnostic]:
 
 def said(f: Finding, names: Names, source: Source) -> Diagnostic:
     """A finding of the label check as a diagnostic: where, why, and what to do instead."""
-    message, label, help_ = SAID[f.kind]
+    message, label, help_ = SAID.get(f"{f.kind}?" if f.severity == "warning" else f.kind, SAID[f.kind])
+    why = WHY if f.kind in ("below", "siblings", "kept", "mass") else WHY + CHOICE
     text, span, inside = place(f.loc, source, label)
     notes: tuple[tuple[Span, str], ...] = ()
     drawn = f.drawn.called or f.drawn
@@ -68,7 +108,7 @@ def said(f: Finding, names: Names, source: Source) -> Diagnostic:
         notes = ((span_of(drawn, text), "drawn here"),)
     said = "" if inside else label
     return Diagnostic(
-        CODE, message, span, label=said, notes=notes, why=WHY, help=help_, severity=f.severity, source=text, inside=inside
+        CODE, message, span, label=said, notes=notes, why=why, help=help_, severity=f.severity, source=text, inside=inside
     )
 
 

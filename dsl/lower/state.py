@@ -16,7 +16,7 @@ from decgraph.dsl.lower.library import Names
 from decgraph.dsl.lower.wording import spoken
 from decgraph.dsl.source import NOWHERE, Source, Span
 from decgraph.ir.build import Builder
-from decgraph.ir.opdef import OpError
+from decgraph.ir.opdef import TABLE, OpError
 from decgraph.ir.types import BOOL, INT, REAL, TEXT, Type
 from decgraph.ir.values import NOWHERE as NO_LOC
 from decgraph.ir.values import Loc, Op, Region, Value
@@ -26,6 +26,12 @@ FROM_NUMBERS = frozenset(("normalize", "softmax", "warp", "renorm", "face", "dra
 PLACELESS = frozenset(("normalize", "softmax", "renorm", "face"))  # of these warp alone gives numbers a place
 """Ops that keep the places of distributions, and have none for what is computed from plain numbers."""
 POSITIONS = "a position is no number: int(i) is the number of the position i, c.all[n] the position of the number n"
+RULE, UNTIL = "a rule", "the condition of a run"
+REFUSED = {"commit": "tokens are committed", "return": "results are returned", "state": "a state is written"}
+INSTEAD = {
+    RULE: "accept a child or emit a token here, and commit t.accepted after the verify",
+    UNTIL: "say when the run is over here, and commit what it returns after it: xs = run ..., commit xs",
+}
 BEYOND = 1 << 64
 """As a bound it says nothing: larger ones are not written out, since squares of squares have as many digits as one likes."""
 
@@ -94,6 +100,7 @@ class Lowering:
     lane_var: str = ""
     lane_names: set[str] = field(default_factory=set)
     in_batch: bool = False
+    pure: str = ""  # what is lowered here, where nothing may be committed, returned or written to a state
     decided: bool = False  # in a rule: an accept or emit of this suite, or of one around it, has run
     path_scope: list[Value] = field(default_factory=list)
     counts: list[Value] = field(default_factory=list)  # of the counted loops around here, the outermost first
@@ -106,6 +113,15 @@ class Lowering:
     def statement(self, s: S.Stmt) -> None:
         """Lower a statement. Raises DecError."""
         self.lower_statement(self, s)
+
+    @contextmanager
+    def effectless(self, what: str) -> Iterator[None]:
+        """For the body of a rule or the condition of a run, which only say what is to be done: helpers that they call, too."""
+        before, self.pure = self.pure, what
+        try:
+            yield
+        finally:
+            self.pure = before
 
     @contextmanager
     def called(self, name: str, env: dict[str, Value], span: Span) -> Iterator[None]:
@@ -172,6 +188,8 @@ class Lowering:
         **attrs: Any,
     ) -> tuple[Value, ...]:
         """Append an op; an OpError becomes a diagnostic at the current place."""
+        if self.pure and (effect := TABLE[opcode].effects) in REFUSED:
+            self.fail(span or self.span, f"{REFUSED[effect]} inside {self.pure}", f"{INSTEAD[self.pure]}", code="E300")
         try:
             out = self.b.emit(opcode, operands, attrs, regions, loc=self.loc(span), names=names)
         except OpError as error:

@@ -7,7 +7,7 @@ from decgraph.dsl.diagnostics import did_you_mean
 from decgraph.dsl.lower.calls import bind
 from decgraph.dsl.lower.flow import EXIT, suite
 from decgraph.dsl.lower.progress import check_rule
-from decgraph.dsl.lower.state import Lowering
+from decgraph.dsl.lower.state import RULE, Lowering
 from decgraph.dsl.lower.wording import show
 from decgraph.ir.types import INT, NONE, Dim, Type
 from decgraph.ir.values import Value
@@ -59,7 +59,8 @@ def verify(lw: Lowering, s: S.Verify) -> None:
         edge = "edit" if tree.type.of[1] == "edit" else "draw"
         second = Value(Type(edge, (tree.type.of[2],), (Dim("k"),)), rule.params[1].name)
     extra = bind(lw, rule, rule.params[2:], given, kwargs, s.rule.span)
-    with lw.called(rule.name, {rule.params[0].name: first, rule.params[1].name: second, **extra}, s.span):
+    seen = {rule.params[0].name: first, rule.params[1].name: second, **extra}
+    with lw.effectless(RULE), lw.called(rule.name, seen, s.span):
         if whole:
             lw.trees.append(rule.params[0].name)
             lw.env[tree_name] = first

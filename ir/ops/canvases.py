@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from decgraph.ir import labels
+from decgraph.ir import facts, labels
 from decgraph.ir.data.canvas import Canvas, Soft
 from decgraph.ir.data.dist import Dist, Draw, Draws, Row, box, locate
 from decgraph.ir.labels import Abs, Checker
@@ -35,6 +35,10 @@ class CanvasNew:
         cap = m.canvas_room() if capacity is None else min(as_int(capacity), m.canvas_room())
         return (Canvas.start(m.context(), n, cap),)
 
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact:
+        return facts.Canvas("")
+
     attrs = ("canvas", "vocab?")
     label, batch = labels.joined, "ragged"
     samples = (('%z = canvas.new(%i, canvas = "c")', [None, None]),)
@@ -52,6 +56,11 @@ class CanvasExtend:
 
     def meaning(m: Any, op: Any, c: Canvas, k: Any) -> Any:
         return (c.extend(as_int(k)),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        canvas = k.of(op.operands[0])
+        return canvas if isinstance(canvas, facts.Canvas) else None
 
     label, batch = labels.joined, "ragged"
     samples = (("%z = canvas.extend(%c, %i)", [None, 2, None, None]),)
@@ -112,6 +121,25 @@ class CanvasPut:
         seen = value.reads if op.attrs["kind"] == "soft" else value.dep
         dep = canvas.dep | seen | rest[0].reads | (rest[-1].reads if op.attrs.get("has_mask") else labels.NO) | c.control
         return [Abs(dep, canvas.draws | (value.draws if op.attrs["kind"] == "token" else labels.NO))]
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """Tokens that the model gives mass to on this very canvas, at the positions where they are put."""
+        canvas, where = op.operands[:2]
+        before = k.of(canvas)
+        if not isinstance(before, facts.Canvas) or op.attrs["kind"] == "mask":
+            return before if op.attrs["kind"] == "mask" else None
+        tokens = k.of(op.operands[2]) if op.attrs["kind"] == "token" else None
+        match tokens:
+            case facts.CellTokens(at=None) if op.operands[2].type.dims[:1] and op.operands[2].type.dims[0].kind == "cells":
+                right = tokens.canvas is canvas
+            case facts.CellTokens():
+                right = tokens.canvas is canvas and tokens.at is where
+            case facts.CellEdit():
+                right = tokens.canvas is canvas and k.of(where) == tokens
+            case _:
+                return None
+        return facts.Canvas(tokens.model) if right and before.model in ("", tokens.model) else None
 
     attrs = ("kind", "has_mask?", "open?")
     batch = "ragged"

@@ -253,6 +253,10 @@ class If:
         outer, c.control = c.control, c.control | cond
         both = [c.region(r, []) for r in op.regions]
         c.control = outer
+        commits = [[o for o in r.walk() if o.opcode == "commit"] for r in op.regions]
+        if [o.operands[0] for o in commits[0]] != [o.operands[0] for o in commits[1]]:
+            for o in (*commits[0], *commits[1]):
+                c.chosen(o, o.operands[0], op, cond)
         out = []
         for x, y, a, b in zip(*both, op.regions[0].yields, op.regions[1].yields, strict=True):
             j = x if a is b else labels.join(x, y)

@@ -53,6 +53,8 @@ class Face:
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         row = k.of(op.operands[0])
+        if isinstance(row, facts.CellRows):
+            return row if op.attrs["face"] != "logits" else None
         if isinstance(row, facts.Row) and row.face == "shaped" and op.attrs["face"] in ("raw", "logits"):
             return facts.Row(row.model, row.version, op.attrs["face"])
         return None
@@ -114,12 +116,11 @@ class Normalize:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """What sums to one stays what it is; tokens without mass stay without."""
         row = k.of(op.operands[0])
-        return (
-            facts.Row(row.model, row.version, "mass")
-            if isinstance(row, facts.Row) and row.face in ("shaped", "raw", "mass")
-            else None
-        )
+        if isinstance(row, facts.Rows) or isinstance(row, facts.Row) and row.face == "shaped":
+            return row
+        return facts.Row(row.model, row.version, "mass") if isinstance(row, facts.Row) and row.face in ("raw", "mass") else None
 
     label, batch = labels.joined, "pointwise"
     vocabulary = True

@@ -116,7 +116,7 @@ class DrawOp:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        """A draw of the model's distribution: its own where the noise is the `output` stream; of a computed distribution, a draft."""
+        """A draw of the model's distribution, its own where the noise is the `output` stream; of a computed one, a draft."""
         row, noise = k.of(op.operands[0]), op.operands[1]
         k.reads_noise(op, noise)
         if isinstance(row, facts.Row):
@@ -127,7 +127,9 @@ class DrawOp:
             if k.fresh(op, noise) and row.version == k.version:
                 return facts.Token(row.model, row.version, "drawn", frozenset({(noise, None)}))
             return facts.Token(row.model, row.version, "inside")
-        return facts.Drafts(frozenset({(noise, None)})) if k.fresh(op, noise) and k.sums_to_one(op.operands[0]) else None
+        fresh = k.fresh(op, noise) and k.sums_to_one(op.operands[0])
+        drafts = facts.Drafts(frozenset({(noise, None)})) if fresh else None
+        return facts.CellTokens(row.model, row.canvas, row.at, drafts) if isinstance(row, facts.CellRows) else drafts
 
     label, batch, exact = _drawn, "pointwise", "choice"
     vocabulary = True
@@ -371,7 +373,8 @@ class DrawGet:
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         known = k.of(op.operands[0])
-        return known if op.attrs["field"] == "token" and isinstance(known, facts.Token) else None
+        kept = isinstance(known, facts.Token | facts.CellTokens | facts.Picked)
+        return known if op.attrs["field"] == "token" and kept else None
 
     attrs = ("field",)
     batch = "pointwise"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from decgraph.ir import labels
+from decgraph.ir import labels, origins
 from decgraph.ir.labels import Abs, Checker, TreeAbs
 from decgraph.ir.ops.limits import NODES
+from decgraph.ir.origins import Element, Place
 from decgraph.ir.sizes import Known, Nodes, Size, Sizes, add, most
 from decgraph.ir.values import Op, Value
 
@@ -56,6 +57,35 @@ def over_leaves(s: Sizes, v: Value, t: Nodes) -> bool:
     return False
 
 
+def again(c: Checker, op: Op, x: Abs, at: Abs | None, tree: TreeAbs, name: str) -> list[tuple[Element, Place]]:
+    """The draws that are grown here, with their places; finds those that were grown before, here or in an earlier step, and
+    siblings in another order than they were drawn in."""
+    edges, node = op.operands[1], op.operands[2] if at is not None else None
+    new: list[tuple[Element, Place]] = []
+    for base, pick in origins.elements(c, edges):
+        where = origins.place(c, base if node is None else node)
+        for (old, earlier), there in (*tree.grown, *(new if node is None or not node.type.dims else ())):
+            if old is base and (there == where or at is not None and at.reads & x.draws):
+                apart = origins.apart(pick, earlier)
+                if apart == 0:
+                    c.report("twice" if there == where else "below", op, x.draws, name)
+                elif apart is not None and apart < 0 and there == where and origins.in_order(c, base):
+                    c.report("siblings", op, x.draws, name)
+        for loop in c.loops[op.result]:
+            if any(loop in c.loops.get(v, ()) for v in origins.sources(c, op.operands[0], "tree")):
+                if severity := origins.kept(c, op, base, pick, loop):
+                    c.report("kept", op, x.draws, name, severity)
+            falls = any(n < 0 and loop.regions[-1].args[0] is v for v, n in pick or ())
+            if falls and not origins.varies(c, where, loop) and origins.in_order(c, base):
+                c.report("siblings", op, x.draws, name)
+        new.append(((base, pick), where))
+    for drawn in origins.draws(c, edges):
+        sums = origins.mass(c, drawn.operands[origins.DISTRIBUTION_OF[drawn.opcode]])
+        if sums != origins.ONE:
+            c.report("mass", drawn, labels.NO, name, "warning" if origins.constant(sums) is None else "error")
+    return new
+
+
 def grown(c: Checker, op: Op, x: Abs) -> list[Abs]:
     """A tree and its new nodes after edges `x` are grown; finds draws that were chosen by what they are."""
     t = c.of(op.operands[0])
@@ -68,20 +98,17 @@ def grown(c: Checker, op: Op, x: Abs) -> list[Abs]:
         c.report("skip", op, x.draws & c.control, name)
     elif x.draws & t.dep:
         c.report("earlier", op, x.draws & t.dep, name)
-    key = (op.operands[1], op.operands[2] if at is not None else None)
-    if x.draws and t.tree is not None and key in t.tree.grown:
-        c.report("twice", op, x.draws, name)
+    grows = again(c, op, x, at, t.tree or TreeAbs(), name) if x.draws and not x.canvas else ()
     way = x.draws | x.dep | (at.reads if at is not None else labels.NO)
     new = Abs(x.dep | place, way)
     shape = t.tree or TreeAbs()
     points = shape.points | (way if not x.draws else labels.NO)
     dep = t.dep | x.dep | c.control | (at.reads if at is not None else labels.NO)
-    known = shape.grown | {key} if x.draws else shape.grown
     return [
         Abs(
             dep,
             t.draws | x.draws,
-            tree=TreeAbs(replace(new, dep=labels.NO), replace(new, dep=labels.NO), points, known),
+            tree=TreeAbs(replace(new, dep=labels.NO), replace(new, dep=labels.NO), points, shape.grown.union(grows)),
         ),
         replace(new, dep=labels.NO),
     ]

@@ -103,7 +103,11 @@ class ModelEval:
         names = op.attrs.get("with", ())
         given = dict(zip(names, op.operands[2:]))
         model, place = k.of(op.operands[0]), k.of(op.operands[1])
-        if not isinstance(model, facts.ModelIs) or op.attrs.get("part") or given.keys() - {"tree", "given"}:
+        if not isinstance(model, facts.ModelIs) or op.attrs.get("part"):
+            return None
+        if op.operands[1].type.elem == "canvas":
+            return facts.CellRows(model.name, op.operands[1], given.get("at")) if not given.keys() - {"at"} else None
+        if given.keys() - {"tree", "given"}:
             return None
         if "given" in given and k.of(given["given"]) != facts.Memory(model.name, getattr(place, "version", -1)):
             return None

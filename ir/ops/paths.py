@@ -43,6 +43,15 @@ class EditOp:
         values = np.broadcast_to(x.items if isinstance(x, Draws) else np.asarray(x), at.shape)
         return (box([Edit(int(p), _item(v)) for p, v in zip(at, values, strict=True)]),)
 
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """A position and the token that was drawn there, picked out by the same keys."""
+        where, what = (k.of(v) for v in op.operands)
+        if isinstance(where, facts.Picked) and isinstance(what, facts.Picked) and what.tokens is not None:
+            if where.of is what.of and where.keys == what.keys:
+                return facts.CellEdit(what.tokens.model, what.tokens.canvas, op.result)
+        return None
+
     attrs = ("canvas?",)
     label, batch = labels.joined, "ragged"
     samples = (
@@ -76,6 +85,12 @@ class EditGet:
 
     def meaning(m: Any, op: Any, e: Any) -> Any:
         return (e.position if op.attrs["field"] == "position" else e.token,)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """The position and the token of an edit are known together: both have its fact."""
+        edit = k.of(op.operands[0])
+        return edit if isinstance(edit, facts.CellEdit) else None
 
     attrs = ("field", "vocab?")
     label, batch = labels.joined, "pointwise"

@@ -153,7 +153,13 @@ class Commit:
         m.commit(op, x, tree)
         return ()
 
-    label, batch, effects = labels.joined, "ragged", "commit"
+    @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        if op.operands[0].type.elem == "path":
+            c.came_by(op.operands[0])
+        return []
+
+    batch, effects = "ragged", "commit"
     samples = (
         ("commit(%x)", None),
         ("commit(%toks)", None),

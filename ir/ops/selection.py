@@ -63,6 +63,11 @@ class Arg:
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         """The likeliest token of a model's distribution is its own draw where the request is greedy."""
         row = k.of(op.operands[0])
+        if isinstance(row, facts.CellRows) and len(op.operands) == 1 and op.attrs["fn"] == "max":
+            return facts.CellTokens(row.model, row.canvas, row.at)
+        if len(op.operands) > 1 and op.operands[0].type.elem in ("position", "draw", "token") and not op.result.type.dims:
+            vector = row.at if isinstance(row, facts.CellTokens) and row.at is not None else op.operands[0]
+            return facts.Picked(vector, op.operands[1:], row if isinstance(row, facts.CellTokens) else None)
         if (
             isinstance(row, facts.Row)
             and len(op.operands) == 1
@@ -223,7 +228,7 @@ class SelectTop:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        """The first of a race are draws without replacement (stochastic beams, the axiom of ir/labels.py); points stay points."""
+        """The first of a race are draws without replacement (stochastic beams; ir/labels.py); points stay points."""
         drafts = k.of(op.operands[0])
         if isinstance(drafts, facts.Drafts) and (not drafts.noises or drafts.race and op.attrs.get("by_race")):
             return facts.Drafts(drafts.noises)

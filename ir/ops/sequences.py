@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -33,6 +34,13 @@ def _of_level(k: facts.Known, index: tuple[Value, ...]) -> bool:
     assert parent is not None and rank is not None
     fields = (parent.attrs["field"], rank.attrs["field"])
     return fields == ("parent", "rank") and parent.operands == rank.operands
+
+
+def _at_positions(column: facts.CellRows | facts.CellTokens, at: Value) -> facts.Fact:
+    """Values of cells at some positions; draws that are chosen so are no drafts."""
+    if isinstance(column, facts.CellRows):
+        return replace(column, at=at)
+    return replace(column, at=at, drafts=None)
 
 
 @op("gather")
@@ -143,6 +151,8 @@ class Gather:
                 return facts.Row(column.model, at.version)
             case facts.Rows(), facts.Nodes(which="all") as at if at.tree is column.tree:
                 return column
+            case facts.CellRows() | facts.CellTokens(), _ if len(places) == 1 and op.operands[1].type.elem == "position":
+                return _at_positions(column, op.operands[1])
             case facts.Drafts(race=False), _ if op.result.type.elem == "draw":
                 index = op.operands[1:]
                 if not column.noises or _of_level(k, index):

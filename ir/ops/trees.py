@@ -210,12 +210,14 @@ class TreeGrow:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        """The stated distributions stay true where the draws are fresh, grown once, in the order and the loops they were drawn in."""
+        """What draws state stays true where they are fresh, grown once, and in the order and the loops of drawing."""
         tree, drafts = k.of(op.operands[0]), k.of(op.operands[1])
         if not isinstance(tree, facts.Tree) or op.operands[1].type.elem != "draw":
             return None
         if isinstance(drafts, facts.Token) and drafts.how == "drawn":
             drafts = facts.Drafts(drafts.noises)
+        if isinstance(drafts, facts.CellTokens):
+            drafts = drafts.drafts
         if not isinstance(drafts, facts.Drafts) or drafts.race:
             fault = f"drafts whose distributions are not known to be those they state (line {op.loc.line})"
             return facts.Tree(tree.version, op.result, tree.noises, tree.fault or fault)
@@ -396,11 +398,18 @@ class TreeWalk:
         return (m.walk(op, t, evidence, rest),)
 
     @staticmethod
+    def label(c: Checker, op: Op) -> list[Abs]:
+        if own := c.of(op.operands[0]).draws & c.control:
+            c.report("chosen", op, own, str(op.operands[0].type.of[0]))
+        c.came_by(op.operands[0])
+        return labels.joined(c, op)
+
+    @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact:
         return k.walk(op)
 
     attrs = ("scope", "rule?", "vocab?")
-    label, batch = labels.joined, "ragged"
+    batch = "ragged"
     samples = (
         (
             (

@@ -145,23 +145,35 @@ class Map:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        """A condition on depths that the root meets; rows that have no mass where the model's has none."""
+        """A condition on depths that the root meets; rows that have no mass, or scores of -inf, where the model's has none."""
         fn, args = op.attrs["fn"], [k.of(v) for v in op.operands]
-        match fn, args:
-            case "lt", [facts.Column(holds="depth") as column, _] if k.low(op.operands[1]) >= 1:
-                return facts.Column(column.tree, "at root")
-            case "log", [facts.Row(face="shaped" | "raw" | "mass") as row]:
-                return facts.Row(row.model, row.version, "logits" if row.face == "raw" else "scores")
-            case "relu" | "sqrt" | "div", [facts.Row(face="shaped" | "raw" | "mass") as row, *_]:
-                return facts.Row(row.model, row.version, "mass")
-            case "mul" | "weigh", [facts.Row(face="shaped" | "raw" | "mass") as row, _] | [
-                _,
-                facts.Row(face="shaped" | "raw" | "mass") as row,
-            ]:
-                return facts.Row(row.model, row.version, "mass")
-            case "pow", [facts.Row(face="shaped" | "raw" | "mass") as row, _] if k.low(op.operands[1]) > 0:
-                return facts.Row(row.model, row.version, "mass")
-        return None
+        if fn == "lt" and isinstance(args[0], facts.Column) and args[0].holds == "depth" and k.low(op.operands[1]) >= 1:
+            return facts.Column(args[0].tree, "at root")
+        mass = [x if isinstance(x, facts.Row) and x.face in ("shaped", "raw", "mass") else None for x in args]
+        scores = [x if isinstance(x, facts.Row) and x.face in ("logits", "scores") else None for x in args]
+        row: facts.Row | None = None
+        match fn:
+            case "log" if mass[0] is not None:
+                return facts.Row(mass[0].model, mass[0].version, "logits" if mass[0].face == "raw" else "scores")
+            case "mul" | "weigh":
+                row = mass[0] or mass[1] or (scores[1] if k.low(op.operands[0]) > 0 else None)
+                row = row or (scores[0] if k.low(op.operands[1]) > 0 else None)
+            case "div" | "pow":
+                row = mass[0] if fn == "div" or k.low(op.operands[1]) > 0 else None
+                row = row or (scores[0] if fn == "div" and k.low(op.operands[1]) > 0 else None)
+            case "relu" | "sqrt":
+                row = mass[0]
+            case "mix" | "contrast":  # what one operand rules out is ruled out
+                row = scores[0] or scores[1]
+            case "add" | "sub":  # of a finite number
+                row = scores[0] or (scores[1] if fn == "add" else None)
+            case "exp" if scores[0] is not None:
+                return facts.Row(scores[0].model, scores[0].version, "mass")
+            case "select":
+                return facts.arms(args[1], args[2])
+        if row is None:
+            return None
+        return facts.Row(row.model, row.version, "scores" if row.face in ("logits", "scores") else "mass")
 
     attrs = ("fn",)
     label, batch = labels.elementwise, "pointwise"

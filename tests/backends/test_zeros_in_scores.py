@@ -68,6 +68,7 @@ def backends(text: str, temperature: Fraction, seed: int, names: tuple[str, ...]
     return out
 
 
+@pytest.mark.budget(8)
 @pytest.mark.quick("a - half * b", "a - zero * b", "b - a")
 @pytest.mark.parametrize("scores", CASES)
 def test_what_is_ruled_out_stays_out(scores: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from decgraph.ir.label_check import check_labels, weighed
 
 FOLDER = Path(__file__).parent / "labels"
 SOUND = sorted(p.stem for p in (FOLDER / "sound").glob("*.dec"))
+STDLIB = sorted(p.name[:-4] for p in resources.files("decgraph.stdlib").iterdir() if p.name.endswith(".dec"))
 BROKEN = sorted(p.stem for p in (FOLDER / "broken").glob("*.dec") if p.stem != "out_of_order")
 
 
@@ -71,6 +73,8 @@ def test_cells_decided_out_of_order_are_a_warning(golden: Callable[[str, str], N
 LONG = {"chosen_frontier", "race_beams", "speculative_jacobi", "match_ignores_laws"}
 ALONE_SOUND = {"tetris"}
 """A batch of one keeps a prefix of its chain; what others do to it is not to be seen alone."""
+NO_TOKENS = {"scores_in_a_branch"}
+"""Ends in an error where the branch is taken, and there is nothing to compare."""
 LONG_BROKEN = {"best_of_drawn", "gumbel_then_prune", "prune_by_own_probability", "helper_prunes"}
 
 
@@ -89,9 +93,45 @@ def test_the_exact_check_proves_what_passes(name: str) -> None:
     assert verdict("sound", name) == "proved"
 
 
-@pytest.mark.parametrize("name", [n for n in BROKEN if n not in LONG_BROKEN | ALONE_SOUND])
+@pytest.mark.parametrize("name", [n for n in BROKEN if n not in LONG_BROKEN | ALONE_SOUND | NO_TOKENS])
 def test_the_exact_check_refutes_what_is_reported(name: str) -> None:
     assert verdict("broken", name) == "refuted"
+
+
+@pytest.mark.quick("speculative", "sequoia", "staged_speculative")
+@pytest.mark.parametrize("name", STDLIB)
+def test_no_published_program_is_reported(name: str) -> None:
+    text = (resources.files("decgraph.stdlib") / f"{name}.dec").read_text(encoding="utf-8")
+    assert check_labels(load_text(text, f"stdlib/{name}.dec", check_labels=False)) == []
+
+
+def warned(text: str) -> list[str]:
+    """The messages of the warnings of a program that loads."""
+    found = warnings_of(load_text(text, "warned.dec"), parse_text(text), Source(text, "warned.dec"))
+    return [f"{d.span.line}: {d.message}" for d in found]
+
+
+def test_what_may_be_kept_in_a_state_is_a_warning() -> None:
+    sometimes = text_of("broken", "kept_in_a_state").replace("    kept = sample(drafter(ctx), 1)\n", "")
+    drawn = "        if len(kept) == 0:\n            kept = sample(drafter(ctx), 1)\n"
+    anew = "        kept = sample(drafter(ctx), 1)\n"
+    assert warned(sometimes.replace("        draft t:\n", f"{drawn}        draft t:\n")) == [
+        "8: an iteration may grow a draw that an earlier one has grown already"
+    ]
+    assert warned(sometimes.replace("        draft t:\n", f"{anew}        draft t:\n")) == []
+
+
+@pytest.mark.parametrize("row", ["drafter(t.leaves) * (1 / gamma)", "relu(drafter(root) - target(root))", "target(root) ^ 2"])
+def test_a_sum_that_does_not_show_is_a_warning(row: str) -> None:
+    text = text_of("broken", "half_a_distribution").replace("drafter(t.leaves) * 0.5", row)
+    assert warned(text) == ["5: what is drawn from here may be no distribution: nothing shows that it sums to 1"]
+    assert warned(text.replace(row, f"normalize({row})")) == []
+
+
+@pytest.mark.parametrize("name", ["longer_path", "grown_twice"])
+def test_a_program_that_claims_its_support_alone_is_warned(name: str) -> None:
+    text = text_of("broken", name)
+    assert warned(text.replace("refines autoregressive(target) in distribution", "keeps support of target"))
 
 
 def test_a_place_in_a_rule_is_told_at_the_programs_line() -> None:

@@ -53,6 +53,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.budget(18)
 @pytest.mark.quick("autoregressive")
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("algorithm", ["autoregressive", "prompt_lookup", "speculative"])
@@ -90,6 +91,7 @@ def soft(kind: str) -> Any:
     return made
 
 
+@pytest.mark.budget(12)
 @pytest.mark.quick("autoregressive")
 @pytest.mark.parametrize("kind", SOFT)
 @pytest.mark.parametrize("algorithm", ["autoregressive", "prompt_lookup", "speculative", "token_recycling"])

@@ -129,6 +129,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.budget(10)
 @pytest.mark.parametrize("case", SPOILT)
 def test_a_folder_that_is_spoilt_is_refused_with_what_to_do(case: str, tmp_path: Path) -> None:
     spoil, word = SPOILT[case]
@@ -216,6 +217,7 @@ def load_for_training(at: Path) -> object:
     return load(at)
 
 
+@pytest.mark.budget(8)
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("case", ["a Git LFS pointer", "a config cut off", "generation settings: cut", "an adapter"])
 def test_every_door_refuses_it(case: str, door: str, tmp_path: Path) -> None:

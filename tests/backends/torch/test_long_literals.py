@@ -39,6 +39,7 @@ def decoded(text: str | None, backend: str, name: str = "", **params: Any) -> tu
     return result.tokens
 
 
+@pytest.mark.budget(8)
 @pytest.mark.quick("medusa_63", "wide")
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("name", ["medusa", "token_recycling", "sequoia", "tr_jacobi"])

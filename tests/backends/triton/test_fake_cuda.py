@@ -56,6 +56,7 @@ def far() -> list[str]:
     return ["--device", "cuda", "--dtype", FLOAT32, "--backend", "triton"]
 
 
+@pytest.mark.budget(13)
 @pytest.mark.quick("kangaroo", "fast_dllm")
 @every
 def test_session(name: str) -> None:
@@ -68,6 +69,7 @@ def test_session(name: str) -> None:
     assert graphs.count
 
 
+@pytest.mark.budget(13)
 @pytest.mark.quick("prompt_lookup")
 @every
 def test_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,6 +83,7 @@ def test_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert out.startswith(PROMPT + want.text)
 
 
+@pytest.mark.budget(13)
 @pytest.mark.quick("jacobi")
 @every
 def test_map(name: str, tmp_path: Path) -> None:
@@ -92,6 +95,7 @@ def test_map(name: str, tmp_path: Path) -> None:
     assert tuple(line["tokens"]) == want.tokens
 
 
+@pytest.mark.budget(13)
 @pytest.mark.quick("mirostat")
 @every
 def test_serve(name: str) -> None:
@@ -108,6 +112,7 @@ def test_serve(name: str) -> None:
     assert text == want.text
 
 
+@pytest.mark.budget(13)
 @pytest.mark.quick("cfg")
 @every
 def test_hf(name: str) -> None:

@@ -64,6 +64,7 @@ def ours(model: Any, ids: torch.Tensor, new: int, name: str, **more: Any) -> lis
     return list(out[0, ids.shape[1] :].tolist())
 
 
+@pytest.mark.budget(12)
 @pytest.mark.parametrize("length", [5, 31, 32, 33, 50])
 @pytest.mark.parametrize("name", ["autoregressive", "prompt_lookup", "speculative"])
 @pytest.mark.quick(("31", "prompt_lookup"), ("50", "speculative"), ("5", "autoregressive"))

@@ -26,6 +26,7 @@ def reason(name: str, request: Request | None = None) -> str | None:
     return static_reason(module, module.main, request, models, parameters(name))
 
 
+@pytest.mark.budget(50)
 @pytest.mark.quick("medusa", "dola", "dyspec", "hydra", "jakiro", "fast_dllm", "eagle2", "bregman_topk", "constrained_beam")
 @pytest.mark.parametrize("name", shelf.SHELF)
 def test_every_program_says_in_words_why_it_is_in_eager_mode(name: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,104 @@
+"""What is known of numbers: constants, ranges, and values that are another value, such as x * 1, x + 0 and `where(c, x, x)`.
+
+Claims with a condition set parameters to constants (`when scale == 1`); the rest follows by folding. 0 times anything is 0 in
+the language, also of a logarithm of 0 (ir/data/numbers.py), so that 1 * x - 0 * y is x.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from decgraph.ir.values import Op, Value
+
+INF = float("inf")
+FOLDED: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "weigh": operator.mul,
+    "neg": operator.neg,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "not": operator.not_,
+    "and": lambda a, b: a and b,
+    "or": lambda a, b: a or b,
+    "minimum": min,
+    "maximum": max,
+    "clamp": lambda x, low, high: min(max(x, low), high),
+    "floor": math.floor,
+    "relu": lambda x: max(x, 0),
+    "abs": abs,
+}
+FOLDS = ("map", "len", "list", "gather")
+"""Ops that `constant` knows."""
+Number = int | float | Fraction
+Range = tuple[Number, Number]
+
+
+def number(x: Any) -> Number | None:
+    """A constant as a number; None for conditions and for what is no number."""
+    return x if isinstance(x, int | float | Fraction) and not isinstance(x, bool) else None
+
+
+def constant(op: Op, consts: Mapping[Value, Any], limits: Callable[[Value], Range]) -> Any:
+    """The value that an op makes where it is known, of a row: that of each entry; else None."""
+    known = [consts.get(v) for v in op.operands]
+    if op.opcode == "len":
+        return len(known[0]) if isinstance(known[0], list | tuple) else None
+    if op.opcode == "list":
+        return tuple(known) if None not in known else None
+    if op.opcode == "gather":  # of equal values, whatever the index
+        values = known[0] if isinstance(known[0], list | tuple) else ()
+        return values[0] if values and all(x == values[0] for x in values) else None
+    fn = op.attrs["fn"]
+    if fn in FOLDED and known and all(isinstance(x, bool | int | float | Fraction) for x in known):
+        return FOLDED[fn](*known)
+    if fn == "and" and False in [x for x in known if isinstance(x, bool)]:
+        return False
+    if fn == "or" and True in [x for x in known if isinstance(x, bool)]:
+        return True
+    if fn == "select" and known[1] is not None and known[1] == known[2]:
+        return known[1]
+    if fn == "weigh" and any(number(x) == 0 for x in known):
+        return 0
+    if fn == "mul":  # neither operand can be infinite (dsl/lower/arithmetic.py), or it would be `weigh`
+        return 0 if any(number(x) == 0 for x in known) else None
+    if fn in ("lt", "le", "gt", "ge") and not any(v.type.dims for v in op.operands):
+        return _compared(fn, limits(op.operands[0]), limits(op.operands[1]))
+    return None
+
+
+def _compared(fn: str, a: Range, b: Range) -> bool | None:
+    if fn in ("gt", "ge"):
+        return _compared("lt" if fn == "gt" else "le", b, a)
+    strict = fn == "lt"
+    if a[1] < b[0] or not strict and a[1] <= b[0]:
+        return True
+    if a[0] > b[1] or strict and a[0] >= b[1]:
+        return False
+    return None
+
+
+def same(op: Op, consts: Mapping[Value, Any]) -> Value | None:
+    """The operand that a `map` op gives back unchanged, if there is one."""
+    fn, xs = op.attrs["fn"], op.operands
+    known = [number(consts.get(v)) for v in xs]
+    if fn == "select" and isinstance(consts.get(xs[0]), bool):
+        return xs[1 if consts[xs[0]] else 2]
+    if fn in ("mul", "weigh"):
+        return xs[1] if known[0] == 1 else xs[0] if known[1] == 1 else None
+    if fn in ("add", "mix"):
+        return xs[1] if known[0] == 0 else xs[0] if known[1] == 0 else None
+    if fn in ("sub", "contrast"):
+        return xs[0] if known[1] == 0 else None
+    if fn in ("div", "pow"):
+        return xs[0] if known[1] == 1 else None
+    return None

@@ -1,0 +1,183 @@
+"""What a value is made of, read off the ops: which draws are grown and where, from which tree, from which distribution.
+
+The label check (ir/labels.py) asks here what labels do not tell: that two values are the same draw, that one sibling was drawn
+after another, that a draw is older than the loop that grows it, and that probabilities do not sum to 1.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from decgraph.ir.values import Op, Value
+
+if TYPE_CHECKING:
+    from decgraph.ir.labels import Checker
+
+Form = frozenset[tuple[Value | None, Fraction]]
+"""A number as a sum: of values with their factors, and of a constant (None)."""
+Element = tuple[Value, Form | None]
+"""Draws: all that a value holds (None), or the one of a number."""
+Place = tuple[object, ...]
+
+ZERO: Form = frozenset()
+ONE: Form = frozenset({(None, Fraction(1))})
+DISTRIBUTION_OF = {"draw": 0, "draw.many": 0, "draw.race": 0, "draw.stated": 1}
+
+
+def add(a: Form, b: Form, factor: Fraction | int = 1) -> Form:
+    """a + factor * b."""
+    sums = dict(a)
+    for v, n in b:
+        sums[v] = sums.get(v, Fraction(0)) + factor * n
+    return frozenset((v, n) for v, n in sums.items() if n)
+
+
+def constant(a: Form | None) -> Fraction | None:
+    """The number that a form is, or None where it depends on a value."""
+    return None if a is None or any(v is not None for v, _ in a) else sum((n for _, n in a), Fraction(0))
+
+
+def made_of(c: Checker, v: Value) -> tuple[Value, ...]:
+    """The values that a value is one of, where branches or a loop yield it; else the operands of its op."""
+    op = c.made.get(v)
+    if op is None or op.opcode not in ("if", "segment", "for", "while", "each"):
+        return c.carried.get(v, op.operands if op is not None else ())
+    back = op.results.index(v) - len(op.results) if op.opcode != "each" else 0
+    first = (op.operands[back],) if op.opcode in ("for", "while") else ()
+    return (*first, *(r.yields[back] for r in (op.regions if op.opcode == "if" else op.regions[-1:])))
+
+
+def history(c: Checker, v: Value, elem: str, stop: frozenset[Value] = frozenset()) -> dict[Value, bool]:
+    """The values of a type that a value was made of, back to `stop`, and whether it is made of no further ones."""
+    seen, ahead = dict[Value, bool](), [v]
+    while ahead:
+        v = ahead.pop()
+        op = c.made.get(v)
+        ends = v in stop or op is not None and op.opcode in DISTRIBUTION_OF
+        before = [] if ends else [x for x in made_of(c, v) if x.type.elem in (elem, "list")]
+        seen[v] = not before
+        ahead += [x for x in before if x not in seen]
+    return seen
+
+
+def sources(c: Checker, v: Value, elem: str, stop: frozenset[Value] = frozenset()) -> set[Value]:
+    """The first of them: of a tree the new ones that it was grown from, of draws what was drawn."""
+    return {x for x, first in history(c, v, elem, stop).items() if first}
+
+
+def inside(op: Op) -> set[Value]:
+    """The values that are made in the regions of an op."""
+    return {v for r in op.regions for o in r.walk() for v in o.results}
+
+
+def number(c: Checker, v: Value) -> Form:
+    """A number as a form, as far as sums, differences and constant factors show it."""
+    op = c.made.get(v)
+    fn = "" if op is None or op.opcode != "map" or v.type.dims else op.attrs["fn"]
+    if op is not None and op.opcode == "const" and isinstance(op.attrs["value"], int | Fraction):
+        return add(ZERO, ONE, op.attrs["value"])
+    if op is not None and fn in ("add", "sub", "mul"):
+        a, b = (number(c, x) for x in op.operands)
+        if fn != "mul":
+            return add(a, b, 1 if fn == "add" else -1)
+        for n, form in ((constant(a), b), (constant(b), a)):
+            if n is not None:
+                return add(ZERO, form, n)
+    return frozenset({(v, Fraction(1))})
+
+
+def elements(c: Checker, v: Value) -> list[Element]:
+    """The draws that a value holds, in order, as far as indices show which they are."""
+    op = c.made.get(v)
+    if op is not None and op.opcode in ("list", "concat", "within"):
+        return [e for x in op.operands for e in elements(c, x)]
+    if op is not None and op.opcode == "gather" and len(op.operands) == 2 and len(op.operands[0].type.dims) == 1:
+        whole, index = elements(c, op.operands[0]), op.operands[1]
+        made = c.made.get(index)
+        listed = made.operands if made is not None and made.opcode == "list" else (index,) if not index.type.dims else ()
+        if listed and len(whole) == 1 and whole[0][1] is None:
+            return [(whole[0][0], number(c, i)) for i in listed]
+    return [(v, None)]
+
+
+def apart(a: Form | None, b: Form | None) -> Fraction | None:
+    """How far one of several draws stands behind another: 0 for the same one, None where it does not show."""
+    return Fraction(0) if a is None or b is None else constant(add(a, b, -1))
+
+
+def draws(c: Checker, v: Value) -> list[Op]:
+    """The ops that drew what a value holds."""
+    made = [c.made.get(x) for x in sources(c, v, "draw")]
+    return [op for op in made if op is not None and op.opcode in DISTRIBUTION_OF]
+
+
+def in_order(c: Checker, v: Value) -> bool:
+    """Whether a draw may have been drawn without replacement: after those before it, from what they leave."""
+    return any(op.opcode == "draw.race" or op.attrs.get("replace") is False for op in draws(c, v))
+
+
+def kept(c: Checker, grow: Op, base: Value, pick: Form | None, loop: Op) -> str:
+    """Whether draws that grow in a loop stay the same from one iteration to the next: "error", "warning" where some iterations
+    may set the state that they are read from, or ""."""
+    read = c.made.get(base)
+    if read is None or read.opcode != "state.read" or loop not in c.loops[base]:
+        return "" if loop in c.loops.get(base, ()) or varies(c, pick, loop) or loop.attrs.get("lanes") else "error"
+    regions = [*loop.regions, *(r for part in loop.regions for o in part.walk() for r in o.regions)]
+    sets = [(o, r) for r in regions for o in r.ops if o.opcode == "state.write" and o.attrs["state"] == read.attrs["state"]]
+    held = [{c.made.get(v) for v, part in elements(c, o.operands[0]) if part is None} for o, _ in sets]
+    if all(any(o is not None and o.opcode == "state.read" and o.attrs == read.attrs for o in made) for made in held):
+        return "error"  # never set, or only to more than it holds
+    return "" if any(grow in r.walk() for _, r in sets) else "warning"
+
+
+def place(c: Checker, v: Value) -> Place:
+    """Where a node is, or where draws are grown if no place is named: the same for values that are seen to name one node."""
+    op = c.made.get(v)
+    code = op.opcode if op is not None else ""
+    if op is not None and code in DISTRIBUTION_OF:
+        made = c.made.get(op.operands[0])
+        evaluated = made is not None and made.opcode == "model.eval" and made.operands[1].type.elem == "node"
+        return place(c, made.operands[1]) if made is not None and evaluated else (v,)
+    if op is not None and code == "tree.nodes" and len(op.operands) == 1:
+        tree, which = op.operands[0], op.attrs["which"]
+        made = c.made.get(tree)
+        alone = made is not None and made.opcode == "tree.new" and which in ("leaves", "frontier")
+        return ("root",) if which == "root" or alone else ("all", tree.type.of[0]) if which == "all" else (which, tree)
+    if op is not None and code == "gather" and len(op.operands) == 2 and not op.operands[1].type.dims:
+        within, index = place(c, op.operands[0]), number(c, op.operands[1])
+        return ("root",) if within == ("root",) or within[0] == "all" and not index else (*within, index)
+    return ("root",) if code == "context" else (v,)
+
+
+def varies(c: Checker, what: object, loop: Op) -> bool:
+    """Whether an element, a form or a place may be another one in another iteration of a loop."""
+    if isinstance(what, Value):
+        return loop in c.loops.get(what, ())
+    return isinstance(what, tuple | frozenset) and any(varies(c, x, loop) for x in what)
+
+
+def mass(c: Checker, v: Value, seen: frozenset[Value] = frozenset()) -> Form | None:
+    """What the probabilities of a distribution sum to: 0 of scores, which are none; None where it does not show."""
+    op = c.made.get(v)
+    code = op.opcode if op is not None else ""
+    if code in ("normalize", "softmax", "warp", "renorm"):
+        return ONE
+    if op is not None and code in ("face", "gather", "slice", "compact", "take_first"):
+        return ZERO if op.attrs.get("face") == "logits" else mass(c, op.operands[0], seen)
+    if op is not None and code == "map" and len(op.operands) == 2:
+        fn, rows = op.attrs["fn"], [x.type.elem == "dist" or any(d.kind == "vocab" for d in x.type.dims) for x in op.operands]
+        a, b = (mass(c, x, seen) if row else number(c, x) for x, row in zip(op.operands, rows, strict=True))
+        if a is None or b is None:
+            return None
+        if fn in ("add", "mix", "sub") and all(rows):
+            return add(a, b, -1 if fn == "sub" else 1)
+        n, m = constant(a), constant(b)
+        if fn in ("mul", "weigh") and not all(rows):
+            return add(ZERO, a, m) if m is not None else add(ZERO, b, n) if n is not None else None
+        return add(ZERO, a, 1 / m) if fn == "div" and not rows[1] and m else None
+    if v in c.carried or code in ("if", "for", "while", "segment"):
+        ways = [mass(c, x, seen | {v}) for x in made_of(c, v) if x not in seen]
+        wrong = [w for w in ways if constant(w) not in (None, 1)]
+        return wrong[0] if wrong else ONE if all(w == ONE for w in ways) else None
+    return ONE if v.type.elem == "dist" else None
