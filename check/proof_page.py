@@ -42,7 +42,10 @@ RULES = {
         "could tell decides whether it is. So one step commits what the specification would, and by induction all of them "
         "do."
     ),
-    "commit-inside": ("The specification gives every token of it mass after the committed text."),
+    "commit-inside": (
+        "The model gives mass to every token of it: after the text that is committed before it or, of a canvas, where and when its "
+        "cell was decided."
+    ),
 }
 """Rules of the kernel in words (docs/proof.md)."""
 BESIDES = (

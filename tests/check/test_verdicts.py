@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 import decgraph
+from decgraph import stdlib
 from decgraph.check import Report
 from decgraph.check import report as reports
 from decgraph.check.proof.kernel import Step
-from decgraph.check.verdicts import Proof
+from decgraph.check.proof_page import RULES, proof_page
+from decgraph.check.verdicts import Proof, proof_of
 from decgraph.testing import assert_claims, assert_refines
 
 LOSSLESS = "refines autoregressive(target) in distribution"
@@ -54,11 +56,10 @@ def test_without_a_derivation_worlds_decide_and_are_counted() -> None:
 
 
 def test_where_a_derivation_stops_is_said_with_its_line() -> None:
-    report = decgraph.check("llada", models=1, mutants=False)
-    assert report.verdict in ("holds", "undecided")
-    for claim in report.to_json()["claims"]:
-        assert claim["stopped"]["why"] and "proof" not in claim
-        assert claim["stopped"]["line"] <= len(decgraph.load("llada").text.splitlines())
+    report = decgraph.check(PLAIN.replace("commit x", "commit argmax(onehot(x))"), models=2, mutants=False)
+    (claim,) = report.to_json()["claims"]
+    assert claim["verdict"] == report.verdict == "holds" and "proof" not in claim
+    assert claim["stopped"]["line"] == 6 and claim["stopped"]["why"] in report.stopped()[0]
 
 
 def test_one_claim_with_a_derivation_and_one_without() -> None:
@@ -105,3 +106,17 @@ def test_assertions_ask_for_as_much_as_is_required() -> None:
     for asserted in (assert_claims, assert_refines):
         with pytest.raises(decgraph.DecError, match="require is 'tested'"):
             asserted(PLAIN, models=2, require="tested")  # type: ignore[arg-type]
+
+
+def test_every_derivation_of_the_library_can_be_shown() -> None:
+    shown = set()
+    for name in stdlib.names():
+        algorithm = decgraph.load(name)
+        for claim in algorithm.claims:
+            proof = proof_of(algorithm.module, claim, faults := [])
+            assert not faults
+            report = Report(name, "proved", [claim.text], 0, 0, 0.0, proofs=[proof], text=algorithm.text)
+            page = proof_page(report)
+            assert all(step.rule in page for step in proof.steps) and (proof.found or proof.why[:20] in page)
+            shown |= {step.rule for step in proof.steps}
+    assert shown <= set(RULES)
