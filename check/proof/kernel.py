@@ -284,9 +284,7 @@ class Kernel:
             if not why:
                 self.say(op, f"`{rule}` is lossless for drafts with these distributions", "rule-lossless")
                 return Path(rows.model, tree.version, "drawn", tree.noises | noises)
-            kind = "support"  # a rule that is lossless accepts and emits what the evidence gives mass to
-            if self.mode == "drawn":
-                return Unfit(why)
+            return Unfit(why)
         if kind == "support":
             self.say(op, f"`{rule}` accepts and emits tokens that `{rows.model}` gives mass to", "rule-support")
             return Path(rows.model, tree.version, "inside")
