@@ -43,8 +43,8 @@ RULES = {
         "do."
     ),
     "commit-inside": (
-        "The model gives mass to every token of it: after the text that is committed before it or, of a canvas, where and when its "
-        "cell was decided."
+        "The model gives mass to every token of it: after the text that is committed before it or, of a canvas, where and "
+        "when its cell was decided."
     ),
 }
 """Rules of the kernel in words (docs/proof.md)."""
