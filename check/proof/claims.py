@@ -32,7 +32,8 @@ def prove(module: Module, claim: Claim) -> Derivation | Open:
         if claim.mode in ("tokens", "greedy") or claim.for_greedy:
             modes = ["own"]
     elif claim.kind == "keeps_support" and len(claim.models) == 1:
-        model, modes = claim.models[0], ["inside"]
+        model = claim.models[0]
+        modes = ["inside"]
     else:
         return Open(claim.loc.line, "no derivation for claims of this kind yet")
     if model is None:
