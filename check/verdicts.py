@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from decgraph.check.proof.claims import prove
 from decgraph.check.proof.derive import Derivation
-from decgraph.check.proof.kernel import Step
+from decgraph.check.proof.invariants import Step
 from decgraph.ir.values import Claim, Module
 
 Least = Literal["proved", "holds"]

@@ -8,7 +8,7 @@ import decgraph
 from decgraph import stdlib
 from decgraph.check import Report
 from decgraph.check import report as reports
-from decgraph.check.proof.kernel import Step
+from decgraph.check.proof.invariants import Step
 from decgraph.check.proof_page import RULES, proof_page
 from decgraph.check.verdicts import Proof, proof_of
 from decgraph.testing import assert_claims, assert_refines
