@@ -58,6 +58,7 @@ def asks_done(op: Op) -> bool:
 
 
 def contains(op: Op, opcode: str) -> bool:
+    """Whether an op of this kind stands in the regions of another."""
     return any(o.opcode == opcode for r in op.regions for o in r.walk())
 
 
@@ -72,6 +73,7 @@ def as_wide(v: Value, operand: Value) -> bool:
 
 
 def moved(fact: Fact | None, old: int, new: int) -> Fact | None:
+    """A fact about the context `old`, as one about the context `new`."""
     return None if fact is None else fact.moved(old, new)
 
 
