@@ -30,6 +30,7 @@ class CheckOptions(TypedDict, total=False):
     externs: Externs | None
     seconds: float | None
     progress: Progress | None
+    derive: bool
 
 
 def find(algorithm: AlgorithmLike) -> tuple[Module, str]:
@@ -74,14 +75,16 @@ def check_algorithm(
     externs: Externs | None = None,
     seconds: float | None = None,
     progress: Progress | None = None,
+    derive: bool = True,
 ) -> Report:
     """Decide the claims of an algorithm, and with `mutants` whether every bug planted in it is found.
 
     vocab: tokens of the tables (3 or more sees what 2 cannot). models: worlds per claim. params: values to check with, by
-    name; what is not given is varied over small values. adversary: also say whether the claims hold however the conditions that
-    steer drafting return (`Report.controllers`). externs: the
-    functions that the program declares, where they should not be any functions of their types. seconds: when to give up; the
-    report says what was known by then. progress: called with (what, done, of). Raises DecError.
+    name; what is not given is varied over small values. adversary: also say whether the claims hold however the conditions
+    that steer drafting return (`Report.controllers`). externs: the functions that the program declares, where they should not
+    be any functions of their types. seconds: when to give up; the report says what was known by then. progress: called with
+    (what, done, of). derive: look for a derivation of each claim first, and compare a claim that has one in a dozen worlds
+    only; without, worlds alone decide. Raises DecError.
 
     >>> check_algorithm("speculative", models=2, mutants=False).verdict
     'proved'
@@ -98,7 +101,7 @@ def check_algorithm(
         given[name] = check_value(f.name, known[name], value)
     if vocab < 2 or models < 1:
         raise DecError("a check needs at least 2 tokens and 1 model")
-    return check_module(
+    report = check_module(
         module,
         vocab=vocab,
         models=models,
@@ -108,8 +111,11 @@ def check_algorithm(
         adversary=adversary,
         externs=externs,
         seconds=seconds,
+        derive=derive,
         planting=Planting(text, module.path) if text else None,
     )
+    report.text = text
+    return report
 
 
 def check_all(algorithms: Sequence[AlgorithmLike] = (), *, jobs: int = 1, **options: Unpack[CheckOptions]) -> Iterator[Report]:

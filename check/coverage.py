@@ -88,7 +88,7 @@ def pinned(f: Function, given: Mapping[str, ParamValue] | None) -> Function:
 
 
 def demanded(f: Function, ran: Ran) -> list[tuple[Op, str]]:
-    """The outcomes that must be seen before a claim counts as proved: those that can happen (check/ranges.py)."""
+    """The outcomes that must be seen before a claim is said to hold: those that can happen (check/ranges.py)."""
     cannot = impossible(f)
     made: dict[Value, Op] = {v: op for op in ran.watched.values() for v in op.results}
     for op in f.body.walk():

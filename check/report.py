@@ -10,7 +10,7 @@ from typing import Any
 from decgraph.backends.exact.coverage import Ran
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.check.adversary import adversarial, controllers
-from decgraph.check.claims import Case
+from decgraph.check.claims import Case, Failure
 from decgraph.check.constants import facts
 from decgraph.check.counterexample import Counterexample, explain, smaller
 from decgraph.check.coverage import Missing, missing, pinned
@@ -25,33 +25,43 @@ from decgraph.check.reached import from_reached_states
 from decgraph.check.sampling import at_own_sizes
 from decgraph.check.settings import Group, groups, restricted
 from decgraph.check.survey import Survey, Tried
+from decgraph.check.verdicts import ERRORS, FOR_ALL, Proof, proof_of
 from decgraph.check.worlds import narrow, world
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Module
 from decgraph.runtime.arguments import Externs, ParamValue
 
 Progress = Callable[[str, int, int], None]
+CROSS_CHECK = 12
+"""Worlds in which a claim with a derivation is compared: they show runs that end in an error, and errors of ours."""
+NOT_SOUGHT = "none was looked for"
 
 
 @dataclass
 class Report:
     """What a check found.
 
-    verdict: `proved`: in every world that was decided (`models` of them, at least half of those tried) each claim holds
-    exactly, over all that chance and adversaries can do there (rationals, no sampling, no tolerance), everything in the
-    program ran in them, both ways, and every mutant was found. A claim with a condition (`when delta == 0`) is proved for the
-    values that satisfy it: only what can run there had to, and mutants that change nothing there (`outside`) are not among
+    verdict: `proved`: each claim has a derivation (`proofs`), which is for every vocabulary, model, context and request, and
+    no world contradicts it; it says of runs that end with tokens which tokens these are, and not that no run ends in an error.
+    `holds`: some claim has no derivation, and in every world that was decided (`models` of them, at least half of those tried)
+    each holds exactly, over all that chance and adversaries can do there (rationals, no sampling, no tolerance), everything in
+    the program ran in them, both ways, and every mutant was found. A claim with a condition (`when delta == 0`) is decided for
+    the values that satisfy it: only what can run there had to, and mutants that change nothing there (`outside`) are not among
     those planted. `refuted`: there is a world in which a claim does not
     hold, and `counterexample` is it. `undecided`: neither; `reasons` says why, with lines. `none`: nothing is claimed.
+
+    proofs: for each claim its derivation, or where it stopped and why. challenged: whether mutants were to be planted.
+    text: of the program, where it is known. refuted: the place of the claim that `counterexample` is of. erred: places of
+    claims with a derivation of which a world ended in an error.
 
     shrunk: worlds that were decided only with smaller parameters and lengths. states: "any" where steps were
     decided from carried values of any kind, "reached" where only from those that runs reach, "" where nothing is carried.
     dead: what cannot run at the setting of a claim.
     missing: what no decided world has shown. tried: of what the worlds consisted. seen, harmless: outcomes for `--coverage`.
 
-    controllers: for a proved algorithm whose drafting is steered by probabilities, entropies, coins or states: "any" if the
-    claims are true whatever those conditions return, "own" if they need their own (a convergence test does), "undecided", or
-    nothing.
+    controllers: for an algorithm whose claims hold in worlds and whose drafting is steered by probabilities, entropies, coins
+    or states: "any" if the claims are true whatever those conditions return, "own" if they need their own (a convergence test
+    does), "undecided", or nothing.
 
     faults: errors of decgraph itself that ended a world, with the place in its code: the verdict is `undecided` then.
     """
@@ -81,6 +91,40 @@ class Report:
     module: Module | None = field(default=None, repr=False)
     dead: list[str] = field(default_factory=list, repr=False)
     groups: list[Group] = field(default_factory=list, repr=False)
+    proofs: list[Proof] = field(default_factory=list, repr=False)
+    text: str = field(default="", repr=False)
+    challenged: bool = False
+    refuted: int | None = field(default=None, repr=False)
+    erred: set[int] = field(default_factory=set, repr=False)
+
+    def verdict_of(self, place: int) -> str:
+        """The verdict on one claim, by its place."""
+        if place == self.refuted:
+            return "refuted"
+        if any(place in group.indices for group in self.groups if group.skipped):
+            return "none"
+        if self.proofs[place].found:
+            return "undecided" if place in self.erred or self.faults else "proved"
+        return "holds" if self.verdict == "holds" else "undecided"
+
+    @property
+    def derived(self) -> bool:
+        """Whether each claim that says anything has a derivation."""
+        skipped = {place for group in self.groups if group.skipped for place in group.indices}
+        said = [proof for place, proof in enumerate(self.proofs) if place not in skipped]
+        return bool(said) and all(proof.found for proof in said)
+
+    def reach(self) -> str:
+        """How far the verdict goes, in a line."""
+        if self.verdict == "proved":
+            return f"{FOR_ALL}; {ERRORS}"
+        bounds = self.tried.bounds()
+        return f"in {self.models} world{'s' * (self.models != 1)}{': ' if bounds else ''}{bounds}"
+
+    def stopped(self) -> list[str]:
+        """Where and why the claims without a derivation have none."""
+        many = len(self.claims) > 1
+        return [f"`{p.claim}`: {p.stopped()}" if many else p.stopped() for p in self.proofs if not p.found]
 
     @property
     def survivors(self) -> list[Kill]:
@@ -102,7 +146,8 @@ class Report:
         return {
             "name": self.name,
             "verdict": self.verdict,
-            "claims": self.claims,
+            "reach": self.reach() if self.verdict in ("proved", "holds") else "",
+            "claims": [proof.to_json(self.verdict_of(place)) for place, proof in enumerate(self.proofs)],
             "models": self.models,
             "shrunk": self.shrunk,
             "runs": self.runs,
@@ -158,51 +203,64 @@ def check_module(
     adversary: bool = True,
     externs: Externs | None = None,
     seconds: float | None = None,
+    derive: bool = True,
 ) -> Report:
     """Decide every claim of a module's entry: in `models` small worlds over `vocab` tokens and in those that the program asks
-    for. Past `seconds`, and when it is interrupted, the report says what is known by then."""
+    for. Past `seconds`, and when it is interrupted, the report says what is known by then. derive: look for derivations
+    first; a claim that has one is compared in a few worlds only."""
     f = module.entry
     started = time.perf_counter()
     tally = Tally(until=None if seconds is None else started + seconds)
     ran = Ran.of(module, f)
     report = Report(f.name, "none", [c.text for c in f.claims], 0, 0, 0.0, ran=ran, module=module)
+    derive = derive and engine is ExactMachine  # of another machine than the language's a derivation says nothing
+    report.proofs = [proof_of(module, c, report.faults) if derive else Proof(c.text, why=NOT_SOUGHT) for c in f.claims]
     options: dict[str, Any] = {"vocab": vocab, "models": models, "params": params, "engine": engine, "externs": externs}
     try:
         if f.claims:
             report.groups = groups(module, ran, params or {})
             decide_claims(module, report, tally, progress, options)
-        if report.verdict == "proved" and adversary and controllers(f):
+        if report.verdict == "holds" and adversary and controllers(f):
             plain = report.groups[0]  # what is claimed without a condition, if anything
             if not plain.skipped:
                 fewer = {**options, "models": max(2, models // 5)}
                 report.controllers = against_controllers(restricted(module, plain), tally, report.faults, **fewer)
-        if report.verdict == "proved" and mutants:
+        if report.verdict == "holds" and mutants:
+            report.challenged = True
             for group in report.groups:
-                if not group.skipped:
+                if not group.skipped and not derived(report, group):
                     plant_all(module, group, report, planting, tally, progress, options)
     except OutOfTime:
-        report.verdict = "undecided"
-        report.reasons.append(f"the {seconds:g} seconds that it was given are over")
+        over = f"the {seconds:g} seconds that it was given are over"
+        sure = report.derived and not report.reasons
+        report.verdict = "proved" if sure else "undecided"
+        (report.notes if sure else report.reasons).append(over)
     except KeyboardInterrupt:
         report.verdict, report.interrupted = "undecided", True
         report.reasons.append("interrupted")
-    if report.faults and report.verdict == "proved":
+    if report.faults and report.verdict in ("proved", "holds"):
         report.verdict = "undecided"
     report.reasons[:0] = [f"a fault of decgraph itself, please report it: {what}" for what in report.faults]
     report.runs, report.seconds = tally.runs, time.perf_counter() - started
     return report
 
 
+def derived(report: Report, group: Group) -> bool:
+    """Whether each claim of a group has a derivation."""
+    return all(report.proofs[place].found for place in group.indices)
+
+
 def decide_claims(module: Module, report: Report, tally: Tally, progress: Progress | None, options: dict[str, Any]) -> None:
     """Decide the claims one after the other, and put what was found into the report."""
     lost = tried = 0
-    states = ""
-    pairs = [(group, claim) for group in report.groups if not group.skipped for claim in group.claims]
+    here = [group for group in report.groups if not group.skipped]
+    pairs = [(group, place, claim) for group in here for place, claim in zip(group.indices, group.claims)]
     report.notes += [group.skipped for group in report.groups if group.skipped]
     if not pairs:
         report.verdict, report.reasons = "undecided", [*report.notes]
         return
-    for n, (group, claim) in enumerate(pairs):
+    for n, (group, place, claim) in enumerate(pairs):
+        proof = report.proofs[place]
         survey = Survey(
             module,
             claim,
@@ -215,42 +273,68 @@ def decide_claims(module: Module, report: Report, tally: Tally, progress: Progre
             notes=report.notes,
             faults=report.faults,
         )
-        plans = [
-            *first_plans(module, claim, options["vocab"], options["models"]),
-            *further_plans(module, claim, options["vocab"], options["models"], options["params"] or {}),
-        ]
         try:
-            failure = survey.run(plans, progress)
-            if failure is None and not survey.reasons and not survey.inductive:
-                failure, reason = from_reached_states(survey, options["vocab"])
-                states = "reached"
-                if failure is None and reason:
-                    report.reasons.append(reason)
-            elif survey.arbitrary and not states:
-                states = "any"
-            if failure is None and survey.from_functions is not None:
-                report.reasons.append(
-                    f"{survey.from_functions.words}, and no function was found that does so by its arguments alone"
-                )
-            if failure is None:
-                tally.check_time()
-                failure = at_own_sizes(survey, options["vocab"])
-            if failure is None:
-                searched(survey, group.function, options["vocab"], progress)
-                failure = survey.failure
+            if proof.found:
+                few = first_plans(module, claim, options["vocab"], min(options["models"], CROSS_CHECK))
+                failure = survey.run(few, progress)
+            else:
+                failure = searched_worlds(survey, group, report, options, progress)
         finally:  # a check that is out of time says what it has decided
             report.models += survey.decided
             report.shrunk += survey.shrunk
-        lost, tried = lost + survey.lost, tried + survey.tried
         if failure is not None:
-            report.verdict, report.counterexample = "refuted", explain(smaller(failure))
-            held, later = ([f"`{c.text}`" for _, c in part] for part in (pairs[:n], pairs[n + 1 :]))
+            report.verdict, report.counterexample, report.refuted = "refuted", explain(smaller(failure)), place
+            held, later = ([f"`{c.text}`" for _, _, c in part] for part in (pairs[:n], pairs[n + 1 :]))
             report.reasons = [f"{' and '.join(held)} held in every world before that"] if held else []
             report.reasons += [f"{' and '.join(later)} was not looked at yet"] if later else []
+            if proof.found:
+                report.faults.append(f"the derivation of `{claim.text}` and a world disagree")
             return
-        report.reasons += survey.reasons
-    report.verdict, report.states = "proved", states
-    for here in (group for group in report.groups if not group.skipped):
+        if not proof.found:
+            lost, tried = lost + survey.lost, tried + survey.tried
+            report.reasons += survey.reasons
+        elif survey.errors:
+            report.erred.add(place)
+            report.reasons.append(f"the tokens are derived, but a run ended in an error: {survey.errors[0]}")
+    report.reasons += not_shown(module, report, tally, options)
+    if 2 * lost > tried:
+        why = next((n.split(": ", 1)[1] for n in report.notes), "")
+        report.reasons.append(f"{lost} of {tried} worlds could not be decided" + (f": {why}" if why else ""))
+    report.verdict = "undecided" if report.reasons else "proved" if report.derived else "holds"
+
+
+def searched_worlds(
+    survey: Survey, group: Group, report: Report, options: dict[str, Any], progress: Progress | None
+) -> Failure | None:
+    """All worlds of a claim without a derivation: the first that refutes it."""
+    module, claim, vocab = survey.module, survey.claim, options["vocab"]
+    plans = [
+        *first_plans(module, claim, vocab, options["models"]),
+        *further_plans(module, claim, vocab, options["models"], options["params"] or {}),
+    ]
+    failure = survey.run(plans, progress)
+    if failure is None and not survey.reasons and not survey.inductive:
+        failure, reason = from_reached_states(survey, vocab)
+        report.states = "reached"
+        if failure is None and reason:
+            report.reasons.append(reason)
+    elif survey.arbitrary and not report.states:
+        report.states = "any"
+    if failure is None and survey.from_functions is not None:
+        report.reasons.append(f"{survey.from_functions.words}, and no function was found that does so by its arguments alone")
+    if failure is None:
+        survey.tally.check_time()
+        failure = at_own_sizes(survey, vocab)
+    if failure is None:
+        searched(survey, group.function, vocab, progress)
+        failure = survey.failure
+    return failure
+
+
+def not_shown(module: Module, report: Report, tally: Tally, options: dict[str, Any]) -> list[str]:
+    """What a claim without a derivation rests on and no world has shown."""
+    groups_of_worlds = [group for group in report.groups if not group.skipped and not derived(report, group)]
+    for here in groups_of_worlds:
         no_matter = harmless(module, here.function, here.ran, tally, options)
         left = missing(pinned(here.function, options["params"]), here.ran, module.path, no_matter)
         if here.when and left:
@@ -260,21 +344,15 @@ def decide_claims(module: Module, report: Report, tally: Tally, progress: Progre
         report.harmless |= no_matter
         report.missing += left
         report.not_seen += [f"{m}{f', when {here.when}' if here.when else ''}" for m in left]
-    report.reasons += list(dict.fromkeys(report.not_seen))
+    out = list(dict.fromkeys(report.not_seen))
     unheld, uncut = facts(module, module.entry).unheld, facts(module, module.entry).uncut
-    if unheld:
+    if unheld and groups_of_worlds:
         largest = max(report.tried.vocabularies, default=0)
-        report.reasons.append(
-            f"vocabularies of up to {largest} tokens were tried, and the program names {unheld[0]} beside token ids"
-        )
-    if uncut:
+        out.append(f"vocabularies of up to {largest} tokens were tried, and the program names {unheld[0]} beside token ids")
+    if uncut and groups_of_worlds:
         tried_up_to = max(report.tried.contexts, default=0)
-        report.reasons.append(f"contexts of up to {tried_up_to} tokens were tried, and the program cuts at {uncut[0]}")
-    if 2 * lost > tried:
-        why = next((n.split(": ", 1)[1] for n in report.notes), "")
-        report.reasons.append(f"{lost} of {tried} worlds could not be decided" + (f": {why}" if why else ""))
-    if report.reasons:
-        report.verdict = "undecided"
+        out.append(f"contexts of up to {tried_up_to} tokens were tried, and the program cuts at {uncut[0]}")
+    return out
 
 
 def plant_all(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from decgraph.check.report import Report
+from decgraph.check.verdicts import SUFFICES, Least
 from decgraph.errors import DecError
 from decgraph.ir.settings import holds_for
 from decgraph.ir.values import Claim, Function
@@ -29,16 +30,21 @@ def keeps(claim: Claim, function: Function, params: Mapping[str, Any]) -> bool:
     return known and not claim.for_greedy and holds_for(claim, function, params)
 
 
-def require_proved(algorithm: Algorithm, params: Mapping[str, Any] | None = None, *, seconds: float = SECONDS) -> None:
-    """Raises DecError unless the algorithm claims to refine `autoregressive` in tokens or in distribution, and is proved to. A
-    claim with a condition counts where `params` (the others at their defaults) satisfy it.
+def require(
+    algorithm: Algorithm, least: Least = "proved", params: Mapping[str, Any] | None = None, *, seconds: float = SECONDS
+) -> None:
+    """Raises DecError unless the algorithm claims to refine `autoregressive` in tokens or in distribution, and the verdict on
+    such a claim is `least` or better. A claim with a condition counts where `params` (the others at their defaults) satisfy it.
 
     The check runs once for every program in a process (without mutants: they test the checker, not the program), for at most
-    `seconds`.
+    `seconds`; where there is a derivation that is a second.
     """
+    if least not in SUFFICES:
+        raise DecError(f"require is {least!r}", hint='"proved", "holds", or leave it out')
     name = algorithm.name
     claims = [claim.text for claim in algorithm.function.claims]
-    if name != "autoregressive" and not any(keeps(c, algorithm.function, params or {}) for c in algorithm.function.claims):
+    places = [n for n, c in enumerate(algorithm.function.claims) if keeps(c, algorithm.function, params or {})]
+    if name != "autoregressive" and not places:
         told = f"it claims {'; '.join(claims)}" if claims else "it claims nothing"
         raise DecError(
             f"{name} is not known to keep the target's distribution: {told}",
@@ -51,9 +57,14 @@ def require_proved(algorithm: Algorithm, params: Mapping[str, Any] | None = None
     if key not in _reports:
         _reports[key] = algorithm.check(mutants=False, seconds=seconds)
     report = _reports[key]
-    if report.verdict != "proved":
-        why = f": {report.reasons[0]}" if getattr(report, "reasons", None) else ""
-        raise DecError(
-            f"{name} claims {'; '.join(claims)}, and is {report.verdict}{why}",
-            hint=f"decgraph check {name} shows what was found",
-        )
+    found = [report.verdict_of(place) for place in places]
+    if report.verdict != "refuted" and any(verdict in SUFFICES[least] for verdict in found):
+        return
+    verdict = "refuted" if report.verdict == "refuted" else "holds" if "holds" in found else "undecided"
+    why = [report.proofs[places[found.index("holds")]].stopped()] if verdict == "holds" else report.reasons[:1]
+    others = ', or require="holds" if no counterexample is enough' if verdict == "holds" else ""
+    raise DecError(
+        f"{name} claims {'; '.join(claims)}, and {'it' if verdict == 'holds' else 'is'} {verdict}"
+        f"{f' {report.reach()}' if verdict == 'holds' and report.verdict == 'holds' else ''}{''.join(f': {w}' for w in why)}",
+        hint=f"decgraph check {name} shows what was found{others}",
+    )

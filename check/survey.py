@@ -18,7 +18,7 @@ from decgraph.check.distributions import OutOfTime, Tally
 from decgraph.check.faults import internal
 from decgraph.check.starts import OTHER, SEEN, NoValue
 from decgraph.check.worlds import WorldPlan, least, world
-from decgraph.errors import DecError
+from decgraph.errors import ConstraintError, DecError
 from decgraph.ir.values import Claim, Module
 from decgraph.runtime.arguments import Externs, ParamValue
 from decgraph.runtime.parameters import shown
@@ -79,6 +79,13 @@ class Tried:
             out.append("worlds " + ", ".join(f"{k} {n}" for k, n in self.kinds.items()))
         return out
 
+    def bounds(self) -> str:
+        """How far the worlds went, in a line."""
+        out = []
+        if self.contexts:
+            out.append(f"contexts up to {max(self.contexts)}, vocabularies up to {max(self.vocabularies)}")
+        return ", ".join([*out, *(f"{name} {_some(values, 4)}" for name, values in sorted(self.params.items()))])
+
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
@@ -116,7 +123,8 @@ class Survey:
     failure from carried values of any kind, which says little until runs reach such values; from_functions: the first from an
     adversary's choices in the place of a function or of a batch. arbitrary: worlds decided from such. shown: in how many
     worlds each outcome was seen; shown_by: in which first. faults: errors of decgraph itself. vain:
-    how often each of the smaller sizes of a world was too large. numbers: those that sequences had at folds over a batch."""
+    how often each of the smaller sizes of a world was too large. errors: those of the program itself in worlds as they were
+    planned. numbers: those that sequences had at folds over a batch."""
 
     module: Module
     claim: Claim
@@ -144,6 +152,7 @@ class Survey:
     erred: bool = False
     failure: Failure | None = None
     large: int = 0
+    errors: list[str] = field(default_factory=list)
     vain: Counter[int] = field(default_factory=Counter)
     numbers: dict[int, set[Any]] = field(default_factory=dict)
 
@@ -258,6 +267,8 @@ class Survey:
                     return None, str(error), size
                 why = why or str(error)
                 if size == 0:
+                    if self.claim.kind == "refines" or not isinstance(error, ConstraintError):  # else the request cannot be met
+                        self.errors.append(str(error).splitlines()[0].removeprefix("error: "))
                     break
                 continue
             except Exception as error:  # ours: the world is not decided, and the report says it as what it is

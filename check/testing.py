@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from decgraph.check.algorithm import find
 from decgraph.check.report import Report, check_module
+from decgraph.check.verdicts import SUFFICES, Least
 from decgraph.check.worlds import models_for, params_for, request_for
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Function, Module
@@ -31,19 +32,25 @@ __all__ = ["assert_claims", "assert_refines", "contexts", "models", "parameters"
 
 
 def assert_claims(
-    algorithm: AlgorithmLike, *, vocab: int = 3, models: int = 20, params: Mapping[str, ParamValue] | None = None
+    algorithm: AlgorithmLike,
+    *,
+    vocab: int = 3,
+    models: int = 20,
+    params: Mapping[str, ParamValue] | None = None,
+    require: Least = "holds",
 ) -> Report:
-    """Assert that everything an algorithm claims holds; returns the report. `algorithm` is a name in stdlib, a path, a text, a
+    """Assert that everything an algorithm claims holds; returns the report. require: "holds" (no counterexample, or a
+    derivation) or "proved" (a derivation). `algorithm` is a name in stdlib, a path, a text, a
     module, what `decgraph.load` returns or a decorated function; the rest is as in `decgraph.check.check_algorithm`.
 
     Raises AssertionError with the counterexample where a claim is refuted, and where nothing could be decided. Raises
     DecError where it claims nothing.
 
-    >>> assert_claims("speculative", models=3).verdict
+    >>> assert_claims("speculative", models=3, require="proved").verdict
     'proved'
     """
     module, _ = find(algorithm)
-    return _assert(module, vocab, models, params)
+    return _assert(module, vocab, models, params, require)
 
 
 def assert_refines(
@@ -55,12 +62,14 @@ def assert_refines(
     models: int = 20,
     params: Mapping[str, ParamValue] | None = None,
     arguments: Mapping[str, ParamValue] | None = None,
+    require: Least = "holds",
 ) -> Report:
     """Assert that an algorithm refines another one, whatever it claims itself; returns the report.
 
     specification: an algorithm of stdlib, or one in the same file. mode: "distribution", "tokens" (same seed, same tokens) or
     "greedy". arguments: what the specification gets, by its parameters' names: names of the algorithm's parameters, or
-    values; by default its parameters get those of the same name and its models, in order, the algorithm's.
+    values; by default its parameters get those of the same name and its models, in order, the algorithm's. require: as in
+    `assert_claims`.
 
     >>> assert_refines("eagle2", mode="tokens", models=2).verdict
     'proved'
@@ -95,7 +104,7 @@ def assert_refines(
         mode=mode,
     )
     functions[entry.name] = replace(entry, claims=(claim,))
-    return _assert(replace(module, functions=functions), vocab, models, params)
+    return _assert(replace(module, functions=functions), vocab, models, params, require)
 
 
 def _arguments(entry: Function, spec: Function, given: Mapping[str, ParamValue]) -> list[tuple[str, Any]]:
@@ -118,14 +127,17 @@ def _arguments(entry: Function, spec: Function, given: Mapping[str, ParamValue])
     return out
 
 
-def _assert(module: Module, vocab: int, models: int, params: Mapping[str, ParamValue] | None) -> Report:
+def _assert(module: Module, vocab: int, models: int, params: Mapping[str, ParamValue] | None, require: Least) -> Report:
+    if require not in SUFFICES:
+        raise DecError(f"require is {require!r}", hint='"holds" or "proved"')
     if not module.entry.claims:
         raise DecError(f"{module.entry.name} claims nothing", hint="refines autoregressive(target) in distribution")
     report = check_module(module, vocab=vocab, models=models, params=params)
     if report.counterexample is not None:
         raise AssertionError(report.counterexample.render())
-    if report.verdict != "proved":
-        raise AssertionError(f"{report.name}: {report.verdict}\n" + "\n".join(report.notes))
+    if report.verdict not in SUFFICES[require]:
+        stopped = report.stopped() if report.verdict == "holds" else []
+        raise AssertionError("\n".join([f"{report.name}: {report.verdict}", *stopped, *report.reasons, *report.notes]))
     return report
 
 

@@ -14,16 +14,33 @@ import typer
 import decgraph
 from decgraph import stdlib
 from decgraph.check import CheckOptions, Report, check_algorithm, check_all
+from decgraph.check.verdicts import SUFFICES
 from decgraph.cli import given, output
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-OWN = ("all", "vocab", "models", "param", "mutants", "extern", "coverage", "time", "smt", "jobs", "html", "json")
+OWN = (
+    "all",
+    "vocab",
+    "models",
+    "param",
+    "mutants",
+    "extern",
+    "coverage",
+    "time",
+    "smt",
+    "jobs",
+    "html",
+    "json",
+    "proof",
+    "require",
+)
 MODELS = 20
 FEWER = 6
 EACH = 45.0
 """With --all: small worlds per claim, and seconds for each algorithm, so that the whole library takes a quarter of an hour on
 two cores. What is not decided by then is undecided."""
-COLOURS = {"proved": "bold green", "refuted": "bold red", "undecided": "bold yellow", "none": "dim"}
+COLOURS = {"proved": "bold green", "holds": "green", "refuted": "bold red", "undecided": "bold yellow", "none": "dim"}
+UNDECIDED = 3
 INTERRUPTED = 130
 
 
@@ -44,10 +61,17 @@ def command(
     ] = None,
     param: Annotated[list[str] | None, typer.Option("--param", "--set", help="A parameter: gamma=3.")] = None,
     mutants: Annotated[
-        bool, typer.Option("--mutants/--no-mutants", help="Plant bugs in what is proved (mutants); each must be found.")
+        bool,
+        typer.Option(
+            "--mutants/--no-mutants", help="Plant bugs in what holds without a derivation (mutants); each must be found."
+        ),
     ] = True,
     extern: Annotated[
         list[str] | None, typer.Option("--extern", help="A function it calls: file.py:name; else any function.")
+    ] = None,
+    proof: Annotated[bool, typer.Option("--proof", help="Print the derivation beside the program.")] = False,
+    require: Annotated[
+        str | None, typer.Option("--require", help="Exit code 1 for less than this: proved, or holds.", metavar="proved|holds")
     ] = None,
     coverage: Annotated[bool, typer.Option("--coverage", help="Print the program; ! marks what no world has shown.")] = False,
     time: Annotated[
@@ -60,8 +84,9 @@ def command(
 ) -> None:
     """Prove what an algorithm claims, or refute it with the smallest counterexample found.
 
-    Exact: every outcome of every draw is followed, with rational probabilities. Exit code 1 if a claim is refuted, or a planted
-    bug was not found; 70 if decgraph itself failed in a world.
+    Proved: a derivation, for every vocabulary, model, context and request. Holds: no counterexample in the worlds that are
+    counted; exact, every outcome of every draw is followed, with rational probabilities. Exit code 0 for both; 1 if a claim is
+    refuted, a planted bug was not found, or --require asks for more; 3 if it is undecided; 70 if decgraph itself failed.
     """
     words = list(algorithms or ())
     rest = [w for w in words if w.startswith("-")]
@@ -72,6 +97,8 @@ def command(
         raise decgraph.DecError("check what?", hint="decgraph check speculative, decgraph check mine.dec, or --all")
     if time is not None and time <= 0:
         raise decgraph.DecError("--time needs seconds above 0", hint="--time 60")
+    if require not in (None, "proved", "holds"):
+        raise decgraph.DecError(f"--require is {require}", hint="--require proved, or --require holds")
     if smt and html is not None:
         raise decgraph.DecError("--html is a page of claims and their counterexamples, --smt proves a step", hint="one of them")
     output.check_writable(html, ".html", ".htm", what="a page", instead="--json prints JSON")
@@ -94,7 +121,7 @@ def command(
         for name, value in (("--param", param), ("--extern", extern)):
             if value:
                 raise decgraph.DecError(f"{name} goes with one algorithm, not with several")
-    reports = decide(words or stdlib.names(), one, options, jobs or os.cpu_count() or 1, coverage, json)
+    reports = decide(words or stdlib.names(), one, options, jobs or os.cpu_count() or 1, coverage, proof, json)
     if html is not None:
         write_page(html, reports, [one] if one is not None else [decgraph.load(name) for name in words or stdlib.names()])
     if json:
@@ -108,10 +135,20 @@ def command(
         raise typer.Exit(output.INTERNAL_ERROR)
     if any(r.verdict == "refuted" or r.killed < r.planted for r in reports):
         raise typer.Exit(output.USER_ERROR)
+    if require is not None and any(r.verdict not in SUFFICES[require] for r in reports if r.claims or not all_):
+        raise typer.Exit(output.USER_ERROR)
+    if any(r.verdict == "undecided" for r in reports):
+        raise typer.Exit(UNDECIDED)
 
 
 def decide(
-    names: Sequence[str], one: decgraph.Algorithm | None, options: CheckOptions, jobs: int, coverage: bool, json: bool
+    names: Sequence[str],
+    one: decgraph.Algorithm | None,
+    options: CheckOptions,
+    jobs: int,
+    coverage: bool,
+    proof: bool,
+    json: bool,
 ) -> list[Report]:
     """The reports, shown as they come."""
     reports: list[Report] = []
@@ -123,6 +160,8 @@ def decide(
                 show(reports[0], brief=False)
                 for warning in one.warnings():
                     print(f"\n{warning}", file=sys.stderr)
+                if proof:
+                    show_proof(reports[0])
                 if coverage:
                     show_coverage(one, reports[0])
             return reports
@@ -131,6 +170,8 @@ def decide(
                 reports.append(report)
                 if not json:
                     show(report, brief=True)
+                    if proof:
+                        show_proof(report)
                 if progress is not None and len(reports) < len(names):
                     progress(names[len(reports)], len(reports), len(names))
                 if report.interrupted:
@@ -199,45 +240,70 @@ STARTS = {"any": "steps from carried values of any kind", "reached": "steps from
 
 
 def show(report: Report, *, brief: bool) -> None:
-    """The verdict in a line, what it rests on in a second, and the counterexample if there is one."""
+    """The verdict in a line, how far it goes in a second, what it rests on, and the counterexample if there is one."""
     from rich.text import Text
 
     console = output.console()
     beside = Text(" " * 10)
+    tell = lambda text: output.print_hanging(console, beside, Text(text, "dim"))
     said = "; ".join(report.claims) or "it claims nothing, so there is nothing to prove"
     verdict = Text(f"{report.verdict:<10}", COLOURS.get(report.verdict, ""))
-    took = f" ({report.seconds:.1f} s)" if brief and report.verdict == "proved" else ""
+    well = report.verdict in ("proved", "holds")
+    took = f" ({report.seconds:.1f} s)" if brief and well else ""
     output.print_hanging(console, verdict, Text.assemble(f"{report.name}: {said}", (took, "dim")))
     if report.verdict == "none":
         return
+    if well:
+        output.print_hanging(
+            console, beside, Text(report.reach() + " (--proof shows why)" * (report.verdict == "proved" and not brief))
+        )
+    if brief and well:
+        return
+    if report.verdict != "refuted":
+        for words in report.stopped():
+            tell(words)
+    tell("; ".join(counted(report)))
+    for reason in report.reasons[:8]:
+        output.print_hanging(console, beside, Text(reason))
+    if len(report.reasons) > 8:
+        tell(f"and {len(report.reasons) - 8} more reasons (--json has all)")
+    if not brief and report.verdict in ("holds", "undecided"):
+        for words in report.tried.words():
+            tell(f"tried: {words}")
+        for known in (STARTS.get(report.states), STEERED.get(report.controllers)):
+            if known:
+                tell(known)
+    for note in report.notes[:3]:
+        tell(f"note: {note}")
+    if len(report.notes) > 3:
+        tell(f"and {len(report.notes) - 3} more notes (--json has all)")
+    if report.counterexample is not None:
+        console.print()
+        console.print(Text(report.counterexample.render()))
+
+
+def counted(report: Report) -> list[str]:
+    """How many worlds, runs, seconds and mutants."""
     shrunk = f" ({report.shrunk} of them with smaller parameters or lengths)" if report.shrunk else ""
-    counted = [f"{report.models} world{'s' * (report.models != 1)}{shrunk}, {report.runs:,} runs, {report.seconds:.1f} s"]
+    said = "compared in " if report.verdict == "proved" else ""
+    worlds = f"{said}{report.models} world{'s' * (report.models != 1)}{shrunk}"
+    out = [f"{worlds}, {report.runs:,} runs, {report.seconds:.1f} s"]
     if report.planted:
-        counted.append(f"{report.killed} of {report.planted} mutants found")
+        out.append(f"{report.killed} of {report.planted} mutants found")
+    elif report.challenged:
+        out.append("0 mutants apply")
     if report.outside:
-        counted.append(f"{len(report.outside)} mutants outside the claim's settings")
+        out.append(f"{len(report.outside)} mutants outside the claim's settings")
     if report.dead:
-        counted.append(f"{len(report.dead)} outcomes of conditions outside the claim's settings")
-    if not brief or report.verdict != "proved":
-        tell = lambda text: output.print_hanging(console, beside, Text(text, "dim"))
-        tell("; ".join(counted))
-        for reason in report.reasons[:8]:
-            output.print_hanging(console, beside, Text(reason))
-        if len(report.reasons) > 8:
-            tell(f"and {len(report.reasons) - 8} more reasons (--json has all)")
-        if not brief and report.verdict != "refuted":
-            for words in report.tried.words():
-                tell(f"tried: {words}")
-            for known in (STARTS.get(report.states), STEERED.get(report.controllers)):
-                if known:
-                    tell(known)
-        for note in report.notes[:3]:
-            tell(f"note: {note}")
-        if len(report.notes) > 3:
-            tell(f"and {len(report.notes) - 3} more worlds were not decided")
-        if report.counterexample is not None:
-            console.print()
-            console.print(Text(report.counterexample.render()))
+        out.append(f"{len(report.dead)} outcomes of conditions outside the claim's settings")
+    return out
+
+
+def show_proof(report: Report) -> None:
+    """The derivations beside the program."""
+    from decgraph.check.proof_page import proof_page
+
+    print(f"\n{proof_page(report)}")
 
 
 def show_coverage(algorithm: decgraph.Algorithm, report: Report) -> None:

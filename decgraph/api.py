@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from decgraph import stdlib
 from decgraph.dsl.lower import load_text
@@ -119,12 +119,12 @@ class Algorithm:
 
         return check_algorithm(self, **options)
 
-    def require_proved(self, params: Mapping[str, Any] | None = None) -> None:
+    def require(self, least: Literal["proved", "holds"], params: Mapping[str, Any] | None = None) -> None:
         """Raises DecError unless it is proved to keep the target's distribution with these parameters, the others at their
-        defaults (`check/required.py`)."""
-        from decgraph.check.required import require_proved
+        defaults, or, with "holds", no world refutes that it does (`check/required.py`)."""
+        from decgraph.check.required import require
 
-        require_proved(self, params)
+        require(self, least, params)
 
     def session(
         self,

@@ -38,10 +38,11 @@ def said(report: dict[str, Any]) -> str:
     if "error" in report:
         return f"not checked: {report['error'].splitlines()[0]}"
     mutants = report["mutants"]
-    worlds = f"{report['models']} worlds, {mutants['killed']} of {mutants['planted']} mutants found"
     match report["verdict"]:
         case "proved":
-            return f"proved ({worlds})"
+            return f"proved {report['reach']}"
+        case "holds":
+            return f"holds {report['reach']}; {mutants['killed']} of {mutants['planted']} mutants found"
         case "refuted":
             return "refuted: see the problem at the claim"
         case verdict:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from typing import Any
 
+from decgraph.check.proof_page import proof_page
 from decgraph.dsl.diagnostics import Diagnostic
 from decgraph.editor.highlight import pieces
 from decgraph.runtime import trace
@@ -24,7 +25,7 @@ COLOURS = {
     "type": "#953800", "constant": "#0550ae", "special": "#0550ae", "function": "#6639ba", "call": "#1f2328",
     "attribute": "#1f2328", "name": "#1f2328", "punctuation": "#1f2328", "wrong": "#d1242f",
 }  # fmt: skip
-VERDICTS = {"proved": "#1a7f37", "refuted": "#d1242f", "undecided": "#9a6700", "none": "#59636e"}
+VERDICTS = {"proved": "#1a7f37", "holds": "#0969da", "refuted": "#d1242f", "undecided": "#9a6700", "none": "#59636e"}
 ORIGINS = {
     "accepted": ("#aceebb", "accepted draft"),
     "residual": ("#fff1a8", "drawn from the residual"),
@@ -115,8 +116,11 @@ def report(value: Any) -> str:
     """A check: the verdict, what was looked at, and the counterexample."""
     colour = VERDICTS.get(value.verdict, "#59636e")
     badge = f'<span style="background:{colour};color:#fff;border-radius:8px;padding:1px 8px">{escape(value.verdict)}</span>'
+    well = value.verdict in ("proved", "holds")
     rows = [
         ("claims", "\n".join(value.claims) or "none"),
+        *([(value.verdict, value.reach())] if well else []),
+        *([("no derivation", "\n".join(value.stopped()))] if value.verdict == "holds" else []),
         (
             "worlds",
             f"{value.models}" + (f", {value.shrunk} of them with smaller parameters or lengths" if value.shrunk else ""),
@@ -125,11 +129,13 @@ def report(value: Any) -> str:
     ]
     if value.planted:
         rows.append(("mutants", f"{value.killed} of {value.planted} found"))
-    if value.verdict != "refuted" and value.models:  # what a proof covers
+    if value.verdict in ("holds", "undecided") and value.models:  # what was looked at
         rows.append(("tried", "\n".join(value.tried.words())))
     rows += [("reasons", "\n".join(value.reasons))] if value.reasons else []
     rows += [("notes", "\n".join(value.notes))] if value.notes else []
     shown = f"<p>{badge} <b>{escape(value.name)}</b></p>{_table(rows)}"
+    if value.verdict == "proved" and value.text:
+        shown += _folded("the derivation", _pre(escape(proof_page(value))))
     if value.counterexample is not None:
         shown += _pre(escape(value.counterexample.render()))
     return shown

@@ -45,7 +45,7 @@ def custom_generate(
     batch: int = 8,
     plan: Plan | None = None,
     reuse_prefix: bool = False,
-    require: Literal["proved"] | None = None,
+    require: Literal["proved", "holds"] | None = None,
     **given: ModelLike | ParamValue,
 ) -> CustomGenerate:
     """An algorithm as transformers' `custom_generate`; `decgraph.hf(...)` is this function.
@@ -81,10 +81,8 @@ def custom_generate(
         plan=plan,
         reuse_prefix=reuse_prefix,
     )
-    if require not in (None, "proved"):
-        raise DecError(f"require is {require!r}", hint='"proved", or leave it out')
-    if require == "proved":
-        made.algorithm.require_proved(made.params)
+    if require is not None:
+        made.algorithm.require(require, made.params)
     return made
 
 

@@ -206,30 +206,39 @@ class Known(Protocol):
 
     def of(self, v: Value) -> Fact | None:
         """What is known of a value."""
+        ...
 
     def fresh(self, op: Op, noise: Value) -> bool:
         """Whether nothing but `op` reads a noise."""
+        ...
 
     def is_output(self, v: Value) -> bool:
         """Whether a noise is the `output` stream at the row's own position."""
+        ...
 
     def reads_noise(self, op: Op, noise: Value) -> None:
         """Note that the results of a draw depend on its noise."""
+        ...
 
     def sums_to_one(self, v: Value) -> bool:
         """Whether a value is distributions by what made it: `x ~ q * 0.5` draws from q, and states q / 2."""
+        ...
 
     def low(self, v: Value) -> int | float | Fraction:
         """A number that the value is not below."""
+        ...
 
     def const(self, v: Value) -> object:
         """The value, where it is known; else None."""
+        ...
 
     def grows(self, op: Op, drafts: Drafts) -> str:
         """Why sampled draws may not be grown here, or ""."""
+        ...
 
     def walk(self, op: Op) -> Fact:
         """What a verification accepts, by the judgment on its rule."""
+        ...
 
 
 def _either(a: Certainty, b: Certainty) -> Certainty:

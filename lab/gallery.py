@@ -23,6 +23,7 @@ from typing import Any
 
 import decgraph
 from decgraph import stdlib
+from decgraph.check.verdicts import ERRORS, FOR_ALL, proof_of
 
 DOCS = Path(__file__).parents[1] / "docs"
 FOLDER = DOCS / "gallery"
@@ -49,6 +50,7 @@ def page(name: str, verdicts: Found, figures: Found) -> str:
         f"```dec\n{text.rstrip()}\n```\n",
         "## A step\n\n```text\n" + "\n".join(row.rstrip() for row in drawing) + "\n```\n",
         "## Claim\n\n" + claimed(entry.claim, verdicts.get(name)) + "\n",
+        *section("Derivation", derivation(name) if verdicts.get(name, {}).get("verdict") == "proved" else ()),
         *section("Published code", agreement(name)),
         *section("Measured", measured(name, figures)),
         *section("Beside its neighbour", neighbour(name)),
@@ -71,6 +73,13 @@ def claimed(claim: str, verdict: Found | None) -> str:
     if verdict is not None:
         found += f": **{verdict['verdict']}**" + (f" ({verdict['note']})" if verdict.get("note") else "")
     return found
+
+
+def derivation(name: str) -> list[str]:
+    """The lines of a program that its derivation speaks of, each with what is concluded there (docs/proof.md)."""
+    module, lines, faults = decgraph.load(name).module, stdlib.text(name).splitlines(), list[str]()
+    found = dict.fromkeys(step for claim in module.entry.claims for step in proof_of(module, claim, faults).steps)
+    return [f"- `{lines[s.line - 1].strip()}`: {s.text} ([{s.rule}](../proof.md#derivations))" for s in found]
 
 
 @lru_cache(maxsize=1)
@@ -171,11 +180,20 @@ def verdict_of(report: Found) -> Found:
     """What is kept of a report of `decgraph check --json`."""
     mutants = report["mutants"]
     said = [f"{report['models']} small models, every outcome of {report['runs']:,} runs"]
+    if report["verdict"] == "proved":
+        said = [f"{FOR_ALL}; {ERRORS}; compared in {said[0]}"]
     if mutants["planted"]:
         said.append(f"{mutants['killed']} of {mutants['planted']} planted bugs found")
     if report["verdict"] == "undecided":
         said += report["reasons"][:1]
+    if report["verdict"] == "holds":
+        said += [stopped(claim["stopped"]) for claim in report["claims"] if "stopped" in claim][:1]
     return {"verdict": report["verdict"], "note": "; ".join(said), "digest": digest(report["name"])}
+
+
+def stopped(where: Found) -> str:
+    """Where a derivation stopped, and why."""
+    return f"no derivation: {'line {line}: '.format(**where) if where['line'] else ''}{where['why']}"
 
 
 def write(names: Iterable[str] | None = None) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from decgraph.check.proof_page import proof_page
 from decgraph.runtime.parameters import shown
 from decgraph.views.page import embedded, read
 
@@ -47,15 +48,19 @@ def article(report: Report, text: str) -> str:
     """A report: the verdict, what it rests on, and the counterexample."""
     said = "; ".join(report.claims) or "it claims nothing, so there is nothing to prove"
     counted = f"{report.models} world{'s' * (report.models != 1)}, {report.runs:,} runs, {report.seconds:.1f} s"
+    reach = [report.reach()] if report.verdict in ("proved", "holds") else []
+    reach += report.stopped() if report.verdict == "holds" else []
     if report.planted:
         counted += f"; {report.killed} of {report.planted} mutants found"
     out = [
         f'<article class="run" aria-label="{html.escape(report.name)}">',
         f'<div><h2><span class="verdict {report.verdict}">{report.verdict}</span> {html.escape(report.name)}</h2>',
         f'<p class="mono">{html.escape(said)}</p><p class="faint">{counted}</p>',
-        *(f"<p>{html.escape(reason)}</p>" for reason in report.reasons),
+        *(f"<p>{html.escape(words)}</p>" for words in (*reach, *report.reasons)),
         "</div>",
     ]
+    if report.text and any(proof.found for proof in report.proofs):
+        out.append(panel("Derivation", f"<pre>{html.escape(proof_page(report))}</pre>"))
     if report.counterexample is not None:
         out.append(counterexample(report.counterexample, text))
     return "\n".join([*out, "</article>"])

@@ -1,5 +1,5 @@
 """Coverage of a program: both sides of every condition, comparison and choice, and how often loops iterate. The checker says
-`proved` only of programs that were covered entirely.
+`holds` only of programs that were covered entirely.
 
 An outcome is a pair (id of an op, result class). `outcomes` lists those of an op. Watched are the ops of one function (its
 rules and helpers are inlined in it) and of the functions that it runs.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from decgraph.check.proof.derive import Derivation, derive
-from decgraph.check.proof.kernel import Stopped
+from decgraph.check.proof.invariants import Stopped
 from decgraph.ir.facts import Certainty
 from decgraph.ir.values import Claim, Function, Module
 
@@ -22,16 +22,18 @@ class Open:
 def prove(module: Module, claim: Claim) -> Derivation | Open:
     """A derivation of a claim of a module's entry, or where and why there is none."""
     function = module.entry
-    modes: tuple[Certainty, ...]
+    modes: list[Certainty] = ["own", "drawn"]
     if claim.kind == "refines":
         if claim.spec != "autoregressive":
             return Open(claim.loc.line, f"no derivation for specifications such as {claim.spec} yet")
         if (why := _no_sampler(module, claim)) is not None:
             return Open(claim.loc.line, why)
         model = _model_of(function, claim)
-        modes = ("own",) if claim.mode in ("tokens", "greedy") or claim.for_greedy else ("own", "drawn")
+        if claim.mode in ("tokens", "greedy") or claim.for_greedy:
+            modes = ["own"]
     elif claim.kind == "keeps_support" and len(claim.models) == 1:
-        model, modes = claim.models[0], ("inside",)
+        model = claim.models[0]
+        modes = ["inside"]
     else:
         return Open(claim.loc.line, "no derivation for claims of this kind yet")
     if model is None:

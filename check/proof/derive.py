@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from decgraph.check.proof.invariants import Invariant, NotKept, Step, Stopped
 from decgraph.check.proof.judgments import judge
-from decgraph.check.proof.kernel import Invariant, Kernel, NotKept, Step, Stopped
+from decgraph.check.proof.kernel import Kernel
 from decgraph.ir.facts import Certainty
 from decgraph.ir.values import Function, Module, Op
 

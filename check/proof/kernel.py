@@ -22,6 +22,19 @@ from typing import Any, NoReturn
 
 import decgraph.ir.table  # noqa: F401  (the ops' rules)
 from decgraph.check.proof.folding import FOLDS, INF, Number, Range, constant, number, same
+from decgraph.check.proof.invariants import (
+    Invariant,
+    NotKept,
+    Step,
+    Stopped,
+    as_wide,
+    asks_done,
+    contains,
+    memory_of,
+    moved,
+    placed,
+    weakest,
+)
 from decgraph.check.proof.unit_rows import sums_to_one
 from decgraph.ir.facts import NONE, RANK, Canvas, Certainty, Drafts, Fact, ModelIs, Path, Row, Rows, Token, Tree, Unfit, joined
 from decgraph.ir.label_check import check_labels
@@ -32,45 +45,6 @@ from decgraph.ir.values import Function, Module, Op, Region, Value
 LOOPS = ("for", "while", "each")
 Judged = tuple[str, str]
 """What a verification rule is (`matching`, `lossless`, `support` or ""), and why it is not more."""
-
-
-class Stopped(Exception):
-    """The derivation ends here: nothing can be concluded, and why."""
-
-    def __init__(self, op: Op | None, why: str) -> None:
-        super().__init__(why)
-        self.op, self.why = op, why
-
-    @property
-    def line(self) -> int:
-        return self.op.loc.line if self.op is not None else 0
-
-
-@dataclass(frozen=True)
-class Invariant:
-    """What holds at the head of a loop in every iteration: of carried values, of states, and of what draws decide."""
-
-    facts: tuple[Fact | None, ...]
-    taints: tuple[Labels, ...]
-    states: tuple[tuple[str, Labels], ...] = ()
-    control: Labels = NONE
-
-
-class NotKept(Exception):
-    """A loop has no invariant, or the body does not keep it; `weaker` is one that it may keep."""
-
-    def __init__(self, op: Op, weaker: Invariant) -> None:
-        super().__init__("a loop without an invariant")
-        self.op, self.weaker = op, weaker
-
-
-@dataclass(frozen=True)
-class Step:
-    """A line of a derivation: where, what is concluded, and by which rule (docs/proof.md)."""
-
-    line: int
-    text: str
-    rule: str
 
 
 @dataclass
@@ -178,7 +152,7 @@ class Kernel:
             return None
         if operand in self.consts:
             self.consts[op.result] = self.consts[operand]
-        return self.of(operand) if _as_wide(op.result, operand) else None
+        return self.of(operand) if as_wide(op.result, operand) else None
 
     def say(self, op: Op, text: str, rule: str) -> None:
         self.steps.append(Step(op.loc.line, text, rule))
@@ -196,7 +170,7 @@ class Kernel:
             if inner.opcode in ("state.write", "extern"):
                 self._remember(inner, frozenset().union(*(self.taints[v] for v in op.results)) | self.taint(*inner.operands))
                 for v in op.results:
-                    self.taints[v] |= self.states.get(_memory_of(inner), NONE)
+                    self.taints[v] |= self.states.get(memory_of(inner), NONE)
 
     # -- what ops' rules ask
     def of(self, v: Value) -> Fact | None:
@@ -284,9 +258,7 @@ class Kernel:
             if not why:
                 self.say(op, f"`{rule}` is lossless for drafts with these distributions", "rule-lossless")
                 return Path(rows.model, tree.version, "drawn", tree.noises | noises)
-            kind = "support"  # a rule that is lossless accepts and emits what the evidence gives mass to
-            if self.mode == "drawn":
-                return Unfit(why)
+            return Unfit(why)
         if kind == "support":
             self.say(op, f"`{rule}` accepts and emits tokens that `{rows.model}` gives mass to", "rule-support")
             return Path(rows.model, tree.version, "inside")
@@ -349,19 +321,19 @@ class Kernel:
         self.version = self.newest
 
     def _remember(self, op: Op, taint: Labels) -> None:
-        name = _memory_of(op)
+        name = memory_of(op)
         self.states[name] = self.states.get(name, NONE) | taint | self.control
 
     def _state_write(self, op: Op) -> None:
         self._remember(op, self.taint(*op.operands))
 
     def _state_read(self, op: Op) -> None:
-        self.taints[op.result] = self.states.get(_memory_of(op), NONE)
+        self.taints[op.result] = self.states.get(memory_of(op), NONE)
 
     def _extern(self, op: Op) -> None:
         """A function of the caller's may remember what it was given: its answers tell of all of that."""
         self._remember(op, self.taint(*op.operands))
-        self.taints[op.result] = self.states[_memory_of(op)]
+        self.taints[op.result] = self.states[memory_of(op)]
 
     def _return(self, op: Op) -> NoReturn:
         raise Stopped(op, "returns")
@@ -389,7 +361,7 @@ class Kernel:
             self._new_version()
         out = []
         for n, v in enumerate(op.results):
-            (a, b), (x, y) = ([_moved(e[2][n], e[0], self.version) for e in ends], [e[3][n] for e in ends])
+            (a, b), (x, y) = ([moved(e[2][n], e[0], self.version) for e in ends], [e[3][n] for e in ends])
             if isinstance(a, Tree) and isinstance(b, Tree) and decided_by & (a.noises | b.noises):
                 if self._root_of(x, op) is not self._root_of(y, op):
                     a = replace(a, fault=a.fault or f"which tree goes on depends on its draws (line {op.loc.line})")
@@ -410,7 +382,7 @@ class Kernel:
         return v
 
     def _for(self, op: Op) -> list[Fact | None]:
-        if op.attrs.get("lanes") and _contains(op, "commit"):
+        if op.attrs.get("lanes") and contains(op, "commit"):
             raise Stopped(op, "commits in lanes")
         low, high = (number(self.consts.get(v)) for v in op.operands[:2])
         if low is not None and high is not None and high <= low:
@@ -432,12 +404,12 @@ class Kernel:
 
     def _loop(self, op: Op, carried: Sequence[Value], bounds: Labels) -> list[Fact | None]:
         """The invariant holds before the loop, the body keeps it, so it holds afterwards."""
-        commits, entry, outer = _contains(op, "commit"), self.version, self.control
+        commits, entry, outer = contains(op, "commit"), self.version, self.control
         if commits:
             self._new_version()
         head = self.version
         first = Invariant(
-            tuple(_placed(_moved(self.of(v), entry, head), a) for v, a in zip(carried, op.regions[-1].args[1:])),
+            tuple(placed(moved(self.of(v), entry, head), a) for v, a in zip(carried, op.regions[-1].args[1:])),
             tuple(self.taint(v) for v in carried),
             tuple(sorted(self.states.items())),
             outer | bounds,
@@ -453,7 +425,7 @@ class Kernel:
             for v, fact, taint in zip(region.args[1:], inv.facts, inv.taints):
                 self.facts.pop(v, None)
                 if fact is not None:
-                    self.facts[v] = fact if region is body else _placed(fact, v)  # type: ignore[assignment]
+                    self.facts[v] = fact if region is body else placed(fact, v)  # type: ignore[assignment]
                 self.taints[v] = taint
         if len(op.regions) == 2:
             self.region(op.regions[0])
@@ -463,7 +435,7 @@ class Kernel:
             self.control |= self.taint(body.yields[0])
         kept = []
         for a, y, fact in zip(body.args[1:], body.yields[stops:], found[stops:]):
-            fact = _placed(_moved(fact, self.version, head), a)
+            fact = placed(moved(fact, self.version, head), a)
             if y is not a and isinstance(fact, Token | Drafts | Path) and fact.noises:
                 fact = None  # draws of an earlier iteration are not fresh
             if isinstance(fact, Tree):
@@ -487,7 +459,7 @@ class Kernel:
             self.version = entry
         for v, taint in zip(op.results, inv.taints):
             self.taints[v] = taint | inv.control
-        return [_placed(_moved(fact, head, self.version), v) for v, fact in zip(op.results, inv.facts)]
+        return [placed(moved(fact, head, self.version), v) for v, fact in zip(op.results, inv.facts)]
 
     def _aged(self, labels: Labels, loop: Op) -> Labels:
         """Draws of an iteration, as those of some iteration in the past."""
@@ -496,7 +468,7 @@ class Kernel:
     def _kept(self, op: Op, inv: Invariant, now: Invariant) -> None:
         """Raises NotKept, with a weaker invariant, unless `inv` follows from `now`."""
         args = op.regions[-1].args[1:]
-        facts = tuple(_weakest(a, b, v) for a, b, v in zip(inv.facts, now.facts, args))
+        facts = tuple(weakest(a, b, v) for a, b, v in zip(inv.facts, now.facts, args))
         taints = tuple(a | b for a, b in zip(inv.taints, now.taints))
         old, new = dict(inv.states), dict(now.states)
         states = tuple(sorted((name, old.get(name, NONE) | new.get(name, NONE)) for name in old.keys() | new.keys()))
@@ -526,39 +498,3 @@ WORDS: dict[Certainty, str] = {
 COMMITS: dict[Certainty, str] = {"own": "commit-own", "drawn": "commit-drawn", "inside": "commit-inside"}
 """How a commit is concluded (docs/proof.md)."""
 GROWING = ("tree.grow", "tree.set", "tree.front", "tree.keep", "tree.best_first", "for", "if", "while")
-
-
-def asks_done(op: Op) -> bool:
-    """Whether an op is the loop `while not done`."""
-    if op.opcode != "while" or op.attrs.get("bound") != "done":
-        return False
-    ops, (condition,) = op.regions[0].ops, op.regions[0].yields
-    return len(ops) == 2 and ops[0].opcode == "done" and ops[1].attrs.get("fn") == "not" and ops[1].result is condition
-
-
-def _contains(op: Op, opcode: str) -> bool:
-    return any(o.opcode == opcode for r in op.regions for o in r.walk())
-
-
-def _memory_of(op: Op) -> str:
-    """Where an op leaves what it was told: a state by name; externs may share theirs."""
-    return "extern" if op.opcode == "extern" else f"state {op.attrs['state']}"
-
-
-def _as_wide(v: Value, operand: Value) -> bool:
-    """Whether a result has the operand's shape: a row plus a number is a row of its own only where both have its length."""
-    return len(v.type.dims) == len(operand.type.dims) or operand.type.elem in ("dist", "scores")
-
-
-def _moved(fact: Fact | None, old: int, new: int) -> Fact | None:
-    return None if fact is None else fact.moved(old, new)
-
-
-def _placed(fact: Fact | None, v: Value) -> Fact | None:
-    """A fact about a tree that is another value now."""
-    return replace(fact, tree=v) if isinstance(fact, Tree) else fact
-
-
-def _weakest(a: Fact | None, b: Fact | None, v: Value) -> Fact | None:
-    """What follows from either of two facts about a value that a loop carries."""
-    return a if a == b else joined(a, b, v, NONE)

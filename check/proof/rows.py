@@ -23,6 +23,7 @@ ZERO: Scalar = {}
 
 
 def times(a: Scalar, b: Scalar) -> Scalar:
+    """The product of two scalars."""
     out: dict[Monomial, Fraction] = {}
     for m, x in a.items():
         for n, y in b.items():
@@ -35,6 +36,7 @@ def times(a: Scalar, b: Scalar) -> Scalar:
 
 
 def plus(a: Scalar, b: Scalar, sign: int = 1) -> Scalar:
+    """a + b, or with sign -1 a - b."""
     out = dict(a)
     for m, x in b.items():
         out[m] = out.get(m, Fraction(0)) + sign * x
@@ -50,15 +52,17 @@ def inverse(a: Scalar) -> Scalar:
 
 
 def added(a: Row, b: Row, sign: int = 1) -> Row:
+    """a + b token by token, or with sign -1 a - b."""
     out = {atom: plus(a.get(atom, ZERO), b.get(atom, ZERO), sign) for atom in (*a, *(x for x in b if x not in a))}
     return {atom: s for atom, s in out.items() if s}
 
 
 def scaled(row: Row, s: Scalar) -> Row:
+    """A row times a scalar."""
     return {atom: product for atom, x in row.items() if (product := times(x, s))}
 
 
-def _negative(row: Row) -> bool:
+def negative(row: Row) -> bool:
     """Whether a row may be negative somewhere, as far as signs of single terms tell."""
     return any(min(s.values()) < 0 for s in row.values())
 
@@ -70,7 +74,7 @@ class Rows:
     names: dict[tuple[object, ...], str] = field(default_factory=dict)
 
     def relu(self, row: Row) -> Row:
-        if not _negative(row):
+        if not negative(row):
             return row
         key = tuple(sorted((atom, tuple(sorted(s.items()))) for atom, s in row.items()))
         return {self.names.setdefault(key, f"r{len(self.names)}"): ONE}
@@ -106,7 +110,3 @@ def where_zero(row: Row, symbol: str) -> Row:
         if left:
             out[atom] = left
     return out
-
-
-def negative(row: Row) -> bool:
-    return _negative(row)

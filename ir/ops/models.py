@@ -100,26 +100,21 @@ class ModelEval:
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         """The model's distribution where nothing but its own memory of the very text is given."""
-        names = op.attrs.get("with", ())
-        given = dict(zip(names, op.operands[2:]))
+        given = dict(zip(op.attrs.get("with", ()), op.operands[2:]))
         model, place = k.of(op.operands[0]), k.of(op.operands[1])
         if not isinstance(model, facts.ModelIs) or op.attrs.get("part"):
             return None
         if op.operands[1].type.elem == "canvas":
             return facts.CellRows(model.name, op.operands[1], given.get("at")) if not given.keys() - {"at"} else None
-        if given.keys() - {"tree", "given"}:
-            return None
-        if "given" in given and k.of(given["given"]) != facts.Memory(model.name, getattr(place, "version", -1)):
+        version = place.version if isinstance(place, facts.Context | facts.Tree | facts.Nodes) else -1
+        remembers = "given" not in given or k.of(given["given"]) == facts.Memory(model.name, version)
+        if given.keys() - {"tree", "given"} or not remembers:
             return None
         match place:
-            case facts.Context(parent=False):
-                return facts.Row(model.name, place.version)
-            case facts.Tree():
-                return facts.Rows(model.name, place.tree)
-            case facts.Nodes(which="root") if "tree" in given:
-                return facts.Row(model.name, place.version)
-            case facts.Nodes() if "tree" in given:
-                return facts.Rows(model.name, place.tree, all=place.which == "all")
+            case facts.Context(parent=False) | facts.Nodes(which="root"):
+                return facts.Row(model.name, version)
+            case facts.Tree() | facts.Nodes():
+                return facts.Rows(model.name, place.tree, all=isinstance(place, facts.Tree) or place.which == "all")
         return None
 
     attrs = ("with?", "part?", "heads?", "reuse?", "joint?", "drafts?")
@@ -229,10 +224,9 @@ class ModelMemory:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        model, place = k.of(op.operands[0]), k.of(op.operands[1])
-        if isinstance(model, facts.ModelIs) and isinstance(place, facts.Context) and place.parent and len(op.operands) == 2:
-            return facts.Memory(model.name, place.version)
-        return None
+        model = k.of(op.operands[0])
+        here = len(op.operands) == 2 and k.of(op.operands[1]) == facts.Context(k.version, parent=True)
+        return facts.Memory(model.name, k.version) if isinstance(model, facts.ModelIs) and here else None
 
     attrs = ("with?", "reuse?", "joint?", "queries?")
     label, batch = labels.joined, "ragged"

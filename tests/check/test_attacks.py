@@ -1,4 +1,4 @@
-"""Programs that attack the check: a wrong one is never proved, and its true twin, which looks much the same, is.
+"""Programs that attack the check: a wrong one is neither proved nor holds, and its true twin, which looks much the same, is.
 
 That the wrong ones are wrong, and that their twins are not where these are, is simulated (attacks/simulate.py), with nothing
 of the check.
@@ -15,6 +15,7 @@ from simulate import judge
 import decgraph
 
 FOLDER = Path(__file__).parent / "attacks"
+FINE = ("proved", "holds")
 NAMES = sorted(path.stem for path in (FOLDER / "wrong").glob("*.dec"))
 REFUSED = {"refines_itself": "refine itself", "noise_once_for_all_steps_draft": "E031"}
 """Wrong programs, by the beginnings of their names, that are refused before any check, and what the message says."""
@@ -56,20 +57,20 @@ def test_some_pairs_are_told_apart(name: str) -> None:
     """A sample of the two slow tests below."""
     wrong = decgraph.check(FOLDER / "wrong" / f"{name}.dec", mutants=False).verdict
     right = decgraph.check(FOLDER / "true" / f"{name}.dec", mutants=False).verdict
-    assert (wrong in ("refuted", "undecided"), right) == (True, "proved")
+    assert wrong in ("refuted", "undecided") and right in FINE
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
-def test_a_wrong_program_is_not_proved(name: str) -> None:
+def test_a_wrong_program_is_not_said_to_hold(name: str) -> None:
     legal = ("refuted", "undecided", "refused") if name.startswith(tuple(REFUSED)) else ("refuted", "undecided")
     assert verdict(FOLDER / "wrong" / f"{name}.dec") in legal
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
-def test_its_true_twin_is_proved(name: str) -> None:
-    assert verdict(FOLDER / "true" / f"{name}.dec") == "proved"
+def test_its_true_twin_is_proved_or_holds(name: str) -> None:
+    assert verdict(FOLDER / "true" / f"{name}.dec") in FINE
 
 
 @pytest.mark.nightly

@@ -25,15 +25,15 @@ algorithm inverse(target: causal):
 @pytest.mark.parametrize(
     ("a", "b", "u", "verdict"),
     [
-        (1, 1, "u", "proved"),
-        (1, 1, "1 - u", "proved"),
-        (1, 1, "(u + 0.3) % 1", "proved"),
+        (1, 1, "u", "holds"),
+        (1, 1, "1 - u", "holds"),
+        (1, 1, "(u + 0.3) % 1", "holds"),
         (2, 1, "u", "refuted"),
         (1, 1, "u / 2", "refuted"),
     ],
 )
 def test_a_draw_by_the_inverse_of_the_distribution_function(a: int, b: int, u: str, verdict: str) -> None:
-    report = decgraph.parse(INVERSE.format(a=a, b=b, u=u)).check(models=2, mutants=False, seconds=60)
+    report = decgraph.parse(INVERSE.format(a=a, b=b, u=u)).check(models=2, mutants=False, derive=False, seconds=60)
     assert report.verdict == verdict, report.reasons
     assert not report.faults
 

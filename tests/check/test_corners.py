@@ -1,5 +1,5 @@
 """Wrong programs of somebody who had read nothing but the docs, which were once proved or left undecided: each is wrong in a
-corner alone. Their right twins are proved."""
+corner alone. Their right twins are proved, or hold in all worlds."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_the_wrong_program_is_refuted(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_the_right_twin_is_proved(name: str) -> None:
-    assert decgraph.check(FOLDER / "right" / f"{name}.dec", mutants=False, models=8).verdict == "proved"
+def test_the_right_twin_is_proved_or_holds(name: str) -> None:
+    assert decgraph.check(FOLDER / "right" / f"{name}.dec", mutants=False, models=8).verdict in ("proved", "holds")
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_no_sequence_of_a_batch_accepts_nothing() -> None:
     "model", ["target.parallel(1)", "target.exit(len(target.layers))", "target.skip(target.layers where target.layers < 0)"]
 )
 def test_all_layers_one_after_the_other_are_the_model(model: str) -> None:
-    assert decgraph.check(WHOLE.format(model=model), mutants=False, models=4).verdict == "proved"
+    assert decgraph.check(WHOLE.format(model=model), mutants=False, models=4).verdict in ("proved", "holds")
 
 
 def test_a_table_without_a_change_is_the_table() -> None:

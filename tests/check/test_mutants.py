@@ -132,8 +132,8 @@ def test_a_patch_never_reaches_the_specification() -> None:
 
 
 def test_the_whole_check_of_one_algorithm() -> None:
-    report = check_algorithm("speculative", params={"gamma": 1}, models=12)
-    assert (report.verdict, report.survivors) == ("proved", [])
+    report = check_algorithm("speculative", params={"gamma": 1}, models=12, derive=False)
+    assert (report.verdict, report.survivors) == ("holds", [])
     assert report.killed == report.planted > 20
     plain = report.to_json()
     assert plain["mutants"]["planted"] == plain["mutants"]["killed"] == report.planted
@@ -141,6 +141,6 @@ def test_the_whole_check_of_one_algorithm() -> None:
 
 @pytest.mark.nightly
 def test_all_of_stdlib_with_all_mutants() -> None:
-    for report in check_all(jobs=2):
-        assert report.verdict == "proved", report.name
+    for report in check_all(jobs=2, derive=False):
+        assert report.verdict == "holds", report.name
         assert [m.name for m in report.survivors] == [], report.name

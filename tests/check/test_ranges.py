@@ -181,11 +181,11 @@ algorithm kept(target: causal, drafter: causal, gamma: int in 1..4 = 2):
 
 
 @pytest.mark.quick(first=1)
-@pytest.mark.parametrize(("keep", "verdict"), [("steps >= 0", "proved"), ("steps <= 4000", "undecided")])
+@pytest.mark.parametrize(("keep", "verdict"), [("steps >= 0", "holds"), ("steps <= 4000", "undecided")])
 def test_a_condition_is_no_hindrance_only_if_it_always_holds(tmp_path: Path, keep: str, verdict: str) -> None:
     path = tmp_path / "kept.dec"
     path.write_text(KEPT.format(keep=keep))
-    assert decgraph.check(path, mutants=False).verdict == verdict
+    assert decgraph.check(path, mutants=False, derive=False).verdict == verdict
 
 
 def test_a_loop_over_a_vector_turns_where_the_vector_is_not_empty() -> None:
@@ -210,5 +210,5 @@ algorithm goes_over(target: causal, drafter: causal):
         verify t by reject against target(t)
         commit t.accepted
 """
-    found = decgraph.check(text, mutants=False)
-    assert (found.verdict, found.not_seen) == ("proved", [])
+    found = decgraph.check(text, mutants=False, derive=False)
+    assert (found.verdict, found.not_seen) == ("holds", [])

@@ -60,13 +60,13 @@ def biased(when: str, drawn: str = RAISED) -> str:
 
 
 def check(text: str, **options: object) -> Report:
-    return check_algorithm(decgraph.parse(text), **{"models": 3, "mutants": False, **options})  # type: ignore[arg-type]
+    return check_algorithm(decgraph.parse(text), **{"models": 3, "mutants": False, "derive": False, **options})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("when", ["delta == 0", "not delta > 0", "delta <= 0 and k < 9", "delta * k == 0 and calm", "greedy"])
-def test_what_holds_at_a_setting_is_proved(when: str) -> None:
+def test_what_holds_at_a_setting_holds(when: str) -> None:
     found = check(biased(when))
-    assert (found.verdict, found.claims) == ("proved", [f"refines autoregressive(target) in tokens when {when}"])
+    assert (found.verdict, found.claims) == ("holds", [f"refines autoregressive(target) in tokens when {when}"])
 
 
 @pytest.mark.parametrize(
@@ -90,29 +90,29 @@ def test_what_fails_somewhere_in_a_setting_is_refuted_there(when: str, drawn: st
 def test_parameters_that_are_given_may_leave_nothing_to_say() -> None:
     found = check(biased("delta == 0"), params={"delta": 1.0})
     assert found.verdict == "undecided" and "nothing is said by" in found.reasons[0]
-    assert check(biased("delta == 0"), params={"delta": 0.0}).verdict == "proved"
+    assert check(biased("delta == 0"), params={"delta": 0.0}).verdict == "holds"
 
 
 @pytest.mark.budget(20)
 def test_a_branch_that_only_other_claims_reach_is_not_asked_for() -> None:
     """At the setting one side of the condition cannot run; without a condition both must have."""
     text = biased("k == 1", raised("k == 1")).replace("    while", "    keeps support of target\n    while")
-    assert check(text).verdict == "proved"
+    assert check(text).verdict == "holds"
 
 
 @pytest.mark.budget(30)
 def test_mutants_of_dead_branches_are_outside_and_others_are_not() -> None:
     none = check(DRAFTED.format(mode="distribution", when="gamma == 0", rule="rejection"), mutants=True)
-    assert none.verdict == "proved" and none.killed == none.planted
+    assert none.verdict == "holds" and none.killed == none.planted
     drafts = check(DRAFTED.format(mode="distribution", when="gamma <= 2", rule="rejection"), mutants=True)
-    assert drafts.verdict == "proved" and drafts.killed == drafts.planted > 10
+    assert drafts.verdict == "holds" and drafts.killed == drafts.planted > 10
     assert drafts.planted > none.planted
     assert not any(m.killed for m in [*none.outside, *drafts.outside])
 
 
 @pytest.mark.budget(30)
 def test_a_mutant_that_changes_something_must_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no world shows a bug that does change a draw, the claim is undecided and not proved."""
+    """Where no world shows a bug that does change a draw, the claim is undecided and does not hold."""
     from decgraph.check import mutant
 
     monkeypatch.setattr(mutant, "judge", lambda case, steps=1: None)
@@ -124,7 +124,7 @@ def test_a_mutant_that_changes_something_must_be_found(monkeypatch: pytest.Monke
 @pytest.mark.budget(20)
 def test_a_lossy_rule_at_its_exact_setting() -> None:
     text = NEAR + DRAFTED.format(mode="tokens", when="bound == 1", rule="near(bound)")
-    assert check(text).verdict == "proved"
+    assert check(text).verdict == "holds"
     assert check(text.replace("bound == 1", "bound >= 0.5")).verdict == "refuted"
 
 
@@ -184,12 +184,12 @@ def test_no_one_takes_it_for_a_claim_about_all_values() -> None:
 def test_required_proofs_look_at_the_values() -> None:
     text = biased("delta == 0")
     with pytest.raises(DecError, match="not known to keep the target's distribution"):
-        decgraph.parse(text).require_proved({})
+        decgraph.parse(text).require("holds", {})
     with pytest.raises(DecError, match="not known to keep"):
-        decgraph.parse(text).require_proved({"delta": 0.5})
-    decgraph.parse(text).require_proved({"delta": 0})
+        decgraph.parse(text).require("holds", {"delta": 0.5})
+    decgraph.parse(text).require("holds", {"delta": 0})
     with pytest.raises(DecError, match="not known to keep"):
-        decgraph.parse(biased("delta == 0 and greedy")).require_proved({"delta": 0})
+        decgraph.parse(biased("delta == 0 and greedy")).require("holds", {"delta": 0})
 
 
 def test_in_python() -> None:
@@ -235,17 +235,17 @@ RECENT = """algorithm recent(target: causal, window: int in 1..4096 = 512):
 @pytest.mark.parametrize(
     ("when", "first", "verdict"),
     [
-        ("window >= len(prompt) + room", "ctx.length - window", "proved"),
+        ("window >= len(prompt) + room", "ctx.length - window", "holds"),
         ("window >= len(prompt)", "ctx.length - window", "refuted"),  # what was generated evicts the prompt
         ("window >= room", "ctx.length - window", "refuted"),
         ("window >= room", "n - 1 and i >= ctx.length - window", "refuted"),
         ("len(prompt) + room - 3 <= window", "ctx.length - window", "refuted"),  # the last token reads two positions fewer
         ("window >= room", "min(n, ctx.length - window)", "refuted"),  # evicts the prompt
-        ("window >= len(prompt) and window > 2 * room", "ctx.length - len(prompt) - window", "proved"),
+        ("window >= len(prompt) and window > 2 * room", "ctx.length - len(prompt) - window", "holds"),
     ],
 )
 def test_conditions_on_the_size_of_the_request(when: str, first: str, verdict: str) -> None:
-    found = decgraph.check(RECENT.format(when=when, first=first), mutants=verdict == "proved")
+    found = decgraph.check(RECENT.format(when=when, first=first), mutants=verdict == "holds", derive=False)
     assert found.verdict == verdict, found.reasons
     if verdict == "refuted":
         case = found.counterexample

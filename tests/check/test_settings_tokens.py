@@ -32,7 +32,7 @@ def fixed(claim: str, when: str, sound: str = "delta == 0") -> str:
 
 
 def check(text: str) -> Report:
-    return check_algorithm(decgraph.parse(text), models=3, mutants=False)
+    return check_algorithm(decgraph.parse(text), models=3, mutants=False, derive=False)
 
 
 @pytest.mark.budget(20)
@@ -41,7 +41,7 @@ def check(text: str) -> Report:
 @pytest.mark.parametrize("when", ["delta == 0", "not delta > 0 and k < 9"])
 def test_what_holds_at_a_setting_is_proved(claim: str, when: str) -> None:
     found = check(fixed(claim, when))
-    assert (found.verdict, found.claims) == ("proved", [f"{claim} when {when}"])
+    assert (found.verdict, found.claims) == ("holds", [f"{claim} when {when}"])
 
 
 @pytest.mark.budget(20)
@@ -68,10 +68,10 @@ def test_greedy_requests_alone() -> None:
     """A drawn token is the likeliest where the request asks for it, and others too where it does not."""
     drawn = "algorithm drawn(target: causal):\n    {}\n    while not done:\n        x ~ target(ctx)\n        commit x\n"
     claim = "ensures p[x] == max(p)"
-    assert check(drawn.format(f"{claim} when greedy")).verdict == "proved"
+    assert check(drawn.format(f"{claim} when greedy")).verdict == "holds"
     assert check(drawn.format(claim)).verdict == "refuted"
     kept = "keeps support of target when greedy"
-    assert check(drawn.format(kept)).verdict == "proved"
+    assert check(drawn.format(kept)).verdict == "holds"
     assert check(drawn.format(kept).replace("commit x", "commit argmax(-1 * target(ctx).raw)")).verdict == "refuted"
 
 

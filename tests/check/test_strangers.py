@@ -108,8 +108,8 @@ def test_none_is_proved(name: str) -> None:
 def test_the_least_of_a_batch_is_a_number_that_a_sequence_can_have() -> None:
     """All sequences commit as many tokens as the one that accepted least: at least one. Without the token after the drafts that
     is nothing, somewhere. The mutant whose additional token nobody counts is not planted."""
-    assert decgraph.check(LEAST.format(more=1), models=8).verdict == "proved"
-    assert decgraph.check(LEAST.format(more=0), models=8, mutants=False).verdict != "proved"
+    assert decgraph.check(LEAST.format(more=1), models=8).verdict in ("proved", "holds")
+    assert decgraph.check(LEAST.format(more=0), models=8, mutants=False).verdict not in ("proved", "holds")
 
 
 def test_keys_of_several_races_are_not_followed_and_no_fault_of_ours() -> None:

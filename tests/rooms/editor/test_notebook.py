@@ -215,11 +215,14 @@ def test_a_notebook_runs_in_a_kernel() -> None:
 
 
 def test_a_verdict_says_what_it_covers() -> None:
-    """As the command line does: a proof without its bounds says more than was decided."""
-    report = decgraph.load("speculative").check(models=2, mutants=False)
+    """As the command line does: a derivation, or the worlds and the line at which there was none."""
+    proved = decgraph.load("speculative").check(models=2, mutants=False)
+    page = Wellformed(proved._repr_html_())
+    assert proved.verdict == "proved" and proved.reach() in page.text and "`rejection` is lossless" in page.text
+    report = decgraph.load("beam_patience").check(models=2, mutants=False)
     page = Wellformed(report._repr_html_())
-    assert report.verdict == "proved" and report.tried.words()
-    assert all(words in page.text for words in report.tried.words())
+    assert report.verdict == "holds" and report.tried.words()
+    assert all(words in page.text for words in (report.reach(), *report.stopped(), *report.tried.words()))
     assert f"{report.runs:,} in" in page.text and "0 of them" not in page.text
 
 

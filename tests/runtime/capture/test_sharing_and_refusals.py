@@ -99,16 +99,20 @@ def refused(model: Any) -> str:
     return reasons[0]
 
 
-def patched(model: Any, change: Callable[[Tensor], Any]) -> Any:
-    """The model with a first layer whose MLP, of a class of its own, changes its result by `change`."""
-    mlp = model.model.layers[0].mlp
-    kind: Any = type(mlp)
+def with_forward(part: Any, forward: Callable[..., Any]) -> None:
+    """Gives a module a class of its own, whose `forward` is handed the one it had and the arguments."""
+    kind: Any = type(part)
 
     class Changed(kind):
-        def forward(self, x: Tensor) -> Any:
-            return change(super().forward(x))
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return forward(super().forward, *args, **kwargs)
 
-    mlp.__class__ = Changed
+    part.__class__ = Changed
+
+
+def patched(model: Any, change: Callable[[Tensor], Any]) -> Any:
+    """The model with a first layer whose MLP's result goes through `change`."""
+    with_forward(model.model.layers[0].mlp, lambda forward, x: change(forward(x)))
     return model
 
 
@@ -182,11 +186,10 @@ def test_other_reasons(random_model: Callable[..., Any]) -> None:
     assert "training mode" in refused(random_model("llama").train())
     capped = random_model("llama")
     for layer in capped.model.layers:
-        forward = layer.self_attn.forward
-        layer.self_attn.forward = lambda *a, forward=forward, **k: forward(*a, **{**k, "position_bias": 30.0})
+        with_forward(layer.self_attn, lambda forward, *a, **k: forward(*a, **{**k, "position_bias": 30.0}))
     assert "position_bias" in refused(capped)
     eager = random_model("llama")
-    eager.model.layers[1].self_attn.forward = lambda hidden_states, **_: (hidden_states, None)
+    with_forward(eager.model.layers[1].self_attn, lambda forward, hidden_states, **_: (hidden_states, None))
     assert "attention" in refused(eager)
     assert refused(nn.Linear(2, 2))
 

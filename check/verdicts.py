@@ -1,0 +1,72 @@
+"""What became of each claim's derivation, as plain data, and the words of the verdicts.
+
+`proved` is said of a claim with a derivation (check/proof), `holds` of one that no world refuted and that has none.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from decgraph.check.proof.claims import prove
+from decgraph.check.proof.derive import Derivation
+from decgraph.check.proof.invariants import Step
+from decgraph.ir.values import Claim, Module
+
+Least = Literal["proved", "holds"]
+"""What may be required of a claim: a derivation, or no counterexample."""
+SUFFICES: Mapping[str, tuple[str, ...]] = {"proved": ("proved",), "holds": ("proved", "holds")}
+ERRORS = "errors: not derived"
+"""A derivation speaks of the tokens that are committed; that no run ends in an error is seen in worlds only."""
+FOR_ALL = "for every vocabulary, model, context and request"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The derivation of a claim, or the line at which there was none (0: nowhere in particular), and why.
+
+    model, mode, greedy, settings: what it shows of which model, and where (check/proof/derive.py)."""
+
+    claim: str
+    steps: tuple[Step, ...] = ()
+    model: str = ""
+    mode: str = ""
+    greedy: bool = False
+    settings: tuple[tuple[str, Any], ...] = ()
+    line: int = 0
+    why: str = ""
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a derivation."""
+        return not self.why
+
+    def stopped(self) -> str:
+        """Where it stopped and why, in words."""
+        return f"no derivation: {f'line {self.line}: ' if self.line else ''}{self.why}"
+
+    def to_json(self, verdict: str) -> dict[str, Any]:
+        """Plain data for `--json`."""
+        told: dict[str, Any] = {"claim": self.claim, "verdict": verdict}
+        if self.found:
+            steps = [{"line": step.line, "text": step.text, "rule": step.rule} for step in self.steps]
+            return {**told, "proof": steps, "errors": "not derived"}
+        return {**told, "stopped": {"line": self.line, "why": self.why}}
+
+
+def proof_of(module: Module, claim: Claim, faults: list[str]) -> Proof:
+    """A claim's derivation as data. An error of the prover's own is a fault of decgraph, and no derivation."""
+    try:
+        found = prove(module, claim)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        faults.append(f"{type(error).__name__}: {error} ({place.filename.rpartition('/')[2]}:{place.lineno})")
+        return Proof(claim.text, why="the search for one failed")
+    if isinstance(found, Derivation):
+        return Proof(claim.text, found.steps, found.model, found.mode, found.greedy, found.settings)
+    return Proof(claim.text, line=found.line, why=found.why)
+
+
+__all__ = ["ERRORS", "FOR_ALL", "Least", "Proof", "SUFFICES", "proof_of"]
