@@ -18,6 +18,7 @@ from typing import Any
 os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton
 
 from whole_programs import Letters, Whole, program
+from worlds import heard as readable
 
 from decgraph.api import Algorithm
 from decgraph.backends.registry import machine
@@ -25,6 +26,7 @@ from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError
 from decgraph.ir.values import Module
 from decgraph.passes.manager import optimise
+from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session
 from decgraph.runtime.trace import ModelCall
 
@@ -69,6 +71,11 @@ def loaded(whole: Whole) -> Module:
     return module
 
 
+def asked(whole: Whole, module: Module) -> list[Request]:
+    """The requests without what the program never reads, which would be refused."""
+    return [readable(module.entry, request) for request in whole.requests]
+
+
 def session(whole: Whole, module: Module, backend: str) -> Session:
     return Session(
         module, whole.models(module.entry), whole.values, machine=machine(backend), externs=whole.externs, tokenizer=Letters()
@@ -77,7 +84,7 @@ def session(whole: Whole, module: Module, backend: str) -> Session:
 
 def alone(whole: Whole, module: Module, backend: str) -> list[Result]:
     """Every request in a session of its own."""
-    return [session(whole, module, backend).run(r) for r in whole.requests]
+    return [session(whole, module, backend).run(r) for r in asked(whole, module)]
 
 
 def done(result: Result) -> list[Any]:
@@ -164,15 +171,15 @@ def faults(whole: Whole, module: Module, found: Findings, *, triton: bool = Fals
         first, second, third = (
             session(whole, m, b) for m, b in ((after, "reference"), (after, "torch"), (module, "reference"))
         )
-        got, want, most = ([s.run(r) for r in whole.requests] for s in (second, first, third))
+        got, want, most = ([s.run(r) for r in asked(whole, module)] for s in (second, first, third))
         bounds = [None if m.error or masked else m for m in most]
         yield from compared("one after the other", got, want, passes=True, most=bounds)
     else:
-        together = session(whole, plan, "torch").generate(whole.requests, batch=len(whole.requests), keep_events=True)
+        together = session(whole, plan, "torch").generate(asked(whole, plan), batch=len(whole.requests), keep_events=True)
         yield from compared("together", together, optimised, passes=True, most=known)
         if triton:
             with heard() as warned:
-                got = session(whole, plan, "triton").generate(whole.requests, batch=len(whole.requests))
+                got = session(whole, plan, "triton").generate(asked(whole, plan), batch=len(whole.requests))
             yield from compared("triton", got, optimised, events=False)
             yield from (f"triton: {text}" for text in warned if "failed in graph mode" in text)
             found.runs += len(wanted)

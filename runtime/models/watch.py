@@ -197,7 +197,8 @@ def _sums(tensor: Tensor) -> Tensor:
 def _words(tensor: Tensor) -> Tensor:
     """The bits of a tensor as int64[n], in the order in which they lie."""
     if is_traceable_wrapper_subclass(tensor):  # quantised weights, shards: the tensors that it is made of
-        return torch.cat([_words(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0]])
+        parts = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
+        return torch.cat([_words(part) for part in parts if isinstance(part, Tensor)])
     tensor = tensor.as_subclass(Tensor)
     if tensor.layout != torch.strided or tensor.is_meta:
         return torch.zeros(0, dtype=torch.int64)

@@ -54,6 +54,8 @@ class _Output:
         self._product = torch.ops.mkldnn._linear_pointwise.default
 
     def __call__(self, states: Tensor) -> Tensor:
+        if states.dim() != 2:  # [*, n, width], as a module is called
+            return self(states.reshape(-1, states.shape[-1])).view(*states.shape[:-1], -1)
         weight, bias = self.matrix.weight, self.matrix.bias
         way = self._way(weight, len(states)) if states.dtype == weight.dtype else "rows"
         copied = self._copy(way, weight) if way != "rows" else None

@@ -78,7 +78,7 @@ def test_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with gpu_with_graphs():
         assert main(["run", name, "-p", PROMPT, *options(name), *far()]) == 0
     out = capsys.readouterr().out
-    mode = next(line for line in out.splitlines() if line.startswith("mode"))
+    mode = next(line for line in out.splitlines() if line.startswith("mode "))
     assert ("graph mode" in mode) == graphed(name) and "cuda:0" in out
     assert out.startswith(PROMPT + want.text)
 

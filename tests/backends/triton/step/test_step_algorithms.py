@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from step_runs import STATIC, Runs, parameters, requests
 
+from decgraph.backends.triton.step import captured
 from decgraph.runtime.request import Request
 
 
@@ -51,13 +52,13 @@ def test_replayed_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     program = runs.program(asked, graphs=True)
     step, turns = program.step, []
 
-    class Replayed:
-        def replay(self) -> None:
-            turns.append(1)
-            body()
+    def replay() -> None:
+        turns.append(1)
+        body()
 
     body = step.body
-    monkeypatch.setattr(program, "captured", Replayed)
+    monkeypatch.setattr(captured, "warm", lambda iteration, device: iteration())
+    monkeypatch.setattr(captured, "captured", lambda iteration, device: (replay, None))
     monkeypatch.setattr(step, "body", lambda: (turns.append(0), body()))
     runs.compare(asked, program.run(asked))
     assert turns[0] == 0 and all(turns[1:]), "one iteration before the capture"
