@@ -106,6 +106,10 @@ commit x
 x ~ target(ctx.last(2))
 commit x
 """,
+    "scores, where probabilities are shaped": """
+x ~ warp(1 * target(ctx).raw, at = ctx)
+commit x
+""",
     "progress": """
 if k > 1:
     x ~ target(ctx)
