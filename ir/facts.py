@@ -173,10 +173,10 @@ class CellTokens(Fact):
 
 @dataclass(frozen=True)
 class Picked(Fact):
-    """One of the values of a vector, by the best of its keys; `tokens`: what is known of the vector."""
+    """One of the values of a vector, by the best of its keys, largest or smallest; `tokens`: what is known of the vector."""
 
     of: Value
-    keys: tuple[Value, ...]
+    keys: tuple[Value | str, ...]
     tokens: CellTokens | None = None
 
 

@@ -182,6 +182,26 @@ algorithm hole(target: causal, drafter: causal):
     assert isinstance(found, Open)
 
 
+@pytest.mark.parametrize("pick", ["argmax", "argmin"])
+def test_a_cell_gets_the_token_that_was_drawn_there(pick: str) -> None:
+    text = f"""
+algorithm program(model: masked, length: int in 1..8 = 4):
+    keeps support of model
+    canvas c: length
+    while any(c.masked):
+        p = model(c)
+        x ~ p
+        left = c.all where c.masked
+        y = x[left]
+        s = p[left].raw[y]
+        e = edit(argmax(left, by = s), {pick}(y, by = s))
+        c[e.position] = e.token
+    commit c
+"""
+    (found,) = derived(text)
+    assert isinstance(found, Derivation if pick == "argmax" else Open)
+
+
 def test_a_specification_is_what_its_text_says() -> None:
     text = """
 algorithm autoregressive(target: causal):
