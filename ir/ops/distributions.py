@@ -156,8 +156,9 @@ class Warp:
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         """The request's shaping of a model's own scores, at its own place, is the model's distribution."""
-        row, place = k.of(op.operands[0]), k.of(op.operands[1]) if len(op.operands) > 1 else facts.Context(k.version)
-        own = isinstance(row, facts.Row) and (row.face == "logits" or row.face == "raw" and op.operands[0].type.elem == "dist")
+        scores, *at = op.operands
+        row, place = k.of(scores), k.of(at[0]) if at else facts.Context(k.version)
+        own = isinstance(row, facts.Row) and (row.face == "logits" or row.face == "raw" and scores.type.elem == "dist")
         if isinstance(row, facts.Row) and own and place == facts.Context(row.version):  # bare numbers are taken for scores
             return facts.Row(row.model, row.version)
         if isinstance(row, facts.Row) and row.face in ("logits", "scores"):
