@@ -61,6 +61,11 @@ class Amount:
         return any(a.startswith("@") for a in self.atoms)
 
     @property
+    def known(self) -> bool:
+        """Whether it reads parameters and the canvas's length alone: an unknown number has a name in one walk only."""
+        return not any(a[0] in "?@" for a in self.atoms)
+
+    @property
     def varies(self) -> bool:
         """Whether it may be another number at each place of a vector."""
         return self.hidden or PLACE in self.atoms

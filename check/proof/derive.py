@@ -18,7 +18,7 @@ MOST_ROUNDS = 200
 @dataclass(frozen=True)
 class Derivation:
     """A proof that every step of a function commits tokens of `model` in a mode: what the kernel checks. when: the condition
-    under which it holds, beside `settings`. scheduled: it commits a canvas as another algorithm does, `model` (schedules.py)."""
+    under which it holds, beside `settings`. scheduled: it commits a canvas as an algorithm does, `model` (schedules.py)."""
 
     function: str
     model: str

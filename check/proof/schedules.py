@@ -99,6 +99,8 @@ class Walk:
             raise Stopped(None, "it commits no canvas")
         if len(self.models) != 1:
             raise Stopped(None, "cells are drawn from more than one model")
+        if not all(x.known for x in (self.asked, *(a for _, *ends in self.end.steps for a in ends))):
+            raise Stopped(None, "how many cells are decided is not known")
         return Schedule(self.asked, *self.models, self.end.steps)
 
     def region(self, region: Region) -> list[Any]:
