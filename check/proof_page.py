@@ -49,8 +49,8 @@ RULES = {
     ),
     "cells-drawn": (
         "Which cells are decided here is fixed beforehand, by the parameters and by how many cells are decided, and not by "
-        "what was drawn. Each gets a fresh draw of the model's row there on this very canvas: where a call is given a memory, the "
-        "memory holds nothing and all cells are computed."
+        "what was drawn. Each gets a fresh draw of the model's row there on this very canvas: where a call is given a memory, "
+        "it holds nothing and all cells are computed."
     ),
     "commit-scheduled": (
         "The canvas's distribution depends on nothing but the order in which cells are decided. The specification, followed in "

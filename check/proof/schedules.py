@@ -155,9 +155,14 @@ class Walk:
             return Lost(op, "cells may be masked again" if op.attrs["kind"] == "mask" else "cells may hold an embedding")
         if isinstance(where, Amount):
             where = Cells(where, where + ONE)
-        if not isinstance(where, Cells) or mask is not True:
+        new = self.chosen(where, mask, size(self, rest[-1])) if isinstance(where, Cells) else None
+        if new is None:
             return Lost(op, "which cells are decided is not known before they are drawn")
-        if where.low != canvas.done or not self.known.at_least(self.length - where.high):
+        if (
+            new.low != canvas.done
+            or not self.known.at_least(self.length - new.high)
+            or not self.known.above(new.high - new.low)
+        ):
             return Lost(op, "the cells that are decided are not the next ones from the left, each once")
         x = rest[0]
         if not isinstance(x, Drawn) or x.canvas is not canvas:
@@ -166,9 +171,18 @@ class Walk:
         alone = x.at is not None and size(self, x.at) == size(self, where) == ONE and x.at.low == where.low
         if not (every or alone or x.at is where):
             return Lost(op, "tokens may be put at other cells than they were drawn for")
-        kind = "each" if where.high - where.low == ONE else "at once"
+        kind = "each" if new.high - new.low == ONE else "at once"
         self.say(op, "decides the next cell from the left" if kind == "each" else "decides all cells at once", "cells-drawn")
-        return Canvas(where.high, then(canvas.steps, kind, where.low, where.high))
+        return Canvas(new.high, then(canvas.steps, kind, new.low, new.high))
+
+    def chosen(self, where: Cells, mask: Any, entries: Amount | None) -> Cells | None:
+        """Those cells at which a condition is true, entry by entry."""
+        if mask is True:
+            return where
+        if not isinstance(mask, Between) or not where.ordered or entries != size(self, where):
+            return None
+        inside = self.known.at_least(mask.low) and self.known.at_least(where.high - where.low - mask.high)
+        return Cells(where.low + mask.low, where.low + mask.high) if inside else None
 
     def eval(self, op: Op, model: Any, canvas: Any, *rest: Any) -> Any:
         given = dict(zip(op.attrs.get("with", ()), rest, strict=True))
