@@ -81,27 +81,26 @@ def within(w: Walks, cond: Between, at: Cells) -> Any:
 
 
 def compacted(w: Walks, op: Op, x: Any, cond: Any) -> Any:
-    item = cond.item if isinstance(cond, Vector) else cond
-    whole = op.operands[1].type.dims[:1] and op.operands[1].type.dims[0].kind == "cells"
-    if isinstance(x, Cells) and isinstance(item, Between):
-        if whole:  # the condition is read at each of the cells
-            item = within(w, item, x)
-        if isinstance(item, Between) and x.ordered and size(w, cond) is not None:
-            low, high = w.known.largest((item.low, ZERO)), w.known.least((item.high, x.high - x.low))
-            if low is not None and high is not None:
-                return Cells(x.low + low, x.low + high) if w.known.at_least(high - low) else _none(w, x, low, high)
+    item, n = cond.item if isinstance(cond, Vector) else cond, size(w, x)
+    if isinstance(item, Between) and isinstance(x, Cells) and op.operands[1].type.dims[0].kind == "cells":
+        item = within(w, item, x)  # the condition is read at each of the cells
+    if isinstance(item, Between):
+        if n is None or not isinstance(x, Vector) and not (isinstance(x, Cells) and x.ordered):
             return None
-    if item is True:
-        return x
+        low, high = w.known.largest((item.low, ZERO)), w.known.least((item.high, n))
+        if low is None or high is None or w.known.compared(high, low) is None:
+            return None
+        if w.known.at_least(high - low):
+            if isinstance(x, Cells):
+                return Cells(x.low + low, x.low + high)
+            plain = isinstance(x.item, Amount) and not x.item.hidden
+            return Vector(high - low, x.item.with_(PLACE, low + K) if plain else None)
+        item = False
     if item is False:
         if isinstance(x, Rows | Drawn):
             return replace(x, at=Cells(ZERO, ZERO))
         return Cells(ZERO, ZERO) if isinstance(x, Cells) else Vector(ZERO)
-    return None
-
-
-def _none(w: Walks, x: Cells, low: Amount, high: Amount) -> Cells | None:
-    return Cells(x.low, x.low) if w.known.at_least(low - high) else None
+    return x if item is True else None
 
 
 def first(w: Walks, op: Op, x: Any, k: Any, *_: Any) -> Any:
