@@ -176,13 +176,14 @@ class Walk:
         return Canvas(new.high, then(canvas.steps, kind, new.low, new.high))
 
     def chosen(self, where: Cells, mask: Any, entries: Amount | None) -> Cells | None:
-        """Those cells at which a condition is true, entry by entry."""
+        """Those cells at which a condition is true, one for each of them or for each of the canvas."""
         if mask is True:
             return where
-        if not isinstance(mask, Between) or not where.ordered or entries != size(self, where):
+        if not isinstance(mask, Between) or not where.ordered or entries not in (self.length, size(self, where)):
             return None
-        inside = self.known.at_least(mask.low) and self.known.at_least(where.high - where.low - mask.high)
-        return Cells(where.low + mask.low, where.low + mask.high) if inside else None
+        start = ZERO if entries == self.length else where.low
+        low, high = start + mask.low, start + mask.high
+        return Cells(low, high) if self.known.at_least(low - where.low) and self.known.at_least(where.high - high) else None
 
     def eval(self, op: Op, model: Any, canvas: Any, *rest: Any) -> Any:
         given = dict(zip(op.attrs.get("with", ()), rest, strict=True))
