@@ -93,10 +93,10 @@ class Walk(Canvases):
 
     def each(self, op: Op, nodes: Any) -> Any:
         """A value for each node of a tree of canvases."""
-        if not isinstance(nodes, Node) or op.attrs.get("filtered"):
+        if not isinstance(nodes, Node) or nodes.one or op.attrs.get("filtered"):
             return vector(self, op, [nodes])
         region, mark = op.regions[0], self.known.mark()
-        self.now |= dict(zip(region.args, (self.known.atom(0), nodes), strict=True))
+        self.now |= dict(zip(region.args, (self.known.atom(0), replace(nodes, one=True)), strict=True))
         (found,) = self.region(region)
         self.known.back(mark)
         return Column(nodes.tree, found)
@@ -193,13 +193,9 @@ class Walk(Canvases):
         if op.opcode == "while" and not op.attrs.get("limited"):
             raise Stopped(op, "when the loop ends is not known")
         head = [v if isinstance(v, Canvas | Lost | Tree) else None for v in carried]
-        counter, mark = self.known.atom(), self.known.mark()
-        if op.opcode == "for":
-            low, high = (self.now.get(v) for v in op.operands[:2])
-            if isinstance(low, Amount) and isinstance(high, Amount):
-                low, high = self.known.rounded(low), self.known.rounded(high)
-                self.known.facts += [high - counter - ONE, counter - low]
-        else:
+        mark = self.known.mark()
+        counter = self.any_counter(op)
+        if op.opcode == "while":
             self.goes_on(op, counter, head)
         found, _ = self.body(op, counter, head)
         self.known.back(mark)
@@ -207,6 +203,16 @@ class Walk(Canvases):
             if isinstance(before, Canvas | Tree) and after is not before:
                 raise Stopped(getattr(after, "op", op), getattr(after, "why", "the loop decides cells"))
         return head
+
+    def any_counter(self, op: Op) -> Amount:
+        """The counter of any iteration, with what is known of it."""
+        counter = self.known.atom()
+        low, high = (self.now.get(v) for v in op.operands[:2]) if op.opcode == "for" else (ZERO, None)
+        if isinstance(low, Amount):
+            self.known.facts.append(counter - self.known.rounded(low))
+        if isinstance(high, Amount):
+            self.known.facts.append(self.known.rounded(high) - counter - ONE)
+        return counter
 
     def induction(self, op: Op, low: Amount, times: Amount, carried: Sequence[Any]) -> list[Any]:
         """A loop of `times` iterations, each of which decides the next cell. What it carries is guessed from the first one and
@@ -216,6 +222,8 @@ class Walk(Canvases):
         mark, steps, i = self.known.mark(), list(self.steps), self.known.atom(0)
         self.known.facts.append(times - ONE)
         first, _ = self.body(op, low, carried)
+        if any(isinstance(a, Canvas) and a is not b and (a.part or getattr(b, "part", None)) for a, b in zip(carried, first)):
+            raise Stopped(op, "an iteration does not decide the next cell")
         slopes = [_slope(a, b) for a, b in zip(carried, first, strict=True)]
         while True:
             self.known.back(mark)
@@ -279,7 +287,9 @@ class Walk(Canvases):
             raise Stopped(op, "an iteration does not decide the surest cell of a part")
         own = part.own and (before.part is None or before.part.own)
         head = Canvas(before.done, before.steps, replace(part, own=own))
-        after = self.within_part(op, self.known.atom(0), carried, n, head)
+        mark = self.known.mark()
+        after = self.within_part(op, self.any_counter(op), carried, n, head)
+        self.known.back(mark)
         if after.part != head.part:
             raise Stopped(op, "an iteration does not decide the surest cell of a part")
         end = replace(head, went=False)

@@ -1,10 +1,10 @@
 """What the ops of a program do to its canvas: which cells become decided, and by what draws (schedules.py).
 
 A canvas is known by how many of its cells, from the left, are decided, and by the steps that decided them. Then may come a
-*part* in which some cells are decided: by steps that each decide the surest masked cells there (choices.py). A step of any other
-kind loses the canvas. So does a step that may or may not be made: its draws could decide about themselves. Only where all draws
-have the `output` noise whose number is how many cells are decided, a step that is put off is made later with the same draws, and
-how many steps were made may depend on anything.
+*part* in which some cells are decided: by steps that each decide the surest masked cells there (choices.py). A step of any
+other kind loses the canvas. So does a step that may or may not be made: its draws could decide about themselves. Only where all
+draws have the `output` noise whose number is how many cells are decided, a step that is put off is made later with the same
+draws, and how many steps were made may depend on anything.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ class Canvases:
             return None
         if isinstance(canvas, Tree):
             node = self.node(canvas, at) if "given" not in given else None
-            if node is None:
+            if node is None or "at" in given and not isinstance(at, Cells):
                 return None
             self.models.add(model)
             return Column(canvas, Rows(node, at))

@@ -41,7 +41,7 @@ def gathered(w: Walks, op: Op, x: Any, *index: Any) -> Any:
             if w.block is not None and (x.step, i) == (w.block[0], BLOCK):
                 return w.block[1]
             return Cells(ZERO, w.length) if w.known.at_least(x.step - w.length) else None
-        case Column(), Node() if x.tree is i.tree:
+        case Column(), Node(one=True) if x.tree is i.tree:
             return x.value
         case Drawn(), Best():
             return best_tokens(x, i)

@@ -72,9 +72,10 @@ class Tree:
 
 @dataclass(frozen=True)
 class Node:
-    """Any one of a tree's nodes, or all of them."""
+    """All nodes of a tree; `one`: any one of them."""
 
     tree: Tree
+    one: bool = False
 
 
 @dataclass(frozen=True)
