@@ -175,18 +175,17 @@ class Walk(Canvases):
     def attempt(self, op: Op, carried: Sequence[Any], ways: Sequence[Callable[[], list[Any]]]) -> list[Any]:
         """What a loop leaves: the first of several ways to see it that holds."""
         mark, steps, own = self.known.mark(), list(self.steps), self.own
-        stopped = None
+        found: list[Stopped] = []
         for way in (lambda: self.idle(op, carried), *ways):
             try:
                 return way()
-            except Stopped as found:
+            except Stopped as stopped:
                 self.known.back(mark)
                 self.steps, self.own = list(steps), own
-                stopped = found
+                found.append(stopped)
             if not any(isinstance(v, Canvas) for v in carried):
                 break
-        assert stopped is not None
-        raise stopped
+        raise next((stopped for stopped in reversed(found) if stopped.op is not op), found[-1])
 
     def idle(self, op: Op, carried: Sequence[Any]) -> list[Any]:
         """A loop that leaves canvases as they are, however often it runs; nothing is known of what else it carries."""

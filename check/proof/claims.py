@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from decgraph.check.proof.derive import Derivation, derive
 from decgraph.check.proof.invariants import Stopped
@@ -57,7 +57,8 @@ def _of_canvases(module: Module, claim: Claim) -> Derivation | Open:
     except Stopped as stopped:
         return Open(stopped.line or claim.loc.line, stopped.why)
     text = claim.text.partition(" in ")[0].partition(" when ")[0].removeprefix("refines ")
-    return Derivation(module.main, text, "scheduled", claim.for_greedy, (), {}, tuple(steps), claim.when)
+    mode: Literal["same", "scheduled"] = "same" if claim.mode == "tokens" else "scheduled"
+    return Derivation(module.main, text, mode, claim.for_greedy, (), {}, tuple(steps), claim.when)
 
 
 def _model_of(function: Function, claim: Claim) -> str | None:
