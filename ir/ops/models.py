@@ -108,6 +108,9 @@ class ModelEval:
             return facts.CellRows(model.name, op.operands[1], given.get("at")) if not given.keys() - {"at"} else None
         version = place.version if isinstance(place, facts.Context | facts.Tree | facts.Nodes) else -1
         remembers = "given" not in given or k.of(given["given"]) == facts.Memory(model.name, version)
+        whole = k.of(given["tree"]) if "tree" in given else None
+        if isinstance(place, facts.Nodes) and not (isinstance(whole, facts.Tree) and whole.tree is place.tree):
+            return None  # nodes of another tree of this name
         if given.keys() - {"tree", "given"} or not remembers:
             return None
         match place:
