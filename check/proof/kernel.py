@@ -35,10 +35,29 @@ from decgraph.check.proof.invariants import (
     placed,
     weakest,
 )
+from decgraph.check.proof.sizes import Sizes
 from decgraph.check.proof.unit_rows import sums_to_one
-from decgraph.ir.facts import NONE, RANK, Canvas, Certainty, Drafts, Fact, ModelIs, Path, Row, Rows, Token, Tree, Unfit, joined
+from decgraph.ir.facts import (
+    NONE,
+    RANK,
+    Canvas,
+    Certainty,
+    Drafts,
+    Fact,
+    Memory,
+    ModelIs,
+    Path,
+    Row,
+    Rows,
+    Size,
+    Token,
+    Tree,
+    Unfit,
+    joined,
+)
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
+from decgraph.ir.linear import Condition, at_least, negated
 from decgraph.ir.opdef import TABLE
 from decgraph.ir.values import Function, Module, Op, Region, Value
 
@@ -59,6 +78,7 @@ class Kernel:
     invariants: Mapping[Op, Invariant]
     greedy: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    condition: Any = ()
 
     def __post_init__(self) -> None:
         self.facts: dict[Value, Fact] = {}
@@ -91,6 +111,7 @@ class Kernel:
                 self.facts[p.value] = ModelIs(p.name)
             if p.name in self.settings:
                 self.consts[p.value] = self.settings[p.name]
+        self.sizes = Sizes(self.function, self.condition, self.consts, self.of, self.made)
 
     def _place(self, region: Region, counters: tuple[Value, ...], loops: tuple[Op, ...]) -> None:
         """Where each value is made: the loops around it, their counters, and how often it is read."""
@@ -126,8 +147,11 @@ class Kernel:
         rule = OWN_RULES.get(op.opcode)
         if rule is not None:
             found = rule(self, op)
+            if op.opcode in ("state.read", "extern"):
+                self.sizes.note(op, self.version)
         else:
             self._absorb(op)
+            self._numbers(op)
             given = TABLE[op.opcode].fact
             found = self._folded(op) or (given(self, op) if given is not None else None)
         facts = found if isinstance(found, list) else [found]
@@ -136,15 +160,27 @@ class Kernel:
                 self.facts.pop(v, None)
             else:
                 self.facts[v] = fact
+            if op.opcode in ("if", "for", "while"):
+                self._carried(v)
+
+    def _numbers(self, op: Op) -> None:
+        """Note what is known of the numbers that an op makes, and which of them are constants."""
+        self.sizes.note(op, self.version)
+        for v in op.results:
+            if v.type.elem == "bool" and (known := self.sizes.decided(v)) is not None:
+                self.consts[v] = known
+            elif v.type.elem == "int" and not v.type.dims and (made := self.sizes.sum(v)) is not None:
+                if made.number is not None and made.number.denominator == 1:
+                    self.consts[v] = int(made.number)
 
     def _folded(self, op: Op) -> Fact | None:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
         if op.opcode not in FOLDS or not op.operands:
             return None
-        if (value := constant(op, self.consts, self.limits)) is not None:
+        if (value := constant(op, self.consts)) is not None:
             self.consts[op.result] = value
             return None
-        operand = same(op, self.consts) if op.opcode == "map" else None
+        operand = same(op, self.consts, self.sizes.sums) if op.opcode == "map" else None
         if operand is None and op.opcode == "map" and op.attrs["fn"] == "select":
             a, b = (self.of(v) for v in op.operands[1:])
             return a if isinstance(a, Row) and a == b else None
@@ -221,6 +257,10 @@ class Kernel:
 
     def sums_to_one(self, v: Value) -> bool:
         return sums_to_one(v, self.function, self.made, self.carried)
+
+    def proves(self, condition: Condition) -> bool:
+        """Whether a condition on numbers follows from what is known here."""
+        return self.sizes.proves(condition)
 
     def grows(self, op: Op, drafts: Drafts) -> str:
         """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in."""
@@ -303,7 +343,7 @@ class Kernel:
             self._independent(op, what)
         kind = "the accepted path" if isinstance(what, Path) else "a token"
         self.say(op, f"commits {kind}: {WORDS[what.how].format(self.model)}", COMMITS[what.how])
-        self._new_version()
+        self._new_version(one=isinstance(what, Token))
         self.progress = True
 
     def _independent(self, op: Op, what: Token | Path) -> None:
@@ -316,9 +356,11 @@ class Kernel:
         if len(self.committed) > 1 and (len(self.output_readers) > 1 or output):
             raise Stopped(op, "draws of the output stream beside draws with other noise")
 
-    def _new_version(self) -> None:
-        self.newest += 1
+    def _new_version(self, one: bool | None = None) -> None:
+        """The context is another one now; one: after a commit of a single token, or of any number (None: by more than that)."""
+        old, self.newest = self.version, self.newest + 1
         self.version = self.newest
+        self.sizes.committed(old, self.version, bool(one))
 
     def _remember(self, op: Op, taint: Labels) -> None:
         name = memory_of(op)
@@ -346,17 +388,21 @@ class Kernel:
             facts = self.region(region)
             for v, y in zip(op.results, region.yields):
                 self.taints[v] = self.taint(y)
-                if y in self.consts:
-                    self.consts[v] = self.consts[y]
+                self._is(v, y)
             return facts
         decided_by, outer, entry = self.taint(op.operands[0]), self.control, self.version
-        progress, ends = self.progress, []
-        for region in op.regions:
+        progress, ends, alive = self.progress, [], self.sizes.alive
+        condition = self.sizes.conditions.get(op.operands[0])
+        for region, known_here in zip(op.regions, (condition, negated(condition))):
             self.control, self.version, self.progress = outer | decided_by, entry, progress
-            facts = self.region(region)
+            with self.sizes.under(known_here, alive):
+                facts = self.region(region)
+                facts = [
+                    self._now(f) if f is not None else self.sizes.size(y, self.version) for y, f in zip(region.yields, facts)
+                ]
             ends.append((self.version, self.progress, facts, region.yields))
         self.control, self.progress = outer, all(made for _, made, _, _ in ends)
-        self.version = entry
+        self.version, self.sizes.alive = entry, alive
         if any(version != entry for version, _, _, _ in ends):
             self._new_version()
         out = []
@@ -368,6 +414,25 @@ class Kernel:
             self.taints[v] = self.taint(x, y) | (NONE if x is y else decided_by | outer)
             out.append(joined(a, b, v, decided_by))
         return out
+
+    def _carried(self, v: Value) -> None:
+        """Note the number or the length of a value that a loop or a branch hands on."""
+        self.sizes.carried(v)
+        if v.type.elem == "int" and not v.type.dims and (made := self.sizes.sum(v)) is not None and made.number is not None:
+            self.consts[v] = int(made.number)
+
+    def _now(self, fact: Fact | None) -> Fact | None:
+        """A fact about an earlier context that says something of this one: a memory of its beginning."""
+        if not isinstance(fact, Memory):
+            return fact
+        grown = self.sizes.context[self.version] - self.sizes.context[fact.version]
+        return replace(fact, version=self.version, short=None if fact.short is None else fact.short + grown)
+
+    def _is(self, v: Value, other: Value) -> None:
+        """A value is another one."""
+        for known in (self.consts, self.sizes.sums, self.sizes.lengths, self.sizes.conditions):
+            if other in known:
+                known[v] = known[other]
 
     def _root_of(self, v: Value, branch: Op) -> Value | Op:
         """The tree from outside of a branch that a tree made in it was grown and pruned from."""
@@ -384,12 +449,11 @@ class Kernel:
     def _for(self, op: Op) -> list[Fact | None]:
         if op.attrs.get("lanes") and contains(op, "commit"):
             raise Stopped(op, "commits in lanes")
-        low, high = (number(self.consts.get(v)) for v in op.operands[:2])
-        if low is not None and high is not None and high <= low:
+        low, high = (self.sizes.sum(v) for v in op.operands[:2])
+        if low is not None and high is not None and self.sizes.proves(at_least(low, high)):
             for v, first in zip(op.results, op.operands[2:]):
                 self.taints[v] = self.taint(first)
-                if first in self.consts:
-                    self.consts[v] = self.consts[first]
+                self._is(v, first)
             return [self.of(v) for v in op.operands[2:]]
         return self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
 
@@ -404,12 +468,13 @@ class Kernel:
 
     def _loop(self, op: Op, carried: Sequence[Value], bounds: Labels) -> list[Fact | None]:
         """The invariant holds before the loop, the body keeps it, so it holds afterwards."""
-        commits, entry, outer = contains(op, "commit"), self.version, self.control
+        commits, entry, outer, alive = contains(op, "commit"), self.version, self.control, self.sizes.alive
+        before = [self._now(self.of(v)) or self.sizes.size(v, entry) for v in carried]
         if commits:
             self._new_version()
         head = self.version
         first = Invariant(
-            tuple(placed(moved(self.of(v), entry, head), a) for v, a in zip(carried, op.regions[-1].args[1:])),
+            tuple(placed(moved(fact, entry, head), a) for fact, a in zip(before, op.regions[-1].args[1:])),
             tuple(self.taint(v) for v in carried),
             tuple(sorted(self.states.items())),
             outer | bounds,
@@ -427,14 +492,30 @@ class Kernel:
                 if fact is not None:
                     self.facts[v] = fact if region is body else placed(fact, v)  # type: ignore[assignment]
                 self.taints[v] = taint
+                self._carried(v)
+            self.sizes.counter(region.args[0], op)
+        goes_on = None
         if len(op.regions) == 2:
             self.region(op.regions[0])
             self.control |= self.taint(op.regions[0].yields[0])
-        found = self.region(body)
+            goes_on = self.consts.get(condition := op.regions[0].yields[0], self.sizes.conditions.get(condition))
+        if goes_on is False:  # it does not begin
+            self.control, self.progress = outer, progress
+            for v, taint in zip(op.results, inv.taints):
+                self.taints[v] = taint
+            return [placed(fact, v) for v, fact in zip(op.results, inv.facts)]
+        with self.sizes.under(goes_on, False):
+            if asks_done(op):
+                self.sizes.goes_on(head)
+            found = self.region(body)
+            found = [
+                self._now(fact) or self.sizes.size(y, self.version, known if isinstance(known, Size) else None)
+                for y, fact, known in zip(body.yields[stops:], found[stops:], inv.facts)
+            ]
         if stops:
             self.control |= self.taint(body.yields[0])
         kept = []
-        for a, y, fact in zip(body.args[1:], body.yields[stops:], found[stops:]):
+        for a, y, fact in zip(body.args[1:], body.yields[stops:], found):
             fact = placed(moved(fact, self.version, head), a)
             if y is not a and isinstance(fact, Token | Drafts | Path) and fact.noises:
                 fact = None  # draws of an earlier iteration are not fresh
@@ -456,7 +537,7 @@ class Kernel:
         if commits:
             self._new_version()
         else:
-            self.version = entry
+            self.version, self.sizes.alive = entry, alive
         for v, taint in zip(op.results, inv.taints):
             self.taints[v] = taint | inv.control
         return [placed(moved(fact, head, self.version), v) for v, fact in zip(op.results, inv.facts)]
