@@ -14,7 +14,7 @@ from fractions import Fraction
 from math import floor, gcd, lcm
 from typing import Any
 
-Number = int | float | Fraction
+Exact = int | Fraction
 Condition = Any
 MOST_ATOMS, MOST_CASES = 150, 48
 """What is given up beyond: inequalities after an elimination, and cases of a condition."""
@@ -24,28 +24,28 @@ MOST_ATOMS, MOST_CASES = 150, 48
 class Linear:
     """A sum of symbols with factors, and a constant. Two are equal if they are the same sum."""
 
-    terms: frozenset[tuple[Hashable, Fraction]] = frozenset()
-    constant: Fraction = Fraction(0)
+    terms: frozenset[tuple[Hashable, Exact]] = frozenset()
+    constant: Exact = 0
 
     @staticmethod
     def of(x: Hashable | int | Fraction) -> Linear:
         """A number or a symbol."""
         if isinstance(x, int | Fraction):
-            return Linear(constant=Fraction(x))
-        return Linear(frozenset({(x, Fraction(1))}))
+            return Linear(constant=x)
+        return Linear(frozenset({(x, 1)}))
 
     def __add__(self, other: Linear | int) -> Linear:
         other = other if isinstance(other, Linear) else Linear.of(other)
         found = dict(self.terms)
         for symbol, factor in other.terms:
-            found[symbol] = found.get(symbol, Fraction(0)) + factor
+            found[symbol] = found.get(symbol, 0) + factor
         return Linear(frozenset((s, f) for s, f in found.items() if f), self.constant + other.constant)
 
     def __sub__(self, other: Linear | int) -> Linear:
         other = other if isinstance(other, Linear) else Linear.of(other)
-        return self + other.times(Fraction(-1))
+        return self + other.times(-1)
 
-    def times(self, factor: Fraction) -> Linear:
+    def times(self, factor: Exact) -> Linear:
         """The sum with every factor multiplied."""
         if not factor:
             return Linear()
@@ -56,7 +56,7 @@ class Linear:
         return frozenset(s for s, _ in self.terms)
 
     @property
-    def number(self) -> Fraction | None:
+    def number(self) -> Exact | None:
         """The constant, where there is nothing else."""
         return None if self.terms else self.constant
 
@@ -95,7 +95,7 @@ def compared(fn: str, a: Linear, b: Linear) -> Condition:
 def negated(condition: Condition) -> Condition:
     """The condition that is true where this one is false."""
     if isinstance(condition, Atom):
-        return Atom(condition.sum.times(Fraction(-1)), not condition.strict)
+        return Atom(condition.sum.times(-1), not condition.strict)
     if isinstance(condition, tuple):
         return ("or" if condition[0] == "and" else "and", *map(negated, condition[1:]))
     return None if condition is None else not condition
@@ -131,36 +131,52 @@ def contradiction(
 
 def _with_facts(atoms: tuple[Atom, ...], about: Callable[[Hashable], Collection[Atom]]) -> set[Atom]:
     """Inequalities, with what is true of their symbols, and of those that come in so."""
-    out, seen = set(atoms), set[Hashable]()
-    while new := {s for a in out for s in a.sum.symbols} - seen:
-        seen |= new
-        out |= {a for s in new for a in about(s)}
+    out, seen, new = set(atoms), set[Hashable](), atoms
+    while new:
+        symbols = {s for a in new for s, _ in a.sum.terms} - seen
+        seen |= symbols
+        new = tuple(a for s in symbols for a in about(s) if a not in out)
+        out.update(new)
     return out
 
 
-def _infeasible(atoms: Collection[Atom], whole: Callable[[Hashable], bool]) -> bool:
+Row = tuple[frozenset[tuple[Hashable, int]], int, bool]
+"""An inequality in whole factors: its terms, its constant, whether it is strict."""
+
+
+def _infeasible(atoms: Iterable[Atom], whole: Callable[[Hashable], bool]) -> bool:
     """Whether inequalities have no common solution, by eliminating one symbol after the other (Fourier and Motzkin)."""
-    now: set[Atom] = set()
+    now: set[Row] = set()
     for atom in atoms:
-        made = _tight(atom, whole)
+        made = _tight(dict(atom.sum.terms), atom.sum.constant, atom.strict, whole)
         if made is False:
             return True
-        if isinstance(made, Atom):
+        if not isinstance(made, bool):
             now.add(made)
     while now:
         sides: dict[Hashable, list[int]] = {}
-        for atom in now:
-            for s, f in atom.sum.terms:
+        for terms, _, _ in now:
+            for s, f in terms:
                 sides.setdefault(s, [0, 0])[f > 0] += 1
+        free = {s for s, (below, above) in sides.items() if not below or not above}
+        if free:  # such a symbol may be as large or as small as these inequalities want
+            now = {row for row in now if not any(s in free for s, _ in row[0])}
+            continue
         symbol = min(sides, key=lambda s: sides[s][0] * sides[s][1])
-        factor = {a: dict(a.sum.terms).get(symbol, Fraction(0)) for a in now}
-        left = {a for a in now if not factor[a]}
-        for a in (a for a in now if factor[a] > 0):
-            for b in (b for b in now if factor[b] < 0):
-                made = _tight(Atom(a.sum.times(-factor[b]) + b.sum.times(factor[a]), a.strict or b.strict), whole)
+        split: tuple[list[tuple[int, Row]], list[tuple[int, Row]]] = ([], [])
+        left: set[Row] = set()
+        for row in now:
+            factor = next((f for s, f in row[0] if s == symbol), 0)
+            left.add(row) if not factor else split[factor > 0].append((abs(factor), row))
+        for f, (below, c, strict) in split[0]:
+            for g, (above, d, also) in split[1]:
+                terms_now = {s: x * g for s, x in below}
+                for s, x in above:
+                    terms_now[s] = terms_now.get(s, 0) + x * f
+                made = _tight({s: x for s, x in terms_now.items() if x}, c * g + d * f, strict or also, whole)
                 if made is False:
                     return True
-                if isinstance(made, Atom):
+                if not isinstance(made, bool):
                     left.add(made)
         if len(left) > MOST_ATOMS:
             return False
@@ -168,18 +184,17 @@ def _infeasible(atoms: Collection[Atom], whole: Callable[[Hashable], bool]) -> b
     return False
 
 
-def _tight(atom: Atom, whole: Callable[[Hashable], bool]) -> Atom | bool:
+def _tight(terms: Mapping[Hashable, Exact], constant: Exact, strict: bool, whole: Callable[[Hashable], bool]) -> Row | bool:
     """An inequality in its smallest whole factors, of whole numbers with what that allows: 2a >= 1 is a >= 1. True and False
     where it has no symbols."""
-    if not atom.sum.terms:
-        return atom.sum.constant > 0 or not atom.strict and atom.sum.constant == 0
-    factors = [f for _, f in atom.sum.terms]
-    scale = Fraction(lcm(*(f.denominator for f in factors)), gcd(*(f.numerator for f in factors)))
-    scaled = atom.sum.times(scale) if scale != 1 else atom.sum
-    if not all(whole(s) for s in scaled.symbols):
-        return Atom(scaled, atom.strict)
-    c = scaled.constant
-    return Atom(Linear(scaled.terms, Fraction(-floor(-c) - 1 if atom.strict else floor(c))))
+    if not terms:
+        return constant > 0 or not strict and constant == 0
+    scale = Fraction(lcm(*(f.denominator for f in terms.values())), gcd(*(f.numerator for f in terms.values())))
+    c = constant * scale
+    factors = frozenset((s, int(f * scale)) for s, f in terms.items())
+    if all(map(whole, terms)):
+        return factors, -floor(-c) - 1 if strict else floor(c), False
+    return frozenset((s, f * c.denominator) for s, f in factors), c.numerator, strict
 
 
 def condition_of(setting: Any, symbol: Callable[[str, str], Hashable | None], values: Mapping[str, Any]) -> Condition:
@@ -215,7 +230,7 @@ def _sum_of(term: Any, symbol: Callable[[str, str], Hashable | None], values: Ma
             return None if found is None else Linear.of(found)
         case ("neg", a):
             x = _sum_of(a, symbol, values)
-            return None if x is None else x.times(Fraction(-1))
+            return None if x is None else x.times(-1)
         case (("+" | "-" | "*") as op, a, b):
             x, y = (_sum_of(t, symbol, values) for t in (a, b))
             if x is None or y is None:

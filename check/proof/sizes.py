@@ -300,11 +300,11 @@ class Sizes:
             case "sub" | "contrast":
                 return a - b
             case "neg":
-                return a.times(Fraction(-1))
+                return a.times(-1)
             case "mul" | "weigh" if a.number is not None or b.number is not None:
                 return b.times(a.constant) if a.number is not None else a.times(b.constant)
             case "div" if b.number:
-                return a.times(1 / b.number)
+                return a.times(Fraction(1) / b.number)
             case "minimum" | "maximum":
                 larger, smaller = (a, b) if fn == "maximum" else (b, a)
                 if self.proves(at_least(larger, smaller)):
@@ -312,7 +312,7 @@ class Sizes:
                 if self.proves(at_least(smaller, larger)):
                     return b
                 v = self._symbol(op.result, None, None, real=op.result.type.elem != "int")
-                sign = Fraction(1 if fn == "maximum" else -1)
+                sign = 1 if fn == "maximum" else -1
                 self.facts[op.result] = tuple(Atom((v - x).times(sign)) for x in (a, b))
                 return v
             case "abs" | "relu":
