@@ -169,9 +169,9 @@ class Kernel:
         for v in op.results:
             if v.type.elem == "bool" and (known := self.sizes.decided(v)) is not None:
                 self.consts[v] = known
-            elif v.type.elem == "int" and not v.type.dims and (made := self.sizes.sum(v)) is not None:
-                if made.number is not None and made.number.denominator == 1:
-                    self.consts[v] = int(made.number)
+            elif v not in self.consts and not v.type.dims and (made := self.sizes.sums.get(v)) is not None:
+                if made.number is not None:
+                    self.consts[v] = int(made.number) if v.type.elem == "int" else made.number
 
     def _folded(self, op: Op) -> Fact | None:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""

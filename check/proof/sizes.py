@@ -38,7 +38,7 @@ class Sizes:
         self.conditions: dict[Value, Condition] = {}
         self.facts: dict[Hashable, tuple[Atom, ...]] = {
             INDEX: (Atom(Linear.of(INDEX)),),
-            PROMPT: (Atom(Linear.of(PROMPT)),),
+            PROMPT: (at_least(Linear.of(PROMPT), 1),),
             ROOM: (Atom(Linear.of(ROOM)),),
         }
         self.real: set[Hashable] = set()
@@ -145,8 +145,7 @@ class Sizes:
 
     def empty(self, v: Value) -> bool:
         """Whether a vector has no elements."""
-        length = self.lengths.get(v)
-        return length is not None and self.proves(at_least(ZERO, length))
+        return self.proves(at_least(ZERO, self.length(v)))
 
     def sum(self, v: Value) -> Linear | None:
         """A number as a sum; of a vector its generic element."""
@@ -222,30 +221,30 @@ class Sizes:
 
     def carried(self, v: Value) -> None:
         """A value that a loop or branch hands on, by what is known of it (ir/facts.py `Size`)."""
-        fact = self.of(v)
-        known = fact.of(self.context[fact.version]) if isinstance(fact, Size) and fact.version in self.context else None
-        if v.type.dims or v.type.elem in ("path", "list"):
-            if known is not None:
-                self.lengths[v] = known
-            if v.type.elem in ("int", "prob") and len(v.type.dims) == 1:
-                self._element(v)
-        elif v.type.elem in ("int", "prob"):
-            low = fact.low if isinstance(fact, Size) else None
-            if known is not None:
-                self.sums[v] = known
-            else:
-                self._symbol(v, *((0, 1) if v.type.elem == "prob" else (low, None)), real=v.type.elem == "prob")
+        fact, vector = self.of(v), bool(v.type.dims) or v.type.elem in ("path", "list")
+        fact = fact if isinstance(fact, Size) and fact.version in self.context else None
+        known = None if fact is None else fact.of(self.context[fact.version])
+        if known is not None and (vector or v.type.elem == "int"):
+            (self.lengths if vector else self.sums)[v] = known
+            if fact is not None and fact.beyond is not None:
+                self.assumed.append(compared("eq", known, fact.beyond + self.context[fact.version]))
+        elif v.type.elem == "int" and not vector:
+            self._symbol(v, fact.low if fact is not None else None, None)
+        if v.type.elem == "prob" or vector and v.type.elem == "int" and len(v.type.dims) == 1:
+            self._element(v)
 
     def size(self, v: Value, version: int, wanted: Size | None = None) -> Size | None:
         """What is known of a number, or of a vector's length, for a loop or a branch. wanted: what should be shown again."""
-        vector = bool(v.type.dims) or v.type.elem in ("path", "list")
+        vector, now = bool(v.type.dims) or v.type.elem in ("path", "list"), self.context[version]
         known = self.length(v) if vector else self.sum(v) if v.type.elem == "int" else None
         if known is None:
             return None
-        low = wanted.low if wanted is not None else None if vector else known.number
-        if low is not None and not self.proves(at_least(known, Linear.of(low))):
-            low = None
-        return Size(version, known, known - self.context[version], low)
+        if wanted is None:
+            return Size(version, known, known - now, None if vector else known.number)
+        fixed = wanted.fixed if wanted.fixed is not None and self.equal(known, wanted.fixed) else None
+        beyond = wanted.beyond if wanted.beyond is not None and self.equal(known, wanted.beyond + now) else None
+        low = wanted.low if wanted.low is not None and self.proves(at_least(known, Linear.of(wanted.low))) else None
+        return Size(version, fixed, beyond, low)
 
     def note(self, op: Op, version: int) -> None:
         """What the results of an op are, and how long."""
@@ -277,7 +276,7 @@ class Sizes:
             self.conditions[v] = self._condition(op)
             return
         found = self._arithmetic(fn, op, [self.sum(x) for x in op.operands])
-        if found is not None and (v.type.elem != "real" or found.symbols):
+        if found is not None:
             self.sums[v] = found
 
     def _condition(self, op: Op) -> Condition:
@@ -303,8 +302,12 @@ class Sizes:
                 return a.times(-1)
             case "mul" | "weigh" if a.number is not None or b.number is not None:
                 return b.times(a.constant) if a.number is not None else a.times(b.constant)
+            case "mul" | "weigh" if self.proves(("and", at_least(a, ZERO), at_least(b, ZERO))):
+                return self._symbol(op.result, 0, None, real=op.result.type.elem != "int")
             case "div" if b.number:
                 return a.times(Fraction(1) / b.number)
+            case "div" if a == ZERO and self.proves(("or", Atom(b, True), Atom(b.times(-1), True))):
+                return ZERO
             case "minimum" | "maximum":
                 larger, smaller = (a, b) if fn == "maximum" else (b, a)
                 if self.proves(at_least(larger, smaller)):
@@ -418,6 +421,9 @@ class Sizes:
         if len(op.result.type.dims) == 1 and len(op.operands[0].type.dims) == 1 and count is not None:
             self.lengths[op.result] = self._clipped(op.result, count, self.length(op.operands[0]))
 
+    def _vocabulary(self, op: Op, version: int) -> None:
+        self._symbol(op.result, 1, None)
+
     def _list(self, op: Op, version: int) -> None:
         if op.result.type.dims or op.result.type.elem == "list":
             self.lengths[op.result] = Linear.of(len(op.operands))
@@ -467,9 +473,12 @@ class Sizes:
         if len(op.operands) == 2 and len(op.operands[1].type.dims) == 1 and len(op.result.type.dims) == 1:
             self.lengths[op.result] = self.length(op.operands[1])
 
-    def _contains(self, op: Op, version: int) -> None:
-        if op.result.type.dims:
-            self.lengths[op.result] = self.length(op.operands[0])
+    def _as_long(self, op: Op, version: int) -> None:
+        """An element for each element of the first operand that is a vector; of rows of a text, one for each token."""
+        xs = op.operands[1 if op.opcode == "model.read" else 0]
+        whole = op.opcode != "model.read" or op.attrs.get("each")
+        if len(op.result.type.dims) == 1 and xs.type.dims and whole and op.result.type.dims[0].kind != "vocab":
+            self.lengths[op.result] = self.length(xs)
 
 
 RULES: dict[str, Callable[[Sizes, Op, int], None]] = {
@@ -484,10 +493,11 @@ RULES: dict[str, Callable[[Sizes, Op, int], None]] = {
     "slice": Sizes._slice,
     "select.top": Sizes._top,
     "list": Sizes._list,
+    "vocab_size": Sizes._vocabulary,
     "model.layers": Sizes._layers,
     "request": Sizes._request,
     "ctx.get": Sizes._context,
     "reduce": Sizes._reduce,
     "gather": Sizes._gather,
-    "contains": Sizes._contains,
+    **dict.fromkeys(("contains", "face", "model.read", "arg"), Sizes._as_long),
 }
