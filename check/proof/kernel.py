@@ -45,12 +45,10 @@ from decgraph.ir.facts import (
     Certainty,
     Drafts,
     Fact,
-    Memory,
     ModelIs,
     Path,
     Row,
     Rows,
-    Size,
     Token,
     Tree,
     Unfit,
@@ -152,7 +150,7 @@ class Kernel:
                 self.sizes.note(op, self.version)
         else:
             self._absorb(op)
-            self._numbers(op)
+            self.sizes.note(op, self.version)
             given = TABLE[op.opcode].fact
             found = self._folded(op) or (given(self, op) if given is not None else None)
         facts = found if isinstance(found, list) else [found]
@@ -162,17 +160,7 @@ class Kernel:
             else:
                 self.facts[v] = fact
             if op.opcode in ("if", "for", "while"):
-                self._carried(v)
-
-    def _numbers(self, op: Op) -> None:
-        """Note what is known of the numbers that an op makes, and which of them are constants."""
-        self.sizes.note(op, self.version)
-        for v in op.results:
-            if v.type.elem == "bool" and (known := self.sizes.decided(v)) is not None:
-                self.consts[v] = known
-            elif v not in self.consts and not v.type.dims and (made := self.sizes.sums.get(v)) is not None:
-                if made.number is not None:
-                    self.consts[v] = int(made.number) if v.type.elem == "int" else made.number
+                self.sizes.carried(v)
 
     def _folded(self, op: Op) -> Fact | None:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
@@ -396,7 +384,7 @@ class Kernel:
             facts = self.region(region)
             for v, y in zip(op.results, region.yields):
                 self.taints[v] = self.taint(y)
-                self._is(v, y)
+                self.sizes.same(v, y)
             return facts
         decided_by, outer, entry = self.taint(op.operands[0]), self.control, self.version
         progress, ends, alive = self.progress, [], self.sizes.alive
@@ -406,7 +394,7 @@ class Kernel:
             with self.sizes.under(known_here, alive):
                 facts = self.region(region)
                 facts = [
-                    self._now(f) if f is not None else self.sizes.size(y, self.version) for y, f in zip(region.yields, facts)
+                    self.sizes.now(f, self.version) or self.sizes.size(y, self.version) for y, f in zip(region.yields, facts)
                 ]
             ends.append((self.version, self.progress, facts, region.yields))
         self.control, self.progress = outer, all(made for _, made, _, _ in ends)
@@ -422,25 +410,6 @@ class Kernel:
             self.taints[v] = self.taint(x, y) | (NONE if x is y else decided_by | outer)
             out.append(joined(a, b, v, decided_by))
         return out
-
-    def _carried(self, v: Value) -> None:
-        """Note the number or the length of a value that a loop or a branch hands on."""
-        self.sizes.carried(v)
-        if v.type.elem == "int" and not v.type.dims and (made := self.sizes.sum(v)) is not None and made.number is not None:
-            self.consts[v] = int(made.number)
-
-    def _now(self, fact: Fact | None) -> Fact | None:
-        """A fact about an earlier context that says something of this one: a memory of its beginning."""
-        if not isinstance(fact, Memory):
-            return fact
-        grown = self.sizes.context[self.version] - self.sizes.context[fact.version]
-        return replace(fact, version=self.version, short=None if fact.short is None else fact.short + grown)
-
-    def _is(self, v: Value, other: Value) -> None:
-        """A value is another one."""
-        for known in (self.consts, self.sizes.sums, self.sizes.lengths, self.sizes.conditions):
-            if other in known:
-                known[v] = known[other]
 
     def _root_of(self, v: Value, branch: Op) -> Value | Op:
         """The tree from outside of a branch that a tree made in it was grown and pruned from."""
@@ -461,7 +430,7 @@ class Kernel:
         if low is not None and high is not None and self.sizes.proves(at_least(low, high)):
             for v, first in zip(op.results, op.operands[2:]):
                 self.taints[v] = self.taint(first)
-                self._is(v, first)
+                self.sizes.same(v, first)
             return [self.of(v) for v in op.operands[2:]]
         return self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
 
@@ -477,7 +446,7 @@ class Kernel:
     def _loop(self, op: Op, carried: Sequence[Value], bounds: Labels) -> list[Fact | None]:
         """The invariant holds before the loop, the body keeps it, so it holds afterwards."""
         commits, entry, outer, alive = contains(op, "commit"), self.version, self.control, self.sizes.alive
-        before = [self._now(self.of(v)) or self.sizes.size(v, entry) for v in carried]
+        before = [self.sizes.now(self.of(v), entry) or self.sizes.size(v, entry) for v in carried]
         if commits:
             self._new_version()
         head = self.version
@@ -500,7 +469,7 @@ class Kernel:
                 if fact is not None:
                     self.facts[v] = fact if region is body else placed(fact, v)  # type: ignore[assignment]
                 self.taints[v] = taint
-                self._carried(v)
+                self.sizes.carried(v)
             self.sizes.counter(region.args[0], op)
         goes_on = None
         if len(op.regions) == 2:
@@ -517,7 +486,7 @@ class Kernel:
                 self.sizes.goes_on(head)
             found = self.region(body)
             found = [
-                self._now(fact) or self.sizes.size(y, self.version, known if isinstance(known, Size) else None)
+                self.sizes.now(fact, self.version) or self.sizes.size(y, self.version, known)
                 for y, fact, known in zip(body.yields[stops:], found[stops:], inv.facts)
             ]
         if stops:
