@@ -159,8 +159,12 @@ class Kernel:
                 self.facts.pop(v, None)
             else:
                 self.facts[v] = fact
-            if op.opcode in ("if", "for", "while"):
+            if op.opcode in ("for", "while"):
                 self.sizes.carried(v)
+        if op.opcode == "if" and op.operands[0] not in self.consts:
+            condition = self.sizes.conditions.get(op.operands[0])
+            for v, x, y in zip(op.results, *(r.yields for r in op.regions)):
+                self.sizes.chosen(v, condition, x, y)
 
     def _folded(self, op: Op) -> Fact | None:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""

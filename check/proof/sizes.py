@@ -111,7 +111,7 @@ class Sizes(Terms):
                 self.assumed.append(compared("eq", known, fact.beyond + self.context[fact.version]))
         elif v.type.elem == "int" and not vector:
             self._symbol(v, fact.low if fact is not None else None, None)
-        if v.type.elem == "prob" or vector and v.type.elem == "int" and len(v.type.dims) == 1:
+        if vector and v.type.elem == "int" and len(v.type.dims) == 1:
             self._element(v)
 
     def size(self, v: Value, version: int, wanted: Fact | None = None) -> Size | None:
@@ -132,6 +132,15 @@ class Sizes(Terms):
         for known in (self.consts, self.sums, self.lengths, self.conditions):
             if other in known:
                 known[v] = known[other]
+
+    def chosen(self, v: Value, condition: Condition, x: Value, y: Value) -> None:
+        """A value that is x where a condition holds, else y."""
+        if v.type.elem == "bool" and not v.type.dims:
+            a, b = (self.consts[z] if z in self.consts else self.conditions.get(z) for z in (x, y))
+            self.conditions[v] = ("or", ("and", condition, a), ("and", negated(condition), b))
+            if (known := self.decided(v)) is not None:
+                self.consts[v] = known
+        self.carried(v)
 
     def now(self, fact: Fact | None, version: int) -> Fact | None:
         """A fact about an earlier context, of which that of a memory of its beginning says something of this one."""

@@ -20,8 +20,10 @@ PROMPT, ROOM, INDEX = ("prompt",), ("room",), ("index",)
 """The request's prompt and how many tokens it may generate; the index of generic elements."""
 ZERO, ONE = Linear(), Linear.of(1)
 COMPARES = ("eq", "ne", "lt", "le", "gt", "ge")
-ROWS = ("model.eval", "model.read", "face", "renorm", "normalize", "softmax", "draw.get")
-"""Ops whose distributions are shares by construction (a join of branches has the type of a row and may be logits)."""
+SHARES = ("model.eval", "model.read", "model.attention", "beta")
+PASSED_ON = ("face", "lookup", "gather", "slice", "compact", "take_first")
+"""Ops that make numbers between 0 and 1, and ops that hand such numbers on. A type does not say it: an entry of
+`normalize(2 * p - q)` may be negative, and a row that a branch yields may be logits."""
 Ask = Callable[[Value], Any]
 
 
@@ -39,6 +41,7 @@ class Terms:
             ROOM: (Atom(Linear.of(ROOM)),),
         }
         self.real: set[Hashable] = set()
+        self.shares: set[Value] = set()
         self.context: dict[int, Linear] = {0: Linear.of(PROMPT)}
         self.alive = False
         by_name = {p.name: p for p in function.params}
@@ -56,6 +59,8 @@ class Terms:
 
     def _declare(self, p: Param) -> None:
         v, t = p.value, p.value.type
+        if t.elem == "prob" and not t.dims:
+            self.shares.add(v)
         if t.elem not in ("int", "prob", "real") or t.dims:
             return
         low, high = (0, 1) if t.elem == "prob" else (None, None)
@@ -137,6 +142,8 @@ class Terms:
 
     def note(self, op: Op, version: int) -> None:
         """What the results of an op are, and how long."""
+        if self._is_share(op):
+            self.shares.add(op.result)
         rule = RULES.get(op.opcode)
         if rule is not None and op.results:
             rule(self, op, version)
@@ -148,10 +155,21 @@ class Terms:
                     self.consts[v] = known
             elif v in self.sums:
                 self._constant(v)
-            elif len(v.type.dims) < 2 and (
-                v.type.elem in ("int", "prob") or op.opcode in ROWS and v.type.of[1:] != ("logits",)
-            ):
+            elif len(v.type.dims) < 2 and (v.type.elem == "int" or v in self.shares):
                 self._element(v)
+
+    def _is_share(self, op: Op) -> bool:
+        made = self.made.get(op.operands[0]) if op.operands else None
+        match op.opcode:
+            case "head.read":
+                return op.result.type.elem == "prob"
+            case "draw.get":
+                return op.attrs["field"] == "law" and made is not None and made.opcode == "draw.point"
+            case "reduce":
+                return op.attrs["fn"] in ("max", "min") and op.operands[0] in self.shares
+            case "face":
+                return op.attrs["face"] != "logits" and op.operands[0] in self.shares
+        return op.opcode in SHARES or op.opcode in PASSED_ON and op.operands[0] in self.shares
 
     def _element(self, v: Value) -> None:
         self._symbol(v, *((None, None) if v.type.elem == "int" else (0, 1)), real=v.type.elem != "int")
