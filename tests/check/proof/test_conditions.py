@@ -39,15 +39,50 @@ def carried(*lines: str, call: str = "target(ctx, given = m)") -> str:
     return "\n".join([*lines, f"t ~ {call} as output", "m = target.memory(ctx, given = m)", "commit t"])
 
 
+def own(condition: str, *after: str) -> str:
+    """A loop's body that commits the target's own draw where a condition holds."""
+    lines = [
+        f"if {condition}:",
+        "    t ~ target(ctx) as output",
+        "    commit t",
+        "else:",
+        "    u ~ drafter(ctx)",
+        "    commit u",
+    ]
+    return "\n".join([*lines, *after])
+
+
+def other(condition: str) -> str:
+    """A loop's body that commits another model's draw where a condition holds."""
+    return f"t ~ target(ctx) as output\nu ~ drafter(ctx)\nif {condition}:\n    commit u\nelse:\n    commit t"
+
+
+def replaced(condition: str) -> str:
+    """A loop's body that replaces another model's draw where a condition holds."""
+    return f"p = target(ctx)\nt ~ drafter(ctx)\nif {condition}:\n    t ~ p as output\ncommit t"
+
+
+def left_out(layers: str, condition: str, after: str = "s = s") -> str:
+    """A model without those layers of which a condition holds; `after` is what becomes of a counter s."""
+    lines = [
+        "d = target.layers where target.layers < 0",
+        "s = 0",
+        f"for l in {layers}:",
+        f"    if {condition}:",
+        "        d = d ++ [l]",
+    ]
+    return "\n".join([*lines, f"    {after}", "model small = target.skip(d)"])
+
+
 MEMORY = "m = target.memory(ctx.parent)"
-I = "i = range_(0, ctx.length)"
+ALL = "i = range_(0, ctx.length)"
 WINDOW = "m.only(i where i >= ctx.length - n)"
 SKIP = "model small = target.skip(target.layers where {})"
 CASES: dict[str, tuple[str, str, str, list[tuple[str, str, str]]]] = {
     # name: (condition, body, before, [wrong: (condition, body, before), "" where it is the right one's])
     "a window": (
         "n >= len(prompt) + room - 1",
-        carried(I, f"m = {WINDOW}"),
+        carried(ALL, f"m = {WINDOW}"),
         MEMORY,
         [
             ("n >= len(prompt) + room - 2", "", ""),
@@ -56,15 +91,15 @@ CASES: dict[str, tuple[str, str, str, list[tuple[str, str, str]]]] = {
             ("n >= 2048", "", ""),
             ("k >= len(prompt) + room", "", ""),
             ("n >= len(prompt) + room or n >= 4096", "", ""),
-            ("", carried(I, f"m = {WINDOW}", "m = m.only(i where i >= 1)"), ""),
-            ("", carried(I, "m = m.only(i where i > ctx.length - n)"), ""),
-            ("", carried(I, "m = m.only(i where i >= ctx.length + 1 - n)"), ""),
-            ("", carried(I, "m = m.only(i where i * 2 >= ctx.length)"), ""),
-            ("", carried(I, f"m = {WINDOW}", "if ctx.length > 999:", "    m = m.only(i where i >= 4)"), ""),
-            ("", carried(I, f"m = {WINDOW}", call="drafter(ctx, given = m)"), ""),
+            ("", carried(ALL, f"m = {WINDOW}", "m = m.only(i where i >= 1)"), ""),
+            ("", carried(ALL, "m = m.only(i where i > ctx.length - n)"), ""),
+            ("", carried(ALL, "m = m.only(i where i >= ctx.length + 1 - n)"), ""),
+            ("", carried(ALL, "m = m.only(i where i * 2 >= ctx.length)"), ""),
+            ("", carried(ALL, f"m = {WINDOW}", "if ctx.length > 999:", "    m = m.only(i where i >= 4)"), ""),
+            ("", carried(ALL, f"m = {WINDOW}", call="drafter(ctx, given = m)"), ""),
             (
                 "",
-                "\n".join([I, f"m = {WINDOW}", "t ~ target(ctx, given = m) as output", "commit t"]),
+                "\n".join([ALL, f"m = {WINDOW}", "t ~ target(ctx, given = m) as output", "commit t"]),
                 "m = drafter.memory(ctx.parent)",
             ),
             ("", "", "m = target.memory(prompt ++ prompt[:1])"),
@@ -92,22 +127,26 @@ CASES: dict[str, tuple[str, str, str, list[tuple[str, str, str]]]] = {
     ),
     "rows that are rounded": (
         "n >= len(prompt) + room",
-        carried(I, "old = i where i < ctx.length - n", "m = m.only(old).quantized(4).join(m.without(old))"),
+        carried(ALL, "old = i where i < ctx.length - n", "m = m.only(old).quantized(4).join(m.without(old))"),
         MEMORY,
         [
             ("n >= len(prompt)", "", ""),
             ("n >= room", "", ""),
-            ("", carried(I, "old = i where i <= ctx.length - n + 1", "m = m.only(old).quantized(4).join(m.without(old))"), ""),
-            ("", carried(I, "old = i where i < ctx.length - n", "m = m.without(old).quantized(4).join(m.only(old))"), ""),
-            ("", carried(I, "old = i where i < ctx.length - n", "m = m.only(old).quantized(4)"), ""),
-            ("", carried(I, "old = i where i < ctx.length - n", "m = m.without(old).join(m.only(i).quantized(4))"), ""),
+            (
+                "",
+                carried(ALL, "old = i where i <= ctx.length - n + 1", "m = m.only(old).quantized(4).join(m.without(old))"),
+                "",
+            ),
+            ("", carried(ALL, "old = i where i < ctx.length - n", "m = m.without(old).quantized(4).join(m.only(old))"), ""),
+            ("", carried(ALL, "old = i where i < ctx.length - n", "m = m.only(old).quantized(4)"), ""),
+            ("", carried(ALL, "old = i where i < ctx.length - n", "m = m.without(old).join(m.only(i).quantized(4))"), ""),
         ],
     ),
     "the heaviest positions": (
         "x == 1",
         loop(
             "target(ctx, given = target.memory(ctx.parent).only(h))",
-            I,
+            ALL,
             "h = top(i, max(n, int(x * ctx.length)), by = target.attention(ctx))",
         ),
         "",
@@ -118,7 +157,7 @@ CASES: dict[str, tuple[str, str, str, list[tuple[str, str, str]]]] = {
                 "",
                 loop(
                     "target(ctx, given = target.memory(ctx.parent).only(h))",
-                    I,
+                    ALL,
                     "h = top(i, min(n, int(x * ctx.length)), by = target.attention(ctx))",
                 ),
                 "",
@@ -136,7 +175,7 @@ CASES: dict[str, tuple[str, str, str, list[tuple[str, str, str]]]] = {
                 "",
                 loop(
                     "target(ctx, given = target.memory(ctx.parent).only(h))",
-                    I,
+                    ALL,
                     "h = top(i, int(x * ctx.length) - 2, by = target.attention(ctx))",
                 ),
                 "",
@@ -165,23 +204,23 @@ CASES: dict[str, tuple[str, str, str, list[tuple[str, str, str]]]] = {
     "layers that a loop leaves out": (
         "x == 0",
         loop("small(ctx)"),
-        "d = target.layers where target.layers < 0\nfor l in 0..len(target.layers):\n    if y < x:\n        d = d ++ [l]\nmodel small = target.skip(d)",
+        left_out("0..len(target.layers)", "y < x"),
         [
             ("x <= 0.001", "", ""),
             (
                 "",
                 "",
-                "d = target.layers where target.layers < 0\nfor l in 0..3:\n    if y <= x:\n        d = d ++ [l]\nmodel small = target.skip(d)",
+                left_out("0..3", "y <= x"),
             ),
             (
                 "",
                 "",
-                "d = target.layers where target.layers < 0\ns = 0\nfor l in 0..3:\n    if s > 1:\n        d = d ++ [l]\n    s += 1\nmodel small = target.skip(d)",
+                left_out("0..3", "s > 1", "s += 1"),
             ),
             (
                 "",
                 "",
-                "d = target.layers where target.layers < 0\ns = 0\nfor l in 0..3:\n    if s + x > 0:\n        d = d ++ [l]\n    s = 1 - s\nmodel small = target.skip(d)",
+                left_out("0..3", "s + x > 0", "s = 1 - s"),
             ),
         ],
     ),
@@ -226,86 +265,86 @@ CASES: dict[str, tuple[str, str, str, list[tuple[str, str, str]]]] = {
     ),
     "tokens that occur too often": (
         "x == 1",
-        "t ~ target(ctx) as output\nu ~ drafter(ctx)\nif count(ctx.last(n) == t.token) > x * n:\n    commit u\nelse:\n    commit t",
+        other("count(ctx.last(n) == t.token) > x * n"),
         "",
         [
             ("x >= 0.99", "", ""),
             (
                 "",
-                "t ~ target(ctx) as output\nu ~ drafter(ctx)\nif count(ctx.last(n) == t.token) >= x * n:\n    commit u\nelse:\n    commit t",
+                other("count(ctx.last(n) == t.token) >= x * n"),
                 "",
             ),
             (
                 "",
-                "t ~ target(ctx) as output\nu ~ drafter(ctx)\nif count(ctx.last(n + 1) == t.token) > x * n:\n    commit u\nelse:\n    commit t",
+                other("count(ctx.last(n + 1) == t.token) > x * n"),
                 "",
             ),
             (
                 "",
-                "t ~ target(ctx) as output\nu ~ drafter(ctx)\nif count(ctx.last(n) != t.token) < x * n:\n    commit u\nelse:\n    commit t",
+                other("count(ctx.last(n) != t.token) < x * n"),
                 "",
             ),
         ],
     ),
     "a bound on a probability": (
         "x == 1",
-        "p = target(ctx)\nt ~ drafter(ctx)\nif max(drafter(ctx).raw) <= x:\n    t ~ p as output\ncommit t",
+        replaced("max(drafter(ctx).raw) <= x"),
         "",
         [
             ("x >= 0.999", "", ""),
-            ("", "p = target(ctx)\nt ~ drafter(ctx)\nif max(drafter(ctx).raw) < x:\n    t ~ p as output\ncommit t", ""),
-            ("", "p = target(ctx)\nt ~ drafter(ctx)\nif max(2 * drafter(ctx).raw) <= x:\n    t ~ p as output\ncommit t", ""),
+            ("", replaced("max(drafter(ctx).raw) < x"), ""),
+            ("", replaced("max(2 * drafter(ctx).raw) <= x"), ""),
             (
                 "",
-                "p = target(ctx)\nt ~ drafter(ctx)\nif max(normalize(2 * p - drafter(ctx))) <= x:\n    t ~ p as output\ncommit t",
+                replaced("max(normalize(2 * p - drafter(ctx))) <= x"),
                 "",
             ),
             (
                 "",
-                "p = target(ctx)\nt ~ drafter(ctx)\nif max(drafter(ctx).logits) >= 0 - 100:\n    t ~ p as output\ncommit t",
+                replaced("max(drafter(ctx).logits) >= 0 - 100"),
                 "",
             ),
-            ("", "p = target(ctx)\nt ~ drafter(ctx)\nif entropy(p) <= x * 64:\n    t ~ p as output\ncommit t", ""),
+            ("", replaced("entropy(p) <= x * 64"), ""),
             (
                 "",
-                "p = target(ctx)\nt ~ drafter(ctx)\nif max(softmax(log(relu(p - p)))) <= x:\n    t ~ p as output\ncommit t",
+                replaced("max(softmax(log(relu(p - p)))) <= x"),
                 "",
             ),
-            ("", "p = target(ctx)\nt ~ drafter(ctx)\nif log(x - 1) - log(x - 1) <= 1:\n    t ~ p as output\ncommit t", ""),
+            ("", replaced("log(x - 1) - log(x - 1) <= 1"), ""),
         ],
     ),
     "a counter": (
         "n == 1",
-        "if i % n == 0:\n    t ~ target(ctx) as output\n    commit t\nelse:\n    u ~ drafter(ctx)\n    commit u\ni += 1",
+        own("i % n == 0", "i += 1"),
         "i = 0",
         [
             ("n <= 2", "", ""),
             ("k == 1", "", ""),
             (
                 "",
-                "if i % (n + 1) == 0:\n    t ~ target(ctx) as output\n    commit t\nelse:\n    u ~ drafter(ctx)\n    commit u\ni += 1",
+                own("i % (n + 1) == 0", "i += 1"),
                 "",
             ),
             (
                 "",
-                "if i <= n:\n    t ~ target(ctx) as output\n    commit t\nelse:\n    u ~ drafter(ctx)\n    commit u\ni += 1",
+                own("i <= n", "i += 1"),
                 "",
             ),
             (
                 "",
-                "if i == 0:\n    t ~ target(ctx) as output\n    commit t\nelse:\n    u ~ drafter(ctx)\n    commit u\ni += 1",
+                own("i == 0", "i += 1"),
                 "",
             ),
             (
                 "",
-                "if i < 1000:\n    t ~ target(ctx) as output\n    commit t\nelse:\n    u ~ drafter(ctx)\n    commit u\ni = ctx.length",
+                own("i < 1000", "i = ctx.length"),
                 "",
             ),
         ],
     ),
     "a text that is never too long": (
         "n >= len(prompt) + room",
-        "if ctx.length < n:\n    t ~ target(ctx) as output\n    commit t\nelse:\n    u ~ drafter(ctx)\n    commit u",
+        own("ctx.length < n"),
         "",
         [
             ("n >= len(prompt) + room - 1", "", ""),
@@ -314,12 +353,12 @@ CASES: dict[str, tuple[str, str, str, list[tuple[str, str, str]]]] = {
             ("n >= 100", "", ""),
             (
                 "",
-                "t ~ target(ctx) as output\ncommit t\nif ctx.length < n:\n    t ~ target(ctx) as output\n    commit t\nelse:\n    u ~ drafter(ctx)\n    commit u",
+                "t ~ target(ctx) as output\ncommit t\n" + own("ctx.length < n"),
                 "",
             ),
             (
                 "",
-                "if ctx.length < n - 1:\n    t ~ target(ctx) as output\n    commit t\nelse:\n    u ~ drafter(ctx)\n    commit u",
+                own("ctx.length < n - 1"),
                 "",
             ),
         ],
@@ -338,7 +377,7 @@ CASES: dict[str, tuple[str, str, str, list[tuple[str, str, str]]]] = {
     ),
     "either of two": (
         "k == 0 or x == 1",
-        "t ~ target(ctx) as output\nu ~ drafter(ctx)\nif k > 0 and max(drafter(ctx).raw) > x:\n    commit u\nelse:\n    commit t",
+        other("k > 0 and max(drafter(ctx).raw) > x"),
         "",
         [
             ("k == 0 or x == 0.5", "", ""),
@@ -348,7 +387,7 @@ CASES: dict[str, tuple[str, str, str, list[tuple[str, str, str]]]] = {
             ("not (k == 0 or x == 1)", "", ""),
             (
                 "",
-                "t ~ target(ctx) as output\nu ~ drafter(ctx)\nif k > 0 or max(drafter(ctx).raw) > x:\n    commit u\nelse:\n    commit t",
+                other("k > 0 or max(drafter(ctx).raw) > x"),
                 "",
             ),
         ],
