@@ -28,6 +28,9 @@ class Derivation:
     invariants: Mapping[Op, Invariant]
     steps: tuple[Step, ...]
     when: str = ""
+    condition: Any = ()
+    others: tuple[Derivation, ...] = ()
+    """Of a condition with `or`: derivations for its other cases."""
 
 
 def derive(
@@ -38,15 +41,18 @@ def derive(
     *,
     greedy: bool = False,
     settings: Mapping[str, Any] | None = None,
+    condition: Any = (),
 ) -> Derivation:
     """A derivation, or Stopped with the op at which nothing follows."""
     invariants: dict[Op, Invariant] = {}
     given = dict(settings or {})
     for _ in range(MOST_ROUNDS):
         try:
-            steps = Kernel(module, function, model, mode, judge, invariants, greedy, given).run()
+            steps = Kernel(module, function, model, mode, judge, invariants, greedy, given, condition).run()
         except NotKept as found:
             invariants[found.op] = found.weaker
             continue
-        return Derivation(function.name, model, mode, greedy, tuple(sorted(given.items())), invariants, tuple(steps))
+        return Derivation(
+            function.name, model, mode, greedy, tuple(sorted(given.items())), invariants, tuple(steps), condition=condition
+        )
     raise Stopped(None, f"no invariant of a loop was found in {MOST_ROUNDS} rounds")

@@ -35,6 +35,7 @@ from decgraph.check.proof.invariants import (
     placed,
     weakest,
 )
+from decgraph.check.proof.sizes import Sizes
 from decgraph.check.proof.unit_rows import is_probability, sums_to_one
 from decgraph.ir.facts import (
     NONE,
@@ -55,6 +56,7 @@ from decgraph.ir.facts import (
 )
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
+from decgraph.ir.linear import Condition, at_least, negated
 from decgraph.ir.opdef import TABLE
 from decgraph.ir.values import Function, Module, Op, Region, Value
 
@@ -75,6 +77,7 @@ class Kernel:
     invariants: Mapping[Op, Invariant]
     greedy: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    condition: Any = ()
 
     def __post_init__(self) -> None:
         self.facts: dict[Value, Fact] = {}
@@ -107,6 +110,7 @@ class Kernel:
                 self.facts[p.value] = ModelIs(p.name)
             if p.name in self.settings:
                 self.consts[p.value] = self.settings[p.name]
+        self.sizes = Sizes(self.function, self.condition, self.consts, self.of, self.made)
 
     def _place(self, region: Region, counters: tuple[Value, ...], loops: tuple[Op, ...]) -> None:
         """Where each value is made: the loops around it, their counters, and how often it is read."""
@@ -142,8 +146,11 @@ class Kernel:
         rule = OWN_RULES.get(op.opcode)
         if rule is not None:
             found = rule(self, op)
+            if op.opcode in ("state.read", "extern"):
+                self.sizes.note(op, self.version)
         else:
             self._absorb(op)
+            self.sizes.note(op, self.version)
             given = TABLE[op.opcode].fact
             found = self._folded(op) or (given(self, op) if given is not None else None)
         facts = found if isinstance(found, list) else [found]
@@ -152,15 +159,21 @@ class Kernel:
                 self.facts.pop(v, None)
             else:
                 self.facts[v] = fact
+            if op.opcode in ("for", "while"):
+                self.sizes.carried(v)
+        if op.opcode == "if" and op.operands[0] not in self.consts:
+            condition = self.sizes.conditions.get(op.operands[0])
+            for v, x, y in zip(op.results, *(r.yields for r in op.regions)):
+                self.sizes.chosen(v, condition, x, y)
 
     def _folded(self, op: Op) -> Fact | None:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
         if op.opcode not in FOLDS or not op.operands:
             return None
-        if (value := constant(op, self.consts, self.limits)) is not None:
+        if (value := constant(op, self.consts)) is not None:
             self.consts[op.result] = value
             return None
-        operand = same(op, self.consts) if op.opcode == "map" else None
+        operand = same(op, self.consts, self.sizes.sums) if op.opcode == "map" else None
         if operand is None and op.opcode == "map" and op.attrs["fn"] == "select":
             a, b = (self.of(v) for v in op.operands[1:])
             return a if isinstance(a, Row) and a == b else None
@@ -249,6 +262,10 @@ class Kernel:
     def told(self) -> Labels:
         """The draws that the committed context depends on."""
         return self.states.get("context", NONE)
+
+    def proves(self, condition: Condition) -> bool:
+        """Whether a condition on numbers follows from what is known here."""
+        return self.sizes.proves(condition)
 
     def grows(self, op: Op, drafts: Drafts) -> str:
         """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in, before
@@ -341,7 +358,7 @@ class Kernel:
             self._independent(op, what)
         kind = "the accepted path" if isinstance(what, Path) else "a token"
         self.say(op, f"commits {kind}: {WORDS[what.how].format(self.model)}", COMMITS[what.how])
-        self._new_context(op)
+        self._new_context(op, one=isinstance(what, Token))
         self.progress = True
 
     def _independent(self, op: Op, what: Token | Path) -> None:
@@ -354,13 +371,15 @@ class Kernel:
         if len(self.committed) > 1 and (len(self.output_readers) > 1 or self.output_decides):
             raise Stopped(op, "draws of the output stream beside draws with other noise")
 
-    def _new_version(self) -> None:
-        self.newest += 1
+    def _new_version(self, one: bool | None = None) -> None:
+        """The context is another one now; one: after a commit of a single token, or of any number (None: by more than that)."""
+        old, self.newest = self.version, self.newest + 1
         self.version = self.newest
+        self.sizes.committed(old, self.version, bool(one))
 
-    def _new_context(self, op: Op) -> None:
+    def _new_context(self, op: Op, one: bool | None = None) -> None:
         self._remember(op, self.taint(*op.operands))
-        self._new_version()
+        self._new_version(one)
 
     def _remember(self, op: Op, taint: Labels) -> None:
         name = memory_of(op)
@@ -389,17 +408,21 @@ class Kernel:
             facts = self.region(region)
             for v, y in zip(op.results, region.yields):
                 self.taints[v] = self.taint(y)
-                if y in self.consts:
-                    self.consts[v] = self.consts[y]
+                self.sizes.same(v, y)
             return facts
         decided_by, outer, entry = self.taint(op.operands[0]), self.control, self.version
-        progress, ends = self.progress, []
-        for region in op.regions:
+        progress, ends, alive = self.progress, [], self.sizes.alive
+        condition = self.sizes.conditions.get(op.operands[0])
+        for region, known_here in zip(op.regions, (condition, negated(condition))):
             self.control, self.version, self.progress = outer | decided_by, entry, progress
-            facts = self.region(region)
+            with self.sizes.under(known_here, alive):
+                facts = self.region(region)
+                facts = [
+                    self.sizes.now(f, self.version) or self.sizes.size(y, self.version) for y, f in zip(region.yields, facts)
+                ]
             ends.append((self.version, self.progress, facts, region.yields))
         self.control, self.progress = outer, all(made for _, made, _, _ in ends)
-        self.version = entry
+        self.version, self.sizes.alive = entry, alive
         if any(version != entry for version, _, _, _ in ends):
             self._new_version()
         out = []
@@ -426,12 +449,11 @@ class Kernel:
     def _for(self, op: Op) -> list[Fact | None]:
         if op.attrs.get("lanes") and contains(op, "commit"):
             raise Stopped(op, "commits in lanes")
-        low, high = (number(self.consts.get(v)) for v in op.operands[:2])
-        if low is not None and high is not None and high <= low:
+        low, high = (self.sizes.sum(v) for v in op.operands[:2])
+        if low is not None and high is not None and self.sizes.proves(at_least(low, high)):
             for v, first in zip(op.results, op.operands[2:]):
                 self.taints[v] = self.taint(first)
-                if first in self.consts:
-                    self.consts[v] = self.consts[first]
+                self.sizes.same(v, first)
             return [self.of(v) for v in op.operands[2:]]
         return self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
 
@@ -447,12 +469,13 @@ class Kernel:
 
     def _loop(self, op: Op, carried: Sequence[Value], bounds: Labels) -> list[Fact | None]:
         """The invariant holds before the loop, the body keeps it, so it holds afterwards."""
-        commits, entry, outer = contains(op, "commit"), self.version, self.control
+        commits, entry, outer, alive = contains(op, "commit"), self.version, self.control, self.sizes.alive
+        before = [self.sizes.now(self.of(v), entry) or self.sizes.size(v, entry) for v in carried]
         if commits:
             self._new_version()
         head = self.version
         first = Invariant(
-            tuple(placed(moved(self.of(v), entry, head), a) for v, a in zip(carried, op.regions[-1].args[1:])),
+            tuple(placed(moved(fact, entry, head), a) for fact, a in zip(before, op.regions[-1].args[1:])),
             tuple(self.taint(v) for v in carried),
             tuple(sorted(self.states.items())),
             outer | bounds,
@@ -470,14 +493,30 @@ class Kernel:
                 if fact is not None:
                     self.facts[v] = fact if region is body else placed(fact, v)  # type: ignore[assignment]
                 self.taints[v] = taint
+                self.sizes.carried(v)
+            self.sizes.counter(region.args[0], op)
+        goes_on = None
         if len(op.regions) == 2:
             self.region(op.regions[0])
             self.control |= self.taint(op.regions[0].yields[0])
-        found = self.region(body)
+            goes_on = self.consts.get(condition := op.regions[0].yields[0], self.sizes.conditions.get(condition))
+        if goes_on is False:  # it does not begin
+            self.control, self.progress = outer, progress
+            for v, taint in zip(op.results, inv.taints):
+                self.taints[v] = taint
+            return [placed(fact, v) for v, fact in zip(op.results, inv.facts)]
+        with self.sizes.under(goes_on, False):
+            if asks_done(op):
+                self.sizes.goes_on(head)
+            found = self.region(body)
+            found = [
+                self.sizes.now(fact, self.version) or self.sizes.size(y, self.version, known)
+                for y, fact, known in zip(body.yields[stops:], found[stops:], inv.facts)
+            ]
         if stops:
             self.control |= self.taint(body.yields[0])
         kept = []
-        for a, y, fact in zip(body.args[1:], body.yields[stops:], found[stops:]):
+        for a, y, fact in zip(body.args[1:], body.yields[stops:], found):
             fact = placed(moved(fact, self.version, head), a)
             if y is not a and isinstance(fact, Token | Drafts | Path) and fact.noises:
                 fact = None  # draws of an earlier iteration are not fresh
@@ -501,7 +540,7 @@ class Kernel:
         if commits:
             self._new_version()
         else:
-            self.version = entry
+            self.version, self.sizes.alive = entry, alive
         for v, taint in zip(op.results, inv.taints):
             self.taints[v] = taint | inv.control
         return [placed(moved(fact, head, self.version), v) for v, fact in zip(op.results, inv.facts)]

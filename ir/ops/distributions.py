@@ -345,12 +345,12 @@ class Renorm:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """Tokens without mass stay without; a nucleus with all of the mass is the distribution."""
         row = k.of(op.operands[0])
-        return (
-            facts.Row(row.model, row.version, "mass")
-            if isinstance(row, facts.Row) and row.face in ("shaped", "raw", "mass")
-            else None
-        )
+        if not isinstance(row, facts.Row) or row.face not in ("shaped", "raw", "mass"):
+            return None
+        whole = op.attrs["kind"] == "topp" and k.const(op.operands[1]) == 1 and row.face != "mass"
+        return row if whole else facts.Row(row.model, row.version, "mass")
 
     attrs = ("kind",)
     label, batch = labels.joined, "pointwise"
