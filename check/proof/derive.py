@@ -26,6 +26,8 @@ class Derivation:
     settings: tuple[tuple[str, Any], ...]
     invariants: Mapping[Op, Invariant]
     steps: tuple[Step, ...]
+    errors: tuple[tuple[int, str], ...] = ()
+    """Lines whose errors may end a run, and what may fail there; none: no run ends in an error."""
 
 
 def derive(
@@ -42,9 +44,11 @@ def derive(
     given = dict(settings or {})
     for _ in range(MOST_ROUNDS):
         try:
-            steps = Kernel(module, function, model, mode, judge, invariants, greedy, given).run()
+            kernel = Kernel(module, function, model, mode, judge, invariants, greedy, given)
+            steps = kernel.run()
         except NotKept as found:
             invariants[found.op] = found.weaker
             continue
-        return Derivation(function.name, model, mode, greedy, tuple(sorted(given.items())), invariants, tuple(steps))
+        errors = tuple(kernel.errors()) if mode != "inside" else ()
+        return Derivation(function.name, model, mode, greedy, tuple(sorted(given.items())), invariants, tuple(steps), errors)
     raise Stopped(None, f"no invariant of a loop was found in {MOST_ROUNDS} rounds")

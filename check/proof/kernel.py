@@ -53,6 +53,7 @@ from decgraph.ir.facts import (
     Unfit,
     joined,
 )
+from decgraph.ir.failing import Failing
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
 from decgraph.ir.opdef import TABLE
@@ -91,6 +92,13 @@ class Kernel:
         self.control: Labels = NONE
         self.progress = self.ended = False
         self.committed: set[Certainty] = set()
+        self.failing = Failing(self.function, self.consts)
+        self.drafting: set[Value] | None = None
+        """Inside of a block that an error may end: draws that told whether one does before they were grown."""
+        self.told: Labels = NONE
+        """Draws that may have ended the block by now."""
+        self.sound: set[Op] = set()
+        """Verifications whose rules need no look at their divisions: they are lossless for the drafts that they are given."""
         self.steps: list[Step] = []
         self._place(self.function.body, (), ())
         noises = [op for op in self.function.body.walk() if op.opcode == "noise"]
@@ -130,6 +138,10 @@ class Kernel:
             raise Stopped(None, "the function may return before the request is done")
         return self.steps
 
+    def errors(self) -> list[tuple[int, str]]:
+        """After the pass: the lines where an error may end a run, and what may fail there."""
+        return [(op.loc.line, why) for op, why in self.failing.outside_drafts(self.sound)]
+
     def region(self, region: Region) -> list[Fact | None]:
         for op in region.ops:
             self.step(op)
@@ -146,12 +158,38 @@ class Kernel:
             self._absorb(op)
             given = TABLE[op.opcode].fact
             found = self._folded(op) or (given(self, op) if given is not None else None)
+        if rule is None:
+            self._may_end(op)
         facts = found if isinstance(found, list) else [found]
         for v, fact in zip(op.results, [*facts, *[None] * len(op.results)]):
             if fact is None:
                 self.facts.pop(v, None)
             else:
                 self.facts[v] = fact
+
+    def _may_end(self, op: Op) -> None:
+        """An error in a draft ends the block: what decides that there is one controls what follows in it."""
+        if self.drafting is not None and any(map(self.failing.why, (op, *(o for r in op.regions for o in r.walk())))):
+            self.told |= self.taint(*op.operands, *(op.results if op.regions else ())) | self.control
+            self.control |= self.told
+            self.drafting |= {v for v, past in self.told if past is None and v not in self.grown}
+
+    def _draft(self, op: Op) -> list[Fact | None]:
+        """A block that an error may end early, with the tree as it was then: nothing but the tree is read after it."""
+        outer, before = self.control, (self.drafting, self.told)
+        if any(o.opcode in MADE_ANEW for o in op.regions[0].walk()):
+            raise Stopped(op, "a draft that is begun anew where an error may end it")
+        self.drafting, self.told = set(), NONE
+        found = self._either(op)
+        told, early = self.told, self.drafting
+        (self.drafting, self.told), self.control = before, outer
+        self.taints[op.result] |= told
+        tree = found[0]
+        if isinstance(tree, Tree):
+            tree = replace(tree, stem=None)
+        if isinstance(tree, Tree) and early & {v for v, _ in tree.noises}:
+            tree = replace(tree, fault=tree.fault or f"what is drawn may decide that an error keeps it out (line {op.loc.line})")
+        return [tree if isinstance(tree, Tree) else None]
 
     def _folded(self, op: Op) -> Fact | None:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
@@ -272,6 +310,7 @@ class Kernel:
         if kind == "lossless":
             why = tree.fault or self._weighed(op, rows, made_here)
             if not why:
+                self.sound.add(op)
                 self.say(op, f"`{rule}` is lossless for drafts with these distributions", "rule-lossless")
                 return Path(rows.model, tree.version, "drawn", tree.noises | noises)
             return Unfit(why)
@@ -363,6 +402,9 @@ class Kernel:
 
     # -- control flow
     def _if(self, op: Op) -> list[Fact | None]:
+        return self._draft(op) if "draft" in op.attrs else self._either(op)
+
+    def _either(self, op: Op) -> list[Fact | None]:
         known = self.consts.get(op.operands[0])
         if isinstance(known, bool):
             region = op.regions[0 if known else 1]
@@ -378,7 +420,7 @@ class Kernel:
             self.control, self.version, self.progress = outer | decided_by, entry, progress
             facts = self.region(region)
             ends.append((self.version, self.progress, facts, region.yields))
-        self.control, self.progress = outer, all(made for _, made, _, _ in ends)
+        self.control, self.progress = outer | self.told, all(made for _, made, _, _ in ends)
         self.version = entry
         if any(version != entry for version, _, _, _ in ends):
             self._new_version()
@@ -476,7 +518,7 @@ class Kernel:
         if asks_done(op) and not self.progress and self.mode != "inside":
             raise Stopped(op, "an iteration may commit nothing")
         self.progress = progress
-        self.control = outer
+        self.control = outer | self.told
         self.states = dict(inv.states)
         if commits:
             self._new_version()
@@ -522,4 +564,5 @@ WORDS: dict[Certainty, str] = {
 }
 COMMITS: dict[Certainty, str] = {"own": "commit-own", "drawn": "commit-drawn", "inside": "commit-inside"}
 """How a commit is concluded (docs/proof.md)."""
+MADE_ANEW = ("tree.new", "tree.continue", "tree.reroot")
 GROWING = ("tree.grow", "tree.set", "tree.front", "tree.keep", "tree.best_first", "for", "if", "while")
