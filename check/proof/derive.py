@@ -31,6 +31,8 @@ class Derivation:
     condition: Any = ()
     others: tuple[Derivation, ...] = ()
     """Of a condition with `or`: derivations for its other cases."""
+    errors: tuple[tuple[int, str], ...] = ()
+    """Lines whose errors may end a run, and what may fail there; none: no run ends in an error."""
 
 
 def derive(
@@ -48,11 +50,21 @@ def derive(
     given = dict(settings or {})
     for _ in range(MOST_ROUNDS):
         try:
-            steps = Kernel(module, function, model, mode, judge, invariants, greedy, given, condition).run()
+            kernel = Kernel(module, function, model, mode, judge, invariants, greedy, given, condition)
+            steps = kernel.run()
         except NotKept as found:
             invariants[found.op] = found.weaker
             continue
+        errors = tuple(kernel.errors()) if mode != "inside" else ()
         return Derivation(
-            function.name, model, mode, greedy, tuple(sorted(given.items())), invariants, tuple(steps), condition=condition
+            function.name,
+            model,
+            mode,
+            greedy,
+            tuple(sorted(given.items())),
+            invariants,
+            tuple(steps),
+            condition=condition,
+            errors=errors,
         )
     raise Stopped(None, f"no invariant of a loop was found in {MOST_ROUNDS} rounds")

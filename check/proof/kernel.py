@@ -54,6 +54,7 @@ from decgraph.ir.facts import (
     Unfit,
     joined,
 )
+from decgraph.ir.failing import Failing
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
 from decgraph.ir.linear import Condition, at_least, negated
@@ -94,6 +95,13 @@ class Kernel:
         self.control: Labels = NONE
         self.progress = self.ended = self.output_decides = False
         self.committed: set[Certainty] = set()
+        self.failing = Failing(self.function, self.consts)
+        self.drafting: set[Value] | None = None
+        """Inside of a block that an error may end: draws that told whether one does before they were grown."""
+        self.told: Labels = NONE
+        """Draws that may have ended the block by now."""
+        self.sound: set[Op] = set()
+        """Verifications whose rules need no look at their divisions: they are lossless for the drafts that they are given."""
         self.steps: list[Step] = []
         self._place(self.function.body, (), ())
         noises = [op for op in self.function.body.walk() if op.opcode == "noise"]
@@ -134,6 +142,10 @@ class Kernel:
             raise Stopped(None, "the function may return before the request is done")
         return self.steps
 
+    def errors(self) -> list[tuple[int, str]]:
+        """After the pass: the lines where an error may end a run, and what may fail there."""
+        return [(op.loc.line, why) for op, why in self.failing.outside_drafts(self.sound)]
+
     def region(self, region: Region) -> list[Fact | None]:
         for op in region.ops:
             self.step(op)
@@ -153,6 +165,8 @@ class Kernel:
             self.sizes.note(op, self.version)
             given = TABLE[op.opcode].fact
             found = self._folded(op) or (given(self, op) if given is not None else None)
+        if rule is None:
+            self._may_end(op)
         facts = found if isinstance(found, list) else [found]
         for v, fact in zip(op.results, [*facts, *[None] * len(op.results)]):
             if fact is None:
@@ -165,6 +179,30 @@ class Kernel:
             condition = self.sizes.conditions.get(op.operands[0])
             for v, x, y in zip(op.results, *(r.yields for r in op.regions)):
                 self.sizes.chosen(v, condition, x, y)
+
+    def _may_end(self, op: Op) -> None:
+        """An error in a draft ends the block: what decides that there is one controls what follows in it."""
+        if self.drafting is not None and any(map(self.failing.why, (op, *(o for r in op.regions for o in r.walk())))):
+            self.told |= self.taint(*op.operands, *(op.results if op.regions else ())) | self.control
+            self.control |= self.told
+            self.drafting |= {v for v, past in self.told if past is None and v not in self.grown}
+
+    def _draft(self, op: Op) -> list[Fact | None]:
+        """A block that an error may end early, with the tree as it was then: nothing but the tree is read after it."""
+        outer, before = self.control, (self.drafting, self.told)
+        if any(o.opcode in MADE_ANEW for o in op.regions[0].walk()):
+            raise Stopped(op, "a draft that is begun anew where an error may end it")
+        self.drafting, self.told = set(), NONE
+        found = self._either(op)
+        told, early = self.told, self.drafting
+        (self.drafting, self.told), self.control = before, outer
+        self.taints[op.result] |= told
+        tree = found[0]
+        if isinstance(tree, Tree):
+            tree = replace(tree, stem=None)
+        if isinstance(tree, Tree) and early & {v for v, _ in tree.noises}:
+            tree = replace(tree, fault=tree.fault or f"what is drawn may decide that an error keeps it out (line {op.loc.line})")
+        return [tree if isinstance(tree, Tree) else None]
 
     def _folded(self, op: Op) -> Fact | None:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
@@ -259,7 +297,7 @@ class Kernel:
         """Whether any of the values depends on one of these draws."""
         return bool(noises & self.taint(*values))
 
-    def told(self) -> Labels:
+    def in_context(self) -> Labels:
         """The draws that the committed context depends on."""
         return self.states.get("context", NONE)
 
@@ -271,7 +309,7 @@ class Kernel:
         """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in, before
         anything that decides where it grows, or what the context is, depends on it."""
         place = op.operands[2:3] if op.attrs.get("has_at") else ()
-        if self.tells(drafts.noises, op.operands[0], *place) or drafts.noises & (self.control | self.told()):
+        if self.tells(drafts.noises, op.operands[0], *place) or drafts.noises & (self.control | self.in_context()):
             return f"a draft that was read before it is grown (line {op.loc.line})"
         for noise, past in drafts.noises:
             if past is not None:
@@ -305,6 +343,7 @@ class Kernel:
         if kind == "lossless":
             why = tree.fault or self._weighed(op, rows, made_here)
             if not why:
+                self.sound.add(op)
                 self.say(op, f"`{rule}` is lossless for drafts with these distributions", "rule-lossless")
                 return Path(rows.model, tree.version, "drawn", tree.noises | noises)
             return Unfit(why)
@@ -402,6 +441,9 @@ class Kernel:
 
     # -- control flow
     def _if(self, op: Op) -> list[Fact | None]:
+        return self._draft(op) if "draft" in op.attrs else self._either(op)
+
+    def _either(self, op: Op) -> list[Fact | None]:
         known = self.consts.get(op.operands[0])
         if isinstance(known, bool):
             region = op.regions[0 if known else 1]
@@ -421,7 +463,7 @@ class Kernel:
                     self.sizes.now(f, self.version) or self.sizes.size(y, self.version) for y, f in zip(region.yields, facts)
                 ]
             ends.append((self.version, self.progress, facts, region.yields))
-        self.control, self.progress = outer, all(made for _, made, _, _ in ends)
+        self.control, self.progress = outer | self.told, all(made for _, made, _, _ in ends)
         self.version, self.sizes.alive = entry, alive
         if any(version != entry for version, _, _, _ in ends):
             self._new_version()
@@ -535,7 +577,7 @@ class Kernel:
         if asks_done(op) and not self.progress and self.mode != "inside":
             raise Stopped(op, "an iteration may commit nothing")
         self.progress = progress
-        self.control = outer
+        self.control = outer | self.told
         self.states = dict(inv.states)
         if commits:
             self._new_version()
@@ -581,4 +623,5 @@ WORDS: dict[Certainty, str] = {
 }
 COMMITS: dict[Certainty, str] = {"own": "commit-own", "drawn": "commit-drawn", "inside": "commit-inside"}
 """How a commit is concluded (docs/proof.md)."""
+MADE_ANEW = ("tree.new", "tree.continue", "tree.reroot")
 GROWING = ("tree.grow", "tree.set", "tree.front", "tree.keep", "tree.best_first", "for", "while")
