@@ -38,6 +38,10 @@ RULES = {
     "rule-support": (
         "Every token that the rule accepts or emits was drawn from the target's distribution or tested to have mass in it."
     ),
+    "tree-inside": (
+        "The target gives mass to every edge of the tree, after the text above it: each was drawn from it where it is grown. "
+        "So it gives mass to all tokens on the way to any node."
+    ),
     "commit-own": ("A token that is the target's own draw after the committed text is what the specification commits there."),
     "commit-drawn": (
         "A path with the target's distribution after the committed text is committed, whatever it is: nothing that it "
@@ -54,8 +58,8 @@ RULES = {
         "it holds nothing and all cells are computed."
     ),
     "cells-surest": (
-        "Which of the masked cells are decided is a function of the canvas and of what was drawn for it: those whose drawn tokens "
-        "the model finds most probable there, of equals the first. Each gets the draw that it was chosen by, which is a fresh one."
+        "Which of the masked cells are decided is a function of the canvas and of what was drawn for it: those whose drawn "
+        "tokens the model finds most probable there, of equals the first. Each gets the fresh draw that it was chosen by."
     ),
     "cells-agreed": (
         "A draft is accepted if it is the edit that one-at-a-time decoding makes on the canvas before it, with its own draws, "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from decgraph.check.proof.amounts import INF, ONE, ZERO, Amount
@@ -78,6 +79,8 @@ class Walk(Canvases):
         """One of two values, and nobody knows which. full: a canvas of whose part nothing is masked where it is the second."""
         if a is b or isinstance(a, Amount | bool | Blocks) and a == b:
             return a
+        if "draft" in op.attrs:  # an error may end the first region anywhere
+            return None
         if isinstance(a, Canvas) and isinstance(b, Canvas):
             part = a.part
             if part is not None and part.own and not part.counts and (part, a.done, a.steps) == (b.part, b.done, b.steps):
@@ -113,7 +116,7 @@ class Walk(Canvases):
             return self.attempt(op, carried, [lambda: self.over_blocks(op, self.blocks[high], carried)])
         if times.number is None or times.number > UNROLLED:
             ways = [self.induction, self.filling, self.counting]
-            return self.attempt(op, carried, [lambda way=way: way(op, low, times, carried) for way in ways])
+            return self.attempt(op, carried, [partial(way, op, low, times, carried) for way in ways])
         for i in range(int(times.number)):
             now, stops = self.body(op, low + Amount.of(i), now)
             if stops:

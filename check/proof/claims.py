@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Literal
 
 from decgraph.check.proof.derive import Derivation, derive
 from decgraph.check.proof.invariants import Stopped
 from decgraph.check.proof.schedules import scheduled
 from decgraph.ir.facts import Certainty
+from decgraph.ir.failing import Failing
 from decgraph.ir.values import Claim, Function, Module
 
 
@@ -39,11 +41,24 @@ def prove(module: Module, claim: Claim) -> Derivation | Open:
         return Open(claim.loc.line, "no derivation for claims of this kind yet")
     if model is None:
         return Open(claim.loc.line, "it names no model of this algorithm")
-    settings = equalities(claim.setting)
+    found = []
+    for condition in alternatives(claim.setting):
+        made = _derived(module, function, model, modes, claim.for_greedy, condition)
+        if isinstance(made, Open):
+            return made
+        found.append(made)
+    first, *others = found
+    return replace(first, others=tuple(others)) if others else first
+
+
+def _derived(
+    module: Module, function: Function, model: str, modes: list[Certainty], greedy: bool, condition: Any
+) -> Derivation | Open:
+    """A derivation in the first mode that has one, where a condition holds."""
     stopped: Stopped | None = None
     for mode in modes:
         try:
-            return derive(module, function, model, mode, greedy=claim.for_greedy, settings=settings)
+            return derive(module, function, model, mode, greedy=greedy, settings=equalities(condition), condition=condition)
         except Stopped as found:
             stopped = found
     assert stopped is not None
@@ -58,7 +73,8 @@ def _of_canvases(module: Module, claim: Claim) -> Derivation | Open:
         return Open(stopped.line or claim.loc.line, stopped.why)
     text = claim.text.partition(" in ")[0].partition(" when ")[0].removeprefix("refines ")
     mode: Literal["same", "scheduled"] = "same" if claim.mode == "tokens" else "scheduled"
-    return Derivation(module.main, text, mode, claim.for_greedy, (), {}, tuple(steps), claim.when)
+    errors = tuple((op.loc.line, why) for op, why in Failing(module.entry).outside_drafts())
+    return Derivation(module.main, text, mode, claim.for_greedy, (), {}, tuple(steps), claim.when, errors=errors)
 
 
 def _model_of(function: Function, claim: Claim) -> str | None:
@@ -80,6 +96,16 @@ def _no_sampler(module: Module, claim: Claim) -> str | None:
     except Stopped as stopped:
         return f"the specification {claim.spec} (line {stopped.line}): {stopped.why}"
     return None
+
+
+def alternatives(condition: Any) -> list[Any]:
+    """Conditions of which one holds where this one does: the parts of an `or`, also of one inside an `and`."""
+    match condition:
+        case ("or", *parts):
+            return [c for part in parts for c in alternatives(part)]
+        case ("and", *parts):
+            return [("and", *chosen) for chosen in product(*map(alternatives, parts))]
+    return [condition]
 
 
 def equalities(condition: Any) -> dict[str, Any]:
