@@ -328,7 +328,8 @@ for b in blocks(c, block):
                     grow edit(left[j], x[left[j]])
             q = model(v, at = b)
             y ~ q as output(count(v.decided))
-            verify v by agreed against [one(q[n], y[n], b where v.masked[n][b]) if any(v.masked[n][b]) else none for n in v.nodes]
+            verify v by agreed against [one(q[n], y[n], b where v.masked[n][b]) if any(v.masked[n][b]) else none for
+                                        n in v.nodes]
             c = v.accepted
 """
 RIGHT_SUREST = {
