@@ -287,8 +287,7 @@ class Walk(Canvases):
         n, before, part = self.head(op, low, carried)
         if part.counts or before.part is not None and (before.part.low, before.part.high) != (part.low, part.high):
             raise Stopped(op, "an iteration does not decide the surest cell of a part")
-        own = part.own and (before.part is None or before.part.own)
-        head = Canvas(before.done, before.steps, replace(part, own=own))
+        head = Canvas(before.done, before.steps, part)
         mark = self.known.mark()
         after = self.within_part(op, self.any_counter(op), carried, n, head)
         self.known.back(mark)

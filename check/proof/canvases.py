@@ -237,6 +237,8 @@ class Canvases:
             same = isinstance(at, Cells) and at.ordered and part is None and self.are_next(canvas, at)
         if not same:
             return Lost(op, "the surest cells are not those of one part of the canvas")
+        if part is not None and part.own != score.draw.own:
+            return Lost(op, "steps with noise of their own beside steps by how many cells are decided")
         counts = part.counts if part is not None else ()
         if best.count != ONE or counts:
             if part is not None and not counts:
@@ -245,8 +247,7 @@ class Canvases:
         self.own = self.own and score.draw.own
         said = "the surest of the masked cells" if best.count == ONE else "the surest of the masked cells, so many of them"
         self.say(op, f"decides {said}", "cells-surest")
-        own = score.draw.own and (part is None or part.own)
-        return Canvas(canvas.done, canvas.steps, Part(at.low, at.high, counts, own), went=True)
+        return Canvas(canvas.done, canvas.steps, Part(at.low, at.high, counts, score.draw.own), went=True)
 
     # -- models
     def eval(self, op: Op, model: Any, canvas: Any, *rest: Any) -> Any:

@@ -14,9 +14,10 @@ op without one loses it.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
-from decgraph.check.proof.amounts import ONE, Amount, Known
+from decgraph.check.proof.amounts import INF, ONE, Amount, Known
 from decgraph.check.proof.canvas_loops import Walk
 from decgraph.check.proof.invariants import Step, Stopped
 from decgraph.ir.values import Claim, Function, Module, Param
@@ -94,8 +95,10 @@ def _parameter(p: Param, known: Known) -> Any:
         return p.name
     if t.dims or not t.is_number:
         return None
-    bounds = (0, 1) if t.elem == "prob" else (-float("inf"), float("inf"))
-    low, high = (end if given is None else given for end, given in zip(bounds, (p.low, p.high), strict=True))
+    bounds = (0, 1) if t.elem == "prob" else (-INF, INF)
+    low, high = (end if x is None else Fraction(str(x)) for end, x in zip(bounds, (p.low, p.high), strict=True))
+    if t.elem != "int" and (low == -INF or high == INF):  # it may be infinite
+        return None
     return known.atom(low, high, real=t.elem != "int", name=f"{p.name}")
 
 

@@ -418,6 +418,22 @@ for b in blocks(c, block):
     "one masked again": BLOCKS.format("unmask c[b] where first_max(p.raw[x]) with x")
     + "remask c[first(c.all, 1)]\nx ~ model(c)\nunmask c with x",
 }
+FIRST_DRAFTED = """
+for b in blocks(c, block):
+    draft v of c:
+        for j in 0..min(k, len(b)):
+            grow edit(b[j], 0)
+    q = model(v, at = b)
+    y ~ q as output(count(v.decided))
+    verify v by agreed against [one(q[n], y[n], b where v.masked[n][b]) if any(v.masked[n][b]) else none for n in v.nodes]
+    c = v.accepted
+    while any(c.masked[b]):
+        p = model(c, at = b)
+        x ~ p
+        e = one(p, x, b where c.masked[b])
+        c[e.position] = e.token
+"""
+WRONG_SUREST["drawn anew where no draft agrees"] = FIRST_DRAFTED
 WRONG_TOKENS = {
     "noise of its own": BLOCKS.format(ONE),
     "noises that come again": OWN.replace("c.decided)", "c.decided) % 16").format(ONE),
@@ -462,6 +478,11 @@ def test_own_draws_are_derived_in_tokens(body: str) -> None:
     assert isinstance(proof(TOKENS, body), Derivation)
     assert isinstance(proof(SUREST, body), Derivation)
     assert isinstance(proof(TOKENS.replace("block)", "length)"), body), Open)
+
+
+def test_drafts_that_own_draws_decide_are_derived() -> None:
+    body = FIRST_DRAFTED.replace("x ~ p", "x ~ p as output(count(c.decided))")
+    assert isinstance(proof(TOKENS, body), Derivation)
 
 
 def test_spread_counts_are_derived() -> None:
