@@ -201,7 +201,9 @@ class Kernel:
         if isinstance(tree, Tree):
             tree = replace(tree, stem=None)
         if isinstance(tree, Tree) and early & {v for v, _ in tree.noises}:
-            tree = replace(tree, fault=tree.fault or f"what is drawn may decide that an error keeps it out (line {op.loc.line})")
+            tree = replace(
+                tree, fault=tree.fault or f"what is drawn may decide that an error keeps it out (line {op.loc.line})"
+            )
         return [tree if isinstance(tree, Tree) else None]
 
     def _folded(self, op: Op) -> Fact | None:
