@@ -18,8 +18,6 @@ from decgraph.ir.values import Claim, Module
 Least = Literal["proved", "holds"]
 """What may be required of a claim: a derivation, or no counterexample."""
 SUFFICES: Mapping[str, tuple[str, ...]] = {"proved": ("proved",), "holds": ("proved", "holds")}
-ERRORS = "errors: not derived"
-"""A derivation speaks of the tokens that are committed; that no run ends in an error is seen in worlds only."""
 FOR_ALL = "for every vocabulary, model, context and request"
 
 
@@ -52,7 +50,7 @@ class Proof:
         told: dict[str, Any] = {"claim": self.claim, "verdict": verdict}
         if self.found:
             steps = [{"line": step.line, "text": step.text, "rule": step.rule} for step in self.steps]
-            return {**told, "proof": steps, "errors": "not derived"}
+            return {**told, "proof": steps}
         return {**told, "stopped": {"line": self.line, "why": self.why}}
 
 
@@ -69,4 +67,4 @@ def proof_of(module: Module, claim: Claim, faults: list[str]) -> Proof:
     return Proof(claim.text, line=found.line, why=found.why)
 
 
-__all__ = ["ERRORS", "FOR_ALL", "Least", "Proof", "SUFFICES", "proof_of"]
+__all__ = ["FOR_ALL", "Least", "Proof", "SUFFICES", "proof_of"]

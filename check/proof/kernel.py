@@ -53,6 +53,7 @@ from decgraph.ir.facts import (
     Unfit,
     joined,
 )
+from decgraph.ir.draft_ends import decisive
 from decgraph.ir.failing import Failing
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
@@ -170,7 +171,7 @@ class Kernel:
     def _may_end(self, op: Op) -> None:
         """An error in a draft ends the block: what decides that there is one controls what follows in it."""
         if self.drafting is not None and any(map(self.failing.why, (op, *(o for r in op.regions for o in r.walk())))):
-            self.told |= self.taint(*op.operands, *(op.results if op.regions else ())) | self.control
+            self.told |= self.taint(*decisive(op, self.made), *(op.results if op.regions else ())) | self.control
             self.control |= self.told
             self.drafting |= {v for v, past in self.told if past is None and v not in self.grown}
 
