@@ -22,9 +22,29 @@ NEVER = frozenset(
     {
         *("const", "unfailing", "if", "for", "while", "noise", "request", "topology", "vocab_size", "len", "face", "context"),
         *("done", "draw.get", "draw.point", "tree.nodes", "tree.get", "tree.new", "tree.size"),
-        *("level.get", "path.get", "state.read", "state.write", "commit", "return", "model.layers", "contains", "tree.continue"),
+        *(
+            "level.get",
+            "path.get",
+            "state.read",
+            "state.write",
+            "commit",
+            "return",
+            "model.layers",
+            "contains",
+            "tree.continue",
+        ),
         *("tree.reroot", "tree.walk", "topk", "topology.narrow", "tile", "scan", "rank", "ended", "hidden.similarity"),
-        *("memory.only", "memory.join", "normalize", "softmax", "ctx.get", "index.ask", "index.learn", "index.new", "canvas.get"),
+        *(
+            "memory.only",
+            "memory.join",
+            "normalize",
+            "softmax",
+            "ctx.get",
+            "index.ask",
+            "index.learn",
+            "index.new",
+            "canvas.get",
+        ),
     }
 )
 """Ops that do not fail, whatever they are given."""
@@ -35,7 +55,7 @@ OUTSIDE = frozenset(
     }
 )
 """Ops whose errors are a model's, a tokenizer's, the caller's or another sequence's."""
-ALIKE = frozenset({"map", "face", "draw", "draw.get", "draw.point", "topk", "draw.many", "normalize", "softmax", "arg"})
+ALIKE = frozenset({"map", "face", "draw", "draw.get", "draw.point", "topk", "draw.many", "normalize", "softmax", "arg", "info"})
 """Ops whose first dimension is that of an operand."""
 
 
@@ -110,6 +130,8 @@ class Failing:
                 yield op, why
             if op in sound:
                 continue
+            if op.opcode == "for" and self.range(op.operands[1])[1] <= self.range(op.operands[0])[0]:
+                continue
             inside = drafts or "draft" in op.attrs and op.opcode == "if"
             decided = self.consts.get(op.operands[0]) if op.opcode == "if" else None
             regions = op.regions if not isinstance(decided, bool) else (op.regions[0 if decided else 1],)
@@ -162,7 +184,7 @@ class Failing:
         match op.opcode:
             case "model.eval" if "at" in op.attrs.get("with", ()):
                 return self.rows(op.operands[2 + op.attrs["with"].index("at")], deep - 1)
-            case "model.eval" if op.operands[1].type.elem == "tree":
+            case "model.eval" | "head.read" if op.operands[1].type.elem == "tree":
                 return ("nodes", self.tree(op.operands[1]))
             case "model.eval" if op.operands[1].type.dims:
                 return self.rows(op.operands[1], deep - 1)
@@ -248,7 +270,9 @@ class Failing:
         start = Failing(self.function, self.consts)
         start.made |= {v: op for op in decl.init.walk() for v in op.results}
         writes = [op for op in self.function.body.walk() if op.opcode == "state.write" and op.attrs["state"] == state]
-        return decl.scope == "sequence" and holds(start, decl.init.yields[0]) and all(holds(self, op.operands[0]) for op in writes)
+        return (
+            decl.scope == "sequence" and holds(start, decl.init.yields[0]) and all(holds(self, op.operands[0]) for op in writes)
+        )
 
     def range(self, v: Value, deep: int = 8) -> tuple[float, float]:
         """Numbers that a value lies between."""
@@ -416,7 +440,9 @@ def _gather(k: Failing, op: Op) -> str:
         return ""
     made = k.made.get(v)
     if made is not None and made.opcode == "state.read" and i.type.elem == "int" and not i.type.dims and k.range(i)[0] >= 0:
-        if k.always(made.attrs["state"], lambda k, x: _as_long(k, x, made.attrs["state"], int(min(k.range(i)[1], 1 << 30)) + 1)):
+        if k.always(
+            made.attrs["state"], lambda k, x: _as_long(k, x, made.attrs["state"], int(min(k.range(i)[1], 1 << 30)) + 1)
+        ):
             return ""
     if i.type.elem == "node":
         tree = k.rows(v)
@@ -467,7 +493,9 @@ def _of(k: Failing, nodes: Value, tree: Value, seen: frozenset[Any] = frozenset(
     if carried is not None and other is not None and carried[0] is other[0]:
         return all(_of(k, a, b, seen) for a, b in zip(k.ways(nodes), k.ways(k.tree(tree)), strict=True))
     if carried is not None:
-        bases = [a for a in (*carried[0].regions[-1].args, *carried[0].results) if a.type.elem == "tree" and k.grown_to(a, tree)]
+        bases = [
+            a for a in (*carried[0].regions[-1].args, *carried[0].results) if a.type.elem == "tree" and k.grown_to(a, tree)
+        ]
         return any(_of(k, nodes, base, seen) for base in bases)
     if op is None:
         counted = next((c for c in k.counters.values() if c.opcode == "each" and c.regions[0].args[-1] is nodes), None)
@@ -593,7 +621,9 @@ def _as_wide(k: Failing, v: Value, x: Value) -> bool:
 def _select(k: Failing, op: Op) -> str:
     x, _, *keys = op.operands
     same = len({k.rows(v) for v in _keys(k, (x, *keys))}) == 1
-    return _whole(k, Op(op.opcode, op.operands[:2], {}, (), op.results)) or ("" if same else "its vectors may have different lengths")
+    return _whole(k, Op(op.opcode, op.operands[:2], {}, (), op.results)) or (
+        "" if same else "its vectors may have different lengths"
+    )
 
 
 def _each(k: Failing, op: Op) -> str:
@@ -749,7 +779,9 @@ def _layers(k: Failing, v: Value, seen: set[str]) -> bool:
         case "if":
             return all(_layers(k, r.yields[made.results.index(v)], seen) for r in made.regions)
         case "state.read":
-            return made.attrs["state"] in seen or k.always(made.attrs["state"], lambda k, x: _layers(k, x, {*seen, made.attrs["state"]}))
+            return made.attrs["state"] in seen or k.always(
+                made.attrs["state"], lambda k, x: _layers(k, x, {*seen, made.attrs["state"]})
+            )
     return False
 
 
@@ -759,7 +791,10 @@ def _layer(k: Failing, v: Value) -> bool:
     made, loop = k.made.get(v), k.counters.get(v)
     if loop is not None and loop.opcode == "for" and k.range(loop.operands[0])[0] >= 0:
         most = k.key(loop.operands[1])
-        return any(isinstance(x, tuple) and x[0] == "len" and x[1][0] == "layers" for x in (most, *(most if isinstance(most, tuple) else ())))
+        return any(
+            isinstance(x, tuple) and x[0] == "len" and x[1][0] == "layers"
+            for x in (most, *(most if isinstance(most, tuple) else ()))
+        )
     if made is None:
         return v in {p.value for p in k.function.params}
     if made.opcode in ("map", "as_int", "len", "within"):
@@ -780,7 +815,9 @@ RULES: dict[str, Callable[[Failing, Op], str]] = {
     "within": _within,
     "scatter": _scatter,
     "select.top": _select,
-    "sort": lambda k, op: "" if len(op.operands) == 1 or k.rows(op.operands[0]) == k.rows(op.operands[1]) else "its keys may be fewer",
+    "sort": lambda k, op: (
+        "" if len(op.operands) == 1 or k.rows(op.operands[0]) == k.rows(op.operands[1]) else "its keys may be fewer"
+    ),
     "each": _each,
     "tree.down": _folds,
     "tree.up": _folds,
@@ -797,13 +834,18 @@ RULES: dict[str, Callable[[Failing, Op], str]] = {
     "model.attention": _eval,
     "head.read": _eval,
     "concat": _concat,
+    "info": lambda k, op: "" if len({k.rows(v) for v in op.operands if v.type.dims}) < 2 else ALIKE_NOT,
     "positions": _positions,
     "draw.race": _race,
     "memory.quantized": _rounded,
     "canvas.new": _canvas,
     "canvas.put": _cells,
     "hidden.mean": _filled,
-    "list": lambda k, op: "" if len(op.operands) < 2 or all(not v.type.dims for v in op.operands) or op.result.type.elem == "list" else "lengths may differ",
+    "list": lambda k, op: (
+        ""
+        if len(op.operands) < 2 or all(not v.type.dims for v in op.operands) or op.result.type.elem == "list"
+        else "lengths may differ"
+    ),
 }
 """By opcode: what an op may fail at."""
 

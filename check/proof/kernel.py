@@ -141,7 +141,13 @@ class Kernel:
 
     def errors(self) -> list[tuple[int, str]]:
         """After the pass: the lines where an error may end a run, and what may fail there."""
-        return [(op.loc.line, why) for op, why in self.failing.outside_drafts(self.sound)]
+        found = self.failing.outside_drafts(self.sound)
+        return [(op.loc.line, why) for op, why in found if not self._of_model(op)]
+
+    def _of_model(self, op: Op) -> bool:
+        """Whether a computed row is known to be a model's, which has mass and holds numbers."""
+        row = self.facts.get(op.operands[0] if op.opcode == "draw" else op.result) if op.results else None
+        return isinstance(row, Row) and op.opcode in ("draw", "warp", "adjust", "renorm")
 
     def region(self, region: Region) -> list[Fact | None]:
         for op in region.ops:
@@ -189,7 +195,9 @@ class Kernel:
         if isinstance(tree, Tree):
             tree = replace(tree, stem=None)
         if isinstance(tree, Tree) and early & {v for v, _ in tree.noises}:
-            tree = replace(tree, fault=tree.fault or f"what is drawn may decide that an error keeps it out (line {op.loc.line})")
+            tree = replace(
+                tree, fault=tree.fault or f"what is drawn may decide that an error keeps it out (line {op.loc.line})"
+            )
         return [tree if isinstance(tree, Tree) else None]
 
     def _folded(self, op: Op) -> Fact | None:
