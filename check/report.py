@@ -117,7 +117,7 @@ class Report:
     def reach(self) -> str:
         """How far the verdict goes, in a line."""
         if self.verdict == "proved":
-            return FOR_ALL
+            return FOR_ALL + ("" if all(p.ends for p in self.proofs) else "; errors: not derived")
         bounds = self.tried.bounds()
         return f"in {self.models} world{'s' * (self.models != 1)}{': ' if bounds else ''}{bounds}"
 

@@ -80,8 +80,8 @@ def _sampled(ops: Sequence[Op], function: Function) -> bool:
 
 
 def decisive(op: Op, made: Mapping[Value, Op]) -> tuple[Value, ...]:
-    """The operands of an op that decide whether it fails: an index does, and not the draws among which it chooses, of which there
-    are as many whatever they are; where something is grown does, and not what."""
+    """The operands of an op that decide whether it fails: an index does, and not the draws among which it chooses, of which
+    there are as many whatever they are; where something is grown does, and not what."""
     if op.opcode == "tree.grow":
         return op.operands[2:]
     return op.operands[op.opcode == "gather" and _counted(op.operands[0], made) :]

@@ -20,11 +20,13 @@ from fractions import Fraction
 from typing import Literal, Protocol
 
 from decgraph.ir.labels import Labels
+from decgraph.ir.linear import Condition, Linear
 from decgraph.ir.values import Function, Op, Value
 
 Certainty = Literal["own", "drawn", "inside"]
 RANK: dict[Certainty, int] = {"inside": 0, "drawn": 1, "own": 2}
 NONE: Labels = frozenset()
+NOTHING = Linear()
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,45 @@ class Context(Fact):
 
 @dataclass(frozen=True)
 class Memory(Fact):
-    """What the model computed for the text of the context's parent, untouched."""
+    """What the model itself computed for a beginning of the context, and nothing else: all such texts begin later ones, so it
+    holds in later versions too.
+
+    `short`: by how many tokens that beginning is shorter than the context (None: not known); `first`: it has the rows of all
+    positions from there on; `empty`: it has none."""
 
     model: str
     version: int
+    short: Linear | None = None
+    first: Linear = NOTHING
+    empty: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether no row is missing, so that a call on it computes what a call without it does."""
+        return not self.empty and self.first == NOTHING
+
+
+@dataclass(frozen=True)
+class Piece(Fact):
+    """Tokens of the committed text, from a position up to another one."""
+
+    start: Linear
+    end: Linear
+
+
+@dataclass(frozen=True)
+class Size(Fact):
+    """A whole number, or the length of a vector: always the same (`fixed`), by so much more than the context's length
+    (`beyond`), and no less than a number (`low`); None where that is not known."""
+
+    version: int
+    fixed: Linear | None
+    beyond: Linear | None
+    low: Fraction | None = None
+
+    def of(self, context: Linear) -> Linear | None:
+        """The number, where the context has a length."""
+        return self.fixed if self.fixed is not None or self.beyond is None else self.beyond + context
 
 
 @dataclass(frozen=True)
@@ -206,6 +243,36 @@ class Unfit(Fact):
     why: str
 
 
+class Numbers(Protocol):
+    """What is known of whole numbers and of lengths (check/proof/sizes.py)."""
+
+    context: dict[int, Linear]
+
+    def covers(self, v: Value, n: Linear) -> bool:
+        """Whether a vector of whole numbers has 0, ..., n - 1 among its elements."""
+        ...
+
+    def below(self, v: Value) -> Linear | None:
+        """A number n such that a vector has the elements 0, ..., n - 1."""
+        ...
+
+    def empty(self, v: Value) -> bool:
+        """Whether a vector has no elements."""
+        ...
+
+    def length(self, v: Value) -> Linear:
+        """How many elements a vector has."""
+        ...
+
+    def equal(self, a: Linear, b: Linear) -> bool:
+        """Whether two numbers are the same."""
+        ...
+
+    def is_context(self, start: Linear, end: Linear, version: int) -> bool:
+        """Whether a piece of the committed text is all of it."""
+        ...
+
+
 class Known(Protocol):
     """What the rule of an op may ask: the facts of its operands, and where it stands."""
 
@@ -213,6 +280,7 @@ class Known(Protocol):
     version: int
     greedy: bool
     made: dict[Value, Op]
+    sizes: Numbers
 
     def of(self, v: Value) -> Fact | None:
         """What is known of a value."""
@@ -240,6 +308,14 @@ class Known(Protocol):
 
     def const(self, v: Value) -> object:
         """The value, where it is known; else None."""
+        ...
+
+    def tells(self, noises: Labels, *values: Value) -> bool:
+        """Whether any of the values depends on one of these draws."""
+        ...
+
+    def proves(self, condition: Condition) -> bool:
+        """Whether a condition on numbers follows from what is known here."""
         ...
 
     def grows(self, op: Op, drafts: Drafts) -> str:
@@ -279,6 +355,12 @@ def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> 
             out = Token(a.model, a.version, _either(a.how, b.how), a.noises | b.noises)
         case Path(), Path() if (a.model, a.version) == (b.model, b.version):
             out = Path(a.model, a.version, _either(a.how, b.how), a.noises | b.noises)
+        case Size(), Size() if a.version == b.version:
+            same = [x if x == y else None for x, y in ((a.fixed, b.fixed), (a.beyond, b.beyond))]
+            low = a.low if a.low == b.low else None
+            return Size(a.version, *same, low) if low is not None or same != [None, None] else None
+        case Memory(), Memory() if a.model == b.model and a.version == b.version and a.whole and b.whole:
+            return Memory(a.model, a.version)
         case Canvas(), Canvas() if "" in (a.model, b.model):
             return Canvas(a.model or b.model)
         case Row(), Row() if (a.model, a.version) == (b.model, b.version) and not {a.face, b.face} & {"logits", "scores"}:
@@ -293,6 +375,13 @@ def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> 
         case Drafts() if out.noises & decided_by:
             return None
     return out
+
+
+def remembers(k: Known, model: ModelIs, given: Value | None, version: int) -> bool:
+    """Whether a call on a memory, on the context or behind it, computes what it would compute without one."""
+    memory = k.of(given) if given is not None else None
+    same = isinstance(memory, Memory) and memory.model == model.name and memory.version <= version
+    return given is None or same and isinstance(memory, Memory) and memory.whole
 
 
 def arms(a: Fact | None, b: Fact | None) -> Fact | None:

@@ -1,9 +1,9 @@
-"""What an op may fail at when it runs, as far as a program's text shows: `Failing(function).why(op)` is "" where it cannot fail.
+"""What an op may fail at when it runs, as far as a program's text shows: `Failing(function).why(op)` is "" where it cannot.
 
 Safe is only what is shown to be: two vectors have one length where their lengths are one expression, an index is in range where
 it counts or names what it indexes (a node of a tree in a column of the same tree, a token in a row over its vocabulary, the
-counter of a loop over a vector in that vector), a vector has an element where a tree's root or a known number gives it one. An op
-without a rule may fail.
+counter of a loop over a vector in that vector), a vector has an element where a tree's root or a known number gives it one.
+An op without a rule may fail.
 
 Left out are errors that are not a program's: of models and of functions of the caller's, of requests that leave no token, of
 values that a session refuses before it begins (a layer that a model does not have), and of what exceeds the limits of
@@ -20,7 +20,7 @@ from decgraph.ir.values import Function, Op, Region, Value
 INF = float("inf")
 NEVER = frozenset(
     {
-        *("const", "unfailing", "if", "for", "while", "noise", "request", "topology", "vocab_size", "len", "face", "context"),
+        *("const", "unfailing", "if", "for", "noise", "request", "topology", "vocab_size", "len", "face", "context"),
         *("done", "draw.get", "draw.point", "tree.nodes", "tree.get", "tree.new", "tree.size"),
         *(
             "level.get",
@@ -436,7 +436,7 @@ def _gather(k: Failing, op: Op) -> str:
     first = v.type.dims[0].kind if v.type.dims else ""
     if first == "vocab" and i.type.elem in ("token", "draw") and i.type.vocab == v.type.dims[0].of:
         return ""
-    if not i.type.elem == "node" and k.filled(v) and _below(k, i, v):
+    if i.type.elem != "node" and k.filled(v) and _below(k, i, v):
         return ""
     made = k.made.get(v)
     if made is not None and made.opcode == "state.read" and i.type.elem == "int" and not i.type.dims and k.range(i)[0] >= 0:
@@ -556,9 +556,9 @@ def _as_int(k: Failing, op: Op) -> str:
         a, b = (k.range(v) for v in made.operands)
         below = k.made.get(made.operands[0])
         whole = made.operands[0].type.elem == "int" or below is not None and below.result.type.elem == "int"
-        if b[0] > 0 and (whole or -INF < a[0] and a[1] < INF):
+        if b[0] > 0 and (whole or a[0] > -INF and a[1] < INF):
             return ""
-    return "" if -INF < low and high < INF else "an infinity is no whole number"
+    return "" if low > -INF and high < INF else "an infinity is no whole number"
 
 
 def _within(k: Failing, op: Op) -> str:
@@ -834,6 +834,7 @@ RULES: dict[str, Callable[[Failing, Op], str]] = {
     "model.attention": _eval,
     "head.read": _eval,
     "concat": _concat,
+    "while": lambda k, op: "" if op.attrs.get("limited") or op.attrs.get("bound") == "done" else "this loop may not end",
     "info": lambda k, op: "" if len({k.rows(v) for v in op.operands if v.type.dims}) < 2 else ALIKE_NOT,
     "positions": _positions,
     "draw.race": _race,

@@ -35,7 +35,9 @@ from decgraph.check.proof.invariants import (
     placed,
     weakest,
 )
-from decgraph.check.proof.unit_rows import sums_to_one
+from decgraph.check.proof.sizes import Sizes
+from decgraph.check.proof.unit_rows import is_probability, sums_to_one
+from decgraph.ir.draft_ends import decisive
 from decgraph.ir.facts import (
     NONE,
     RANK,
@@ -53,10 +55,10 @@ from decgraph.ir.facts import (
     Unfit,
     joined,
 )
-from decgraph.ir.draft_ends import decisive
 from decgraph.ir.failing import Failing
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
+from decgraph.ir.linear import Condition, at_least, negated
 from decgraph.ir.opdef import TABLE
 from decgraph.ir.values import Function, Module, Op, Region, Value
 
@@ -77,6 +79,7 @@ class Kernel:
     invariants: Mapping[Op, Invariant]
     greedy: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    condition: Any = ()
 
     def __post_init__(self) -> None:
         self.facts: dict[Value, Fact] = {}
@@ -91,7 +94,7 @@ class Kernel:
         self.grown: dict[Value, Op] = {}
         self.version, self.newest = 0, 0
         self.control: Labels = NONE
-        self.progress = self.ended = False
+        self.progress = self.ended = self.output_decides = False
         self.committed: set[Certainty] = set()
         self.failing = Failing(self.function, self.consts)
         self.drafting: set[Value] | None = None
@@ -116,6 +119,7 @@ class Kernel:
                 self.facts[p.value] = ModelIs(p.name)
             if p.name in self.settings:
                 self.consts[p.value] = self.settings[p.name]
+        self.sizes = Sizes(self.function, self.condition, self.consts, self.of, self.made)
 
     def _place(self, region: Region, counters: tuple[Value, ...], loops: tuple[Op, ...]) -> None:
         """Where each value is made: the loops around it, their counters, and how often it is read."""
@@ -161,8 +165,11 @@ class Kernel:
         rule = OWN_RULES.get(op.opcode)
         if rule is not None:
             found = rule(self, op)
+            if op.opcode in ("state.read", "extern"):
+                self.sizes.note(op, self.version)
         else:
             self._absorb(op)
+            self.sizes.note(op, self.version)
             given = TABLE[op.opcode].fact
             found = self._folded(op) or (given(self, op) if given is not None else None)
         if rule is None:
@@ -173,6 +180,12 @@ class Kernel:
                 self.facts.pop(v, None)
             else:
                 self.facts[v] = fact
+            if op.opcode in ("for", "while"):
+                self.sizes.carried(v)
+        if op.opcode == "if" and op.operands[0] not in self.consts:
+            condition = self.sizes.conditions.get(op.operands[0])
+            for v, x, y in zip(op.results, *(r.yields for r in op.regions)):
+                self.sizes.chosen(v, condition, x, y)
 
     def _may_end(self, op: Op) -> None:
         """An error in a draft ends the block: what decides that there is one controls what follows in it."""
@@ -204,10 +217,10 @@ class Kernel:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
         if op.opcode not in FOLDS or not op.operands:
             return None
-        if (value := constant(op, self.consts, self.limits)) is not None:
+        if (value := constant(op, self.consts)) is not None:
             self.consts[op.result] = value
             return None
-        operand = same(op, self.consts) if op.opcode == "map" else None
+        operand = same(op, self.consts, self.sizes.sums) if op.opcode == "map" else None
         if operand is None and op.opcode == "map" and op.attrs["fn"] == "select":
             a, b = (self.of(v) for v in op.operands[1:])
             return a if isinstance(a, Row) and a == b else None
@@ -229,6 +242,9 @@ class Kernel:
             noises = frozenset((v, None) for v in inner.operands if v.type.elem == "noise")
             for v in op.results:
                 self.taints[v] |= noises | self.taint(*inner.operands)
+        if op.opcode == "run":  # what it calls may call functions that remember, or keep a state of the session
+            self.taints[op.result] |= self.states.get("extern", NONE)
+            self._remember(op, self.taints[op.result])
         for inner in (o for r in op.regions for o in r.walk()):
             if inner.opcode in ("state.write", "extern"):
                 self._remember(inner, frozenset().union(*(self.taints[v] for v in op.results)) | self.taint(*inner.operands))
@@ -272,8 +288,9 @@ class Kernel:
             return known, known
         for p in self.function.params:
             if p.value is v and p.value.type.is_number:
-                return -INF if p.low is None else p.low, INF if p.high is None else p.high
-        return (0, 1) if v.type.elem == "prob" else (-INF, INF)
+                low, high = (0, 1) if v.type.elem == "prob" else (-INF, INF)
+                return low if p.low is None else p.low, high if p.high is None else p.high
+        return (0, 1) if v.type.elem == "prob" and is_probability(v, self.made) else (-INF, INF)
 
     def low(self, v: Value) -> Number:
         """A number that the value is not below."""
@@ -285,8 +302,24 @@ class Kernel:
     def sums_to_one(self, v: Value) -> bool:
         return sums_to_one(v, self.function, self.made, self.carried)
 
+    def tells(self, noises: Labels, *values: Value) -> bool:
+        """Whether any of the values depends on one of these draws."""
+        return bool(noises & self.taint(*values))
+
+    def in_context(self) -> Labels:
+        """The draws that the committed context depends on."""
+        return self.states.get("context", NONE)
+
+    def proves(self, condition: Condition) -> bool:
+        """Whether a condition on numbers follows from what is known here."""
+        return self.sizes.proves(condition)
+
     def grows(self, op: Op, drafts: Drafts) -> str:
-        """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in."""
+        """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in, before
+        anything that decides where it grows, or what the context is, depends on it."""
+        place = op.operands[2:3] if op.attrs.get("has_at") else ()
+        if self.tells(drafts.noises, op.operands[0], *place) or drafts.noises & (self.control | self.in_context()):
+            return f"a draft that was read before it is grown (line {op.loc.line})"
         for noise, past in drafts.noises:
             if past is not None:
                 return f"a draft that was drawn in an earlier iteration (line {op.loc.line})"
@@ -352,7 +385,7 @@ class Kernel:
         what = self.of(op.operands[0])
         if isinstance(what, Canvas) and self.mode == "inside" and what.model in ("", self.model):
             self.say(op, f"commits a canvas of which every cell got a token that `{self.model}` gave mass to", "commit-inside")
-            return self._new_version()
+            return self._new_context(op)
         if len(op.operands) != 1:
             tree = self.of(op.operands[1])
             if self.mode != "inside" or not isinstance(tree, Tree) or tree.inside not in ("", self.model):
@@ -360,7 +393,7 @@ class Kernel:
             if tree.version != self.version:
                 raise Stopped(op, "commits the way to a node of a tree that stands on another context")
             self.say(op, f"commits the way to a node of a tree of tokens that `{self.model}` gives mass to", "tree-inside")
-            return self._new_version()
+            return self._new_context(op)
         if isinstance(what, Unfit):
             raise Stopped(op, what.why)
         if not isinstance(what, Token | Path) or what.model != self.model or op.operands[0].type.dims:
@@ -373,7 +406,7 @@ class Kernel:
             self._independent(op, what)
         kind = "the accepted path" if isinstance(what, Path) else "a token"
         self.say(op, f"commits {kind}: {WORDS[what.how].format(self.model)}", COMMITS[what.how])
-        self._new_version()
+        self._new_context(op, one=isinstance(what, Token))
         self.progress = True
 
     def _independent(self, op: Op, what: Token | Path) -> None:
@@ -382,13 +415,19 @@ class Kernel:
         if what.how == "drawn" and what.noises & self.control:
             raise Stopped(op, "whether it is committed depends on what it is")
         self.committed.add(what.how)
-        output = any(self.is_output(v) for v, _ in self.control)
-        if len(self.committed) > 1 and (len(self.output_readers) > 1 or output):
+        self.output_decides |= any(self.is_output(v) for v, _ in self.control)
+        if len(self.committed) > 1 and (len(self.output_readers) > 1 or self.output_decides):
             raise Stopped(op, "draws of the output stream beside draws with other noise")
 
-    def _new_version(self) -> None:
-        self.newest += 1
+    def _new_version(self, one: bool | None = None) -> None:
+        """The context is another one now; one: after a commit of a single token, or of any number (None: by more than that)."""
+        old, self.newest = self.version, self.newest + 1
         self.version = self.newest
+        self.sizes.committed(old, self.version, bool(one))
+
+    def _new_context(self, op: Op, one: bool | None = None) -> None:
+        self._remember(op, self.taint(*op.operands))
+        self._new_version(one)
 
     def _remember(self, op: Op, taint: Labels) -> None:
         name = memory_of(op)
@@ -420,17 +459,21 @@ class Kernel:
             facts = self.region(region)
             for v, y in zip(op.results, region.yields):
                 self.taints[v] = self.taint(y)
-                if y in self.consts:
-                    self.consts[v] = self.consts[y]
+                self.sizes.same(v, y)
             return facts
         decided_by, outer, entry = self.taint(op.operands[0]), self.control, self.version
-        progress, ends = self.progress, []
-        for region in op.regions:
+        progress, ends, alive = self.progress, [], self.sizes.alive
+        condition = self.sizes.conditions.get(op.operands[0])
+        for region, known_here in zip(op.regions, (condition, negated(condition))):
             self.control, self.version, self.progress = outer | decided_by, entry, progress
-            facts = self.region(region)
+            with self.sizes.under(known_here, alive):
+                facts = self.region(region)
+                facts = [
+                    self.sizes.now(f, self.version) or self.sizes.size(y, self.version) for y, f in zip(region.yields, facts)
+                ]
             ends.append((self.version, self.progress, facts, region.yields))
         self.control, self.progress = outer | self.told, all(made for _, made, _, _ in ends)
-        self.version = entry
+        self.version, self.sizes.alive = entry, alive
         if any(version != entry for version, _, _, _ in ends):
             self._new_version()
         out = []
@@ -448,8 +491,7 @@ class Kernel:
         inside = {o for r in branch.regions for o in r.walk()}
         while (made := self.made.get(v)) in inside:
             assert made is not None
-            values = made.regions[0].yields if made.opcode == "if" else made.operands
-            trees = [x for x in values if x.type == v.type]
+            trees = [x for x in made.operands if x.type == v.type]
             if made.opcode not in GROWING or len(trees) != 1:
                 return made
             v = trees[0]
@@ -458,12 +500,11 @@ class Kernel:
     def _for(self, op: Op) -> list[Fact | None]:
         if op.attrs.get("lanes") and contains(op, "commit"):
             raise Stopped(op, "commits in lanes")
-        low, high = (number(self.consts.get(v)) for v in op.operands[:2])
-        if low is not None and high is not None and high <= low:
+        low, high = (self.sizes.sum(v) for v in op.operands[:2])
+        if low is not None and high is not None and self.sizes.proves(at_least(low, high)):
             for v, first in zip(op.results, op.operands[2:]):
                 self.taints[v] = self.taint(first)
-                if first in self.consts:
-                    self.consts[v] = self.consts[first]
+                self.sizes.same(v, first)
             return [self.of(v) for v in op.operands[2:]]
         return self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
 
@@ -473,17 +514,19 @@ class Kernel:
         if asks_done(op):
             if op.attrs.get("stops"):
                 raise Stopped(op, "leaves the loop before the request is done")
-            self.ended = self.ended or not limited and "fills" not in op.attrs
+            always = any(o is op for o in self.function.body.ops)
+            self.ended = self.ended or always and not limited and "fills" not in op.attrs
         return out
 
     def _loop(self, op: Op, carried: Sequence[Value], bounds: Labels) -> list[Fact | None]:
         """The invariant holds before the loop, the body keeps it, so it holds afterwards."""
-        commits, entry, outer = contains(op, "commit"), self.version, self.control
+        commits, entry, outer, alive = contains(op, "commit"), self.version, self.control, self.sizes.alive
+        before = [self.sizes.now(self.of(v), entry) or self.sizes.size(v, entry) for v in carried]
         if commits:
             self._new_version()
         head = self.version
         first = Invariant(
-            tuple(placed(moved(self.of(v), entry, head), a) for v, a in zip(carried, op.regions[-1].args[1:])),
+            tuple(placed(moved(fact, entry, head), a) for fact, a in zip(before, op.regions[-1].args[1:])),
             tuple(self.taint(v) for v in carried),
             tuple(sorted(self.states.items())),
             outer | bounds,
@@ -501,14 +544,30 @@ class Kernel:
                 if fact is not None:
                     self.facts[v] = fact if region is body else placed(fact, v)  # type: ignore[assignment]
                 self.taints[v] = taint
+                self.sizes.carried(v)
+            self.sizes.counter(region.args[0], op)
+        goes_on = None
         if len(op.regions) == 2:
             self.region(op.regions[0])
             self.control |= self.taint(op.regions[0].yields[0])
-        found = self.region(body)
+            goes_on = self.consts.get(condition := op.regions[0].yields[0], self.sizes.conditions.get(condition))
+        if goes_on is False:  # it does not begin
+            self.control, self.progress = outer, progress
+            for v, taint in zip(op.results, inv.taints):
+                self.taints[v] = taint
+            return [placed(fact, v) for v, fact in zip(op.results, inv.facts)]
+        with self.sizes.under(goes_on, False):
+            if asks_done(op):
+                self.sizes.goes_on(head)
+            found = self.region(body)
+            found = [
+                self.sizes.now(fact, self.version) or self.sizes.size(y, self.version, known)
+                for y, fact, known in zip(body.yields[stops:], found[stops:], inv.facts)
+            ]
         if stops:
             self.control |= self.taint(body.yields[0])
         kept = []
-        for a, y, fact in zip(body.args[1:], body.yields[stops:], found[stops:]):
+        for a, y, fact in zip(body.args[1:], body.yields[stops:], found):
             fact = placed(moved(fact, self.version, head), a)
             if y is not a and isinstance(fact, Token | Drafts | Path) and fact.noises:
                 fact = None  # draws of an earlier iteration are not fresh
@@ -532,7 +591,7 @@ class Kernel:
         if commits:
             self._new_version()
         else:
-            self.version = entry
+            self.version, self.sizes.alive = entry, alive
         for v, taint in zip(op.results, inv.taints):
             self.taints[v] = taint | inv.control
         return [placed(moved(fact, head, self.version), v) for v, fact in zip(op.results, inv.facts)]
@@ -574,4 +633,4 @@ WORDS: dict[Certainty, str] = {
 COMMITS: dict[Certainty, str] = {"own": "commit-own", "drawn": "commit-drawn", "inside": "commit-inside"}
 """How a commit is concluded (docs/proof.md)."""
 MADE_ANEW = ("tree.new", "tree.continue", "tree.reroot")
-GROWING = ("tree.grow", "tree.set", "tree.front", "tree.keep", "tree.best_first", "for", "if", "while")
+GROWING = ("tree.grow", "tree.set", "tree.front", "tree.keep", "tree.best_first", "for", "while")

@@ -52,10 +52,14 @@ class Face:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        row = k.of(op.operands[0])
+        """The other faces are the model's where the row is what the model returned: a computed row has one face only."""
+        row, made = k.of(op.operands[0]), k.made.get(op.operands[0])
         if isinstance(row, facts.CellRows):
             return row if op.attrs["face"] != "logits" else None
-        if isinstance(row, facts.Row) and row.face == "shaped" and op.attrs["face"] in ("raw", "logits"):
+        while made is not None and made.opcode == "gather":
+            made = k.made.get(made.operands[0])
+        returned = made is not None and made.opcode == "model.eval"
+        if isinstance(row, facts.Row) and row.face == "shaped" and returned and op.attrs["face"] in ("raw", "logits"):
             return facts.Row(row.model, row.version, op.attrs["face"])
         return None
 
@@ -341,12 +345,12 @@ class Renorm:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """Tokens without mass stay without; a nucleus with all of the mass is the distribution."""
         row = k.of(op.operands[0])
-        return (
-            facts.Row(row.model, row.version, "mass")
-            if isinstance(row, facts.Row) and row.face in ("shaped", "raw", "mass")
-            else None
-        )
+        if not isinstance(row, facts.Row) or row.face not in ("shaped", "raw", "mass"):
+            return None
+        whole = op.attrs["kind"] == "topp" and k.const(op.operands[1]) == 1 and row.face != "mass"
+        return row if whole else facts.Row(row.model, row.version, "mass")
 
     attrs = ("kind",)
     label, batch = labels.joined, "pointwise"

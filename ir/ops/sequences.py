@@ -157,7 +157,11 @@ class Gather:
                 return _at_positions(column, op.operands[1])
             case facts.Drafts(race=False), _ if op.result.type.elem == "draw":
                 index = op.operands[1:]
-                if not column.noises or _of_level(k, index):
+                if not column.noises:
+                    return column
+                if k.tells(column.noises, *index):
+                    return None
+                if _of_level(k, index):
                     return column
                 if len(index) == 1 and not index[0].type.dims and index[0].type.elem == "int":
                     return facts.Drafts(column.noises, one=True)
@@ -219,7 +223,14 @@ class Slice:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        return facts.points_stay(k, op)
+        """The beginning or the end of a piece of text is one."""
+        piece = k.of(op.operands[0])
+        if not isinstance(piece, facts.Piece):
+            return facts.points_stay(k, op)
+        length = k.sizes.length(op.result)
+        if not op.attrs.get("has_lo"):
+            return facts.Piece(piece.start, piece.start + length)
+        return None if op.attrs.get("has_hi") else facts.Piece(piece.end - length, piece.end)
 
     attrs = ("has_lo?", "has_hi?")
     label, batch = labels.choice, "ragged"
@@ -294,7 +305,14 @@ class Concat:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        certain = op.result.type.elem == "draw" and all(k.of(v) == facts.Drafts(facts.NONE) for v in op.operands)
+        """Points stay points; of two pieces of text one after the other a longer one."""
+        a, b = (k.of(v) for v in op.operands)
+        for v, other in zip(op.operands, (b, a)):
+            if isinstance(other, facts.Piece) and v.type.dims and k.sizes.empty(v):
+                return other
+        if isinstance(a, facts.Piece) and isinstance(b, facts.Piece) and k.sizes.equal(a.end, b.start):
+            return facts.Piece(a.start, b.end)
+        certain = op.result.type.elem == "draw" and all(x == facts.Drafts(facts.NONE) for x in (a, b))
         return facts.Drafts(facts.NONE) if certain else None
 
     label, batch = labels.together, "ragged"

@@ -170,7 +170,7 @@ class Map:
             case "exp" if scores[0] is not None:
                 return facts.Row(scores[0].model, scores[0].version, "mass")
             case "select":
-                return facts.arms(args[1], args[2])
+                return _logits_where_mass(k, op) or facts.arms(args[1], args[2])
         if row is None:
             return None
         return facts.Row(row.model, row.version, "scores" if row.face in ("logits", "scores") else "mass")
@@ -221,6 +221,16 @@ def _axis(attrs: Any, t: Type) -> int:
         raise OpError(f"{t} has no dimension {over}")
     vocab = [i for i, d in enumerate(t.dims) if d.kind == "vocab"]
     return vocab[-1] if vocab else len(t.dims) - 1
+
+
+def _logits_where_mass(k: facts.Known, op: Op) -> facts.Fact | None:
+    """`where(p.raw > 0, p.logits, -inf)` is p.logits: where a row has no mass its logarithm is -inf."""
+    asks, scores = k.made.get(op.operands[0]), k.of(op.operands[1])
+    if asks is None or asks.attrs.get("fn") != "gt" or not isinstance(scores, facts.Row) or scores.face != "logits":
+        return None
+    mass, limit = k.of(asks.operands[0]), k.const(asks.operands[1])
+    same = mass == facts.Row(scores.model, scores.version, "raw") and not isinstance(limit, bool) and limit == 0
+    return scores if same and k.const(op.operands[2]) in ("-inf", -float("inf")) else None
 
 
 @op("reduce")
