@@ -72,7 +72,8 @@ RESTS = (
 )
 ERRORS = {
     True: "That no run ends in an error is not derived.",
-    False: "No run ends in an error of the program's own: nothing outside drafts can fail, and an error in a draft ends that draft.",
+    False: "No run ends in an error of the program's own: nothing outside drafts can fail, and an error in a draft "
+    "ends that draft.",
 }
 """Whether errors are left out, and what is said of them."""
 
