@@ -197,6 +197,10 @@ class Failing:
                 return ("nodes" if kind == "all" else kind, self.tree(op.operands[0]))
             case "model.layers":
                 return ("layers", self.key(op.operands[0], deep - 1))
+            case "request" if op.attrs["field"] == "prompt":
+                return ("prompt",)
+            case "tile" if op.attrs["kind"] != "iota" and op.operands:  # zeros of some sizes, or one value so many times
+                return ("range", ("const", 0), self.key(op.operands[op.attrs["kind"] == "tile"], deep - 1))
             case "tile" if op.attrs["kind"] == "iota":
                 lo = self.key(op.operands[0], deep - 1) if len(op.operands) > 1 else ("const", 0)
                 hi = self.key(op.operands[-1], deep - 1)
@@ -469,8 +473,10 @@ def _as_long(k: Failing, v: Value, state: str, least: int) -> bool:
 
 
 def _below(k: Failing, i: Value, v: Value) -> bool:
-    """Whether an index is taken modulo the length of a vector that has elements, or held between its ends."""
+    """Whether an index is 0, taken modulo the length of a vector that has elements, or held between its ends."""
     made = k.made.get(i)
+    if k.range(i) == (0, 0):
+        return True
     if made is None or made.opcode != "map":
         return False
     if made.attrs["fn"] == "mod":

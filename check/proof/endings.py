@@ -53,4 +53,5 @@ def errors(k: Kernel) -> list[tuple[int, str]]:
 def of_model(k: Kernel, op: Op) -> bool:
     """Whether what an op draws from or computes is known to be a model's row."""
     row = k.facts.get(op.operands[0] if op.opcode == "draw" else op.result) if op.results else None
-    return isinstance(row, Row) and op.opcode in ("draw", "warp", "adjust", "renorm")
+    whole = isinstance(row, Row) and row.face in ("shaped", "raw", "logits")
+    return whole and op.opcode in ("draw", "warp", "adjust", "renorm")
