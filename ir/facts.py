@@ -15,9 +15,10 @@ about an earlier one says nothing of what may be committed now.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeGuard
 
 from decgraph.ir.labels import Labels
 from decgraph.ir.values import Function, Op, Value
@@ -25,6 +26,9 @@ from decgraph.ir.values import Function, Op, Value
 Certainty = Literal["own", "drawn", "inside"]
 RANK: dict[Certainty, int] = {"inside": 0, "drawn": 1, "own": 2}
 NONE: Labels = frozenset()
+Face = Literal["shaped", "raw", "logits", "mass", "scores"]
+MASS: tuple[Face, ...] = ("shaped", "raw", "mass")
+SCORES: tuple[Face, ...] = ("logits", "scores")
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class Row(Fact):
 
     model: str
     version: int
-    face: Literal["shaped", "raw", "logits", "mass", "scores"] = "shaped"
+    face: Face = "shaped"
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,7 @@ class CellRows(Fact):
     model: str
     canvas: Value
     at: Value | None
+    face: Face = "shaped"
 
 
 @dataclass(frozen=True)
@@ -281,8 +286,8 @@ def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> 
             out = Path(a.model, a.version, _either(a.how, b.how), a.noises | b.noises)
         case Canvas(), Canvas() if "" in (a.model, b.model):
             return Canvas(a.model or b.model)
-        case Row(), Row() if (a.model, a.version) == (b.model, b.version) and not {a.face, b.face} & {"logits", "scores"}:
-            return Row(a.model, a.version, "mass")
+        case ((Row() | CellRows()), (Row() | CellRows())):
+            return arms((a, b), (None, None))
         case _:
             return None
     match out:
@@ -295,12 +300,18 @@ def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> 
     return out
 
 
-def arms(a: Fact | None, b: Fact | None) -> Fact | None:
-    """What is known of a row each entry of which comes from one of two."""
-    if not (isinstance(a, Row) and isinstance(b, Row)) or (a.model, a.version) != (b.model, b.version):
-        return None
-    kinds = [x.face in ("logits", "scores") for x in (a, b)]
-    return None if kinds[0] != kinds[1] else Row(a.model, a.version, "scores" if kinds[0] else "mass")
+def is_row(x: Fact | None, *faces: Face) -> TypeGuard[Row | CellRows]:
+    """Whether a fact is of distributions with one of these faces."""
+    return isinstance(x, Row | CellRows) and x.face in faces
+
+
+def arms(xs: Sequence[Fact | None], values: Sequence[object]) -> Fact | None:
+    """What is known of a row each entry of which comes from one of two, of which one may be 0, or -inf, throughout."""
+    for faces, nothing, face in ((MASS, 0, "mass"), (SCORES, "-inf", "scores")):
+        rows = [replace(x, face=face) for x in xs if is_row(x, *faces)]
+        if rows and all(is_row(x, *faces) or value is not None and value == nothing for x, value in zip(xs, values)):
+            return rows[0] if rows[0] == rows[-1] else None
+    return None
 
 
 def points_stay(k: Known, op: Op) -> Fact | None:

@@ -87,6 +87,38 @@ def _compared(fn: str, a: Range, b: Range) -> bool | None:
     return None
 
 
+def bounded(op: Op, limits: Callable[[Value], Range]) -> Range:
+    """Numbers that a result lies between, by those of what it is computed from. A number with a bound on one side is no NaN,
+    so that an operand without any gives a result without any."""
+    if op.opcode in ("len", "tree.size") or op.opcode == "reduce" and op.attrs["fn"] == "count":
+        return 0, INF
+    if op.opcode in ("model.eval", "softmax", "warp") or op.opcode == "face" and op.attrs["face"] == "raw":
+        return (0, 1) if op.result.type.elem == "dist" else (-INF, INF)
+    ranges = [limits(v) for v in op.operands]
+    if op.opcode != "map" or any(v.type.elem == "real" and r == (-INF, INF) for v, r in zip(op.operands, ranges)):
+        return -INF, INF
+    match op.attrs["fn"], ranges:
+        case "add", [(a, b), (c, d)]:
+            return a + c, b + d
+        case "sub", [(a, b), (c, d)]:
+            return a - d, b - c
+        case "neg", [(a, b)]:
+            return -b, -a
+        case "mul", [(a, b), (c, d)] if a >= 0 and c >= 0 and b < INF and d < INF:
+            return a * c, b * d
+        case "weigh", [(a, _), (c, _)] if a >= 0 and c >= 0:
+            return 0, INF
+        case "div", [(a, b), (c, _)] if a >= 0 and c > 0 and b < INF:
+            return 0, b / c
+        case "maximum", [(a, b), (c, d)]:
+            return max(a, c), max(b, d)
+        case "minimum", [(a, b), (c, d)]:
+            return min(a, c), min(b, d)
+        case "exp" | "relu" | "abs", _:
+            return 0, INF
+    return -INF, INF
+
+
 def same(op: Op, consts: Mapping[Value, Any]) -> Value | None:
     """The operand that a `map` op gives back unchanged, if there is one."""
     fn, xs = op.attrs["fn"], op.operands

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import decgraph.ir.table  # noqa: F401  (the ops' rules)
-from decgraph.check.proof.folding import FOLDS, INF, Number, Range, constant, number, same
+from decgraph.check.proof.folding import FOLDS, INF, Number, Range, bounded, constant, number, same
 from decgraph.check.proof.invariants import (
     Invariant,
     NotKept,
@@ -80,6 +80,7 @@ class Kernel:
         self.facts: dict[Value, Fact] = {}
         self.taints: dict[Value, Labels] = {}
         self.consts: dict[Value, Any] = {}
+        self.ranges: dict[Value, Range] = {}
         self.made: dict[Value, Op] = {}
         self.loops: dict[Value, tuple[Value, ...]] = {}
         self.around: dict[Value, tuple[Op, ...]] = {}
@@ -226,7 +227,12 @@ class Kernel:
         for p in self.function.params:
             if p.value is v and p.value.type.is_number:
                 return -INF if p.low is None else p.low, INF if p.high is None else p.high
-        return (0, 1) if v.type.elem == "prob" else (-INF, INF)
+        if v.type.elem == "prob":
+            return 0, 1
+        made = self.made.get(v)
+        if v not in self.ranges:
+            self.ranges[v] = bounded(made, self.limits) if made is not None else (-INF, INF)
+        return self.ranges[v]
 
     def low(self, v: Value) -> Number:
         """A number that the value is not below."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,11 +54,7 @@ class Face:
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         row = k.of(op.operands[0])
-        if isinstance(row, facts.CellRows):
-            return row if op.attrs["face"] != "logits" else None
-        if isinstance(row, facts.Row) and row.face == "shaped" and op.attrs["face"] in ("raw", "logits"):
-            return facts.Row(row.model, row.version, op.attrs["face"])
-        return None
+        return replace(row, face=op.attrs["face"]) if facts.is_row(row, "shaped") else None
 
     attrs = ("face",)
     label, batch = labels.elementwise, "pointwise"
@@ -82,11 +79,7 @@ class Softmax:
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         row = k.of(op.operands[0])
-        return (
-            facts.Row(row.model, row.version, "mass")
-            if isinstance(row, facts.Row) and row.face in ("logits", "scores")
-            else None
-        )
+        return replace(row, face="mass") if facts.is_row(row, *facts.SCORES) else None
 
     label, batch = labels.joined, "pointwise"
     vocabulary = True
@@ -118,9 +111,9 @@ class Normalize:
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         """What sums to one stays what it is; tokens without mass stay without."""
         row = k.of(op.operands[0])
-        if isinstance(row, facts.Rows) or isinstance(row, facts.Row) and row.face == "shaped":
+        if isinstance(row, facts.Rows) or facts.is_row(row, "shaped"):
             return row
-        return facts.Row(row.model, row.version, "mass") if isinstance(row, facts.Row) and row.face in ("raw", "mass") else None
+        return replace(row, face="mass") if facts.is_row(row, *facts.MASS) else None
 
     label, batch = labels.joined, "pointwise"
     vocabulary = True
@@ -161,9 +154,7 @@ class Warp:
         own = isinstance(row, facts.Row) and (row.face == "logits" or row.face == "raw" and scores.type.elem == "dist")
         if isinstance(row, facts.Row) and own and place == facts.Context(row.version):  # bare numbers are taken for scores
             return facts.Row(row.model, row.version)
-        if isinstance(row, facts.Row) and row.face in ("logits", "scores"):
-            return facts.Row(row.model, row.version, "mass")
-        return None
+        return replace(row, face="mass") if facts.is_row(row, *facts.SCORES) else None
 
     label, batch = labels.joined, "pointwise"
     vocabulary = True
@@ -342,11 +333,7 @@ class Renorm:
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         row = k.of(op.operands[0])
-        return (
-            facts.Row(row.model, row.version, "mass")
-            if isinstance(row, facts.Row) and row.face in ("shaped", "raw", "mass")
-            else None
-        )
+        return replace(row, face="mass") if facts.is_row(row, *facts.MASS) else None
 
     attrs = ("kind",)
     label, batch = labels.joined, "pointwise"

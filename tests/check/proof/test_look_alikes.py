@@ -98,3 +98,40 @@ def test_the_way_to_a_node_of_sampled_tokens() -> None:
 @pytest.mark.parametrize("name", LOOK_ALIKES)
 def test_the_way_to_a_node_of_other_tokens(name: str) -> None:
     assert outcome("support", LOOK_ALIKES[name]) != "derived"
+
+
+CUT = """
+p = target(ctx)
+s = {scores}
+x ~ warp(where(p.raw >= 0.1 * max(p.raw), s, -inf), at = ctx)
+commit x
+"""
+ROWS = {
+    "(1 + k) * p.logits - k * drafter(ctx).logits": True,
+    "log(p.raw) - log(drafter(ctx).raw)": True,
+    "p.logits / max(0.01, k * p.raw[0])": True,
+    "log(relu(p.raw - k * drafter(ctx).raw))": True,
+    "(k - 1) * p.logits - drafter(ctx).logits": False,  # 0 * -inf is 0: nothing is ruled out where k == 1
+    "log(relu(k * drafter(ctx).raw - p.raw))": False,
+    "log(relu(p.raw - (p.raw[0] - 0.5) * drafter(ctx).raw))": False,
+    "log(p.raw + drafter(ctx).raw)": False,
+    "p.logits / (p.raw[0] - 0.5)": False,
+    "(1 - k) * p.logits": False,
+    "where(p.raw > 0.5, p.logits, 0)": False,
+    "where(p.raw > 0.5, p.logits, drafter(ctx).logits)": False,
+}
+
+
+@pytest.mark.parametrize("scores", ROWS)
+def test_scores_of_minus_infinity_stay(scores: str) -> None:
+    assert (outcome("support", CUT.format(scores=scores)) == "derived") == ROWS[scores]
+    assert outcome("law", CUT.format(scores=scores)) != "derived"
+
+
+def test_what_is_put_in_the_place_of_no_mass() -> None:
+    body = "p = target(ctx).raw\nx ~ normalize(where(p > 0.1, {}, {}))\ncommit x"
+    assert outcome("support", body.format("p", 0)) == "derived"
+    assert outcome("support", body.format("p ^ 2", "p")) == "derived"
+    assert outcome("support", body.format("p", 0.5)) != "derived"
+    assert outcome("support", body.format("p", "drafter(ctx).raw")) != "derived"
+    assert outcome("support", body.format("p", "k - 1")) != "derived"
