@@ -159,19 +159,25 @@ class Path(Fact):
 
 @dataclass(frozen=True)
 class Canvas(Fact):
-    """A canvas of which every decided cell got a token that the model gave mass to there and then ("": no cell is decided)."""
+    """A canvas of which every decided cell got a token that the model gave mass to there and then ("": no cell is decided).
+    `begun`: the version of the context that its cells come after (-1: another one)."""
 
     model: str
+    begun: int = -1
+
+    def moved(self, old: int, new: int) -> Fact:
+        return replace(self, begun=new if self.begun == old else -1)
 
 
 @dataclass(frozen=True)
 class CellRows(Fact):
     """The model's distributions at cells of a canvas, as the request shapes them or before: at positions, or at all (None).
-    Likewise at nodes `at` of the trees with one `stem`, which stands for the canvas."""
+    A pair stands for the positions of which a condition holds. Likewise at nodes `at` of the trees with one `stem`, as the
+    canvas."""
 
     model: str
     canvas: Value
-    at: Value | None
+    at: Value | tuple[Value, Value] | None
     face: Face = "shaped"
 
 
@@ -182,7 +188,7 @@ class CellTokens(Fact):
 
     model: str
     canvas: Value
-    at: Value | None
+    at: Value | tuple[Value, Value] | None
     drafts: Drafts | None = None
 
 
@@ -255,6 +261,10 @@ class Known(Protocol):
         """What a verification accepts, by the judgment on its rule."""
         ...
 
+    def run_of(self, op: Op) -> Fact | None:
+        """What another algorithm commits that is run, by the judgment on it."""
+        ...
+
 
 def one_model(a: str | None, b: str | None) -> str | None:
     """The model that is said of two things, where "" is true of any model and None of none."""
@@ -284,8 +294,8 @@ def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> 
             out = Token(a.model, a.version, _either(a.how, b.how), a.noises | b.noises)
         case Path(), Path() if (a.model, a.version) == (b.model, b.version):
             out = Path(a.model, a.version, _either(a.how, b.how), a.noises | b.noises)
-        case Canvas(), Canvas() if "" in (a.model, b.model):
-            return Canvas(a.model or b.model)
+        case Canvas(), Canvas() if (model := one_model(a.model, b.model)) is not None:
+            return Canvas(model, a.begun if a.begun == b.begun else -1)
         case ((Row() | CellRows()), (Row() | CellRows())):
             return arms((a, b), (None, None))
         case _:

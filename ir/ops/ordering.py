@@ -13,7 +13,7 @@ from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import OpError, op
 from decgraph.ir.ops.common import array, as_int, keep_bound, keys_of, matches, need, need_keys, need_one, numeric
 from decgraph.ir.types import Dim, Type
-from decgraph.ir.values import Op
+from decgraph.ir.values import Op, Value
 
 
 @op("sort")
@@ -157,6 +157,8 @@ class Compact:
         nodes, kept = k.of(op.operands[0]), k.of(op.operands[1])
         if isinstance(nodes, facts.Nodes) and nodes.which == "all" and kept == facts.Column(nodes.tree, "at root"):
             return facts.Nodes(nodes.tree, nodes.version, "some")
+        if isinstance(nodes, facts.CellTokens) and isinstance(nodes.at, Value):
+            return replace(nodes, at=(nodes.at, op.operands[1]), drafts=None)
         return facts.points_stay(k, op)
 
     batch = "ragged"

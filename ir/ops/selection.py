@@ -67,7 +67,7 @@ class Arg:
         if isinstance(row, facts.CellRows) and likeliest and row.face in facts.MASS:
             return facts.CellTokens(row.model, row.canvas, row.at)
         if len(op.operands) > 1 and op.operands[0].type.elem in ("position", "draw", "token") and not op.result.type.dims:
-            vector = row.at if isinstance(row, facts.CellTokens) and row.at is not None else op.operands[0]
+            vector = row.at if isinstance(row, facts.CellTokens) and isinstance(row.at, Value) else op.operands[0]
             return facts.Picked(vector, (op.attrs["fn"], *op.operands[1:]), row if isinstance(row, facts.CellTokens) else None)
         if isinstance(row, facts.Row) and likeliest and row.face in facts.MASS:
             return facts.Token(row.model, row.version, "own" if k.greedy and row.face == "shaped" else "inside")

@@ -219,6 +219,10 @@ class Slice:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """The first cells of a canvas; some of draws that are certain."""
+        tokens = k.of(op.operands[0])
+        if isinstance(tokens, facts.CellTokens) and tokens.at is None and not op.attrs.get("has_lo"):
+            return replace(tokens, drafts=None)
         return facts.points_stay(k, op)
 
     attrs = ("has_lo?", "has_hi?")

@@ -135,3 +135,108 @@ def test_what_is_put_in_the_place_of_no_mass() -> None:
     assert outcome("support", body.format("p", 0.5)) != "derived"
     assert outcome("support", body.format("p", "drafter(ctx).raw")) != "derived"
     assert outcome("support", body.format("p", "k - 1")) != "derived"
+
+
+def program(text: str) -> str:
+    """`derived`, or why the first claim of the last algorithm is not."""
+    try:
+        module = load_text("from autoregressive import autoregressive\n" + dedent(text))
+    except DecError as refused:
+        return f"refused: {refused}"
+    found = prove(module, module.entry.claims[0])
+    return found.why if isinstance(found, Open) else "derived"
+
+
+CELLS = """
+algorithm program(model: masked, other: masked[model.vocab], length: int in 1..8 = 4):
+    keeps support of model
+    while not done:
+        canvas w: length
+        p = model(w)
+        x ~ p
+        commit x[:max(1, leading(p.raw[x] > 0.5))]
+"""
+CELLS_WRONG = {
+    "another model": CELLS.replace("= model(w)", "= other(w)"),
+    "not the first cells": CELLS.replace("x[:max", "x[max"),
+    "cells after the context before": CELLS.replace("commit x[:max", "commit x[:1]\n        commit x[:max"),
+    "cells that were drawn earlier": CELLS.replace("p = model(w)\n", "p = model(w)\n        commit argmax(p.raw)[:1]\n"),
+    "the smallest": CELLS.replace("x ~ p", "x = argmax(-p.raw)"),
+}
+
+
+def test_the_first_cells_of_a_canvas() -> None:
+    assert program(CELLS) == "derived"
+    assert program(CELLS.replace("x ~ p", "x = argmax(p.raw)")) == "derived"
+    assert program(CELLS.replace("of model\n", "of model or other\n").replace("x ~ p", "x ~ other(w)")) == "derived"
+
+
+@pytest.mark.parametrize("name", CELLS_WRONG)
+def test_other_cells_of_a_canvas(name: str) -> None:
+    assert program(CELLS_WRONG[name]) != "derived"
+
+
+SOME = """
+algorithm program(model: masked, length: int in 1..8 = 4, block: int in 1..4 = 2):
+    keeps support of model
+    canvas c: length
+    for b in blocks(c, block):
+        while any(c.masked[b]):
+            p = model(c, at = b)
+            y = argmax(p.raw)
+            unmask c[b] where first_max(max(p.raw)) with y
+    commit c
+"""
+
+
+def test_the_masked_ones_of_some_cells() -> None:
+    assert program(SOME) == "derived"
+    assert program(SOME.replace("y = argmax(p.raw)", "y = argmax(-p.raw)")) != "derived"
+    assert program(SOME.replace("first_max(max(p.raw)) with y", "c.masked[b] with y")) == "derived"
+    put = """            left, s = sure(max(p.raw), 0.9), max(p.raw)
+            some = b where left
+            c[some] = y where {}
+"""
+    other = SOME.replace("            unmask c[b] where first_max(max(p.raw)) with y\n", put)
+    other = other.replace("while any(c.masked[b]):", "repeat 2:")
+    assert program(other.format("left")) == "derived"
+    assert program(other.format("s > 0.1")) == "nothing is known of what is committed (canvas)"
+
+
+RUNS = """
+algorithm program(target: causal, drafter: causal, gate: prob = 0.5):
+    keeps support of target or drafter
+    while not done:
+        step = run autoregressive(drafter) from ctx until completes(".") at most 4
+        if bernoulli(gate):
+            commit run autoregressive(target) from ctx until completes(".") at most 4
+        else:
+            commit step
+"""
+GREEDY_RUN = """
+algorithm odd(target: causal):
+    keeps support of target
+    while not done:
+        commit {}
+algorithm program(target: causal):
+    keeps support of target
+    while not done:
+        commit run odd(target) from ctx until done at most 4
+"""
+RUNS_WRONG = {
+    "one of two models": RUNS.replace("target or drafter", "target"),
+    "a run from an earlier context": RUNS.replace("if ber", "x ~ target(ctx)\n        commit x\n        if ber"),
+    "a part of a run": RUNS.replace("commit step", "commit step[1:]"),
+    "an algorithm that commits other tokens": GREEDY_RUN.format("argmin(target(ctx).raw)"),
+    "both claims of the distribution": RUNS.replace("keeps support of target or drafter", HEADS["law"]),
+}
+
+
+def test_what_is_run() -> None:
+    assert program(RUNS) == "derived"
+    assert program(GREEDY_RUN.format("argmax(target(ctx).raw)")) == "derived"
+
+
+@pytest.mark.parametrize("name", RUNS_WRONG)
+def test_what_is_run_wrongly(name: str) -> None:
+    assert program(RUNS_WRONG[name]) != "derived"
