@@ -35,6 +35,7 @@ from decgraph.check.proof.invariants import (
     placed,
     weakest,
 )
+from decgraph.check.proof.jacobi import iterated
 from decgraph.check.proof.unit_rows import sums_to_one
 from decgraph.ir.facts import (
     NONE,
@@ -336,7 +337,12 @@ class Kernel:
             return self._new_version()
         if isinstance(what, Unfit):
             raise Stopped(op, what.why)
-        if not isinstance(what, Token | Path) or what.model not in self.models or op.operands[0].type.dims:
+        if (
+            not isinstance(what, Token | Path)
+            or what.model not in self.models
+            or isinstance(what, Token)
+            and op.operands[0].type.dims
+        ):
             raise Stopped(op, f"nothing is known of what is committed ({op.operands[0].type.elem})")
         if what.version != self.version:
             raise Stopped(op, "what is committed was drawn after another context")
@@ -435,7 +441,11 @@ class Kernel:
                 if first in self.consts:
                     self.consts[v] = self.consts[first]
             return [self.of(v) for v in op.operands[2:]]
-        return self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
+        found = self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
+        own = {} if contains(op, "commit") else iterated(self, op)
+        for path in own.values():
+            self.say(op, f"after so many iterations, or where nothing changes, all are own draws of `{path.model}`", "jacobi")
+        return [own.get(v, fact) for v, fact in zip(op.results, found)]
 
     def _while(self, op: Op) -> list[Fact | None]:
         limited = 1 if op.attrs.get("limited") else 0

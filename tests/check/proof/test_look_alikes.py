@@ -240,3 +240,48 @@ def test_what_is_run() -> None:
 @pytest.mark.parametrize("name", RUNS_WRONG)
 def test_what_is_run_wrongly(name: str) -> None:
     assert program(RUNS_WRONG[name]) != "derived"
+
+
+JACOBI = """
+y = tile(pad, min(k, room))
+repeat k:
+    draft t:
+        grow chain(y[:-1])
+    z ~ target(t) as output
+    same = all(z[:-1] == y[:len(z) - 1])
+    y = z.token
+    break if same
+commit y
+"""
+JACOBI_WRONG = {
+    "one iteration less": JACOBI.replace("repeat k:", "repeat k - 1:"),
+    "as many iterations as parameters say": JACOBI.replace("repeat k:", "repeat 2:"),
+    "more guesses": JACOBI.replace("min(k, room)", "k + 1"),
+    "no fixpoint": JACOBI.replace("all(z[:-1]", "any(z[:-1]"),
+    "the last guess too": JACOBI.replace("chain(y[:-1])", "chain(y[:-2])"),
+    "all but the first": JACOBI.replace("chain(y[:-1])", "chain(y[1:])"),
+    "compared with itself": JACOBI.replace("== y[:len(z) - 1]", "== z[:len(z) - 1]"),
+    "compared in part": JACOBI.replace("z[:-1] == y[:len(z) - 1]", "z[:-2] == y[:len(z) - 2]"),
+    "where something changes": JACOBI.replace("break if same", "break if not same"),
+    "stopped by chance": JACOBI.replace("break if same", "break if bernoulli(0.5)"),
+    "another model": JACOBI.replace("target(t)", "drafter(t)"),
+    "other noise": JACOBI.replace(" as output", ""),
+    "another model's guesses kept": JACOBI.replace("y = z.token", "y = drafter(t).raw[t.parent].argmax if k > 1 else z.token"),
+    "the guesses before": JACOBI.replace("y = z.token\n    break if same", "break if same\n    y = z.token"),
+    "a chain below a guess": JACOBI.replace("    draft t:\n", "    draft t:\n        grow point(pad)\n"),
+    "siblings": JACOBI.replace("grow chain(y[:-1])", "grow point(y[:-1])"),
+    "after another context": JACOBI.replace("commit y", "x ~ target(ctx) as output\ncommit x\ncommit y"),
+    "a part of it": JACOBI.replace("commit y", "commit y[1:]"),
+}
+
+
+def test_jacobi_iteration() -> None:
+    assert outcome("tokens", JACOBI) == "derived"
+    assert outcome("law", JACOBI) == "derived"
+    assert outcome("tokens", JACOBI.replace("    break if same\n", "")) == "derived"
+    assert outcome("tokens", JACOBI.replace("min(k, room)", "k")) == "derived"
+
+
+@pytest.mark.parametrize("name", JACOBI_WRONG)
+def test_jacobi_iteration_that_is_not(name: str) -> None:
+    assert outcome("tokens", JACOBI_WRONG[name]) != "derived"
