@@ -361,8 +361,9 @@ class TreeKeep:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """Nodes have other numbers afterwards."""
         tree = k.of(op.operands[0])
-        return replace(tree, tree=op.result) if isinstance(tree, facts.Tree) else None
+        return replace(tree, tree=op.result, stem=op.result) if isinstance(tree, facts.Tree) else None
 
     batch = "ragged"
     samples = (("%z = tree.keep(%t, %ns)", [0, 2]),)
