@@ -100,10 +100,10 @@ class Nodes(Fact):
 
 @dataclass(frozen=True)
 class Column(Fact):
-    """A column of a tree: its nodes' depths, or a condition that is true at the root."""
+    """A column of a tree: its nodes' depths, or a condition that is true at the root, or everywhere."""
 
     tree: Value
-    holds: Literal["depth", "at root"]
+    holds: Literal["depth", "at root", "everywhere"]
 
 
 @dataclass(frozen=True)

@@ -155,8 +155,14 @@ class Compact:
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         """Some nodes, the root among them, where the condition is true there."""
         nodes, kept = k.of(op.operands[0]), k.of(op.operands[1])
-        if isinstance(nodes, facts.Nodes) and nodes.which == "all" and kept == facts.Column(nodes.tree, "at root"):
-            return facts.Nodes(nodes.tree, nodes.version, "some")
+        if (
+            isinstance(nodes, facts.Nodes)
+            and nodes.which == "all"
+            and isinstance(kept, facts.Column)
+            and kept.tree is nodes.tree
+        ):
+            if kept.holds != "depth":
+                return nodes if kept.holds == "everywhere" else replace(nodes, which="some")
         if isinstance(nodes, facts.CellTokens) and isinstance(nodes.at, Value):
             return replace(nodes, at=(nodes.at, op.operands[1]), drafts=None)
         return facts.points_stay(k, op)

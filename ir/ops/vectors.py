@@ -157,6 +157,11 @@ class Map:
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         """A condition on depths that the root meets; rows that have no mass, or scores of -inf, where the model's has none."""
         fn, args = op.attrs["fn"], [k.of(v) for v in op.operands]
+        if fn == "ge" and isinstance(args[0], facts.Column) and args[0].holds == "depth" and k.const(op.operands[1]) == 0:
+            return replace(args[0], holds="everywhere")
+        if fn == "mod" and isinstance(args[0], facts.Token):  # of the number of tokens, a token is itself
+            made = k.made.get(op.operands[1])
+            return args[0] if made is not None and made.opcode == "vocab_size" else None
         if fn == "lt" and isinstance(args[0], facts.Column) and args[0].holds == "depth" and k.low(op.operands[1]) >= 1:
             return facts.Column(args[0].tree, "at root")
         mass = [x if facts.is_row(x, *facts.MASS) else None for x in args]
@@ -330,6 +335,12 @@ class AsInt:
         if np.ndim(a) == 0:
             return (as_int(a),)
         return (np.array([truncated(v) for v in np.ravel(a)], dtype=np.int64).reshape(np.shape(a)),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """A token is its number (of the vocabulary that is committed)."""
+        token = k.of(op.operands[0])
+        return token if isinstance(token, facts.Token) and op.operands[0].type.of[:1] == ("V",) else None
 
     label, batch = labels.joined, "pointwise"
     capacity = sizes.same

@@ -295,3 +295,114 @@ def test_jacobi_iteration() -> None:
 def test_jacobi_iteration_that_is_not(name: str) -> None:
     found = outcome("tokens", JACOBI_WRONG[name])
     assert found != "derived" and "refused" not in found
+
+
+MATCH = """
+y ~ p
+for x in children:
+    if x == y:
+        accept x
+emit y
+"""
+REJECT = """
+for x in children:
+    if bernoulli((1 - 0) * p[x] / (x.law[x] + 0 * p[x])):
+        accept x
+    p = normalize(relu(p - 1 * x.law))
+y ~ p
+emit y
+"""
+RULES = {
+    MATCH: True,
+    MATCH.replace("y ~ p", "y ~ p as output"): True,
+    MATCH.replace("accept x", "accept x if bernoulli(0.5) else x"): True,
+    MATCH.replace("emit y", "z ~ p\nemit z"): False,
+    MATCH.replace("y ~ p\n", "")
+    .replace("for x in children:\n", "for x in children:\n    y ~ p\n")
+    .replace("emit y", "z ~ p\nemit z"): False,
+    MATCH.replace("emit y", "emit argmax(p)"): False,
+    MATCH.replace("y ~ p", "y ~ normalize(p * p)"): False,
+    MATCH.replace("y ~ p", "y ~ children[0].law"): False,
+    MATCH.replace("x == y", "bernoulli(0.5)"): False,
+    MATCH.replace("x == y", "x == y or bernoulli(0.5)"): False,
+    MATCH.replace("x == y", "x != y"): False,
+    MATCH.replace("y ~ p\n", "y ~ p using g\n"): None,
+    REJECT: True,
+    REJECT.replace("(1 - 0)", "(1 + 1)"): False,
+    REJECT.replace("0 * p[x]", "p[x]"): False,
+    REJECT.replace("1 * x.law", "0 * x.law"): False,
+    REJECT.replace("(1 - 0)", "k"): False,
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rules(rule: str) -> None:
+    """None: the language refuses it."""
+    rule_text = f"rule odd(p: dist, children: draws{', k: int' if 'k *' in rule else ''}):\n{indent(rule, '    ')}"
+    found = program(f"""
+{rule_text}
+algorithm program(target: causal, drafter: causal, k: int in 1..2 = 1):
+    refines autoregressive(target) in distribution
+    while not done:
+        draft t:
+            repeat 2:
+                x ~ drafter(t.leaves)
+                grow x
+        verify t by odd{"(k = k)" if "k *" in rule else ""} against target(t)
+        commit t.accepted
+""")
+    assert found == "derived" if RULES[rule] else found != "derived" and ("refused" in found) is (RULES[rule] is None), found
+
+
+PAIR = """
+share = {}
+x ~ normalize((1 - share) * target(ctx) + share * drafter(ctx))
+commit x
+"""
+
+
+@pytest.mark.parametrize(
+    ("share", "right"),
+    [
+        ("clamp(floor(0 / 4), 0, 1)", True),
+        ("floor(log(1) / 10)", True),
+        ("where(k == 3, 0, 0) * where(k == 1, 1, 0)", True),
+        ("3 % 3", True),
+        ("floor(0 * ctx.length / 300)", True),
+        ("clamp(floor(4 / 4), 0, 1)", False),
+        ("floor(ctx.length / 300) / 10", False),
+        ("where(k == 3, 1, 0)", False),
+        ("4 % 3", False),
+        ("floor(exp(0) / 2)", True),
+        ("exp(0) - 1", True),
+        ("log(2) / 10", False),
+        ("int(0.7)", True),
+        ("int(1.7)", False),
+    ],
+)
+def test_shares_that_are_nothing(share: str, right: bool) -> None:
+    assert (outcome("law", PAIR.format(share)) == "derived") is right
+
+
+def test_token_numbers() -> None:
+    assert outcome("law", "x ~ target(ctx)\ncommit int(x) % vocab.size") == "derived"
+    assert outcome("law", "x ~ target(ctx)\ncommit int(x)") == "derived"
+    assert outcome("law", "x ~ target(ctx)\ncommit (int(x) + 1) % vocab.size") != "derived"
+    assert outcome("law", "x ~ target(ctx)\ncommit int(x) % 512") != "derived"
+    assert outcome("law", "x ~ target(ctx)\ncommit vocab.size % int(x)") != "derived"
+
+
+def test_evidence_at_all_nodes_by_a_condition() -> None:
+    body = """
+draft t:
+    repeat 2:
+        x ~ drafter(t.leaves)
+        grow x
+p = target(t)
+verify t by rejection against p[t.nodes where {}]
+commit t.accepted
+"""
+    assert outcome("law", body.format("t.depth >= 0")) == "derived"
+    assert outcome("law", body.format("t.depth >= 1")) != "derived"
+    assert outcome("law", body.format("t.depth < 2")) != "derived"
+    assert outcome("law", body.format("t.token >= 0")) != "derived"
