@@ -317,7 +317,8 @@ def is_row(x: Fact | None, *faces: Face) -> TypeGuard[Row | CellRows]:
 
 def arms(xs: Sequence[Fact | None], values: Sequence[object]) -> Fact | None:
     """What is known of a row each entry of which comes from one of two, of which one may be 0, or -inf, throughout."""
-    for faces, nothing, face in ((MASS, 0, "mass"), (SCORES, "-inf", "scores")):
+    kinds: tuple[tuple[tuple[Face, ...], object, Face], ...] = ((MASS, 0, "mass"), (SCORES, "-inf", "scores"))
+    for faces, nothing, face in kinds:
         rows = [replace(x, face=face) for x in xs if is_row(x, *faces)]
         if rows and all(is_row(x, *faces) or value is not None and value == nothing for x, value in zip(xs, values)):
             return rows[0] if rows[0] == rows[-1] else None

@@ -129,7 +129,9 @@ class DrawOp:
             return facts.Token(row.model, row.version, "inside")
         fresh = k.fresh(op, noise) and k.sums_to_one(op.operands[0])
         drafts = facts.Drafts(frozenset({(noise, None)})) if fresh else None
-        return facts.CellTokens(row.model, row.canvas, row.at, drafts) if facts.is_row(row, *facts.MASS) else drafts
+        if isinstance(row, facts.CellRows) and row.face in facts.MASS:
+            return facts.CellTokens(row.model, row.canvas, row.at, drafts)
+        return drafts
 
     label, batch, exact = _drawn, "pointwise", "choice"
     vocabulary = True

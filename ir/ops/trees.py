@@ -265,7 +265,8 @@ def _inside(k: facts.Known, op: Op, tree: facts.Tree, drafts: facts.Fact | None)
         case facts.Token(model, version) | facts.Drafts(after=(model, version)) if version == tree.version:
             made = k.made.get(op.operands[0])
             bare = made is not None and made.opcode == "tree.new"
-            root = at is not None and isinstance(nodes := k.of(at), facts.Nodes) and nodes.which == "root"
+            place = k.of(at) if at is not None else None
+            root = isinstance(place, facts.Nodes) and place.which == "root"
             return model if root or bare and at is None else None
     return None
 
