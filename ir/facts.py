@@ -253,6 +253,10 @@ class Known(Protocol):
         """The value, where it is known; else None."""
         ...
 
+    def tells(self, noises: Labels, *values: Value) -> bool:
+        """Whether any of the values depends on one of these draws."""
+        ...
+
     def grows(self, op: Op, drafts: Drafts) -> str:
         """Why sampled draws may not be grown here, or ""."""
         ...

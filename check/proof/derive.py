@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from decgraph.check.proof.invariants import Invariant, NotKept, Step, Stopped
 from decgraph.check.proof.judgments import judge
@@ -17,15 +17,17 @@ MOST_ROUNDS = 200
 
 @dataclass(frozen=True)
 class Derivation:
-    """A proof that every step of a function commits tokens of `model` in a mode: what the kernel checks."""
+    """A proof that every step of a function commits tokens of `model` in a mode: what the kernel checks. when: the condition
+    under which it holds, beside `settings`. scheduled: it commits a canvas as an algorithm does, `model` (schedules.py)."""
 
     function: str
     model: str
-    mode: Certainty
+    mode: Certainty | Literal["scheduled"]
     greedy: bool
     settings: tuple[tuple[str, Any], ...]
     invariants: Mapping[Op, Invariant]
     steps: tuple[Step, ...]
+    when: str = ""
 
 
 def judged(kernel: Kernel, op: Op) -> Judged:

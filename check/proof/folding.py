@@ -100,8 +100,6 @@ def bounded(op: Op, limits: Callable[[Value], Range]) -> Range:
     so that an operand without any gives a result without any."""
     if op.opcode in ("len", "tree.size") or op.opcode == "reduce" and op.attrs["fn"] == "count":
         return 0, INF
-    if op.opcode in ("model.eval", "softmax", "warp") or op.opcode == "face" and op.attrs["face"] == "raw":
-        return (0, 1) if op.result.type.elem == "dist" else (-INF, INF)
     ranges = [limits(v) for v in op.operands]
     if op.opcode != "map" or any(v.type.elem == "real" and r == (-INF, INF) for v, r in zip(op.operands, ranges)):
         return -INF, INF

@@ -36,7 +36,7 @@ from decgraph.check.proof.invariants import (
     weakest,
 )
 from decgraph.check.proof.jacobi import iterated
-from decgraph.check.proof.unit_rows import sums_to_one
+from decgraph.check.proof.unit_rows import is_probability, sums_to_one
 from decgraph.ir.facts import (
     NONE,
     RANK,
@@ -93,7 +93,7 @@ class Kernel:
         self.grown: dict[Value, Op] = {}
         self.version, self.newest = 0, 0
         self.control: Labels = NONE
-        self.progress = self.ended = False
+        self.progress = self.ended = self.output_decides = False
         self.committed: set[Certainty] = set()
         self.steps: list[Step] = []
         self._place(self.function.body, (), ())
@@ -186,6 +186,9 @@ class Kernel:
             noises = frozenset((v, None) for v in inner.operands if v.type.elem == "noise")
             for v in op.results:
                 self.taints[v] |= noises | self.taint(*inner.operands)
+        if op.opcode == "run":  # what it calls may call functions that remember, or keep a state of the session
+            self.taints[op.result] |= self.states.get("extern", NONE)
+            self._remember(op, self.taints[op.result])
         for inner in (o for r in op.regions for o in r.walk()):
             if inner.opcode in ("state.write", "extern"):
                 self._remember(inner, frozenset().union(*(self.taints[v] for v in op.results)) | self.taint(*inner.operands))
@@ -229,12 +232,12 @@ class Kernel:
             return known, known
         for p in self.function.params:
             if p.value is v and p.value.type.is_number:
-                return -INF if p.low is None else p.low, INF if p.high is None else p.high
-        if v.type.elem == "prob":
-            return 0, 1
-        made = self.made.get(v)
+                low, high = (0, 1) if v.type.elem == "prob" else (-INF, INF)
+                return low if p.low is None else p.low, high if p.high is None else p.high
         if v not in self.ranges:
-            self.ranges[v] = bounded(made, self.limits) if made is not None else (-INF, INF)
+            made = self.made.get(v)
+            unit = v.type.elem in ("prob", "dist") and is_probability(v, self.made)
+            self.ranges[v] = (0, 1) if unit else bounded(made, self.limits) if made is not None else (-INF, INF)
         return self.ranges[v]
 
     def low(self, v: Value) -> Number:
@@ -247,8 +250,20 @@ class Kernel:
     def sums_to_one(self, v: Value) -> bool:
         return sums_to_one(v, self.function, self.made, self.carried)
 
+    def tells(self, noises: Labels, *values: Value) -> bool:
+        """Whether any of the values depends on one of these draws."""
+        return bool(noises & self.taint(*values))
+
+    def told(self) -> Labels:
+        """The draws that the committed context depends on."""
+        return self.states.get("context", NONE)
+
     def grows(self, op: Op, drafts: Drafts) -> str:
-        """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in."""
+        """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in, before
+        anything that decides where it grows, or what the context is, depends on it."""
+        place = op.operands[2:3] if op.attrs.get("has_at") else ()
+        if self.tells(drafts.noises, op.operands[0], *place) or drafts.noises & (self.control | self.told()):
+            return f"a draft that was read before it is grown (line {op.loc.line})"
         for noise, past in drafts.noises:
             if past is not None:
                 return f"a draft that was drawn in an earlier iteration (line {op.loc.line})"
@@ -326,7 +341,7 @@ class Kernel:
             model = what.model if isinstance(what, CellTokens) else canvas.model
             if model in ("", *self.models) and (canvas is what or canvas.begun == self.version):
                 self.say(op, f"commits cells of a canvas, each with a token that `{self.model}` gave mass to", "commit-inside")
-                return self._new_version()
+                return self._new_context(op)
         if len(op.operands) != 1:
             tree = self.of(op.operands[1])
             if self.mode != "inside" or not isinstance(tree, Tree) or tree.inside not in ("", *self.models):
@@ -334,7 +349,7 @@ class Kernel:
             if tree.version != self.version:
                 raise Stopped(op, "commits the way to a node of a tree that stands on another context")
             self.say(op, f"commits the way to a node of a tree of tokens that `{self.model}` gives mass to", "tree-inside")
-            return self._new_version()
+            return self._new_context(op)
         if isinstance(what, Unfit):
             raise Stopped(op, what.why)
         if (
@@ -352,7 +367,7 @@ class Kernel:
             self._independent(op, what)
         kind = "the accepted path" if isinstance(what, Path) else "a token"
         self.say(op, f"commits {kind}: {WORDS[what.how].format(self.model)}", COMMITS[what.how])
-        self._new_version()
+        self._new_context(op)
         self.progress = True
 
     def _independent(self, op: Op, what: Token | Path) -> None:
@@ -361,13 +376,17 @@ class Kernel:
         if what.how == "drawn" and what.noises & self.control:
             raise Stopped(op, "whether it is committed depends on what it is")
         self.committed.add(what.how)
-        output = any(self.is_output(v) for v, _ in self.control)
-        if len(self.committed) > 1 and (len(self.output_readers) > 1 or output):
+        self.output_decides |= any(self.is_output(v) for v, _ in self.control)
+        if len(self.committed) > 1 and (len(self.output_readers) > 1 or self.output_decides):
             raise Stopped(op, "draws of the output stream beside draws with other noise")
 
     def _new_version(self) -> None:
         self.newest += 1
         self.version = self.newest
+
+    def _new_context(self, op: Op) -> None:
+        self._remember(op, self.taint(*op.operands))
+        self._new_version()
 
     def _remember(self, op: Op, taint: Labels) -> None:
         name = memory_of(op)
@@ -424,8 +443,7 @@ class Kernel:
         inside = {o for r in branch.regions for o in r.walk()}
         while (made := self.made.get(v)) in inside:
             assert made is not None
-            values = made.regions[0].yields if made.opcode == "if" else made.operands
-            trees = [x for x in values if x.type == v.type]
+            trees = [x for x in made.operands if x.type == v.type]
             if made.opcode not in GROWING or len(trees) != 1:
                 return made
             v = trees[0]
@@ -453,7 +471,8 @@ class Kernel:
         if asks_done(op):
             if op.attrs.get("stops"):
                 raise Stopped(op, "leaves the loop before the request is done")
-            self.ended = self.ended or not limited and "fills" not in op.attrs
+            always = any(o is op for o in self.function.body.ops)
+            self.ended = self.ended or always and not limited and "fills" not in op.attrs
         return out
 
     def _loop(self, op: Op, carried: Sequence[Value], bounds: Labels) -> list[Fact | None]:
@@ -553,4 +572,4 @@ WORDS: dict[Certainty, str] = {
 }
 COMMITS: dict[Certainty, str] = {"own": "commit-own", "drawn": "commit-drawn", "inside": "commit-inside"}
 """How a commit is concluded (docs/proof.md)."""
-GROWING = ("tree.grow", "tree.set", "tree.front", "tree.keep", "tree.best_first", "for", "if", "while")
+GROWING = ("tree.grow", "tree.set", "tree.front", "tree.keep", "tree.best_first", "for", "while")
