@@ -83,6 +83,28 @@ LOOK_ALIKES = {
     "one draw under the other": FIRST.replace("grow sample(target(ctx), k)", "grow chain(sample(target(ctx), k))"),
     "a tree of the context before": FIRST.replace("commit", "y ~ target(ctx)\ncommit y\ncommit"),
     "points at the frontier": SAMPLED.replace("grow x at live", "grow point(x.token)"),
+    "draws at a node of the same number": """
+draft t:
+    u = t
+    y ~ target(t.leaves)
+    grow y
+    n = t.new
+    x ~ target(n)
+    t = u
+    z ~ target(t.leaves)
+    grow z
+    grow x at n
+commit t.leaves[0]
+""",
+    "a node's draws in another iteration": """
+draft t:
+    n = t.leaves
+    x ~ target(n)
+    repeat k:
+        grow x at n
+        n = t.new
+commit t.leaves[0]
+""",
     "what an index says comes next": """
 n = store.matched(ctx.last(3))
 draft t:
