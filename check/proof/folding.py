@@ -101,7 +101,7 @@ def bounded(op: Op, limits: Callable[[Value], Range]) -> Range:
     if op.opcode in ("len", "tree.size") or op.opcode == "reduce" and op.attrs["fn"] == "count":
         return 0, INF
     ranges = [limits(v) for v in op.operands]
-    if op.opcode != "map" or any(v.type.elem == "real" and r == (-INF, INF) for v, r in zip(op.operands, ranges)):
+    if op.opcode != "map" or any(v.type.elem not in ("int", "bool") and r == (-INF, INF) for v, r in zip(op.operands, ranges)):
         return -INF, INF
     match op.attrs["fn"], ranges:
         case "add", [(a, b), (c, d)]:
