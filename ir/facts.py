@@ -21,6 +21,7 @@ from fractions import Fraction
 from typing import Literal, Protocol, TypeGuard
 
 from decgraph.ir.labels import Labels
+from decgraph.ir.linear import Condition, Linear
 from decgraph.ir.values import Function, Op, Value
 
 Certainty = Literal["own", "drawn", "inside"]
@@ -29,6 +30,7 @@ NONE: Labels = frozenset()
 Face = Literal["shaped", "raw", "logits", "mass", "scores"]
 MASS: tuple[Face, ...] = ("shaped", "raw", "mass")
 SCORES: tuple[Face, ...] = ("logits", "scores")
+NOTHING = Linear()
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,45 @@ class Context(Fact):
 
 @dataclass(frozen=True)
 class Memory(Fact):
-    """What the model computed for the text of the context's parent, untouched."""
+    """What the model itself computed for a beginning of the context, and nothing else: all such texts begin later ones, so it
+    holds in later versions too.
+
+    `short`: by how many tokens that beginning is shorter than the context (None: not known); `first`: it has the rows of all
+    positions from there on; `empty`: it has none."""
 
     model: str
     version: int
+    short: Linear | None = None
+    first: Linear = NOTHING
+    empty: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether no row is missing, so that a call on it computes what a call without it does."""
+        return not self.empty and self.first == NOTHING
+
+
+@dataclass(frozen=True)
+class Piece(Fact):
+    """Tokens of the committed text, from a position up to another one."""
+
+    start: Linear
+    end: Linear
+
+
+@dataclass(frozen=True)
+class Size(Fact):
+    """A whole number, or the length of a vector: always the same (`fixed`), by so much more than the context's length
+    (`beyond`), and no less than a number (`low`); None where that is not known."""
+
+    version: int
+    fixed: Linear | None
+    beyond: Linear | None
+    low: Fraction | None = None
+
+    def of(self, context: Linear) -> Linear | None:
+        """The number, where the context has a length."""
+        return self.fixed if self.fixed is not None or self.beyond is None else self.beyond + context
 
 
 @dataclass(frozen=True)
@@ -216,6 +253,40 @@ class Unfit(Fact):
     why: str
 
 
+class Numbers(Protocol):
+    """What is known of whole numbers and of lengths (check/proof/sizes.py)."""
+
+    context: dict[int, Linear]
+
+    def sum(self, v: Value) -> Linear | None:
+        """A number as a sum; of a vector its generic element."""
+        ...
+
+    def covers(self, v: Value, n: Linear) -> bool:
+        """Whether a vector of whole numbers has 0, ..., n - 1 among its elements."""
+        ...
+
+    def below(self, v: Value) -> Linear | None:
+        """A number n such that a vector has the elements 0, ..., n - 1."""
+        ...
+
+    def empty(self, v: Value) -> bool:
+        """Whether a vector has no elements."""
+        ...
+
+    def length(self, v: Value) -> Linear:
+        """How many elements a vector has."""
+        ...
+
+    def equal(self, a: Linear, b: Linear) -> bool:
+        """Whether two numbers are the same."""
+        ...
+
+    def is_context(self, start: Linear, end: Linear, version: int) -> bool:
+        """Whether a piece of the committed text is all of it."""
+        ...
+
+
 class Known(Protocol):
     """What the rule of an op may ask: the facts of its operands, and where it stands."""
 
@@ -223,6 +294,7 @@ class Known(Protocol):
     version: int
     greedy: bool
     made: dict[Value, Op]
+    sizes: Numbers
 
     def of(self, v: Value) -> Fact | None:
         """What is known of a value."""
@@ -254,6 +326,10 @@ class Known(Protocol):
 
     def tells(self, noises: Labels, *values: Value) -> bool:
         """Whether any of the values depends on one of these draws."""
+        ...
+
+    def proves(self, condition: Condition) -> bool:
+        """Whether a condition on numbers follows from what is known here."""
         ...
 
     def grows(self, op: Op, drafts: Drafts) -> str:
@@ -301,6 +377,12 @@ def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> 
             return Canvas(model, a.begun if a.begun == b.begun else -1)
         case ((Row() | CellRows()), (Row() | CellRows())):
             return arms((a, b), (None, None))
+        case Size(), Size() if a.version == b.version:
+            same = [x if x == y else None for x, y in ((a.fixed, b.fixed), (a.beyond, b.beyond))]
+            low = a.low if a.low == b.low else None
+            return Size(a.version, *same, low) if low is not None or same != [None, None] else None
+        case Memory(), Memory() if a.model == b.model and a.version == b.version and a.whole and b.whole:
+            return Memory(a.model, a.version)
         case _:
             return None
     match out:
@@ -326,6 +408,13 @@ def arms(xs: Sequence[Fact | None], values: Sequence[object]) -> Fact | None:
         if rows and all(is_row(x, *faces) or value is not None and value == nothing for x, value in zip(xs, values)):
             return rows[0] if rows[0] == rows[-1] else None
     return None
+
+
+def remembers(k: Known, model: ModelIs, given: Value | None, version: int) -> bool:
+    """Whether a call on a memory, on the context or behind it, computes what it would compute without one."""
+    memory = k.of(given) if given is not None else None
+    same = isinstance(memory, Memory) and memory.model == model.name and memory.version <= version
+    return given is None or same and isinstance(memory, Memory) and memory.whole
 
 
 def points_stay(k: Known, op: Op) -> Fact | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 from decgraph.check.proof.derive import Derivation, derive
@@ -39,11 +40,24 @@ def prove(module: Module, claim: Claim) -> Derivation | Open:
         return Open(claim.loc.line, "no derivation for claims of this kind yet")
     if model is None:
         return Open(claim.loc.line, "it names no model of this algorithm")
-    settings = equalities(claim.setting)
+    found = []
+    for condition in alternatives(claim.setting):
+        made = _derived(module, function, model, modes, claim.for_greedy, condition)
+        if isinstance(made, Open):
+            return made
+        found.append(made)
+    first, *others = found
+    return replace(first, others=tuple(others)) if others else first
+
+
+def _derived(
+    module: Module, function: Function, model: str, modes: list[Certainty], greedy: bool, condition: Any
+) -> Derivation | Open:
+    """A derivation in the first mode that has one, where a condition holds."""
     stopped: Stopped | None = None
     for mode in modes:
         try:
-            return derive(module, function, model, mode, greedy=claim.for_greedy, settings=settings)
+            return derive(module, function, model, mode, greedy=greedy, settings=equalities(condition), condition=condition)
         except Stopped as found:
             stopped = found
     assert stopped is not None
@@ -79,6 +93,16 @@ def _no_sampler(module: Module, claim: Claim) -> str | None:
     except Stopped as stopped:
         return f"the specification {claim.spec} (line {stopped.line}): {stopped.why}"
     return None
+
+
+def alternatives(condition: Any) -> list[Any]:
+    """Conditions of which one holds where this one does: the parts of an `or`, also of one inside an `and`."""
+    match condition:
+        case ("or", *parts):
+            return [c for part in parts for c in alternatives(part)]
+        case ("and", *parts):
+            return [("and", *chosen) for chosen in product(*map(alternatives, parts))]
+    return [condition]
 
 
 def equalities(condition: Any) -> dict[str, Any]:

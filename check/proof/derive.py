@@ -28,6 +28,11 @@ class Derivation:
     invariants: Mapping[Op, Invariant]
     steps: tuple[Step, ...]
     when: str = ""
+    condition: Any = ()
+    others: tuple[Derivation, ...] = ()
+    """Of a condition with `or`: derivations for its other cases."""
+    errors: tuple[tuple[int, str], ...] = ()
+    """Lines whose errors may end a run, and what may fail there; none: no run ends in an error."""
 
 
 def judged(kernel: Kernel, op: Op) -> Judged:
@@ -53,15 +58,28 @@ def derive(
     *,
     greedy: bool = False,
     settings: Mapping[str, Any] | None = None,
+    condition: Any = (),
 ) -> Derivation:
     """A derivation, or Stopped with the op at which nothing follows."""
     invariants: dict[Op, Invariant] = {}
     given = dict(settings or {})
     for _ in range(MOST_ROUNDS):
         try:
-            steps = Kernel(module, function, model, mode, judged, invariants, greedy, given).run()
+            kernel = Kernel(module, function, model, mode, judged, invariants, greedy, given, condition)
+            steps = kernel.run()
         except NotKept as found:
             invariants[found.op] = found.weaker
             continue
-        return Derivation(function.name, model, mode, greedy, tuple(sorted(given.items())), invariants, tuple(steps))
+        errors = tuple(kernel.errors()) if mode != "inside" else ()
+        return Derivation(
+            function.name,
+            model,
+            mode,
+            greedy,
+            tuple(sorted(given.items())),
+            invariants,
+            tuple(steps),
+            condition=condition,
+            errors=errors,
+        )
     raise Stopped(None, f"no invariant of a loop was found in {MOST_ROUNDS} rounds")

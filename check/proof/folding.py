@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from decgraph.ir.linear import Linear
 from decgraph.ir.values import Op, Value
 
 INF = float("inf")
@@ -49,7 +50,7 @@ def number(x: Any) -> Number | None:
     return x if isinstance(x, int | float | Fraction) and not isinstance(x, bool) else None
 
 
-def constant(op: Op, consts: Mapping[Value, Any], limits: Callable[[Value], Range]) -> Any:
+def constant(op: Op, consts: Mapping[Value, Any]) -> Any:
     """The value that an op makes where it is known, of a row: that of each entry; else None."""
     known = [consts.get(v) for v in op.operands]
     if op.opcode == "len":
@@ -79,55 +80,14 @@ def constant(op: Op, consts: Mapping[Value, Any], limits: Callable[[Value], Rang
         return 0
     if fn == "mul":  # neither operand can be infinite (dsl/lower/arithmetic.py), or it would be `weigh`
         return 0 if any(number(x) == 0 for x in known) else None
-    if fn in ("lt", "le", "gt", "ge") and not any(v.type.dims for v in op.operands):
-        return _compared(fn, limits(op.operands[0]), limits(op.operands[1]))
-    return None
+    return 1 if fn == "pow" and number(known[0]) == 1 else None
 
 
-def _compared(fn: str, a: Range, b: Range) -> bool | None:
-    if fn in ("gt", "ge"):
-        return _compared("lt" if fn == "gt" else "le", b, a)
-    strict = fn == "lt"
-    if a[1] < b[0] or not strict and a[1] <= b[0]:
-        return True
-    if a[0] > b[1] or strict and a[0] >= b[1]:
-        return False
-    return None
-
-
-def bounded(op: Op, limits: Callable[[Value], Range]) -> Range:
-    """Numbers that a result lies between, by those of what it is computed from. A number with a bound on one side is no NaN,
-    so that an operand without any gives a result without any."""
-    if op.opcode in ("len", "tree.size") or op.opcode == "reduce" and op.attrs["fn"] == "count":
-        return 0, INF
-    ranges = [limits(v) for v in op.operands]
-    if op.opcode != "map" or any(v.type.elem not in ("int", "bool") and r == (-INF, INF) for v, r in zip(op.operands, ranges)):
-        return -INF, INF
-    match op.attrs["fn"], ranges:
-        case "add", [(a, b), (c, d)]:
-            return a + c, b + d
-        case "sub", [(a, b), (c, d)]:
-            return a - d, b - c
-        case "neg", [(a, b)]:
-            return -b, -a
-        case "mul", [(a, b), (c, d)] if a >= 0 and c >= 0 and b < INF and d < INF:
-            return a * c, b * d
-        case "weigh", [(a, _), (c, _)] if a >= 0 and c >= 0:
-            return 0, INF
-        case "div", [(a, b), (c, _)] if a >= 0 and c > 0 and b < INF:
-            return 0, b / c
-        case "maximum", [(a, b), (c, d)]:
-            return max(a, c), max(b, d)
-        case "minimum", [(a, b), (c, d)]:
-            return min(a, c), min(b, d)
-        case "exp" | "relu" | "abs", _:
-            return 0, INF
-    return -INF, INF
-
-
-def same(op: Op, consts: Mapping[Value, Any]) -> Value | None:
-    """The operand that a `map` op gives back unchanged, if there is one."""
+def same(op: Op, consts: Mapping[Value, Any], sums: Mapping[Value, Linear]) -> Value | None:
+    """The operand that a `map` op gives back unchanged, if there is one. sums: what numbers are (check/proof/sizes.py)."""
     fn, xs = op.attrs["fn"], op.operands
+    if fn in ("relu", "abs") and xs[0] in sums and sums.get(op.result) == sums[xs[0]]:
+        return xs[0]
     known = [number(consts.get(v)) for v in xs]
     if fn == "select" and isinstance(consts.get(xs[0]), bool):
         return xs[1 if consts[xs[0]] else 2]

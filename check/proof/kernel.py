@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import decgraph.ir.table  # noqa: F401  (the ops' rules)
-from decgraph.check.proof.folding import FOLDS, INF, Number, Range, bounded, constant, number, same
+from decgraph.check.proof.folding import FOLDS, INF, Number, Range, constant, number, same
 from decgraph.check.proof.invariants import (
     Invariant,
     NotKept,
@@ -36,6 +36,7 @@ from decgraph.check.proof.invariants import (
     weakest,
 )
 from decgraph.check.proof.jacobi import iterated
+from decgraph.check.proof.sizes import Sizes
 from decgraph.check.proof.unit_rows import is_probability, sums_to_one
 from decgraph.ir.facts import (
     NONE,
@@ -55,8 +56,10 @@ from decgraph.ir.facts import (
     Unfit,
     joined,
 )
+from decgraph.ir.failing import Failing
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
+from decgraph.ir.linear import Condition, at_least, negated
 from decgraph.ir.opdef import TABLE
 from decgraph.ir.values import Function, Module, Op, Region, Value
 
@@ -77,13 +80,13 @@ class Kernel:
     invariants: Mapping[Op, Invariant]
     greedy: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    condition: Any = ()
 
     def __post_init__(self) -> None:
         self.models = self.model.split(" or ")
         self.facts: dict[Value, Fact] = {}
         self.taints: dict[Value, Labels] = {}
         self.consts: dict[Value, Any] = {}
-        self.ranges: dict[Value, Range] = {}
         self.made: dict[Value, Op] = {}
         self.loops: dict[Value, tuple[Value, ...]] = {}
         self.around: dict[Value, tuple[Op, ...]] = {}
@@ -95,6 +98,13 @@ class Kernel:
         self.control: Labels = NONE
         self.progress = self.ended = self.output_decides = False
         self.committed: set[Certainty] = set()
+        self.failing = Failing(self.function, self.consts)
+        self.drafting: set[Value] | None = None
+        """Inside of a block that an error may end: draws that told whether one does before they were grown."""
+        self.told: Labels = NONE
+        """Draws that may have ended the block by now."""
+        self.sound: set[Op] = set()
+        """Verifications whose rules need no look at their divisions: they are lossless for the drafts that they are given."""
         self.steps: list[Step] = []
         self._place(self.function.body, (), ())
         noises = [op for op in self.function.body.walk() if op.opcode == "noise"]
@@ -111,6 +121,7 @@ class Kernel:
                 self.facts[p.value] = ModelIs(p.name)
             if p.name in self.settings:
                 self.consts[p.value] = self.settings[p.name]
+        self.sizes = Sizes(self.function, self.condition, self.consts, self.of, self.made)
 
     def _place(self, region: Region, counters: tuple[Value, ...], loops: tuple[Op, ...]) -> None:
         """Where each value is made: the loops around it, their counters, and how often it is read."""
@@ -134,6 +145,10 @@ class Kernel:
             raise Stopped(None, "the function may return before the request is done")
         return self.steps
 
+    def errors(self) -> list[tuple[int, str]]:
+        """After the pass: the lines where an error may end a run, and what may fail there."""
+        return [(op.loc.line, why) for op, why in self.failing.outside_drafts(self.sound)]
+
     def region(self, region: Region) -> list[Fact | None]:
         for op in region.ops:
             self.step(op)
@@ -146,25 +161,62 @@ class Kernel:
         rule = OWN_RULES.get(op.opcode)
         if rule is not None:
             found = rule(self, op)
+            if op.opcode in ("state.read", "extern"):
+                self.sizes.note(op, self.version)
         else:
             self._absorb(op)
+            self.sizes.note(op, self.version)
             given = TABLE[op.opcode].fact
             found = self._folded(op) or (given(self, op) if given is not None else None)
+        if rule is None:
+            self._may_end(op)
         facts = found if isinstance(found, list) else [found]
         for v, fact in zip(op.results, [*facts, *[None] * len(op.results)]):
             if fact is None:
                 self.facts.pop(v, None)
             else:
                 self.facts[v] = fact
+            if op.opcode in ("for", "while"):
+                self.sizes.carried(v)
+        if op.opcode == "if" and op.operands[0] not in self.consts:
+            condition = self.sizes.conditions.get(op.operands[0])
+            for v, x, y in zip(op.results, *(r.yields for r in op.regions)):
+                self.sizes.chosen(v, condition, x, y)
+
+    def _may_end(self, op: Op) -> None:
+        """An error in a draft ends the block: what decides that there is one controls what follows in it."""
+        if self.drafting is not None and any(map(self.failing.why, (op, *(o for r in op.regions for o in r.walk())))):
+            self.told |= self.taint(*op.operands, *(op.results if op.regions else ())) | self.control
+            self.control |= self.told
+            self.drafting |= {v for v, past in self.told if past is None and v not in self.grown}
+
+    def _draft(self, op: Op) -> list[Fact | None]:
+        """A block that an error may end early, with the tree as it was then: nothing but the tree is read after it."""
+        outer, before = self.control, (self.drafting, self.told)
+        if any(o.opcode in MADE_ANEW for o in op.regions[0].walk()):
+            raise Stopped(op, "a draft that is begun anew where an error may end it")
+        self.drafting, self.told = set(), NONE
+        found = self._either(op)
+        told, early = self.told, self.drafting
+        (self.drafting, self.told), self.control = before, outer
+        self.taints[op.result] |= told
+        tree = found[0]
+        if isinstance(tree, Tree):
+            tree = replace(tree, tree=op.result, grown=frozenset({op.result}))
+        if isinstance(tree, Tree) and early & {v for v, _ in tree.noises}:
+            tree = replace(
+                tree, fault=tree.fault or f"what is drawn may decide that an error keeps it out (line {op.loc.line})"
+            )
+        return [tree if isinstance(tree, Tree) else None]
 
     def _folded(self, op: Op) -> Fact | None:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
         if op.opcode not in FOLDS or not op.operands:
             return None
-        if (value := constant(op, self.consts, self.limits)) is not None:
+        if (value := constant(op, self.consts)) is not None:
             self.consts[op.result] = value
             return None
-        operand = same(op, self.consts) if op.opcode == "map" else None
+        operand = same(op, self.consts, self.sizes.sums) if op.opcode == "map" else None
         if operand is None and op.opcode == "map" and op.attrs["fn"] == "select":
             a, b = (self.of(v) for v in op.operands[1:])
             return a if isinstance(a, Row) and a == b else None
@@ -234,11 +286,7 @@ class Kernel:
             if p.value is v and p.value.type.is_number:
                 low, high = (0, 1) if v.type.elem == "prob" else (-INF, INF)
                 return low if p.low is None else p.low, high if p.high is None else p.high
-        if v not in self.ranges:
-            made = self.made.get(v)
-            unit = v.type.elem in ("prob", "dist") and is_probability(v, self.made)
-            self.ranges[v] = (0, 1) if unit else bounded(made, self.limits) if made is not None else (-INF, INF)
-        return self.ranges[v]
+        return (0, 1) if v.type.elem == "prob" and is_probability(v, self.made) else (-INF, INF)
 
     def low(self, v: Value) -> Number:
         """A number that the value is not below."""
@@ -254,15 +302,19 @@ class Kernel:
         """Whether any of the values depends on one of these draws."""
         return bool(noises & self.taint(*values))
 
-    def told(self) -> Labels:
+    def in_context(self) -> Labels:
         """The draws that the committed context depends on."""
         return self.states.get("context", NONE)
+
+    def proves(self, condition: Condition) -> bool:
+        """Whether a condition on numbers follows from what is known here."""
+        return self.sizes.proves(condition)
 
     def grows(self, op: Op, drafts: Drafts) -> str:
         """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in, before
         anything that decides where it grows, or what the context is, depends on it."""
         place = op.operands[2:3] if op.attrs.get("has_at") else ()
-        if self.tells(drafts.noises, op.operands[0], *place) or drafts.noises & (self.control | self.told()):
+        if self.tells(drafts.noises, op.operands[0], *place) or drafts.noises & (self.control | self.in_context()):
             return f"a draft that was read before it is grown (line {op.loc.line})"
         for noise, past in drafts.noises:
             if past is not None:
@@ -296,6 +348,7 @@ class Kernel:
         if kind == "lossless":
             why = tree.fault or self._weighed(op, rows, made_here)
             if not why:
+                self.sound.add(op)
                 self.say(op, f"`{rule}` is lossless for drafts with these distributions", "rule-lossless")
                 return Path(rows.model, tree.version, "drawn", tree.noises | noises)
             return Unfit(why)
@@ -367,7 +420,7 @@ class Kernel:
             self._independent(op, what)
         kind = "the accepted path" if isinstance(what, Path) else "a token"
         self.say(op, f"commits {kind}: {WORDS[what.how].format(self.model)}", COMMITS[what.how])
-        self._new_context(op)
+        self._new_context(op, one=isinstance(what, Token))
         self.progress = True
 
     def _independent(self, op: Op, what: Token | Path) -> None:
@@ -380,13 +433,15 @@ class Kernel:
         if len(self.committed) > 1 and (len(self.output_readers) > 1 or self.output_decides):
             raise Stopped(op, "draws of the output stream beside draws with other noise")
 
-    def _new_version(self) -> None:
-        self.newest += 1
+    def _new_version(self, one: bool | None = None) -> None:
+        """The context is another one now; one: after a commit of a single token, or of any number (None: by more than that)."""
+        old, self.newest = self.version, self.newest + 1
         self.version = self.newest
+        self.sizes.committed(old, self.version, bool(one))
 
-    def _new_context(self, op: Op) -> None:
+    def _new_context(self, op: Op, one: bool | None = None) -> None:
         self._remember(op, self.taint(*op.operands))
-        self._new_version()
+        self._new_version(one)
 
     def _remember(self, op: Op, taint: Labels) -> None:
         name = memory_of(op)
@@ -409,23 +464,30 @@ class Kernel:
 
     # -- control flow
     def _if(self, op: Op) -> list[Fact | None]:
+        return self._draft(op) if "draft" in op.attrs else self._either(op)
+
+    def _either(self, op: Op) -> list[Fact | None]:
         known = self.consts.get(op.operands[0])
         if isinstance(known, bool):
             region = op.regions[0 if known else 1]
             facts = self.region(region)
             for v, y in zip(op.results, region.yields):
                 self.taints[v] = self.taint(y)
-                if y in self.consts:
-                    self.consts[v] = self.consts[y]
+                self.sizes.same(v, y)
             return facts
         decided_by, outer, entry = self.taint(op.operands[0]), self.control, self.version
-        progress, ends = self.progress, []
-        for region in op.regions:
+        progress, ends, alive = self.progress, [], self.sizes.alive
+        condition = self.sizes.conditions.get(op.operands[0])
+        for region, known_here in zip(op.regions, (condition, negated(condition))):
             self.control, self.version, self.progress = outer | decided_by, entry, progress
-            facts = self.region(region)
+            with self.sizes.under(known_here, alive):
+                facts = self.region(region)
+                facts = [
+                    self.sizes.now(f, self.version) or self.sizes.size(y, self.version) for y, f in zip(region.yields, facts)
+                ]
             ends.append((self.version, self.progress, facts, region.yields))
-        self.control, self.progress = outer, all(made for _, made, _, _ in ends)
-        self.version = entry
+        self.control, self.progress = outer | self.told, all(made for _, made, _, _ in ends)
+        self.version, self.sizes.alive = entry, alive
         if any(version != entry for version, _, _, _ in ends):
             self._new_version()
         out = []
@@ -452,12 +514,11 @@ class Kernel:
     def _for(self, op: Op) -> list[Fact | None]:
         if op.attrs.get("lanes") and contains(op, "commit"):
             raise Stopped(op, "commits in lanes")
-        low, high = (number(self.consts.get(v)) for v in op.operands[:2])
-        if low is not None and high is not None and high <= low:
+        low, high = (self.sizes.sum(v) for v in op.operands[:2])
+        if low is not None and high is not None and self.sizes.proves(at_least(low, high)):
             for v, first in zip(op.results, op.operands[2:]):
                 self.taints[v] = self.taint(first)
-                if first in self.consts:
-                    self.consts[v] = self.consts[first]
+                self.sizes.same(v, first)
             return [self.of(v) for v in op.operands[2:]]
         found = self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
         own = {} if contains(op, "commit") else iterated(self, op)
@@ -477,12 +538,13 @@ class Kernel:
 
     def _loop(self, op: Op, carried: Sequence[Value], bounds: Labels) -> list[Fact | None]:
         """The invariant holds before the loop, the body keeps it, so it holds afterwards."""
-        commits, entry, outer = contains(op, "commit"), self.version, self.control
+        commits, entry, outer, alive = contains(op, "commit"), self.version, self.control, self.sizes.alive
+        before = [self.sizes.now(self.of(v), entry) or self.sizes.size(v, entry) for v in carried]
         if commits:
             self._new_version()
         head = self.version
         first = Invariant(
-            tuple(placed(moved(self.of(v), entry, head), a) for v, a in zip(carried, op.regions[-1].args[1:])),
+            tuple(placed(moved(fact, entry, head), a) for fact, a in zip(before, op.regions[-1].args[1:])),
             tuple(self.taint(v) for v in carried),
             tuple(sorted(self.states.items())),
             outer | bounds,
@@ -500,14 +562,30 @@ class Kernel:
                 if fact is not None:
                     self.facts[v] = fact if region is body else placed(fact, v)  # type: ignore[assignment]
                 self.taints[v] = taint
+                self.sizes.carried(v)
+            self.sizes.counter(region.args[0], op)
+        goes_on = None
         if len(op.regions) == 2:
             self.region(op.regions[0])
             self.control |= self.taint(op.regions[0].yields[0])
-        found = self.region(body)
+            goes_on = self.consts.get(condition := op.regions[0].yields[0], self.sizes.conditions.get(condition))
+        if goes_on is False:  # it does not begin
+            self.control, self.progress = outer, progress
+            for v, taint in zip(op.results, inv.taints):
+                self.taints[v] = taint
+            return [placed(fact, v) for v, fact in zip(op.results, inv.facts)]
+        with self.sizes.under(goes_on, False):
+            if asks_done(op):
+                self.sizes.goes_on(head)
+            found = self.region(body)
+            found = [
+                self.sizes.now(fact, self.version) or self.sizes.size(y, self.version, known)
+                for y, fact, known in zip(body.yields[stops:], found[stops:], inv.facts)
+            ]
         if stops:
             self.control |= self.taint(body.yields[0])
         kept = []
-        for a, y, fact in zip(body.args[1:], body.yields[stops:], found[stops:]):
+        for a, y, fact in zip(body.args[1:], body.yields[stops:], found):
             fact = placed(moved(fact, self.version, head), a)
             if y is not a and isinstance(fact, Token | Drafts | Path) and fact.noises:
                 fact = None  # draws of an earlier iteration are not fresh
@@ -526,12 +604,12 @@ class Kernel:
         if asks_done(op) and not self.progress and self.mode != "inside":
             raise Stopped(op, "an iteration may commit nothing")
         self.progress = progress
-        self.control = outer
+        self.control = outer | self.told
         self.states = dict(inv.states)
         if commits:
             self._new_version()
         else:
-            self.version = entry
+            self.version, self.sizes.alive = entry, alive
         for v, taint in zip(op.results, inv.taints):
             self.taints[v] = taint | inv.control
         return [placed(moved(fact, head, self.version), v) for v, fact in zip(op.results, inv.facts)]
@@ -572,4 +650,5 @@ WORDS: dict[Certainty, str] = {
 }
 COMMITS: dict[Certainty, str] = {"own": "commit-own", "drawn": "commit-drawn", "inside": "commit-inside"}
 """How a commit is concluded (docs/proof.md)."""
+MADE_ANEW = ("tree.new", "tree.continue", "tree.reroot")
 GROWING = ("tree.grow", "tree.set", "tree.front", "tree.keep", "tree.best_first", "for", "while")

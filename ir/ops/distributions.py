@@ -336,8 +336,12 @@ class Renorm:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """Tokens without mass stay without; a nucleus with all of the mass is the distribution."""
         row = k.of(op.operands[0])
-        return replace(row, face="mass") if facts.is_row(row, *facts.MASS) else None
+        if not facts.is_row(row, *facts.MASS):
+            return None
+        whole = op.attrs["kind"] == "topp" and k.const(op.operands[1]) == 1 and row.face != "mass"
+        return row if whole else replace(row, face="mass")
 
     attrs = ("kind",)
     label, batch = labels.joined, "pointwise"

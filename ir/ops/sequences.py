@@ -223,11 +223,16 @@ class Slice:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        """The first cells of a canvas; some of draws that are certain."""
-        tokens = k.of(op.operands[0])
-        if isinstance(tokens, facts.CellTokens) and tokens.at is None and not op.attrs.get("has_lo"):
-            return replace(tokens, drafts=None)
-        return facts.points_stay(k, op)
+        """The beginning or the end of a piece of text is one; so are the first cells of a canvas."""
+        piece = k.of(op.operands[0])
+        if isinstance(piece, facts.CellTokens) and piece.at is None and not op.attrs.get("has_lo"):
+            return replace(piece, drafts=None)
+        if not isinstance(piece, facts.Piece):
+            return facts.points_stay(k, op)
+        length = k.sizes.length(op.result)
+        if not op.attrs.get("has_lo"):
+            return facts.Piece(piece.start, piece.start + length)
+        return None if op.attrs.get("has_hi") else facts.Piece(piece.end - length, piece.end)
 
     attrs = ("has_lo?", "has_hi?")
     label, batch = labels.choice, "ragged"
@@ -302,7 +307,14 @@ class Concat:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        certain = op.result.type.elem == "draw" and all(k.of(v) == facts.Drafts(facts.NONE) for v in op.operands)
+        """Points stay points; of two pieces of text one after the other a longer one."""
+        a, b = (k.of(v) for v in op.operands)
+        for v, other in zip(op.operands, (b, a)):
+            if isinstance(other, facts.Piece) and v.type.dims and k.sizes.empty(v):
+                return other
+        if isinstance(a, facts.Piece) and isinstance(b, facts.Piece) and k.sizes.equal(a.end, b.start):
+            return facts.Piece(a.start, b.end)
+        certain = op.result.type.elem == "draw" and all(x == facts.Drafts(facts.NONE) for x in (a, b))
         return facts.Drafts(facts.NONE) if certain else None
 
     label, batch = labels.together, "ragged"

@@ -11,6 +11,7 @@ import numpy as np
 from decgraph.ir import facts, labels, sizes
 from decgraph.ir.data.dist import Path
 from decgraph.ir.data.numbers import MAP_FUNCTIONS, REDUCE_FUNCTIONS, SCAN_FUNCTIONS
+from decgraph.ir.linear import Atom
 from decgraph.ir.opdef import OpError, op
 from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, numeric, spread, truncated
 from decgraph.ir.sizes import Known, Sizes, add, least, most, times
@@ -30,10 +31,16 @@ WHOLE = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
 """Of single whole numbers these are exact: NumPy's integers would begin again at 64 bits, and `within` would see nothing."""
 
 
+def _positive(k: facts.Known, v: Value, *, strict: bool = True) -> bool:
+    """Whether a number, or each of a vector, is above 0, or with strict False not below it."""
+    low, n = k.low(v), k.sizes.sum(v)
+    return low > 0 or low == 0 and not strict or n is not None and k.proves(Atom(n, strict))
+
+
 def _less(k: facts.Known, v: Value) -> facts.Row | facts.CellRows | None:
     """The row that something not negative was taken from: nothing is left of 0 by `relu`."""
     made = k.made.get(v)
-    if made is None or made.opcode != "map" or made.attrs["fn"] != "sub" or not k.low(made.operands[1]) >= 0:
+    if made is None or made.opcode != "map" or made.attrs["fn"] != "sub" or not _positive(k, made.operands[1], strict=False):
         return None
     row = k.of(made.operands[0])
     return row if facts.is_row(row, *facts.MASS) else None
@@ -171,11 +178,11 @@ class Map:
             case "log" if mass[0] is not None:
                 return replace(mass[0], face="logits" if mass[0].face == "raw" else "scores")
             case "mul" | "weigh":
-                row = mass[0] or mass[1] or (scores[1] if k.low(op.operands[0]) > 0 else None)
-                row = row or (scores[0] if k.low(op.operands[1]) > 0 else None)
+                row = mass[0] or mass[1] or (scores[1] if _positive(k, op.operands[0]) else None)
+                row = row or (scores[0] if _positive(k, op.operands[1]) else None)
             case "div" | "pow":
-                row = mass[0] if fn == "div" or k.low(op.operands[1]) > 0 else None
-                row = row or (scores[0] if fn == "div" and k.low(op.operands[1]) > 0 else None)
+                row = mass[0] if fn == "div" or _positive(k, op.operands[1]) else None
+                row = row or (scores[0] if fn == "div" and _positive(k, op.operands[1]) else None)
             case "relu" | "sqrt":
                 row = mass[0] or (_less(k, op.operands[0]) if fn == "relu" else None)
             case "mix" | "contrast":  # what one operand rules out is ruled out
@@ -185,7 +192,7 @@ class Map:
             case "exp" if scores[0] is not None:
                 return replace(scores[0], face="mass")
             case "select":
-                return facts.arms(args[1:], [k.const(v) for v in op.operands[1:]])
+                return _logits_where_mass(k, op) or facts.arms(args[1:], [k.const(v) for v in op.operands[1:]])
         return None if row is None else replace(row, face="scores" if row.face in facts.SCORES else "mass")
 
     attrs = ("fn",)
@@ -234,6 +241,16 @@ def _axis(attrs: Any, t: Type) -> int:
         raise OpError(f"{t} has no dimension {over}")
     vocab = [i for i, d in enumerate(t.dims) if d.kind == "vocab"]
     return vocab[-1] if vocab else len(t.dims) - 1
+
+
+def _logits_where_mass(k: facts.Known, op: Op) -> facts.Fact | None:
+    """`where(p.raw > 0, p.logits, -inf)` is p.logits: where a row has no mass its logarithm is -inf."""
+    asks, scores = k.made.get(op.operands[0]), k.of(op.operands[1])
+    if asks is None or asks.attrs.get("fn") != "gt" or not isinstance(scores, facts.Row) or scores.face != "logits":
+        return None
+    mass, limit = k.of(asks.operands[0]), k.const(asks.operands[1])
+    same = mass == facts.Row(scores.model, scores.version, "raw") and not isinstance(limit, bool) and limit == 0
+    return scores if same and k.const(op.operands[2]) in ("-inf", -float("inf")) else None
 
 
 @op("reduce")
