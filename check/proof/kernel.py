@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import decgraph.ir.table  # noqa: F401  (the ops' rules)
+from decgraph.check.proof import unread
 from decgraph.check.proof.endings import draft, may_end
 from decgraph.check.proof.folding import FOLDS, INF, Number, Range, constant, number, same
 from decgraph.check.proof.invariants import (
@@ -36,25 +37,11 @@ from decgraph.check.proof.invariants import (
     placed,
     weakest,
 )
+from decgraph.check.proof.jacobi import iterated
 from decgraph.check.proof.sizes import Sizes
 from decgraph.check.proof.unit_rows import is_probability, sums_to_one
-from decgraph.ir.facts import (
-    NONE,
-    RANK,
-    Canvas,
-    CellTokens,
-    Certainty,
-    Drafts,
-    Fact,
-    ModelIs,
-    Path,
-    Row,
-    Rows,
-    Token,
-    Tree,
-    Unfit,
-    joined,
-)
+from decgraph.check.proof.verified import accepted, committed, inside
+from decgraph.ir.facts import NONE, RANK, CellTokens, Certainty, Drafts, Fact, ModelIs, Path, Row, Token, Tree, Unfit, joined
 from decgraph.ir.failing import Failing
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
@@ -69,7 +56,7 @@ Judged = tuple[str, str]
 
 @dataclass
 class Kernel:
-    """One pass over `function` for a claim about `model`."""
+    """One pass over `function` for a claim about `model`, or for support about "one or another"."""
 
     module: Module
     function: Function
@@ -82,6 +69,7 @@ class Kernel:
     condition: Any = ()
 
     def __post_init__(self) -> None:
+        self.models = self.model.split(" or ")
         self.facts: dict[Value, Fact] = {}
         self.taints: dict[Value, Labels] = {}
         self.consts: dict[Value, Any] = {}
@@ -99,6 +87,7 @@ class Kernel:
         self.failing = Failing(self.function, self.consts)
         self.drafting: set[Value] | None = None  # where an error may end a draft: see endings.py
         self.told: Labels = NONE
+        self.left = unread.at_start(self.function)
         self.sound: set[Op] = set()
         self.steps: list[Step] = []
         self._place(self.function.body, (), ())
@@ -208,6 +197,7 @@ class Kernel:
             self._remember(op, self.taints[op.result])
         for inner in (o for r in op.regions for o in r.walk()):
             if inner.opcode in ("state.write", "extern"):
+                self.left.pop(memory_of(inner), None)
                 self._remember(inner, frozenset().union(*(self.taints[v] for v in op.results)) | self.taint(*inner.operands))
                 for v in op.results:
                     self.taints[v] |= self.states.get(memory_of(inner), NONE)
@@ -293,50 +283,10 @@ class Kernel:
         return ""
 
     def walk(self, op: Op) -> Fact:
-        """What a verification accepts: by the judgment on its rule, the evidence and the tree."""
-        for inner in op.regions[0].walk():
-            if inner.opcode in ("commit", "return", "state.write", "run"):
-                raise Stopped(inner, f"{inner.opcode} inside a rule")
-        tree, rows = self.of(op.operands[0]), self.of(op.operands[1])
-        made_here = {v for inner in op.regions[0].walk() for v in inner.operands if v.type.elem == "noise"}
-        noises = frozenset((v, None) for v in made_here)
-        self.taints[op.result] |= noises | (tree.noises if isinstance(tree, Tree) else NONE)
-        if not isinstance(tree, Tree):
-            return Unfit("verifies a tree that is not known to stand on the context")
-        if not isinstance(rows, Rows) or rows.tree is not tree.tree:
-            return Unfit("the evidence is not known to be the target's distribution at the nodes of this very tree")
-        kind, why = self.judge(self, op)
-        rule = op.attrs.get("rule") or "a rule"
-        if kind == "matching":
-            self.say(op, f"`{rule}` accepts and emits own draws of `{rows.model}` alone, whatever was drafted", "rule-matching")
-            return Path(rows.model, tree.version, "own")
-        if kind == "lossless":
-            why = tree.fault or self._weighed(op, rows, made_here)
-            if not why:
-                self.sound.add(op)
-                self.say(op, f"`{rule}` is lossless for drafts with these distributions", "rule-lossless")
-                return Path(rows.model, tree.version, "drawn", tree.noises | noises)
-            return Unfit(why)
-        if kind == "support":
-            self.say(op, f"`{rule}` accepts and emits tokens that `{rows.model}` gives mass to", "rule-support")
-            return Path(rows.model, tree.version, "inside")
-        return Unfit(f"`{rule}` is not known to be right: {why}")
+        return accepted(self, op)
 
-    def _weighed(self, op: Op, rows: Rows, noises: set[Value]) -> str:
-        """Why a lossless rule does not keep the target's distribution here, or ""."""
-        if str(op.operands[0].type.of[0]) in self.mislabelled:
-            return "the label check finds a draft that was chosen by what it is"
-        if not rows.all:
-            return "evidence at some of the nodes only: where it is must not depend on drafts"
-        if self.output_readers:
-            return "the output stream is read elsewhere"
-        for noise in noises:
-            made = self.made.get(noise)
-            if made is None or made.opcode != "noise" or made.attrs["site"] in self.shared_sites:
-                return "a noise of the rule that is not its own"
-            if not set(self.loops[noise]) <= set(made.operands):
-                return "a noise of the rule that is not keyed by all loops around it"
-        return ""
+    def run_of(self, op: Op) -> Fact | None:
+        return committed(self, op)
 
     # -- effects
     def _const(self, op: Op) -> None:
@@ -344,20 +294,19 @@ class Kernel:
 
     def _commit(self, op: Op) -> None:
         what = self.of(op.operands[0])
-        if isinstance(what, Canvas) and self.mode == "inside" and what.model in ("", self.model):
-            self.say(op, f"commits a canvas of which every cell got a token that `{self.model}` gave mass to", "commit-inside")
+        if self.mode == "inside" and (found := inside(self, op)) is not None:
+            self.say(op, *found)
             return self._new_context(op)
         if len(op.operands) != 1:
-            tree = self.of(op.operands[1])
-            if self.mode != "inside" or not isinstance(tree, Tree) or tree.inside not in ("", self.model):
-                raise Stopped(op, "commits the way to a node")
-            if tree.version != self.version:
-                raise Stopped(op, "commits the way to a node of a tree that stands on another context")
-            self.say(op, f"commits the way to a node of a tree of tokens that `{self.model}` gives mass to", "tree-inside")
-            return self._new_context(op)
+            raise Stopped(op, "commits the way to a node")
         if isinstance(what, Unfit):
             raise Stopped(op, what.why)
-        if not isinstance(what, Token | Path) or what.model != self.model or op.operands[0].type.dims:
+        if (
+            not isinstance(what, Token | Path)
+            or what.model not in self.models
+            or isinstance(what, Token)
+            and op.operands[0].type.dims
+        ):
             raise Stopped(op, f"nothing is known of what is committed ({op.operands[0].type.elem})")
         if what.version != self.version:
             raise Stopped(op, "what is committed was drawn after another context")
@@ -396,9 +345,11 @@ class Kernel:
 
     def _state_write(self, op: Op) -> None:
         self._remember(op, self.taint(*op.operands))
+        unread.write(self, op)
 
-    def _state_read(self, op: Op) -> None:
+    def _state_read(self, op: Op) -> Fact | None:
         self.taints[op.result] = self.states.get(memory_of(op), NONE)
+        return self.left.get(memory_of(op))
 
     def _extern(self, op: Op) -> None:
         """A function of the caller's may remember what it was given: its answers tell of all of that."""
@@ -423,18 +374,21 @@ class Kernel:
                 self.sizes.same(v, y)
             return facts
         decided_by, outer, entry = self.taint(op.operands[0]), self.control, self.version
-        progress, ends, alive = self.progress, [], self.sizes.alive
+        progress, ends, alive, left = self.progress, [], self.sizes.alive, []
+        before = self.left
         condition = self.sizes.conditions.get(op.operands[0])
         for region, known_here in zip(op.regions, (condition, negated(condition))):
-            self.control, self.version, self.progress = outer | decided_by, entry, progress
+            self.control, self.version, self.progress, self.left = outer | decided_by, entry, progress, dict(before)
             with self.sizes.under(known_here, alive):
                 facts = self.region(region)
                 facts = [
                     self.sizes.now(f, self.version) or self.sizes.size(y, self.version) for y, f in zip(region.yields, facts)
                 ]
             ends.append((self.version, self.progress, facts, region.yields))
+            left.append(self.left)
         self.control, self.progress = outer | self.told, all(made for _, made, _, _ in ends)
         self.version, self.sizes.alive = entry, alive
+        self.left = {name: fact for name, fact in left[0].items() if left[1].get(name) == fact}
         if any(version != entry for version, _, _, _ in ends):
             self._new_version()
         out = []
@@ -467,7 +421,11 @@ class Kernel:
                 self.taints[v] = self.taint(first)
                 self.sizes.same(v, first)
             return [self.of(v) for v in op.operands[2:]]
-        return self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
+        found = self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
+        own = {} if contains(op, "commit") else iterated(self, op)
+        for path in own.values():
+            self.say(op, f"after so many iterations, or where nothing changes, all are own draws of `{path.model}`", "jacobi")
+        return [own.get(v, fact) for v, fact in zip(op.results, found)]
 
     def _while(self, op: Op) -> list[Fact | None]:
         limited = 1 if op.attrs.get("limited") else 0
@@ -491,6 +449,7 @@ class Kernel:
             tuple(self.taint(v) for v in carried),
             tuple(sorted(self.states.items())),
             outer | bounds,
+            unread.candidates(self, op),
         )
         inv = self.invariants.get(op)
         if inv is None:
@@ -498,6 +457,7 @@ class Kernel:
         self._kept(op, inv, first)
         body, stops = op.regions[-1], bool(op.attrs.get("stops"))
         self.states, self.control = dict(inv.states), inv.control
+        unread.begin(self, op, inv.unread)
         progress, self.progress = self.progress, False
         for region in op.regions:
             for v, fact, taint in zip(region.args[1:], inv.facts, inv.taints):
@@ -537,11 +497,13 @@ class Kernel:
             if isinstance(fact, Tree):
                 fact = replace(fact, noises=self._aged(fact.noises, op))
             kept.append(fact)
+        left = unread.end(self, op, inv.unread)
         after = Invariant(
             tuple(kept),
             tuple(self._aged(self.taint(y), op) for y in body.yields[stops:]),
             tuple(sorted((name, self._aged(taint, op)) for name, taint in self.states.items())),
             self._aged(self.control, op),
+            left,
         )
         self._kept(op, inv, after)
         if asks_done(op) and not self.progress and self.mode != "inside":
@@ -549,6 +511,7 @@ class Kernel:
         self.progress = progress
         self.control = outer | self.told
         self.states = dict(inv.states)
+        unread.begin(self, op, ())
         if commits:
             self._new_version()
         else:
@@ -568,7 +531,8 @@ class Kernel:
         taints = tuple(a | b for a, b in zip(inv.taints, now.taints))
         old, new = dict(inv.states), dict(now.states)
         states = tuple(sorted((name, old.get(name, NONE) | new.get(name, NONE)) for name in old.keys() | new.keys()))
-        weaker = Invariant(facts, taints, states, inv.control | now.control)
+        left = tuple(name for name in inv.unread if name in now.unread)
+        weaker = Invariant(facts, taints, states, inv.control | now.control, left)
         if weaker != inv:
             raise NotKept(op, weaker)
 
