@@ -36,6 +36,10 @@ RULES = {
     "rule-support": (
         "Every token that the rule accepts or emits was drawn from the target's distribution or tested to have mass in it."
     ),
+    "tree-inside": (
+        "The target gives mass to every edge of the tree, after the text above it: each was drawn from it where it is grown. "
+        "So it gives mass to all tokens on the way to any node."
+    ),
     "commit-own": ("A token that is the target's own draw after the committed text is what the specification commits there."),
     "commit-drawn": (
         "A path with the target's distribution after the committed text is committed, whatever it is: nothing that it "

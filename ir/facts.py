@@ -86,7 +86,8 @@ class Rows(Fact):
 
 @dataclass(frozen=True)
 class Nodes(Fact):
-    """Nodes of a tree: all, its root, or some with the root among them."""
+    """Nodes of a tree: all, its root, or some with the root among them. Nodes are numbers, the root is 0 in every tree: nodes
+    of one tree may be looked up in another, which has a root as well."""
 
     tree: Value
     version: int
@@ -117,21 +118,29 @@ class Drafts(Fact):
     """Draws whose stated distributions are true given all that was read before them; point masses have no noises.
 
     `race`: draws in the order of a race, of which only the first ones may be taken; `one`: a single one taken of several.
+    `after`: a model that gives mass to each of them, after the context of a version.
     """
 
     noises: Labels
     race: bool = False
     one: bool = False
+    after: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
 class Tree(Fact):
-    """A tree whose root is the context: the noises of its draws, and why what they state may not be true ("": it is)."""
+    """A tree whose root is the context: the noises of its draws, and why what they state may not be true ("": it is).
+
+    `stem`: the tree whose nodes have the same numbers in this one. `inside`: the model that gives mass to every edge after the
+    texts above it ("": there are no edges; None: there is no such model).
+    """
 
     version: int
     tree: Value
     noises: Labels = NONE
     fault: str = ""
+    stem: Value | None = None
+    inside: str | None = None
 
 
 @dataclass(frozen=True)
@@ -153,7 +162,8 @@ class Canvas(Fact):
 
 @dataclass(frozen=True)
 class CellRows(Fact):
-    """The model's distributions at cells of a canvas, as the request shapes them or before: at positions, or at all (None)."""
+    """The model's distributions at cells of a canvas, as the request shapes them or before: at positions, or at all (None).
+    Likewise at nodes `at` of the trees with one `stem`, which stands for the canvas."""
 
     model: str
     canvas: Value
@@ -162,8 +172,8 @@ class CellRows(Fact):
 
 @dataclass(frozen=True)
 class CellTokens(Fact):
-    """Tokens that the model gives mass to at cells of a canvas: one for each of the positions `at`, or for all (None). As
-    drafts of a tree they are `drafts`."""
+    """Tokens that the model gives mass to at cells of a canvas: one for each of the positions `at`, or for all (None); or at
+    nodes, as for `CellRows`. As drafts of a tree they are `drafts`."""
 
     model: str
     canvas: Value
@@ -245,6 +255,11 @@ class Known(Protocol):
         ...
 
 
+def one_model(a: str | None, b: str | None) -> str | None:
+    """The model that is said of two things, where "" is true of any model and None of none."""
+    return None if a is None or b is None or a and b and a != b else a or b
+
+
 def _either(a: Certainty, b: Certainty) -> Certainty:
     """What is certain of a draw that is one of two: own draws and others side by side are only inside the support."""
     return a if a == b else "inside"
@@ -252,15 +267,18 @@ def _either(a: Certainty, b: Certainty) -> Certainty:
 
 def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> Fact | None:
     """What is known of a value that is either `a` or `b`; which of them depends on the draws `decided_by`."""
+    if a != b:
+        a, b = (x.drafts if isinstance(x, CellTokens) else x for x in (a, b))
     if a is None or b is None:
         return a if isinstance(a, Unfit) else b if isinstance(b, Unfit) else None
     match a, b:
         case _ if a == b:
             out: Fact = a
         case Tree(), Tree() if a.version == b.version:
-            out = Tree(a.version, value, a.noises | b.noises, a.fault or b.fault)
+            stem = a.stem if a.stem is b.stem else value
+            out = Tree(a.version, value, a.noises | b.noises, a.fault or b.fault, stem, one_model(a.inside, b.inside))
         case Drafts(), Drafts() if not (a.race or b.race):
-            out = Drafts(a.noises | b.noises, one=a.one or b.one)
+            out = Drafts(a.noises | b.noises, one=a.one or b.one, after=a.after if a.after == b.after else None)
         case Token(), Token() if (a.model, a.version) == (b.model, b.version):
             out = Token(a.model, a.version, _either(a.how, b.how), a.noises | b.noises)
         case Path(), Path() if (a.model, a.version) == (b.model, b.version):

@@ -20,6 +20,8 @@ Print Assumptions walk_inside.
 Print Assumptions rejection_keeps.
 Print Assumptions lossless_inside.
 Print Assumptions Law_inside.
+Print Assumptions rooted_grow.
+Print Assumptions way_inside.
 Print Assumptions block_Law.
 Print Assumptions traverse_Law.
 Print Assumptions speculative_lossless.

@@ -25,7 +25,6 @@ import numpy as np
 from decgraph.errors import ConstraintError, DecError
 from decgraph.runtime import exact
 from decgraph.runtime.models.interface import Scores
-from decgraph.runtime.reals.real import Real
 from decgraph.runtime.request import Amount, Factor, Request
 
 Probs = np.ndarray | exact.Weights
@@ -236,8 +235,7 @@ def _shape_exact(weights: exact.Weights, path: tuple[int, ...], request: Request
         power = 1 / exact.rational(request.temperature)
         weights = tuple(exact.power(w, power) for w in weights)
     if request.top_k is None and request.top_p is None and request.min_p is None:
-        # Symbols (check/smt) are probabilities already, and a comparison of them is a case distinction.
-        return _normal(weights) if all(isinstance(w, int | Fraction | Real) for w in weights) else weights
+        return _normal(weights)
     order = sorted(range(len(weights)), key=lambda v: (-weights[v], v))
     if request.top_k is not None:
         weights = exact.only(weights, order[: request.top_k])

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any
 
 import decgraph.ir.table  # noqa: F401  (the ops' rules)
 from decgraph.check.proof.folding import FOLDS, INF, Number, Range, constant, number, same
@@ -36,7 +36,23 @@ from decgraph.check.proof.invariants import (
     weakest,
 )
 from decgraph.check.proof.unit_rows import is_probability, sums_to_one
-from decgraph.ir.facts import NONE, RANK, Canvas, Certainty, Drafts, Fact, ModelIs, Path, Row, Rows, Token, Tree, Unfit, joined
+from decgraph.ir.facts import (
+    NONE,
+    RANK,
+    Canvas,
+    CellTokens,
+    Certainty,
+    Drafts,
+    Fact,
+    ModelIs,
+    Path,
+    Row,
+    Rows,
+    Token,
+    Tree,
+    Unfit,
+    joined,
+)
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
 from decgraph.ir.opdef import TABLE
@@ -306,7 +322,13 @@ class Kernel:
             self.say(op, f"commits a canvas of which every cell got a token that `{self.model}` gave mass to", "commit-inside")
             return self._new_context(op)
         if len(op.operands) != 1:
-            raise Stopped(op, "commits the way to a node")
+            tree = self.of(op.operands[1])
+            if self.mode != "inside" or not isinstance(tree, Tree) or tree.inside not in ("", self.model):
+                raise Stopped(op, "commits the way to a node")
+            if tree.version != self.version:
+                raise Stopped(op, "commits the way to a node of a tree that stands on another context")
+            self.say(op, f"commits the way to a node of a tree of tokens that `{self.model}` gives mass to", "tree-inside")
+            return self._new_context(op)
         if isinstance(what, Unfit):
             raise Stopped(op, what.why)
         if not isinstance(what, Token | Path) or what.model != self.model or op.operands[0].type.dims:
@@ -355,8 +377,9 @@ class Kernel:
         self._remember(op, self.taint(*op.operands))
         self.taints[op.result] = self.states[memory_of(op)]
 
-    def _return(self, op: Op) -> NoReturn:
-        raise Stopped(op, "returns")
+    def _return(self, op: Op) -> None:
+        if self.mode != "inside":
+            raise Stopped(op, "returns")
 
     # -- control flow
     def _if(self, op: Op) -> list[Fact | None]:
@@ -458,6 +481,8 @@ class Kernel:
             fact = placed(moved(fact, self.version, head), a)
             if y is not a and isinstance(fact, Token | Drafts | Path) and fact.noises:
                 fact = None  # draws of an earlier iteration are not fresh
+            if y is not a and isinstance(fact, CellTokens):
+                fact = replace(fact, drafts=None)
             if isinstance(fact, Tree):
                 fact = replace(fact, noises=self._aged(fact.noises, op))
             kept.append(fact)

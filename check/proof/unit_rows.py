@@ -1,9 +1,9 @@
 """Which values are distributions, or not negative, by what made them and not by their types: `x ~ q * 0.5` draws from q and
-states q / 2, a branch that yields a row or its logits has the type of a row, and `normalize(2 * p - q)` has negative entries."""
+states q / 2, a branch that yields a row or its logits has the type of a row, and entries of `normalize(2 * p - q)` are negative."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 from decgraph.check.proof.folding import Number
@@ -33,11 +33,15 @@ class Walked(Protocol):
 
 def sums_to_one(k: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> bool:
     """Whether a row is a distribution, or draws are of what they state."""
-    again: Again = lambda x: sums_to_one(k, x, seen | {v})  # noqa: E731
+    again: Again = lambda x: sums_to_one(k, x, seen | {v})
     op = k.made.get(v)
-    match op.opcode if op is not None else "":
-        case name if v in seen or name in MODELS or name in CERTAIN:
-            return True  # what comes round a loop is as its other values are
+    if v in seen:
+        return True  # what comes round a loop is as its other values are
+    if op is None:
+        return _from_elsewhere(k, v, again)
+    match op.opcode:
+        case name if name in MODELS or name in CERTAIN:
+            return True
         case "normalize" | "renorm":
             return not_negative(k, op.operands[0])
         case "face":
@@ -51,11 +55,13 @@ def sums_to_one(k: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> bo
 
 def not_negative(k: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> bool:
     """Whether no entry of a value is negative."""
-    again: Again = lambda x: not_negative(k, x, seen | {v})  # noqa: E731
+    again: Again = lambda x: not_negative(k, x, seen | {v})
     op = k.made.get(v)
-    if v in seen or v.type.elem == "bool" or not v.type.elem == "prob" and k.low(v) >= 0:
+    if v in seen or v.type.elem == "bool" or k.low(v) >= 0:
         return True
-    match op.opcode if op is not None else "":
+    if op is None:
+        return _from_elsewhere(k, v, again)
+    match op.opcode:
         case name if name in MODELS or name in ("len", "rank", "index.ask"):
             return True
         case "face":
@@ -76,7 +82,9 @@ def not_negative(k: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> b
 def is_probability(k: Walked, v: Value) -> bool:
     """Whether a number between 0 and 1 by its type is one: `x.prob` is above 1 where x was drawn from 3 * p."""
     op = k.made.get(v)
-    match op.opcode if op is not None else "":
+    if op is None:
+        return False
+    match op.opcode:
         case name if name in MODELS:
             return True
         case "face":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -163,9 +163,11 @@ class DrawMany:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        noise = op.operands[2]
+        row, noise = k.of(op.operands[0]), op.operands[2]
         k.reads_noise(op, noise)
-        return facts.Drafts(frozenset({(noise, None)})) if k.fresh(op, noise) and k.sums_to_one(op.operands[0]) else None
+        after = (row.model, row.version) if isinstance(row, facts.Row) and row.face in ("shaped", "raw", "mass") else None
+        fresh = k.fresh(op, noise) and k.sums_to_one(op.operands[0])
+        return facts.Drafts(frozenset({(noise, None)}), after=after) if fresh else None
 
     attrs = ("replace", "bound?")
     label, batch, exact = _drawn, "ragged", "choice"
@@ -249,7 +251,8 @@ class DrawPoint:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact:
-        return facts.Drafts(facts.NONE)
+        tokens, points = k.of(op.operands[0]), facts.Drafts(facts.NONE)
+        return replace(tokens, drafts=points) if isinstance(tokens, facts.CellTokens) else points
 
     attrs = ("tag?", "vocab?")
     label, batch = labels.certain, "pointwise"

@@ -106,18 +106,20 @@ class ModelEval:
             return None
         if op.operands[1].type.elem == "canvas":
             return facts.CellRows(model.name, op.operands[1], given.get("at")) if not given.keys() - {"at"} else None
-        version = place.version if isinstance(place, facts.Context | facts.Tree | facts.Nodes) else -1
+        tree = k.of(given["tree"]) if "tree" in given else place  # nodes are looked up in the tree that is given
+        version = tree.version if isinstance(tree, facts.Context | facts.Tree) else -1
         remembers = "given" not in given or k.of(given["given"]) == facts.Memory(model.name, version)
-        whole = k.of(given["tree"]) if "tree" in given else None
-        if isinstance(place, facts.Nodes) and not (isinstance(whole, facts.Tree) and whole.tree is place.tree):
-            return None  # nodes of another tree of this name
         if given.keys() - {"tree", "given"} or not remembers:
             return None
-        match place:
-            case facts.Context(parent=False) | facts.Nodes(which="root"):
+        match place, tree:
+            case (facts.Context(parent=False), _) | (facts.Nodes(which="root"), facts.Tree()):
                 return facts.Row(model.name, version)
-            case facts.Tree() | facts.Nodes():
-                return facts.Rows(model.name, place.tree, all=isinstance(place, facts.Tree) or place.which == "all")
+            case facts.Tree(), facts.Tree():
+                return facts.Rows(model.name, tree.tree)
+            case facts.Nodes(), facts.Tree():
+                return facts.Rows(model.name, tree.tree, all=place.which == "all" and place.tree is tree.tree)
+            case _, facts.Tree(stem=stem) if stem is not None:
+                return facts.CellRows(model.name, stem, op.operands[1])
         return None
 
     attrs = ("with?", "part?", "heads?", "reuse?", "joint?", "drafts?")

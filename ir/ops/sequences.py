@@ -146,6 +146,8 @@ class Gather:
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         """A model's distributions at nodes of the tree that they are of; draws that are taken out one by one, in order."""
         column, *places = (k.of(v) for v in op.operands)
+        if isinstance(column, facts.CellTokens) and op.operands[1].type.elem != "position":
+            column = column.drafts
         match column, places[0] if places else None:
             case facts.Rows(), facts.Nodes(which="root") as at if at.tree is column.tree:
                 return facts.Row(column.model, at.version)
