@@ -476,6 +476,8 @@ class Kernel:
         found = self.region(body)
         if stops:
             self.control |= self.taint(body.yields[0])
+        if "fills" in op.attrs:  # it ends where no node of a tree can grow, which the drafts say
+            self.control |= self.taint(*body.yields)
         kept = []
         for a, y, fact in zip(body.args[1:], body.yields[stops:], found[stops:]):
             fact = placed(moved(fact, self.version, head), a)
