@@ -2,8 +2,8 @@
 
     python -m lab.fuzz_proofs --edits 20000 --seconds 3600
 
-Every edit that is a valid program and whose claim still has a derivation is run through the exact enumeration, in up to 20 small
-worlds. One difference is a rule of the kernel that is wrong. The programs that show one are written to `build/fuzz/`.
+Every edit that is a valid program and whose claim still has a derivation is run through the exact enumeration, in up to 20
+small worlds. One difference is a rule of the kernel that is wrong. The programs that show one are written to `build/fuzz/`.
 """
 
 from __future__ import annotations

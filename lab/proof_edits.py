@@ -1,7 +1,7 @@
 """Random edits of programs that have a derivation, in the text of their IR and in their own text.
 
-An edit of IR exchanges values of equal type, drops, doubles and moves operations, changes constants, functions, noises and other
-attributes, and exchanges branches and yields; it touches rules as well, which stand in the program as regions.
+An edit of IR exchanges values of equal type, drops, doubles and moves operations, changes constants, functions, noises and
+other attributes, and exchanges branches and yields; it touches rules as well, which stand in the program as regions.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _uses(line: str) -> list[re.Match[str]]:
     head, mark, rest = line.partition(" = ") if re.match(r"\s*%", line) and " = " in line else ("", "", line)
     shift = len(head) + len(mark)
     inner = rest.split(") (")[0] if rest.rstrip().endswith("{") else rest
-    return [m for m in NAME.finditer(line, shift, shift + len(inner))]
+    return list(NAME.finditer(line, shift, shift + len(inner)))
 
 
 def another_value(rng: random.Random, body: list[str], types: dict[str, str], pool: Pool) -> None:
