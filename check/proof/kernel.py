@@ -241,7 +241,7 @@ class Kernel:
             if p.value is v and p.value.type.is_number:
                 low, high = (0, 1) if v.type.elem == "prob" else (-INF, INF)
                 return low if p.low is None else p.low, high if p.high is None else p.high
-        return (0, 1) if v.type.elem == "prob" and is_probability(v, self.made) else (-INF, INF)
+        return (0, 1) if v.type.elem == "prob" and is_probability(self, v) else (-INF, INF)
 
     def low(self, v: Value) -> Number:
         """A number that the value is not below."""
@@ -251,7 +251,7 @@ class Kernel:
         return self.consts.get(v)
 
     def sums_to_one(self, v: Value) -> bool:
-        return sums_to_one(v, self.function, self.made, self.carried)
+        return sums_to_one(self, v)
 
     def tells(self, noises: Labels, *values: Value) -> bool:
         """Whether any of the values depends on one of these draws."""
@@ -487,6 +487,8 @@ class Kernel:
             ]
         if stops:
             self.control |= self.taint(body.yields[0])
+        if "fills" in op.attrs:  # it ends where no node of a tree can grow, which the drafts say
+            self.control |= self.taint(*body.yields)
         kept = []
         for a, y, fact in zip(body.args[1:], body.yields[stops:], found):
             fact = placed(moved(fact, self.version, head), a)
