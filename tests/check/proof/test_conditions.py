@@ -9,6 +9,7 @@ import pytest
 
 from decgraph.check.proof.claims import Open, prove
 from decgraph.dsl.lower import load_text
+from decgraph.ir.values import Module
 
 PARAMETERS = (
     "target: causal, drafter: causal, router: head(target) -> prob, k: int in 0..65536 = 8, n: int in 1..65536 = 8, "
@@ -16,15 +17,19 @@ PARAMETERS = (
 )
 
 
-def outcome(when: str, body: str, before: str = "", claim: str = "in tokens") -> str:
-    """`derived`, or why not. body: the body of the loop `while not done`; before: what stands before it."""
-    text = f"""algorithm program({PARAMETERS}):
-    refines autoregressive(target) {claim} when {when}
+def program(when: str, body: str, before: str = "") -> Module:
+    """A program with a claim. body: the body of the loop `while not done`; before: what stands before it."""
+    return load_text(f"""algorithm program({PARAMETERS}):
+    refines autoregressive(target) in tokens when {when}
 {indent(dedent(before), "    ")}
     while not done:
 {indent(dedent(body), "        ")}
-"""
-    module = load_text(text)
+""")
+
+
+def outcome(when: str, body: str, before: str = "") -> str:
+    """`derived`, or why not."""
+    module = program(when, body, before)
     found = prove(module, module.entry.claims[0])
     return f"line {found.line}: {found.why}" if isinstance(found, Open) else "derived"
 
