@@ -17,6 +17,7 @@ SHOWN = {
     "own": "the tokens that it commits are the draws of `{}` itself: with the same seed, the same tokens",
     "drawn": "the tokens that it commits are distributed exactly as those of `{}` alone",
     "inside": "each token that it commits has a probability above 0 under `{}`",
+    "scheduled": "the canvas that it commits is distributed exactly as that of {}",
 }
 RULES = {
     "rule-matching": (
@@ -50,6 +51,15 @@ RULES = {
         "The model gives mass to every token of it: after the text that is committed before it or, of a canvas, where and "
         "when its cell was decided."
     ),
+    "cells-drawn": (
+        "Which cells are decided here is fixed beforehand, by the parameters and by how many cells are decided, and not by "
+        "what was drawn. Each gets a fresh draw of the model's row there on this very canvas: where a call is given a memory, "
+        "it holds nothing and all cells are computed."
+    ),
+    "commit-scheduled": (
+        "The canvas's distribution depends on nothing but the order in which cells are decided. The specification, followed in "
+        "the same way, decides them in the same order, so the two agree."
+    ),
 }
 """Rules of the kernel in words (docs/proof.md)."""
 BESIDES = (
@@ -73,7 +83,8 @@ def proof_page(report: Report) -> str:
 def derivation(name: str, proof: Proof, text: str) -> str:
     """One derivation: what it shows, the program with its conclusions, why the rules are right, what it rests on."""
     rules = list(dict.fromkeys(step.rule for step in proof.steps))
-    where = [f"{k} is {v}" for k, v in proof.settings] + (["the temperature is 0"] if proof.greedy else [])
+    where = [proof.when] if proof.when else [f"{k} is {v}" for k, v in proof.settings]
+    where += ["the temperature is 0"] if proof.greedy and not proof.when else []
     shown = SHOWN[proof.mode].format(proof.model)
     out = [
         f"{name} {proof.claim}",

@@ -27,7 +27,7 @@ FOR_ALL = "for every vocabulary, model, context and request"
 class Proof:
     """The derivation of a claim, or the line at which there was none (0: nowhere in particular), and why.
 
-    model, mode, greedy, settings: what it shows of which model, and where (check/proof/derive.py)."""
+    model, mode, greedy, settings, when: what it shows of which model, and where (check/proof/derive.py)."""
 
     claim: str
     steps: tuple[Step, ...] = ()
@@ -35,6 +35,7 @@ class Proof:
     mode: str = ""
     greedy: bool = False
     settings: tuple[tuple[str, Any], ...] = ()
+    when: str = ""
     line: int = 0
     why: str = ""
 
@@ -65,7 +66,7 @@ def proof_of(module: Module, claim: Claim, faults: list[str]) -> Proof:
         faults.append(f"{type(error).__name__}: {error} ({place.filename.rpartition('/')[2]}:{place.lineno})")
         return Proof(claim.text, why="the search for one failed")
     if isinstance(found, Derivation):
-        return Proof(claim.text, found.steps, found.model, found.mode, found.greedy, found.settings)
+        return Proof(claim.text, found.steps, found.model, found.mode, found.greedy, found.settings, found.when)
     return Proof(claim.text, line=found.line, why=found.why)
 
 

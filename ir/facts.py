@@ -310,6 +310,10 @@ class Known(Protocol):
         """The value, where it is known; else None."""
         ...
 
+    def tells(self, noises: Labels, *values: Value) -> bool:
+        """Whether any of the values depends on one of these draws."""
+        ...
+
     def proves(self, condition: Condition) -> bool:
         """Whether a condition on numbers follows from what is known here."""
         ...

@@ -59,5 +59,7 @@ Print Assumptions block_one_agree.
 Print Assumptions sensible_single.
 Print Assumptions steps_one.
 Print Assumptions blocks_inside.
+Print Assumptions scheduled_unique.
+Print Assumptions scheduled_agree.
 Print Assumptions tokens_distribution.
 Print Assumptions tokens_run.

@@ -8,6 +8,7 @@ from typing import Any
 
 from decgraph.check.proof.derive import Derivation, derive
 from decgraph.check.proof.invariants import Stopped
+from decgraph.check.proof.schedules import scheduled
 from decgraph.ir.facts import Certainty
 from decgraph.ir.values import Claim, Function, Module
 
@@ -26,7 +27,7 @@ def prove(module: Module, claim: Claim) -> Derivation | Open:
     modes: list[Certainty] = ["own", "drawn"]
     if claim.kind == "refines":
         if claim.spec != "autoregressive":
-            return Open(claim.loc.line, f"no derivation for specifications such as {claim.spec} yet")
+            return _of_canvases(module, claim)
         if (why := _no_sampler(module, claim)) is not None:
             return Open(claim.loc.line, why)
         model = _model_of(function, claim)
@@ -61,6 +62,16 @@ def _derived(
             stopped = found
     assert stopped is not None
     return Open(stopped.line, stopped.why)
+
+
+def _of_canvases(module: Module, claim: Claim) -> Derivation | Open:
+    """A claim about another specification: one that decides the cells of a canvas in the same order."""
+    try:
+        steps = scheduled(module, claim)
+    except Stopped as stopped:
+        return Open(stopped.line or claim.loc.line, stopped.why)
+    text = claim.text.partition(" in ")[0].partition(" when ")[0].removeprefix("refines ")
+    return Derivation(module.main, text, "scheduled", claim.for_greedy, (), {}, tuple(steps), claim.when)
 
 
 def _model_of(function: Function, claim: Claim) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from decgraph.check.proof.invariants import Invariant, NotKept, Step, Stopped
 from decgraph.check.proof.judgments import judge
@@ -17,18 +17,22 @@ MOST_ROUNDS = 200
 
 @dataclass(frozen=True)
 class Derivation:
-    """A proof that every step of a function commits tokens of `model` in a mode: what the kernel checks."""
+    """A proof that every step of a function commits tokens of `model` in a mode: what the kernel checks. when: the condition
+    under which it holds, beside `settings`. scheduled: it commits a canvas as an algorithm does, `model` (schedules.py)."""
 
     function: str
     model: str
-    mode: Certainty
+    mode: Certainty | Literal["scheduled"]
     greedy: bool
     settings: tuple[tuple[str, Any], ...]
     invariants: Mapping[Op, Invariant]
     steps: tuple[Step, ...]
+    when: str = ""
     condition: Any = ()
     others: tuple[Derivation, ...] = ()
     """Of a condition with `or`: derivations for its other cases."""
+    errors: tuple[tuple[int, str], ...] = ()
+    """Lines whose errors may end a run, and what may fail there; none: no run ends in an error."""
 
 
 def derive(
@@ -46,9 +50,21 @@ def derive(
     given = dict(settings or {})
     for _ in range(MOST_ROUNDS):
         try:
-            steps = Kernel(module, function, model, mode, judge, invariants, greedy, given, condition).run()
+            kernel = Kernel(module, function, model, mode, judge, invariants, greedy, given, condition)
+            steps = kernel.run()
         except NotKept as found:
             invariants[found.op] = found.weaker
             continue
-        return Derivation(function.name, model, mode, greedy, tuple(sorted(given.items())), invariants, tuple(steps), condition)
+        errors = tuple(kernel.errors()) if mode != "inside" else ()
+        return Derivation(
+            function.name,
+            model,
+            mode,
+            greedy,
+            tuple(sorted(given.items())),
+            invariants,
+            tuple(steps),
+            condition=condition,
+            errors=errors,
+        )
     raise Stopped(None, f"no invariant of a loop was found in {MOST_ROUNDS} rounds")

@@ -63,8 +63,10 @@ def contains(op: Op, opcode: str) -> bool:
 
 
 def memory_of(op: Op) -> str:
-    """Where an op leaves what it was told: a state by name; externs may share theirs."""
-    return "extern" if op.opcode == "extern" else f"state {op.attrs['state']}"
+    """Where an op leaves what it was told: a state by name; externs share theirs, also with sub-runs; a commit the context."""
+    if op.opcode in ("extern", "run"):
+        return "extern"
+    return "context" if op.opcode == "commit" else f"state {op.attrs['state']}"
 
 
 def as_wide(v: Value, operand: Value) -> bool:

@@ -42,7 +42,8 @@ def _outside(kernel: Kernel, v: Value) -> Any:
     known = kernel.const(v)
     if known is not None:
         return known
-    return PROB if v.type.elem == "prob" else POSITIVE if kernel.low(v) >= 0 else UNKNOWN
+    low, high = kernel.limits(v)
+    return PROB if low >= 0 and high <= 1 else POSITIVE if low >= 0 else UNKNOWN
 
 
 def digest(op: Op) -> str:

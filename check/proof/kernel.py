@@ -36,7 +36,7 @@ from decgraph.check.proof.invariants import (
     weakest,
 )
 from decgraph.check.proof.sizes import Sizes
-from decgraph.check.proof.unit_rows import sums_to_one
+from decgraph.check.proof.unit_rows import is_probability, sums_to_one
 from decgraph.ir.facts import (
     NONE,
     RANK,
@@ -54,6 +54,7 @@ from decgraph.ir.facts import (
     Unfit,
     joined,
 )
+from decgraph.ir.failing import Failing
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
 from decgraph.ir.linear import Condition, at_least, negated
@@ -92,8 +93,15 @@ class Kernel:
         self.grown: dict[Value, Op] = {}
         self.version, self.newest = 0, 0
         self.control: Labels = NONE
-        self.progress = self.ended = False
+        self.progress = self.ended = self.output_decides = False
         self.committed: set[Certainty] = set()
+        self.failing = Failing(self.function, self.consts)
+        self.drafting: set[Value] | None = None
+        """Inside of a block that an error may end: draws that told whether one does before they were grown."""
+        self.told: Labels = NONE
+        """Draws that may have ended the block by now."""
+        self.sound: set[Op] = set()
+        """Verifications whose rules need no look at their divisions: they are lossless for the drafts that they are given."""
         self.steps: list[Step] = []
         self._place(self.function.body, (), ())
         noises = [op for op in self.function.body.walk() if op.opcode == "noise"]
@@ -134,6 +142,10 @@ class Kernel:
             raise Stopped(None, "the function may return before the request is done")
         return self.steps
 
+    def errors(self) -> list[tuple[int, str]]:
+        """After the pass: the lines where an error may end a run, and what may fail there."""
+        return [(op.loc.line, why) for op, why in self.failing.outside_drafts(self.sound)]
+
     def region(self, region: Region) -> list[Fact | None]:
         for op in region.ops:
             self.step(op)
@@ -153,6 +165,8 @@ class Kernel:
             self.sizes.note(op, self.version)
             given = TABLE[op.opcode].fact
             found = self._folded(op) or (given(self, op) if given is not None else None)
+        if rule is None:
+            self._may_end(op)
         facts = found if isinstance(found, list) else [found]
         for v, fact in zip(op.results, [*facts, *[None] * len(op.results)]):
             if fact is None:
@@ -165,6 +179,30 @@ class Kernel:
             condition = self.sizes.conditions.get(op.operands[0])
             for v, x, y in zip(op.results, *(r.yields for r in op.regions)):
                 self.sizes.chosen(v, condition, x, y)
+
+    def _may_end(self, op: Op) -> None:
+        """An error in a draft ends the block: what decides that there is one controls what follows in it."""
+        if self.drafting is not None and any(map(self.failing.why, (op, *(o for r in op.regions for o in r.walk())))):
+            self.told |= self.taint(*op.operands, *(op.results if op.regions else ())) | self.control
+            self.control |= self.told
+            self.drafting |= {v for v, past in self.told if past is None and v not in self.grown}
+
+    def _draft(self, op: Op) -> list[Fact | None]:
+        """A block that an error may end early, with the tree as it was then: nothing but the tree is read after it."""
+        outer, before = self.control, (self.drafting, self.told)
+        if any(o.opcode in MADE_ANEW for o in op.regions[0].walk()):
+            raise Stopped(op, "a draft that is begun anew where an error may end it")
+        self.drafting, self.told = set(), NONE
+        found = self._either(op)
+        told, early = self.told, self.drafting
+        (self.drafting, self.told), self.control = before, outer
+        self.taints[op.result] |= told
+        tree = found[0]
+        if isinstance(tree, Tree):
+            tree = replace(tree, stem=None)
+        if isinstance(tree, Tree) and early & {v for v, _ in tree.noises}:
+            tree = replace(tree, fault=tree.fault or f"what is drawn may decide that an error keeps it out (line {op.loc.line})")
+        return [tree if isinstance(tree, Tree) else None]
 
     def _folded(self, op: Op) -> Fact | None:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
@@ -195,6 +233,9 @@ class Kernel:
             noises = frozenset((v, None) for v in inner.operands if v.type.elem == "noise")
             for v in op.results:
                 self.taints[v] |= noises | self.taint(*inner.operands)
+        if op.opcode == "run":  # what it calls may call functions that remember, or keep a state of the session
+            self.taints[op.result] |= self.states.get("extern", NONE)
+            self._remember(op, self.taints[op.result])
         for inner in (o for r in op.regions for o in r.walk()):
             if inner.opcode in ("state.write", "extern"):
                 self._remember(inner, frozenset().union(*(self.taints[v] for v in op.results)) | self.taint(*inner.operands))
@@ -238,8 +279,9 @@ class Kernel:
             return known, known
         for p in self.function.params:
             if p.value is v and p.value.type.is_number:
-                return -INF if p.low is None else p.low, INF if p.high is None else p.high
-        return (0, 1) if v.type.elem == "prob" else (-INF, INF)
+                low, high = (0, 1) if v.type.elem == "prob" else (-INF, INF)
+                return low if p.low is None else p.low, high if p.high is None else p.high
+        return (0, 1) if v.type.elem == "prob" and is_probability(v, self.made) else (-INF, INF)
 
     def low(self, v: Value) -> Number:
         """A number that the value is not below."""
@@ -251,12 +293,24 @@ class Kernel:
     def sums_to_one(self, v: Value) -> bool:
         return sums_to_one(v, self.function, self.made, self.carried)
 
+    def tells(self, noises: Labels, *values: Value) -> bool:
+        """Whether any of the values depends on one of these draws."""
+        return bool(noises & self.taint(*values))
+
+    def in_context(self) -> Labels:
+        """The draws that the committed context depends on."""
+        return self.states.get("context", NONE)
+
     def proves(self, condition: Condition) -> bool:
         """Whether a condition on numbers follows from what is known here."""
         return self.sizes.proves(condition)
 
     def grows(self, op: Op, drafts: Drafts) -> str:
-        """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in."""
+        """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in, before
+        anything that decides where it grows, or what the context is, depends on it."""
+        place = op.operands[2:3] if op.attrs.get("has_at") else ()
+        if self.tells(drafts.noises, op.operands[0], *place) or drafts.noises & (self.control | self.in_context()):
+            return f"a draft that was read before it is grown (line {op.loc.line})"
         for noise, past in drafts.noises:
             if past is not None:
                 return f"a draft that was drawn in an earlier iteration (line {op.loc.line})"
@@ -289,6 +343,7 @@ class Kernel:
         if kind == "lossless":
             why = tree.fault or self._weighed(op, rows, made_here)
             if not why:
+                self.sound.add(op)
                 self.say(op, f"`{rule}` is lossless for drafts with these distributions", "rule-lossless")
                 return Path(rows.model, tree.version, "drawn", tree.noises | noises)
             return Unfit(why)
@@ -321,7 +376,7 @@ class Kernel:
         what = self.of(op.operands[0])
         if isinstance(what, Canvas) and self.mode == "inside" and what.model in ("", self.model):
             self.say(op, f"commits a canvas of which every cell got a token that `{self.model}` gave mass to", "commit-inside")
-            return self._new_version()
+            return self._new_context(op)
         if len(op.operands) != 1:
             tree = self.of(op.operands[1])
             if self.mode != "inside" or not isinstance(tree, Tree) or tree.inside not in ("", self.model):
@@ -329,7 +384,7 @@ class Kernel:
             if tree.version != self.version:
                 raise Stopped(op, "commits the way to a node of a tree that stands on another context")
             self.say(op, f"commits the way to a node of a tree of tokens that `{self.model}` gives mass to", "tree-inside")
-            return self._new_version()
+            return self._new_context(op)
         if isinstance(what, Unfit):
             raise Stopped(op, what.why)
         if not isinstance(what, Token | Path) or what.model != self.model or op.operands[0].type.dims:
@@ -342,7 +397,7 @@ class Kernel:
             self._independent(op, what)
         kind = "the accepted path" if isinstance(what, Path) else "a token"
         self.say(op, f"commits {kind}: {WORDS[what.how].format(self.model)}", COMMITS[what.how])
-        self._new_version(one=isinstance(what, Token))
+        self._new_context(op, one=isinstance(what, Token))
         self.progress = True
 
     def _independent(self, op: Op, what: Token | Path) -> None:
@@ -351,8 +406,8 @@ class Kernel:
         if what.how == "drawn" and what.noises & self.control:
             raise Stopped(op, "whether it is committed depends on what it is")
         self.committed.add(what.how)
-        output = any(self.is_output(v) for v, _ in self.control)
-        if len(self.committed) > 1 and (len(self.output_readers) > 1 or output):
+        self.output_decides |= any(self.is_output(v) for v, _ in self.control)
+        if len(self.committed) > 1 and (len(self.output_readers) > 1 or self.output_decides):
             raise Stopped(op, "draws of the output stream beside draws with other noise")
 
     def _new_version(self, one: bool | None = None) -> None:
@@ -360,6 +415,10 @@ class Kernel:
         old, self.newest = self.version, self.newest + 1
         self.version = self.newest
         self.sizes.committed(old, self.version, bool(one))
+
+    def _new_context(self, op: Op, one: bool | None = None) -> None:
+        self._remember(op, self.taint(*op.operands))
+        self._new_version(one)
 
     def _remember(self, op: Op, taint: Labels) -> None:
         name = memory_of(op)
@@ -382,6 +441,9 @@ class Kernel:
 
     # -- control flow
     def _if(self, op: Op) -> list[Fact | None]:
+        return self._draft(op) if "draft" in op.attrs else self._either(op)
+
+    def _either(self, op: Op) -> list[Fact | None]:
         known = self.consts.get(op.operands[0])
         if isinstance(known, bool):
             region = op.regions[0 if known else 1]
@@ -401,7 +463,7 @@ class Kernel:
                     self.sizes.now(f, self.version) or self.sizes.size(y, self.version) for y, f in zip(region.yields, facts)
                 ]
             ends.append((self.version, self.progress, facts, region.yields))
-        self.control, self.progress = outer, all(made for _, made, _, _ in ends)
+        self.control, self.progress = outer | self.told, all(made for _, made, _, _ in ends)
         self.version, self.sizes.alive = entry, alive
         if any(version != entry for version, _, _, _ in ends):
             self._new_version()
@@ -420,8 +482,7 @@ class Kernel:
         inside = {o for r in branch.regions for o in r.walk()}
         while (made := self.made.get(v)) in inside:
             assert made is not None
-            values = made.regions[0].yields if made.opcode == "if" else made.operands
-            trees = [x for x in values if x.type == v.type]
+            trees = [x for x in made.operands if x.type == v.type]
             if made.opcode not in GROWING or len(trees) != 1:
                 return made
             v = trees[0]
@@ -444,7 +505,8 @@ class Kernel:
         if asks_done(op):
             if op.attrs.get("stops"):
                 raise Stopped(op, "leaves the loop before the request is done")
-            self.ended = self.ended or not limited and "fills" not in op.attrs
+            always = any(o is op for o in self.function.body.ops)
+            self.ended = self.ended or always and not limited and "fills" not in op.attrs
         return out
 
     def _loop(self, op: Op, carried: Sequence[Value], bounds: Labels) -> list[Fact | None]:
@@ -515,7 +577,7 @@ class Kernel:
         if asks_done(op) and not self.progress and self.mode != "inside":
             raise Stopped(op, "an iteration may commit nothing")
         self.progress = progress
-        self.control = outer
+        self.control = outer | self.told
         self.states = dict(inv.states)
         if commits:
             self._new_version()
@@ -561,4 +623,5 @@ WORDS: dict[Certainty, str] = {
 }
 COMMITS: dict[Certainty, str] = {"own": "commit-own", "drawn": "commit-drawn", "inside": "commit-inside"}
 """How a commit is concluded (docs/proof.md)."""
-GROWING = ("tree.grow", "tree.set", "tree.front", "tree.keep", "tree.best_first", "for", "if", "while")
+MADE_ANEW = ("tree.new", "tree.continue", "tree.reroot")
+GROWING = ("tree.grow", "tree.set", "tree.front", "tree.keep", "tree.best_first", "for", "while")

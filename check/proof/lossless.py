@@ -107,6 +107,7 @@ class Lossless:
                 and others == [x for n, x in enumerate(start) if n != owed]
                 and isinstance(row, Is)
                 and row.kind == "row"
+                and not negative(row.row)
             ):
                 again.append((self.rows.total(mass), row.row))
             else:

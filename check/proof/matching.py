@@ -44,11 +44,13 @@ class Tok:
 
 @dataclass(frozen=True)
 class Equal:
-    """The condition that two tokens are equal, or (`so` False) that they are not."""
+    """The condition that two tokens are equal, or (`so` False) that they are not. part: one of several conditions that are
+    joined by `and`, of whose opposite nothing follows."""
 
     a: int
     b: int
     so: bool = True
+    part: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,17 +187,22 @@ class Paths:
         match fn, xs:
             case "not", [bool() as x]:
                 return not x
-            case "not", [Equal() as x]:
+            case "not", [Equal(part=False) as x]:
                 return replace(x, so=not x.so)
             case "and", _:
                 if False in [x for x in xs if isinstance(x, bool)]:
                     return False
                 if all(x is True for x in xs):
                     return True
-                implied = (
-                    x for x in xs if isinstance(x, Equal | Above) or _is(x, "good at nodes")
-                )  # any part of a conjunction
-                return next(implied, UNKNOWN)
+                rest = [x for x in xs if x is not True]
+                if len(rest) == 1:
+                    return rest[0]
+                for x in rest:  # any part of a conjunction is implied
+                    if isinstance(x, Above) or _is(x, "good at nodes"):
+                        return x
+                    if isinstance(x, Equal) and x.so:
+                        return replace(x, part=True)
+                return UNKNOWN
             case "or", _:
                 if True in [x for x in xs if isinstance(x, bool)]:
                     return True

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from decgraph.ir.values import Function, Op, Value
 
 MADE = ("model.eval", "normalize", "softmax", "warp", "renorm", "model.read")
-KEPT = ("gather", "slice", "compact", "take_first")
+KEPT = ("gather", "slice", "compact", "take_first", "sort", "select.top")
+DRAWN = ("draw", "draw.many", "draw.race")
+CERTAIN = ("draw.point", "topk", "index.ask")
 
 
 def sums_to_one(
@@ -17,8 +19,8 @@ def sums_to_one(
     carried: Mapping[Value, tuple[Op, int]],
     seen: frozenset[Value] = frozenset(),
 ) -> bool:
-    """By what made it and not by its type: a branch that yields a row or its logits has the type of a row. carried: the loop
-    and the place of every value that a loop carries."""
+    """Whether a row is a distribution, or draws are of what they state, by what made it and not by its type: a branch that
+    yields a row or its logits has the type of a row. carried: the loop and the place of every value that a loop carries."""
     if v in seen:
         return True  # comes round a loop, whose other values are looked at
 
@@ -39,19 +41,42 @@ def sums_to_one(
             return op.attrs["face"] != "logits" and again(op.operands[0])
         case name if name in KEPT:
             return again(op.operands[0])
+        case name if name in DRAWN:
+            return again(op.operands[0])
+        case name if name in CERTAIN:
+            return True
         case "draw.get":
-            return bool(op.attrs["field"] == "law")
+            return op.attrs["field"] == "law" and again(op.operands[0])
         case "tree.get":
-            return op.attrs["column"] == "law" or _column(op, function, again)
+            return _column(op, function, again)
         case "if":
             return all(again(region.yields[op.results.index(v)]) for region in op.regions)
     return False
 
 
+def is_probability(v: Value, made: Mapping[Value, Op]) -> bool:
+    """Whether a number between 0 and 1 by its type is one by what made it: an entry of `normalize(2 * p - q)` may be negative,
+    and `x.prob` is above 1 where x was drawn from 3 * p."""
+    op = made.get(v)
+    match op.opcode if op is not None else "":
+        case "model.eval" | "model.read" | "head.read" | "softmax" | "warp" | "beta":
+            return True
+        case "face":
+            return op is not None and op.attrs["face"] != "logits" and is_probability(op.operands[0], made)
+        case "lookup" | "gather" | "slice" | "compact" | "take_first":
+            return op is not None and is_probability(op.operands[0], made)
+        case "reduce":
+            return op is not None and op.attrs["fn"] in ("max", "min") and is_probability(op.operands[0], made)
+    return False
+
+
 def _column(read: Op, function: Function, again: Callable[[Value], bool]) -> bool:
-    """A column holds what is written to it anywhere; to read what nothing was written to is an error."""
+    """A column holds what is written to it anywhere, and a node what is grown anywhere; to read what nothing was written to is
+    an error."""
     name, writes = read.attrs["column"], []
     for op in function.body.walk():
+        if op.opcode == "tree.grow" and name in ("law", "draw") and op.operands[1].type.elem == "draw":
+            writes.append(op.operands[1])
         if op.opcode == "tree.set" and op.attrs["column"] == name:
             writes.append(op.operands[2])
         if op.opcode == "tree.grow" and name in op.attrs.get("columns", ()):

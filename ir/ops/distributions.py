@@ -52,10 +52,14 @@ class Face:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        row = k.of(op.operands[0])
+        """The other faces are the model's where the row is what the model returned: a computed row has one face only."""
+        row, made = k.of(op.operands[0]), k.made.get(op.operands[0])
         if isinstance(row, facts.CellRows):
             return row if op.attrs["face"] != "logits" else None
-        if isinstance(row, facts.Row) and row.face == "shaped" and op.attrs["face"] in ("raw", "logits"):
+        while made is not None and made.opcode == "gather":
+            made = k.made.get(made.operands[0])
+        returned = made is not None and made.opcode == "model.eval"
+        if isinstance(row, facts.Row) and row.face == "shaped" and returned and op.attrs["face"] in ("raw", "logits"):
             return facts.Row(row.model, row.version, op.attrs["face"])
         return None
 

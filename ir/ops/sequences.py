@@ -157,7 +157,11 @@ class Gather:
                 return _at_positions(column, op.operands[1])
             case facts.Drafts(race=False), _ if op.result.type.elem == "draw":
                 index = op.operands[1:]
-                if not column.noises or _of_level(k, index):
+                if not column.noises:
+                    return column
+                if k.tells(column.noises, *index):
+                    return None
+                if _of_level(k, index):
                     return column
                 if len(index) == 1 and not index[0].type.dims and index[0].type.elem == "int":
                     return facts.Drafts(column.noises, one=True)

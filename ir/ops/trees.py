@@ -361,9 +361,13 @@ class TreeKeep:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        """Nodes have other numbers afterwards."""
+        """The nodes that stay are those of the tree, with other numbers. Sampled ones may stay or go by what they turned out to
+        be."""
         tree = k.of(op.operands[0])
-        return replace(tree, tree=op.result, stem=op.result) if isinstance(tree, facts.Tree) else None
+        if not isinstance(tree, facts.Tree):
+            return None
+        fault = f"sampled drafts that are pruned (line {op.loc.line})" if tree.noises else ""
+        return replace(tree, tree=op.result, stem=op.result, fault=tree.fault or fault)
 
     batch = "ragged"
     samples = (("%z = tree.keep(%t, %ns)", [0, 2]),)

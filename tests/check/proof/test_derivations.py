@@ -74,6 +74,7 @@ def test_the_shelf() -> None:
         got[0] += isinstance(prove(module, claim), Derivation)
     assert counts["refines"][0] >= 80 and counts["refines"][1] <= 87
     assert counts["refines when"][0] >= 9
+    assert counts["refines other when"][0] >= 24
     assert counts["keeps_support"][0] >= 33
 
 
