@@ -22,9 +22,29 @@ NEVER = frozenset(
     {
         *("const", "unfailing", "if", "for", "while", "noise", "request", "topology", "vocab_size", "len", "face", "context"),
         *("done", "draw.get", "draw.point", "tree.nodes", "tree.get", "tree.new", "tree.size", "tree.front", "tree.keep"),
-        *("level.get", "path.get", "state.read", "state.write", "commit", "return", "model.layers", "contains", "tree.continue"),
+        *(
+            "level.get",
+            "path.get",
+            "state.read",
+            "state.write",
+            "commit",
+            "return",
+            "model.layers",
+            "contains",
+            "tree.continue",
+        ),
         *("tree.reroot", "tree.grow", "tree.walk", "topk", "topology.narrow", "tile", "concat", "scan", "rank", "ended"),
-        *("memory.only", "memory.join", "memory.quantized", "normalize", "softmax", "ctx.get", "segment", "draw.race", "positions"),
+        *(
+            "memory.only",
+            "memory.join",
+            "memory.quantized",
+            "normalize",
+            "softmax",
+            "ctx.get",
+            "segment",
+            "draw.race",
+            "positions",
+        ),
         *("index.ask", "index.learn", "canvas.get", "info"),
     }
 )
@@ -342,9 +362,9 @@ def _as_int(k: Failing, op: Op) -> str:
         a, b = (k.range(v) for v in made.operands)
         below = k.made.get(made.operands[0])
         whole = made.operands[0].type.elem == "int" or below is not None and below.result.type.elem == "int"
-        if b[0] > 0 and (whole or -INF < a[0] and a[1] < INF):
+        if b[0] > 0 and (whole or a[0] > -INF and a[1] < INF):
             return ""
-    return "" if -INF < low and high < INF else "an infinity is no whole number"
+    return "" if low > -INF and high < INF else "an infinity is no whole number"
 
 
 def _within(k: Failing, op: Op) -> str:
@@ -393,7 +413,9 @@ def _as_wide(k: Failing, v: Value, x: Value) -> bool:
 def _select(k: Failing, op: Op) -> str:
     x, _, *keys = op.operands
     same = len({k.rows(v) for v in (x, *keys)}) == 1
-    return _whole(k, Op(op.opcode, op.operands[:2], {}, (), op.results)) or ("" if same else "its vectors may have different lengths")
+    return _whole(k, Op(op.opcode, op.operands[:2], {}, (), op.results)) or (
+        "" if same else "its vectors may have different lengths"
+    )
 
 
 def _each(k: Failing, op: Op) -> str:
@@ -456,14 +478,18 @@ RULES: dict[str, Callable[[Failing, Op], str]] = {
     "within": _within,
     "scatter": _scatter,
     "select.top": _select,
-    "sort": lambda k, op: "" if len(op.operands) == 1 or k.rows(op.operands[0]) == k.rows(op.operands[1]) else "its keys may be fewer",
+    "sort": lambda k, op: (
+        "" if len(op.operands) == 1 or k.rows(op.operands[0]) == k.rows(op.operands[1]) else "its keys may be fewer"
+    ),
     "each": _each,
     "tree.down": _folds,
     "tree.up": _folds,
     "draw": _drawn,
     "draw.many": _drawn,
     "model.derive": _derive,
-    "list": lambda k, op: "" if all(not v.type.dims for v in op.operands) or op.result.type.elem == "list" else "lengths may differ",
+    "list": lambda k, op: (
+        "" if all(not v.type.dims for v in op.operands) or op.result.type.elem == "list" else "lengths may differ"
+    ),
 }
 """By opcode: what an op may fail at."""
 

@@ -36,7 +36,7 @@ from decgraph.check.proof.invariants import (
     weakest,
 )
 from decgraph.check.proof.sizes import Sizes
-from decgraph.check.proof.unit_rows import is_probability, sums_to_one
+from decgraph.check.proof.unit_rows import sums_to_one
 from decgraph.ir.facts import (
     NONE,
     RANK,
@@ -201,7 +201,9 @@ class Kernel:
         if isinstance(tree, Tree):
             tree = replace(tree, stem=None)
         if isinstance(tree, Tree) and early & {v for v, _ in tree.noises}:
-            tree = replace(tree, fault=tree.fault or f"what is drawn may decide that an error keeps it out (line {op.loc.line})")
+            tree = replace(
+                tree, fault=tree.fault or f"what is drawn may decide that an error keeps it out (line {op.loc.line})"
+            )
         return [tree if isinstance(tree, Tree) else None]
 
     def _folded(self, op: Op) -> Fact | None:
@@ -275,13 +277,8 @@ class Kernel:
 
     def limits(self, v: Value) -> Range:
         """Numbers that the value lies between."""
-        if (known := number(self.consts.get(v))) is not None:
-            return known, known
-        for p in self.function.params:
-            if p.value is v and p.value.type.is_number:
-                low, high = (0, 1) if v.type.elem == "prob" else (-INF, INF)
-                return low if p.low is None else p.low, high if p.high is None else p.high
-        return (0, 1) if v.type.elem == "prob" and is_probability(v, self.made) else (-INF, INF)
+        known = number(self.consts.get(v))
+        return self.sizes.ranges.get(v, (-INF, INF)) if known is None else (known, known)
 
     def low(self, v: Value) -> Number:
         """A number that the value is not below."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from decgraph.check.proof.folding import INF, Range
 from decgraph.ir.facts import Context
 from decgraph.ir.linear import Atom, Condition, Linear, at_least, compared, condition_of, contradiction, negated
 from decgraph.ir.ops.common import numeric
@@ -41,7 +42,7 @@ class Terms:
             ROOM: (Atom(Linear.of(ROOM)),),
         }
         self.real: set[Hashable] = set()
-        self.shares: set[Value] = set()
+        self.ranges: dict[Value, Range] = {}
         self.context: dict[int, Linear] = {0: Linear.of(PROMPT)}
         self.alive = False
         by_name = {p.name: p for p in function.params}
@@ -59,13 +60,12 @@ class Terms:
 
     def _declare(self, p: Param) -> None:
         v, t = p.value, p.value.type
-        if t.elem == "prob" and not t.dims:
-            self.shares.add(v)
         if t.elem not in ("int", "prob", "real") or t.dims:
             return
         low, high = (0, 1) if t.elem == "prob" else (None, None)
         ends = [Fraction(str(x)) if isinstance(x, int | float | Fraction) else None for x in (p.low, p.high)]
         ends = [e if e is not None else None if d is None else Fraction(d) for e, d in zip(ends, (low, high))]
+        self.ranges[v] = (-INF if ends[0] is None else ends[0], INF if ends[1] is None else ends[1])
         if t.elem == "int" or None not in ends:
             self._symbol(v, ends[0], ends[1], real=t.elem != "int")
 
@@ -143,7 +143,7 @@ class Terms:
     def note(self, op: Op, version: int) -> None:
         """What the results of an op are, and how long."""
         if self._is_share(op):
-            self.shares.add(op.result)
+            self.ranges[op.result] = (0, 1)
         rule = RULES.get(op.opcode)
         if rule is not None and op.results:
             rule(self, op, version)
@@ -155,8 +155,12 @@ class Terms:
                     self.consts[v] = known
             elif v in self.sums:
                 self._constant(v)
-            elif len(v.type.dims) < 2 and (v.type.elem == "int" or v in self.shares):
+            elif len(v.type.dims) < 2 and (v.type.elem == "int" or self._between(v)):
                 self._element(v)
+
+    def _between(self, v: Value) -> bool:
+        low, high = self.ranges.get(v, (-INF, INF))
+        return bool(low >= 0 and high <= 1)
 
     def _is_share(self, op: Op) -> bool:
         made = self.made.get(op.operands[0]) if op.operands else None
@@ -166,10 +170,10 @@ class Terms:
             case "draw.get":
                 return op.attrs["field"] == "law" and made is not None and made.opcode == "draw.point"
             case "reduce":
-                return op.attrs["fn"] in ("max", "min") and op.operands[0] in self.shares
+                return op.attrs["fn"] in ("max", "min") and self._between(op.operands[0])
             case "face":
-                return op.attrs["face"] != "logits" and op.operands[0] in self.shares
-        return op.opcode in SHARES or op.opcode in PASSED_ON and op.operands[0] in self.shares
+                return op.attrs["face"] != "logits" and self._between(op.operands[0])
+        return op.opcode in SHARES or op.opcode in PASSED_ON and self._between(op.operands[0])
 
     def _element(self, v: Value) -> None:
         self._symbol(v, *((None, None) if v.type.elem == "int" else (0, 1)), real=v.type.elem != "int")

@@ -54,22 +54,6 @@ def sums_to_one(
     return False
 
 
-def is_probability(v: Value, made: Mapping[Value, Op]) -> bool:
-    """Whether a number between 0 and 1 by its type is one by what made it: an entry of `normalize(2 * p - q)` may be negative,
-    and `x.prob` is above 1 where x was drawn from 3 * p."""
-    op = made.get(v)
-    match op.opcode if op is not None else "":
-        case "model.eval" | "model.read" | "head.read" | "softmax" | "warp" | "beta":
-            return True
-        case "face":
-            return op is not None and op.attrs["face"] != "logits" and is_probability(op.operands[0], made)
-        case "lookup" | "gather" | "slice" | "compact" | "take_first":
-            return op is not None and is_probability(op.operands[0], made)
-        case "reduce":
-            return op is not None and op.attrs["fn"] in ("max", "min") and is_probability(op.operands[0], made)
-    return False
-
-
 def _column(read: Op, function: Function, again: Callable[[Value], bool]) -> bool:
     """A column holds what is written to it anywhere, and a node what is grown anywhere; to read what nothing was written to is
     an error."""

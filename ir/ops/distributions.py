@@ -58,7 +58,7 @@ class Face:
             return row if op.attrs["face"] != "logits" else None
         while made is not None and made.opcode == "gather":
             made = k.made.get(made.operands[0])
-        returned = made is not None and made.opcode == "model.eval"
+        returned = made is not None and made.opcode in ("model.eval", "model.read")
         if isinstance(row, facts.Row) and row.face == "shaped" and returned and op.attrs["face"] in ("raw", "logits"):
             return facts.Row(row.model, row.version, op.attrs["face"])
         return None
