@@ -37,6 +37,11 @@ RULES = {
     "rule-support": (
         "Every token that the rule accepts or emits was drawn from the target's distribution or tested to have mass in it."
     ),
+    "jacobi": (
+        "In each iteration a token becomes what the target says after the ones before it. So after one iteration the first "
+        "is the target's own, after two the second too; where nothing changes any more each is, since each stands after the "
+        "ones that it was drawn after. There are no more guesses than iterations."
+    ),
     "tree-inside": (
         "The target gives mass to every edge of the tree, after the text above it: each was drawn from it where it is grown. "
         "So it gives mass to all tokens on the way to any node."

@@ -33,8 +33,8 @@ def prove(module: Module, claim: Claim) -> Derivation | Open:
         model = _model_of(function, claim)
         if claim.mode in ("tokens", "greedy") or claim.for_greedy:
             modes = ["own"]
-    elif claim.kind == "keeps_support" and len(claim.models) == 1:
-        model = claim.models[0]
+    elif claim.kind == "keeps_support":
+        model = " or ".join(claim.models)
         modes = ["inside"]
     else:
         return Open(claim.loc.line, "no derivation for claims of this kind yet")

@@ -35,6 +35,7 @@ from decgraph.check.proof.invariants import (
     placed,
     weakest,
 )
+from decgraph.check.proof.jacobi import iterated
 from decgraph.check.proof.sizes import Sizes
 from decgraph.check.proof.unit_rows import sums_to_one
 from decgraph.ir.facts import (
@@ -43,6 +44,7 @@ from decgraph.ir.facts import (
     Canvas,
     CellTokens,
     Certainty,
+    Context,
     Drafts,
     Fact,
     ModelIs,
@@ -68,7 +70,7 @@ Judged = tuple[str, str]
 
 @dataclass
 class Kernel:
-    """One pass over `function` for a claim about `model`."""
+    """One pass over `function` for a claim about `model`, or for support about "one or another"."""
 
     module: Module
     function: Function
@@ -81,6 +83,7 @@ class Kernel:
     condition: Any = ()
 
     def __post_init__(self) -> None:
+        self.models = self.model.split(" or ")
         self.facts: dict[Value, Fact] = {}
         self.taints: dict[Value, Labels] = {}
         self.consts: dict[Value, Any] = {}
@@ -199,7 +202,7 @@ class Kernel:
         self.taints[op.result] |= told
         tree = found[0]
         if isinstance(tree, Tree):
-            tree = replace(tree, stem=None)
+            tree = replace(tree, tree=op.result, grown=frozenset({op.result}))
         if isinstance(tree, Tree) and early & {v for v, _ in tree.noises}:
             tree = replace(
                 tree, fault=tree.fault or f"what is drawn may decide that an error keeps it out (line {op.loc.line})"
@@ -349,6 +352,16 @@ class Kernel:
             return Path(rows.model, tree.version, "inside")
         return Unfit(f"`{rule}` is not known to be right: {why}")
 
+    def run_of(self, op: Op) -> Fact | None:
+        """What an algorithm commits that is run from the context, up to wherever it is stopped: its model gives mass to that.
+        Its noise has sites of its own, so that draws of the output stream are not the caller's own ones."""
+        model = self.of(op.operands[2]) if len(op.attrs["args"]) == 1 else None
+        here = self.of(op.operands[0]) == Context(self.version) and not op.attrs["has_tree"]
+        if self.mode != "inside" or not here or not isinstance(model, ModelIs):
+            return None
+        kind, _ = self.judge(self, op)
+        return Path(model.name, self.version, "inside") if kind == "inside" else None
+
     def _weighed(self, op: Op, rows: Rows, noises: set[Value]) -> str:
         """Why a lossless rule does not keep the target's distribution here, or ""."""
         if str(op.operands[0].type.of[0]) in self.mislabelled:
@@ -371,12 +384,15 @@ class Kernel:
 
     def _commit(self, op: Op) -> None:
         what = self.of(op.operands[0])
-        if isinstance(what, Canvas) and self.mode == "inside" and what.model in ("", self.model):
-            self.say(op, f"commits a canvas of which every cell got a token that `{self.model}` gave mass to", "commit-inside")
-            return self._new_context(op)
+        canvas = self.of(what.canvas) if isinstance(what, CellTokens) and what.at is None else what
+        if isinstance(canvas, Canvas) and self.mode == "inside":
+            model = what.model if isinstance(what, CellTokens) else canvas.model
+            if model in ("", *self.models) and (canvas is what or canvas.begun == self.version):
+                self.say(op, f"commits cells of a canvas, each with a token that `{self.model}` gave mass to", "commit-inside")
+                return self._new_context(op)
         if len(op.operands) != 1:
             tree = self.of(op.operands[1])
-            if self.mode != "inside" or not isinstance(tree, Tree) or tree.inside not in ("", self.model):
+            if self.mode != "inside" or not isinstance(tree, Tree) or tree.inside not in ("", *self.models):
                 raise Stopped(op, "commits the way to a node")
             if tree.version != self.version:
                 raise Stopped(op, "commits the way to a node of a tree that stands on another context")
@@ -384,7 +400,12 @@ class Kernel:
             return self._new_context(op)
         if isinstance(what, Unfit):
             raise Stopped(op, what.why)
-        if not isinstance(what, Token | Path) or what.model != self.model or op.operands[0].type.dims:
+        if (
+            not isinstance(what, Token | Path)
+            or what.model not in self.models
+            or isinstance(what, Token)
+            and op.operands[0].type.dims
+        ):
             raise Stopped(op, f"nothing is known of what is committed ({op.operands[0].type.elem})")
         if what.version != self.version:
             raise Stopped(op, "what is committed was drawn after another context")
@@ -494,7 +515,11 @@ class Kernel:
                 self.taints[v] = self.taint(first)
                 self.sizes.same(v, first)
             return [self.of(v) for v in op.operands[2:]]
-        return self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
+        found = self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
+        own = {} if contains(op, "commit") else iterated(self, op)
+        for path in own.values():
+            self.say(op, f"after so many iterations, or where nothing changes, all are own draws of `{path.model}`", "jacobi")
+        return [own.get(v, fact) for v, fact in zip(op.results, found)]
 
     def _while(self, op: Op) -> list[Fact | None]:
         limited = 1 if op.attrs.get("limited") else 0

@@ -223,8 +223,10 @@ class Slice:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        """The beginning or the end of a piece of text is one."""
+        """The beginning or the end of a piece of text is one; so are the first cells of a canvas."""
         piece = k.of(op.operands[0])
+        if isinstance(piece, facts.CellTokens) and piece.at is None and not op.attrs.get("has_lo"):
+            return replace(piece, drafts=None)
         if not isinstance(piece, facts.Piece):
             return facts.points_stay(k, op)
         length = k.sizes.length(op.result)
