@@ -48,6 +48,7 @@ from decgraph.ir.facts import (
     Drafts,
     Fact,
     ModelIs,
+    Nodes,
     Path,
     Row,
     Rows,
@@ -59,7 +60,7 @@ from decgraph.ir.facts import (
 from decgraph.ir.failing import Failing
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
-from decgraph.ir.linear import Condition, at_least, negated
+from decgraph.ir.linear import Condition, Linear, at_least, negated
 from decgraph.ir.opdef import TABLE
 from decgraph.ir.values import Function, Module, Op, Region, Value
 
@@ -353,14 +354,27 @@ class Kernel:
         return Unfit(f"`{rule}` is not known to be right: {why}")
 
     def run_of(self, op: Op) -> Fact | None:
-        """What an algorithm commits that is run from the context, up to wherever it is stopped: its model gives mass to that.
-        Its noise has sites of its own, so that draws of the output stream are not the caller's own ones."""
-        model = self.of(op.operands[2]) if len(op.attrs["args"]) == 1 else None
-        here = self.of(op.operands[0]) == Context(self.version) and not op.attrs["has_tree"]
-        if self.mode != "inside" or not here or not isinstance(model, ModelIs):
+        """What an algorithm commits that is run from the context, up to wherever it is stopped: its model gives mass to that,
+        or it is drawn as its model draws, with noise of its own that nothing else reads (the `output` stream of a run is not
+        the caller's)."""
+        model, place = self.of(op.operands[2]), self.of(op.operands[0])
+        root = isinstance(place, Nodes) and place.which == "root" and place.version == self.version
+        if not isinstance(model, ModelIs) or len(op.attrs["args"]) != 1 or not (root or place == Context(self.version)):
             return None
         kind, _ = self.judge(self, op)
-        return Path(model.name, self.version, "inside") if kind == "inside" else None
+        if self.mode == "inside":
+            return Path(model.name, self.version, "inside") if kind == "inside" else None
+        asks = {inner.opcode for inner in op.regions[0].walk()}
+        sites = [o.attrs.get("site") for o in self.function.body.walk()]
+        fresh = set(self.loops[op.result]) <= set(op.operands) and sites.count(op.attrs["site"]) == 1
+        if kind != "own" or not fresh or asks & {"noise", "extern", "run", "commit", "state.write"}:
+            return None
+        self.say(
+            op, f"runs `{op.attrs['callee']}`, which commits what `{model.name}` draws, until a condition on that", "run-drawn"
+        )
+        noises: Labels = frozenset({(op.result, None)})
+        self.taints[op.result] |= noises
+        return Path(model.name, self.version, "drawn", noises)
 
     def _weighed(self, op: Op, rows: Rows, noises: set[Value]) -> str:
         """Why a lossless rule does not keep the target's distribution here, or ""."""
@@ -392,6 +406,8 @@ class Kernel:
                 return self._new_context(op)
         if len(op.operands) != 1:
             tree = self.of(op.operands[1])
+            if isinstance(what, Nodes) and what.which == "root" and what.version == self.version:
+                return None  # nothing
             if self.mode != "inside" or not isinstance(tree, Tree) or tree.inside not in ("", *self.models):
                 raise Stopped(op, "commits the way to a node")
             if tree.version != self.version:
@@ -515,11 +531,29 @@ class Kernel:
                 self.taints[v] = self.taint(first)
                 self.sizes.same(v, first)
             return [self.of(v) for v in op.operands[2:]]
+        ends = {"stops", "fills"} & {name for name, value in op.attrs.items() if value}
+        if low is not None and high is not None and not ends and self.sizes.equal(high, low + 1):
+            return self._once(op, low)
         found = self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
         own = {} if contains(op, "commit") else iterated(self, op)
         for path in own.values():
             self.say(op, f"after so many iterations, or where nothing changes, all are own draws of `{path.model}`", "jacobi")
         return [own.get(v, fact) for v, fact in zip(op.results, found)]
+
+    def _once(self, op: Op, counter: Linear) -> list[Fact | None]:
+        """A loop of one iteration is its body."""
+        body = op.regions[0]
+        self.sizes.sums[body.args[0]] = counter
+        for a, v in zip(body.args[1:], op.operands[2:]):
+            self.taints[a] = self.taint(v)
+            self.sizes.same(a, v)
+            if (fact := self.of(v)) is not None:
+                self.facts[a] = fact
+        facts = self.region(body)
+        for v, y in zip(op.results, body.yields):
+            self.taints[v] = self.taint(y)
+            self.sizes.same(v, y)
+        return facts
 
     def _while(self, op: Op) -> list[Fact | None]:
         limited = 1 if op.attrs.get("limited") else 0

@@ -132,7 +132,8 @@ class Terms:
         """A length of which only a bound is known."""
         s = ("length", v)
         length = self.lengths[v] = Linear.of(s)
-        self.facts[s] = (Atom(length), *([] if most is None else [at_least(most, length)]))
+        root = int(bool(v.type.dims) and v.type.dims[0].kind == "nodes")  # of all nodes of a tree there is one
+        self.facts[s] = (at_least(length, root), *([] if most is None else [at_least(most, length)]))
         return length
 
     def _constant(self, v: Value) -> None:
@@ -337,6 +338,19 @@ class Terms:
         if len(op.result.type.dims) == 1 and len(op.operands[0].type.dims) == 1 and count is not None:
             self.lengths[op.result] = self._clipped(op.result, count, self.length(op.operands[0]))
 
+    def _tree(self, op: Op, version: int) -> None:
+        """How many nodes a tree has below its root."""
+        if op.opcode == "tree.new":
+            self.lengths[op.result] = ZERO
+        elif op.attrs["what"] == "size" and op.operands[0] in self.lengths:
+            self.sums[op.result] = self.lengths[op.operands[0]]
+
+    def _bernoulli(self, op: Op, version: int) -> None:
+        """A coin that never or always comes up."""
+        p = self.sum(op.operands[0]) if not op.result.type.dims else None
+        if p is not None and p.number is not None and not 0 < p.number < 1:
+            self.conditions[op.result] = p.number >= 1
+
     def _vocabulary(self, op: Op, version: int) -> None:
         self._symbol(op.result, 1, None)
 
@@ -385,6 +399,18 @@ class Terms:
         high = 1 if self.proves(at_least(ONE, x)) else None
         self._symbol(op.result, low, high, real=op.result.type.elem != "int")
 
+    def _scan(self, op: Op, version: int) -> None:
+        """How many are true at the front."""
+        if op.attrs["fn"] == "leading" and not op.result.type.dims:
+            known = self.consts.get(op.operands[0])
+            n = self._symbol(op.result, 0, None)
+            self.facts[op.result] = (
+                *self.facts[op.result],
+                at_least(ZERO if known is False else self.length(op.operands[0]), n),
+            )
+            if known is False:
+                self.sums[op.result] = ZERO
+
     def _gather(self, op: Op, version: int) -> None:
         if len(op.operands) == 2 and len(op.operands[1].type.dims) == 1 and len(op.result.type.dims) == 1:
             self.lengths[op.result] = self.length(op.operands[1])
@@ -409,6 +435,10 @@ RULES: dict[str, Callable[[Terms, Op, int], None]] = {
     "slice": Terms._slice,
     "select.top": Terms._top,
     "list": Terms._list,
+    "tree.new": Terms._tree,
+    "tree.size": Terms._tree,
+    "bernoulli": Terms._bernoulli,
+    "scan": Terms._scan,
     "vocab_size": Terms._vocabulary,
     "model.layers": Terms._layers,
     "request": Terms._request,
