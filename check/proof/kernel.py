@@ -47,6 +47,7 @@ from decgraph.ir.facts import (
     Context,
     Drafts,
     Fact,
+    Memory,
     ModelIs,
     Nodes,
     Path,
@@ -177,6 +178,8 @@ class Kernel:
                 self.facts.pop(v, None)
             else:
                 self.facts[v] = fact
+            if op.opcode in TOLD and (isinstance(fact, ModelIs) or isinstance(fact, Memory) and fact.whole):
+                self.say(op, *TOLD[op.opcode])
             if op.opcode in ("for", "while"):
                 self.sizes.carried(v)
         if op.opcode == "if" and op.operands[0] not in self.consts:
@@ -481,6 +484,8 @@ class Kernel:
         known = self.consts.get(op.operands[0])
         if isinstance(known, bool):
             region = op.regions[0 if known else 1]
+            if op.operands[0] in self.sizes.conditions:
+                self.say(op, f"this is always {'true' if known else 'false'}", "condition")
             facts = self.region(region)
             for v, y in zip(op.results, region.yields):
                 self.taints[v] = self.taint(y)
@@ -599,6 +604,7 @@ class Kernel:
             self.control |= self.taint(op.regions[0].yields[0])
             goes_on = self.consts.get(condition := op.regions[0].yields[0], self.sizes.conditions.get(condition))
         if goes_on is False:  # it does not begin
+            self.say(op, "this is false at once", "condition")
             self.control, self.progress = outer, progress
             for v, taint in zip(op.results, inv.taints):
                 self.taints[v] = taint
@@ -680,4 +686,9 @@ WORDS: dict[Certainty, str] = {
 COMMITS: dict[Certainty, str] = {"own": "commit-own", "drawn": "commit-drawn", "inside": "commit-inside"}
 """How a commit is concluded (docs/proof.md)."""
 MADE_ANEW = ("tree.new", "tree.continue", "tree.reroot")
+TOLD = {
+    "memory.only": ("no row that a call on the memory reads is left out", "whole-memory"),
+    "model.derive": ("no layer is left out", "whole-model"),
+}
+"""What is said of values that are what they were."""
 GROWING = ("tree.grow", "tree.set", "tree.front", "tree.keep", "tree.best_first", "for", "while")
