@@ -24,12 +24,14 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Invariant:
-    """What holds at the head of a loop in every iteration: of carried values, of states, and of what draws decide."""
+    """What holds at the head of a loop in every iteration: of carried values, of states, and of what draws decide; and which
+    states hold draws of the iteration before that nothing has read."""
 
     facts: tuple[Fact | None, ...]
     taints: tuple[Labels, ...]
     states: tuple[tuple[str, Labels], ...] = ()
     control: Labels = NONE
+    unread: tuple[str, ...] = ()
 
 
 class NotKept(Exception):

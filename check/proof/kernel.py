@@ -21,6 +21,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import decgraph.ir.table  # noqa: F401  (the ops' rules)
+from decgraph.check.proof import unread
+from decgraph.check.proof.endings import draft, may_end
 from decgraph.check.proof.folding import FOLDS, INF, Number, Range, constant, number, same
 from decgraph.check.proof.invariants import (
     Invariant,
@@ -38,13 +40,12 @@ from decgraph.check.proof.invariants import (
 from decgraph.check.proof.jacobi import iterated
 from decgraph.check.proof.sizes import Sizes
 from decgraph.check.proof.unit_rows import sums_to_one
+from decgraph.check.proof.verified import accepted, committed, inside
 from decgraph.ir.facts import (
     NONE,
     RANK,
-    Canvas,
     CellTokens,
     Certainty,
-    Context,
     Drafts,
     Fact,
     Memory,
@@ -52,7 +53,6 @@ from decgraph.ir.facts import (
     Nodes,
     Path,
     Row,
-    Rows,
     Token,
     Tree,
     Unfit,
@@ -101,12 +101,10 @@ class Kernel:
         self.progress = self.ended = self.output_decides = False
         self.committed: set[Certainty] = set()
         self.failing = Failing(self.function, self.consts)
-        self.drafting: set[Value] | None = None
-        """Inside of a block that an error may end: draws that told whether one does before they were grown."""
+        self.drafting: set[Value] | None = None  # where an error may end a draft: see endings.py
         self.told: Labels = NONE
-        """Draws that may have ended the block by now."""
+        self.left = unread.at_start(self.function)
         self.sound: set[Op] = set()
-        """Verifications whose rules need no look at their divisions: they are lossless for the drafts that they are given."""
         self.steps: list[Step] = []
         self._place(self.function.body, (), ())
         noises = [op for op in self.function.body.walk() if op.opcode == "noise"]
@@ -147,10 +145,6 @@ class Kernel:
             raise Stopped(None, "the function may return before the request is done")
         return self.steps
 
-    def errors(self) -> list[tuple[int, str]]:
-        """After the pass: the lines where an error may end a run, and what may fail there."""
-        return [(op.loc.line, why) for op, why in self.failing.outside_drafts(self.sound)]
-
     def region(self, region: Region) -> list[Fact | None]:
         for op in region.ops:
             self.step(op)
@@ -171,7 +165,7 @@ class Kernel:
             given = TABLE[op.opcode].fact
             found = self._folded(op) or (given(self, op) if given is not None else None)
         if rule is None:
-            self._may_end(op)
+            may_end(self, op)
         facts = found if isinstance(found, list) else [found]
         for v, fact in zip(op.results, [*facts, *[None] * len(op.results)]):
             if fact is None:
@@ -186,32 +180,6 @@ class Kernel:
             condition = self.sizes.conditions.get(op.operands[0])
             for v, x, y in zip(op.results, *(r.yields for r in op.regions)):
                 self.sizes.chosen(v, condition, x, y)
-
-    def _may_end(self, op: Op) -> None:
-        """An error in a draft ends the block: what decides that there is one controls what follows in it."""
-        if self.drafting is not None and any(map(self.failing.why, (op, *(o for r in op.regions for o in r.walk())))):
-            self.told |= self.taint(*op.operands, *(op.results if op.regions else ())) | self.control
-            self.control |= self.told
-            self.drafting |= {v for v, past in self.told if past is None and v not in self.grown}
-
-    def _draft(self, op: Op) -> list[Fact | None]:
-        """A block that an error may end early, with the tree as it was then: nothing but the tree is read after it."""
-        outer, before = self.control, (self.drafting, self.told)
-        if any(o.opcode in MADE_ANEW for o in op.regions[0].walk()):
-            raise Stopped(op, "a draft that is begun anew where an error may end it")
-        self.drafting, self.told = set(), NONE
-        found = self._either(op)
-        told, early = self.told, self.drafting
-        (self.drafting, self.told), self.control = before, outer
-        self.taints[op.result] |= told
-        tree = found[0]
-        if isinstance(tree, Tree):
-            tree = replace(tree, tree=op.result, grown=frozenset({op.result}))
-        if isinstance(tree, Tree) and early & {v for v, _ in tree.noises}:
-            tree = replace(
-                tree, fault=tree.fault or f"what is drawn may decide that an error keeps it out (line {op.loc.line})"
-            )
-        return [tree if isinstance(tree, Tree) else None]
 
     def _folded(self, op: Op) -> Fact | None:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
@@ -247,6 +215,7 @@ class Kernel:
             self._remember(op, self.taints[op.result])
         for inner in (o for r in op.regions for o in r.walk()):
             if inner.opcode in ("state.write", "extern"):
+                self.left.pop(memory_of(inner), None)
                 self._remember(inner, frozenset().union(*(self.taints[v] for v in op.results)) | self.taint(*inner.operands))
                 for v in op.results:
                     self.taints[v] |= self.states.get(memory_of(inner), NONE)
@@ -327,73 +296,10 @@ class Kernel:
         return ""
 
     def walk(self, op: Op) -> Fact:
-        """What a verification accepts: by the judgment on its rule, the evidence and the tree."""
-        for inner in op.regions[0].walk():
-            if inner.opcode in ("commit", "return", "state.write", "run"):
-                raise Stopped(inner, f"{inner.opcode} inside a rule")
-        tree, rows = self.of(op.operands[0]), self.of(op.operands[1])
-        made_here = {v for inner in op.regions[0].walk() for v in inner.operands if v.type.elem == "noise"}
-        noises = frozenset((v, None) for v in made_here)
-        self.taints[op.result] |= noises | (tree.noises if isinstance(tree, Tree) else NONE)
-        if not isinstance(tree, Tree):
-            return Unfit("verifies a tree that is not known to stand on the context")
-        if not isinstance(rows, Rows) or rows.tree is not tree.tree:
-            return Unfit("the evidence is not known to be the target's distribution at the nodes of this very tree")
-        kind, why = self.judge(self, op)
-        rule = op.attrs.get("rule") or "a rule"
-        if kind == "matching":
-            self.say(op, f"`{rule}` accepts and emits own draws of `{rows.model}` alone, whatever was drafted", "rule-matching")
-            return Path(rows.model, tree.version, "own")
-        if kind == "lossless":
-            why = tree.fault or self._weighed(op, rows, made_here)
-            if not why:
-                self.sound.add(op)
-                self.say(op, f"`{rule}` is lossless for drafts with these distributions", "rule-lossless")
-                return Path(rows.model, tree.version, "drawn", tree.noises | noises)
-            return Unfit(why)
-        if kind == "support":
-            self.say(op, f"`{rule}` accepts and emits tokens that `{rows.model}` gives mass to", "rule-support")
-            return Path(rows.model, tree.version, "inside")
-        return Unfit(f"`{rule}` is not known to be right: {why}")
+        return accepted(self, op)
 
     def run_of(self, op: Op) -> Fact | None:
-        """What an algorithm commits that is run from the context, up to wherever it is stopped: its model gives mass to that,
-        or it is drawn as its model draws, with noise of its own that nothing else reads (the `output` stream of a run is not
-        the caller's)."""
-        model, place = self.of(op.operands[2]), self.of(op.operands[0])
-        root = isinstance(place, Nodes) and place.which == "root" and place.version == self.version
-        if not isinstance(model, ModelIs) or len(op.attrs["args"]) != 1 or not (root or place == Context(self.version)):
-            return None
-        kind, _ = self.judge(self, op)
-        if self.mode == "inside":
-            return Path(model.name, self.version, "inside") if kind == "inside" else None
-        asks = {inner.opcode for inner in op.regions[0].walk()}
-        sites = [o.attrs.get("site") for o in self.function.body.walk()]
-        fresh = set(self.loops[op.result]) <= set(op.operands) and sites.count(op.attrs["site"]) == 1
-        if kind != "own" or not fresh or asks & {"noise", "extern", "run", "commit", "state.write"}:
-            return None
-        self.say(
-            op, f"runs `{op.attrs['callee']}`, which commits what `{model.name}` draws, until a condition on that", "run-drawn"
-        )
-        noises: Labels = frozenset({(op.result, None)})
-        self.taints[op.result] |= noises
-        return Path(model.name, self.version, "drawn", noises)
-
-    def _weighed(self, op: Op, rows: Rows, noises: set[Value]) -> str:
-        """Why a lossless rule does not keep the target's distribution here, or ""."""
-        if str(op.operands[0].type.of[0]) in self.mislabelled:
-            return "the label check finds a draft that was chosen by what it is"
-        if not rows.all:
-            return "evidence at some of the nodes only: where it is must not depend on drafts"
-        if self.output_readers:
-            return "the output stream is read elsewhere"
-        for noise in noises:
-            made = self.made.get(noise)
-            if made is None or made.opcode != "noise" or made.attrs["site"] in self.shared_sites:
-                return "a noise of the rule that is not its own"
-            if not set(self.loops[noise]) <= set(made.operands):
-                return "a noise of the rule that is not keyed by all loops around it"
-        return ""
+        return committed(self, op)
 
     # -- effects
     def _const(self, op: Op) -> None:
@@ -401,22 +307,13 @@ class Kernel:
 
     def _commit(self, op: Op) -> None:
         what = self.of(op.operands[0])
-        canvas = self.of(what.canvas) if isinstance(what, CellTokens) and what.at is None else what
-        if isinstance(canvas, Canvas) and self.mode == "inside":
-            model = what.model if isinstance(what, CellTokens) else canvas.model
-            if model in ("", *self.models) and (canvas is what or canvas.begun == self.version):
-                self.say(op, f"commits cells of a canvas, each with a token that `{self.model}` gave mass to", "commit-inside")
-                return self._new_context(op)
-        if len(op.operands) != 1:
-            tree = self.of(op.operands[1])
-            if isinstance(what, Nodes) and what.which == "root" and what.version == self.version:
-                return None  # nothing
-            if self.mode != "inside" or not isinstance(tree, Tree) or tree.inside not in ("", *self.models):
-                raise Stopped(op, "commits the way to a node")
-            if tree.version != self.version:
-                raise Stopped(op, "commits the way to a node of a tree that stands on another context")
-            self.say(op, f"commits the way to a node of a tree of tokens that `{self.model}` gives mass to", "tree-inside")
+        if self.mode == "inside" and (found := inside(self, op)) is not None:
+            self.say(op, *found)
             return self._new_context(op)
+        if isinstance(what, Nodes) and what.which == "root" and what.version == self.version:
+            return None  # the way to the root is empty
+        if len(op.operands) != 1:
+            raise Stopped(op, "commits the way to a node")
         if isinstance(what, Unfit):
             raise Stopped(op, what.why)
         if (
@@ -463,9 +360,11 @@ class Kernel:
 
     def _state_write(self, op: Op) -> None:
         self._remember(op, self.taint(*op.operands))
+        unread.write(self, op)
 
-    def _state_read(self, op: Op) -> None:
+    def _state_read(self, op: Op) -> Fact | None:
         self.taints[op.result] = self.states.get(memory_of(op), NONE)
+        return self.left.get(memory_of(op))
 
     def _extern(self, op: Op) -> None:
         """A function of the caller's may remember what it was given: its answers tell of all of that."""
@@ -478,9 +377,9 @@ class Kernel:
 
     # -- control flow
     def _if(self, op: Op) -> list[Fact | None]:
-        return self._draft(op) if "draft" in op.attrs else self._either(op)
+        return draft(self, op) if "draft" in op.attrs else self.either(op)
 
-    def _either(self, op: Op) -> list[Fact | None]:
+    def either(self, op: Op) -> list[Fact | None]:
         known = self.consts.get(op.operands[0])
         if isinstance(known, bool):
             region = op.regions[0 if known else 1]
@@ -492,18 +391,21 @@ class Kernel:
                 self.sizes.same(v, y)
             return facts
         decided_by, outer, entry = self.taint(op.operands[0]), self.control, self.version
-        progress, ends, alive = self.progress, [], self.sizes.alive
+        progress, ends, alive, left = self.progress, [], self.sizes.alive, []
+        before = self.left
         condition = self.sizes.conditions.get(op.operands[0])
         for region, known_here in zip(op.regions, (condition, negated(condition))):
-            self.control, self.version, self.progress = outer | decided_by, entry, progress
+            self.control, self.version, self.progress, self.left = outer | decided_by, entry, progress, dict(before)
             with self.sizes.under(known_here, alive):
                 facts = self.region(region)
                 facts = [
                     self.sizes.now(f, self.version) or self.sizes.size(y, self.version) for y, f in zip(region.yields, facts)
                 ]
             ends.append((self.version, self.progress, facts, region.yields))
+            left.append(self.left)
         self.control, self.progress = outer | self.told, all(made for _, made, _, _ in ends)
         self.version, self.sizes.alive = entry, alive
+        self.left = {name: fact for name, fact in left[0].items() if left[1].get(name) == fact}
         if any(version != entry for version, _, _, _ in ends):
             self._new_version()
         out = []
@@ -582,6 +484,7 @@ class Kernel:
             tuple(self.taint(v) for v in carried),
             tuple(sorted(self.states.items())),
             outer | bounds,
+            unread.candidates(self, op),
         )
         inv = self.invariants.get(op)
         if inv is None:
@@ -589,6 +492,7 @@ class Kernel:
         self._kept(op, inv, first)
         body, stops = op.regions[-1], bool(op.attrs.get("stops"))
         self.states, self.control = dict(inv.states), inv.control
+        unread.begin(self, op, inv.unread)
         progress, self.progress = self.progress, False
         for region in op.regions:
             for v, fact, taint in zip(region.args[1:], inv.facts, inv.taints):
@@ -629,11 +533,13 @@ class Kernel:
             if isinstance(fact, Tree):
                 fact = replace(fact, noises=self._aged(fact.noises, op))
             kept.append(fact)
+        left = unread.end(self, op, inv.unread)
         after = Invariant(
             tuple(kept),
             tuple(self._aged(self.taint(y), op) for y in body.yields[stops:]),
             tuple(sorted((name, self._aged(taint, op)) for name, taint in self.states.items())),
             self._aged(self.control, op),
+            left,
         )
         self._kept(op, inv, after)
         if asks_done(op) and not self.progress and self.mode != "inside":
@@ -641,6 +547,7 @@ class Kernel:
         self.progress = progress
         self.control = outer | self.told
         self.states = dict(inv.states)
+        unread.begin(self, op, ())
         if commits:
             self._new_version()
         else:
@@ -660,7 +567,8 @@ class Kernel:
         taints = tuple(a | b for a, b in zip(inv.taints, now.taints))
         old, new = dict(inv.states), dict(now.states)
         states = tuple(sorted((name, old.get(name, NONE) | new.get(name, NONE)) for name in old.keys() | new.keys()))
-        weaker = Invariant(facts, taints, states, inv.control | now.control)
+        left = tuple(name for name in inv.unread if name in now.unread)
+        weaker = Invariant(facts, taints, states, inv.control | now.control, left)
         if weaker != inv:
             raise NotKept(op, weaker)
 
@@ -685,7 +593,6 @@ WORDS: dict[Certainty, str] = {
 }
 COMMITS: dict[Certainty, str] = {"own": "commit-own", "drawn": "commit-drawn", "inside": "commit-inside"}
 """How a commit is concluded (docs/proof.md)."""
-MADE_ANEW = ("tree.new", "tree.continue", "tree.reroot")
 TOLD = {
     "memory.only": ("no row that a call on the memory reads is left out", "whole-memory"),
     "model.derive": ("no layer is left out", "whole-model"),

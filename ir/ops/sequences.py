@@ -318,15 +318,18 @@ class Concat:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        """Points stay points; of two pieces of text one after the other a longer one."""
+        """Points stay points, and draws are draws where the first tell nothing of the others; of two pieces of text one after
+        the other a longer one."""
         a, b = (k.of(v) for v in op.operands)
         for v, other in zip(op.operands, (b, a)):
             if isinstance(other, facts.Piece | facts.Alone) and (v.type.dims or v.type.elem == "list") and k.sizes.empty(v):
                 return other
         if isinstance(a, facts.Piece) and isinstance(b, facts.Piece) and k.sizes.equal(a.end, b.start):
             return facts.Piece(a.start, b.end)
-        certain = op.result.type.elem == "draw" and all(x == facts.Drafts(facts.NONE) for x in (a, b))
-        return facts.Drafts(facts.NONE) if certain else None
+        if op.result.type.elem != "draw" or not (isinstance(a, facts.Drafts) and isinstance(b, facts.Drafts)):
+            return None
+        told = a.noises & b.noises or k.tells(b.noises, op.operands[0]) or a.race or b.race or a.one or b.one
+        return None if told else facts.Drafts(a.noises | b.noises)
 
     label, batch = labels.together, "ragged"
     samples = (

@@ -428,3 +428,52 @@ commit t.accepted
     assert outcome("law", body.format("t.depth >= 1")) != "derived"
     assert outcome("law", body.format("t.depth < 2")) != "derived"
     assert outcome("law", body.format("t.token >= 0")) != "derived"
+
+
+AHEAD = "state ahead: draws[<= 4] per sequence = []\nstate note: int per sequence = 0"
+UNREAD = """
+ahead = ahead ++ sample(uniform(vocab), 3 - len(ahead))
+draft t:
+    grow chain(ahead)
+p = target(t)
+verify t by rejection against p
+x ~ p[t.nodes where t.depth > t.accepted.depth]
+ahead = x
+commit t.accepted
+"""
+UNREAD_WRONG = {
+    "read before the step ends": UNREAD.replace("commit t", "note = int(x.token[0]) if len(x) > 0 else 0\ncommit t"),
+    "read before they are grown": UNREAD.replace(
+        "draft t:\n", "draft t:\n    ahead = [] if any(ahead.token == 0) else ahead\n"
+    ),
+    "grown if they are certain tokens": UNREAD.replace(
+        "    grow chain(ahead)", "    if ahead[0] == 0:\n        grow chain(ahead)"
+    ),
+    "kept if they are certain tokens": UNREAD.replace("ahead = x", "ahead = x where x.token > 0"),
+    "some of them": UNREAD.replace("ahead = x", "ahead = x[1:]"),
+    "kept by what one of them is": UNREAD.replace(
+        "ahead = x\n", "if len(x) > 0 and x[0] == 0:\n    ahead = x\nelse:\n    ahead = []\n"
+    ),
+    "those of the step": UNREAD.replace("ahead = x\n", ""),
+    "those of a step before": UNREAD.replace("ahead = x\n", "if k > 1:\n    ahead = x\n"),
+    "of half a distribution": UNREAD.replace(
+        "x ~ p[t.nodes where t.depth > t.accepted.depth]", "x ~ (p * 0.5)[t.nodes where t.depth > t.accepted.depth]"
+    ),
+    "grown in two trees": UNREAD.replace("commit t", "draft u:\n    grow chain(x)\ncommit t"),
+    "also committed": UNREAD.replace("commit t.accepted", "commit t.accepted\nif len(x) > 0 and not done:\n    commit x[0]"),
+    "with the output stream": UNREAD.replace("t.accepted.depth]", "t.accepted.depth] as output"),
+    "whether to commit": UNREAD.replace(
+        "commit t.accepted", "if len(x) > 0 and x[0] == 0:\n    commit t.accepted\nelse:\n    y ~ target(ctx)\n    commit y"
+    ),
+}
+
+
+def test_draws_that_are_left_for_the_next_step() -> None:
+    assert outcome("law", UNREAD, AHEAD) == "derived"
+    assert outcome("law", UNREAD.replace("ahead = x\n", "ahead = x\nnote += 1\n"), AHEAD) == "derived"
+    assert outcome("law", UNREAD, AHEAD.replace("per sequence", "per session", 1)) != "derived"
+
+
+@pytest.mark.parametrize("name", UNREAD_WRONG)
+def test_draws_that_were_read_before_the_next_step(name: str) -> None:
+    assert outcome("law", UNREAD_WRONG[name], AHEAD) != "derived"
