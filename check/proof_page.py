@@ -43,6 +43,21 @@ RULES = {
         "is the target's own, after two the second too; where nothing changes any more each is, since each stands after the "
         "ones that it was drawn after. There are no more guesses than iterations."
     ),
+    "run-drawn": (
+        "The run draws each token as the model does, with noise that nothing else reads, until a condition holds of what it "
+        "has drawn. Where it stops is decided by what is there and not by what would come next, so what it committed is the "
+        "beginning of a text of the model's."
+    ),
+    "condition": (
+        "Numbers and lengths here are sums of parameters, the prompt's length, the room and the context's length, as the lines "
+        "before compute them. Inequalities between such sums, with the claim's condition, leave one outcome; the other is "
+        "never reached."
+    ),
+    "whole-memory": (
+        "By the same inequalities all positions of the text that the memory is of are among those that are kept, so that it "
+        "holds what the model computed for that text, and a call on it returns what a call without it does."
+    ),
+    "whole-model": "By the same inequalities no layer is left out, so that the model is the target itself.",
     "tree-inside": (
         "The target gives mass to every edge of the tree, after the text above it: each was drawn from it where it is grown. "
         "So it gives mass to all tokens on the way to any node."

@@ -9,6 +9,7 @@ Print Assumptions walk_Law.
 Print Assumptions walk_complete.
 Print Assumptions Law_complete.
 Print Assumptions Law_cut.
+Print Assumptions left_when_Law.
 Print Assumptions steps.
 Print Assumptions lawful_steps.
 Print Assumptions verified_lossless.

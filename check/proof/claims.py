@@ -11,6 +11,7 @@ from decgraph.check.proof.invariants import Stopped
 from decgraph.check.proof.schedules import scheduled
 from decgraph.ir.facts import Certainty
 from decgraph.ir.failing import Failing
+from decgraph.ir.settings import conjuncts
 from decgraph.ir.values import Claim, Function, Module
 
 
@@ -48,7 +49,9 @@ def prove(module: Module, claim: Claim) -> Derivation | Open:
             return made
         found.append(made)
     first, *others = found
-    return replace(first, others=tuple(others)) if others else first
+    plain = all(c[0] == "==" or c[0] in ("param", "not") for c in conjuncts(claim.setting))
+    errors = tuple(dict.fromkeys(e for made in found for e in made.errors))
+    return replace(first, others=tuple(others), errors=errors, when="" if plain else claim.when)
 
 
 def _derived(
