@@ -103,7 +103,7 @@ def compacted(w: Walks, op: Op, x: Any, cond: Any) -> Any:
     if isinstance(item, Between):
         if n is None or not isinstance(x, Vector) and not (isinstance(x, Cells) and x.ordered):
             return None
-        low, high = w.known.largest((item.low, ZERO)), w.known.least((item.high, n))
+        low, high = w.known.largest(item.low, ZERO), w.known.least(item.high, n)
         if low is None or high is None or w.known.compared(high, low) is None:
             return None
         if w.known.at_least(high - low):
@@ -185,15 +185,12 @@ def tiled(w: Walks, op: Op, *xs: Any) -> Any:
 
 
 def normalized(w: Walks, op: Op, x: Any) -> Any:
-    if (
-        isinstance(x, Vector)
-        and isinstance(x.item, Amount)
-        and x.size is not None
-        and not varies(x.item)
-        and w.known.above(x.item)
-    ):
-        return Places(x.size, even=True) if op.operands[0].type.dims[0].of == "places" else Vector(x.size)
-    return Vector(size(w, x))
+    """Numbers above 0, all the same, give mass to every place."""
+    v = as_vector(w, x)
+    even = isinstance(v.item, Amount) and not v.item.varies and w.known.above(v.item)
+    if even and v.size is not None and op.operands[0].type.dims[0].of == "places":
+        return Places(v.size, even=True)
+    return Vector(v.size)
 
 
 def many(w: Walks, op: Op, x: Any, k: Any, _noise: Any) -> Any:
@@ -209,9 +206,7 @@ def whole(w: Walks, op: Op, x: Any) -> Any:
     if not op.result.type.dims:
         return w.known.atom()
     v = as_vector(w, x)
-    if not isinstance(v.item, Amount):
-        return Vector(v.size)
-    return Vector(v.size, w.known.rounded(v.item))
+    return Vector(v.size, w.known.rounded(v.item) if isinstance(v.item, Amount) else None)
 
 
 def ranked(w: Walks, op: Op, x: Any) -> Any:
@@ -264,9 +259,9 @@ def positions(w: Walks, op: Op, x: Any, *rest: Any) -> Any:
     if kind == "minus" and x is rest[0]:
         return Cells(ZERO, ZERO)
     if kind in ("span", "from", "before") and all(isinstance(r, Amount) and k.whole(r) for r in rest):
-        low = ZERO if kind == "before" else k.largest((rest[0], ZERO))
+        low = ZERO if kind == "before" else k.largest(rest[0], ZERO)
         ends = {"span": lambda: rest[0] + rest[1], "from": lambda: w.length, "before": lambda: rest[0]}[kind]()
-        high = k.least((ends, w.length))
+        high = k.least(ends, w.length)
         if low is not None and high is not None and k.at_least(high - low):
             return Cells(low, high)
     return None
@@ -274,12 +269,10 @@ def positions(w: Walks, op: Op, x: Any, *rest: Any) -> Any:
 
 def tossed(w: Walks, op: Op, p: Any, _noise: Any) -> Any:
     """A coin whose probability is 0 or 1 is none."""
-
-    def coin(x: Any) -> Any:
-        found = isinstance(x, Amount) and (True if w.known.at_least(x, 1) else False if w.known.at_least(-x) else None)
-        return found if isinstance(x, Amount) and found is not None else unknown(w, each=bool(op.result.type.dims))
-
-    return Vector(p.size, coin(p.item)) if isinstance(p, Vector) else coin(p)
+    x = p.item if isinstance(p, Vector) else p
+    certain = isinstance(x, Amount) and (w.known.at_least(x, 1) or w.known.at_least(-x))
+    found = w.known.at_least(x, 1) if certain else unknown(w, each=bool(op.result.type.dims))
+    return Vector(p.size, found) if isinstance(p, Vector) else found
 
 
 def contained(w: Walks, op: Op, x: Any, xs: Any) -> Any:

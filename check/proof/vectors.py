@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from decgraph.check.proof.amounts import INF, ONE, PLACE, ZERO, Amount, Known
 from decgraph.check.proof.choices import AnyOpen, Best, MaskedOf, Open, Ranked, Score, number
@@ -16,22 +16,8 @@ from decgraph.ir.values import Op
 MOST_ATOMS = 6
 
 
-class Walks(Protocol):
-    """What the rules ask of the walk."""
-
-    known: Known
-    length: Amount
-    blocks: dict[Amount, Amount]
-    """How many blocks there are, and of how many cells."""
-    block: tuple[Amount, Cells] | None
-    """The size of the blocks that a loop goes through, and any one of them."""
-
-    def masked_at(self, canvas: Any, at: Cells) -> Any:
-        """Which of some cells of a canvas are masked."""
-        ...
-
-
-Rule = Callable[..., Any]
+Walks = Any
+"""The walk (canvas_loops.py): what is known of numbers, and the canvas's length."""
 
 
 def size(w: Walks, x: Any) -> Amount | None:
@@ -156,7 +142,7 @@ NUMBERS: dict[str, Callable[..., Amount | None]] = {
     "mod": lambda k, a, b: k.remainder(a, b) if k.whole(a) and k.whole(b) else None,
     "maximum": lambda k, a, b: k.extreme("max", a, b),
     "minimum": lambda k, a, b: k.extreme("min", a, b),
-    "relu": lambda k, a: k.largest((a, ZERO)),
+    "relu": lambda k, a: k.largest(a, ZERO),
     "pow": _power,
 }
 
@@ -223,7 +209,7 @@ def reduced(w: Walks, op: Op, x: Any) -> Any:
 
 
 def _some(w: Walks, cond: Between, n: Amount) -> Any:
-    low, high = w.known.largest((cond.low, ZERO)), w.known.least((cond.high, n))
+    low, high = w.known.largest(cond.low, ZERO), w.known.least(cond.high, n)
     found = w.known.compared(high, low + ONE) if low is not None and high is not None else None
     return unknown(w) if found is None else found
 
@@ -262,7 +248,7 @@ def like(w: Walks, op: Op, x: Any, *_: Any) -> Any:
     return Vector(size(w, x)) if op.result.type.dims and op.operands[0].type.dims else scalar(w, op)
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, Callable[..., Any]] = {
     "const": constant,
     "map": mapped,
     "reduce": reduced,
