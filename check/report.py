@@ -21,8 +21,8 @@ from decgraph.check.mutants import MUTANTS
 from decgraph.check.outside import dead
 from decgraph.check.plans import QUICK, first_plans, further_plans
 from decgraph.check.planting import Planting
+from decgraph.check.probes import probed
 from decgraph.check.reached import from_reached_states
-from decgraph.check.sampling import at_own_sizes
 from decgraph.check.settings import Group, groups, restricted
 from decgraph.check.survey import Survey, Tried
 from decgraph.check.verdicts import ERRORS, FOR_ALL, Proof, proof_of
@@ -308,11 +308,13 @@ def searched_worlds(
 ) -> Failure | None:
     """All worlds of a claim without a derivation: the first that refutes it."""
     module, claim, vocab = survey.module, survey.claim, options["vocab"]
+    models = options["models"]
     plans = [
-        *first_plans(module, claim, vocab, options["models"]),
-        *further_plans(module, claim, vocab, options["models"], options["params"] or {}),
+        *first_plans(module, claim, vocab, models),
+        *further_plans(module, claim, vocab, models, options["params"] or {}),
     ]
-    failure = survey.run(plans, progress)
+    failure = survey.run(plans, progress, slice(models)) or probed(survey, models)
+    failure = failure or survey.run(plans, progress, slice(models, None))
     if failure is None and not survey.reasons and not survey.inductive:
         failure, reason = from_reached_states(survey, vocab)
         report.states = "reached"
@@ -322,9 +324,6 @@ def searched_worlds(
         report.states = "any"
     if failure is None and survey.from_functions is not None:
         report.reasons.append(f"{survey.from_functions.words}, and no function was found that does so by its arguments alone")
-    if failure is None:
-        survey.tally.check_time()
-        failure = at_own_sizes(survey, vocab)
     if failure is None:
         searched(survey, group.function, vocab, progress)
         failure = survey.failure
