@@ -314,11 +314,12 @@ def too_likely(case: Case, tally: Tally) -> Failure | None:
     a, b = case.program(), case.spec()
     world, setup, first = World(coupled=False, ran=case.ran), case.setup(), ByChance(0)
 
-    def one(choices: Choices) -> Tokens:
+    def one(choices: Choices) -> tuple[Tokens, bool]:
         world.restart(choices)
         m = a.machine(case.request, world)
         setup(m)
-        return execute(m).committed_tokens()
+        whole = run_steps(m)
+        return m.committed_tokens(), whole
 
     world.restart(first)
     theirs: Distribution = {execute(b.machine(case.request, world)).committed_tokens(): first.weight()}
@@ -326,22 +327,26 @@ def too_likely(case: Case, tally: Tally) -> Failure | None:
     small = memoryless(case.module.functions[case.claim.spec])
     if first.points and not small:
         theirs = {text: p for (text, _), p in whole_distribution(b, case.request, case.limit, tally).items()}
-    ways: dict[Tokens, dict[tuple[int, ...], Choices]] = {}
-    for choices, text in attempts(case, one, False):
+
+    def allowed(text: Tokens, whole: bool) -> Fraction:
+        """The probability that the specification gives to a text, or to all that begin like it."""
+        if first.points and small:
+            return spec.share(text, whole)
+        return sum((p for t, p in theirs.items() if t == text or (not whole and t[: len(text)] == text)), Fraction(0))
+
+    ways: dict[tuple[Tokens, bool], dict[tuple[int, ...], Fraction]] = {}
+    for choices, found in attempts(case, one, False):
         tally.count()
         if any(p.kind == "adversary" for p in choices.points):
             continue
-        ways.setdefault(text, {})[tuple(p.taken for p in choices.points)] = choices
-        had = sum((way.weight() for way in ways[text].values()), Fraction(0))
-        allowed = spec.share(text) if first.points and small else theirs.get(text, Fraction(0))
-        if had > allowed:
-            told = {text: allowed} if first.points else {**theirs, text: allowed}
-            ends = lambda d: {(tokens, True): p for tokens, p in d.items()}
+        ways.setdefault(found, {})[tuple(p.taken for p in choices.points)] = choices.weight()
+        had, most = sum(ways[found].values(), Fraction(0)), allowed(*found)
+        if had > most:
             least = "" if had == 1 else "at least "
-            words = (
-                f"the first commits its text with probability {least}{had}, the second commits that with probability {allowed}"
-            )
-            return Failure(case, "text", ends({text: had}), ends(told), had - allowed, choices.points, words)
+            words = f"the first commits its text with probability {least}{had}, the second with probability {most}"
+            other: Distribution = {(found[0], True): most}
+            other |= {(text, True): p for text, p in theirs.items() if not first.points}
+            return Failure(case, "text", {(found[0], True): had}, other, had - most, choices.points, words)
     return None
 
 

@@ -164,10 +164,10 @@ class Specification:
         """Whether the text ends after `done`."""
         return self.program.machine(self.request, self.world).resume(done).done()
 
-    def share(self, text: Tokens) -> Fraction:
-        """The probability of a whole text."""
+    def share(self, text: Tokens, whole: bool = True) -> Fraction:
+        """The probability of a whole text, or of its beginning."""
         out = Fraction(1)
-        for n in range(len(text) + 1):
+        for n in range(len(text) + whole):
             x = text[n] if n < len(text) else None
             law = self.memo[text[:n]] if text[:n] in self.memo else self.only(text[:n], x)
             law = self.next(text[:n]) if law is UNKNOWN else law

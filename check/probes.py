@@ -19,7 +19,7 @@ from typing import Any
 from decgraph.backends.exact.choices import TooMany
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
-from decgraph.backends.exact.world import Unlikely
+from decgraph.backends.exact.world import Enough, Unlikely
 from decgraph.check.claims import Case, Failure, decide
 from decgraph.check.constants import Facts, facts
 from decgraph.check.starts import NoValue
@@ -30,17 +30,18 @@ from decgraph.errors import DecError
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Claim, Function, Op, Param
 
-OPS = 20_000  # of all probes of a claim, for each world of the first kind that was asked for
-RUN_OPS = 300_000  # of one run
+OPS = 7_000  # of all probes of a claim, for each world of the first kind that was asked for
+RUN_OPS = 18_000  # of one run, of which then the text so far is compared
 SHORT = 220  # small probes
 EARLY = 40  # of them before the large ones, which take longer
+MANY = 1000  # tokens of vocabularies with which parameters are small, as runs take long
 ALWAYS = 10**9  # rows are certain after fewer tokens
 LONG, TEXT, SESSION = 2100, 520, 60
-ELEMENT = 30  # elements of a row that cost as much as an op
+ELEMENT = 12  # elements of a row that cost as much as an op
 
 
 class Counting(ExactMachine):
-    """A machine that gives up where all probes of a claim, or one run, have taken too many ops."""
+    """A machine that stops where a run has taken too many ops, and gives up where all probes of a claim have."""
 
     left: list[int]
 
@@ -53,8 +54,10 @@ class Counting(ExactMachine):
         cost = 1 + ((self.vocab_size + len(self.tokens) // 4) // ELEMENT if rows else 0)
         self.taken += cost
         self.left[0] -= cost
-        if self.taken > RUN_OPS or self.left[0] < 0:
-            raise TooMany("more ops than a probe may take")
+        if self.left[0] < 0:
+            raise TooMany("more ops than probes may take")
+        if self.taken > RUN_OPS:
+            raise Enough
         return super().apply(op)
 
 
@@ -86,6 +89,8 @@ def values(f: Function, known: Facts, r: random.Random, n: int, vocab: int) -> d
         value = p.default if p.has_default and p.value.type.elem in ("int", "prob", "real", "bool") else None
         if p in changed[n % len(changed)] or value is None:
             value = between(p, r, vocab)
+        if vocab > MANY and isinstance(value, int) and not isinstance(value, bool):
+            value = max(int(p.low or 0), min(value, 2))
         if value is not None:
             out[p.name] = Fraction(str(value)) if isinstance(value, float) else value
     return out
@@ -97,7 +102,7 @@ def plans(f: Function, known: Facts, claim: Claim) -> Iterator[WorldPlan]:
         yield from (opened(plan, claim, n) for n, plan in enumerate(canvases(f, known)))
         return
     yield from (small(f, known, claim, n) for n in range(EARLY))
-    for n, plan in enumerate(large(known)):
+    for n, plan in enumerate(large(known, wide(f))):
         r = random.Random(f"large probe {n}")
         params = values(f, known, r, n // 8, plan.vocab)
         if claim.kind != "refines":
@@ -159,23 +164,37 @@ def drawn(style: Style, n: int) -> Style:
     return Style(sort, shared=style.shared, near=(Fraction(1, 10 ** (3 * (1 + n % 4))),) if sort == "near" else ())
 
 
-def large(known: Facts) -> Iterator[WorldPlan]:
+ARITHMETIC = frozenset({"add", "sub", "mul", "div", "mod", "floor"})
+
+
+def wide(f: Function) -> bool:
+    """Whether a program counts the vocabulary or computes with ids: then the largest vocabularies are tried, too."""
+    return any(
+        op.opcode in ("vocab_size", "renorm", "topk", "select.top", "scatter", "as_int")
+        or (op.opcode == "map" and op.attrs["fn"] in ARITHMETIC and any(v.type.elem in ("token", "draw") for v in op.operands))
+        for op in f.body.walk()
+        if op.loc.called is None  # rules of stdlib/ do so for every vocabulary alike
+    )
+
+
+def large(known: Facts, wide: bool) -> Iterator[WorldPlan]:
     """Probes that are large in one way each, at the defaults of parameters and with other values."""
     for again in range(3):
         sure = Style("plain", shared=20_000 + again, point_until=ALWAYS, strays=(2, 1, 4)[again])
-        plan = WorldPlan(PROBE, style=sure, steps=None, free=known.memory)
-        yield replace(plan, prompt=LONG, limit=6, free=False)
+        plan = WorldPlan(PROBE, style=sure, steps=None)
+        yield replace(plan, prompt=LONG, limit=6)
         yield replace(plan, prompt=3, limit=TEXT, style=replace(sure, strays=(1, 4, 12)[again]))
-        yield replace(plan, prompt=40, limit=4, vocab=600, free=False)
-        yield replace(plan, prompt=LONG, limit=2, style=at(LONG, sure, support=3), vocab=4, free=False)
-        yield replace(plan, prompt=5, limit=1, vocab=512, style=at(5, sure), free=False)
-        yield replace(plan, prompt=300 + 450 * again, limit=6, vocab=3 + 17 * again, repeat=again == 1, free=False)
-        yield replace(plan, prompt=3, limit=3, session=SESSION if known.session else 0, deep=True)
-        yield replace(plan, prompt=(LONG, 3, 4)[again], limit=2, vocab=5000, free=False)
-        if again == 0:
-            yield replace(plan, prompt=5, limit=1, vocab=2048, style=at(5, sure), free=False)
-            yield replace(plan, prompt=3, limit=2, vocab=32_000, free=False)
-            yield replace(plan, prompt=3, limit=1, vocab=32_000, style=at(3, sure, support=3), free=False)
+        yield replace(plan, prompt=LONG, limit=2, style=at(LONG, sure, support=3), vocab=4)
+        yield replace(plan, prompt=5, limit=1, vocab=512, style=at(5, sure))
+        yield replace(plan, prompt=300 + 450 * again, limit=6, vocab=3 + 17 * again, repeat=again == 1)
+        if known.session or known.layers or known.memory:
+            yield replace(plan, prompt=3, limit=3, session=SESSION if known.session else 0, deep=True, free=known.memory)
+        if wide and again == 0:
+            yield replace(plan, prompt=40, limit=4, vocab=600)
+            yield replace(plan, prompt=5, limit=1, vocab=2048, style=at(5, sure))
+            yield replace(plan, prompt=LONG, limit=2, vocab=5000)
+            yield replace(plan, prompt=3, limit=2, vocab=32_000)
+            yield replace(plan, prompt=3, limit=1, vocab=32_000, style=at(3, sure, support=3))
 
 
 def at(place: int, style: Style, support: int = 0) -> Style:
@@ -242,7 +261,7 @@ def smallest(survey: Survey, failure: Failure) -> Failure:
     for name, low in sorted(sizes, key=lambda size: getattr(failure.case.plan, size[0]), reverse=True):
         plan = failure.case.plan
         high = getattr(plan, name)
-        while low < high:
+        while low < high - high // 16:  # near enough
             middle = (low + high) // 2
             found = again(survey, replace(resized(plan, name, middle), params=pinned), left)
             low, high = (low, middle) if found is not None else (middle + 1, high)
