@@ -242,11 +242,16 @@ def probed(survey: Survey, models: int) -> Failure | None:
 
 
 def tried(case: Case, survey: Survey) -> Failure | None:
-    """What a probe refutes."""
+    """What a probe refutes. Of what is certain in every respect one run decides it: what runs there has been seen."""
+    before = survey.tally.runs
+    ran = None if survey.ran is None else survey.ran.fresh()
     try:
-        return decide(case, survey.tally)
+        failure = decide(replace(case, ran=ran), survey.tally)
     except (TooMany, Unlikely, NotSeparated, NoValue, DecError):
         return None
+    if failure is None and ran is not None and survey.ran is not None and survey.tally.runs == before + 1:
+        survey.ran.seen |= ran.seen
+    return failure
 
 
 def smallest(survey: Survey, failure: Failure) -> Failure:
