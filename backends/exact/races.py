@@ -36,7 +36,7 @@ class Race:
         """The distribution of a draw from q given the earlier reads; None after reads from two or more other distributions."""
         if not self.reads:
             total = sum(q)
-            return list(q) if total == 1 else [x / total for x in q]
+            return [x / total for x in q]
         if len(self.reads) > 1:
             return None
         p, a = self.reads[0]
