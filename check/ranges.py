@@ -328,6 +328,3 @@ def constant(op: Op) -> Interval:
 
 def _ends(a: Interval) -> tuple[Any, Any]:
     return a.low, a.high
-
-
-__all__ = ["Ranges", "impossible", "narrowed", "of_folds"]
