@@ -10,7 +10,6 @@ from hypothesis import given
 
 import decgraph
 from decgraph import testing
-from decgraph import testing as module
 from decgraph.errors import DecError
 from decgraph.runtime.shaping import shaped_probs
 
