@@ -37,6 +37,11 @@ RULES = {
     "rule-support": (
         "Every token that the rule accepts or emits was drawn from the target's distribution or tested to have mass in it."
     ),
+    "jacobi": (
+        "In each iteration a token becomes what the target says after the ones before it. So after one iteration the first "
+        "is the target's own, after two the second too; where nothing changes any more each is, since each stands after the "
+        "ones that it was drawn after. There are no more guesses than iterations."
+    ),
     "tree-inside": (
         "The target gives mass to every edge of the tree, after the text above it: each was drawn from it where it is grown. "
         "So it gives mass to all tokens on the way to any node."
@@ -68,9 +73,14 @@ BESIDES = (
 )
 RESTS = (
     "It rests on the meaning of the program's lines, on the rules above (docs/proof.md), and on "
-    "the program that applied them. It speaks of the tokens that are committed, with exact arithmetic. That no run ends "
-    "in an error is not derived."
+    "the program that applied them. It speaks of exact arithmetic."
 )
+ERRORS = {
+    True: "That no run ends in an error is not derived.",
+    False: "No run ends in an error of the program's own: nothing outside drafts can fail, and an error in a draft "
+    "ends that draft.",
+}
+"""Whether errors are left out, and what is said of them."""
 
 
 def proof_page(report: Report) -> str:
@@ -96,9 +106,10 @@ def derivation(name: str, proof: Proof, text: str) -> str:
         *beside(text, {step.line: f"{step.text} [{step.rule}]" for step in proof.steps}),
         "",
     ]
+    said = "" if proof.mode == "inside" else ERRORS[not proof.ends]
     for rule in rules:
         out += wrapped(f"[{rule}] {RULES[rule]}", "    ")
-    return "\n".join([*out, "", *wrapped(BESIDES), *wrapped(RESTS)])
+    return "\n".join([*out, "", *wrapped(BESIDES), *wrapped(f"{RESTS} {said}".rstrip())])
 
 
 def without(name: str, proof: Proof, text: str) -> str:

@@ -22,6 +22,8 @@ Print Assumptions lossless_inside.
 Print Assumptions Law_inside.
 Print Assumptions rooted_grow.
 Print Assumptions way_inside.
+Print Assumptions draw_within.
+Print Assumptions inside_either.
 Print Assumptions block_Law.
 Print Assumptions traverse_Law.
 Print Assumptions speculative_lossless.

@@ -33,8 +33,8 @@ def prove(module: Module, claim: Claim) -> Derivation | Open:
         model = _model_of(function, claim)
         if claim.mode in ("tokens", "greedy") or claim.for_greedy:
             modes = ["own"]
-    elif claim.kind == "keeps_support" and len(claim.models) == 1:
-        model = claim.models[0]
+    elif claim.kind == "keeps_support":
+        model = " or ".join(claim.models)
         modes = ["inside"]
     else:
         return Open(claim.loc.line, "no derivation for claims of this kind yet")
@@ -57,9 +57,13 @@ def _derived(
     stopped: Stopped | None = None
     for mode in modes:
         try:
-            return derive(module, function, model, mode, greedy=greedy, settings=equalities(condition), condition=condition)
-        except Stopped as found:
-            stopped = found
+            found = derive(module, function, model, mode, greedy=greedy, settings=equalities(condition), condition=condition)
+        except Stopped as why:
+            stopped = why
+            continue
+        for line, what in found.errors:
+            return Open(line, f"{what}, which would end the run in an error")
+        return found
     assert stopped is not None
     return Open(stopped.line, stopped.why)
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from decgraph.check.proof.endings import errors
 from decgraph.check.proof.invariants import Invariant, NotKept, Step, Stopped
 from decgraph.check.proof.judgments import judge
-from decgraph.check.proof.kernel import Kernel
+from decgraph.check.proof.kernel import Judged, Kernel
 from decgraph.ir.facts import Certainty
 from decgraph.ir.values import Function, Module, Op
 
@@ -35,6 +36,21 @@ class Derivation:
     """Lines whose errors may end a run, and what may fail there; none: no run ends in an error."""
 
 
+def judged(kernel: Kernel, op: Op) -> Judged:
+    """The judgment on a rule; on an algorithm that is run: `inside`, if all that it commits is."""
+    if op.opcode != "run":
+        return judge(kernel, op)
+    callee = kernel.module.functions[op.attrs["callee"]]
+    (argument,) = op.attrs["args"]
+    if any(inner.opcode == "run" for inner in callee.body.walk()):
+        return "", f"`{callee.name}` runs another algorithm"
+    try:
+        derive(kernel.module, callee, argument, "inside")
+    except Stopped as stopped:
+        return "", stopped.why
+    return "inside", ""
+
+
 def derive(
     module: Module,
     function: Function,
@@ -50,12 +66,12 @@ def derive(
     given = dict(settings or {})
     for _ in range(MOST_ROUNDS):
         try:
-            kernel = Kernel(module, function, model, mode, judge, invariants, greedy, given, condition)
+            kernel = Kernel(module, function, model, mode, judged, invariants, greedy, given, condition)
             steps = kernel.run()
         except NotKept as found:
             invariants[found.op] = found.weaker
             continue
-        errors = tuple(kernel.errors()) if mode != "inside" else ()
+        failing = tuple(errors(kernel)) if mode != "inside" else ()
         return Derivation(
             function.name,
             model,
@@ -65,6 +81,6 @@ def derive(
             invariants,
             tuple(steps),
             condition=condition,
-            errors=errors,
+            errors=failing,
         )
     raise Stopped(None, f"no invariant of a loop was found in {MOST_ROUNDS} rounds")

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import decgraph.ir.table  # noqa: F401  (the ops' rules)
+from decgraph.check.proof import unread
+from decgraph.check.proof.endings import draft, may_end
 from decgraph.check.proof.folding import FOLDS, INF, Number, Range, constant, number, same
 from decgraph.check.proof.invariants import (
     Invariant,
@@ -35,25 +37,11 @@ from decgraph.check.proof.invariants import (
     placed,
     weakest,
 )
+from decgraph.check.proof.jacobi import iterated
 from decgraph.check.proof.sizes import Sizes
 from decgraph.check.proof.unit_rows import is_probability, sums_to_one
-from decgraph.ir.facts import (
-    NONE,
-    RANK,
-    Canvas,
-    CellTokens,
-    Certainty,
-    Drafts,
-    Fact,
-    ModelIs,
-    Path,
-    Row,
-    Rows,
-    Token,
-    Tree,
-    Unfit,
-    joined,
-)
+from decgraph.check.proof.verified import accepted, committed, inside
+from decgraph.ir.facts import NONE, RANK, CellTokens, Certainty, Drafts, Fact, ModelIs, Path, Row, Token, Tree, Unfit, joined
 from decgraph.ir.failing import Failing
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
@@ -68,7 +56,7 @@ Judged = tuple[str, str]
 
 @dataclass
 class Kernel:
-    """One pass over `function` for a claim about `model`."""
+    """One pass over `function` for a claim about `model`, or for support about "one or another"."""
 
     module: Module
     function: Function
@@ -81,6 +69,7 @@ class Kernel:
     condition: Any = ()
 
     def __post_init__(self) -> None:
+        self.models = self.model.split(" or ")
         self.facts: dict[Value, Fact] = {}
         self.taints: dict[Value, Labels] = {}
         self.consts: dict[Value, Any] = {}
@@ -96,12 +85,10 @@ class Kernel:
         self.progress = self.ended = self.output_decides = False
         self.committed: set[Certainty] = set()
         self.failing = Failing(self.function, self.consts)
-        self.drafting: set[Value] | None = None
-        """Inside of a block that an error may end: draws that told whether one does before they were grown."""
+        self.drafting: set[Value] | None = None  # where an error may end a draft: see endings.py
         self.told: Labels = NONE
-        """Draws that may have ended the block by now."""
+        self.left = unread.at_start(self.function)
         self.sound: set[Op] = set()
-        """Verifications whose rules need no look at their divisions: they are lossless for the drafts that they are given."""
         self.steps: list[Step] = []
         self._place(self.function.body, (), ())
         noises = [op for op in self.function.body.walk() if op.opcode == "noise"]
@@ -142,10 +129,6 @@ class Kernel:
             raise Stopped(None, "the function may return before the request is done")
         return self.steps
 
-    def errors(self) -> list[tuple[int, str]]:
-        """After the pass: the lines where an error may end a run, and what may fail there."""
-        return [(op.loc.line, why) for op, why in self.failing.outside_drafts(self.sound)]
-
     def region(self, region: Region) -> list[Fact | None]:
         for op in region.ops:
             self.step(op)
@@ -166,7 +149,7 @@ class Kernel:
             given = TABLE[op.opcode].fact
             found = self._folded(op) or (given(self, op) if given is not None else None)
         if rule is None:
-            self._may_end(op)
+            may_end(self, op)
         facts = found if isinstance(found, list) else [found]
         for v, fact in zip(op.results, [*facts, *[None] * len(op.results)]):
             if fact is None:
@@ -179,30 +162,6 @@ class Kernel:
             condition = self.sizes.conditions.get(op.operands[0])
             for v, x, y in zip(op.results, *(r.yields for r in op.regions)):
                 self.sizes.chosen(v, condition, x, y)
-
-    def _may_end(self, op: Op) -> None:
-        """An error in a draft ends the block: what decides that there is one controls what follows in it."""
-        if self.drafting is not None and any(map(self.failing.why, (op, *(o for r in op.regions for o in r.walk())))):
-            self.told |= self.taint(*op.operands, *(op.results if op.regions else ())) | self.control
-            self.control |= self.told
-            self.drafting |= {v for v, past in self.told if past is None and v not in self.grown}
-
-    def _draft(self, op: Op) -> list[Fact | None]:
-        """A block that an error may end early, with the tree as it was then: nothing but the tree is read after it."""
-        outer, before = self.control, (self.drafting, self.told)
-        if any(o.opcode in MADE_ANEW for o in op.regions[0].walk()):
-            raise Stopped(op, "a draft that is begun anew where an error may end it")
-        self.drafting, self.told = set(), NONE
-        found = self._either(op)
-        told, early = self.told, self.drafting
-        (self.drafting, self.told), self.control = before, outer
-        self.taints[op.result] |= told
-        tree = found[0]
-        if isinstance(tree, Tree):
-            tree = replace(tree, stem=None)
-        if isinstance(tree, Tree) and early & {v for v, _ in tree.noises}:
-            tree = replace(tree, fault=tree.fault or f"what is drawn may decide that an error keeps it out (line {op.loc.line})")
-        return [tree if isinstance(tree, Tree) else None]
 
     def _folded(self, op: Op) -> Fact | None:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
@@ -238,6 +197,7 @@ class Kernel:
             self._remember(op, self.taints[op.result])
         for inner in (o for r in op.regions for o in r.walk()):
             if inner.opcode in ("state.write", "extern"):
+                self.left.pop(memory_of(inner), None)
                 self._remember(inner, frozenset().union(*(self.taints[v] for v in op.results)) | self.taint(*inner.operands))
                 for v in op.results:
                     self.taints[v] |= self.states.get(memory_of(inner), NONE)
@@ -281,7 +241,7 @@ class Kernel:
             if p.value is v and p.value.type.is_number:
                 low, high = (0, 1) if v.type.elem == "prob" else (-INF, INF)
                 return low if p.low is None else p.low, high if p.high is None else p.high
-        return (0, 1) if v.type.elem == "prob" and is_probability(v, self.made) else (-INF, INF)
+        return (0, 1) if v.type.elem == "prob" and is_probability(self, v) else (-INF, INF)
 
     def low(self, v: Value) -> Number:
         """A number that the value is not below."""
@@ -291,7 +251,7 @@ class Kernel:
         return self.consts.get(v)
 
     def sums_to_one(self, v: Value) -> bool:
-        return sums_to_one(v, self.function, self.made, self.carried)
+        return sums_to_one(self, v)
 
     def tells(self, noises: Labels, *values: Value) -> bool:
         """Whether any of the values depends on one of these draws."""
@@ -323,50 +283,10 @@ class Kernel:
         return ""
 
     def walk(self, op: Op) -> Fact:
-        """What a verification accepts: by the judgment on its rule, the evidence and the tree."""
-        for inner in op.regions[0].walk():
-            if inner.opcode in ("commit", "return", "state.write", "run"):
-                raise Stopped(inner, f"{inner.opcode} inside a rule")
-        tree, rows = self.of(op.operands[0]), self.of(op.operands[1])
-        made_here = {v for inner in op.regions[0].walk() for v in inner.operands if v.type.elem == "noise"}
-        noises = frozenset((v, None) for v in made_here)
-        self.taints[op.result] |= noises | (tree.noises if isinstance(tree, Tree) else NONE)
-        if not isinstance(tree, Tree):
-            return Unfit("verifies a tree that is not known to stand on the context")
-        if not isinstance(rows, Rows) or rows.tree is not tree.tree:
-            return Unfit("the evidence is not known to be the target's distribution at the nodes of this very tree")
-        kind, why = self.judge(self, op)
-        rule = op.attrs.get("rule") or "a rule"
-        if kind == "matching":
-            self.say(op, f"`{rule}` accepts and emits own draws of `{rows.model}` alone, whatever was drafted", "rule-matching")
-            return Path(rows.model, tree.version, "own")
-        if kind == "lossless":
-            why = tree.fault or self._weighed(op, rows, made_here)
-            if not why:
-                self.sound.add(op)
-                self.say(op, f"`{rule}` is lossless for drafts with these distributions", "rule-lossless")
-                return Path(rows.model, tree.version, "drawn", tree.noises | noises)
-            return Unfit(why)
-        if kind == "support":
-            self.say(op, f"`{rule}` accepts and emits tokens that `{rows.model}` gives mass to", "rule-support")
-            return Path(rows.model, tree.version, "inside")
-        return Unfit(f"`{rule}` is not known to be right: {why}")
+        return accepted(self, op)
 
-    def _weighed(self, op: Op, rows: Rows, noises: set[Value]) -> str:
-        """Why a lossless rule does not keep the target's distribution here, or ""."""
-        if str(op.operands[0].type.of[0]) in self.mislabelled:
-            return "the label check finds a draft that was chosen by what it is"
-        if not rows.all:
-            return "evidence at some of the nodes only: where it is must not depend on drafts"
-        if self.output_readers:
-            return "the output stream is read elsewhere"
-        for noise in noises:
-            made = self.made.get(noise)
-            if made is None or made.opcode != "noise" or made.attrs["site"] in self.shared_sites:
-                return "a noise of the rule that is not its own"
-            if not set(self.loops[noise]) <= set(made.operands):
-                return "a noise of the rule that is not keyed by all loops around it"
-        return ""
+    def run_of(self, op: Op) -> Fact | None:
+        return committed(self, op)
 
     # -- effects
     def _const(self, op: Op) -> None:
@@ -374,20 +294,19 @@ class Kernel:
 
     def _commit(self, op: Op) -> None:
         what = self.of(op.operands[0])
-        if isinstance(what, Canvas) and self.mode == "inside" and what.model in ("", self.model):
-            self.say(op, f"commits a canvas of which every cell got a token that `{self.model}` gave mass to", "commit-inside")
+        if self.mode == "inside" and (found := inside(self, op)) is not None:
+            self.say(op, *found)
             return self._new_context(op)
         if len(op.operands) != 1:
-            tree = self.of(op.operands[1])
-            if self.mode != "inside" or not isinstance(tree, Tree) or tree.inside not in ("", self.model):
-                raise Stopped(op, "commits the way to a node")
-            if tree.version != self.version:
-                raise Stopped(op, "commits the way to a node of a tree that stands on another context")
-            self.say(op, f"commits the way to a node of a tree of tokens that `{self.model}` gives mass to", "tree-inside")
-            return self._new_context(op)
+            raise Stopped(op, "commits the way to a node")
         if isinstance(what, Unfit):
             raise Stopped(op, what.why)
-        if not isinstance(what, Token | Path) or what.model != self.model or op.operands[0].type.dims:
+        if (
+            not isinstance(what, Token | Path)
+            or what.model not in self.models
+            or isinstance(what, Token)
+            and op.operands[0].type.dims
+        ):
             raise Stopped(op, f"nothing is known of what is committed ({op.operands[0].type.elem})")
         if what.version != self.version:
             raise Stopped(op, "what is committed was drawn after another context")
@@ -426,9 +345,11 @@ class Kernel:
 
     def _state_write(self, op: Op) -> None:
         self._remember(op, self.taint(*op.operands))
+        unread.write(self, op)
 
-    def _state_read(self, op: Op) -> None:
+    def _state_read(self, op: Op) -> Fact | None:
         self.taints[op.result] = self.states.get(memory_of(op), NONE)
+        return self.left.get(memory_of(op))
 
     def _extern(self, op: Op) -> None:
         """A function of the caller's may remember what it was given: its answers tell of all of that."""
@@ -441,9 +362,9 @@ class Kernel:
 
     # -- control flow
     def _if(self, op: Op) -> list[Fact | None]:
-        return self._draft(op) if "draft" in op.attrs else self._either(op)
+        return draft(self, op) if "draft" in op.attrs else self.either(op)
 
-    def _either(self, op: Op) -> list[Fact | None]:
+    def either(self, op: Op) -> list[Fact | None]:
         known = self.consts.get(op.operands[0])
         if isinstance(known, bool):
             region = op.regions[0 if known else 1]
@@ -453,18 +374,21 @@ class Kernel:
                 self.sizes.same(v, y)
             return facts
         decided_by, outer, entry = self.taint(op.operands[0]), self.control, self.version
-        progress, ends, alive = self.progress, [], self.sizes.alive
+        progress, ends, alive, left = self.progress, [], self.sizes.alive, []
+        before = self.left
         condition = self.sizes.conditions.get(op.operands[0])
         for region, known_here in zip(op.regions, (condition, negated(condition))):
-            self.control, self.version, self.progress = outer | decided_by, entry, progress
+            self.control, self.version, self.progress, self.left = outer | decided_by, entry, progress, dict(before)
             with self.sizes.under(known_here, alive):
                 facts = self.region(region)
                 facts = [
                     self.sizes.now(f, self.version) or self.sizes.size(y, self.version) for y, f in zip(region.yields, facts)
                 ]
             ends.append((self.version, self.progress, facts, region.yields))
+            left.append(self.left)
         self.control, self.progress = outer | self.told, all(made for _, made, _, _ in ends)
         self.version, self.sizes.alive = entry, alive
+        self.left = {name: fact for name, fact in left[0].items() if left[1].get(name) == fact}
         if any(version != entry for version, _, _, _ in ends):
             self._new_version()
         out = []
@@ -497,7 +421,11 @@ class Kernel:
                 self.taints[v] = self.taint(first)
                 self.sizes.same(v, first)
             return [self.of(v) for v in op.operands[2:]]
-        return self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
+        found = self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
+        own = {} if contains(op, "commit") else iterated(self, op)
+        for path in own.values():
+            self.say(op, f"after so many iterations, or where nothing changes, all are own draws of `{path.model}`", "jacobi")
+        return [own.get(v, fact) for v, fact in zip(op.results, found)]
 
     def _while(self, op: Op) -> list[Fact | None]:
         limited = 1 if op.attrs.get("limited") else 0
@@ -521,6 +449,7 @@ class Kernel:
             tuple(self.taint(v) for v in carried),
             tuple(sorted(self.states.items())),
             outer | bounds,
+            unread.candidates(self, op),
         )
         inv = self.invariants.get(op)
         if inv is None:
@@ -528,6 +457,7 @@ class Kernel:
         self._kept(op, inv, first)
         body, stops = op.regions[-1], bool(op.attrs.get("stops"))
         self.states, self.control = dict(inv.states), inv.control
+        unread.begin(self, op, inv.unread)
         progress, self.progress = self.progress, False
         for region in op.regions:
             for v, fact, taint in zip(region.args[1:], inv.facts, inv.taints):
@@ -557,6 +487,8 @@ class Kernel:
             ]
         if stops:
             self.control |= self.taint(body.yields[0])
+        if "fills" in op.attrs:  # it ends where no node of a tree can grow, which the drafts say
+            self.control |= self.taint(*body.yields)
         kept = []
         for a, y, fact in zip(body.args[1:], body.yields[stops:], found):
             fact = placed(moved(fact, self.version, head), a)
@@ -567,11 +499,13 @@ class Kernel:
             if isinstance(fact, Tree):
                 fact = replace(fact, noises=self._aged(fact.noises, op))
             kept.append(fact)
+        left = unread.end(self, op, inv.unread)
         after = Invariant(
             tuple(kept),
             tuple(self._aged(self.taint(y), op) for y in body.yields[stops:]),
             tuple(sorted((name, self._aged(taint, op)) for name, taint in self.states.items())),
             self._aged(self.control, op),
+            left,
         )
         self._kept(op, inv, after)
         if asks_done(op) and not self.progress and self.mode != "inside":
@@ -579,6 +513,7 @@ class Kernel:
         self.progress = progress
         self.control = outer | self.told
         self.states = dict(inv.states)
+        unread.begin(self, op, ())
         if commits:
             self._new_version()
         else:
@@ -598,7 +533,8 @@ class Kernel:
         taints = tuple(a | b for a, b in zip(inv.taints, now.taints))
         old, new = dict(inv.states), dict(now.states)
         states = tuple(sorted((name, old.get(name, NONE) | new.get(name, NONE)) for name in old.keys() | new.keys()))
-        weaker = Invariant(facts, taints, states, inv.control | now.control)
+        left = tuple(name for name in inv.unread if name in now.unread)
+        weaker = Invariant(facts, taints, states, inv.control | now.control, left)
         if weaker != inv:
             raise NotKept(op, weaker)
 
@@ -623,5 +559,4 @@ WORDS: dict[Certainty, str] = {
 }
 COMMITS: dict[Certainty, str] = {"own": "commit-own", "drawn": "commit-drawn", "inside": "commit-inside"}
 """How a commit is concluded (docs/proof.md)."""
-MADE_ANEW = ("tree.new", "tree.continue", "tree.reroot")
 GROWING = ("tree.grow", "tree.set", "tree.front", "tree.keep", "tree.best_first", "for", "while")
