@@ -14,7 +14,7 @@ from typing import Any
 from decgraph.check.proof.amounts import INF, ONE, ZERO, Amount
 from decgraph.check.proof.canvases import Canvas, Canvases, Lost, Part, then
 from decgraph.check.proof.cells import BLOCK
-from decgraph.check.proof.choices import AnyOpen, Column, Node, Tree
+from decgraph.check.proof.choices import AnyOpen, Column, Node
 from decgraph.check.proof.invariants import Stopped
 from decgraph.check.proof.parts import NONE, Blocks, Cells, Counts, Edit, Rows, Vector
 from decgraph.check.proof.vectors import size, vector
@@ -77,7 +77,7 @@ class Walk(Canvases):
 
     def either(self, op: Op, a: Any, b: Any, full: Canvas | None) -> Any:
         """One of two values, and nobody knows which. full: a canvas of whose part nothing is masked where it is the second."""
-        if a is b or isinstance(a, Amount | bool | Blocks) and a == b:
+        if _alike(a, b):
             return a
         if "draft" in op.attrs:  # an error may end the first region anywhere
             return None
@@ -191,20 +191,25 @@ class Walk(Canvases):
         raise next((stopped for stopped in reversed(found) if stopped.op is not op), found[-1])
 
     def idle(self, op: Op, carried: Sequence[Any]) -> list[Any]:
-        """A loop that leaves canvases as they are, however often it runs; nothing is known of what else it carries."""
+        """A loop that leaves canvases as they are, however often it runs. Of what else it carries that is known that every
+        iteration leaves as it was."""
         if op.opcode == "while" and not op.attrs.get("limited"):
             raise Stopped(op, "when the loop ends is not known")
-        head = [v if isinstance(v, Canvas | Lost | Tree) else None for v in carried]
-        mark = self.known.mark()
-        counter = self.any_counter(op)
-        if op.opcode == "while":
-            self.goes_on(op, counter, head)
-        found, _ = self.body(op, counter, head)
-        self.known.back(mark)
-        for before, after in zip(head, found, strict=True):
-            if isinstance(before, Canvas | Tree) and after is not before:
-                raise Stopped(getattr(after, "op", op), getattr(after, "why", "the loop decides cells"))
-        return head
+        head, mark, steps = list(carried), self.known.mark(), list(self.steps)
+        while True:
+            counter = self.any_counter(op)
+            if op.opcode == "while":
+                self.goes_on(op, counter, head)
+            found, _ = self.body(op, counter, head)
+            self.known.back(mark)
+            changed = [n for n, (a, b) in enumerate(zip(head, found, strict=True)) if a is not None and not _alike(a, b)]
+            for n in changed:
+                if isinstance(head[n], Canvas):
+                    raise self.unlike(op, found[n], "the loop decides cells")
+                head[n] = None
+            if not changed:
+                return head
+            self.steps = list(steps)
 
     def any_counter(self, op: Op) -> Amount:
         """The counter of any iteration, with what is known of it."""
@@ -351,6 +356,11 @@ def _amounts(steps: Any) -> list[Amount]:
     if isinstance(steps, Amount):
         return [steps]
     return [a for part in steps for a in _amounts(part)] if isinstance(steps, tuple) else []
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two values are known to be one."""
+    return a is b or isinstance(a, Amount | bool | Blocks) and a == b
 
 
 def _slope(a: Any, b: Any) -> Any:
