@@ -106,12 +106,12 @@ def _wrapped(region: Region, blocks: Sequence[Block]) -> Region:
             ops.append(replace(op, regions=tuple(_wrapped(r, blocks) for r in op.regions)) if op.regions else op)
             n += 1
             continue
-        ops += _attempt(block)
+        ops += _attempt(block, blocks.index(block))
         n += len(block.ops)
     return Region(region.args, tuple(ops), region.yields)
 
 
-def _attempt(block: Block) -> list[Op]:
+def _attempt(block: Block, number: int) -> list[Op]:
     """The block as the first region of an `if`, whose result takes the place of the tree."""
     inner = replace(block.after, name=block.after.name)
     known = {block.after: inner}
@@ -128,7 +128,7 @@ def _attempt(block: Block) -> list[Op]:
         )
 
     first = block.ops[0].loc
-    goes_on = Op("unfailing", (), {"site": f"{block.tree}:{first.line}:{first.column}"}, (), (Value(BOOL),), first)
+    goes_on = Op("unfailing", (), {"site": f"{block.tree}.{number}"}, (), (Value(BOOL),), first)
     block_region = Region((), tuple(map(one, block.ops)), (inner,))
     made = Op(
         "if", (goes_on.result,), {"draft": block.tree}, (block_region, Region((), (), (block.before,))), (block.after,), first

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from decgraph.check.proof.endings import errors
 from decgraph.check.proof.invariants import Invariant, NotKept, Step, Stopped
 from decgraph.check.proof.judgments import judge
-from decgraph.check.proof.kernel import Kernel
+from decgraph.check.proof.kernel import Judged, Kernel
 from decgraph.ir.facts import Certainty
 from decgraph.ir.values import Function, Module, Op
 
@@ -19,11 +19,12 @@ MOST_ROUNDS = 200
 @dataclass(frozen=True)
 class Derivation:
     """A proof that every step of a function commits tokens of `model` in a mode: what the kernel checks. when: the condition
-    under which it holds, beside `settings`. scheduled: it commits a canvas as an algorithm does, `model` (schedules.py)."""
+    under which it holds, beside `settings`. scheduled, same: it commits a canvas as an algorithm does, `model` (schedules.py):
+    in distribution, or in tokens."""
 
     function: str
     model: str
-    mode: Certainty | Literal["scheduled"]
+    mode: Certainty | Literal["scheduled", "same"]
     greedy: bool
     settings: tuple[tuple[str, Any], ...]
     invariants: Mapping[Op, Invariant]
@@ -34,6 +35,22 @@ class Derivation:
     """Of a condition with `or`: derivations for its other cases."""
     errors: tuple[tuple[int, str], ...] = ()
     """Lines whose errors may end a run, and what may fail there; none: no run ends in an error."""
+
+
+def judged(kernel: Kernel, op: Op) -> Judged:
+    """The judgment on a rule; on an algorithm that is run: `own` or `inside`, if all that it commits is."""
+    if op.opcode != "run":
+        return judge(kernel, op)
+    callee = kernel.module.functions[op.attrs["callee"]]
+    (argument,) = op.attrs["args"]
+    if any(inner.opcode == "run" for inner in callee.body.walk()):
+        return "", f"`{callee.name}` runs another algorithm"
+    mode: Certainty = "inside" if kernel.mode == "inside" else "own"
+    try:
+        derive(kernel.module, callee, argument, mode)
+    except Stopped as stopped:
+        return "", stopped.why
+    return mode, ""
 
 
 def derive(
@@ -51,7 +68,7 @@ def derive(
     given = dict(settings or {})
     for _ in range(MOST_ROUNDS):
         try:
-            kernel = Kernel(module, function, model, mode, judge, invariants, greedy, given, condition)
+            kernel = Kernel(module, function, model, mode, judged, invariants, greedy, given, condition)
             steps = kernel.run()
         except NotKept as found:
             invariants[found.op] = found.weaker

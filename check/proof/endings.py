@@ -41,7 +41,7 @@ def draft(k: Kernel, op: Op) -> list[Fact | None]:
         return [None]
     kept_out = early & {v for v, _ in tree.noises}
     fault = f"what is drawn may decide that an error keeps it out (line {op.loc.line})" if kept_out else ""
-    return [replace(tree, stem=None, fault=tree.fault or fault)]
+    return [replace(tree, tree=op.result, grown=frozenset({op.result}), fault=tree.fault or fault)]
 
 
 def errors(k: Kernel) -> list[tuple[int, str]]:

@@ -38,7 +38,8 @@ FOLDED: dict[str, Callable[..., Any]] = {
     "relu": lambda x: max(x, 0),
     "abs": abs,
 }
-FOLDS = ("map", "len", "list", "gather")
+UNLESS_ZERO: dict[str, Callable[..., Any]] = {"div": Fraction, "mod": operator.mod}
+FOLDS = ("map", "len", "list", "gather", "within", "as_int")
 """Ops that `constant` knows."""
 Number = int | float | Fraction
 Range = tuple[Number, Number]
@@ -59,7 +60,14 @@ def constant(op: Op, consts: Mapping[Value, Any]) -> Any:
     if op.opcode == "gather":  # of equal values, whatever the index
         values = known[0] if isinstance(known[0], list | tuple) else ()
         return values[0] if values and all(x == values[0] for x in values) else None
+    if op.opcode in ("within", "as_int"):
+        x = number(known[0])
+        return x if op.opcode == "within" or x is None else math.trunc(x)
     fn = op.attrs["fn"]
+    if fn in UNLESS_ZERO and known[1] not in (0, None) and all(isinstance(x, int | Fraction) for x in known):
+        return UNLESS_ZERO[fn](*known)
+    if fn in ("log", "exp") and number(known[0]) == (1 if fn == "log" else 0):
+        return 0 if fn == "log" else 1
     if fn in FOLDED and known and all(isinstance(x, bool | int | float | Fraction) for x in known):
         return FOLDED[fn](*known)
     if fn == "and" and False in [x for x in known if isinstance(x, bool)]:

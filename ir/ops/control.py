@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from decgraph.ir import labels, sizes
+from decgraph.ir import facts, labels, sizes
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import OpError, op
 from decgraph.ir.ops.common import as_int, need, stack
@@ -378,6 +378,10 @@ class Run:
         tree = rest[n] if op.attrs["has_tree"] else None
         counters = rest[n + 1 if op.attrs["has_tree"] else n :]
         return (m.sub_run(op, start, as_int(bound), dict(zip(op.attrs["args"], rest)), tree, counters),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        return k.run_of(op)
 
     attrs = ("callee", "args", "has_tree", "site", "vocab?")
     label, batch = labels.joined, "ragged"

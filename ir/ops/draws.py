@@ -121,15 +121,19 @@ class DrawOp:
         k.reads_noise(op, noise)
         if isinstance(row, facts.Row):
             if row.face != "shaped":
-                return facts.Token(row.model, row.version, "inside") if row.face in ("raw", "mass") else None
+                return facts.Token(row.model, row.version, "inside") if row.face in facts.MASS else None
             if k.is_output(noise):
                 return facts.Token(row.model, row.version, "own", frozenset({(noise, None)}))
             if k.fresh(op, noise) and row.version == k.version:
                 return facts.Token(row.model, row.version, "drawn", frozenset({(noise, None)}))
             return facts.Token(row.model, row.version, "inside")
+        if isinstance(row, facts.Rows) and row.all and k.is_output(noise):
+            return facts.Tokens(row.model, row.tree)
         fresh = k.fresh(op, noise) and k.sums_to_one(op.operands[0])
         drafts = facts.Drafts(frozenset({(noise, None)})) if fresh else None
-        return facts.CellTokens(row.model, row.canvas, row.at, drafts) if isinstance(row, facts.CellRows) else drafts
+        if isinstance(row, facts.CellRows) and row.face in facts.MASS:
+            return facts.CellTokens(row.model, row.canvas, row.at, drafts)
+        return drafts
 
     label, batch, exact = _drawn, "pointwise", "choice"
     vocabulary = True
@@ -165,7 +169,7 @@ class DrawMany:
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         row, noise = k.of(op.operands[0]), op.operands[2]
         k.reads_noise(op, noise)
-        after = (row.model, row.version) if isinstance(row, facts.Row) and row.face in ("shaped", "raw", "mass") else None
+        after = (row.model, row.version) if isinstance(row, facts.Row) and row.face in facts.MASS else None
         fresh = k.fresh(op, noise) and k.sums_to_one(op.operands[0])
         return facts.Drafts(frozenset({(noise, None)}), after=after) if fresh else None
 
@@ -376,7 +380,7 @@ class DrawGet:
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         known = k.of(op.operands[0])
-        kept = isinstance(known, facts.Token | facts.CellTokens | facts.Picked)
+        kept = isinstance(known, facts.Token | facts.Tokens | facts.CellTokens | facts.Picked)
         return known if op.attrs["field"] == "token" and kept else None
 
     attrs = ("field",)

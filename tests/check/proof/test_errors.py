@@ -1,11 +1,10 @@
-"""What may end a run in an error is no proof, and names its line; what cannot fail, or fails in a draft, is one. Each wrong program
-here looks like one that is right, and would be derived if an op were thought to be safe."""
+"""What may end a run in an error is no proof, and names its line; what cannot fail, or fails in a draft, is one. Each wrong
+program here looks like one that is right, and would be derived if an op were thought to be safe."""
 
 from __future__ import annotations
 
 import pytest
 
-import decgraph
 from decgraph.check.proof.claims import Open, prove
 from decgraph.dsl.lower import load_text
 
@@ -28,7 +27,9 @@ FIRST = 9
 """The line of the first statement of the loop."""
 
 
-def written(before: str = "y = 0", draft: str = "grow topk(drafter(t.leaves).raw, 1)", after: str = "n += 1", start: str = "[]") -> str:
+def written(
+    before: str = "y = 0", draft: str = "grow topk(drafter(t.leaves).raw, 1)", after: str = "n += 1", start: str = "[]"
+) -> str:
     """A program with these parts."""
 
     def lines(text: str, depth: int) -> str:
