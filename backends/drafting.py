@@ -36,11 +36,11 @@ class Drafting:
         self.run, self.name, self.tree = run, name, tree
 
     def __enter__(self) -> Drafting:
-        self.run.drafts.append(self)
+        self.run.open_drafts.append(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        self.run.drafts.remove(self)
+        self.run.open_drafts.remove(self)
         if not isinstance(error, Exception) or is_outside(error) or self.run.request.strict:
             return False
         told = str(self.run.failure(error).diagnostics[0]).removeprefix("error: ").replace(f"{self.run.title}: ", "")

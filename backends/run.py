@@ -75,7 +75,7 @@ class Run(Backend):
         self.decided = 0
         """Canvas cells decided so far."""
         self.idle: Mapping[str, Any] = {}
-        self.drafts: list[Drafting] = []
+        self.open_drafts: list[Drafting] = []
         """The drafts that are under way, the innermost last."""
         self.start_run()
 
@@ -182,8 +182,8 @@ class Run(Backend):
 
     def now(self, tree: Any) -> None:
         """The tree that is being drafted was grown, cut or marked: an error leaves it like this."""
-        if self.drafts:
-            self.drafts[-1].tree = tree
+        if self.open_drafts:
+            self.open_drafts[-1].tree = tree
 
     def end_draft(self, event: DraftEnded) -> None:
         """Called where an error has ended a draft."""

@@ -73,9 +73,14 @@ BESIDES = (
 )
 RESTS = (
     "It rests on the meaning of the program's lines, on the rules above (docs/proof.md), and on "
-    "the program that applied them. It speaks of the tokens that are committed, with exact arithmetic. That no run ends "
-    "in an error is not derived."
+    "the program that applied them. It speaks of exact arithmetic."
 )
+ERRORS = {
+    True: "That no run ends in an error is not derived.",
+    False: "No run ends in an error of the program's own: nothing outside drafts can fail, and an error in a draft "
+    "ends that draft.",
+}
+"""Whether errors are left out, and what is said of them."""
 
 
 def proof_page(report: Report) -> str:
@@ -101,9 +106,10 @@ def derivation(name: str, proof: Proof, text: str) -> str:
         *beside(text, {step.line: f"{step.text} [{step.rule}]" for step in proof.steps}),
         "",
     ]
+    said = "" if proof.mode == "inside" else ERRORS[not proof.ends]
     for rule in rules:
         out += wrapped(f"[{rule}] {RULES[rule]}", "    ")
-    return "\n".join([*out, "", *wrapped(BESIDES), *wrapped(RESTS)])
+    return "\n".join([*out, "", *wrapped(BESIDES), *wrapped(f"{RESTS} {said}".rstrip())])
 
 
 def without(name: str, proof: Proof, text: str) -> str:

@@ -18,8 +18,6 @@ from decgraph.ir.values import Claim, Module
 Least = Literal["proved", "holds"]
 """What may be required of a claim: a derivation, or no counterexample."""
 SUFFICES: Mapping[str, tuple[str, ...]] = {"proved": ("proved",), "holds": ("proved", "holds")}
-ERRORS = "errors: not derived"
-"""A derivation speaks of the tokens that are committed; that no run ends in an error is seen in worlds only."""
 FOR_ALL = "for every vocabulary, model, context and request"
 
 
@@ -40,6 +38,11 @@ class Proof:
     why: str = ""
 
     @property
+    def ends(self) -> bool:
+        """Whether it shows that no run ends in an error, too; of a claim about support nothing is asked of errors."""
+        return self.mode != "scheduled"
+
+    @property
     def found(self) -> bool:
         """Whether there is a derivation."""
         return not self.why
@@ -53,7 +56,7 @@ class Proof:
         told: dict[str, Any] = {"claim": self.claim, "verdict": verdict}
         if self.found:
             steps = [{"line": step.line, "text": step.text, "rule": step.rule} for step in self.steps]
-            return {**told, "proof": steps, "errors": "not derived"}
+            return {**told, "proof": steps, **({} if self.ends else {"errors": "not derived"})}
         return {**told, "stopped": {"line": self.line, "why": self.why}}
 
 
@@ -70,4 +73,4 @@ def proof_of(module: Module, claim: Claim, faults: list[str]) -> Proof:
     return Proof(claim.text, line=found.line, why=found.why)
 
 
-__all__ = ["ERRORS", "FOR_ALL", "Least", "Proof", "SUFFICES", "proof_of"]
+__all__ = ["FOR_ALL", "Least", "Proof", "SUFFICES", "proof_of"]

@@ -9,7 +9,7 @@ distribution that it states. An error in any other block ends the run, as everyw
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from decgraph.ir.failing import may_fail
@@ -63,6 +63,7 @@ def _sampled(ops: Sequence[Op], function: Function) -> bool:
     """Whether what a sampled draw of the block is may decide that an op of it fails, before the draw is a part of the tree."""
     told: set[Value] = set()
     reached: set[Op] = set()  # by what was drawn
+    made = {v: op for op in ops for v in op.results}
     before = -1
     while len(told) + len(reached) != before:  # loops hand values back
         before = len(told) + len(reached)
@@ -75,7 +76,23 @@ def _sampled(ops: Sequence[Op], function: Function) -> bool:
                 told.update(v for v in op.results if v.type.elem != "tree")
             if op.regions and (tells or ends):
                 reached.update(_all(o for r in op.regions for o in r.ops))
-    return any(may_fail(function, op) and (op in reached or any(v in told for v in op.operands)) for op in ops)
+    return any(may_fail(function, op) and (op in reached or any(v in told for v in decisive(op, made))) for op in ops)
+
+
+def decisive(op: Op, made: Mapping[Value, Op]) -> tuple[Value, ...]:
+    """The operands of an op that decide whether it fails: an index does, and not the draws among which it chooses, of which
+    there are as many whatever they are; where something is grown does, and not what."""
+    if op.opcode == "tree.grow":
+        return op.operands[2:]
+    return op.operands[op.opcode == "gather" and _counted(op.operands[0], made) :]
+
+
+def _counted(v: Value, made: Mapping[Value, Op]) -> bool:
+    """Whether a value is draws, as many as there are whatever they are; a race has as many as have mass."""
+    op = made.get(v)
+    if op is not None and op.opcode == "if":
+        return all(_counted(r.yields[op.results.index(v)], made) for r in op.regions)
+    return op is not None and op.opcode in ("draw", "draw.many", "topk")
 
 
 def _wrapped(region: Region, blocks: Sequence[Block]) -> Region:
@@ -89,12 +106,12 @@ def _wrapped(region: Region, blocks: Sequence[Block]) -> Region:
             ops.append(replace(op, regions=tuple(_wrapped(r, blocks) for r in op.regions)) if op.regions else op)
             n += 1
             continue
-        ops += _attempt(block)
+        ops += _attempt(block, blocks.index(block))
         n += len(block.ops)
     return Region(region.args, tuple(ops), region.yields)
 
 
-def _attempt(block: Block) -> list[Op]:
+def _attempt(block: Block, number: int) -> list[Op]:
     """The block as the first region of an `if`, whose result takes the place of the tree."""
     inner = replace(block.after, name=block.after.name)
     known = {block.after: inner}
@@ -111,7 +128,7 @@ def _attempt(block: Block) -> list[Op]:
         )
 
     first = block.ops[0].loc
-    goes_on = Op("unfailing", (), {"site": f"{block.tree}:{first.line}:{first.column}"}, (), (Value(BOOL),), first)
+    goes_on = Op("unfailing", (), {"site": f"{block.tree}.{number}"}, (), (Value(BOOL),), first)
     block_region = Region((), tuple(map(one, block.ops)), (inner,))
     made = Op(
         "if", (goes_on.result,), {"draft": block.tree}, (block_region, Region((), (), (block.before,))), (block.after,), first

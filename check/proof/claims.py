@@ -57,9 +57,13 @@ def _derived(
     stopped: Stopped | None = None
     for mode in modes:
         try:
-            return derive(module, function, model, mode, greedy=greedy, settings=equalities(condition), condition=condition)
-        except Stopped as found:
-            stopped = found
+            found = derive(module, function, model, mode, greedy=greedy, settings=equalities(condition), condition=condition)
+        except Stopped as why:
+            stopped = why
+            continue
+        for line, what in found.errors:
+            return Open(line, f"{what}, which would end the run in an error")
+        return found
     assert stopped is not None
     return Open(stopped.line, stopped.why)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from decgraph.check.proof.endings import errors
 from decgraph.check.proof.invariants import Invariant, NotKept, Step, Stopped
 from decgraph.check.proof.judgments import judge
 from decgraph.check.proof.kernel import Judged, Kernel
@@ -70,7 +71,7 @@ def derive(
         except NotKept as found:
             invariants[found.op] = found.weaker
             continue
-        errors = tuple(kernel.errors()) if mode != "inside" else ()
+        failing = tuple(errors(kernel)) if mode != "inside" else ()
         return Derivation(
             function.name,
             model,
@@ -80,6 +81,6 @@ def derive(
             invariants,
             tuple(steps),
             condition=condition,
-            errors=errors,
+            errors=failing,
         )
     raise Stopped(None, f"no invariant of a loop was found in {MOST_ROUNDS} rounds")

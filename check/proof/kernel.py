@@ -22,6 +22,7 @@ from typing import Any
 
 import decgraph.ir.table  # noqa: F401  (the ops' rules)
 from decgraph.check.proof import unread
+from decgraph.check.proof.endings import draft, may_end
 from decgraph.check.proof.folding import FOLDS, INF, Number, Range, constant, number, same
 from decgraph.check.proof.invariants import (
     Invariant,
@@ -84,13 +85,10 @@ class Kernel:
         self.progress = self.ended = self.output_decides = False
         self.committed: set[Certainty] = set()
         self.failing = Failing(self.function, self.consts)
-        self.drafting: set[Value] | None = None
-        """Inside of a block that an error may end: draws that told whether one does before they were grown."""
+        self.drafting: set[Value] | None = None  # where an error may end a draft: see endings.py
         self.told: Labels = NONE
         self.left = unread.at_start(self.function)
-        """Draws that may have ended the block by now."""
         self.sound: set[Op] = set()
-        """Verifications whose rules need no look at their divisions: they are lossless for the drafts that they are given."""
         self.steps: list[Step] = []
         self._place(self.function.body, (), ())
         noises = [op for op in self.function.body.walk() if op.opcode == "noise"]
@@ -131,10 +129,6 @@ class Kernel:
             raise Stopped(None, "the function may return before the request is done")
         return self.steps
 
-    def errors(self) -> list[tuple[int, str]]:
-        """After the pass: the lines where an error may end a run, and what may fail there."""
-        return [(op.loc.line, why) for op, why in self.failing.outside_drafts(self.sound)]
-
     def region(self, region: Region) -> list[Fact | None]:
         for op in region.ops:
             self.step(op)
@@ -155,7 +149,7 @@ class Kernel:
             given = TABLE[op.opcode].fact
             found = self._folded(op) or (given(self, op) if given is not None else None)
         if rule is None:
-            self._may_end(op)
+            may_end(self, op)
         facts = found if isinstance(found, list) else [found]
         for v, fact in zip(op.results, [*facts, *[None] * len(op.results)]):
             if fact is None:
@@ -168,32 +162,6 @@ class Kernel:
             condition = self.sizes.conditions.get(op.operands[0])
             for v, x, y in zip(op.results, *(r.yields for r in op.regions)):
                 self.sizes.chosen(v, condition, x, y)
-
-    def _may_end(self, op: Op) -> None:
-        """An error in a draft ends the block: what decides that there is one controls what follows in it."""
-        if self.drafting is not None and any(map(self.failing.why, (op, *(o for r in op.regions for o in r.walk())))):
-            self.told |= self.taint(*op.operands, *(op.results if op.regions else ())) | self.control
-            self.control |= self.told
-            self.drafting |= {v for v, past in self.told if past is None and v not in self.grown}
-
-    def _draft(self, op: Op) -> list[Fact | None]:
-        """A block that an error may end early, with the tree as it was then: nothing but the tree is read after it."""
-        outer, before = self.control, (self.drafting, self.told)
-        if any(o.opcode in MADE_ANEW for o in op.regions[0].walk()):
-            raise Stopped(op, "a draft that is begun anew where an error may end it")
-        self.drafting, self.told = set(), NONE
-        found = self._either(op)
-        told, early = self.told, self.drafting
-        (self.drafting, self.told), self.control = before, outer
-        self.taints[op.result] |= told
-        tree = found[0]
-        if isinstance(tree, Tree):
-            tree = replace(tree, tree=op.result, grown=frozenset({op.result}))
-        if isinstance(tree, Tree) and early & {v for v, _ in tree.noises}:
-            tree = replace(
-                tree, fault=tree.fault or f"what is drawn may decide that an error keeps it out (line {op.loc.line})"
-            )
-        return [tree if isinstance(tree, Tree) else None]
 
     def _folded(self, op: Op) -> Fact | None:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
@@ -394,9 +362,9 @@ class Kernel:
 
     # -- control flow
     def _if(self, op: Op) -> list[Fact | None]:
-        return self._draft(op) if "draft" in op.attrs else self._either(op)
+        return draft(self, op) if "draft" in op.attrs else self.either(op)
 
-    def _either(self, op: Op) -> list[Fact | None]:
+    def either(self, op: Op) -> list[Fact | None]:
         known = self.consts.get(op.operands[0])
         if isinstance(known, bool):
             region = op.regions[0 if known else 1]
@@ -589,5 +557,4 @@ WORDS: dict[Certainty, str] = {
 }
 COMMITS: dict[Certainty, str] = {"own": "commit-own", "drawn": "commit-drawn", "inside": "commit-inside"}
 """How a commit is concluded (docs/proof.md)."""
-MADE_ANEW = ("tree.new", "tree.continue", "tree.reroot")
 GROWING = ("tree.grow", "tree.set", "tree.front", "tree.keep", "tree.best_first", "for", "while")
