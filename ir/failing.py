@@ -13,6 +13,7 @@ every program (ir/ops/limits.py) or the memory of the machine. docs/checking.md 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 from decgraph.ir.values import Function, Op, Region, Value
@@ -751,7 +752,8 @@ def _drawn(k: Failing, op: Op) -> str:
 
 
 def _of_model(k: Failing, v: Value, deep: int = 8) -> bool:
-    """Whether a distribution is a model's, which has mass: what constrains it to nothing is a request."""
+    """Whether a distribution is a model's, which has mass: what constrains it to nothing is a request. A row of one number
+    above 0 has it too."""
     v = k.same.get(v, v)
     made = k.made.get(v)
     if made is None or not deep:
@@ -760,7 +762,8 @@ def _of_model(k: Failing, v: Value, deep: int = 8) -> bool:
         return all(_of_model(k, r.yields[made.results.index(v)], deep - 1) for r in made.regions)
     if made.opcode in ("face", "gather", "compact", "slice"):
         return _of_model(k, made.operands[0], deep - 1)
-    return made.opcode in ("model.eval", "model.evals", "model.read")
+    same = k.consts.get(made.operands[0]) if made.opcode == "normalize" else None
+    return made.opcode in ("model.eval", "model.evals", "model.read") or isinstance(same, int | Fraction) and same > 0
 
 
 def _derive(k: Failing, op: Op) -> str:

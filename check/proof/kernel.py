@@ -165,7 +165,7 @@ class Kernel:
 
     def _folded(self, op: Op) -> Fact | None:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
-        if op.opcode not in FOLDS or not op.operands:
+        if op.opcode not in FOLDS or not op.operands and op.opcode != "tile":
             return None
         if (value := constant(op, self.consts)) is not None:
             self.consts[op.result] = value
