@@ -247,6 +247,24 @@ class CellEdit(Fact):
 
 
 @dataclass(frozen=True)
+class Tokens(Fact):
+    """The model's own draws after the nodes of a tree, in their order: the root's is the first."""
+
+    model: str
+    tree: Value
+
+
+@dataclass(frozen=True)
+class Alone(Fact):
+    """A list or vector of one element, of which something is known."""
+
+    of: Fact
+
+    def moved(self, old: int, new: int) -> Fact | None:
+        return None
+
+
+@dataclass(frozen=True)
 class Unfit(Fact):
     """Nothing is known of it, and why: what a person should be told where it is committed."""
 
