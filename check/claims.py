@@ -166,8 +166,8 @@ def decide(case: Case, tally: Tally, *, far: bool = True) -> Failure | None:
         failure = in_tokens(case, tally) if tokens else in_distribution(case, tally)
         return failure if failure is not None or not far else deep(case, tally)
     except DecError as error:
-        far = replace(case, request=replace(case.request, temperature=0, limit=max(DEEP, case.request.limit)))
-        crash = ended(case, error, tally) or (None if masked(case.function) else ended(far, error, tally))
+        longer = replace(case, request=replace(case.request, temperature=0, limit=max(DEEP, case.request.limit)))
+        crash = ended(case, error, tally) or (None if masked(case.function) else ended(longer, error, tally))
         if crash is None:
             raise
         return crash
