@@ -467,6 +467,9 @@ UNREAD_WRONG = {
     ),
     "grown in two trees": UNREAD.replace("commit t", "draft u:\n    grow chain(x)\ncommit t"),
     "also committed": UNREAD.replace("commit t.accepted", "commit t.accepted\nif len(x) > 0 and not done:\n    commit x[0]"),
+    "written in a draft that may end before": UNREAD.replace(
+        "commit t", "draft u:\n    grow topk(drafter(u.leaves).raw, 3 % (k - 1))\n    ahead = []\ncommit t"
+    ),
     "with the output stream": UNREAD.replace("t.accepted.depth]", "t.accepted.depth] as output"),
     "whether to commit": UNREAD.replace(
         "commit t.accepted", "if len(x) > 0 and x[0] == 0:\n    commit t.accepted\nelse:\n    y ~ target(ctx)\n    commit y"
