@@ -50,8 +50,7 @@ def draft(k: Kernel, op: Op) -> list[Fact | None]:
 def errors(k: Kernel) -> list[tuple[int, str]]:
     """After the pass: the lines where an error may end a run, and what may fail there. A lossless rule does not divide by 0 for
     the drafts that it is given (`sound`); a computed row that is known to be a model's has mass and holds numbers."""
-    found = k.failing.outside_drafts(k.sound)
-    return [(op.loc.line, why) for op, why in found if not of_model(k, op) and (op.regions or op not in k.sound)]
+    return [(op.loc.line, why) for op, why in k.failing.outside_drafts(k.sound) if not of_model(k, op)]
 
 
 def of_model(k: Kernel, op: Op) -> bool:

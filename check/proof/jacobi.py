@@ -13,36 +13,30 @@ after the loop if no more tokens are guessed than there are iterations, or if it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from decgraph.ir.facts import Path, Rows, Tree
+from decgraph.ir.facts import Known, Path, Rows, Tree
 from decgraph.ir.values import Op, Value
 
-if TYPE_CHECKING:
-    from decgraph.check.proof.kernel import Kernel
 
-
-def iterated(k: Kernel, op: Op) -> dict[Value, Path]:
+def iterated(k: Known, op: Op) -> dict[Value, Path]:
     """The results of a `for` loop that are own tokens after the context by that argument."""
     out: dict[Value, Path] = {}
     if op.attrs.get("lanes"):
         return out
     for n, result in enumerate(op.results):
-        loop = _Loop(k, op, n)
-        path = loop.path()
+        path = _Loop(k, op, n).path()
         if path is not None:
             out[result] = path
-            k.sound |= loop.sound
     return out
 
 
 class _Loop:
     """One value that a `for` loop carries."""
 
-    def __init__(self, k: Kernel, op: Op, n: int) -> None:
+    def __init__(self, k: Known, op: Op, n: int) -> None:
         body, self.stops = op.regions[0], int(bool(op.attrs.get("stops")))
         self.k, self.op = k, op
-        self.sound: set[Op] = set()
         self.first, self.y, self.next = op.operands[2 + n], body.args[1 + n], body.yields[self.stops + n]
 
     def path(self) -> Path | None:
@@ -99,5 +93,4 @@ class _Loop:
         size = self.made(less.operands[0], "len") if less is not None else None
         if less is None or size is None or self.k.const(less.operands[1]) != 1:
             return False
-        self.sound.add(equal)  # a chain has no more nodes below the root than it has tokens
         return size.operands[0] is z and (self.but_last(new, z) or self.but_last(new, self.next))

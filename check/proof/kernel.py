@@ -25,6 +25,8 @@ from decgraph.check.proof import unread
 from decgraph.check.proof.endings import draft, may_end
 from decgraph.check.proof.folding import FOLDS, INF, Number, Range, constant, number, same
 from decgraph.check.proof.invariants import (
+    COMMITS,
+    WORDS,
     Invariant,
     NotKept,
     Step,
@@ -574,13 +576,6 @@ OWN_RULES: dict[str, Callable[[Kernel, Op], Any]] = {
 }
 """Ops with effects or regions: they change what the kernel follows beside facts."""
 
-WORDS: dict[Certainty, str] = {
-    "own": "the own draw of `{}`",
-    "drawn": "distributed as `{}`",
-    "inside": "a token that `{}` gives mass to",
-}
-COMMITS: dict[Certainty, str] = {"own": "commit-own", "drawn": "commit-drawn", "inside": "commit-inside"}
-"""How a commit is concluded (docs/proof.md)."""
 TOLD = {
     "memory.only": ("no row that a call on the memory reads is left out", "whole-memory"),
     "model.derive": ("no layer is left out", "whole-model"),
