@@ -43,14 +43,14 @@ RULES = {
         "ones that it was drawn after. There are no more guesses than iterations."
     ),
     "run-drawn": (
-        "The run draws each token as the model does, with noise that nothing else reads, until a condition holds of what it has "
-        "drawn. Where it stops is decided by what is there and not by what would come next, so what it committed is the "
+        "The run draws each token as the model does, with noise that nothing else reads, until a condition holds of what it "
+        "has drawn. Where it stops is decided by what is there and not by what would come next, so what it committed is the "
         "beginning of a text of the model's."
     ),
     "condition": (
-        "Numbers and lengths here are sums of parameters, the prompt's length, the room and the context's length, as the lines "
-        "before compute them. Inequalities between such sums, with the claim's condition, leave one outcome; the other is never "
-        "reached."
+        "Numbers and lengths here are sums of parameters, the prompt's length, the room and the context's length, as the "
+        "lines before compute them. Inequalities between such sums, with the claim's condition, leave one outcome; the other "
+        "is never reached."
     ),
     "whole-memory": (
         "By the same inequalities all positions of the text that the memory is of are among those that are kept, so that it "
