@@ -18,6 +18,7 @@ SHOWN = {
     "drawn": "the tokens that it commits are distributed exactly as those of `{}` alone",
     "inside": "each token that it commits has a probability above 0 under `{}`",
     "scheduled": "the canvas that it commits is distributed exactly as that of {}",
+    "same": "the canvas that it commits is that of {}: with the same seed, the same tokens",
 }
 RULES = {
     "rule-matching": (
@@ -76,8 +77,16 @@ RULES = {
         "what was drawn. Each gets a fresh draw of the model's row there on this very canvas: where a call is given a memory, "
         "it holds nothing and all cells are computed."
     ),
+    "cells-surest": (
+        "Which of the masked cells are decided is a function of the canvas and of what was drawn for it: those whose drawn "
+        "tokens the model finds most probable there, of equals the first. Each gets the fresh draw that it was chosen by."
+    ),
+    "cells-agreed": (
+        "A draft is accepted if it is the edit that one-at-a-time decoding makes on the canvas before it, with its own draws, "
+        "whose noise goes by how many cells are decided. So what is accepted is decided as it would have been."
+    ),
     "commit-scheduled": (
-        "The canvas's distribution depends on nothing but the order in which cells are decided. The specification, followed in "
+        "What the canvas becomes depends on nothing but the order in which cells are decided. The specification, followed in "
         "the same way, decides them in the same order, so the two agree."
     ),
 }

@@ -64,5 +64,7 @@ Print Assumptions steps_one.
 Print Assumptions blocks_inside.
 Print Assumptions scheduled_unique.
 Print Assumptions scheduled_agree.
+Print Assumptions own_steps.
+Print Assumptions own_end.
 Print Assumptions tokens_distribution.
 Print Assumptions tokens_run.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 from decgraph.check.proof.derive import Derivation, derive
 from decgraph.check.proof.invariants import Stopped
 from decgraph.check.proof.schedules import scheduled
 from decgraph.ir.facts import Certainty
+from decgraph.ir.failing import Failing
 from decgraph.ir.settings import conjuncts
 from decgraph.ir.values import Claim, Function, Module
 
@@ -78,7 +79,9 @@ def _of_canvases(module: Module, claim: Claim) -> Derivation | Open:
     except Stopped as stopped:
         return Open(stopped.line or claim.loc.line, stopped.why)
     text = claim.text.partition(" in ")[0].partition(" when ")[0].removeprefix("refines ")
-    return Derivation(module.main, text, "scheduled", claim.for_greedy, (), {}, tuple(steps), claim.when)
+    mode: Literal["same", "scheduled"] = "same" if claim.mode == "tokens" else "scheduled"
+    errors = tuple((op.loc.line, why) for op, why in Failing(module.entry).outside_drafts())
+    return Derivation(module.main, text, mode, claim.for_greedy, (), {}, tuple(steps), claim.when, errors=errors)
 
 
 def _model_of(function: Function, claim: Claim) -> str | None:

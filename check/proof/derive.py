@@ -19,11 +19,12 @@ MOST_ROUNDS = 200
 @dataclass(frozen=True)
 class Derivation:
     """A proof that every step of a function commits tokens of `model` in a mode: what the kernel checks. when: the condition
-    under which it holds, beside `settings`. scheduled: it commits a canvas as an algorithm does, `model` (schedules.py)."""
+    under which it holds, beside `settings`. scheduled, same: it commits a canvas as an algorithm does, `model` (schedules.py):
+    in distribution, or in tokens."""
 
     function: str
     model: str
-    mode: Certainty | Literal["scheduled"]
+    mode: Certainty | Literal["scheduled", "same"]
     greedy: bool
     settings: tuple[tuple[str, Any], ...]
     invariants: Mapping[Op, Invariant]

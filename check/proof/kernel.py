@@ -266,7 +266,7 @@ class Kernel:
         return self.consts.get(v)
 
     def sums_to_one(self, v: Value) -> bool:
-        return sums_to_one(v, self.function, self.made, self.carried)
+        return sums_to_one(self, v)
 
     def tells(self, noises: Labels, *values: Value) -> bool:
         """Whether any of the values depends on one of these draws."""
@@ -527,6 +527,8 @@ class Kernel:
             ]
         if stops:
             self.control |= self.taint(body.yields[0])
+        if "fills" in op.attrs:  # it ends where no node of a tree can grow, which the drafts say
+            self.control |= self.taint(*body.yields)
         kept = []
         for a, y, fact in zip(body.args[1:], body.yields[stops:], found):
             fact = placed(moved(fact, self.version, head), a)
