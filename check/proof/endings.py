@@ -21,7 +21,8 @@ MADE_ANEW = ("tree.new", "tree.continue", "tree.reroot")
 def may_end(k: Kernel, op: Op) -> None:
     """An error in a draft ends the block: what decides that there is one controls what follows in it (`told`). Draws among
     that which are not grown yet (`drafting`) must not be grown after it."""
-    if k.drafting is None or not any(map(k.failing.why, (op, *(o for r in op.regions for o in r.walk())))):
+    inner = (op, *(o for r in op.regions for o in r.walk()))
+    if k.drafting is None or not any(k.failing.why(o) for o in inner if o not in k.sound):
         return
     k.told |= k.taint(*decisive(op, k.made), *(op.results if op.regions else ())) | k.control
     k.control |= k.told

@@ -164,6 +164,8 @@ class Kernel:
         else:
             self._absorb(op)
             self.sizes.note(op, self.version)
+            if self.failing.why(op) and self.sizes.safe(op):
+                self.sound.add(op)
             given = TABLE[op.opcode].fact
             found = self._folded(op) or (given(self, op) if given is not None else None)
         if rule is None:
@@ -422,6 +424,7 @@ class Kernel:
             raise Stopped(op, "commits in lanes")
         low, high = (self.sizes.sum(v) for v in op.operands[:2])
         if low is not None and high is not None and self.sizes.proves(at_least(low, high)):
+            self.sound.add(op)
             for v, first in zip(op.results, op.operands[2:]):
                 self.taints[v] = self.taint(first)
                 self.sizes.same(v, first)
@@ -497,6 +500,7 @@ class Kernel:
             goes_on = self.consts.get(condition := op.regions[0].yields[0], self.sizes.conditions.get(condition))
         if goes_on is False:  # it does not begin
             self.say(op, "this is false at once", "condition")
+            self.sound.update(body.ops)
             self.control, self.progress = outer, progress
             for v, taint in zip(op.results, inv.taints):
                 self.taints[v] = taint
