@@ -131,15 +131,15 @@ class Drafts(Fact):
 class Tree(Fact):
     """A tree whose root is the context: the noises of its draws, and why what they state may not be true ("": it is).
 
-    `earlier`: trees that this one was grown from, and itself: their nodes have the same numbers in it. `inside`: the model that
-    gives mass to every edge after the texts above it ("": there are no edges; None: there is no such model).
+    `stem`: the tree whose nodes have the same numbers in this one. `inside`: the model that gives mass to every edge after the
+    texts above it ("": there are no edges; None: there is no such model).
     """
 
     version: int
     tree: Value
     noises: Labels = NONE
     fault: str = ""
-    earlier: frozenset[Value] = frozenset()
+    stem: Value | None = None
     inside: str | None = None
 
 
@@ -163,7 +163,7 @@ class Canvas(Fact):
 @dataclass(frozen=True)
 class CellRows(Fact):
     """The model's distributions at cells of a canvas, as the request shapes them or before: at positions, or at all (None).
-    Likewise at nodes `at` of a tree, which stands for the canvas."""
+    Likewise at nodes `at` of the trees with one `stem`, which stands for the canvas."""
 
     model: str
     canvas: Value
@@ -275,8 +275,8 @@ def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> 
         case _ if a == b:
             out: Fact = a
         case Tree(), Tree() if a.version == b.version:
-            earlier = a.earlier & b.earlier | {value}
-            out = Tree(a.version, value, a.noises | b.noises, a.fault or b.fault, earlier, one_model(a.inside, b.inside))
+            stem = a.stem if a.stem is b.stem else value
+            out = Tree(a.version, value, a.noises | b.noises, a.fault or b.fault, stem, one_model(a.inside, b.inside))
         case Drafts(), Drafts() if not (a.race or b.race):
             out = Drafts(a.noises | b.noises, one=a.one or b.one, after=a.after if a.after == b.after else None)
         case Token(), Token() if (a.model, a.version) == (b.model, b.version):

@@ -81,7 +81,7 @@ def moved(fact: Fact | None, old: int, new: int) -> Fact | None:
 
 def placed(fact: Fact | None, v: Value) -> Fact | None:
     """A fact about a tree that is another value now."""
-    return replace(fact, tree=v, earlier=fact.earlier | {v}) if isinstance(fact, Tree) else fact
+    return replace(fact, tree=v) if isinstance(fact, Tree) else fact
 
 
 def weakest(a: Fact | None, b: Fact | None, v: Value) -> Fact | None:

@@ -118,8 +118,8 @@ class ModelEval:
                 return facts.Rows(model.name, tree.tree)
             case facts.Nodes(), facts.Tree():
                 return facts.Rows(model.name, tree.tree, all=place.which == "all" and place.tree is tree.tree)
-            case _, facts.Tree():
-                return facts.CellRows(model.name, tree.tree, op.operands[1])
+            case _, facts.Tree(stem=stem) if stem is not None:
+                return facts.CellRows(model.name, stem, op.operands[1])
         return None
 
     attrs = ("with?", "part?", "heads?", "reuse?", "joint?", "drafts?")

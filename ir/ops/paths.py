@@ -269,9 +269,7 @@ class TreeBestFirst:
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         """What an index says comes next is certain, and is what no model gave mass to."""
         tree = k.of(op.operands[0])
-        if not isinstance(tree, facts.Tree):
-            return None
-        return replace(tree, tree=op.results[0], earlier=tree.earlier | {op.results[0]}, inside=None)
+        return replace(tree, tree=op.result, inside=None) if isinstance(tree, facts.Tree) else None
 
     attrs = ("bound?",)
     batch = "host"
