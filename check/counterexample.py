@@ -39,6 +39,7 @@ FEW = 4
 DECISIONS = {
     "tokens": "drawn",
     "token": "drawn",
+    "error": "drawn",
     "distribution": "drawn, on the likeliest way to the tokens that come too often",
     "adversary": "returned",
 }
@@ -111,7 +112,7 @@ class Counterexample:
             out.append("with the same noise" + parting(self.ours, self.theirs))
             out.append(f"    {self.names[0]:<24} commits {_one(self.ours)}")
             out.append(f"    {self.names[1]:<24} commits {_one(self.theirs)}")
-        elif self.kind == "token":
+        elif self.kind in ("token", "error"):
             out.append(f"    {self.words}")
         else:
             if self.words:
@@ -229,7 +230,7 @@ def smaller(failure: Failure) -> Failure:
             again = decide(replace(candidate, limit=100), spent)
         except (TooMany, Unlikely, NotSeparated, DecError):
             continue
-        if again is not None:
+        if again is not None and (again.kind == "error") == (failure.kind == "error"):
             best = again
             break  # candidates come smallest first
     for change in (_short_prompt, _shorter, _plain):
@@ -238,7 +239,7 @@ def smaller(failure: Failure) -> Failure:
             again = decide(moved, Tally()) if moved is not None else None
         except (TooMany, Unlikely, NotSeparated, DecError):
             again = None
-        if again is not None:
+        if again is not None and (again.kind == "error") == (failure.kind == "error"):
             best = again
     return best
 

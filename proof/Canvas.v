@@ -4,7 +4,8 @@
     chance, decides nothing: the canvas has the distribution of one position after the other, each drawn from the model's row there.
     So all such programs refine each other ([block_one_agree]), and [static_masked] is one of them ([sensible_single]).
     [steps_one]: a program whose only step decides every masked position does what [llada] does in one step. [blocks_inside]: each
-    step decides tokens that the model gives mass to on the canvas before it. *)
+    step decides tokens that the model gives mass to on the canvas before it. [scheduled_agree]: more generally, programs that
+    decide the same positions in the same order, whatever was drawn, have one distribution. *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From Decoding Require Import Prob.
 Set Implicit Arguments.
@@ -144,6 +145,37 @@ move=> h b s c x; split=> [|m]; first exact: prob_ret.
 apply: always_ret; split=> [j /eqP -> /=|]; first exact: h.
 by apply/hasP; exists (best b c x); [case/andP: (h b c x m) | exact: eqxx].
 Qed.
+
+(** ** Programs whose schedule is fixed *)
+
+(** Each step decides the next set of a list, from a draw for every position of the canvas as it is then. *)
+Fixpoint scheduled (sets : seq (pred I)) (c : canvas) : M canvas :=
+  if sets is b :: rest then x <- drawn_all (model c) ;; scheduled rest (unmask c b x) else ret c.
+
+(** A program that does so, and decides in any way, also by chance and by what was drawn, what it remembers. *)
+Fixpoint follows S (choose : seq (pred I) -> S -> canvas -> {ffun I -> V} -> M (pred I * S)) sets c s : M (canvas * S) :=
+  if sets is b :: rest then
+    x <- drawn_all (model c) ;; o <- choose sets s c x ;; follows choose rest (unmask c o.1 x) o.2
+  else ret (c, s).
+
+Definition punctual S (choose : seq (pred I) -> S -> canvas -> {ffun I -> V} -> M (pred I * S)) :=
+  forall b rest s c x, prob (choose (b :: rest) s c x) /\ always (fun o : pred I * S => o.1 =1 b) (choose (b :: rest) s c x).
+
+Theorem scheduled_unique S (choose : seq (pred I) -> S -> canvas -> {ffun I -> V} -> M (pred I * S)) sets c s f :
+  punctual choose -> E (follows choose sets c s) (fun o => f o.1) = E (scheduled sets c) f.
+Proof.
+move=> on; elim: sets c s => [|b rest IH] c s /=; first by rewrite !E_ret.
+rewrite !E_bind; apply: eq_E => x; have [[_ c1] ch] := on b rest s c x.
+rewrite E_bind -[RHS](E_const _ c1); apply: E_always; apply: always_impl ch => o e; rewrite IH.
+by congr (E (scheduled rest _) f); apply/ffunP => j; rewrite !ffunE e.
+Qed.
+
+(** Two programs with one schedule refine each other. *)
+Corollary scheduled_agree S S' (choose : seq (pred I) -> S -> canvas -> {ffun I -> V} -> M (pred I * S))
+    (choose' : seq (pred I) -> S' -> canvas -> {ffun I -> V} -> M (pred I * S')) sets c s s' :
+  punctual choose -> punctual choose' ->
+  fmap fst (follows choose sets c s) ~ fmap fst (follows choose' sets c s').
+Proof. by move=> h h' f; rewrite !E_fmap (scheduled_unique _ _ _ _ h) (scheduled_unique _ _ _ _ h'). Qed.
 
 (** ** Support: a step decides tokens that the model gives mass to on the canvas before it; it may mask positions again. *)
 Definition step_inside (c c' : canvas) := forall j, [\/ c' j = c j, c' j = None | exists2 v, c' j = Some v & model c j v != 0].

@@ -22,6 +22,8 @@ Print Assumptions lossless_inside.
 Print Assumptions Law_inside.
 Print Assumptions rooted_grow.
 Print Assumptions way_inside.
+Print Assumptions draw_within.
+Print Assumptions inside_either.
 Print Assumptions block_Law.
 Print Assumptions traverse_Law.
 Print Assumptions speculative_lossless.
@@ -59,5 +61,7 @@ Print Assumptions block_one_agree.
 Print Assumptions sensible_single.
 Print Assumptions steps_one.
 Print Assumptions blocks_inside.
+Print Assumptions scheduled_unique.
+Print Assumptions scheduled_agree.
 Print Assumptions tokens_distribution.
 Print Assumptions tokens_run.

@@ -155,4 +155,29 @@ Qed.
 
 End Ways.
 
+(** ** Computed rows
+
+    [within_row p q]: q is 0 wherever p is. It stays so under what programs do to rows, and what is drawn from q has mass in p.
+    Scores are the same rows in logarithms: -inf where q is 0. *)
+Definition within_row (p q : row) := forall v, p v = 0 -> q v = 0.
+
+Lemma within_times p q (g : V -> R) : within_row p q -> within_row p (fun v => q v * g v).
+Proof. by move=> w v /w ->; rewrite mul0r. Qed.
+
+Lemma within_where p q r (b : V -> bool) : within_row p q -> within_row p r -> within_row p (fun v => if b v then q v else r v).
+Proof. by move=> wq wr v p0; case: (b v); [exact: wq | exact: wr]. Qed.
+
+Lemma within_relu p q (g : V -> R) : (forall v, 0 <= g v) -> within_row p q -> within_row p (fun v => relu (q v - g v)).
+Proof. by move=> g0 w v /w ->; rewrite sub0r /relu max_r // oppr_le0. Qed.
+
+Lemma within_normalize p q : within_row p q -> within_row p (normalize q).
+Proof. exact: within_times. Qed.
+
+Theorem draw_within p q : within_row p q -> always (fun x => p x != 0) (draw q).
+Proof. by move=> w; apply: always_draw => v; apply: contra => /eqP /w /eqP. Qed.
+
+(** What is inside the support of one model is inside that of either: [keeps support of a or b]. *)
+Lemma inside_either (a b : text -> row) c w : inside a c w -> inside (fun t v => ((a t v != 0) || (b t v != 0))%:R : R) c w.
+Proof. by elim: w c => [|x w IH] c //= /andP[-> /IH ->]; rewrite oner_eq0. Qed.
+
 End Support.

@@ -24,6 +24,7 @@ import numpy as np
 
 from decgraph.errors import ConstraintError, DecError
 from decgraph.runtime import exact
+from decgraph.runtime.faults import noted_outside
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.request import Amount, Factor, Request
 
@@ -108,7 +109,9 @@ def _empty() -> DecError:
 
 
 def _nan() -> DecError:
-    return DecError("the scores of a row hold a NaN or an infinity", hint="log of 0 is -inf, and inf - inf is no number")
+    return noted_outside(
+        DecError("the scores of a row hold a NaN or an infinity", hint="log of 0 is -inf, and inf - inf is no number")
+    )
 
 
 # --- float64

@@ -24,12 +24,14 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Invariant:
-    """What holds at the head of a loop in every iteration: of carried values, of states, and of what draws decide."""
+    """What holds at the head of a loop in every iteration: of carried values, of states, and of what draws decide; and which
+    states hold draws of the iteration before that nothing has read."""
 
     facts: tuple[Fact | None, ...]
     taints: tuple[Labels, ...]
     states: tuple[tuple[str, Labels], ...] = ()
     control: Labels = NONE
+    unread: tuple[str, ...] = ()
 
 
 class NotKept(Exception):
@@ -81,7 +83,7 @@ def moved(fact: Fact | None, old: int, new: int) -> Fact | None:
 
 def placed(fact: Fact | None, v: Value) -> Fact | None:
     """A fact about a tree that is another value now."""
-    return replace(fact, tree=v) if isinstance(fact, Tree) else fact
+    return replace(fact, tree=v, grown=fact.grown | {v}) if isinstance(fact, Tree) else fact
 
 
 def weakest(a: Fact | None, b: Fact | None, v: Value) -> Fact | None:

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import decgraph.ir.table  # noqa: F401  (the ops' rules)
+from decgraph.check.proof import unread
+from decgraph.check.proof.endings import draft, may_end
 from decgraph.check.proof.folding import FOLDS, INF, Number, Range, constant, number, same
 from decgraph.check.proof.invariants import (
     Invariant,
@@ -35,26 +37,15 @@ from decgraph.check.proof.invariants import (
     placed,
     weakest,
 )
+from decgraph.check.proof.jacobi import iterated
+from decgraph.check.proof.sizes import Sizes
 from decgraph.check.proof.unit_rows import is_probability, sums_to_one
-from decgraph.ir.facts import (
-    NONE,
-    RANK,
-    Canvas,
-    CellTokens,
-    Certainty,
-    Drafts,
-    Fact,
-    ModelIs,
-    Path,
-    Row,
-    Rows,
-    Token,
-    Tree,
-    Unfit,
-    joined,
-)
+from decgraph.check.proof.verified import accepted, committed, inside
+from decgraph.ir.facts import NONE, RANK, CellTokens, Certainty, Drafts, Fact, ModelIs, Path, Row, Token, Tree, Unfit, joined
+from decgraph.ir.failing import Failing
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
+from decgraph.ir.linear import Condition, at_least, negated
 from decgraph.ir.opdef import TABLE
 from decgraph.ir.values import Function, Module, Op, Region, Value
 
@@ -65,7 +56,7 @@ Judged = tuple[str, str]
 
 @dataclass
 class Kernel:
-    """One pass over `function` for a claim about `model`."""
+    """One pass over `function` for a claim about `model`, or for support about "one or another"."""
 
     module: Module
     function: Function
@@ -75,8 +66,10 @@ class Kernel:
     invariants: Mapping[Op, Invariant]
     greedy: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    condition: Any = ()
 
     def __post_init__(self) -> None:
+        self.models = self.model.split(" or ")
         self.facts: dict[Value, Fact] = {}
         self.taints: dict[Value, Labels] = {}
         self.consts: dict[Value, Any] = {}
@@ -91,6 +84,11 @@ class Kernel:
         self.control: Labels = NONE
         self.progress = self.ended = self.output_decides = False
         self.committed: set[Certainty] = set()
+        self.failing = Failing(self.function, self.consts)
+        self.drafting: set[Value] | None = None  # where an error may end a draft: see endings.py
+        self.told: Labels = NONE
+        self.left = unread.at_start(self.function)
+        self.sound: set[Op] = set()
         self.steps: list[Step] = []
         self._place(self.function.body, (), ())
         noises = [op for op in self.function.body.walk() if op.opcode == "noise"]
@@ -107,6 +105,7 @@ class Kernel:
                 self.facts[p.value] = ModelIs(p.name)
             if p.name in self.settings:
                 self.consts[p.value] = self.settings[p.name]
+        self.sizes = Sizes(self.function, self.condition, self.consts, self.of, self.made)
 
     def _place(self, region: Region, counters: tuple[Value, ...], loops: tuple[Op, ...]) -> None:
         """Where each value is made: the loops around it, their counters, and how often it is read."""
@@ -142,25 +141,36 @@ class Kernel:
         rule = OWN_RULES.get(op.opcode)
         if rule is not None:
             found = rule(self, op)
+            if op.opcode in ("state.read", "extern"):
+                self.sizes.note(op, self.version)
         else:
             self._absorb(op)
+            self.sizes.note(op, self.version)
             given = TABLE[op.opcode].fact
             found = self._folded(op) or (given(self, op) if given is not None else None)
+        if rule is None:
+            may_end(self, op)
         facts = found if isinstance(found, list) else [found]
         for v, fact in zip(op.results, [*facts, *[None] * len(op.results)]):
             if fact is None:
                 self.facts.pop(v, None)
             else:
                 self.facts[v] = fact
+            if op.opcode in ("for", "while"):
+                self.sizes.carried(v)
+        if op.opcode == "if" and op.operands[0] not in self.consts:
+            condition = self.sizes.conditions.get(op.operands[0])
+            for v, x, y in zip(op.results, *(r.yields for r in op.regions)):
+                self.sizes.chosen(v, condition, x, y)
 
     def _folded(self, op: Op) -> Fact | None:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
         if op.opcode not in FOLDS or not op.operands:
             return None
-        if (value := constant(op, self.consts, self.limits)) is not None:
+        if (value := constant(op, self.consts)) is not None:
             self.consts[op.result] = value
             return None
-        operand = same(op, self.consts) if op.opcode == "map" else None
+        operand = same(op, self.consts, self.sizes.sums) if op.opcode == "map" else None
         if operand is None and op.opcode == "map" and op.attrs["fn"] == "select":
             a, b = (self.of(v) for v in op.operands[1:])
             return a if isinstance(a, Row) and a == b else None
@@ -187,6 +197,7 @@ class Kernel:
             self._remember(op, self.taints[op.result])
         for inner in (o for r in op.regions for o in r.walk()):
             if inner.opcode in ("state.write", "extern"):
+                self.left.pop(memory_of(inner), None)
                 self._remember(inner, frozenset().union(*(self.taints[v] for v in op.results)) | self.taint(*inner.operands))
                 for v in op.results:
                     self.taints[v] |= self.states.get(memory_of(inner), NONE)
@@ -246,15 +257,19 @@ class Kernel:
         """Whether any of the values depends on one of these draws."""
         return bool(noises & self.taint(*values))
 
-    def told(self) -> Labels:
+    def in_context(self) -> Labels:
         """The draws that the committed context depends on."""
         return self.states.get("context", NONE)
+
+    def proves(self, condition: Condition) -> bool:
+        """Whether a condition on numbers follows from what is known here."""
+        return self.sizes.proves(condition)
 
     def grows(self, op: Op, drafts: Drafts) -> str:
         """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in, before
         anything that decides where it grows, or what the context is, depends on it."""
         place = op.operands[2:3] if op.attrs.get("has_at") else ()
-        if self.tells(drafts.noises, op.operands[0], *place) or drafts.noises & (self.control | self.told()):
+        if self.tells(drafts.noises, op.operands[0], *place) or drafts.noises & (self.control | self.in_context()):
             return f"a draft that was read before it is grown (line {op.loc.line})"
         for noise, past in drafts.noises:
             if past is not None:
@@ -268,49 +283,10 @@ class Kernel:
         return ""
 
     def walk(self, op: Op) -> Fact:
-        """What a verification accepts: by the judgment on its rule, the evidence and the tree."""
-        for inner in op.regions[0].walk():
-            if inner.opcode in ("commit", "return", "state.write", "run"):
-                raise Stopped(inner, f"{inner.opcode} inside a rule")
-        tree, rows = self.of(op.operands[0]), self.of(op.operands[1])
-        made_here = {v for inner in op.regions[0].walk() for v in inner.operands if v.type.elem == "noise"}
-        noises = frozenset((v, None) for v in made_here)
-        self.taints[op.result] |= noises | (tree.noises if isinstance(tree, Tree) else NONE)
-        if not isinstance(tree, Tree):
-            return Unfit("verifies a tree that is not known to stand on the context")
-        if not isinstance(rows, Rows) or rows.tree is not tree.tree:
-            return Unfit("the evidence is not known to be the target's distribution at the nodes of this very tree")
-        kind, why = self.judge(self, op)
-        rule = op.attrs.get("rule") or "a rule"
-        if kind == "matching":
-            self.say(op, f"`{rule}` accepts and emits own draws of `{rows.model}` alone, whatever was drafted", "rule-matching")
-            return Path(rows.model, tree.version, "own")
-        if kind == "lossless":
-            why = tree.fault or self._weighed(op, rows, made_here)
-            if not why:
-                self.say(op, f"`{rule}` is lossless for drafts with these distributions", "rule-lossless")
-                return Path(rows.model, tree.version, "drawn", tree.noises | noises)
-            return Unfit(why)
-        if kind == "support":
-            self.say(op, f"`{rule}` accepts and emits tokens that `{rows.model}` gives mass to", "rule-support")
-            return Path(rows.model, tree.version, "inside")
-        return Unfit(f"`{rule}` is not known to be right: {why}")
+        return accepted(self, op)
 
-    def _weighed(self, op: Op, rows: Rows, noises: set[Value]) -> str:
-        """Why a lossless rule does not keep the target's distribution here, or ""."""
-        if str(op.operands[0].type.of[0]) in self.mislabelled:
-            return "the label check finds a draft that was chosen by what it is"
-        if not rows.all:
-            return "evidence at some of the nodes only: where it is must not depend on drafts"
-        if self.output_readers:
-            return "the output stream is read elsewhere"
-        for noise in noises:
-            made = self.made.get(noise)
-            if made is None or made.opcode != "noise" or made.attrs["site"] in self.shared_sites:
-                return "a noise of the rule that is not its own"
-            if not set(self.loops[noise]) <= set(made.operands):
-                return "a noise of the rule that is not keyed by all loops around it"
-        return ""
+    def run_of(self, op: Op) -> Fact | None:
+        return committed(self, op)
 
     # -- effects
     def _const(self, op: Op) -> None:
@@ -318,20 +294,19 @@ class Kernel:
 
     def _commit(self, op: Op) -> None:
         what = self.of(op.operands[0])
-        if isinstance(what, Canvas) and self.mode == "inside" and what.model in ("", self.model):
-            self.say(op, f"commits a canvas of which every cell got a token that `{self.model}` gave mass to", "commit-inside")
+        if self.mode == "inside" and (found := inside(self, op)) is not None:
+            self.say(op, *found)
             return self._new_context(op)
         if len(op.operands) != 1:
-            tree = self.of(op.operands[1])
-            if self.mode != "inside" or not isinstance(tree, Tree) or tree.inside not in ("", self.model):
-                raise Stopped(op, "commits the way to a node")
-            if tree.version != self.version:
-                raise Stopped(op, "commits the way to a node of a tree that stands on another context")
-            self.say(op, f"commits the way to a node of a tree of tokens that `{self.model}` gives mass to", "tree-inside")
-            return self._new_context(op)
+            raise Stopped(op, "commits the way to a node")
         if isinstance(what, Unfit):
             raise Stopped(op, what.why)
-        if not isinstance(what, Token | Path) or what.model != self.model or op.operands[0].type.dims:
+        if (
+            not isinstance(what, Token | Path)
+            or what.model not in self.models
+            or isinstance(what, Token)
+            and op.operands[0].type.dims
+        ):
             raise Stopped(op, f"nothing is known of what is committed ({op.operands[0].type.elem})")
         if what.version != self.version:
             raise Stopped(op, "what is committed was drawn after another context")
@@ -341,7 +316,7 @@ class Kernel:
             self._independent(op, what)
         kind = "the accepted path" if isinstance(what, Path) else "a token"
         self.say(op, f"commits {kind}: {WORDS[what.how].format(self.model)}", COMMITS[what.how])
-        self._new_context(op)
+        self._new_context(op, one=isinstance(what, Token))
         self.progress = True
 
     def _independent(self, op: Op, what: Token | Path) -> None:
@@ -354,13 +329,15 @@ class Kernel:
         if len(self.committed) > 1 and (len(self.output_readers) > 1 or self.output_decides):
             raise Stopped(op, "draws of the output stream beside draws with other noise")
 
-    def _new_version(self) -> None:
-        self.newest += 1
+    def _new_version(self, one: bool | None = None) -> None:
+        """The context is another one now; one: after a commit of a single token, or of any number (None: by more than that)."""
+        old, self.newest = self.version, self.newest + 1
         self.version = self.newest
+        self.sizes.committed(old, self.version, bool(one))
 
-    def _new_context(self, op: Op) -> None:
+    def _new_context(self, op: Op, one: bool | None = None) -> None:
         self._remember(op, self.taint(*op.operands))
-        self._new_version()
+        self._new_version(one)
 
     def _remember(self, op: Op, taint: Labels) -> None:
         name = memory_of(op)
@@ -368,9 +345,11 @@ class Kernel:
 
     def _state_write(self, op: Op) -> None:
         self._remember(op, self.taint(*op.operands))
+        unread.write(self, op)
 
-    def _state_read(self, op: Op) -> None:
+    def _state_read(self, op: Op) -> Fact | None:
         self.taints[op.result] = self.states.get(memory_of(op), NONE)
+        return self.left.get(memory_of(op))
 
     def _extern(self, op: Op) -> None:
         """A function of the caller's may remember what it was given: its answers tell of all of that."""
@@ -383,23 +362,33 @@ class Kernel:
 
     # -- control flow
     def _if(self, op: Op) -> list[Fact | None]:
+        return draft(self, op) if "draft" in op.attrs else self.either(op)
+
+    def either(self, op: Op) -> list[Fact | None]:
         known = self.consts.get(op.operands[0])
         if isinstance(known, bool):
             region = op.regions[0 if known else 1]
             facts = self.region(region)
             for v, y in zip(op.results, region.yields):
                 self.taints[v] = self.taint(y)
-                if y in self.consts:
-                    self.consts[v] = self.consts[y]
+                self.sizes.same(v, y)
             return facts
         decided_by, outer, entry = self.taint(op.operands[0]), self.control, self.version
-        progress, ends = self.progress, []
-        for region in op.regions:
-            self.control, self.version, self.progress = outer | decided_by, entry, progress
-            facts = self.region(region)
+        progress, ends, alive, left = self.progress, [], self.sizes.alive, []
+        before = self.left
+        condition = self.sizes.conditions.get(op.operands[0])
+        for region, known_here in zip(op.regions, (condition, negated(condition))):
+            self.control, self.version, self.progress, self.left = outer | decided_by, entry, progress, dict(before)
+            with self.sizes.under(known_here, alive):
+                facts = self.region(region)
+                facts = [
+                    self.sizes.now(f, self.version) or self.sizes.size(y, self.version) for y, f in zip(region.yields, facts)
+                ]
             ends.append((self.version, self.progress, facts, region.yields))
-        self.control, self.progress = outer, all(made for _, made, _, _ in ends)
-        self.version = entry
+            left.append(self.left)
+        self.control, self.progress = outer | self.told, all(made for _, made, _, _ in ends)
+        self.version, self.sizes.alive = entry, alive
+        self.left = {name: fact for name, fact in left[0].items() if left[1].get(name) == fact}
         if any(version != entry for version, _, _, _ in ends):
             self._new_version()
         out = []
@@ -426,14 +415,17 @@ class Kernel:
     def _for(self, op: Op) -> list[Fact | None]:
         if op.attrs.get("lanes") and contains(op, "commit"):
             raise Stopped(op, "commits in lanes")
-        low, high = (number(self.consts.get(v)) for v in op.operands[:2])
-        if low is not None and high is not None and high <= low:
+        low, high = (self.sizes.sum(v) for v in op.operands[:2])
+        if low is not None and high is not None and self.sizes.proves(at_least(low, high)):
             for v, first in zip(op.results, op.operands[2:]):
                 self.taints[v] = self.taint(first)
-                if first in self.consts:
-                    self.consts[v] = self.consts[first]
+                self.sizes.same(v, first)
             return [self.of(v) for v in op.operands[2:]]
-        return self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
+        found = self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
+        own = {} if contains(op, "commit") else iterated(self, op)
+        for path in own.values():
+            self.say(op, f"after so many iterations, or where nothing changes, all are own draws of `{path.model}`", "jacobi")
+        return [own.get(v, fact) for v, fact in zip(op.results, found)]
 
     def _while(self, op: Op) -> list[Fact | None]:
         limited = 1 if op.attrs.get("limited") else 0
@@ -447,15 +439,17 @@ class Kernel:
 
     def _loop(self, op: Op, carried: Sequence[Value], bounds: Labels) -> list[Fact | None]:
         """The invariant holds before the loop, the body keeps it, so it holds afterwards."""
-        commits, entry, outer = contains(op, "commit"), self.version, self.control
+        commits, entry, outer, alive = contains(op, "commit"), self.version, self.control, self.sizes.alive
+        before = [self.sizes.now(self.of(v), entry) or self.sizes.size(v, entry) for v in carried]
         if commits:
             self._new_version()
         head = self.version
         first = Invariant(
-            tuple(placed(moved(self.of(v), entry, head), a) for v, a in zip(carried, op.regions[-1].args[1:])),
+            tuple(placed(moved(fact, entry, head), a) for fact, a in zip(before, op.regions[-1].args[1:])),
             tuple(self.taint(v) for v in carried),
             tuple(sorted(self.states.items())),
             outer | bounds,
+            unread.candidates(self, op),
         )
         inv = self.invariants.get(op)
         if inv is None:
@@ -463,6 +457,7 @@ class Kernel:
         self._kept(op, inv, first)
         body, stops = op.regions[-1], bool(op.attrs.get("stops"))
         self.states, self.control = dict(inv.states), inv.control
+        unread.begin(self, op, inv.unread)
         progress, self.progress = self.progress, False
         for region in op.regions:
             for v, fact, taint in zip(region.args[1:], inv.facts, inv.taints):
@@ -470,16 +465,32 @@ class Kernel:
                 if fact is not None:
                     self.facts[v] = fact if region is body else placed(fact, v)  # type: ignore[assignment]
                 self.taints[v] = taint
+                self.sizes.carried(v)
+            self.sizes.counter(region.args[0], op)
+        goes_on = None
         if len(op.regions) == 2:
             self.region(op.regions[0])
             self.control |= self.taint(op.regions[0].yields[0])
-        found = self.region(body)
+            goes_on = self.consts.get(condition := op.regions[0].yields[0], self.sizes.conditions.get(condition))
+        if goes_on is False:  # it does not begin
+            self.control, self.progress = outer, progress
+            for v, taint in zip(op.results, inv.taints):
+                self.taints[v] = taint
+            return [placed(fact, v) for v, fact in zip(op.results, inv.facts)]
+        with self.sizes.under(goes_on, False):
+            if asks_done(op):
+                self.sizes.goes_on(head)
+            found = self.region(body)
+            found = [
+                self.sizes.now(fact, self.version) or self.sizes.size(y, self.version, known)
+                for y, fact, known in zip(body.yields[stops:], found[stops:], inv.facts)
+            ]
         if stops:
             self.control |= self.taint(body.yields[0])
         if "fills" in op.attrs:  # it ends where no node of a tree can grow, which the drafts say
             self.control |= self.taint(*body.yields)
         kept = []
-        for a, y, fact in zip(body.args[1:], body.yields[stops:], found[stops:]):
+        for a, y, fact in zip(body.args[1:], body.yields[stops:], found):
             fact = placed(moved(fact, self.version, head), a)
             if y is not a and isinstance(fact, Token | Drafts | Path) and fact.noises:
                 fact = None  # draws of an earlier iteration are not fresh
@@ -488,22 +499,25 @@ class Kernel:
             if isinstance(fact, Tree):
                 fact = replace(fact, noises=self._aged(fact.noises, op))
             kept.append(fact)
+        left = unread.end(self, op, inv.unread)
         after = Invariant(
             tuple(kept),
             tuple(self._aged(self.taint(y), op) for y in body.yields[stops:]),
             tuple(sorted((name, self._aged(taint, op)) for name, taint in self.states.items())),
             self._aged(self.control, op),
+            left,
         )
         self._kept(op, inv, after)
         if asks_done(op) and not self.progress and self.mode != "inside":
             raise Stopped(op, "an iteration may commit nothing")
         self.progress = progress
-        self.control = outer
+        self.control = outer | self.told
         self.states = dict(inv.states)
+        unread.begin(self, op, ())
         if commits:
             self._new_version()
         else:
-            self.version = entry
+            self.version, self.sizes.alive = entry, alive
         for v, taint in zip(op.results, inv.taints):
             self.taints[v] = taint | inv.control
         return [placed(moved(fact, head, self.version), v) for v, fact in zip(op.results, inv.facts)]
@@ -519,7 +533,8 @@ class Kernel:
         taints = tuple(a | b for a, b in zip(inv.taints, now.taints))
         old, new = dict(inv.states), dict(now.states)
         states = tuple(sorted((name, old.get(name, NONE) | new.get(name, NONE)) for name in old.keys() | new.keys()))
-        weaker = Invariant(facts, taints, states, inv.control | now.control)
+        left = tuple(name for name in inv.unread if name in now.unread)
+        weaker = Invariant(facts, taints, states, inv.control | now.control, left)
         if weaker != inv:
             raise NotKept(op, weaker)
 

@@ -69,11 +69,13 @@ Env = Mapping[Value, Any]
 
 @dataclass
 class Paths:
-    """All paths through the region of one `tree.walk`. outer: what is known of values from outside of the rule."""
+    """All paths through the region of one `tree.walk`. outer: what is known of values from outside of the rule; fresh: whether
+    draws count as own that are made with noise of the rule's own, and not those of the output stream."""
 
     op: Op
     outer: Callable[[Value], Any]
     greedy: bool = False
+    fresh: bool = False
 
     def __post_init__(self) -> None:
         self.names = count()
@@ -146,9 +148,9 @@ class Paths:
             case "noise", _:
                 return OUTPUT if op.attrs["kind"] == "output" and not op.operands else NOISE
             case "draw", [Thing("row"), noise]:
-                return Tok(next(self.names), "own" if noise == OUTPUT else "inside")
+                return Tok(next(self.names), "own" if (noise == OUTPUT) is not self.fresh else "inside")
             case "draw", [Thing("rows"), noise]:
-                return Thing("draws", None, "own" if noise == OUTPUT else "inside")
+                return Thing("draws", None, "own" if (noise == OUTPUT) is not self.fresh else "inside")
             case "draw" | "arg", [Thing("row", at), *rest] if not rest and op.attrs.get("fn") == "max":
                 return Tok(next(self.names), "own" if self.greedy else "inside", at)
             case "draw", _:

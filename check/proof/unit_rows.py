@@ -1,5 +1,5 @@
 """Which values are distributions, or not negative, by what made them and not by their types: `x ~ q * 0.5` draws from q and
-states q / 2, a branch that yields a row or its logits has the type of a row, and entries of `normalize(2 * p - q)` are negative."""
+states q / 2, a branch that yields a row or its logits has the type of a row, and `normalize(2 * p - q)` has entries below 0."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class DrawOp:
         k.reads_noise(op, noise)
         if isinstance(row, facts.Row):
             if row.face != "shaped":
-                return facts.Token(row.model, row.version, "inside") if row.face in ("raw", "mass") else None
+                return facts.Token(row.model, row.version, "inside") if row.face in facts.MASS else None
             if k.is_output(noise):
                 return facts.Token(row.model, row.version, "own", frozenset({(noise, None)}))
             if k.fresh(op, noise) and row.version == k.version:
@@ -129,7 +129,9 @@ class DrawOp:
             return facts.Token(row.model, row.version, "inside")
         fresh = k.fresh(op, noise) and k.sums_to_one(op.operands[0])
         drafts = facts.Drafts(frozenset({(noise, None)})) if fresh else None
-        return facts.CellTokens(row.model, row.canvas, row.at, drafts) if isinstance(row, facts.CellRows) else drafts
+        if isinstance(row, facts.CellRows) and row.face in facts.MASS:
+            return facts.CellTokens(row.model, row.canvas, row.at, drafts)
+        return drafts
 
     label, batch, exact = _drawn, "pointwise", "choice"
     vocabulary = True
@@ -165,7 +167,7 @@ class DrawMany:
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         row, noise = k.of(op.operands[0]), op.operands[2]
         k.reads_noise(op, noise)
-        after = (row.model, row.version) if isinstance(row, facts.Row) and row.face in ("shaped", "raw", "mass") else None
+        after = (row.model, row.version) if isinstance(row, facts.Row) and row.face in facts.MASS else None
         fresh = k.fresh(op, noise) and k.sums_to_one(op.operands[0])
         return facts.Drafts(frozenset({(noise, None)}), after=after) if fresh else None
 

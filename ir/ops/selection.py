@@ -64,12 +64,13 @@ class Arg:
         """The likeliest token of a model's distribution is its own draw where the request is greedy. Of a computed row nothing
         is known: where the model has no mass it is 0, and that may be the largest entry."""
         row = k.of(op.operands[0])
-        if isinstance(row, facts.CellRows) and len(op.operands) == 1 and op.attrs["fn"] == "max":
+        likeliest = len(op.operands) == 1 and op.attrs["fn"] == "max"
+        if isinstance(row, facts.CellRows) and likeliest and row.face in ("shaped", "raw"):
             return facts.CellTokens(row.model, row.canvas, row.at)
         if len(op.operands) > 1 and op.operands[0].type.elem in ("position", "draw", "token") and not op.result.type.dims:
-            vector = row.at if isinstance(row, facts.CellTokens) and row.at is not None else op.operands[0]
+            vector = row.at if isinstance(row, facts.CellTokens) and isinstance(row.at, Value) else op.operands[0]
             return facts.Picked(vector, (op.attrs["fn"], *op.operands[1:]), row if isinstance(row, facts.CellTokens) else None)
-        if isinstance(row, facts.Row) and len(op.operands) == 1 and op.attrs["fn"] == "max" and row.face in ("shaped", "raw"):
+        if isinstance(row, facts.Row) and likeliest and row.face in ("shaped", "raw"):
             return facts.Token(row.model, row.version, "own" if k.greedy and row.face == "shaped" else "inside")
         return None
 

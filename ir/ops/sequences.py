@@ -223,7 +223,16 @@ class Slice:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        return facts.points_stay(k, op)
+        """The beginning or the end of a piece of text is one; so are the first cells of a canvas."""
+        piece = k.of(op.operands[0])
+        if isinstance(piece, facts.CellTokens) and piece.at is None and not op.attrs.get("has_lo"):
+            return replace(piece, drafts=None)
+        if not isinstance(piece, facts.Piece):
+            return facts.points_stay(k, op)
+        length = k.sizes.length(op.result)
+        if not op.attrs.get("has_lo"):
+            return facts.Piece(piece.start, piece.start + length)
+        return None if op.attrs.get("has_hi") else facts.Piece(piece.end - length, piece.end)
 
     attrs = ("has_lo?", "has_hi?")
     label, batch = labels.choice, "ragged"
@@ -298,8 +307,18 @@ class Concat:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        certain = op.result.type.elem == "draw" and all(k.of(v) == facts.Drafts(facts.NONE) for v in op.operands)
-        return facts.Drafts(facts.NONE) if certain else None
+        """Points stay points, and draws are draws where the first tell nothing of the others; of two pieces of text one after
+        the other a longer one."""
+        a, b = (k.of(v) for v in op.operands)
+        for v, other in zip(op.operands, (b, a)):
+            if isinstance(other, facts.Piece) and v.type.dims and k.sizes.empty(v):
+                return other
+        if isinstance(a, facts.Piece) and isinstance(b, facts.Piece) and k.sizes.equal(a.end, b.start):
+            return facts.Piece(a.start, b.end)
+        if op.result.type.elem != "draw" or not (isinstance(a, facts.Drafts) and isinstance(b, facts.Drafts)):
+            return None
+        told = a.noises & b.noises or k.tells(b.noises, op.operands[0]) or a.race or b.race or a.one or b.one
+        return None if told else facts.Drafts(a.noises | b.noises)
 
     label, batch = labels.together, "ragged"
     samples = (

@@ -76,7 +76,7 @@ class TreeNew:
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         base = k.of(op.operands[0]) if op.operands else facts.Context(k.version)
         if isinstance(base, facts.Context) and not base.parent and op.attrs.get("edge", "token") == "token":
-            return facts.Tree(base.version, op.result, stem=op.result, inside="")
+            return facts.Tree(base.version, op.result, grown=frozenset({op.result}), inside="")
         return None
 
     attrs = ("tree", "edge?", "capacity?", "vocab?", "until?", "unread?")
@@ -122,7 +122,7 @@ class TreeContinue:
         if edge != "token" and not (edge == "any" and all(_of_draws(other, name) for other in k.function.body.walk())):
             return None
         fault = f"draws of an earlier decoding step (line {op.loc.line})"
-        return facts.Tree(k.version, op.result, fault=fault, stem=op.result)
+        return facts.Tree(k.version, op.result, fault=fault, grown=frozenset({op.result}))
 
     attrs = ("tree", "until?")
     batch = "ragged"
@@ -231,7 +231,7 @@ class TreeGrow:
             drafts = facts.Drafts(drafts.noises)
         if isinstance(drafts, facts.CellTokens):
             drafts = drafts.drafts
-        tree = replace(tree, tree=op.result, inside=inside)
+        tree = replace(tree, tree=op.result, grown=tree.grown | {op.result}, inside=inside)
         if not isinstance(drafts, facts.Drafts) or drafts.race:
             fault = f"drafts whose distributions are not known to be those they state (line {op.loc.line})"
             return replace(tree, fault=tree.fault or fault)
@@ -259,13 +259,14 @@ def _inside(k: facts.Known, op: Op, tree: facts.Tree, drafts: facts.Fact | None)
     if op.attrs.get("chain"):
         return None
     match drafts:
-        case facts.CellTokens(model, stem, nodes) if stem is tree.stem and stem is not None:
+        case facts.CellTokens(model, whole, nodes) if whole in tree.grown:
             made = k.made.get(op.operands[1])  # what is drawn stands where its distribution was evaluated
             return model if nodes is at or at is None and made is not None and made.opcode == "draw" else None
         case facts.Token(model, version) | facts.Drafts(after=(model, version)) if version == tree.version:
             made = k.made.get(op.operands[0])
             bare = made is not None and made.opcode == "tree.new"
-            root = at is not None and isinstance(nodes := k.of(at), facts.Nodes) and nodes.which == "root"
+            place = k.of(at) if at is not None else None
+            root = isinstance(place, facts.Nodes) and place.which == "root"
             return model if root or bare and at is None else None
     return None
 
@@ -367,7 +368,7 @@ class TreeKeep:
         if not isinstance(tree, facts.Tree):
             return None
         fault = f"sampled drafts that are pruned (line {op.loc.line})" if tree.noises else ""
-        return replace(tree, tree=op.result, stem=op.result, fault=tree.fault or fault)
+        return replace(tree, tree=op.result, grown=frozenset({op.result}), fault=tree.fault or fault)
 
     batch = "ragged"
     samples = (("%z = tree.keep(%t, %ns)", [0, 2]),)
