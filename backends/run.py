@@ -15,12 +15,13 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from decgraph.backends.base import Backend
+from decgraph.backends.drafting import Drafting
 from decgraph.errors import ContextFullError, DecError
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.opdef import OpError
 from decgraph.ir.values import Loc, Module, Op, Param
-from decgraph.runtime.faults import title_of
+from decgraph.runtime.faults import noted_outside, title_of
 from decgraph.runtime.idle import idle
 from decgraph.runtime.logprobs import ROWS, Logprobs, logprobs_of
 from decgraph.runtime.models.interface import Model, bounded_by
@@ -28,7 +29,7 @@ from decgraph.runtime.recording import Timing
 from decgraph.runtime.request import Request
 from decgraph.runtime.stop import StopMachine, StopState
 from decgraph.runtime.text import Detokenizer
-from decgraph.runtime.trace import Event, ModelCall, Stopped
+from decgraph.runtime.trace import DraftEnded, Event, ModelCall, Stopped
 
 
 class Stop(Exception):
@@ -74,6 +75,8 @@ class Run(Backend):
         self.decided = 0
         """Canvas cells decided so far."""
         self.idle: Mapping[str, Any] = {}
+        self.open_drafts: list[Drafting] = []
+        """The drafts that are under way, the innermost last."""
         self.start_run()
 
     def start_run(self) -> None:
@@ -167,6 +170,24 @@ class Run(Backend):
         self.stop_state = replace(self.stop_state, done=True, reason="context")
         self.finish()
         return True
+
+    @abstractmethod
+    def failure(self, error: Any, /) -> DecError:
+        """An exception as an error of this request, at the line of the program that raised it."""
+
+    # -- drafts
+    def drafting(self, name: str, tree: Any) -> Drafting:
+        """For the time in which a block drafts the tree of a name: an error of the program's own ends the block."""
+        return Drafting(self, name, tree)
+
+    def now(self, tree: Any) -> None:
+        """The tree that is being drafted was grown, cut or marked: an error leaves it like this."""
+        if self.open_drafts:
+            self.open_drafts[-1].tree = tree
+
+    def end_draft(self, event: DraftEnded) -> None:
+        """Called where an error has ended a draft."""
+        self.emit_event(event)
 
     # -- log-probabilities
     logprobs: Logprobs | None = None
@@ -302,7 +323,7 @@ class Run(Backend):
             try:
                 self.memo[key] = f(*args)
             except Exception as error:  # the caller's function may raise anything, and its author should see it
-                raise DecError(f"`{name}` raised {type(error).__name__}: {error}") from error
+                raise noted_outside(DecError(f"`{name}` raised {type(error).__name__}: {error}")) from error
         return self.memo[key]
 
     # -- events

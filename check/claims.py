@@ -28,13 +28,17 @@ from decgraph.check.distributions import (
     total_variation,
     whole_distribution,
 )
+from decgraph.check.faults import internal
 from decgraph.check.settings import speaks
 from decgraph.check.single_tokens import given_to, token_holds, unsupported
 from decgraph.check.starts import Arbitrary, Start
-from decgraph.errors import DecError
+from decgraph.errors import ConstraintError, ContextFullError, DecError
+from decgraph.ir.failing import Failing
 from decgraph.ir.values import Claim, Function, Module
+from decgraph.runtime.models.derivations import check_derivations
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
+from decgraph.runtime.shapes import check_shapes
 
 
 @dataclass
@@ -158,8 +162,82 @@ def decide(case: Case, tally: Tally, *, far: bool = True) -> Failure | None:
     tokens = case.claim.mode in ("tokens", "greedy")
     if case.sampled:
         return in_tokens(case, tally) if tokens else too_likely(case, tally)
-    failure = in_tokens(case, tally) if tokens else in_distribution(case, tally)
-    return failure if failure is not None or not far else deep(case, tally)
+    try:
+        failure = in_tokens(case, tally) if tokens else in_distribution(case, tally)
+        return failure if failure is not None or not far else deep(case, tally)
+    except DecError as error:
+        far = replace(case, request=replace(case.request, temperature=0, limit=max(DEEP, case.request.limit)))
+        crash = ended(case, error, tally) or (None if masked(case.function) else ended(far, error, tally))
+        if crash is None:
+            raise
+        return crash
+
+
+def ended(case: Case, error: DecError, tally: Tally) -> Failure | None:
+    """That a run ends in an error where the specification goes on; None where it may not be the program's, or not real: of a
+    state of any kind, of an outcome that was imposed, of parameters that a session refuses."""
+    real = (
+        case.speaks()
+        and case.engine is ExactMachine
+        and case.start.arbitrary is None
+        and not (case.ran is not None and case.ran.forced)
+    )
+    if not real or isinstance(error, ConstraintError | ContextFullError) or internal(error, case.externs):
+        return None
+    try:
+        check_derivations(case.function, case.models, case.params)
+        check_shapes(case.function, case.params, next(iter(case.models.values())).vocab.size)
+        setup, done = case.setup(), case.start.committed
+        if any(Failing(case.module.functions[case.claim.spec]).outside_drafts()):
+            for _, found in outcomes(case.spec(), case.request, done, case.limit, tally):
+                if isinstance(found, DecError):
+                    return None
+        for choices, found in outcomes(replace(case, ran=None).program(), case.request, done, case.limit, tally, setup):
+            if isinstance(found, DecError):
+                said = str(found.diagnostics[0]).removeprefix("error: ")
+                text = (done, True)
+                how = "does not end" if any(words in said for words in ENDLESS) else "ends with an error"
+                words = f"{case.function.name} {how} where {case.claim.spec} goes on: {said}"
+                return Failure(case, "error", {text: Fraction(1)}, {}, Fraction(1), choices.points, words)
+    except (DecError, TooMany, Unlikely, NotSeparated):
+        return None
+    return None
+
+
+ENDLESS = ("does not end", "committed nothing and decided nothing", "decided no cell")
+"""Words of the errors with which a run ends that would go on for ever."""
+
+
+def outcomes(
+    program: CheckedProgram,
+    request: Request,
+    done: tuple[int, ...],
+    limit: int,
+    tally: Tally,
+    setup: Callable[[ExactMachine], None] = lambda m: None,
+) -> Iterator[tuple[Choices, Any]]:
+    """The runs of a program from the tokens `done` on, each with the error that ended it, or None."""
+    world = World(coupled=True)
+
+    def run(choices: Choices) -> DecError | None:
+        world.restart(choices)
+        m = program.machine(request, world).resume(done)
+        setup(m)
+        try:
+            execute(m)
+        except DecError as error:
+            return error
+        return None
+
+    try:
+        for choices, found in runs(run, limit):
+            tally.count()
+            yield choices, found
+    except TooMany:
+        for seed in range(limit // 4):
+            choices = ByChance(seed)
+            tally.count()
+            yield choices, run(choices)
 
 
 def begun(case: Case) -> Case:

@@ -39,6 +39,7 @@ FEW = 4
 DECISIONS = {
     "tokens": "drawn",
     "token": "drawn",
+    "error": "drawn",
     "distribution": "drawn, on the way with which the tokens that come too often do so",
     "text": "drawn",
     "adversary": "returned",
@@ -140,7 +141,7 @@ class Counterexample:
             mine = max(self.theirs, key=lambda k: self.theirs[k])
             if self.theirs[mine] == 1:
                 out.append(f"    {self.names[1]:<24} commits {list(mine[0])}")
-        elif self.kind == "token":
+        elif self.kind in ("token", "error"):
             out.append(f"    {self.words}")
         else:
             if self.words:
@@ -258,7 +259,7 @@ def smaller(failure: Failure) -> Failure:
             again = decide(replace(candidate, limit=100), spent)
         except (TooMany, Unlikely, NotSeparated, DecError):
             continue
-        if again is not None:
+        if again is not None and (again.kind == "error") == (failure.kind == "error"):
             best = again
             break  # candidates come smallest first
     for change in (_short_prompt, _shorter, _plain):
@@ -267,7 +268,7 @@ def smaller(failure: Failure) -> Failure:
             again = decide(moved, Tally()) if moved is not None else None
         except (TooMany, Unlikely, NotSeparated, DecError):
             again = None
-        if again is not None:
+        if again is not None and (again.kind == "error") == (failure.kind == "error"):
             best = again
     return best
 

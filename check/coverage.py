@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 from decgraph.backends.exact.coverage import LOGIC, PICKS, Outcome, Ran, outcomes, user_condition
-from decgraph.check.ranges import impossible
+from decgraph.ir.ranges import impossible
 from decgraph.ir.values import Function, Op, Value
 from decgraph.passes.dead import Liveness
 from decgraph.runtime.arguments import ParamValue
@@ -96,8 +96,8 @@ def pinned(f: Function, given: Mapping[str, ParamValue] | None) -> Function:
 
 
 def demanded(f: Function, ran: Ran) -> list[tuple[Op, str]]:
-    """The outcomes that must be seen before a claim is said to hold: those that can happen (check/ranges.py)."""
-    cannot = impossible(f)
+    """The outcomes that must be seen before a claim is said to hold: those that can happen (ir/ranges.py)."""
+    cannot = impossible(f, outcomes)
     made: dict[Value, Op] = {v: op for op in ran.watched.values() for v in op.results}
     for op in f.body.walk():
         made.update(dict.fromkeys(op.results, op))

@@ -12,7 +12,7 @@ from decgraph.backends.exact.choices import AdversaryWins, Choices, Point, combi
 from decgraph.backends.exact.run import ExactMachine, exact_machine
 from decgraph.backends.exact.world import Enough, World
 from decgraph.backends.run import Stop
-from decgraph.check.ranges import narrowed
+from decgraph.ir.ranges import narrowed
 from decgraph.ir.values import Module
 from decgraph.runtime.arguments import Externs, ParamValue
 from decgraph.runtime.models.interface import Model

@@ -42,6 +42,23 @@ class Mutant:
     steps: int = 1
     asks: bool = False
 
+    @classmethod
+    def of(
+        cls,
+        what: type[ExactMachine] | Rewrite,
+        name: str,
+        applies: Callable[[Profile], bool],
+        sees: str,
+        bugs: str = "",
+        where: Callable[[Rewrite], Rewrite] | None = None,
+        **more: Any,
+    ) -> Mutant:
+        """The mutant of a machine, or of a patch of what `where` chooses (None: of the whole program). Its docstring says what
+        is wrong."""
+        told = (what.__doc__ or name).rstrip(".")  # python -OO has no docstrings
+        how: Any = {"engine": what} if isinstance(what, type) else {"rewrite": where(what) if where is not None else what}
+        return cls(name, told[0].lower() + told[1:], applies, sees, bugs, **how, **more)
+
 
 @dataclass
 class Kill:

@@ -17,6 +17,8 @@ SHOWN = {
     "own": "the tokens that it commits are the draws of `{}` itself: with the same seed, the same tokens",
     "drawn": "the tokens that it commits are distributed exactly as those of `{}` alone",
     "inside": "each token that it commits has a probability above 0 under `{}`",
+    "scheduled": "the canvas that it commits is distributed exactly as that of {}",
+    "same": "the canvas that it commits is that of {}: with the same seed, the same tokens",
 }
 RULES = {
     "rule-matching": (
@@ -36,6 +38,30 @@ RULES = {
     "rule-support": (
         "Every token that the rule accepts or emits was drawn from the target's distribution or tested to have mass in it."
     ),
+    "jacobi": (
+        "In each iteration a token becomes what the target says after the ones before it. So after one iteration the first "
+        "is the target's own, after two the second too; where nothing changes any more each is, since each stands after the "
+        "ones that it was drawn after. There are no more guesses than iterations."
+    ),
+    "run-drawn": (
+        "The run draws each token as the model does, with noise that nothing else reads, until a condition holds of what it "
+        "has drawn. Where it stops is decided by what is there and not by what would come next, so what it committed is the "
+        "beginning of a text of the model's."
+    ),
+    "condition": (
+        "Numbers and lengths here are sums of parameters, the prompt's length, the room and the context's length, as the lines "
+        "before compute them. Inequalities between such sums, with the claim's condition, leave one outcome; the other is "
+        "never reached."
+    ),
+    "whole-memory": (
+        "By the same inequalities all positions of the text that the memory is of are among those that are kept, so that it "
+        "holds what the model computed for that text, and a call on it returns what a call without it does."
+    ),
+    "whole-model": "By the same inequalities no layer is left out, so that the model is the target itself.",
+    "tree-inside": (
+        "The target gives mass to every edge of the tree, after the text above it: each was drawn from it where it is grown. "
+        "So it gives mass to all tokens on the way to any node."
+    ),
     "commit-own": ("A token that is the target's own draw after the committed text is what the specification commits there."),
     "commit-drawn": (
         "A path with the target's distribution after the committed text is committed, whatever it is: nothing that it "
@@ -46,6 +72,23 @@ RULES = {
         "The model gives mass to every token of it: after the text that is committed before it or, of a canvas, where and "
         "when its cell was decided."
     ),
+    "cells-drawn": (
+        "Which cells are decided here is fixed beforehand, by the parameters and by how many cells are decided, and not by "
+        "what was drawn. Each gets a fresh draw of the model's row there on this very canvas: where a call is given a memory, "
+        "it holds nothing and all cells are computed."
+    ),
+    "cells-surest": (
+        "Which of the masked cells are decided is a function of the canvas and of what was drawn for it: those whose drawn "
+        "tokens the model finds most probable there, of equals the first. Each gets the fresh draw that it was chosen by."
+    ),
+    "cells-agreed": (
+        "A draft is accepted if it is the edit that one-at-a-time decoding makes on the canvas before it, with its own draws, "
+        "whose noise goes by how many cells are decided. So what is accepted is decided as it would have been."
+    ),
+    "commit-scheduled": (
+        "What the canvas becomes depends on nothing but the order in which cells are decided. The specification, followed in "
+        "the same way, decides them in the same order, so the two agree."
+    ),
 }
 """Rules of the kernel in words (docs/proof.md)."""
 BESIDES = (
@@ -54,9 +97,14 @@ BESIDES = (
 )
 RESTS = (
     "It rests on the meaning of the program's lines, on the rules above (docs/proof.md), and on "
-    "the program that applied them. It speaks of the tokens that are committed, with exact arithmetic. That no run ends "
-    "in an error is not derived."
+    "the program that applied them. It speaks of exact arithmetic."
 )
+ERRORS = {
+    True: "That no run ends in an error is not derived.",
+    False: "No run ends in an error of the program's own: nothing outside drafts can fail, and an error in a draft "
+    "ends that draft.",
+}
+"""Whether errors are left out, and what is said of them."""
 
 
 def proof_page(report: Report) -> str:
@@ -69,7 +117,8 @@ def proof_page(report: Report) -> str:
 def derivation(name: str, proof: Proof, text: str) -> str:
     """One derivation: what it shows, the program with its conclusions, why the rules are right, what it rests on."""
     rules = list(dict.fromkeys(step.rule for step in proof.steps))
-    where = [f"{k} is {v}" for k, v in proof.settings] + (["the temperature is 0"] if proof.greedy else [])
+    where = [proof.when] if proof.when else [f"{k} is {v}" for k, v in proof.settings]
+    where += ["the temperature is 0"] if proof.greedy and not proof.when else []
     shown = SHOWN[proof.mode].format(proof.model)
     out = [
         f"{name} {proof.claim}",
@@ -81,9 +130,10 @@ def derivation(name: str, proof: Proof, text: str) -> str:
         *beside(text, {step.line: f"{step.text} [{step.rule}]" for step in proof.steps}),
         "",
     ]
+    said = "" if proof.mode == "inside" else ERRORS[not proof.ends]
     for rule in rules:
         out += wrapped(f"[{rule}] {RULES[rule]}", "    ")
-    return "\n".join([*out, "", *wrapped(BESIDES), *wrapped(RESTS)])
+    return "\n".join([*out, "", *wrapped(BESIDES), *wrapped(f"{RESTS} {said}".rstrip())])
 
 
 def without(name: str, proof: Proof, text: str) -> str:

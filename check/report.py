@@ -24,7 +24,7 @@ from decgraph.check.probes import probed
 from decgraph.check.reached import from_reached_states
 from decgraph.check.settings import Group, groups, restricted
 from decgraph.check.survey import Survey, Tried
-from decgraph.check.verdicts import ERRORS, FOR_ALL, Proof, proof_of
+from decgraph.check.verdicts import FOR_ALL, Proof, proof_of
 from decgraph.check.worlds import narrow, world
 from decgraph.errors import DecError
 from decgraph.ir.values import Claim, Module
@@ -114,7 +114,7 @@ class Report:
     def reach(self) -> str:
         """How far the verdict goes, in a line."""
         if self.verdict == "proved":
-            return f"{FOR_ALL}; {ERRORS}"
+            return FOR_ALL + ("" if all(p.ends for p in self.proofs) else "; errors: not derived")
         bounds = self.tried.bounds()
         return f"in {self.models} world{'s' * (self.models != 1)}{': ' if bounds else ''}{bounds}"
 

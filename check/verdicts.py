@@ -18,8 +18,6 @@ from decgraph.ir.values import Claim, Module
 Least = Literal["proved", "holds"]
 """What may be required of a claim: a derivation, or no counterexample."""
 SUFFICES: Mapping[str, tuple[str, ...]] = {"proved": ("proved",), "holds": ("proved", "holds")}
-ERRORS = "errors: not derived"
-"""A derivation speaks of the tokens that are committed; that no run ends in an error is seen in worlds only."""
 FOR_ALL = "for every vocabulary, model, context and request"
 
 
@@ -27,7 +25,7 @@ FOR_ALL = "for every vocabulary, model, context and request"
 class Proof:
     """The derivation of a claim, or the line at which there was none (0: nowhere in particular), and why.
 
-    model, mode, greedy, settings: what it shows of which model, and where (check/proof/derive.py)."""
+    model, mode, greedy, settings, when: what it shows of which model, and where (check/proof/derive.py)."""
 
     claim: str
     steps: tuple[Step, ...] = ()
@@ -35,8 +33,14 @@ class Proof:
     mode: str = ""
     greedy: bool = False
     settings: tuple[tuple[str, Any], ...] = ()
+    when: str = ""
     line: int = 0
     why: str = ""
+
+    @property
+    def ends(self) -> bool:
+        """Whether it shows that no run ends in an error, too; of a claim about support nothing is asked of errors."""
+        return self.mode != "scheduled"
 
     @property
     def found(self) -> bool:
@@ -52,7 +56,7 @@ class Proof:
         told: dict[str, Any] = {"claim": self.claim, "verdict": verdict}
         if self.found:
             steps = [{"line": step.line, "text": step.text, "rule": step.rule} for step in self.steps]
-            return {**told, "proof": steps, "errors": "not derived"}
+            return {**told, "proof": steps, **({} if self.ends else {"errors": "not derived"})}
         return {**told, "stopped": {"line": self.line, "why": self.why}}
 
 
@@ -65,8 +69,9 @@ def proof_of(module: Module, claim: Claim, faults: list[str]) -> Proof:
         faults.append(f"{type(error).__name__}: {error} ({place.filename.rpartition('/')[2]}:{place.lineno})")
         return Proof(claim.text, why="the search for one failed")
     if isinstance(found, Derivation):
-        return Proof(claim.text, found.steps, found.model, found.mode, found.greedy, found.settings)
+        steps = tuple(dict.fromkeys(step for case in (found, *found.others) for step in case.steps))
+        return Proof(claim.text, steps, found.model, found.mode, found.greedy, found.settings, found.when)
     return Proof(claim.text, line=found.line, why=found.why)
 
 
-__all__ = ["ERRORS", "FOR_ALL", "Least", "Proof", "SUFFICES", "proof_of"]
+__all__ = ["FOR_ALL", "Least", "Proof", "SUFFICES", "proof_of"]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -27,7 +27,6 @@ OWN = (
     "extern",
     "coverage",
     "time",
-    "smt",
     "jobs",
     "html",
     "json",
@@ -77,7 +76,6 @@ def command(
     time: Annotated[
         float | None, typer.Option("--time", help=f"Seconds for each algorithm; then say what is known. With --all {EACH:g}.")
     ] = None,
-    smt: Annotated[bool, typer.Option("--smt", help="Prove a step for all distributions (needs z3).")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes for several algorithms; 0: as many as cores.")] = 0,
     html: Annotated[Path | None, typer.Option("--html", help="Write the verdicts and counterexamples as a page.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -99,12 +97,7 @@ def command(
         raise decgraph.DecError("--time needs seconds above 0", hint="--time 60")
     if require not in (None, "proved", "holds"):
         raise decgraph.DecError(f"--require is {require}", hint="--require proved, or --require holds")
-    if smt and html is not None:
-        raise decgraph.DecError("--html is a page of claims and their counterexamples, --smt proves a step", hint="one of them")
     output.check_writable(html, ".html", ".htm", what="a page", instead="--json prints JSON")
-    if smt:
-        prove_for_all(words, param or (), context.args, vocab, json)
-        return
     fewest = models if models is not None else FEWER if all_ else MODELS
     options: CheckOptions = {
         "vocab": vocab,
@@ -181,24 +174,6 @@ def decide(
             show_total(reports)
             raise typer.Exit(INTERRUPTED) from None
     return reports
-
-
-def prove_for_all(words: list[str], param: Any, args: list[str], vocab: int, json: bool) -> None:
-    """`--smt`: one decoding step for all distributions."""
-    from decgraph.check.smt import smt_report
-
-    found = []
-    for word in words:
-        algorithm = decgraph.load(word)
-        params = given.pairs(param, "--param") | given.direct(args, algorithm.params, OWN)
-        report = smt_report(word, vocab, given.known(algorithm.module.entry, params))
-        found.append(report)
-        if not json:
-            print(report.render())
-    if json:
-        output.emit_json([r.to_json() for r in found] if len(found) > 1 else found[0].to_json())
-    if any(r.verdict == "refuted" for r in found):
-        raise typer.Exit(output.USER_ERROR)
 
 
 def write_page(path: Path, reports: Sequence[Report], algorithms: Sequence[decgraph.Algorithm]) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("algorithm", "out", "resume", "retry_errors", "ray", "address", "workers", "cpus", "gpus", "batch", "chat", "system",
        "model", "set", "max_new", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop", "regex",
-       "json_schema", "grammar", "extern", "backend", "device", "dtype", "json")  # fmt: skip
+       "strict", "json_schema", "grammar", "extern", "backend", "device", "dtype", "json")  # fmt: skip
 
 
 NAMED = "A name that `decgraph list` prints, or a .dec file."
@@ -62,6 +62,7 @@ def command(
     min_p: options.MinP = None,
     repetition_penalty: options.RepetitionPenalty = 1.0,
     seed: Annotated[int, option("--seed", help="Seed of all noise; a row's noise also depends on its id.")] = 0,
+    strict: options.Strict = False,
     stop: Annotated[list[str] | None, option("--stop", help="Text that ends a run.")] = None,
     regex: Annotated[str | None, option("--regex", help="New text must match this regular expression.")] = None,
     json_schema: options.JsonSchema = None,
@@ -101,6 +102,7 @@ def command(
         "min_p": min_p,
         "repetition_penalty": repetition_penalty,
         "seed": seed,
+        "strict": strict,
         "stop": tuple(stop or ()),
     }
     plain = decgraph.Request((0,), **fields)  # what is out of range is said before models are read

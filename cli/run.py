@@ -31,7 +31,7 @@ from decgraph.runtime.unshaped import refuse_unread, unread
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("prompt", "prompt_file", "prompts", "ids", "batch", "chat", "system", "model", "set", "max_new", "temperature", "top_k",
-       "top_p", "min_p", "repetition_penalty", "logprobs", "seed", "stop", "eos", "ban", "regex", "json_schema",
+       "top_p", "min_p", "repetition_penalty", "logprobs", "seed", "strict", "stop", "eos", "ban", "regex", "json_schema",
        "grammar", "extern", "cache", "trace", "backend", "device", "dtype",
        "passes", "no_pass", "dump_ir", "validate", "compile", "profile", "show_drafts", "quiet", "json")  # fmt: skip
 
@@ -56,6 +56,7 @@ def command(
     repetition_penalty: options.RepetitionPenalty = 1.0,
     logprobs: Annotated[int | None, option("--logprobs", help="With --json: of the tokens, and of the n likeliest.")] = None,
     seed: options.Seed = 0,
+    strict: options.Strict = False,
     stop: options.Stop = None,
     eos: Annotated[list[str] | None, option("--eos", help="Tokens that end it; default: the model's.")] = None,
     ban: Annotated[list[str] | None, option("--ban", help="Tokens never chosen: ids or texts.")] = None,
@@ -121,6 +122,7 @@ def command(
         "min_p": min_p,
         "repetition_penalty": repetition_penalty,
         "seed": seed,
+        "strict": strict,
         "logprobs": logprobs,
         "stop": tuple(stop or ()),
     }

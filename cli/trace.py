@@ -23,7 +23,8 @@ from decgraph.views.document import Trace, document
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("output", "against", "chrome", "plot", "show", "step", "prompt", "prompt_file", "ids", "chat", "system", "model", "set",
-       "max_new", "temperature", "top_k", "top_p", "seed", "stop", "extern", "backend", "device", "dtype", "json")  # fmt: skip
+       "max_new", "temperature", "top_k", "top_p", "seed", "stop", "extern", "backend", "device", "dtype", "strict",
+       "json")  # fmt: skip
 WARM = 6
 """New tokens of a run before the one that is recorded, which pays for what models do once; no time line should show that."""
 
@@ -51,6 +52,7 @@ def command(
     top_k: options.TopK = None,
     top_p: options.TopP = None,
     seed: options.Seed = 0,
+    strict: options.Strict = False,
     stop: options.Stop = None,
     extern: options.Extern = None,
     backend: options.Backend = None,
@@ -90,6 +92,7 @@ def command(
         "top_k": top_k,
         "top_p": top_p,
         "seed": seed,
+        "strict": strict,
         "stop": tuple(stop or ()),
     }
     traces: list[Trace] = []

@@ -21,6 +21,8 @@ class DecError(Exception):
     """
 
     request: str = ""
+    outside: bool = False
+    """Whether it was raised by a model or by a function of the caller's, and not by what the program computes."""
 
     def __init__(self, diagnostics: Any, *, hint: str = "") -> None:
         if isinstance(diagnostics, str) or not isinstance(diagnostics, Iterable):

@@ -21,7 +21,6 @@ PACKAGES = {
     "gguf": ("gguf", "accelerate"),
     "evals": ("lm_eval",),
     "grammars": ("llguidance",),
-    "smt": ("z3",),
     "serve": ("fastapi", "pydantic", "uvicorn", "prometheus_client"),
     "plots": ("matplotlib",),
     "editor": ("pygls", "lsprotocol"),

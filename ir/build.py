@@ -35,6 +35,15 @@ class Builder:
         return bool(self._stack) and bool(self._stack[-1][1])
 
     @property
+    def length(self) -> int:
+        """How many ops the region being built has."""
+        return len(self._stack[-1][1])
+
+    def since(self, first: int) -> tuple[Op, ...]:
+        """The ops of the region being built from number `first` on."""
+        return tuple(self._stack[-1][1][first:])
+
+    @property
     def depth(self) -> int:
         return len(self._stack)
 

@@ -15,16 +15,22 @@ about an earlier one says nothing of what may be committed now.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeGuard
 
 from decgraph.ir.labels import Labels
+from decgraph.ir.linear import Condition, Linear
 from decgraph.ir.values import Function, Op, Value
 
 Certainty = Literal["own", "drawn", "inside"]
 RANK: dict[Certainty, int] = {"inside": 0, "drawn": 1, "own": 2}
 NONE: Labels = frozenset()
+Face = Literal["shaped", "raw", "logits", "mass", "scores"]
+MASS: tuple[Face, ...] = ("shaped", "raw", "mass")
+SCORES: tuple[Face, ...] = ("logits", "scores")
+NOTHING = Linear()
 
 
 @dataclass(frozen=True)
@@ -56,10 +62,45 @@ class Context(Fact):
 
 @dataclass(frozen=True)
 class Memory(Fact):
-    """What the model computed for the text of the context's parent, untouched."""
+    """What the model itself computed for a beginning of the context, and nothing else: all such texts begin later ones, so it
+    holds in later versions too.
+
+    `short`: by how many tokens that beginning is shorter than the context (None: not known); `first`: it has the rows of all
+    positions from there on; `empty`: it has none."""
 
     model: str
     version: int
+    short: Linear | None = None
+    first: Linear = NOTHING
+    empty: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether no row is missing, so that a call on it computes what a call without it does."""
+        return not self.empty and self.first == NOTHING
+
+
+@dataclass(frozen=True)
+class Piece(Fact):
+    """Tokens of the committed text, from a position up to another one."""
+
+    start: Linear
+    end: Linear
+
+
+@dataclass(frozen=True)
+class Size(Fact):
+    """A whole number, or the length of a vector: always the same (`fixed`), by so much more than the context's length
+    (`beyond`), and no less than a number (`low`); None where that is not known."""
+
+    version: int
+    fixed: Linear | None
+    beyond: Linear | None
+    low: Fraction | None = None
+
+    def of(self, context: Linear) -> Linear | None:
+        """The number, where the context has a length."""
+        return self.fixed if self.fixed is not None or self.beyond is None else self.beyond + context
 
 
 @dataclass(frozen=True)
@@ -72,7 +113,7 @@ class Row(Fact):
 
     model: str
     version: int
-    face: Literal["shaped", "raw", "logits", "mass", "scores"] = "shaped"
+    face: Face = "shaped"
 
 
 @dataclass(frozen=True)
@@ -86,7 +127,8 @@ class Rows(Fact):
 
 @dataclass(frozen=True)
 class Nodes(Fact):
-    """Nodes of a tree: all, its root, or some with the root among them."""
+    """Nodes of a tree: all, its root, or some with the root among them. Nodes are numbers, the root is 0 in every tree: nodes
+    of one tree may be looked up in another, which has a root as well."""
 
     tree: Value
     version: int
@@ -95,10 +137,10 @@ class Nodes(Fact):
 
 @dataclass(frozen=True)
 class Column(Fact):
-    """A column of a tree: its nodes' depths, or a condition that is true at the root."""
+    """A column of a tree: its nodes' depths, or a condition that is true at the root, or everywhere."""
 
     tree: Value
-    holds: Literal["depth", "at root"]
+    holds: Literal["depth", "at root", "everywhere"]
 
 
 @dataclass(frozen=True)
@@ -117,21 +159,29 @@ class Drafts(Fact):
     """Draws whose stated distributions are true given all that was read before them; point masses have no noises.
 
     `race`: draws in the order of a race, of which only the first ones may be taken; `one`: a single one taken of several.
+    `after`: a model that gives mass to each of them, after the context of a version.
     """
 
     noises: Labels
     race: bool = False
     one: bool = False
+    after: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
 class Tree(Fact):
-    """A tree whose root is the context: the noises of its draws, and why what they state may not be true ("": it is)."""
+    """A tree whose root is the context: the noises of its draws, and why what they state may not be true ("": it is).
+
+    `grown`: the trees that this one was grown from, whose nodes have the same numbers in it, and it itself. `inside`: the model
+    that gives mass to every edge after the text above it ("": there are no edges; None: there is no such model).
+    """
 
     version: int
     tree: Value
     noises: Labels = NONE
     fault: str = ""
+    grown: frozenset[Value] = frozenset()
+    inside: str | None = None
 
 
 @dataclass(frozen=True)
@@ -146,28 +196,35 @@ class Path(Fact):
 
 @dataclass(frozen=True)
 class Canvas(Fact):
-    """A canvas of which every decided cell got a token that the model gave mass to there and then ("": no cell is decided)."""
+    """A canvas of which every decided cell got a token that the model gave mass to there and then ("": no cell is decided).
+    `begun`: the version of the context that its cells come after (-1: another one)."""
 
     model: str
+    begun: int = -1
+
+    def moved(self, old: int, new: int) -> Fact:
+        return replace(self, begun=new if self.begun == old else -1)
 
 
 @dataclass(frozen=True)
 class CellRows(Fact):
-    """The model's distributions at cells of a canvas, as the request shapes them or before: at positions, or at all (None)."""
+    """The model's distributions at cells of a canvas, as the request shapes them or before: at positions, or at all (None).
+    A pair stands for the positions of which a condition holds. Likewise at nodes `at` of a tree, as the canvas."""
 
     model: str
     canvas: Value
-    at: Value | None
+    at: Value | tuple[Value, Value] | None
+    face: Face = "shaped"
 
 
 @dataclass(frozen=True)
 class CellTokens(Fact):
-    """Tokens that the model gives mass to at cells of a canvas: one for each of the positions `at`, or for all (None). As
-    drafts of a tree they are `drafts`."""
+    """Tokens that the model gives mass to at cells of a canvas: one for each of the positions `at`, or for all (None); or at
+    nodes, as for `CellRows`. As drafts of a tree they are `drafts`."""
 
     model: str
     canvas: Value
-    at: Value | None
+    at: Value | tuple[Value, Value] | None
     drafts: Drafts | None = None
 
 
@@ -190,10 +247,62 @@ class CellEdit(Fact):
 
 
 @dataclass(frozen=True)
+class Tokens(Fact):
+    """The model's own draws after the nodes of a tree, in their order: the root's is the first."""
+
+    model: str
+    tree: Value
+
+
+@dataclass(frozen=True)
+class Alone(Fact):
+    """A list or vector of one element, of which something is known."""
+
+    of: Fact
+
+    def moved(self, old: int, new: int) -> Fact | None:
+        return None
+
+
+@dataclass(frozen=True)
 class Unfit(Fact):
     """Nothing is known of it, and why: what a person should be told where it is committed."""
 
     why: str
+
+
+class Numbers(Protocol):
+    """What is known of whole numbers and of lengths (check/proof/sizes.py)."""
+
+    context: dict[int, Linear]
+
+    def sum(self, v: Value) -> Linear | None:
+        """A number as a sum; of a vector its generic element."""
+        ...
+
+    def covers(self, v: Value, n: Linear) -> bool:
+        """Whether a vector of whole numbers has 0, ..., n - 1 among its elements."""
+        ...
+
+    def below(self, v: Value) -> Linear | None:
+        """A number n such that a vector has the elements 0, ..., n - 1."""
+        ...
+
+    def empty(self, v: Value) -> bool:
+        """Whether a vector has no elements."""
+        ...
+
+    def length(self, v: Value) -> Linear:
+        """How many elements a vector has."""
+        ...
+
+    def equal(self, a: Linear, b: Linear) -> bool:
+        """Whether two numbers are the same."""
+        ...
+
+    def is_context(self, start: Linear, end: Linear, version: int) -> bool:
+        """Whether a piece of the committed text is all of it."""
+        ...
 
 
 class Known(Protocol):
@@ -203,6 +312,7 @@ class Known(Protocol):
     version: int
     greedy: bool
     made: dict[Value, Op]
+    sizes: Numbers
 
     def of(self, v: Value) -> Fact | None:
         """What is known of a value."""
@@ -232,6 +342,14 @@ class Known(Protocol):
         """The value, where it is known; else None."""
         ...
 
+    def tells(self, noises: Labels, *values: Value) -> bool:
+        """Whether any of the values depends on one of these draws."""
+        ...
+
+    def proves(self, condition: Condition) -> bool:
+        """Whether a condition on numbers follows from what is known here."""
+        ...
+
     def grows(self, op: Op, drafts: Drafts) -> str:
         """Why sampled draws may not be grown here, or ""."""
         ...
@@ -239,6 +357,15 @@ class Known(Protocol):
     def walk(self, op: Op) -> Fact:
         """What a verification accepts, by the judgment on its rule."""
         ...
+
+    def run_of(self, op: Op) -> Fact | None:
+        """What another algorithm commits that is run, by the judgment on it."""
+        ...
+
+
+def one_model(a: str | None, b: str | None) -> str | None:
+    """The model that is said of two things, where "" is true of any model and None of none."""
+    return None if a is None or b is None or a and b and a != b else a or b
 
 
 def _either(a: Certainty, b: Certainty) -> Certainty:
@@ -248,23 +375,32 @@ def _either(a: Certainty, b: Certainty) -> Certainty:
 
 def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> Fact | None:
     """What is known of a value that is either `a` or `b`; which of them depends on the draws `decided_by`."""
+    if a != b:
+        a, b = (x.drafts if isinstance(x, CellTokens) else x for x in (a, b))
     if a is None or b is None:
         return a if isinstance(a, Unfit) else b if isinstance(b, Unfit) else None
     match a, b:
         case _ if a == b:
             out: Fact = a
         case Tree(), Tree() if a.version == b.version:
-            out = Tree(a.version, value, a.noises | b.noises, a.fault or b.fault)
+            grown = a.grown & b.grown | {value}
+            out = Tree(a.version, value, a.noises | b.noises, a.fault or b.fault, grown, one_model(a.inside, b.inside))
         case Drafts(), Drafts() if not (a.race or b.race):
-            out = Drafts(a.noises | b.noises, one=a.one or b.one)
+            out = Drafts(a.noises | b.noises, one=a.one or b.one, after=a.after if a.after == b.after else None)
         case Token(), Token() if (a.model, a.version) == (b.model, b.version):
             out = Token(a.model, a.version, _either(a.how, b.how), a.noises | b.noises)
         case Path(), Path() if (a.model, a.version) == (b.model, b.version):
             out = Path(a.model, a.version, _either(a.how, b.how), a.noises | b.noises)
-        case Canvas(), Canvas() if "" in (a.model, b.model):
-            return Canvas(a.model or b.model)
-        case Row(), Row() if (a.model, a.version) == (b.model, b.version) and not {a.face, b.face} & {"logits", "scores"}:
-            return Row(a.model, a.version, "mass")
+        case Canvas(), Canvas() if (model := one_model(a.model, b.model)) is not None:
+            return Canvas(model, a.begun if a.begun == b.begun else -1)
+        case ((Row() | CellRows()), (Row() | CellRows())):
+            return arms((a, b), (None, None))
+        case Size(), Size() if a.version == b.version:
+            same = [x if x == y else None for x, y in ((a.fixed, b.fixed), (a.beyond, b.beyond))]
+            low = a.low if a.low == b.low else None
+            return Size(a.version, *same, low) if low is not None or same != [None, None] else None
+        case Memory(), Memory() if a.model == b.model and a.version == b.version and a.whole and b.whole:
+            return Memory(a.model, a.version)
         case _:
             return None
     match out:
@@ -277,12 +413,26 @@ def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> 
     return out
 
 
-def arms(a: Fact | None, b: Fact | None) -> Fact | None:
-    """What is known of a row each entry of which comes from one of two."""
-    if not (isinstance(a, Row) and isinstance(b, Row)) or (a.model, a.version) != (b.model, b.version):
-        return None
-    kinds = [x.face in ("logits", "scores") for x in (a, b)]
-    return None if kinds[0] != kinds[1] else Row(a.model, a.version, "scores" if kinds[0] else "mass")
+def is_row(x: Fact | None, *faces: Face) -> TypeGuard[Row | CellRows]:
+    """Whether a fact is of distributions with one of these faces."""
+    return isinstance(x, Row | CellRows) and x.face in faces
+
+
+def arms(xs: Sequence[Fact | None], values: Sequence[object]) -> Fact | None:
+    """What is known of a row each entry of which comes from one of two, of which one may be 0, or -inf, throughout."""
+    kinds: tuple[tuple[tuple[Face, ...], object, Face], ...] = ((MASS, 0, "mass"), (SCORES, "-inf", "scores"))
+    for faces, nothing, face in kinds:
+        rows = [replace(x, face=face) for x in xs if is_row(x, *faces)]
+        if rows and all(is_row(x, *faces) or value is not None and value == nothing for x, value in zip(xs, values)):
+            return rows[0] if rows[0] == rows[-1] else None
+    return None
+
+
+def remembers(k: Known, model: ModelIs, given: Value | None, version: int) -> bool:
+    """Whether a call on a memory, on the context or behind it, computes what it would compute without one."""
+    memory = k.of(given) if given is not None else None
+    same = isinstance(memory, Memory) and memory.model == model.name and memory.version <= version
+    return given is None or same and isinstance(memory, Memory) and memory.whole
 
 
 def points_stay(k: Known, op: Op) -> Fact | None:

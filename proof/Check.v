@@ -9,6 +9,7 @@ Print Assumptions walk_Law.
 Print Assumptions walk_complete.
 Print Assumptions Law_complete.
 Print Assumptions Law_cut.
+Print Assumptions left_when_Law.
 Print Assumptions steps.
 Print Assumptions lawful_steps.
 Print Assumptions verified_lossless.
@@ -20,6 +21,10 @@ Print Assumptions walk_inside.
 Print Assumptions rejection_keeps.
 Print Assumptions lossless_inside.
 Print Assumptions Law_inside.
+Print Assumptions rooted_grow.
+Print Assumptions way_inside.
+Print Assumptions draw_within.
+Print Assumptions inside_either.
 Print Assumptions block_Law.
 Print Assumptions traverse_Law.
 Print Assumptions speculative_lossless.
@@ -57,5 +62,9 @@ Print Assumptions block_one_agree.
 Print Assumptions sensible_single.
 Print Assumptions steps_one.
 Print Assumptions blocks_inside.
+Print Assumptions scheduled_unique.
+Print Assumptions scheduled_agree.
+Print Assumptions own_steps.
+Print Assumptions own_end.
 Print Assumptions tokens_distribution.
 Print Assumptions tokens_run.

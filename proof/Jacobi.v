@@ -40,7 +40,14 @@ elim: y c => [|x y IH] c //=; rewrite eqxx /=; case: y IH => [|x' y] IH //= [e h
 by rewrite e; exact: IH.
 Qed.
 
-(** The loop of [jacobi.dec]: k iterations at most, or until nothing changes.
+Lemma owned_take n c w : owned own c w -> owned own c (take n w).
+Proof. by elim: w n c => [|x w IH] [|n] c //= /andP[-> /IH ->]. Qed.
+
+Lemma take_both m n (w : text) : take m (take n w) = take n (take m w).
+Proof. by elim: w m n => [|x w IH] [|m] [|n] //=; rewrite IH. Qed.
+
+(** The loop of [jacobi.dec]: k iterations at most, or until nothing changes. Where the context window is full, an iteration looks
+    at the first [window c y] of the tokens alone.
 
 <<
     repeat length:
@@ -51,10 +58,14 @@ Qed.
         break if same
     commit y
 >> *)
+Variable window : text -> text -> nat.
+Hypothesis window0 : forall c y, (0 < window c y)%N.
+
 Fixpoint jacobi k c y : text :=
   if k is k'.+1 then
-    let z := redraw c y in
-    if take (size y).-1 z == take (size y).-1 y then z else jacobi k' c z
+    let y' := take (window c y) y in
+    let z := redraw c y' in
+    if take (size y').-1 z == take (size y').-1 y' then z else jacobi k' c z
   else y.
 
 Theorem jacobi_owned k c y : (size y <= k)%N -> owned own c (jacobi k c y).
@@ -63,11 +74,17 @@ suff h j z : owned own c (take j z) -> (size z <= j + k)%N -> owned own c (jacob
   by move=> s; apply: (h 0%N); rewrite ?take0.
 elim: k j z => [|k IH] j z oz s /=; first by rewrite -[z](@take_oversize _ j) // -[j]addn0.
 case: eqP => [|_]; first exact: jacobi_fixpoint.
-by apply: (IH j.+1); [exact: redraw_owned | rewrite size_redraw addSnnS].
+apply: (IH j.+1).
+  by apply: redraw_owned; rewrite take_both; exact: owned_take.
+by rewrite size_redraw addSnnS (leq_trans _ s) // size_take; case: ltnP => // /ltnW.
 Qed.
 
-Lemma size_jacobi k c y : size (jacobi k c y) = size y.
-Proof. by elim: k y => //= k IH y; case: eqP => _; rewrite ?IH size_redraw. Qed.
+Lemma size_jacobi k c y : (0 < size y)%N -> (0 < size (jacobi k c y))%N.
+Proof.
+elim: k y => //= k IH y y0; have z0 : (0 < size (redraw c (take (window c y) y)))%N.
+  by rewrite size_redraw size_take; case: ifP.
+by case: eqP => _ //; exact: IH.
+Qed.
 
 (** So the algorithm commits the specification's text, whatever it guesses first: at least one token a step, each in as many
     iterations as there are tokens. *)
@@ -77,7 +94,7 @@ Theorem jacobi_tokens (R : realFieldType) (ended : text -> bool) (guess : text -
   ~ (ret (own_text own ended n c) : M R text).
 Proof.
 move=> g0; apply: (owned_steps (ok := fun _ _ => True)) => // {}c s _ _; first by rewrite E_ret.
-by apply: always_ret; split=> //=; [exact: jacobi_owned | rewrite size_jacobi].
+by apply: always_ret; split=> //=; [exact: jacobi_owned | exact: size_jacobi].
 Qed.
 
 End Jacobi.

@@ -1,7 +1,8 @@
 (** A lossless rule stays within the support of its evidence, also where drafts do not have the distributions that they state.
 
     [lossless_inside]: a walk by a lossless rule commits tokens that the target gives mass to, if each draft states a distribution
-    that gives mass to its token; how it was drawn or chosen does not matter. The weights of the rule's own choices and of what it
+    that gives mass to its token; how it was drawn or chosen does not matter. [way_inside]: so does the way to any node of a tree
+    whose edges are tokens that the target gives mass to. The weights of the rule's own choices and of what it
     owes must not be negative, which is so of all that a program can do. *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From Decoding Require Import Prob Rules Walk Steps Tokens Grow.
@@ -117,5 +118,66 @@ move=> dt; apply: always_bind; apply: always_impl (start_within (target_law c)) 
 Qed.
 
 End Rule.
+
+(** ** Trees of tokens that the target gives mass to
+
+    [rooted c t]: of every edge, after the text above it. It stays so where a token is grown below a node after which it has mass
+    ([rooted_grow]), and the way to every node is inside the support ([way_inside]). *)
+Section Ways.
+Variable target : text -> row.
+
+Fixpoint rooted c (t : tree) : Prop :=
+  if t is Node x _ below next then [/\ target c x != 0, rooted (rcons c x) below & rooted c next] else True.
+
+(** The text of the node below which [grow place] grows. *)
+Fixpoint text_at c (place : seq bool) (t : tree) : text :=
+  if t is Node y _ below next then
+    if place is true :: place' then text_at (rcons c y) place' below else text_at c (behead place) next
+  else c.
+
+Lemma rooted_grow place x q c t : target (text_at c place t) x != 0 -> rooted c t -> rooted c (grow place x q t).
+Proof.
+elim: t place c => [|y r b IHb n IHn] place c //= tx [ty rb rn].
+by case: place tx => [|[] place] /= tx; split; auto.
+Qed.
+
+(** The ways from the root to all other nodes. *)
+Fixpoint ways (t : tree) : seq text :=
+  if t is Node x _ below next then [:: x] :: map (cons x) (ways below) ++ ways next else [::].
+
+Theorem way_inside c t w : rooted c t -> w \in ways t -> inside target c w.
+Proof.
+elim: t c w => [|x q b IHb n IHn] c w //= [tx rb rn]; rewrite in_cons mem_cat => /or3P[/eqP ->|/mapP[u uw ->]|wn] /=.
+- by rewrite tx.
+- by rewrite tx; exact: IHb.
+- exact: IHn.
+Qed.
+
+End Ways.
+
+(** ** Computed rows
+
+    [within_row p q]: q is 0 wherever p is. It stays so under what programs do to rows, and what is drawn from q has mass in p.
+    Scores are the same rows in logarithms: -inf where q is 0. *)
+Definition within_row (p q : row) := forall v, p v = 0 -> q v = 0.
+
+Lemma within_times p q (g : V -> R) : within_row p q -> within_row p (fun v => q v * g v).
+Proof. by move=> w v /w ->; rewrite mul0r. Qed.
+
+Lemma within_where p q r (b : V -> bool) : within_row p q -> within_row p r -> within_row p (fun v => if b v then q v else r v).
+Proof. by move=> wq wr v p0; case: (b v); [exact: wq | exact: wr]. Qed.
+
+Lemma within_relu p q (g : V -> R) : (forall v, 0 <= g v) -> within_row p q -> within_row p (fun v => relu (q v - g v)).
+Proof. by move=> g0 w v /w ->; rewrite sub0r /relu max_r // oppr_le0. Qed.
+
+Lemma within_normalize p q : within_row p q -> within_row p (normalize q).
+Proof. exact: within_times. Qed.
+
+Theorem draw_within p q : within_row p q -> always (fun x => p x != 0) (draw q).
+Proof. by move=> w; apply: always_draw => v; apply: contra => /eqP /w /eqP. Qed.
+
+(** What is inside the support of one model is inside that of either: [keeps support of a or b]. *)
+Lemma inside_either (a b : text -> row) c w : inside a c w -> inside (fun t v => ((a t v != 0) || (b t v != 0))%:R : R) c w.
+Proof. by elim: w c => [|x w IH] c //= /andP[-> /IH ->]; rewrite oner_eq0. Qed.
 
 End Support.

@@ -7,7 +7,7 @@ tokens stay, and its result has the DecError built here; the exception is its `_
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 from decgraph.errors import ConstraintError, ContextFullError, DecError, InternalError
 from decgraph.ir.opdef import OpError
@@ -32,9 +32,28 @@ def fault(error: BaseException, *, request: str, place: str = "", op: str = "") 
         message, hint = _said(error)
         doing = f"{op} cannot go on: " if op else ""
         made = DecError(_named(doing + message, request, place), hint=hint)
-    made.request = request
+    made.request, made.outside = request, is_outside(error)
     made.__cause__ = error.__cause__ or error if isinstance(error, DecError) else error  # what was raised first
     return made
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def noted_outside(error: E) -> E:
+    """The exception, noted as one of a model or of a function of the caller's: it ends the run wherever it is raised."""
+    error.outside = True  # type: ignore[attr-defined]  # of any class
+    return error
+
+
+def is_outside(error: BaseException) -> bool:
+    """Whether an exception is not the program's own: of a model, of the caller's functions, of the request, of the machine."""
+    mine = isinstance(error, DecError) and not isinstance(error, (ContextFullError, ConstraintError))
+    memory = isinstance(error, MemoryError) or any(words in str(error).lower() for words in _MEMORY)
+    own = mine or isinstance(
+        error, (OpError, LookupError, ValueError, ArithmeticError, TypeError, RuntimeError, AttributeError)
+    )
+    return bool(getattr(error, "outside", False)) or memory or not own
 
 
 def _named(text: str, request: str, place: str) -> str:

@@ -24,8 +24,8 @@ import numpy as np
 
 from decgraph.errors import ConstraintError, DecError
 from decgraph.runtime import exact
+from decgraph.runtime.faults import noted_outside
 from decgraph.runtime.models.interface import Scores
-from decgraph.runtime.reals.real import Real
 from decgraph.runtime.request import Amount, Factor, Request
 
 Probs = np.ndarray | exact.Weights
@@ -109,7 +109,9 @@ def _empty() -> DecError:
 
 
 def _nan() -> DecError:
-    return DecError("the scores of a row hold a NaN or an infinity", hint="log of 0 is -inf, and inf - inf is no number")
+    return noted_outside(
+        DecError("the scores of a row hold a NaN or an infinity", hint="log of 0 is -inf, and inf - inf is no number")
+    )
 
 
 # --- float64
@@ -236,8 +238,7 @@ def _shape_exact(weights: exact.Weights, path: tuple[int, ...], request: Request
         power = 1 / exact.rational(request.temperature)
         weights = tuple(exact.power(w, power) for w in weights)
     if request.top_k is None and request.top_p is None and request.min_p is None:
-        # Symbols (check/smt) are probabilities already, and a comparison of them is a case distinction.
-        return _normal(weights) if all(isinstance(w, int | Fraction | Real) for w in weights) else weights
+        return _normal(weights)
     order = sorted(range(len(weights)), key=lambda v: (-weights[v], v))
     if request.top_k is not None:
         weights = exact.only(weights, order[: request.top_k])

@@ -24,6 +24,15 @@ class Drafted:
 
 
 @dataclass(frozen=True)
+class DraftEnded:
+    """An error ended the draft of a tree before its program did: what was grown until then is verified. `error` names the line
+    and what went wrong."""
+
+    tree: str
+    error: str
+
+
+@dataclass(frozen=True)
 class Pruned:
     """A tree was pruned before verification: node i was node `kept[i]` before, and `dropped` drafts were removed."""
 
@@ -105,7 +114,7 @@ class ModelCall:
     computed: int | None = None
 
 
-Event = Drafted | Pruned | Accepted | Rejected | Emitted | Unmasked | Remasked | Committed | Stopped | ModelCall
+Event = Drafted | DraftEnded | Pruned | Accepted | Rejected | Emitted | Unmasked | Remasked | Committed | Stopped | ModelCall
 
 
 class Commits:
@@ -142,6 +151,7 @@ class Commits:
 class Stats:
     """The numbers of one run. `drafted` counts the drafts of its own trees that were not pruned away; `tested` and `accepted`
     count them by depth, the children of a root first, up to the end of the text. Calls are those of sub-runs too.
+    `draft_errors`: how often an error ended a draft, by what it said.
     """
 
     tokens: int = 0
@@ -154,6 +164,12 @@ class Stats:
     accepted: tuple[int, ...] = ()
     stopped: str = ""
     calls: dict[str, int] = field(default_factory=dict, compare=False)
+    draft_errors: dict[str, int] = field(default_factory=dict, compare=False)
+
+    @property
+    def ended_drafts(self) -> int:
+        """How many drafts ended with an error."""
+        return sum(self.draft_errors.values())
 
     @property
     def tokens_per_call(self) -> float:
@@ -171,6 +187,7 @@ class Stats:
         tokens = target = draft = drafted = unmasked = remasked = 0
         stopped = ""
         calls: dict[str, int] = {}
+        errors: dict[str, int] = {}
         tested: dict[int, int] = {}
         accepted: dict[int, int] = {}
         open_depth = 0  # siblings rejected at one depth are one test, closed by an acceptance or an emission
@@ -184,6 +201,8 @@ class Stats:
                     open_depth = 0
                 case Drafted():
                     drafted += 1
+                case DraftEnded():
+                    errors[e.error] = errors.get(e.error, 0) + 1
                 case Pruned():
                     drafted -= e.dropped
                 case Rejected():
@@ -220,6 +239,7 @@ class Stats:
             accepted=tuple(accepted.get(d, 0) for d in depths),
             stopped=stopped,
             calls=calls,
+            draft_errors=errors,
         )
 
 
@@ -237,13 +257,14 @@ class Tally:
     """A run's statistics without its events: the counters of a backend without an event listener."""
 
     __slots__ = ("tokens", "target", "draft", "drafted", "unmasked", "remasked", "tested", "accepted", "stopped", "calls",
-                 "last")  # fmt: skip
+                 "last", "errors")  # fmt: skip
 
     def __init__(self) -> None:
         self.tokens = self.target = self.draft = self.drafted = self.unmasked = self.remasked = 0
         self.tested: dict[int, int] = {}
         self.accepted: dict[int, int] = {}
         self.calls: dict[str, int] = {}
+        self.errors: dict[str, int] = {}
         self.last: list[tuple[int, bool]] = []
         self.stopped = ""
 
@@ -278,4 +299,4 @@ class Tally:
         depths = range(1, max(self.tested, default=0) + 1)
         return Stats(self.tokens, self.target, self.draft, self.drafted, self.unmasked, self.remasked,
                      tuple(self.tested.get(d, 0) for d in depths), tuple(self.accepted.get(d, 0) for d in depths),
-                     self.stopped, dict(self.calls))  # fmt: skip
+                     self.stopped, dict(self.calls), dict(self.errors))  # fmt: skip

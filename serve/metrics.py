@@ -31,6 +31,7 @@ class Metrics:
         self.target_calls = Counter("decgraph_target_calls", "Calls of the target.", by, **own)
         self.draft_calls = Counter("decgraph_draft_calls", "Calls of drafters.", by, **own)
         self.drafted = Counter("decgraph_drafted_tokens", "Draft tokens.", by, **own)
+        self.draft_errors = Counter("decgraph_draft_errors", "Drafts that an error ended, by the error.", [*by, "error"], **own)
         self.accepted = Counter("decgraph_accepted_tokens", "Draft tokens that verification accepted.", by, **own)
         self.acceptance = Gauge("decgraph_acceptance_ratio", "Accepted per drafted token since the start.", by, **own)
         self.per_call = Gauge("decgraph_tokens_per_target_call", "Committed tokens per target call since the start.", by, **own)
@@ -62,6 +63,8 @@ class Metrics:
             self._count(name, news.result.stats)
 
     def _count(self, name: str, stats: Stats) -> None:
+        for told, times in stats.draft_errors.items():
+            self.draft_errors.labels(name, told).inc(times)
         accepted = sum(stats.accepted)
         values = (stats.tokens, stats.target_calls, stats.draft_calls, stats.drafted, accepted)
         counters = (self.tokens, self.target_calls, self.draft_calls, self.drafted, self.accepted)

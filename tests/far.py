@@ -68,8 +68,12 @@ class Elsewhere(TorchFunctionMode):
                 return type(own[0]).__torch_function__(func, types, args, kwargs)
         given: list[Tensor] = []
         tree_map(lambda x: given.append(x) if isinstance(x, Tensor) else None, (args, kwargs))
-        if any(type(t) not in (Far, Tensor, nn.Parameter) for t in given):  # a kind that says itself what is done with it
+        kinds = [type(t) for t in given if type(t) not in (Far, Tensor, nn.Parameter)]
+        if kinds and not torch._C._is_torch_function_enabled():  # asked by such a kind's own function
             return func(*args, **kwargs)
+        if kinds:  # a kind that says itself what is done with it, by functions that are watched too
+            with self:
+                return kinds[0].__torch_function__(func, types, args, kwargs)
         far = [t for t in given if isinstance(t, Far)]
         near = [t for t in given if not isinstance(t, Far) and t.dim()]
         mixed = bool(far and near) and name not in _MAY_MIX

@@ -38,7 +38,6 @@ SLOW_FILES = frozenset(
         "check/test_museum_engine.py",
         "check/test_oracle.py",
         "check/test_powers.py",
-        "check/test_smt.py",
         "dsl/test_whole_programs.py",
         "runtime/given/test_given.py",
         "runtime/given/test_programs.py",

@@ -112,7 +112,7 @@ def sides(found: Counterexample) -> str:
     """Both distributions as bars, those furthest apart first; of point masses, the tokens."""
     ours, theirs = (html.escape(name) for name in found.names)
     words = f"<p>{html.escape(found.words)}</p>" if found.words else ""
-    if found.kind == "token":
+    if found.kind in ("token", "error"):
         return words
     if found.kind in ("tokens", "text"):
         rows = ((ours, found.ours), (theirs, found.theirs))

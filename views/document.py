@@ -175,6 +175,8 @@ def entry(s: Stamped) -> list[Any]:
             return [*head, list(event.tokens), event.cut]
         case trace.Pruned():
             return [*head, event.dropped]
+        case trace.DraftEnded():
+            return [*head, event.tree, event.error]
         case trace.Stopped():
             return [*head, event.reason]
 

@@ -238,6 +238,7 @@ class RunView {
       Remasked: () => `position ${x[0]} masked again`,
       Committed: () => `committed ${several(x[0].length, "token")}${x[1] ? `, ${x[1]} cut` : ""}`,
       Pruned: () => `${several(x[0], "draft")} pruned`,
+      DraftEnded: () => `an error ended the draft of ${x[0]}: ${x[1]}`,
       Stopped: () => `ended by ${ENDED[x[0]] ?? x[0]}`,
     }[kind];
     return (said ? said() : kind) + (rule ? `  [${rule}]` : "");

@@ -17,7 +17,8 @@ class Race:
     def __init__(self, size: int) -> None:
         self.size = size
         self.reads: list[tuple[tuple[Fraction, ...], int]] = []
-        self.least: dict[tuple[int, int], Fraction] = {}  # E_a >= least[a, b] * E_b
+        self.bounds: dict[tuple[int, int], Fraction] = {}
+        self.bounded = 0  # how many of the reads are in the bounds: most noise is read once, and its bounds by nobody
         self.told: set[int] = set()  # tokens of one-hot draws, which say nothing about the noise
 
     def known(self, q: tuple[Fraction, ...]) -> int | None:
@@ -28,7 +29,8 @@ class Race:
 
     def possible(self, q: tuple[Fraction, ...]) -> list[int]:
         """Tokens that a draw from q can return."""
-        return [y for y in range(self.size) if q[y] > 0 and (not self.reads or self._closed(self._with(q, y)) is not None)]
+        live = [y for y in range(self.size) if q[y] > 0]
+        return [y for y in live if self._closed(self._with(q, y)) is not None] if self.reads else live
 
     def weights(self, q: tuple[Fraction, ...]) -> list[Fraction] | None:
         """The distribution of a draw from q given the earlier reads; None after reads from two or more other distributions."""
@@ -44,12 +46,24 @@ class Race:
     def read(self, q: tuple[Fraction, ...], y: int) -> None:
         """Record that a draw from q returned y."""
         self.reads.append((q, y))
-        closed = self._closed(self._with(q, y))
-        assert closed is not None
-        self.least = closed
+
+    @property
+    def least(self) -> dict[tuple[int, int], Fraction]:
+        """The bounds, with all consequences: E_a >= least[a, b] * E_b."""
+        while self.bounded < len(self.reads):
+            q, y = self.reads[self.bounded]
+            closed = self._closed(self._beside(self.bounds, q, y))
+            assert closed is not None
+            self.bounds, self.bounded = closed, self.bounded + 1
+        return self.bounds
 
     def _with(self, q: tuple[Fraction, ...], y: int) -> dict[tuple[int, int], Fraction]:
-        out = dict(self.least)
+        return self._beside(self.least, q, y)
+
+    def _beside(
+        self, bounds: dict[tuple[int, int], Fraction], q: tuple[Fraction, ...], y: int
+    ) -> dict[tuple[int, int], Fraction]:
+        out = dict(bounds)
         for v in range(self.size):
             if v != y and q[v] > 0:
                 c = q[v] / q[y]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.backends.exact.choices import TooMany
 from decgraph.backends.exact.draws import ExactDraws
 from decgraph.backends.exact.reals import NotSeparated, signature
 from decgraph.backends.exact.states import Signer, Unknown, live_values, settled_walks
@@ -21,7 +22,7 @@ from decgraph.errors import DecError
 from decgraph.ir.data.dist import Draws, Row, resolve_path
 from decgraph.ir.ops.common import plain
 from decgraph.ir.table import lookup
-from decgraph.ir.values import Op, Region
+from decgraph.ir.values import Op, Region, Value
 from decgraph.runtime.models.interface import Model, Scores
 from decgraph.runtime.stop import StopMachine
 
@@ -39,10 +40,16 @@ MOST_FORCED = 20
 """Iterations of a loop that waits for cells, with an imposed outcome; worlds have eight cells at most."""
 
 
+def counted(region: Region) -> set[Value]:
+    """The values that the ops of a region read."""
+    return {v for op in region.walk() for v in op.operands} | {v for op in region.walk() for r in op.regions for v in r.yields}
+
+
 class ExactMachine(ExactDraws):
     """A machine whose noise is unknown: every draw is a choice of `world`."""
 
     steps: int | None = None
+    seen: dict[int, Any]  # of each loop that may not end, what its next iteration reads
     faults = (LookupError, ValueError, TypeError, ZeroDivisionError, AttributeError, OverflowError)
     begin: Any = None  # initial values of states and carried values (check/states.py); None: the program's own
     # called with a canvas before cells are decided on it; what it returns is kept in found_on_canvas, and ends the run
@@ -53,6 +60,7 @@ class ExactMachine(ExactDraws):
         """Set the world, and how many decoding steps to run (None: all)."""
         self.world, self.steps, self.read_before = world, steps, []
         self.found_on_canvas: list[Any] = []
+        self.seen = {}
         return self
 
     def bounds(self, until: Sequence[str]) -> tuple[int | None, frozenset[int]]:
@@ -69,8 +77,31 @@ class ExactMachine(ExactDraws):
                 self.left(op, values)
                 raise Enough
         super().turn(op, i, values)
+        self.repeats(op, i, values)
         if i and self.parent is None and self.world.choices.new:
             self.arrive(op, i, values)
+
+    def repeats(self, op: Op, i: int, values: tuple[Any, ...]) -> None:
+        """Raises DecError where a loop never ends: an iteration has left all that the next one reads as it was, and read no
+        noise."""
+        if op.attrs.get("bound") != "progress" or any(region.args[0] in counted(region) for region in op.regions):
+            return
+        signer = Signer(self.world.races)
+        try:
+            kept = (signer.of(list(values)), signer.of(self.own), signer.of({str(k): v for k, v in self.shared.items()}))
+        except Unknown:
+            return
+        now = (*kept, self.future(), self.decided, len(self.world.choices.points))
+        before = self.seen.get(id(op)) if i else None
+        self.seen[id(op)] = now
+        self.kept_alive.append((signer, values))
+        if before == now:
+            raise DecError(f"{op.loc}: this loop does not end: an iteration leaves everything as it was")
+
+    def check_bound(self, where: str, i: int) -> None:
+        """As the reference, sooner: a run that goes on for so long is not decided. Raises TooMany."""
+        if i > self.most_iterations:
+            raise TooMany(f"{where}: this loop has run {i} iterations without ending")
 
     def check_waiting(self, where: str, i: int) -> None:
         """As the reference, sooner where a condition's outcome is imposed: with it many a loop never ends, and a world in which

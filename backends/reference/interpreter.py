@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.backends.drafting import CALLS
 from decgraph.backends.reference.cells import Sequences
 from decgraph.backends.run import Run, Stop
 from decgraph.errors import DecError, InternalError
@@ -98,10 +99,13 @@ class Interpreter(Run):
             except (InternalError, Stop):
                 raise
             except self.faults as error:
-                told = self.failure(op, error)
+                told = self.failure_at(op, error)
+                told.outside = told.outside or op.opcode in CALLS
                 raise told from told.__cause__
             for value, result in zip(op.results, out):
                 env[value] = result
+            if self.open_drafts and op.results and op.results[0].type.elem == "tree":
+                self.now(out[0])
         return [env[v] for v in region.yields]
 
     def apply(self, op: Op) -> Any:
@@ -109,7 +113,17 @@ class Interpreter(Run):
         env = self.env
         return self.table[op.opcode].meaning(self, op, *[env[v] for v in op.operands])
 
-    def failure(self, op: Op, error: Exception) -> DecError:
+    def drafted(self, op: Op) -> Any:
+        """The tree after the block that drafts it: as the block leaves it, or as it was when an error ended the block."""
+        block, before = op.regions
+        with self.drafting(op.attrs["draft"], self.region(before, ())[0]) as draft:
+            draft.tree = self.region(block, ())[0]
+        return draft.tree
+
+    def failure(self, error: Exception) -> DecError:
+        return fault(error, request=self.title)
+
+    def failure_at(self, op: Op, error: Exception) -> DecError:
         """An exception of an op as an error of this request at the op's line."""
         return fault(error, request=self.title, place=op.loc.told if op.loc.line else "", op=op.opcode)
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from decgraph.backends.drafting import calls
 from decgraph.backends.torch.canvas_calls import evaluate_canvas, memory_of_canvas
 from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.pending import PendingCall, ResolvedCall, Together
@@ -44,12 +45,14 @@ class HasModule(Protocol):
 class HasStates(Protocol):
     """An engine that computes last states."""
 
+    @calls
     def states(self, calls: Sequence[ForwardCall]) -> list[Any]: ...
 
 
 class Calls(SecondContexts):
     """Model calls of a run."""
 
+    @calls
     def evaluate_together(self, model: Model, parts: tuple[tuple[Any, dict[str, Any]], ...], *, alone: bool = False) -> Any:
         """The meaning of `model.evals`: parts under one context become one forward call over one tree, whose draws
         stay separate."""
@@ -89,6 +92,7 @@ class Calls(SecondContexts):
         where[0] = -1
         return tree.base.length, tree, tail, [where[n] for n in flat], ids.shape, (ids if ids.ndim == 1 else None)
 
+    @calls
     def evaluate(
         self,
         model: Model,
@@ -198,12 +202,14 @@ class Calls(SecondContexts):
         """The meaning of `model.states`."""
         return read_states(self, trunk, place, extra, each=bool(op.attrs.get("each")))
 
+    @calls
     def read_states(self, op: Op, head: Any, states: np.ndarray, layer: int | None) -> Any:
         """The meaning of `head.read` of hidden states [..., width]."""
         rows = states.reshape(-1, states.shape[-1])
         self.count_call(head, len(rows), 0)
         return valued(self, op.result.type.elem, head.of_states(rows, layer), states.shape[:-1])
 
+    @calls
     def read_head(self, op: Op, head: Any, place: Any, tree: Any) -> Any:
         """The meaning of `head.read`: of a trained head on the last states that its target's engine computes or keeps."""
         call, shape = self.asked(place, tree)
@@ -236,6 +242,7 @@ class Calls(SecondContexts):
             raise DecError("a memory is of tokens, and a soft node has none", hint="call the model at the node")
         return self.path_to(tree.base.length, tree, node)
 
+    @calls
     def memory(self, model: Model, place: Any, extra: Mapping[str, Any] = NOTHING, *, alone: bool = False) -> Any:
         """The meaning of `model.memory`: of a context or node the place, computed when it is read (engines keep it anyway); of
         a canvas a pending call. The memory of an empty context (`ctx.parent` after a prompt of one token) holds nothing.
@@ -258,6 +265,7 @@ class Calls(SecondContexts):
             return ResolvedCall(extra["given"])
         return ResolvedCall(Remembered(model, tokens, length, extra.get("given")))
 
+    @calls
     def attention(self, model: Model, place: Any, extra: Mapping[str, Any] = NOTHING) -> Any:
         """The meaning of `model.attention`, computed beside the engine, of which fast attention returns no weights. Raises
         DecError for an empty context, and for a model without it."""

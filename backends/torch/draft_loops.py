@@ -125,4 +125,6 @@ class DraftLoops(Randomness):
             self.at("tree.grow")
             if self.listener is not None:
                 self.grew(tree, np.array([len(t) + j]), draws, np.array([j]))
-        return replace(tree, new=last, frontier=last)  # what the last iteration grew
+        tree = replace(tree, new=last, frontier=last)  # what the last iteration grew
+        self.now(tree)
+        return tree

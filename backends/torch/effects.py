@@ -206,6 +206,10 @@ class Effects(Run):
         super().finish()
         self.tally.stopped = self.reason
 
+    def end_draft(self, event: trace.DraftEnded) -> None:
+        self.tally.errors[event.error] = self.tally.errors.get(event.error, 0) + 1
+        super().end_draft(event)
+
     def stats(self) -> Stats:
         """The statistics of the run."""
         return self.tally.stats()

@@ -12,6 +12,7 @@ import torch
 
 from decgraph.backends import automata
 from decgraph.backends.base import Backend
+from decgraph.backends.drafting import calls
 from decgraph.backends.run import Stop
 from decgraph.backends.torch.draft_loops import DraftLoops
 from decgraph.backends.torch.kit import TORCH, Kit
@@ -28,7 +29,7 @@ from decgraph.errors import DecError, InternalError
 from decgraph.ir.ops.common import plain
 from decgraph.ir.ops.host import folded, shares
 from decgraph.ir.values import Loc, Op
-from decgraph.runtime.faults import fault
+from decgraph.runtime.faults import fault, noted_outside
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.recording import Timing
@@ -95,7 +96,7 @@ class TorchMachine(DraftLoops):
                 try:
                     answer = self.answered(call)
                 except Exception as error:  # the driver's line made the call
-                    call = steps.throw(error)
+                    call = steps.throw(noted_outside(error))
                 else:
                     call = steps.send(answer)
         except StopIteration:
@@ -153,6 +154,9 @@ class TorchMachine(DraftLoops):
             yield from inner.steps()
         except Stop:
             pass
+        except Exception as error:
+            noted_outside(error)
+            raise
         finally:
             inner.release()
             self.tally.called(inner.tally)
@@ -165,12 +169,14 @@ class TorchMachine(DraftLoops):
         """Query an automaton; see the op automaton."""
         return automata.ask(op.attrs["what"], g, args, base=self.base, vocab_size=self.vocab_size)
 
+    @calls
     def batch_top(self, x: Any, k: Any, by: Sequence[Any], site: str) -> MeetingCall:
         """The meaning of `batch.top`: a call that waits for the other sequences' candidates."""
         _, order, keys = ranked(self, x, by)
         best = [tuple(key[i] for key in keys) for i in range(min(len(order), max(0, int(k))))]
         return MeetingCall((best, int(k)), shares, site, finish=lambda n: top(self, x, n, *by))
 
+    @calls
     def fold(self, x: Any, fn: str, site: str) -> MeetingCall:
         """The meaning of `batch.fold`: a call that waits for the other sequences."""
         value = fetched(x) if isinstance(x, torch.Tensor) else x

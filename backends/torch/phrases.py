@@ -66,6 +66,7 @@ class Phrases:
     wishes: dict[Value, str]
     holders: dict[str, Value | None]
     pinned: set[str]
+    given: set[Value]
     here: tuple[Region, int]
 
     def __init__(self, header: Header, kit: Kit) -> None:
@@ -262,6 +263,8 @@ class Phrases:
     def own(self, region: Region, v: Value) -> bool:
         """Whether the variable of a value may be assigned again in a region: it is created there, or carried by its loop."""
         made = self.flow.producer(region, v)
+        if v in self.given:
+            return True
         return v in region.args[1:] if made is None else region.ops[made].opcode != "const"
 
     def op_const(self, op: Op) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from decgraph.backends.torch.pending import MeetingCall
 from decgraph.backends.torch.prefill import missing, prefill
 from decgraph.backends.torch.transfer import watch
-from decgraph.runtime.faults import fault
+from decgraph.runtime.faults import fault, noted_outside
 
 FEW = 16
 """Tokens of a context that are computed with its call in any round: those of a decoding step."""
@@ -186,7 +186,7 @@ def _resumed(run: Running, value: Any) -> Any:
             raise value
         taken = run.call.take(value)
     except Exception as error:
-        return run.steps.throw(error)
+        return run.steps.throw(noted_outside(error))
     return run.steps.send(taken)
 
 

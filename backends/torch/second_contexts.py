@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.backends.drafting import calls
 from decgraph.backends.torch.engines import Engines
 from decgraph.backends.torch.pending import PendingCall, ResolvedCall
 from decgraph.backends.torch.prefixes import Prefixes
@@ -67,6 +68,7 @@ class SecondContexts(Engines):
         self.second.clear()
         super().release()
 
+    @calls
     def read_tokens(
         self, model: Model, tokens: Any, given: Remembered | None = None, *, each: bool = False, alone: bool = False
     ) -> PendingCall | ResolvedCall:

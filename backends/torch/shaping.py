@@ -18,6 +18,7 @@ from decgraph.backends.torch.prefixes import Prefixes, alone
 from decgraph.backends.torch.transfer import fetched
 from decgraph.errors import ConstraintError, DecError
 from decgraph.runtime.automaton import Automaton
+from decgraph.runtime.faults import noted_outside
 from decgraph.runtime.request import Factor
 
 
@@ -31,7 +32,9 @@ def nothing_left() -> DecError:
 
 def no_numbers() -> DecError:
     """The error of reading a row with a score that is NaN or infinite."""
-    return DecError("the scores of a row hold a NaN or an infinity", hint="log of 0 is -inf, and inf - inf is no number")
+    return noted_outside(
+        DecError("the scores of a row hold a NaN or an infinity", hint="log of 0 is -inf, and inf - inf is no number")
+    )
 
 
 def working(t: Tensor) -> Tensor:

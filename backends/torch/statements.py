@@ -62,6 +62,11 @@ class _Between(ast.NodeTransformer):
         node.body, node.orelse = self.block(node.body), self.block(node.orelse)
         return node
 
+    def visit_With(self, node: ast.With) -> ast.With:
+        self.generic_visit(node)
+        node.body = self.block(node.body)
+        return node
+
     def visit_If(self, node: ast.If) -> ast.If:
         self.generic_visit(node)
         node.body, node.orelse = self.block(node.body), self.block(node.orelse)

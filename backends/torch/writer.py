@@ -46,6 +46,7 @@ class Writer(Asking):
         self.wishes: dict[Value, str] = {}  # names that values get because they are yielded under them
         self.holders: dict[str, Value | None] = {}  # which value has such a name until then
         self.here: tuple[Region, int] = (self.f.body, 0)  # the op that is being written
+        self.given: set[Value] = set()  # trees whose variables the blocks that draft them may assign again
         self.asks = False
         title = function_name(f.name)
         self.names.taken.add(title)
@@ -274,7 +275,27 @@ class Writer(Asking):
         self.line(f"{counter} += 1")  # last: what an iteration yields may be its number
         self.depth -= 1
 
+    def op_unfailing(self, op: Op) -> None:
+        self.env[op.result] = "True"
+
+    def draft(self, op: Op) -> None:
+        """A block that drafts a tree, which an error in it ends."""
+        (region, n), block, before = self.here, op.regions[0], op.regions[1].yields[0]
+        name, drafting = self.use(before), self.names.fresh("drafting")
+        self.line(f"with m.drafting({self.literal(op.attrs['draft'])}, {name}) as {drafting}:", op)
+        if self.own(region, before) and max(self.flow.places(region, before)) <= n and name not in self.pinned:
+            self.env[op.result] = name
+            self.given.add(before)
+        self.depth += 1
+        self.region(block, [None])
+        self.line(f"{drafting}.tree = {self.use(block.yields[0])}")
+        self.depth -= 1
+        self.names.taken.discard(drafting)
+        self.line(f"{self.name(op.result)} = {drafting}.tree")
+
     def op_if(self, op: Op, leave: Exit) -> None:
+        if "draft" in op.attrs:
+            return self.draft(op)
         region, n = self.here
         condition = self.use(op.operands[0])
         if constant(condition):

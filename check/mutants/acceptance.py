@@ -23,7 +23,7 @@ def wide(f: Profile) -> bool:
 
 
 def late(node: Any) -> Any:
-    """The residuals of all drafts are taken after all were tested."""
+    """All siblings are tested against the same p, as if none had been rejected before."""
     if isinstance(node, S.For) and any(is_residual(s) for s in node.body):
         tests = tuple(s for s in node.body if not is_residual(s))
         return (replace(node, body=tests), replace(node, body=tuple(s for s in node.body if is_residual(s))))
@@ -31,7 +31,7 @@ def late(node: Any) -> Any:
 
 
 def from_before(node: Any) -> Any:
-    """The emitted token is drawn from p as it was before any rejection."""
+    """After a rejection the token is drawn from p, not from the residual."""
     if not isinstance(node, S.Rule):
         return node
     if not any(is_residual(s) for loop in node.body if isinstance(loop, S.For) for s in loop.body):
@@ -47,7 +47,7 @@ def from_before(node: Any) -> Any:
 
 
 def argmax(node: Any) -> Any:
-    """The emitted token is the likeliest one."""
+    """The emitted token is the likeliest one where it should be drawn."""
     if isinstance(node, S.Draw):
         return S.Assign(node.targets, "=", (call("argmax", node.dist),))
     return node
@@ -124,28 +124,9 @@ MUTANTS = (
         "V = 3, two siblings",
         rewrite=residual(lambda p, q: call("relu", S.Binary("-", p, q))),
     ),
-    Mutant(
-        "residual-after-all",
-        "all siblings are tested against the same p, as if none had been rejected before",
-        wide,
-        "V = 3, two siblings",
-        "M13, M14",
-        rewrite=in_rules(late),
-    ),
-    Mutant(
-        "emit-from-p",
-        "after a rejection the token is drawn from p, not from the residual",
-        rejects,
-        "V = 2, one draft",
-        "M01",
-        rewrite=from_before,
-    ),
-    Mutant(
-        "emit-argmax",
-        "the emitted token is the likeliest one where it should be drawn",
-        lambda f: f.walks and bool({"distribution", "tokens"} & f.modes),
-        "V = 2",
-        "M18",
-        rewrite=in_rules(argmax),
+    Mutant.of(late, "residual-after-all", wide, "V = 3, two siblings", "M13, M14", where=in_rules),
+    Mutant.of(from_before, "emit-from-p", rejects, "V = 2, one draft", "M01"),
+    Mutant.of(
+        argmax, "emit-argmax", lambda f: f.walks and bool({"distribution", "tokens"} & f.modes), "V = 2", "M18", where=in_rules
     ),
 )

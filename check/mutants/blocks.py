@@ -28,7 +28,7 @@ def is_missing(node: Any) -> bool:
 
 
 def unweighted(node: Any) -> Any:
-    """`relu(a * p - q)` becomes `relu(p - q)`."""
+    """What is missing is taken from p alone, as if the drafts before were certain."""
     if not is_missing(node):
         return node
     difference = node.args[0]
@@ -44,12 +44,12 @@ def is_worth(node: Any) -> bool:
 
 
 def uncapped(node: Any) -> Any:
-    """`a = min(1, a * p / q)` becomes `a = a * p / q`."""
+    """The worth of a beginning is not capped at 1: a likely draft makes up for the next one."""
     return replace(node, values=(node.values[0].args[1],)) if is_worth(node) else node
 
 
 def alone(node: Any) -> Any:
-    """`a = min(1, a * p / q)` becomes `a = min(1, p / q)`."""
+    """The worth of a beginning is that of its last draft."""
 
     def without(e: Any) -> Any:
         if isinstance(e, S.Binary) and e.op == "/":
@@ -63,7 +63,7 @@ def alone(node: Any) -> Any:
 
 
 def late(node: Any) -> Any:
-    """The worth of a draft is taken in before its own coin, not after."""
+    """A beginning is accepted with the worth of the next one."""
     if not isinstance(node, S.If) or not any(is_worth(s) for s in node.orelse):
         return node
     worth = tuple(s for s in node.orelse if is_worth(s))
@@ -73,36 +73,8 @@ def late(node: Any) -> Any:
 
 
 MUTANTS = (
-    Mutant(
-        "block-residual-of-the-token",
-        "what is missing is taken from p alone, as if the drafts before were certain",
-        block,
-        "V = 2, two drafts",
-        "M12",
-        rewrite=in_rules(unweighted),
-    ),
-    Mutant(
-        "block-worth-uncapped",
-        "the worth of a beginning is not capped at 1: a likely draft makes up for the next one",
-        block,
-        "V = 2, two drafts",
-        "M12",
-        rewrite=in_rules(uncapped),
-    ),
-    Mutant(
-        "block-worth-forgotten",
-        "the worth of a beginning is that of its last draft",
-        block,
-        "V = 2, two drafts",
-        "M12",
-        rewrite=in_rules(alone),
-    ),
-    Mutant(
-        "block-coin-early",
-        "a beginning is accepted with the worth of the next one",
-        block,
-        "V = 2, two drafts",
-        "M12",
-        rewrite=in_rules(late),
-    ),
+    Mutant.of(unweighted, "block-residual-of-the-token", block, "V = 2, two drafts", "M12", where=in_rules),
+    Mutant.of(uncapped, "block-worth-uncapped", block, "V = 2, two drafts", "M12", where=in_rules),
+    Mutant.of(alone, "block-worth-forgotten", block, "V = 2, two drafts", "M12", where=in_rules),
+    Mutant.of(late, "block-coin-early", block, "V = 2, two drafts", "M12", where=in_rules),
 )

@@ -8,19 +8,19 @@ from typing import Any
 from decgraph.check.mutant import Mutant
 from decgraph.check.profile import Profile
 from decgraph.check.walks import Walker
-from decgraph.ir.data.dist import Dist, Draw, box0, value_row
+from decgraph.ir.data.dist import Dist, box0, value_row
 from decgraph.ir.data.tree import Tree, edge_token
 
 
 class AtParent(Walker):
-    """The evidence of a node is that of its parent."""
+    """A draft is judged by what the target says before its parent, one position early."""
 
     def row(self, t: Tree, evidence: Any, node: int) -> Any:
         return self.evidence_at(evidence, t.nodes[node].parent)
 
 
 class BonusOfTheRoot(Walker):
-    """At the end of an accepted path the token is drawn after the root."""
+    """The token after a fully accepted path is drawn from the row of the root."""
 
     def emitted(self, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> list[Any]:
         if token is None or children or node == 0:
@@ -29,7 +29,7 @@ class BonusOfTheRoot(Walker):
 
 
 class NextRow(Walker):
-    """After a rejection the token is drawn from the row after the rejected draft."""
+    """After a rejection the token is drawn from the next row, which knows the rejected draft."""
 
     def emitted(self, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> list[Any]:
         if token is None or not children:
@@ -41,7 +41,7 @@ class NextRow(Walker):
 
 
 class Padded(Walker):
-    """Leaves have a padded child that reads as token 0 and is matched like a draft."""
+    """A padded slot reads as token 0, and token 0 matches it."""
 
     def emitted(self, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> list[Any]:
         if token is None or children or edge_token(token) != 0:
@@ -50,7 +50,7 @@ class Padded(Walker):
 
 
 class Zeroed(Walker):
-    """Taking a draft out of p is done in place: the token is gone from the rows below it too."""
+    """An accepted token is taken out of the rows below it."""
 
     def row(self, t: Tree, evidence: Any, node: int) -> Any:
         row = super().row(t, evidence, node)
@@ -67,7 +67,7 @@ class Zeroed(Walker):
 
 
 class Dropped(Walker):
-    """Where drafts were accepted before a rejection, the token that replaces the rejected one is not committed."""
+    """After accepted drafts the replacement of a rejected one is thrown away: the next is drawn from p, not the residual."""
 
     def emitted(self, t: Tree, evidence: Any, node: int, children: list[int], token: Any) -> list[Any]:
         if node != 0 and children:
@@ -81,54 +81,12 @@ def lossless(f: Profile) -> bool:
 
 
 MUTANTS = (
-    Mutant(
-        "evidence-at-parent",
-        "a draft is judged by what the target says before its parent, one position early",
-        lambda f: lossless(f) and f.depth >= 1,
-        "V = 2, one draft",
-        "M09, M10",
-        engine=AtParent,
-    ),
-    Mutant(
-        "bonus-of-the-root",
-        "the token after a fully accepted path is drawn from the row of the root",
-        lambda f: lossless(f) and f.leaf,
-        "V = 2, one draft",
-        "M15",
-        engine=BonusOfTheRoot,
-    ),
-    Mutant(
-        "next-row",
-        "after a rejection the token is drawn from the next row, which knows the rejected draft",
-        lambda f: lossless(f) and f.rejected and not f.unwalked,
-        "V = 2, one draft",
-        "M09",
-        engine=NextRow,
-    ),
-    Mutant(
-        "padded-slot",
-        "a padded slot reads as token 0, and token 0 matches it",
-        lambda f: lossless(f) and f.bonus and not f.counted,  # what it adds is behind the tokens that are counted
-        "V = 2",
-        "M15, M29; ar.md L1, L8",
-        engine=Padded,
-    ),
-    Mutant(
-        "zeroed-in-place",
-        "an accepted token is taken out of the rows below it",
-        lambda f: lossless(f) and f.depth >= 1,
-        "V = 2, one draft",
-        "M05",
-        engine=Zeroed,
-    ),
+    Mutant.of(AtParent, "evidence-at-parent", lambda f: lossless(f) and f.depth >= 1, "V = 2, one draft", "M09, M10"),
+    Mutant.of(BonusOfTheRoot, "bonus-of-the-root", lambda f: lossless(f) and f.leaf, "V = 2, one draft", "M15"),
+    Mutant.of(NextRow, "next-row", lambda f: lossless(f) and f.rejected and not f.unwalked, "V = 2, one draft", "M09"),
+    # what it adds is behind the tokens that are counted
+    Mutant.of(Padded, "padded-slot", lambda f: lossless(f) and f.bonus and not f.counted, "V = 2", "M15, M29; ar.md L1, L8"),
+    Mutant.of(Zeroed, "zeroed-in-place", lambda f: lossless(f) and f.depth >= 1, "V = 2, one draft", "M05"),
     # A rule that reads `output` draws the same token again in the next step: dropping it costs a call and nothing else.
-    Mutant(
-        "replacement-dropped",
-        "after accepted drafts the replacement of a rejected one is thrown away: the next is drawn from p, not the residual",
-        lambda f: lossless(f) and f.law and f.rejected_deep,
-        "V = 2, two drafts",
-        engine=Dropped,
-    ),
+    Mutant.of(Dropped, "replacement-dropped", lambda f: lossless(f) and f.law and f.rejected_deep, "V = 2, two drafts"),
 )
-
-__all__ = ["Draw", "MUTANTS"]

@@ -17,14 +17,14 @@ def fresh(node: Any) -> Any:
 
 
 def blind(node: Any) -> Any:
-    """A draft is accepted without a comparison."""
+    """A draft is accepted without being compared with the specification's choice."""
     if accepts(node) and isinstance(node.branches[0].cond, S.Compare) and node.branches[0].cond.op == "==":
         return node.branches[0].body
     return node
 
 
 def root_index(node: Any) -> Any:
-    """Noise that is keyed by how many cells are decided takes the number at the root for every node of the tree."""
+    """Every candidate canvas reads the noise of the root."""
     if not isinstance(node, S.Algorithm):
         return node
     trees = {s.tree: s.of for s in _drafts(node) if s.of is not None}
@@ -57,7 +57,7 @@ def _drafts(node: Any) -> list[S.Draft]:
 
 
 def at_once(node: Any) -> Any:
-    """A loop is left after its first iteration."""
+    """An iteration is left before its tokens agree with what they are computed from."""
     return replace(node, cond=None) if isinstance(node, S.Break) and node.cond is not None else node
 
 
@@ -76,13 +76,13 @@ MUTANTS = (
         "M44",
         rewrite=in_rules(fresh),
     ),
-    Mutant(
+    Mutant.of(
+        blind,
         "match-blindly",
-        "a draft is accepted without being compared with the specification's choice",
         lambda f: (f.walks and f.output_rule and f.rejected) or f.edits,
         "V = 2, one draft",
         "M10",
-        rewrite=in_rules(blind),
+        where=in_rules,
     ),
     Mutant(
         "edit-fresh-noise",
@@ -92,18 +92,12 @@ MUTANTS = (
         "M44",
         rewrite=in_algorithm(fresh),
     ),
-    Mutant(
+    Mutant.of(
+        at_once,
         "fixed-point-missed",
-        "an iteration is left before its tokens agree with what they are computed from",
         lambda f: tokens(f) and not (f.walks or f.whole or f.edits),
         "V = 2, two tokens",
-        rewrite=in_algorithm(at_once),
+        where=in_algorithm,
     ),
-    Mutant(
-        "edit-index-of-the-root",
-        "every candidate canvas reads the noise of the root",
-        lambda f: tokens(f) and f.edits,
-        "V = 2, three cells",
-        rewrite=root_index,
-    ),
+    Mutant.of(root_index, "edit-index-of-the-root", lambda f: tokens(f) and f.edits, "V = 2, three cells"),
 )

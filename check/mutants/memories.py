@@ -46,7 +46,7 @@ class Slots(ExactMachine):
 
 
 class Stale(Slots):
-    """Rejected drafts stay in their slots: the token that replaced one is read as the draft."""
+    """Keys and values of a rejected draft are read as those of the token that replaced it."""
 
     def fill(self, t: Tree) -> dict[int, Any]:
         node, out = 0, {}
@@ -57,7 +57,7 @@ class Stale(Slots):
 
 
 class Scattered(Slots):
-    """Slots are filled in the order in which nodes grew, and read as if they were the accepted path."""
+    """The accepted path's keys and values are taken from the first slots of the tree."""
 
     def fill(self, t: Tree) -> dict[int, Any]:
         return {len(t.base) + i - 1: t.nodes[i].edge for i in range(1, len(t))}
@@ -67,7 +67,7 @@ class Scattered(Slots):
 
 
 class Leaking(ExactMachine):
-    """A node of the tree sees every node that grew before it, not its ancestors alone."""
+    """The verification's mask lets a node see its siblings."""
 
     leaks = False
 
@@ -91,31 +91,24 @@ def verified(f: Profile) -> bool:
 
 
 MUTANTS = (
-    Mutant(
+    Mutant.of(
+        Stale,
         "rollback-forgotten",
-        "keys and values of a rejected draft are read as those of the token that replaced it",
         lambda f: verified(f) and f.rejected,
         "V = 2, one draft, two steps",
         "M22, M23, M33",
-        engine=Stale,
         steps=2,
     ),
     # In a chain growth order is the path's order.
-    Mutant(
+    Mutant.of(
+        Scattered,
         "path-not-gathered",
-        "the accepted path's keys and values are taken from the first slots of the tree",
         lambda f: verified(f) and f.width >= 2 and f.depth >= 1,
         "V = 2, two siblings, two steps",
         "M28, M36",
-        engine=Scattered,
         steps=2,
     ),
-    Mutant(
-        "siblings-seen",
-        "the verification's mask lets a node see its siblings",
-        lambda f: verified(f) and f.spread and f.depth >= 1,
-        "V = 2, two siblings",
-        "M37; ar.md L2",
-        engine=Leaking,
+    Mutant.of(
+        Leaking, "siblings-seen", lambda f: verified(f) and f.spread and f.depth >= 1, "V = 2, two siblings", "M37; ar.md L2"
     ),
 )

@@ -22,35 +22,35 @@ class Keyed(ExactMachine):
 
 
 class OneForSiblings(Keyed):
-    """The number of a sibling is left out."""
+    """Siblings drawn with replacement read one noise: they are one token."""
 
     def other(self, place: Any) -> Any:
         return replace(place, lane=place.lane[:1])
 
 
 class OneForIterations(Keyed):
-    """Only the step is in the key, not the iterations of loops inside it."""
+    """The drafts of one step, or its coins, read one noise."""
 
     def other(self, place: Any) -> Any:
         return replace(place, counters=place.counters[:1])
 
 
 class OneForSteps(Keyed):
-    """The step is not in the key."""
+    """Every step reads the noise of the first."""
 
     def other(self, place: Any) -> Any:
         return replace(place, counters=(0, *place.counters[1:]))
 
 
 class OneForSites(Keyed):
-    """The site is not in the key: a draft and the token that replaces it race with the same exponentials."""
+    """The token after a rejection reads the noise of the rejected draft."""
 
     def other(self, place: Any) -> Any:
         return replace(place, site="", counters=place.counters[:1])
 
 
 class OutputShifted(ExactMachine):
-    """The output stream is read one position late."""
+    """The output stream is read one position late: another text for the same seed."""
 
     def key(self, key: Any, lane: tuple[int, ...], row: Any = None, index: Any = None) -> Any:
         place = super().key(key, lane, row, index)
@@ -66,45 +66,24 @@ def sampled(f: Profile) -> bool:
 
 # Lanes of nodes that stand side by side may share noise unseen: verification goes below one of them only.
 MUTANTS = (
-    Mutant(
-        "noise-shared-by-siblings",
-        "siblings drawn with replacement read one noise: they are one token",
-        lambda f: sampled(f) and f.twice,
-        "V = 3, two siblings",
-        "M08; ar.md L7",
-        engine=OneForSiblings,
+    Mutant.of(
+        OneForSiblings, "noise-shared-by-siblings", lambda f: sampled(f) and f.twice, "V = 3, two siblings", "M08; ar.md L7"
     ),
-    Mutant(
+    Mutant.of(
+        OneForIterations,
         "noise-shared-in-a-loop",
-        "the drafts of one step, or its coins, read one noise",
         lambda f: sampled(f) and f.depth >= 1 and f.height >= 2,
         "V = 2, two drafts",
         "M08; ar.md L7",
-        engine=OneForIterations,
     ),
-    Mutant(
-        "noise-shared-by-steps",
-        "every step reads the noise of the first",
-        sampled,
-        "V = 2, one draft, two steps",
-        "M08; ar.md L7",
-        engine=OneForSteps,
-        steps=2,
-    ),
-    Mutant(
+    Mutant.of(OneForSteps, "noise-shared-by-steps", sampled, "V = 2, one draft, two steps", "M08; ar.md L7", steps=2),
+    # of several draws at once each has a number
+    Mutant.of(
+        OneForSites,
         "noise-shared-by-sites",
-        "the token after a rejection reads the noise of the rejected draft",
-        lambda f: sampled(f) and f.rejected and "draw" in f.drafting,  # of several draws at once each has a number
+        lambda f: sampled(f) and f.rejected and "draw" in f.drafting,
         "V = 3, one draft",
         "M08",
-        engine=OneForSites,
     ),
-    Mutant(
-        "output-shifted",
-        "the output stream is read one position late: another text for the same seed",
-        lambda f: "tokens" in f.modes and f.output,
-        "V = 2",
-        "M44",
-        engine=OutputShifted,
-    ),
+    Mutant.of(OutputShifted, "output-shifted", lambda f: "tokens" in f.modes and f.output, "V = 2", "M44"),
 )

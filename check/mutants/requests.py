@@ -33,21 +33,21 @@ class Elsewhere(ExactMachine):
 
 
 class NoConstraints(Elsewhere):
-    """Bans and the minimum length hold at the root only."""
+    """Bans and the minimum length are forgotten at drafted nodes."""
 
     def changed(self, request: Request) -> Any:
         return replace(request, bans=frozenset(), min_length=0, allow=None)
 
 
 class NoShaping(Elsewhere):
-    """Truncation, penalties and biases hold at the root only."""
+    """Top-k, top-p, min-p, penalties and biases are forgotten at drafted nodes."""
 
     def changed(self, request: Request) -> Any:
         return replace(request, top_k=None, top_p=None, min_p=None, bias={}, presence_penalty=0)
 
 
 class RootPath(Elsewhere):
-    """Penalties and the minimum length count what the root has, not what the node's own path has."""
+    """Penalties and the minimum length at a node count the root's path."""
 
     def instead(self, path: tuple[Any, ...]) -> tuple[Any, ...]:
         return self.context()
@@ -59,34 +59,19 @@ def below(f: Profile) -> bool:
 
 
 MUTANTS = (
-    Mutant(
-        "constraints-at-the-root-only",
-        "bans and the minimum length are forgotten at drafted nodes",
-        below,
-        "V = 2, one draft, a ban",
-        "M20, M55",
-        engine=NoConstraints,
-        worlds=(7, 5),
-        asks=True,
+    Mutant.of(
+        NoConstraints, "constraints-at-the-root-only", below, "V = 2, one draft, a ban", "M20, M55", worlds=(7, 5), asks=True
     ),
-    Mutant(
+    Mutant.of(
+        NoShaping,
         "shaping-at-the-root-only",
-        "top-k, top-p, min-p, penalties and biases are forgotten at drafted nodes",
         below,
         "V = 3, one draft, top-k",
         "M06, M21, M54; ar.md L5",
-        engine=NoShaping,
         worlds=(3, 9, 13, 11),
         asks=True,
     ),
-    Mutant(
-        "shaping-of-the-root's-path",
-        "penalties and the minimum length at a node count the root's path",
-        below,
-        "V = 2, one draft, a penalty",
-        "M51, M52",
-        engine=RootPath,
-        worlds=(11, 5),
-        asks=True,
+    Mutant.of(
+        RootPath, "shaping-of-the-root's-path", below, "V = 2, one draft, a penalty", "M51, M52", worlds=(11, 5), asks=True
     ),
 )

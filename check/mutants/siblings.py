@@ -9,7 +9,7 @@ from decgraph.backends.exact.run import ExactMachine
 from decgraph.check.mutant import Mutant
 from decgraph.check.profile import Profile
 from decgraph.check.walks import Walker
-from decgraph.ir.data.dist import Draw, Draws, Row
+from decgraph.ir.data.dist import Draw, Row
 from decgraph.ir.data.tree import Tree, edge_token
 from decgraph.ir.values import Op
 
@@ -21,14 +21,14 @@ def score(t: Tree, node: int) -> Any:
 
 
 class Resorted(Walker):
-    """Siblings are tested from the likeliest to the least likely."""
+    """Siblings are tested in the order of their scores, not as they were drawn."""
 
     def order(self, t: Tree, node: int, children: list[int]) -> list[int]:
         return sorted(children, key=lambda c: -score(t, c))
 
 
 class Merged(Walker):
-    """Equal siblings are one."""
+    """Equal drafts of one node are tested once."""
 
     def order(self, t: Tree, node: int, children: list[int]) -> list[int]:
         seen: dict[int, int] = {}
@@ -38,14 +38,14 @@ class Merged(Walker):
 
 
 class Pruned(Walker):
-    """Drafts that the drafter gave less than 2/5 are cut before they are tested."""
+    """A sampled draft is cut because of its own probability."""
 
     def order(self, t: Tree, node: int, children: list[int]) -> list[int]:
         return [c for c in children if 5 * score(t, c) >= 2]
 
 
 class Unconditional(ExactMachine):
-    """Draws without replacement claim the distribution of the first of them."""
+    """Draws without replacement are tested with the distribution of the first."""
 
     def siblings(self, op: Op, row: Row, face: str, place: Any, k: int, lane: int, race: bool = False) -> list[Draw]:
         out = super().siblings(op, row, face, place, k, lane, race)
@@ -55,7 +55,7 @@ class Unconditional(ExactMachine):
 
 
 class PointsAsDrawn(ExactMachine):
-    """Tokens that were chosen by score claim to have been drawn."""
+    """The likeliest tokens are tested as if they had been drawn."""
 
     def walk(self, op: Op, t: Tree, evidence: Any, rest: tuple[Any, ...]) -> Any:
         for n in t.nodes:
@@ -65,7 +65,7 @@ class PointsAsDrawn(ExactMachine):
 
 
 class RawLaw(ExactMachine):
-    """A draft is drawn from the shaped distribution and tested with the raw one."""
+    """Drafts are drawn from the shaped distribution and tested with the unshaped one."""
 
     def draw(self, *args: Any, **more: Any) -> Draw:
         d = super().draw(*args, **more)
@@ -92,7 +92,7 @@ class RawLaw(ExactMachine):
 
 
 class StatedLate(ExactMachine):
-    """Tokens that were drawn elsewhere claim the distribution of the one before them."""
+    """A token of an inner decoder is tested with the distribution before the token that it follows."""
 
     def stated(self, tokens: list[int], rows: list[Row], face: str) -> list[Draw]:
         return super().stated(tokens, [rows[0], *rows][: len(rows)], face)
@@ -105,65 +105,28 @@ def tested(f: Profile) -> bool:
 
 MUTANTS = (
     # Where one-hot draws are sorted nothing that was drawn decides the order; a rule that reads `output` does not mind any.
-    Mutant(
-        "siblings-resorted",
-        "siblings are tested in the order of their scores, not as they were drawn",
-        lambda f: tested(f) and f.ordered and f.width >= 2,
-        "V = 3, two siblings",
-        "ar.md L4",
-        engine=Resorted,
+    Mutant.of(
+        Resorted, "siblings-resorted", lambda f: tested(f) and f.ordered and f.width >= 2, "V = 3, two siblings", "ar.md L4"
     ),
     # Without replacement no two are equal.
-    Mutant(
-        "siblings-merged",
-        "equal drafts of one node are tested once",
-        lambda f: tested(f) and f.doubled,
-        "V = 3, two siblings",
-        "M14",
-        engine=Merged,
-    ),
-    Mutant(
-        "pruned-by-own-score",
-        "a sampled draft is cut because of its own probability",
-        tested,
-        "V = 2, one draft",
-        "M34",
-        engine=Pruned,
-    ),
-    Mutant(
-        "distribution-with-replacement",
-        "draws without replacement are tested with the distribution of the first",
-        lambda f: tested(f) and f.emptied,
-        "V = 3, two siblings",
-        "M13",
-        engine=Unconditional,
-    ),
-    Mutant(
+    Mutant.of(Merged, "siblings-merged", lambda f: tested(f) and f.doubled, "V = 3, two siblings", "M14"),
+    Mutant.of(Pruned, "pruned-by-own-score", tested, "V = 2, one draft", "M34"),
+    Mutant.of(Unconditional, "distribution-with-replacement", lambda f: tested(f) and f.emptied, "V = 3, two siblings", "M13"),
+    Mutant.of(
+        PointsAsDrawn,
         "points-as-drawn",
-        "the likeliest tokens are tested as if they had been drawn",
         lambda f: f.law and f.points and "distribution" in f.modes,
         "V = 2, one draft",
         "M03, M13",
-        engine=PointsAsDrawn,
     ),
-    Mutant(
+    Mutant.of(
+        RawLaw,
         "tested-with-raw",
-        "drafts are drawn from the shaped distribution and tested with the unshaped one",
         lambda f: tested(f) and f.shaped,
         "V = 3, top-k or top-p",
         "M02, M06; ar.md L5, L6",
-        engine=RawLaw,
         worlds=(3, 9, 11, 13),
         asks=True,
     ),
-    Mutant(
-        "stated-for-the-one-before",
-        "a token of an inner decoder is tested with the distribution before the token that it follows",
-        lambda f: tested(f) and f.stated >= 2,
-        "V = 2, two tokens",
-        "ar.md L6",
-        engine=StatedLate,
-    ),
+    Mutant.of(StatedLate, "stated-for-the-one-before", lambda f: tested(f) and f.stated >= 2, "V = 2, two tokens", "ar.md L6"),
 )
-
-__all__ = ["Draws", "MUTANTS"]

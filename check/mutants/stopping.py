@@ -15,7 +15,7 @@ from decgraph.runtime.stop import StopMachine
 
 
 class OncePerStep(ExactMachine):
-    """The stop machine reads the last token of a step only; `sees` says what it knows of the others."""
+    """An end of text inside an accepted path is not seen: stops are tested once a step."""
 
     def sees(self, state: Any, token: int) -> Any:
         return replace(state, count=state.count + 1)
@@ -37,7 +37,7 @@ class OncePerStep(ExactMachine):
 
 
 class Overshoot(OncePerStep):
-    """Ends are seen, the limit is tested once a step."""
+    """An accepted path is committed whole though the limit is reached inside it."""
 
     def sees(self, state: Any, token: int) -> Any:
         if state.done:
@@ -58,7 +58,7 @@ class Overshoot(OncePerStep):
 
 
 class EndedByDraft(Walker):
-    """A drafted end of text is taken for the end, whatever the target says."""
+    """A drafted end of text ends the text although the target rejects it."""
 
     def taken(self, t: Tree, node: int, children: list[int], child: int | None) -> int | None:
         for c in children:
@@ -74,31 +74,7 @@ def several(f: Profile) -> bool:
 
 
 MUTANTS = (
-    Mutant(
-        "end-inside-a-path",
-        "an end of text inside an accepted path is not seen: stops are tested once a step",
-        several,
-        "V = 2, one draft, eos",
-        "M46, M47",
-        engine=OncePerStep,
-        worlds=(1, 17),
-    ),
-    Mutant(
-        "limit-overshoot",
-        "an accepted path is committed whole though the limit is reached inside it",
-        several,
-        "V = 2, one draft, limit 1 or 2",
-        "M49; ar.md L10",
-        engine=Overshoot,
-        worlds=(15, 7),
-    ),
-    Mutant(
-        "ended-by-a-draft",
-        "a drafted end of text ends the text although the target rejects it",
-        lambda f: f.walks and f.ends,
-        "V = 2, one draft, eos",
-        "M48",
-        engine=EndedByDraft,
-        worlds=(1, 17),
-    ),
+    Mutant.of(OncePerStep, "end-inside-a-path", several, "V = 2, one draft, eos", "M46, M47", worlds=(1, 17)),
+    Mutant.of(Overshoot, "limit-overshoot", several, "V = 2, one draft, limit 1 or 2", "M49; ar.md L10", worlds=(15, 7)),
+    Mutant.of(EndedByDraft, "ended-by-a-draft", lambda f: f.walks and f.ends, "V = 2, one draft, eos", "M48", worlds=(1, 17)),
 )

@@ -12,14 +12,14 @@ from decgraph.ir.values import Op
 
 
 class Uniform(ExactMachine):
-    """Draws are uniform over the vocabulary: tokens without mass are drawn, too."""
+    """Draws are uniform over the vocabulary: tokens without mass are drawn."""
 
     def race_token(self, place: Any, q: Any, name: str) -> int:
         return super().race_token(place, (1,) * len(q), name)
 
 
 class OneTokenLate(ExactMachine):
-    """The row after a path is read one position early: it does not know the path's last token."""
+    """Rows are read one position early, and do not know the last token of their path."""
 
     def score_path(self, model: Any, state: tuple[Any, ...], given: Any) -> Any:
         return super().score_path(model, state[:-1] if len(state) > 1 else state, given)
@@ -56,7 +56,7 @@ class Canvases(ExactMachine):
 
 
 class RowBeside(Canvases):
-    """Every cell reads the row of the one to its left, as if the model said what comes next."""
+    """Every cell of a canvas reads the row of the one to its left."""
 
     def scores(self, model: Any, cells: tuple[Any, ...], at: list[int], given: Any) -> list[Any]:
         if given is None:
@@ -66,7 +66,7 @@ class RowBeside(Canvases):
 
 
 class RowsBefore(Canvases):
-    """A call reads the scores of the canvas as it was at the call before."""
+    """Cells are decided by the scores of the canvas before the last ones were decided."""
 
     def scores(self, model: Any, cells: tuple[Any, ...], at: list[int], given: Any) -> list[Any]:
         before = self.seen.get(model.name, cells)
@@ -82,40 +82,22 @@ def supported(f: Profile) -> bool:
 MUTANTS = (
     # Where every token that can be drawn has mass in all worlds (a shuffle), uniform draws are the same; and another model's
     # support may allow whatever is drawn, or what of it is kept.
-    Mutant(
+    Mutant.of(
+        Uniform,
         "support-uniform-draw",
-        "draws are uniform over the vocabulary: tokens without mass are drawn",
         lambda f: supported(f) and f.zeroed and not f.allied,
         "V = 3, a token without mass",
-        engine=Uniform,
         worlds=(2,),
     ),
-    Mutant(
+    Mutant.of(
+        OneTokenLate,
         "support-one-token-late",
-        "rows are read one position early, and do not know the last token of their path",
         lambda f: supported(f) and f.causal,
         "V = 3, a token without mass",
         "M09",
-        engine=OneTokenLate,
         worlds=(2,),
     ),
-    Mutant(
-        "support-row-beside",
-        "every cell of a canvas reads the row of the one to its left",
-        lambda f: supported(f) and not f.causal,
-        "V = 3, two cells",
-        engine=RowBeside,
-        worlds=(2,),
-    ),
+    Mutant.of(RowBeside, "support-row-beside", lambda f: supported(f) and not f.causal, "V = 3, two cells", worlds=(2,)),
     # A canvas that is scored once, before any of its cells is decided, has no scores from before.
-    Mutant(
-        "support-rows-before",
-        "cells are decided by the scores of the canvas before the last ones were decided",
-        lambda f: supported(f) and f.rescored,
-        "V = 3, two cells",
-        engine=RowsBefore,
-        worlds=(2,),
-    ),
+    Mutant.of(RowsBefore, "support-rows-before", lambda f: supported(f) and f.rescored, "V = 3, two cells", worlds=(2,)),
 )
-
-__all__ = ["MUTANTS", "supported"]

@@ -12,12 +12,12 @@ from decgraph.dsl import syntax as S
 
 
 def own(node: Any) -> Any:
-    """`down(t, ok, all)` becomes `ok`."""
+    """A node is accepted for its own token though one above it is not acceptable."""
     return node.args[1] if is_call(node, "down") and len(node.args) == 3 and node.args[2] == S.Name("all") else node
 
 
 def lower(node: Any) -> Any:
-    """Thresholds are a quarter of what they should be."""
+    """The acceptance threshold is a quarter of what is claimed."""
     if isinstance(node, S.Compare) and node.op in (">", ">="):
         return replace(node, right=S.Binary("/", node.right, S.Number("4")))
     return node
@@ -29,19 +29,6 @@ def bounded(f: Profile) -> bool:
 
 
 MUTANTS = (
-    Mutant(
-        "ancestors-unchecked",
-        "a node is accepted for its own token though one above it is not acceptable",
-        bounded,
-        "V = 3, two drafts",
-        "ar.md L9",
-        rewrite=in_rules(own),
-    ),
-    Mutant(
-        "threshold-too-low",
-        "the acceptance threshold is a quarter of what is claimed",
-        bounded,
-        "V = 3, one draft",
-        rewrite=in_rules(lower),
-    ),
+    Mutant.of(own, "ancestors-unchecked", bounded, "V = 3, two drafts", "ar.md L9", where=in_rules),
+    Mutant.of(lower, "threshold-too-low", bounded, "V = 3, one draft", where=in_rules),
 )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Literal
 
 from decgraph.check.proof.derive import Derivation, derive
 from decgraph.check.proof.invariants import Stopped
+from decgraph.check.proof.schedules import scheduled
 from decgraph.ir.facts import Certainty
+from decgraph.ir.failing import Failing
+from decgraph.ir.settings import conjuncts
 from decgraph.ir.values import Claim, Function, Module
 
 
@@ -25,28 +29,59 @@ def prove(module: Module, claim: Claim) -> Derivation | Open:
     modes: list[Certainty] = ["own", "drawn"]
     if claim.kind == "refines":
         if claim.spec != "autoregressive":
-            return Open(claim.loc.line, f"no derivation for specifications such as {claim.spec} yet")
+            return _of_canvases(module, claim)
         if (why := _no_sampler(module, claim)) is not None:
             return Open(claim.loc.line, why)
         model = _model_of(function, claim)
         if claim.mode in ("tokens", "greedy") or claim.for_greedy:
             modes = ["own"]
-    elif claim.kind == "keeps_support" and len(claim.models) == 1:
-        model = claim.models[0]
+    elif claim.kind == "keeps_support":
+        model = " or ".join(claim.models)
         modes = ["inside"]
     else:
         return Open(claim.loc.line, "no derivation for claims of this kind yet")
     if model is None:
         return Open(claim.loc.line, "it names no model of this algorithm")
-    settings = equalities(claim.setting)
+    found = []
+    for condition in alternatives(claim.setting):
+        made = _derived(module, function, model, modes, claim.for_greedy, condition)
+        if isinstance(made, Open):
+            return made
+        found.append(made)
+    first, *others = found
+    plain = all(c[0] == "==" or c[0] in ("param", "not") for c in conjuncts(claim.setting))
+    errors = tuple(dict.fromkeys(e for made in found for e in made.errors))
+    return replace(first, others=tuple(others), errors=errors, when="" if plain else claim.when)
+
+
+def _derived(
+    module: Module, function: Function, model: str, modes: list[Certainty], greedy: bool, condition: Any
+) -> Derivation | Open:
+    """A derivation in the first mode that has one, where a condition holds."""
     stopped: Stopped | None = None
     for mode in modes:
         try:
-            return derive(module, function, model, mode, greedy=claim.for_greedy, settings=settings)
-        except Stopped as found:
-            stopped = found
+            found = derive(module, function, model, mode, greedy=greedy, settings=equalities(condition), condition=condition)
+        except Stopped as why:
+            stopped = why
+            continue
+        for line, what in found.errors:
+            return Open(line, f"{what}, which would end the run in an error")
+        return found
     assert stopped is not None
     return Open(stopped.line, stopped.why)
+
+
+def _of_canvases(module: Module, claim: Claim) -> Derivation | Open:
+    """A claim about another specification: one that decides the cells of a canvas in the same order."""
+    try:
+        steps = scheduled(module, claim)
+    except Stopped as stopped:
+        return Open(stopped.line or claim.loc.line, stopped.why)
+    text = claim.text.partition(" in ")[0].partition(" when ")[0].removeprefix("refines ")
+    mode: Literal["same", "scheduled"] = "same" if claim.mode == "tokens" else "scheduled"
+    errors = tuple((op.loc.line, why) for op, why in Failing(module.entry).outside_drafts())
+    return Derivation(module.main, text, mode, claim.for_greedy, (), {}, tuple(steps), claim.when, errors=errors)
 
 
 def _model_of(function: Function, claim: Claim) -> str | None:
@@ -68,6 +103,16 @@ def _no_sampler(module: Module, claim: Claim) -> str | None:
     except Stopped as stopped:
         return f"the specification {claim.spec} (line {stopped.line}): {stopped.why}"
     return None
+
+
+def alternatives(condition: Any) -> list[Any]:
+    """Conditions of which one holds where this one does: the parts of an `or`, also of one inside an `and`."""
+    match condition:
+        case ("or", *parts):
+            return [c for part in parts for c in alternatives(part)]
+        case ("and", *parts):
+            return [("and", *chosen) for chosen in product(*map(alternatives, parts))]
+    return [condition]
 
 
 def equalities(condition: Any) -> dict[str, Any]:

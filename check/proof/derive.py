@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from decgraph.check.proof.endings import errors
 from decgraph.check.proof.invariants import Invariant, NotKept, Step, Stopped
 from decgraph.check.proof.judgments import judge
-from decgraph.check.proof.kernel import Kernel
+from decgraph.check.proof.kernel import Judged, Kernel
 from decgraph.ir.facts import Certainty
 from decgraph.ir.values import Function, Module, Op
 
@@ -17,15 +18,39 @@ MOST_ROUNDS = 200
 
 @dataclass(frozen=True)
 class Derivation:
-    """A proof that every step of a function commits tokens of `model` in a mode: what the kernel checks."""
+    """A proof that every step of a function commits tokens of `model` in a mode: what the kernel checks. when: the condition
+    under which it holds, beside `settings`. scheduled, same: it commits a canvas as an algorithm does, `model` (schedules.py):
+    in distribution, or in tokens."""
 
     function: str
     model: str
-    mode: Certainty
+    mode: Certainty | Literal["scheduled", "same"]
     greedy: bool
     settings: tuple[tuple[str, Any], ...]
     invariants: Mapping[Op, Invariant]
     steps: tuple[Step, ...]
+    when: str = ""
+    condition: Any = ()
+    others: tuple[Derivation, ...] = ()
+    """Of a condition with `or`: derivations for its other cases."""
+    errors: tuple[tuple[int, str], ...] = ()
+    """Lines whose errors may end a run, and what may fail there; none: no run ends in an error."""
+
+
+def judged(kernel: Kernel, op: Op) -> Judged:
+    """The judgment on a rule; on an algorithm that is run: `own` or `inside`, if all that it commits is."""
+    if op.opcode != "run":
+        return judge(kernel, op)
+    callee = kernel.module.functions[op.attrs["callee"]]
+    (argument,) = op.attrs["args"]
+    if any(inner.opcode == "run" for inner in callee.body.walk()):
+        return "", f"`{callee.name}` runs another algorithm"
+    mode: Certainty = "inside" if kernel.mode == "inside" else "own"
+    try:
+        derive(kernel.module, callee, argument, mode)
+    except Stopped as stopped:
+        return "", stopped.why
+    return mode, ""
 
 
 def derive(
@@ -36,15 +61,28 @@ def derive(
     *,
     greedy: bool = False,
     settings: Mapping[str, Any] | None = None,
+    condition: Any = (),
 ) -> Derivation:
     """A derivation, or Stopped with the op at which nothing follows."""
     invariants: dict[Op, Invariant] = {}
     given = dict(settings or {})
     for _ in range(MOST_ROUNDS):
         try:
-            steps = Kernel(module, function, model, mode, judge, invariants, greedy, given).run()
+            kernel = Kernel(module, function, model, mode, judged, invariants, greedy, given, condition)
+            steps = kernel.run()
         except NotKept as found:
             invariants[found.op] = found.weaker
             continue
-        return Derivation(function.name, model, mode, greedy, tuple(sorted(given.items())), invariants, tuple(steps))
+        failing = tuple(errors(kernel)) if mode != "inside" else ()
+        return Derivation(
+            function.name,
+            model,
+            mode,
+            greedy,
+            tuple(sorted(given.items())),
+            invariants,
+            tuple(steps),
+            condition=condition,
+            errors=failing,
+        )
     raise Stopped(None, f"no invariant of a loop was found in {MOST_ROUNDS} rounds")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from decgraph.ir.linear import Linear
 from decgraph.ir.values import Op, Value
 
 INF = float("inf")
@@ -37,7 +38,8 @@ FOLDED: dict[str, Callable[..., Any]] = {
     "relu": lambda x: max(x, 0),
     "abs": abs,
 }
-FOLDS = ("map", "len", "list", "gather")
+UNLESS_ZERO: dict[str, Callable[..., Any]] = {"div": Fraction, "mod": operator.mod}
+FOLDS = ("map", "len", "list", "gather", "within", "as_int")
 """Ops that `constant` knows."""
 Number = int | float | Fraction
 Range = tuple[Number, Number]
@@ -48,7 +50,7 @@ def number(x: Any) -> Number | None:
     return x if isinstance(x, int | float | Fraction) and not isinstance(x, bool) else None
 
 
-def constant(op: Op, consts: Mapping[Value, Any], limits: Callable[[Value], Range]) -> Any:
+def constant(op: Op, consts: Mapping[Value, Any]) -> Any:
     """The value that an op makes where it is known, of a row: that of each entry; else None."""
     known = [consts.get(v) for v in op.operands]
     if op.opcode == "len":
@@ -58,7 +60,14 @@ def constant(op: Op, consts: Mapping[Value, Any], limits: Callable[[Value], Rang
     if op.opcode == "gather":  # of equal values, whatever the index
         values = known[0] if isinstance(known[0], list | tuple) else ()
         return values[0] if values and all(x == values[0] for x in values) else None
+    if op.opcode in ("within", "as_int"):
+        x = number(known[0])
+        return x if op.opcode == "within" or x is None else math.trunc(x)
     fn = op.attrs["fn"]
+    if fn in UNLESS_ZERO and known[1] not in (0, None) and all(isinstance(x, int | Fraction) for x in known):
+        return UNLESS_ZERO[fn](*known)
+    if fn in ("log", "exp") and number(known[0]) == (1 if fn == "log" else 0):
+        return 0 if fn == "log" else 1
     if fn in FOLDED and known and all(isinstance(x, bool | int | float | Fraction) for x in known):
         return FOLDED[fn](*known)
     if fn == "and" and False in [x for x in known if isinstance(x, bool)]:
@@ -71,25 +80,14 @@ def constant(op: Op, consts: Mapping[Value, Any], limits: Callable[[Value], Rang
         return 0
     if fn == "mul":  # neither operand can be infinite (dsl/lower/arithmetic.py), or it would be `weigh`
         return 0 if any(number(x) == 0 for x in known) else None
-    if fn in ("lt", "le", "gt", "ge") and not any(v.type.dims for v in op.operands):
-        return _compared(fn, limits(op.operands[0]), limits(op.operands[1]))
-    return None
+    return 1 if fn == "pow" and number(known[0]) == 1 else None
 
 
-def _compared(fn: str, a: Range, b: Range) -> bool | None:
-    if fn in ("gt", "ge"):
-        return _compared("lt" if fn == "gt" else "le", b, a)
-    strict = fn == "lt"
-    if a[1] < b[0] or not strict and a[1] <= b[0]:
-        return True
-    if a[0] > b[1] or strict and a[0] >= b[1]:
-        return False
-    return None
-
-
-def same(op: Op, consts: Mapping[Value, Any]) -> Value | None:
-    """The operand that a `map` op gives back unchanged, if there is one."""
+def same(op: Op, consts: Mapping[Value, Any], sums: Mapping[Value, Linear]) -> Value | None:
+    """The operand that a `map` op gives back unchanged, if there is one. sums: what numbers are (check/proof/sizes.py)."""
     fn, xs = op.attrs["fn"], op.operands
+    if fn in ("relu", "abs") and xs[0] in sums and sums.get(op.result) == sums[xs[0]]:
+        return xs[0]
     known = [number(consts.get(v)) for v in xs]
     if fn == "select" and isinstance(consts.get(xs[0]), bool):
         return xs[1 if consts[xs[0]] else 2]

@@ -24,12 +24,14 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Invariant:
-    """What holds at the head of a loop in every iteration: of carried values, of states, and of what draws decide."""
+    """What holds at the head of a loop in every iteration: of carried values, of states, and of what draws decide; and which
+    states hold draws of the iteration before that nothing has read."""
 
     facts: tuple[Fact | None, ...]
     taints: tuple[Labels, ...]
     states: tuple[tuple[str, Labels], ...] = ()
     control: Labels = NONE
+    unread: tuple[str, ...] = ()
 
 
 class NotKept(Exception):
@@ -63,8 +65,10 @@ def contains(op: Op, opcode: str) -> bool:
 
 
 def memory_of(op: Op) -> str:
-    """Where an op leaves what it was told: a state by name; externs may share theirs."""
-    return "extern" if op.opcode == "extern" else f"state {op.attrs['state']}"
+    """Where an op leaves what it was told: a state by name; externs share theirs, also with sub-runs; a commit the context."""
+    if op.opcode in ("extern", "run"):
+        return "extern"
+    return "context" if op.opcode == "commit" else f"state {op.attrs['state']}"
 
 
 def as_wide(v: Value, operand: Value) -> bool:
@@ -79,7 +83,7 @@ def moved(fact: Fact | None, old: int, new: int) -> Fact | None:
 
 def placed(fact: Fact | None, v: Value) -> Fact | None:
     """A fact about a tree that is another value now."""
-    return replace(fact, tree=v) if isinstance(fact, Tree) else fact
+    return replace(fact, tree=v, grown=fact.grown | {v}) if isinstance(fact, Tree) else fact
 
 
 def weakest(a: Fact | None, b: Fact | None, v: Value) -> Fact | None:

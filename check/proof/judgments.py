@@ -34,7 +34,21 @@ def judge(kernel: Kernel, op: Op) -> Judged:
         return "lossless", ""
     except NoRule as no:
         why.append(str(no))
-    return kind, "; ".join(why)
+    return "lossless" if _matches_one_draw(op) else kind, "; ".join(why)
+
+
+def _matches_one_draw(op: Op) -> bool:
+    """Whether a rule accepts and emits nothing but one draw of the evidence, with noise of its own: `match` without the output
+    stream (`matching_lossless`)."""
+    region = op.regions[0]
+    draws = [o for o in region.walk() if o.opcode in ("draw", "draw.many", "draw.race")]
+    if len(draws) != 1 or draws[0] not in region.ops or draws[0].operands[0] is not region.args[1]:
+        return False
+    try:
+        Lossless(op).noises(region, (region.args[0],), {})
+        return op.attrs["scope"] == "node" and Paths(op, lambda v: UNKNOWN, fresh=True).judge() == "matching"
+    except NoRule:
+        return False
 
 
 def _outside(kernel: Kernel, v: Value) -> Any:
@@ -42,7 +56,8 @@ def _outside(kernel: Kernel, v: Value) -> Any:
     known = kernel.const(v)
     if known is not None:
         return known
-    return PROB if v.type.elem == "prob" else POSITIVE if kernel.low(v) >= 0 else UNKNOWN
+    low, high = kernel.limits(v)
+    return PROB if low >= 0 and high <= 1 else POSITIVE if low >= 0 else UNKNOWN
 
 
 def digest(op: Op) -> str:

@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any
 
 import decgraph.ir.table  # noqa: F401  (the ops' rules)
+from decgraph.check.proof import unread
+from decgraph.check.proof.endings import draft, may_end
 from decgraph.check.proof.folding import FOLDS, INF, Number, Range, constant, number, same
 from decgraph.check.proof.invariants import (
     Invariant,
@@ -35,10 +37,31 @@ from decgraph.check.proof.invariants import (
     placed,
     weakest,
 )
+from decgraph.check.proof.jacobi import iterated
+from decgraph.check.proof.sizes import Sizes
 from decgraph.check.proof.unit_rows import sums_to_one
-from decgraph.ir.facts import NONE, RANK, Canvas, Certainty, Drafts, Fact, ModelIs, Path, Row, Rows, Token, Tree, Unfit, joined
+from decgraph.check.proof.verified import accepted, committed, inside
+from decgraph.ir.facts import (
+    NONE,
+    RANK,
+    CellTokens,
+    Certainty,
+    Drafts,
+    Fact,
+    Memory,
+    ModelIs,
+    Nodes,
+    Path,
+    Row,
+    Token,
+    Tree,
+    Unfit,
+    joined,
+)
+from decgraph.ir.failing import Failing
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
+from decgraph.ir.linear import Condition, Linear, at_least, negated
 from decgraph.ir.opdef import TABLE
 from decgraph.ir.values import Function, Module, Op, Region, Value
 
@@ -49,7 +72,7 @@ Judged = tuple[str, str]
 
 @dataclass
 class Kernel:
-    """One pass over `function` for a claim about `model`."""
+    """One pass over `function` for a claim about `model`, or for support about "one or another"."""
 
     module: Module
     function: Function
@@ -59,8 +82,10 @@ class Kernel:
     invariants: Mapping[Op, Invariant]
     greedy: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    condition: Any = ()
 
     def __post_init__(self) -> None:
+        self.models = self.model.split(" or ")
         self.facts: dict[Value, Fact] = {}
         self.taints: dict[Value, Labels] = {}
         self.consts: dict[Value, Any] = {}
@@ -73,8 +98,13 @@ class Kernel:
         self.grown: dict[Value, Op] = {}
         self.version, self.newest = 0, 0
         self.control: Labels = NONE
-        self.progress = self.ended = False
+        self.progress = self.ended = self.output_decides = False
         self.committed: set[Certainty] = set()
+        self.failing = Failing(self.function, self.consts)
+        self.drafting: set[Value] | None = None  # where an error may end a draft: see endings.py
+        self.told: Labels = NONE
+        self.left = unread.at_start(self.function)
+        self.sound: set[Op] = set()
         self.steps: list[Step] = []
         self._place(self.function.body, (), ())
         noises = [op for op in self.function.body.walk() if op.opcode == "noise"]
@@ -91,6 +121,7 @@ class Kernel:
                 self.facts[p.value] = ModelIs(p.name)
             if p.name in self.settings:
                 self.consts[p.value] = self.settings[p.name]
+        self.sizes = Sizes(self.function, self.condition, self.consts, self.of, self.made)
 
     def _place(self, region: Region, counters: tuple[Value, ...], loops: tuple[Op, ...]) -> None:
         """Where each value is made: the loops around it, their counters, and how often it is read."""
@@ -126,25 +157,38 @@ class Kernel:
         rule = OWN_RULES.get(op.opcode)
         if rule is not None:
             found = rule(self, op)
+            if op.opcode in ("state.read", "extern"):
+                self.sizes.note(op, self.version)
         else:
             self._absorb(op)
+            self.sizes.note(op, self.version)
             given = TABLE[op.opcode].fact
             found = self._folded(op) or (given(self, op) if given is not None else None)
+        if rule is None:
+            may_end(self, op)
         facts = found if isinstance(found, list) else [found]
         for v, fact in zip(op.results, [*facts, *[None] * len(op.results)]):
             if fact is None:
                 self.facts.pop(v, None)
             else:
                 self.facts[v] = fact
+            if op.opcode in TOLD and (isinstance(fact, ModelIs) or isinstance(fact, Memory) and fact.whole):
+                self.say(op, *TOLD[op.opcode])
+            if op.opcode in ("for", "while"):
+                self.sizes.carried(v)
+        if op.opcode == "if" and op.operands[0] not in self.consts:
+            condition = self.sizes.conditions.get(op.operands[0])
+            for v, x, y in zip(op.results, *(r.yields for r in op.regions)):
+                self.sizes.chosen(v, condition, x, y)
 
     def _folded(self, op: Op) -> Fact | None:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
         if op.opcode not in FOLDS or not op.operands:
             return None
-        if (value := constant(op, self.consts, self.limits)) is not None:
+        if (value := constant(op, self.consts)) is not None:
             self.consts[op.result] = value
             return None
-        operand = same(op, self.consts) if op.opcode == "map" else None
+        operand = same(op, self.consts, self.sizes.sums) if op.opcode == "map" else None
         if operand is None and op.opcode == "map" and op.attrs["fn"] == "select":
             a, b = (self.of(v) for v in op.operands[1:])
             return a if isinstance(a, Row) and a == b else None
@@ -166,8 +210,12 @@ class Kernel:
             noises = frozenset((v, None) for v in inner.operands if v.type.elem == "noise")
             for v in op.results:
                 self.taints[v] |= noises | self.taint(*inner.operands)
+        if op.opcode == "run":  # what it calls may call functions that remember, or keep a state of the session
+            self.taints[op.result] |= self.states.get("extern", NONE)
+            self._remember(op, self.taints[op.result])
         for inner in (o for r in op.regions for o in r.walk()):
             if inner.opcode in ("state.write", "extern"):
+                self.left.pop(memory_of(inner), None)
                 self._remember(inner, frozenset().union(*(self.taints[v] for v in op.results)) | self.taint(*inner.operands))
                 for v in op.results:
                     self.taints[v] |= self.states.get(memory_of(inner), NONE)
@@ -205,12 +253,8 @@ class Kernel:
 
     def limits(self, v: Value) -> Range:
         """Numbers that the value lies between."""
-        if (known := number(self.consts.get(v))) is not None:
-            return known, known
-        for p in self.function.params:
-            if p.value is v and p.value.type.is_number:
-                return -INF if p.low is None else p.low, INF if p.high is None else p.high
-        return (0, 1) if v.type.elem == "prob" else (-INF, INF)
+        known = number(self.consts.get(v))
+        return self.sizes.ranges.get(v, (-INF, INF)) if known is None else (known, known)
 
     def low(self, v: Value) -> Number:
         """A number that the value is not below."""
@@ -220,10 +264,26 @@ class Kernel:
         return self.consts.get(v)
 
     def sums_to_one(self, v: Value) -> bool:
-        return sums_to_one(v, self.function, self.made, self.carried)
+        return sums_to_one(self, v)
+
+    def tells(self, noises: Labels, *values: Value) -> bool:
+        """Whether any of the values depends on one of these draws."""
+        return bool(noises & self.taint(*values))
+
+    def in_context(self) -> Labels:
+        """The draws that the committed context depends on."""
+        return self.states.get("context", NONE)
+
+    def proves(self, condition: Condition) -> bool:
+        """Whether a condition on numbers follows from what is known here."""
+        return self.sizes.proves(condition)
 
     def grows(self, op: Op, drafts: Drafts) -> str:
-        """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in."""
+        """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in, before
+        anything that decides where it grows, or what the context is, depends on it."""
+        place = op.operands[2:3] if op.attrs.get("has_at") else ()
+        if self.tells(drafts.noises, op.operands[0], *place) or drafts.noises & (self.control | self.in_context()):
+            return f"a draft that was read before it is grown (line {op.loc.line})"
         for noise, past in drafts.noises:
             if past is not None:
                 return f"a draft that was drawn in an earlier iteration (line {op.loc.line})"
@@ -236,49 +296,10 @@ class Kernel:
         return ""
 
     def walk(self, op: Op) -> Fact:
-        """What a verification accepts: by the judgment on its rule, the evidence and the tree."""
-        for inner in op.regions[0].walk():
-            if inner.opcode in ("commit", "return", "state.write", "run"):
-                raise Stopped(inner, f"{inner.opcode} inside a rule")
-        tree, rows = self.of(op.operands[0]), self.of(op.operands[1])
-        made_here = {v for inner in op.regions[0].walk() for v in inner.operands if v.type.elem == "noise"}
-        noises = frozenset((v, None) for v in made_here)
-        self.taints[op.result] |= noises | (tree.noises if isinstance(tree, Tree) else NONE)
-        if not isinstance(tree, Tree):
-            return Unfit("verifies a tree that is not known to stand on the context")
-        if not isinstance(rows, Rows) or rows.tree is not tree.tree:
-            return Unfit("the evidence is not known to be the target's distribution at the nodes of this very tree")
-        kind, why = self.judge(self, op)
-        rule = op.attrs.get("rule") or "a rule"
-        if kind == "matching":
-            self.say(op, f"`{rule}` accepts and emits own draws of `{rows.model}` alone, whatever was drafted", "rule-matching")
-            return Path(rows.model, tree.version, "own")
-        if kind == "lossless":
-            why = tree.fault or self._weighed(op, rows, made_here)
-            if not why:
-                self.say(op, f"`{rule}` is lossless for drafts with these distributions", "rule-lossless")
-                return Path(rows.model, tree.version, "drawn", tree.noises | noises)
-            return Unfit(why)
-        if kind == "support":
-            self.say(op, f"`{rule}` accepts and emits tokens that `{rows.model}` gives mass to", "rule-support")
-            return Path(rows.model, tree.version, "inside")
-        return Unfit(f"`{rule}` is not known to be right: {why}")
+        return accepted(self, op)
 
-    def _weighed(self, op: Op, rows: Rows, noises: set[Value]) -> str:
-        """Why a lossless rule does not keep the target's distribution here, or ""."""
-        if str(op.operands[0].type.of[0]) in self.mislabelled:
-            return "the label check finds a draft that was chosen by what it is"
-        if not rows.all:
-            return "evidence at some of the nodes only: where it is must not depend on drafts"
-        if self.output_readers:
-            return "the output stream is read elsewhere"
-        for noise in noises:
-            made = self.made.get(noise)
-            if made is None or made.opcode != "noise" or made.attrs["site"] in self.shared_sites:
-                return "a noise of the rule that is not its own"
-            if not set(self.loops[noise]) <= set(made.operands):
-                return "a noise of the rule that is not keyed by all loops around it"
-        return ""
+    def run_of(self, op: Op) -> Fact | None:
+        return committed(self, op)
 
     # -- effects
     def _const(self, op: Op) -> None:
@@ -286,14 +307,21 @@ class Kernel:
 
     def _commit(self, op: Op) -> None:
         what = self.of(op.operands[0])
-        if isinstance(what, Canvas) and self.mode == "inside" and what.model in ("", self.model):
-            self.say(op, f"commits a canvas of which every cell got a token that `{self.model}` gave mass to", "commit-inside")
-            return self._new_version()
+        if self.mode == "inside" and (found := inside(self, op)) is not None:
+            self.say(op, *found)
+            return self._new_context(op)
+        if isinstance(what, Nodes) and what.which == "root" and what.version == self.version:
+            return None  # the way to the root is empty
         if len(op.operands) != 1:
             raise Stopped(op, "commits the way to a node")
         if isinstance(what, Unfit):
             raise Stopped(op, what.why)
-        if not isinstance(what, Token | Path) or what.model != self.model or op.operands[0].type.dims:
+        if (
+            not isinstance(what, Token | Path)
+            or what.model not in self.models
+            or isinstance(what, Token)
+            and op.operands[0].type.dims
+        ):
             raise Stopped(op, f"nothing is known of what is committed ({op.operands[0].type.elem})")
         if what.version != self.version:
             raise Stopped(op, "what is committed was drawn after another context")
@@ -303,7 +331,7 @@ class Kernel:
             self._independent(op, what)
         kind = "the accepted path" if isinstance(what, Path) else "a token"
         self.say(op, f"commits {kind}: {WORDS[what.how].format(self.model)}", COMMITS[what.how])
-        self._new_version()
+        self._new_context(op, one=isinstance(what, Token))
         self.progress = True
 
     def _independent(self, op: Op, what: Token | Path) -> None:
@@ -312,13 +340,19 @@ class Kernel:
         if what.how == "drawn" and what.noises & self.control:
             raise Stopped(op, "whether it is committed depends on what it is")
         self.committed.add(what.how)
-        output = any(self.is_output(v) for v, _ in self.control)
-        if len(self.committed) > 1 and (len(self.output_readers) > 1 or output):
+        self.output_decides |= any(self.is_output(v) for v, _ in self.control)
+        if len(self.committed) > 1 and (len(self.output_readers) > 1 or self.output_decides):
             raise Stopped(op, "draws of the output stream beside draws with other noise")
 
-    def _new_version(self) -> None:
-        self.newest += 1
+    def _new_version(self, one: bool | None = None) -> None:
+        """The context is another one now; one: after a commit of a single token, or of any number (None: by more than that)."""
+        old, self.newest = self.version, self.newest + 1
         self.version = self.newest
+        self.sizes.committed(old, self.version, bool(one))
+
+    def _new_context(self, op: Op, one: bool | None = None) -> None:
+        self._remember(op, self.taint(*op.operands))
+        self._new_version(one)
 
     def _remember(self, op: Op, taint: Labels) -> None:
         name = memory_of(op)
@@ -326,37 +360,52 @@ class Kernel:
 
     def _state_write(self, op: Op) -> None:
         self._remember(op, self.taint(*op.operands))
+        unread.write(self, op)
 
-    def _state_read(self, op: Op) -> None:
+    def _state_read(self, op: Op) -> Fact | None:
         self.taints[op.result] = self.states.get(memory_of(op), NONE)
+        return self.left.get(memory_of(op))
 
     def _extern(self, op: Op) -> None:
         """A function of the caller's may remember what it was given: its answers tell of all of that."""
         self._remember(op, self.taint(*op.operands))
         self.taints[op.result] = self.states[memory_of(op)]
 
-    def _return(self, op: Op) -> NoReturn:
-        raise Stopped(op, "returns")
+    def _return(self, op: Op) -> None:
+        if self.mode != "inside":
+            raise Stopped(op, "returns")
 
     # -- control flow
     def _if(self, op: Op) -> list[Fact | None]:
+        return draft(self, op) if "draft" in op.attrs else self.either(op)
+
+    def either(self, op: Op) -> list[Fact | None]:
         known = self.consts.get(op.operands[0])
         if isinstance(known, bool):
             region = op.regions[0 if known else 1]
+            if op.operands[0] in self.sizes.conditions:
+                self.say(op, f"this is always {'true' if known else 'false'}", "condition")
             facts = self.region(region)
             for v, y in zip(op.results, region.yields):
                 self.taints[v] = self.taint(y)
-                if y in self.consts:
-                    self.consts[v] = self.consts[y]
+                self.sizes.same(v, y)
             return facts
         decided_by, outer, entry = self.taint(op.operands[0]), self.control, self.version
-        progress, ends = self.progress, []
-        for region in op.regions:
-            self.control, self.version, self.progress = outer | decided_by, entry, progress
-            facts = self.region(region)
+        progress, ends, alive, left = self.progress, [], self.sizes.alive, []
+        before = self.left
+        condition = self.sizes.conditions.get(op.operands[0])
+        for region, known_here in zip(op.regions, (condition, negated(condition))):
+            self.control, self.version, self.progress, self.left = outer | decided_by, entry, progress, dict(before)
+            with self.sizes.under(known_here, alive):
+                facts = self.region(region)
+                facts = [
+                    self.sizes.now(f, self.version) or self.sizes.size(y, self.version) for y, f in zip(region.yields, facts)
+                ]
             ends.append((self.version, self.progress, facts, region.yields))
-        self.control, self.progress = outer, all(made for _, made, _, _ in ends)
-        self.version = entry
+            left.append(self.left)
+        self.control, self.progress = outer | self.told, all(made for _, made, _, _ in ends)
+        self.version, self.sizes.alive = entry, alive
+        self.left = {name: fact for name, fact in left[0].items() if left[1].get(name) == fact}
         if any(version != entry for version, _, _, _ in ends):
             self._new_version()
         out = []
@@ -374,8 +423,7 @@ class Kernel:
         inside = {o for r in branch.regions for o in r.walk()}
         while (made := self.made.get(v)) in inside:
             assert made is not None
-            values = made.regions[0].yields if made.opcode == "if" else made.operands
-            trees = [x for x in values if x.type == v.type]
+            trees = [x for x in made.operands if x.type == v.type]
             if made.opcode not in GROWING or len(trees) != 1:
                 return made
             v = trees[0]
@@ -384,14 +432,35 @@ class Kernel:
     def _for(self, op: Op) -> list[Fact | None]:
         if op.attrs.get("lanes") and contains(op, "commit"):
             raise Stopped(op, "commits in lanes")
-        low, high = (number(self.consts.get(v)) for v in op.operands[:2])
-        if low is not None and high is not None and high <= low:
+        low, high = (self.sizes.sum(v) for v in op.operands[:2])
+        if low is not None and high is not None and self.sizes.proves(at_least(low, high)):
             for v, first in zip(op.results, op.operands[2:]):
                 self.taints[v] = self.taint(first)
-                if first in self.consts:
-                    self.consts[v] = self.consts[first]
+                self.sizes.same(v, first)
             return [self.of(v) for v in op.operands[2:]]
-        return self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
+        ends = {"stops", "fills"} & {name for name, value in op.attrs.items() if value}
+        if low is not None and high is not None and not ends and self.sizes.equal(high, low + 1):
+            return self._once(op, low)
+        found = self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
+        own = {} if contains(op, "commit") else iterated(self, op)
+        for path in own.values():
+            self.say(op, f"after so many iterations, or where nothing changes, all are own draws of `{path.model}`", "jacobi")
+        return [own.get(v, fact) for v, fact in zip(op.results, found)]
+
+    def _once(self, op: Op, counter: Linear) -> list[Fact | None]:
+        """A loop of one iteration is its body."""
+        body = op.regions[0]
+        self.sizes.sums[body.args[0]] = counter
+        for a, v in zip(body.args[1:], op.operands[2:]):
+            self.taints[a] = self.taint(v)
+            self.sizes.same(a, v)
+            if (fact := self.of(v)) is not None:
+                self.facts[a] = fact
+        facts = self.region(body)
+        for v, y in zip(op.results, body.yields):
+            self.taints[v] = self.taint(y)
+            self.sizes.same(v, y)
+        return facts
 
     def _while(self, op: Op) -> list[Fact | None]:
         limited = 1 if op.attrs.get("limited") else 0
@@ -399,20 +468,23 @@ class Kernel:
         if asks_done(op):
             if op.attrs.get("stops"):
                 raise Stopped(op, "leaves the loop before the request is done")
-            self.ended = self.ended or not limited and "fills" not in op.attrs
+            always = any(o is op for o in self.function.body.ops)
+            self.ended = self.ended or always and not limited and "fills" not in op.attrs
         return out
 
     def _loop(self, op: Op, carried: Sequence[Value], bounds: Labels) -> list[Fact | None]:
         """The invariant holds before the loop, the body keeps it, so it holds afterwards."""
-        commits, entry, outer = contains(op, "commit"), self.version, self.control
+        commits, entry, outer, alive = contains(op, "commit"), self.version, self.control, self.sizes.alive
+        before = [self.sizes.now(self.of(v), entry) or self.sizes.size(v, entry) for v in carried]
         if commits:
             self._new_version()
         head = self.version
         first = Invariant(
-            tuple(placed(moved(self.of(v), entry, head), a) for v, a in zip(carried, op.regions[-1].args[1:])),
+            tuple(placed(moved(fact, entry, head), a) for fact, a in zip(before, op.regions[-1].args[1:])),
             tuple(self.taint(v) for v in carried),
             tuple(sorted(self.states.items())),
             outer | bounds,
+            unread.candidates(self, op),
         )
         inv = self.invariants.get(op)
         if inv is None:
@@ -420,6 +492,7 @@ class Kernel:
         self._kept(op, inv, first)
         body, stops = op.regions[-1], bool(op.attrs.get("stops"))
         self.states, self.control = dict(inv.states), inv.control
+        unread.begin(self, op, inv.unread)
         progress, self.progress = self.progress, False
         for region in op.regions:
             for v, fact, taint in zip(region.args[1:], inv.facts, inv.taints):
@@ -427,36 +500,60 @@ class Kernel:
                 if fact is not None:
                     self.facts[v] = fact if region is body else placed(fact, v)  # type: ignore[assignment]
                 self.taints[v] = taint
+                self.sizes.carried(v)
+            self.sizes.counter(region.args[0], op)
+        goes_on = None
         if len(op.regions) == 2:
             self.region(op.regions[0])
             self.control |= self.taint(op.regions[0].yields[0])
-        found = self.region(body)
+            goes_on = self.consts.get(condition := op.regions[0].yields[0], self.sizes.conditions.get(condition))
+        if goes_on is False:  # it does not begin
+            self.say(op, "this is false at once", "condition")
+            self.control, self.progress = outer, progress
+            for v, taint in zip(op.results, inv.taints):
+                self.taints[v] = taint
+            return [placed(fact, v) for v, fact in zip(op.results, inv.facts)]
+        with self.sizes.under(goes_on, False):
+            if asks_done(op):
+                self.sizes.goes_on(head)
+            found = self.region(body)
+            found = [
+                self.sizes.now(fact, self.version) or self.sizes.size(y, self.version, known)
+                for y, fact, known in zip(body.yields[stops:], found[stops:], inv.facts)
+            ]
         if stops:
             self.control |= self.taint(body.yields[0])
+        if "fills" in op.attrs:  # it ends where no node of a tree can grow, which the drafts say
+            self.control |= self.taint(*body.yields)
         kept = []
-        for a, y, fact in zip(body.args[1:], body.yields[stops:], found[stops:]):
+        for a, y, fact in zip(body.args[1:], body.yields[stops:], found):
             fact = placed(moved(fact, self.version, head), a)
             if y is not a and isinstance(fact, Token | Drafts | Path) and fact.noises:
                 fact = None  # draws of an earlier iteration are not fresh
+            if y is not a and isinstance(fact, CellTokens):
+                fact = replace(fact, drafts=None)
             if isinstance(fact, Tree):
                 fact = replace(fact, noises=self._aged(fact.noises, op))
             kept.append(fact)
+        left = unread.end(self, op, inv.unread)
         after = Invariant(
             tuple(kept),
             tuple(self._aged(self.taint(y), op) for y in body.yields[stops:]),
             tuple(sorted((name, self._aged(taint, op)) for name, taint in self.states.items())),
             self._aged(self.control, op),
+            left,
         )
         self._kept(op, inv, after)
         if asks_done(op) and not self.progress and self.mode != "inside":
             raise Stopped(op, "an iteration may commit nothing")
         self.progress = progress
-        self.control = outer
+        self.control = outer | self.told
         self.states = dict(inv.states)
+        unread.begin(self, op, ())
         if commits:
             self._new_version()
         else:
-            self.version = entry
+            self.version, self.sizes.alive = entry, alive
         for v, taint in zip(op.results, inv.taints):
             self.taints[v] = taint | inv.control
         return [placed(moved(fact, head, self.version), v) for v, fact in zip(op.results, inv.facts)]
@@ -472,7 +569,8 @@ class Kernel:
         taints = tuple(a | b for a, b in zip(inv.taints, now.taints))
         old, new = dict(inv.states), dict(now.states)
         states = tuple(sorted((name, old.get(name, NONE) | new.get(name, NONE)) for name in old.keys() | new.keys()))
-        weaker = Invariant(facts, taints, states, inv.control | now.control)
+        left = tuple(name for name in inv.unread if name in now.unread)
+        weaker = Invariant(facts, taints, states, inv.control | now.control, left)
         if weaker != inv:
             raise NotKept(op, weaker)
 
@@ -497,4 +595,9 @@ WORDS: dict[Certainty, str] = {
 }
 COMMITS: dict[Certainty, str] = {"own": "commit-own", "drawn": "commit-drawn", "inside": "commit-inside"}
 """How a commit is concluded (docs/proof.md)."""
-GROWING = ("tree.grow", "tree.set", "tree.front", "tree.keep", "tree.best_first", "for", "if", "while")
+TOLD = {
+    "memory.only": ("no row that a call on the memory reads is left out", "whole-memory"),
+    "model.derive": ("no layer is left out", "whole-model"),
+}
+"""What is said of values that are what they were."""
+GROWING = ("tree.grow", "tree.set", "tree.front", "tree.keep", "tree.best_first", "for", "while")

@@ -47,7 +47,7 @@ class Lossless:
         loops = [o for o in region.ops if o.opcode == "for"]
         if self.op.attrs["scope"] != "node" or len(loops) != 1:
             raise NoRule("not one loop over the children of a node")
-        self._noises(region, (region.args[0],), {})
+        self.noises(region, (region.args[0],), {})
         (loop,) = loops
         made = {o.result: o for o in region.ops if len(o.results) == 1}
         low, high = (made.get(v) for v in loop.operands[:2])
@@ -72,7 +72,7 @@ class Lossless:
                 raise NoRule(f"{op.opcode} before the loop")
         return out
 
-    def _noises(self, region: Region, counters: tuple[Value, ...], made: dict[Value, tuple[Value, ...]]) -> None:
+    def noises(self, region: Region, counters: tuple[Value, ...], made: dict[Value, tuple[Value, ...]]) -> None:
         """Every noise is keyed by all loops around it, made where it is read, and read once."""
         for op in region.ops:
             if op.opcode == "noise":
@@ -86,7 +86,7 @@ class Lossless:
                     raise NoRule("a noise that is read twice, or elsewhere than it is made")
             for inner in op.regions:
                 looped = op.opcode in ("for", "while", "each")
-                self._noises(inner, (*counters, inner.args[0]) if looped else counters, made)
+                self.noises(inner, (*counters, inner.args[0]) if looped else counters, made)
 
     def _iteration(self, loop: Op, start: tuple[Any, ...], owed: int, children: Value, consts: dict[Value, Any]) -> None:
         body = loop.regions[0]
@@ -107,6 +107,7 @@ class Lossless:
                 and others == [x for n, x in enumerate(start) if n != owed]
                 and isinstance(row, Is)
                 and row.kind == "row"
+                and not negative(row.row)
             ):
                 again.append((self.rows.total(mass), row.row))
             else:
@@ -173,6 +174,14 @@ class Lossless:
                 return Is("row", Q)
             case "map", "div", [Is("row at child") as x, Is("row at child") as y] if y.row == Q:
                 return Is("ratio", x.row)
+            case "map", "mul" | "weigh", [0, _] | [_, 0]:
+                return 0
+            case "map", "add", [Is() as x, 0] | [0, Is() as x]:
+                return x
+            case "map", "mul" | "weigh", [Is() as x, 1] | [1, Is() as x]:
+                return x
+            case "map", "sub", [int() as x, int() as y]:
+                return x - y
             case "map", "minimum", [Is("ratio") as x, 1] | [1, Is("ratio") as x]:
                 return x
             case "map", "sub", [Is("row") as x, Is("row") as y]:

@@ -44,11 +44,13 @@ class Tok:
 
 @dataclass(frozen=True)
 class Equal:
-    """The condition that two tokens are equal, or (`so` False) that they are not."""
+    """The condition that two tokens are equal, or (`so` False) that they are not. part: one of several conditions that are
+    joined by `and`, of whose opposite nothing follows."""
 
     a: int
     b: int
     so: bool = True
+    part: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,13 @@ Env = Mapping[Value, Any]
 
 @dataclass
 class Paths:
-    """All paths through the region of one `tree.walk`. outer: what is known of values from outside of the rule."""
+    """All paths through the region of one `tree.walk`. outer: what is known of values from outside of the rule; fresh: whether
+    draws count as own that are made with noise of the rule's own, and not those of the output stream."""
 
     op: Op
     outer: Callable[[Value], Any]
     greedy: bool = False
+    fresh: bool = False
 
     def __post_init__(self) -> None:
         self.names = count()
@@ -144,9 +148,9 @@ class Paths:
             case "noise", _:
                 return OUTPUT if op.attrs["kind"] == "output" and not op.operands else NOISE
             case "draw", [Thing("row"), noise]:
-                return Tok(next(self.names), "own" if noise == OUTPUT else "inside")
+                return Tok(next(self.names), "own" if (noise == OUTPUT) is not self.fresh else "inside")
             case "draw", [Thing("rows"), noise]:
-                return Thing("draws", None, "own" if noise == OUTPUT else "inside")
+                return Thing("draws", None, "own" if (noise == OUTPUT) is not self.fresh else "inside")
             case "draw" | "arg", [Thing("row", at), *rest] if not rest and op.attrs.get("fn") == "max":
                 return Tok(next(self.names), "own" if self.greedy else "inside", at)
             case "draw", _:
@@ -185,17 +189,22 @@ class Paths:
         match fn, xs:
             case "not", [bool() as x]:
                 return not x
-            case "not", [Equal() as x]:
+            case "not", [Equal(part=False) as x]:
                 return replace(x, so=not x.so)
             case "and", _:
                 if False in [x for x in xs if isinstance(x, bool)]:
                     return False
                 if all(x is True for x in xs):
                     return True
-                implied = (
-                    x for x in xs if isinstance(x, Equal | Above) or _is(x, "good at nodes")
-                )  # any part of a conjunction
-                return next(implied, UNKNOWN)
+                rest = [x for x in xs if x is not True]
+                if len(rest) == 1:
+                    return rest[0]
+                for x in rest:  # any part of a conjunction is implied
+                    if isinstance(x, Above) or _is(x, "good at nodes"):
+                        return x
+                    if isinstance(x, Equal) and x.so:
+                        return replace(x, part=True)
+                return UNKNOWN
             case "or", _:
                 if True in [x for x in xs if isinstance(x, bool)]:
                     return True

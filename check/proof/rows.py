@@ -91,6 +91,9 @@ class Rows:
         return out
 
     def normalized(self, row: Row) -> Row:
+        """The row divided by its sum. Raises NoRule where it may be negative: such a row is left as zeros."""
+        if negative(row):
+            raise NoRule("a row is normalized that may be negative")
         return scaled(row, inverse(self.total(row)))
 
 

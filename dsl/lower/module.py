@@ -25,6 +25,7 @@ from decgraph.dsl.printer import expression
 from decgraph.dsl.source import Source, Span
 from decgraph.errors import DecError
 from decgraph.ir.capacity import note_capacities
+from decgraph.ir.draft_ends import Block, end_drafts
 from decgraph.ir.drafting import note_drafting
 from decgraph.ir.last_place import note_last_places
 from decgraph.ir.places import note_places
@@ -42,6 +43,7 @@ class ModuleLowering:
         self.externs: dict[str, tuple[tuple[Type, ...], Type]] = {}
         self.bounds: dict[Value, int] = {}
         self.open: list[str] = []
+        self.drafts: list[Block] = []
         self.keep: list[Any] = []
 
     def lowering(self, source: Source, name: str) -> Lowering:
@@ -337,6 +339,7 @@ def finished(lowering: ModuleLowering, file: S.File, source: Source, main: str, 
     note_places(module)
     note_last_places(module)
     note_drafting(module)
+    end_drafts(module, lowering.drafts)
     refuse_too_large(module, source)
     if check_labels:
         wrong = [d for d in findings(module, lowering.names, source) if d.severity == "error"]

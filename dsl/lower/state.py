@@ -16,6 +16,7 @@ from decgraph.dsl.lower.library import Names
 from decgraph.dsl.lower.wording import spoken
 from decgraph.dsl.source import NOWHERE, Source, Span
 from decgraph.ir.build import Builder
+from decgraph.ir.draft_ends import Block
 from decgraph.ir.opdef import TABLE, OpError
 from decgraph.ir.types import BOOL, INT, REAL, TEXT, Type
 from decgraph.ir.values import NOWHERE as NO_LOC
@@ -51,6 +52,9 @@ class Program(Protocol):
 
     bounds: dict[Value, int]
     """The largest value of a whole number, where it is known."""
+
+    drafts: list[Block]
+    """The blocks that draft trees, as they were lowered."""
 
     def need(self, name: str, lw: Lowering, span: Span) -> None:
         """Lower an algorithm that this one runs or refines. Raises DecError where it runs itself."""

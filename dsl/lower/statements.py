@@ -20,6 +20,7 @@ from decgraph.dsl.lower.targets import assign_to, grow_value, remask, set_name, 
 from decgraph.dsl.lower.verify import verify
 from decgraph.dsl.lower.wording import show
 from decgraph.dsl.source import Span
+from decgraph.ir.draft_ends import Block
 from decgraph.ir.types import Type
 from decgraph.ir.values import Value
 
@@ -178,7 +179,9 @@ def draft(lw: Lowering, s: S.Draft) -> None:
     lw.env.pop(n + ".accepted", None)
     lw.trees.append(n)
     lw.drafting.append(n)
+    before, first = lw.env[n], lw.b.length
     suite(lw, s.body)
+    lw.module.drafts.append(Block(n, before, lw.env[n], lw.b.since(first)))
     lw.drafting.pop()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class CanvasNew:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact:
-        return facts.Canvas("")
+        return facts.Canvas("", k.version)
 
     attrs = ("canvas", "vocab?")
     label, batch = labels.joined, "ragged"
@@ -134,12 +135,14 @@ class CanvasPut:
             case facts.CellTokens(at=None) if op.operands[2].type.dims[:1] and op.operands[2].type.dims[0].kind == "cells":
                 right = tokens.canvas is canvas
             case facts.CellTokens():
-                right = tokens.canvas is canvas and tokens.at is where
+                made = k.made.get(where)
+                same = made is not None and made.opcode == "compact" and tokens.at == tuple(made.operands)
+                right = tokens.canvas is canvas and (tokens.at is where or same)
             case facts.CellEdit():
                 right = tokens.canvas is canvas and k.of(where) == tokens
             case _:
                 return None
-        return facts.Canvas(tokens.model) if right and before.model in ("", tokens.model) else None
+        return replace(before, model=tokens.model) if right and before.model in ("", tokens.model) else None
 
     attrs = ("kind", "has_mask?", "open?")
     batch = "ragged"

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from decgraph.ir import labels, sizes
+from decgraph.ir import facts, labels, sizes
 from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import OpError, op
 from decgraph.ir.ops.common import as_int, need, stack
 from decgraph.ir.ops.limits import NODES
 from decgraph.ir.places import loop_tree
 from decgraph.ir.sizes import Known, Nodes, Size, Sizes, add
-from decgraph.ir.types import INT, LEVEL, Dim, Type, join, listing
+from decgraph.ir.types import BOOL, INT, LEVEL, Dim, Type, join, listing
 from decgraph.ir.values import Op, Value
 
 
@@ -223,7 +223,9 @@ class While:
 
 @op("if")
 class If:
-    """One of two regions, by a bool. Attribute reads names what the condition reads (for the checker's adversary)."""
+    """One of two regions, by a bool. Attribute reads names what the condition reads (for the checker's adversary); attribute
+    draft that the first region drafts the tree of that name: its condition is `unfailing`, and where an error ends the region
+    the tree stays as it was grown until then."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(
@@ -245,6 +247,8 @@ class If:
         return ((), ())
 
     def meaning(m: Any, op: Any, cond: Any) -> Any:
+        if "draft" in op.attrs:
+            return (m.drafted(op),)
         return tuple(m.region(op.regions[0 if m.decide(op, cond) else 1], ()))
 
     @staticmethod
@@ -268,9 +272,26 @@ class If:
         a, b = (s.region(r, []) for r in op.regions)
         return [sizes.join(x, y) for x, y in zip(a, b, strict=True)]
 
-    attrs = ("reads?",)
+    attrs = ("reads?", "draft?")
     batch = "region"
     samples = (("%z = if(%b) {\nyield %i\n} {\nyield %r\n}", 2),)
+    refusals = ()
+
+
+@op("unfailing")
+class Unfailing:
+    """That drafting goes on: true, until an error ends the draft. The condition of an `if` with attribute draft; attribute site
+    keeps two of them apart."""
+
+    def type(types: Any, attrs: Any, regions: Any) -> Any:
+        return (BOOL,)
+
+    def meaning(m: Any, op: Any) -> Any:
+        return (True,)
+
+    attrs = ("site",)
+    label, batch = labels.nothing, "scalar"
+    samples = (('%z = unfailing(site = "f.1")', True),)
     refusals = ()
 
 
@@ -357,6 +378,10 @@ class Run:
         tree = rest[n] if op.attrs["has_tree"] else None
         counters = rest[n + 1 if op.attrs["has_tree"] else n :]
         return (m.sub_run(op, start, as_int(bound), dict(zip(op.attrs["args"], rest)), tree, counters),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        return k.run_of(op)
 
     attrs = ("callee", "args", "has_tree", "site", "vocab?")
     label, batch = labels.joined, "ragged"

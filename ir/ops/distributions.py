@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,12 +53,12 @@ class Face:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        row = k.of(op.operands[0])
-        if isinstance(row, facts.CellRows):
-            return row if op.attrs["face"] != "logits" else None
-        if isinstance(row, facts.Row) and row.face == "shaped" and op.attrs["face"] in ("raw", "logits"):
-            return facts.Row(row.model, row.version, op.attrs["face"])
-        return None
+        """The other faces are the model's where the row is what the model returned: a computed row has one face only."""
+        row, made = k.of(op.operands[0]), k.made.get(op.operands[0])
+        while made is not None and made.opcode == "gather":
+            made = k.made.get(made.operands[0])
+        returned = made is not None and made.opcode in ("model.eval", "model.read")
+        return replace(row, face=op.attrs["face"]) if returned and facts.is_row(row, "shaped") else None
 
     attrs = ("face",)
     label, batch = labels.elementwise, "pointwise"
@@ -82,11 +83,7 @@ class Softmax:
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         row = k.of(op.operands[0])
-        return (
-            facts.Row(row.model, row.version, "mass")
-            if isinstance(row, facts.Row) and row.face in ("logits", "scores")
-            else None
-        )
+        return replace(row, face="mass") if facts.is_row(row, *facts.SCORES) else None
 
     label, batch = labels.joined, "pointwise"
     vocabulary = True
@@ -118,9 +115,9 @@ class Normalize:
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         """What sums to one stays what it is; tokens without mass stay without."""
         row = k.of(op.operands[0])
-        if isinstance(row, facts.Rows) or isinstance(row, facts.Row) and row.face == "shaped":
+        if isinstance(row, facts.Rows) or facts.is_row(row, "shaped"):
             return row
-        return facts.Row(row.model, row.version, "mass") if isinstance(row, facts.Row) and row.face in ("raw", "mass") else None
+        return replace(row, face="mass") if facts.is_row(row, *facts.MASS) else None
 
     label, batch = labels.joined, "pointwise"
     vocabulary = True
@@ -161,9 +158,7 @@ class Warp:
         own = isinstance(row, facts.Row) and (row.face == "logits" or row.face == "raw" and scores.type.elem == "dist")
         if isinstance(row, facts.Row) and own and place == facts.Context(row.version):  # bare numbers are taken for scores
             return facts.Row(row.model, row.version)
-        if isinstance(row, facts.Row) and row.face in ("logits", "scores"):
-            return facts.Row(row.model, row.version, "mass")
-        return None
+        return replace(row, face="mass") if facts.is_row(row, *facts.SCORES) else None
 
     label, batch = labels.joined, "pointwise"
     vocabulary = True
@@ -341,12 +336,12 @@ class Renorm:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """Tokens without mass stay without; a nucleus with all of the mass is the distribution."""
         row = k.of(op.operands[0])
-        return (
-            facts.Row(row.model, row.version, "mass")
-            if isinstance(row, facts.Row) and row.face in ("shaped", "raw", "mass")
-            else None
-        )
+        if not facts.is_row(row, *facts.MASS):
+            return None
+        whole = op.attrs["kind"] == "topp" and k.const(op.operands[1]) == 1 and row.face != "mass"
+        return row if whole else replace(row, face="mass")
 
     attrs = ("kind",)
     label, batch = labels.joined, "pointwise"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -121,15 +121,19 @@ class DrawOp:
         k.reads_noise(op, noise)
         if isinstance(row, facts.Row):
             if row.face != "shaped":
-                return facts.Token(row.model, row.version, "inside") if row.face in ("raw", "mass") else None
+                return facts.Token(row.model, row.version, "inside") if row.face in facts.MASS else None
             if k.is_output(noise):
                 return facts.Token(row.model, row.version, "own", frozenset({(noise, None)}))
             if k.fresh(op, noise) and row.version == k.version:
                 return facts.Token(row.model, row.version, "drawn", frozenset({(noise, None)}))
             return facts.Token(row.model, row.version, "inside")
+        if isinstance(row, facts.Rows) and row.all and k.is_output(noise):
+            return facts.Tokens(row.model, row.tree)
         fresh = k.fresh(op, noise) and k.sums_to_one(op.operands[0])
         drafts = facts.Drafts(frozenset({(noise, None)})) if fresh else None
-        return facts.CellTokens(row.model, row.canvas, row.at, drafts) if isinstance(row, facts.CellRows) else drafts
+        if isinstance(row, facts.CellRows) and row.face in facts.MASS:
+            return facts.CellTokens(row.model, row.canvas, row.at, drafts)
+        return drafts
 
     label, batch, exact = _drawn, "pointwise", "choice"
     vocabulary = True
@@ -163,9 +167,11 @@ class DrawMany:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        noise = op.operands[2]
+        row, noise = k.of(op.operands[0]), op.operands[2]
         k.reads_noise(op, noise)
-        return facts.Drafts(frozenset({(noise, None)})) if k.fresh(op, noise) and k.sums_to_one(op.operands[0]) else None
+        after = (row.model, row.version) if isinstance(row, facts.Row) and row.face in facts.MASS else None
+        fresh = k.fresh(op, noise) and k.sums_to_one(op.operands[0])
+        return facts.Drafts(frozenset({(noise, None)}), after=after) if fresh else None
 
     attrs = ("replace", "bound?")
     label, batch, exact = _drawn, "ragged", "choice"
@@ -249,7 +255,8 @@ class DrawPoint:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact:
-        return facts.Drafts(facts.NONE)
+        tokens, points = k.of(op.operands[0]), facts.Drafts(facts.NONE)
+        return replace(tokens, drafts=points) if isinstance(tokens, facts.CellTokens) else points
 
     attrs = ("tag?", "vocab?")
     label, batch = labels.certain, "pointwise"
@@ -373,7 +380,7 @@ class DrawGet:
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         known = k.of(op.operands[0])
-        kept = isinstance(known, facts.Token | facts.CellTokens | facts.Picked)
+        kept = isinstance(known, facts.Token | facts.Tokens | facts.CellTokens | facts.Picked)
         return known if op.attrs["field"] == "token" and kept else None
 
     attrs = ("field",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
-from decgraph.ir import labels
+from decgraph.ir import facts, labels
 from decgraph.ir.opdef import OpError, op
 from decgraph.ir.ops.common import as_int, need, need_one
 from decgraph.ir.sizes import Known, Sizes, least
@@ -77,6 +77,10 @@ class Within:
             return (bounded(x, op.attrs["most"], op.attrs["what"]),)
         fits(x, [as_int(n) for n in sizes], op.attrs["what"])
         return (x,)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        return k.of(op.operands[0])
 
     @staticmethod
     def capacity(s: Sizes, op: Op) -> list[Known]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from decgraph.ir import facts, labels
 from decgraph.ir.labels import Abs, Checker
+from decgraph.ir.linear import at_least
 from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import array, is_text, need, need_whole_memory, numeric
 from decgraph.ir.types import Dim, Type
@@ -106,15 +108,19 @@ class ModelEval:
             return None
         if op.operands[1].type.elem == "canvas":
             return facts.CellRows(model.name, op.operands[1], given.get("at")) if not given.keys() - {"at"} else None
-        version = place.version if isinstance(place, facts.Context | facts.Tree | facts.Nodes) else -1
-        remembers = "given" not in given or k.of(given["given"]) == facts.Memory(model.name, version)
-        if given.keys() - {"tree", "given"} or not remembers:
+        tree = k.of(given["tree"]) if "tree" in given else place  # nodes are looked up in the tree that is given
+        version = tree.version if isinstance(tree, facts.Context | facts.Tree) else -1
+        if given.keys() - {"tree", "given"} or not facts.remembers(k, model, given.get("given"), version):
             return None
-        match place:
-            case facts.Context(parent=False) | facts.Nodes(which="root"):
+        match place, tree:
+            case (facts.Context(parent=False), _) | (facts.Nodes(which="root"), facts.Tree()):
                 return facts.Row(model.name, version)
-            case facts.Tree() | facts.Nodes():
-                return facts.Rows(model.name, place.tree, all=isinstance(place, facts.Tree) or place.which == "all")
+            case facts.Tree(), facts.Tree():
+                return facts.Rows(model.name, tree.tree)
+            case facts.Nodes(), facts.Tree():
+                return facts.Rows(model.name, tree.tree, all=place.which == "all" and place.tree is tree.tree)
+            case _, facts.Tree():
+                return facts.CellRows(model.name, tree.tree, op.operands[1])
         return None
 
     attrs = ("with?", "part?", "heads?", "reuse?", "joint?", "drafts?")
@@ -163,6 +169,16 @@ class ModelRead:
 
     def meaning(m: Any, op: Any, model: Any, tokens: Any, given: Any = None) -> Any:
         return (m.read_tokens(op, model, tokens, given),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """Of the committed text itself it is the model's distribution after the context."""
+        model, text = (k.of(v) for v in op.operands[:2])
+        whole = isinstance(text, facts.Piece) and k.sizes.is_context(text.start, text.end, k.version)
+        if not isinstance(model, facts.ModelIs) or not whole or op.attrs.get("each"):
+            return None
+        given = op.operands[2] if op.attrs.get("given") else None
+        return facts.Row(model.name, k.version) if facts.remembers(k, model, given, k.version) else None
 
     attrs = ("each?", "given?", "joint?")
     label, batch = labels.joined, "ragged"
@@ -224,9 +240,30 @@ class ModelMemory:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        model = k.of(op.operands[0])
-        here = len(op.operands) == 2 and k.of(op.operands[1]) == facts.Context(k.version, parent=True)
-        return facts.Memory(model.name, k.version) if isinstance(model, facts.ModelIs) and here else None
+        """The model's own of a beginning of the text, computed whole or on its own of a beginning of that one."""
+        model, place = (k.of(v) for v in op.operands[:2])
+        given = dict(zip(op.attrs.get("with", ()), op.operands[2:]))
+        if not isinstance(model, facts.ModelIs) or given.keys() - {"given"}:
+            return None
+        if not facts.remembers(k, model, given.get("given"), k.version):
+            return None
+        if isinstance(place, facts.Piece) and place.start == facts.NOTHING:
+            short = k.sizes.context[k.version] - place.end
+        elif isinstance(place, facts.Context) and place.version == k.version:
+            short = facts.NOTHING + int(place.parent)
+        else:
+            return None
+        before = k.of(given["given"]) if "given" in given else None
+        if isinstance(before, facts.Memory) and short != facts.NOTHING:  # which may be the longer one
+            ends = (
+                None
+                if before.short is None
+                else (k.sizes.context[before.version] - before.short, k.sizes.context[k.version] - short)
+            )
+            return facts.Memory(
+                model.name, k.version, short if ends is not None and k.proves(at_least(ends[1], ends[0])) else None
+            )
+        return facts.Memory(model.name, k.version, short)
 
     attrs = ("with?", "reuse?", "joint?", "queries?")
     label, batch = labels.joined, "ragged"
@@ -309,6 +346,12 @@ class ModelDerive:
     def meaning(m: Any, op: Any, base: Any, *args: Any) -> Any:
         return (m.derive(op, base, args),)
 
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """A model of which no layer is left out is the model."""
+        none = op.attrs["how"] == "skip" and all(v.type.elem != "set" and k.sizes.empty(v) for v in op.operands[1:])
+        return k.of(op.operands[0]) if none else None
+
     attrs = ("how", "named?")
     label, batch = labels.joined, "scalar"
     samples = (
@@ -364,6 +407,22 @@ class MemoryOnly:
     def meaning(m: Any, op: Any, mem: Any, ps: Any) -> Any:
         return (m.restrict(mem, ps, op.attrs["kind"]),)
 
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """All of its positions, or none; or all from some position on."""
+        memory, (_, positions) = k.of(op.operands[0]), op.operands
+        if not isinstance(memory, facts.Memory) or positions.type.elem != "int" or memory.short is None:
+            return None
+        length = k.sizes.context[memory.version] - memory.short
+        if op.attrs["kind"] == "only":
+            if k.sizes.covers(positions, length):
+                return memory
+            return replace(memory, empty=True) if k.sizes.empty(positions) else None
+        if k.sizes.empty(positions):
+            return memory
+        below = k.sizes.below(positions)
+        return replace(memory, first=below) if below is not None and memory.whole else None
+
     attrs = ("kind",)
     label, batch = labels.joined, "ragged"
     samples = (
@@ -384,6 +443,22 @@ class MemoryJoin:
 
     def meaning(m: Any, op: Any, a: Any, b: Any) -> Any:
         return (a.join(b),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """Of a model's own memories of beginnings of the text, where no row is missing in what they cover together."""
+        a, b = (k.of(v) for v in op.operands)
+        if not isinstance(a, facts.Memory) or not isinstance(b, facts.Memory) or a.model != b.model:
+            return None
+        if a.whole and b.whole:
+            return facts.Memory(a.model, max(a.version, b.version))
+        if a.short is None or b.short is None:
+            return None
+        ends = [k.sizes.context[m.version] - m.short for m in (a, b) if m.short is not None]
+        longer, reaches = k.proves(at_least(ends[1], ends[0])), k.proves(at_least(ends[0], b.first))
+        if longer and not b.empty and (b.whole or a.whole and reaches):
+            return replace(b, first=facts.NOTHING)
+        return a if a.whole and b.empty and k.proves(at_least(ends[0], ends[1])) else None
 
     label, batch = labels.joined, "ragged"
     samples = (("%z = memory.join(%mem, %mem2)", [0, 1, 2, 3]),)
@@ -406,6 +481,12 @@ class MemoryQuantized:
 
     def meaning(m: Any, op: Any, mem: Any, bits: Any) -> Any:
         return (mem.quantized(int(bits)),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """Where there is no row, none is rounded."""
+        memory = k.of(op.operands[0])
+        return memory if isinstance(memory, facts.Memory) and memory.empty else None
 
     label, batch = labels.joined, "ragged"
     samples = (("%z = memory.quantized(%mem, %three)", [0, 1, 2]),)

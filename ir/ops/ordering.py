@@ -13,7 +13,7 @@ from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.opdef import OpError, op
 from decgraph.ir.ops.common import array, as_int, keep_bound, keys_of, matches, need, need_keys, need_one, numeric
 from decgraph.ir.types import Dim, Type
-from decgraph.ir.values import Op
+from decgraph.ir.values import Op, Value
 
 
 @op("sort")
@@ -155,8 +155,16 @@ class Compact:
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         """Some nodes, the root among them, where the condition is true there."""
         nodes, kept = k.of(op.operands[0]), k.of(op.operands[1])
-        if isinstance(nodes, facts.Nodes) and nodes.which == "all" and kept == facts.Column(nodes.tree, "at root"):
-            return facts.Nodes(nodes.tree, nodes.version, "some")
+        if (
+            isinstance(nodes, facts.Nodes)
+            and nodes.which == "all"
+            and isinstance(kept, facts.Column)
+            and kept.tree is nodes.tree
+        ):
+            if kept.holds != "depth":
+                return nodes if kept.holds == "everywhere" else replace(nodes, which="some")
+        if isinstance(nodes, facts.CellTokens) and isinstance(nodes.at, Value):
+            return replace(nodes, at=(nodes.at, op.operands[1]), drafts=None)
         return facts.points_stay(k, op)
 
     batch = "ragged"

@@ -69,6 +69,15 @@ class CtxGet:
         tokens = resolve_path(ctx)
         return (np.array(tokens[max(0, len(tokens) - max(0, int(n[0]))) :] if n else tokens, dtype=np.int64),)
 
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """The last tokens of the committed text, or all."""
+        place = k.of(op.operands[0])
+        if op.attrs["field"] not in ("path", "last") or not isinstance(place, facts.Context) or place.parent:
+            return None
+        end = k.sizes.context[place.version]
+        return facts.Piece(end - k.sizes.length(op.result), end)
+
     attrs = ("field", "vocab?", "bound?")
     label, batch = labels.joined, "ragged"
     samples = (
@@ -103,6 +112,11 @@ class RequestField:
 
     def meaning(m: Any, op: Any) -> Any:
         return (m.mask_token if op.attrs["field"] == "mask" else m.request_field(op.attrs["field"]),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """The committed text begins with the prompt."""
+        return facts.Piece(facts.NOTHING, k.sizes.length(op.result)) if op.attrs["field"] == "prompt" else None
 
     attrs = ("field", "vocab?")
     label, batch, effects = labels.joined, "pointwise", "read"

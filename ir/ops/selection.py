@@ -61,19 +61,16 @@ class Arg:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        """The likeliest token of a model's distribution is its own draw where the request is greedy."""
+        """The likeliest token of a model's distribution is its own draw where the request is greedy. Of a computed row nothing
+        is known: where the model has no mass it is 0, and that may be the largest entry."""
         row = k.of(op.operands[0])
-        if isinstance(row, facts.CellRows) and len(op.operands) == 1 and op.attrs["fn"] == "max":
+        likeliest = len(op.operands) == 1 and op.attrs["fn"] == "max"
+        if isinstance(row, facts.CellRows) and likeliest and row.face in ("shaped", "raw"):
             return facts.CellTokens(row.model, row.canvas, row.at)
         if len(op.operands) > 1 and op.operands[0].type.elem in ("position", "draw", "token") and not op.result.type.dims:
-            vector = row.at if isinstance(row, facts.CellTokens) and row.at is not None else op.operands[0]
+            vector = row.at if isinstance(row, facts.CellTokens) and isinstance(row.at, Value) else op.operands[0]
             return facts.Picked(vector, (op.attrs["fn"], *op.operands[1:]), row if isinstance(row, facts.CellTokens) else None)
-        if (
-            isinstance(row, facts.Row)
-            and len(op.operands) == 1
-            and op.attrs["fn"] == "max"
-            and row.face in ("shaped", "raw", "mass")
-        ):
+        if isinstance(row, facts.Row) and likeliest and row.face in ("shaped", "raw"):
             return facts.Token(row.model, row.version, "own" if k.greedy and row.face == "shaped" else "inside")
         return None
 
@@ -229,10 +226,14 @@ class SelectTop:
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         """The first of a race are draws without replacement (stochastic beams; ir/labels.py); points stay points."""
-        drafts = k.of(op.operands[0])
-        if isinstance(drafts, facts.Drafts) and (not drafts.noises or drafts.race and op.attrs.get("by_race")):
-            return facts.Drafts(drafts.noises)
-        return None
+        drafts, many, *keys = op.operands
+        known = k.of(drafts)
+        if not isinstance(known, facts.Drafts) or not known.noises:
+            return known if isinstance(known, facts.Drafts) else None
+        made = [k.made.get(v) for v in keys]
+        own = all(o is not None and o.opcode == "draw.get" and o.operands[0] is drafts for o in made)
+        first = known.race and op.attrs.get("by_race") and own and not k.tells(known.noises, many)
+        return facts.Drafts(known.noises) if first else None
 
     attrs = ("order?", "by_race?", "flatten?", "bound?")
     batch = "ragged"

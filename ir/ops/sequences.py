@@ -11,6 +11,7 @@ import numpy as np
 from decgraph.ir import facts, labels
 from decgraph.ir.data.dist import Dist, Draws, Path, box, box0, locate
 from decgraph.ir.labels import Abs, Checker
+from decgraph.ir.linear import Linear
 from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, need_one, numeric, spread, stack
 from decgraph.ir.ops.limits import allowed, joined_length
@@ -146,7 +147,11 @@ class Gather:
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         """A model's distributions at nodes of the tree that they are of; draws that are taken out one by one, in order."""
         column, *places = (k.of(v) for v in op.operands)
+        if isinstance(column, facts.CellTokens) and op.operands[1].type.elem != "position":
+            column = column.drafts
         match column, places[0] if places else None:
+            case facts.Alone(), _ if len(places) == 1 and not op.operands[1].type.dims:
+                return column.of
             case facts.Rows(), facts.Nodes(which="root") as at if at.tree is column.tree:
                 return facts.Row(column.model, at.version)
             case facts.Rows(), facts.Nodes(which="all") as at if at.tree is column.tree:
@@ -155,7 +160,11 @@ class Gather:
                 return _at_positions(column, op.operands[1])
             case facts.Drafts(race=False), _ if op.result.type.elem == "draw":
                 index = op.operands[1:]
-                if not column.noises or _of_level(k, index):
+                if not column.noises:
+                    return column
+                if k.tells(column.noises, *index):
+                    return None
+                if _of_level(k, index):
                     return column
                 if len(index) == 1 and not index[0].type.dims and index[0].type.elem == "int":
                     return facts.Drafts(column.noises, one=True)
@@ -217,7 +226,24 @@ class Slice:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        return facts.points_stay(k, op)
+        """The beginning or the end of a piece of text is one; so are the first cells of a canvas. Of own draws at nodes the
+        first one is that after the context."""
+        piece = k.of(op.operands[0])
+        if (
+            isinstance(piece, facts.Tokens)
+            and not op.attrs.get("has_lo")
+            and k.sizes.equal(k.sizes.length(op.result), Linear.of(1))
+        ):
+            tree = k.of(piece.tree)
+            return facts.Path(piece.model, tree.version, "own") if isinstance(tree, facts.Tree) else None
+        if isinstance(piece, facts.CellTokens) and piece.at is None and not op.attrs.get("has_lo"):
+            return replace(piece, drafts=None)
+        if not isinstance(piece, facts.Piece):
+            return facts.points_stay(k, op)
+        length = k.sizes.length(op.result)
+        if not op.attrs.get("has_lo"):
+            return facts.Piece(piece.start, piece.start + length)
+        return None if op.attrs.get("has_hi") else facts.Piece(piece.end - length, piece.end)
 
     attrs = ("has_lo?", "has_hi?")
     label, batch = labels.choice, "ragged"
@@ -292,8 +318,18 @@ class Concat:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        certain = op.result.type.elem == "draw" and all(k.of(v) == facts.Drafts(facts.NONE) for v in op.operands)
-        return facts.Drafts(facts.NONE) if certain else None
+        """Points stay points, and draws are draws where the first tell nothing of the others; of two pieces of text one after
+        the other a longer one."""
+        a, b = (k.of(v) for v in op.operands)
+        for v, other in zip(op.operands, (b, a)):
+            if isinstance(other, facts.Piece | facts.Alone) and (v.type.dims or v.type.elem == "list") and k.sizes.empty(v):
+                return other
+        if isinstance(a, facts.Piece) and isinstance(b, facts.Piece) and k.sizes.equal(a.end, b.start):
+            return facts.Piece(a.start, b.end)
+        if op.result.type.elem != "draw" or not (isinstance(a, facts.Drafts) and isinstance(b, facts.Drafts)):
+            return None
+        told = a.noises & b.noises or k.tells(b.noises, op.operands[0]) or a.race or b.race or a.one or b.one
+        return None if told else facts.Drafts(a.noises | b.noises)
 
     label, batch = labels.together, "ragged"
     samples = (
@@ -343,6 +379,11 @@ class ListOp:
 
     def meaning(m: Any, op: Any, *xs: Any) -> Any:
         return (list(xs) if op.results[0].type.elem == "list" else stack(m, list(xs)),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        known = k.of(op.operands[0]) if len(op.operands) == 1 else None
+        return facts.Alone(known) if known is not None else None
 
     attrs = ("ragged?",)
     label, batch = labels.together, "ragged"

@@ -76,7 +76,7 @@ class TreeNew:
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         base = k.of(op.operands[0]) if op.operands else facts.Context(k.version)
         if isinstance(base, facts.Context) and not base.parent and op.attrs.get("edge", "token") == "token":
-            return facts.Tree(base.version, op.result)
+            return facts.Tree(base.version, op.result, grown=frozenset({op.result}), inside="")
         return None
 
     attrs = ("tree", "edge?", "capacity?", "vocab?", "until?", "unread?")
@@ -86,6 +86,15 @@ class TreeNew:
         ('%z = tree.new(%c, tree = "v")', []),
     )
     refusals = (("int", "context or a canvas", {"tree": "t"}),)
+
+
+def _of_draws(op: Op, tree: object) -> bool:
+    """Whether an op gives the trees of a name no edges but draws, and none of another name's trees."""
+    if op.opcode == "state.write" and op.attrs["type"].elem == "tree" and op.attrs["type"].of[0] == tree:
+        return op.operands[0].type.elem == "tree" and op.operands[0].type.of[0] == tree
+    if op.opcode not in ("tree.new", "tree.grow") or op.results[0].type.of[0] != tree:
+        return True
+    return op.operands[1].type.elem == "draw" if op.opcode == "tree.grow" else op.attrs.get("edge", "token") == "token"
 
 
 @op("tree.continue")
@@ -107,10 +116,13 @@ class TreeContinue:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        """A tree that is carried on stands on the context as it is now; what is known of its draws is lost."""
-        if op.result.type.of[1] != "token":
+        """A tree that is carried on stands on the context as it is now; what is known of its draws is lost. A tree that starts
+        as `empty` does not say what its edges are: they are tokens where all that grows it anywhere is draws."""
+        name, edge, *_ = op.result.type.of
+        if edge != "token" and not (edge == "any" and all(_of_draws(other, name) for other in k.function.body.walk())):
             return None
-        return facts.Tree(k.version, op.result, fault=f"draws of an earlier decoding step (line {op.loc.line})")
+        fault = f"draws of an earlier decoding step (line {op.loc.line})"
+        return facts.Tree(k.version, op.result, fault=fault, grown=frozenset({op.result}))
 
     attrs = ("tree", "until?")
     batch = "ragged"
@@ -214,14 +226,16 @@ class TreeGrow:
         tree, drafts = k.of(op.operands[0]), k.of(op.operands[1])
         if not isinstance(tree, facts.Tree) or op.operands[1].type.elem != "draw":
             return None
+        inside = facts.one_model(tree.inside, _inside(k, op, tree, drafts))
         if isinstance(drafts, facts.Token) and drafts.how == "drawn":
             drafts = facts.Drafts(drafts.noises)
         if isinstance(drafts, facts.CellTokens):
             drafts = drafts.drafts
+        tree = replace(tree, tree=op.result, grown=tree.grown | {op.result}, inside=inside)
         if not isinstance(drafts, facts.Drafts) or drafts.race:
             fault = f"drafts whose distributions are not known to be those they state (line {op.loc.line})"
-            return facts.Tree(tree.version, op.result, tree.noises, tree.fault or fault)
-        return facts.Tree(tree.version, op.result, tree.noises | drafts.noises, tree.fault or k.grows(op, drafts))
+            return replace(tree, fault=tree.fault or fault)
+        return replace(tree, noises=tree.noises | drafts.noises, fault=tree.fault or k.grows(op, drafts))
 
     attrs = ("has_at?", "columns?", "chain?")
     batch = "ragged"
@@ -237,6 +251,24 @@ class TreeGrow:
         ("tree<t,token,V>, draw<W>", "W"),
         ("int, draw<V>", "tree"),
     )
+
+
+def _inside(k: facts.Known, op: Op, tree: facts.Tree, drafts: facts.Fact | None) -> str | None:
+    """The model that gives mass to every edge that is grown here: draws that are grown where they were drawn."""
+    at = op.operands[2] if op.attrs.get("has_at") else None
+    if op.attrs.get("chain"):
+        return None
+    match drafts:
+        case facts.CellTokens(model, whole, nodes) if whole in tree.grown:
+            made = k.made.get(op.operands[1])  # what is drawn stands where its distribution was evaluated
+            return model if nodes is at or at is None and made is not None and made.opcode == "draw" else None
+        case facts.Token(model, version) | facts.Drafts(after=(model, version)) if version == tree.version:
+            made = k.made.get(op.operands[0])
+            bare = made is not None and made.opcode == "tree.new"
+            place = k.of(at) if at is not None else None
+            root = isinstance(place, facts.Nodes) and place.which == "root"
+            return model if root or bare and at is None else None
+    return None
 
 
 def attach(m: Any, t: Tree, what: Any, at: Any, chain: bool) -> tuple[list[Any], list[int], list[int]]:
@@ -330,8 +362,13 @@ class TreeKeep:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """The nodes that stay are those of the tree, with other numbers. Sampled ones may stay or go by what they turned out to
+        be."""
         tree = k.of(op.operands[0])
-        return replace(tree, tree=op.result) if isinstance(tree, facts.Tree) else None
+        if not isinstance(tree, facts.Tree):
+            return None
+        fault = f"sampled drafts that are pruned (line {op.loc.line})" if tree.noises else ""
+        return replace(tree, tree=op.result, grown=frozenset({op.result}), fault=tree.fault or fault)
 
     batch = "ragged"
     samples = (("%z = tree.keep(%t, %ns)", [0, 2]),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,12 @@ import numpy as np
 from decgraph.ir import facts, labels, sizes
 from decgraph.ir.data.dist import Path
 from decgraph.ir.data.numbers import MAP_FUNCTIONS, REDUCE_FUNCTIONS, SCAN_FUNCTIONS
+from decgraph.ir.linear import Atom
 from decgraph.ir.opdef import OpError, op
 from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, numeric, spread, truncated
 from decgraph.ir.sizes import Known, Sizes, add, least, most, times
 from decgraph.ir.types import ANY, BOOL, INT, Type, join
-from decgraph.ir.values import Op
+from decgraph.ir.values import Op, Value
 
 _ORDERED = ("lt", "le", "gt", "ge")
 
@@ -27,6 +29,21 @@ _LOGIC = ("and", "or", "not")
 
 WHOLE = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
 """Of single whole numbers these are exact: NumPy's integers would begin again at 64 bits, and `within` would see nothing."""
+
+
+def _positive(k: facts.Known, v: Value, *, strict: bool = True) -> bool:
+    """Whether a number, or each of a vector, is above 0, or with strict False not below it."""
+    low, n = k.low(v), k.sizes.sum(v)
+    return low > 0 or low == 0 and not strict or n is not None and k.proves(Atom(n, strict))
+
+
+def _less(k: facts.Known, v: Value) -> facts.Row | facts.CellRows | None:
+    """The row that something not negative was taken from: nothing is left of 0 by `relu`."""
+    made = k.made.get(v)
+    if made is None or made.opcode != "map" or made.attrs["fn"] != "sub" or not _positive(k, made.operands[1], strict=False):
+        return None
+    row = k.of(made.operands[0])
+    return row if facts.is_row(row, *facts.MASS) else None
 
 
 @op("map")
@@ -147,33 +164,36 @@ class Map:
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         """A condition on depths that the root meets; rows that have no mass, or scores of -inf, where the model's has none."""
         fn, args = op.attrs["fn"], [k.of(v) for v in op.operands]
+        if fn == "ge" and isinstance(args[0], facts.Column) and args[0].holds == "depth" and k.const(op.operands[1]) == 0:
+            return replace(args[0], holds="everywhere")
+        if fn == "mod" and isinstance(args[0], facts.Token):  # of the number of tokens, a token is itself
+            made = k.made.get(op.operands[1])
+            return args[0] if made is not None and made.opcode == "vocab_size" else None
         if fn == "lt" and isinstance(args[0], facts.Column) and args[0].holds == "depth" and k.low(op.operands[1]) >= 1:
             return facts.Column(args[0].tree, "at root")
-        mass = [x if isinstance(x, facts.Row) and x.face in ("shaped", "raw", "mass") else None for x in args]
-        scores = [x if isinstance(x, facts.Row) and x.face in ("logits", "scores") else None for x in args]
-        row: facts.Row | None = None
+        mass = [x if facts.is_row(x, *facts.MASS) else None for x in args]
+        scores = [x if facts.is_row(x, *facts.SCORES) else None for x in args]
+        row: facts.Row | facts.CellRows | None = None
         match fn:
             case "log" if mass[0] is not None:
-                return facts.Row(mass[0].model, mass[0].version, "logits" if mass[0].face == "raw" else "scores")
+                return replace(mass[0], face="logits" if mass[0].face == "raw" else "scores")
             case "mul" | "weigh":
-                row = mass[0] or mass[1] or (scores[1] if k.low(op.operands[0]) > 0 else None)
-                row = row or (scores[0] if k.low(op.operands[1]) > 0 else None)
+                row = mass[0] or mass[1] or (scores[1] if _positive(k, op.operands[0]) else None)
+                row = row or (scores[0] if _positive(k, op.operands[1]) else None)
             case "div" | "pow":
-                row = mass[0] if fn == "div" or k.low(op.operands[1]) > 0 else None
-                row = row or (scores[0] if fn == "div" and k.low(op.operands[1]) > 0 else None)
+                row = mass[0] if fn == "div" or _positive(k, op.operands[1]) else None
+                row = row or (scores[0] if fn == "div" and _positive(k, op.operands[1]) else None)
             case "relu" | "sqrt":
-                row = mass[0]
+                row = mass[0] or (_less(k, op.operands[0]) if fn == "relu" else None)
             case "mix" | "contrast":  # what one operand rules out is ruled out
                 row = scores[0] or scores[1]
             case "add" | "sub":  # of a finite number
                 row = scores[0] or (scores[1] if fn == "add" else None)
             case "exp" if scores[0] is not None:
-                return facts.Row(scores[0].model, scores[0].version, "mass")
+                return replace(scores[0], face="mass")
             case "select":
-                return facts.arms(args[1], args[2])
-        if row is None:
-            return None
-        return facts.Row(row.model, row.version, "scores" if row.face in ("logits", "scores") else "mass")
+                return _logits_where_mass(k, op) or facts.arms(args[1:], [k.const(v) for v in op.operands[1:]])
+        return None if row is None else replace(row, face="scores" if row.face in facts.SCORES else "mass")
 
     attrs = ("fn",)
     label, batch = labels.elementwise, "pointwise"
@@ -221,6 +241,16 @@ def _axis(attrs: Any, t: Type) -> int:
         raise OpError(f"{t} has no dimension {over}")
     vocab = [i for i, d in enumerate(t.dims) if d.kind == "vocab"]
     return vocab[-1] if vocab else len(t.dims) - 1
+
+
+def _logits_where_mass(k: facts.Known, op: Op) -> facts.Fact | None:
+    """`where(p.raw > 0, p.logits, -inf)` is p.logits: where a row has no mass its logarithm is -inf."""
+    asks, scores = k.made.get(op.operands[0]), k.of(op.operands[1])
+    if asks is None or asks.attrs.get("fn") != "gt" or not isinstance(scores, facts.Row) or scores.face != "logits":
+        return None
+    mass, limit = k.of(asks.operands[0]), k.const(asks.operands[1])
+    same = mass == facts.Row(scores.model, scores.version, "raw") and not isinstance(limit, bool) and limit == 0
+    return scores if same and k.const(op.operands[2]) in ("-inf", -float("inf")) else None
 
 
 @op("reduce")
@@ -322,6 +352,12 @@ class AsInt:
         if np.ndim(a) == 0:
             return (as_int(a),)
         return (np.array([truncated(v) for v in np.ravel(a)], dtype=np.int64).reshape(np.shape(a)),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """A token is its number (of the vocabulary that is committed)."""
+        token = k.of(op.operands[0])
+        return token if isinstance(token, facts.Token) and op.operands[0].type.of[:1] == ("V",) else None
 
     label, batch = labels.joined, "pointwise"
     capacity = sizes.same

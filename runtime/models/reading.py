@@ -13,11 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.errors import DecError
 from decgraph.runtime.models.free import digest
 from decgraph.runtime.models.interface import Model, Path, check_path
 
 GIVES = ("prob", "real", "int", "bool")
 """What a head can give: a probability, a number, a class, yes or no."""
+ROUNDING = 1e-5
+"""How far beside 0..1 a probability may be."""
 
 
 class Reading(Model):
@@ -86,7 +89,13 @@ class Confidence(Reading):
 
 
 def valued(m: Any, elem: str, values: Sequence[Any], shape: tuple[int, ...]) -> Any:
-    """Values of a head as a machine has them: one, or an array of this shape."""
+    """Values of a head as a machine has them: one, or an array of this shape. Raises DecError for a probability that is none;
+    what rounding leaves outside of 0..1 is cut."""
+    if elem == "prob":
+        wrong = [x for x in values if not -ROUNDING <= x <= 1 + ROUNDING]
+        if wrong:
+            raise DecError(f"a head gave the probability {float(wrong[0]):g}", hint="probabilities are between 0 and 1")
+        values = [min(max(x, 0), 1) for x in values]
     if elem in ("prob", "real"):
         made = m.reals([m.num.const(x) for x in values])
     else:

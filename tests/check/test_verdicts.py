@@ -40,9 +40,9 @@ def test_a_derivation_is_for_all_and_is_compared_in_a_dozen_worlds() -> None:
     assert (report.verdict, claims(report)) == ("proved", ["proved"])
     assert 0 < report.models <= reports.CROSS_CHECK
     assert report.planted == 0 and not report.challenged
-    assert "errors: not derived" in report.reach()
+    assert report.reach() == "for every vocabulary, model, context and request"
     (claim,) = report.to_json()["claims"]
-    assert claim["claim"] == LOSSLESS and claim["errors"] == "not derived"
+    assert claim["claim"] == LOSSLESS and "errors" not in claim
     text = decgraph.load("speculative").text.splitlines()
     assert [text[step["line"] - 1].split()[0] for step in claim["proof"]] == ["verify", "commit"]
     assert [step["rule"] for step in claim["proof"]] == ["rule-lossless", "commit-drawn"]
@@ -68,10 +68,12 @@ def test_one_claim_with_a_derivation_and_one_without() -> None:
     assert report.stopped() == [f"`ensures p[x] > 0`: {report.proofs[1].stopped()}"]
 
 
-def test_a_run_that_ends_in_an_error_outweighs_a_derivation() -> None:
+def test_a_run_that_ends_in_an_error_is_a_counterexample() -> None:
     report = decgraph.check(LATE, mutants=False)
-    assert report.proofs[0].found and (report.verdict, claims(report)) == ("undecided", ["undecided"])
-    assert "a run ended in an error" in report.reasons[0]
+    assert not report.proofs[0].found and report.proofs[0].line == 5
+    assert (report.verdict, claims(report), report.faults) == ("refuted", ["refuted"], [])
+    assert report.counterexample is not None and report.counterexample.kind == "error"
+    assert "plain ends with an error where autoregressive goes on" in report.counterexample.render()
 
 
 def test_a_counterexample_outweighs_a_derivation_and_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,5 +61,5 @@ algorithm drafts(target: causal, drafter: causal):
         commit t.accepted
 """
     session = decgraph.parse(text).session(target=TableModel(5, seed=3), drafter=TableModel(5, seed=4))
-    error = session.run(decgraph.Request((1, 2), limit=4, temperature=0.9)).error
+    error = session.run(decgraph.Request((1, 2), limit=4, temperature=0.9, strict=True)).error
     assert "has no place of its own" in str(error) and "warp(mixture, at = n)" in str(error)

@@ -51,7 +51,7 @@ def test_extras_are_those_of_pyproject() -> None:
     known = project["optional-dependencies"]
     assert set(extras.PACKAGES) == set(known) - {"dev", "site", "notebook"}
     for extra, names in extras.PACKAGES.items():
-        words = " ".join(known[extra]).replace("-", "_").replace("z3_solver", "z3")
+        words = " ".join(known[extra]).replace("-", "_")
         assert all(name in words for name in names), extra
     assert project["urls"]["Homepage"] == extras.REPOSITORY
 
@@ -72,11 +72,11 @@ class Installed:
 @pytest.mark.parametrize(
     ("origin", "expected"),
     [
-        (None, "pip install 'decgraph[smt] @ git+https://github.com/decgraph/decgraph'"),  # a wheel
-        ({"url": "file:///nowhere/decgraph-0.1.0.whl", "archive_info": {}}, "pip install 'decgraph[smt] @ git+https"),
-        ({"url": "https://github.com/decgraph/decgraph", "vcs_info": {}}, "pip install 'decgraph[smt] @ git+https"),
-        ({"url": "file:///gone", "dir_info": {}}, "pip install 'decgraph[smt] @ git+https"),
-        ({"url": ROOT.as_uri(), "dir_info": {}}, f"pip install -e '{ROOT}[smt]'"),  # `pip install .`
+        (None, "pip install 'decgraph[plots] @ git+https://github.com/decgraph/decgraph'"),  # a wheel
+        ({"url": "file:///nowhere/decgraph-0.1.0.whl", "archive_info": {}}, "pip install 'decgraph[plots] @ git+https"),
+        ({"url": "https://github.com/decgraph/decgraph", "vcs_info": {}}, "pip install 'decgraph[plots] @ git+https"),
+        ({"url": "file:///gone", "dir_info": {}}, "pip install 'decgraph[plots] @ git+https"),
+        ({"url": ROOT.as_uri(), "dir_info": {}}, f"pip install -e '{ROOT}[plots]'"),  # `pip install .`
     ],
 )
 def test_an_installed_package_says_where_it_came_from(
@@ -84,7 +84,7 @@ def test_an_installed_package_says_where_it_came_from(
 ) -> None:
     monkeypatch.setattr(extras, "__file__", str(tmp_path / "site-packages" / "decgraph" / "extras.py"))
     monkeypatch.setattr(extras, "distribution", lambda name: Installed(origin))
-    assert extras.command("smt").startswith(expected)
+    assert extras.command("plots").startswith(expected)
 
 
 def test_a_folder_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""docs/reference/ops.md is what the op table and the backends say."""
+"""docs/reference/ops.md is what the op table and the backends say, and the tables of docs/checking.md are what is derived."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from decgraph.backends.triton import operations
 from decgraph.ir.table import TABLE
 
 SCRIPT = ROOT / "docs" / "reference" / "ops.py"
+CLAIMS = ROOT / "docs" / "reference" / "claims.py"
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +58,25 @@ def test_the_script_writes_and_checks(tmp_path: Path, reference: Any, capsys: py
         assert main(["--help"]) == 2 and "usage" in capsys.readouterr().out
     finally:
         main.__globals__["PAGE"] = was
+
+
+@pytest.mark.budget(8)
+def test_the_tables_of_claims_are_up_to_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    claims = runpy.run_path(str(CLAIMS))
+    main, text = claims["main"], claims["PAGE"].read_text(encoding="utf-8")
+    assert text == claims["page"](), "run: python docs/reference/claims.py"
+    counts = [
+        line.split("|")[2:4]
+        for line in text.splitlines()
+        if re.match(r"\| `(refines|keeps|ensures)[^|]*\| \d+ \| \d+ \|", line)
+    ]
+    assert len(counts) >= 6
+    (total,) = re.findall(r"^\| all \| (\d+) \| (\d+) \|$", text, re.M)
+    assert [sum(int(row[n]) for row in counts) for n in (0, 1)] == [int(n) for n in total]
+    main.__globals__["PAGE"] = tmp_path / "checking.md"
+    (tmp_path / "checking.md").write_text(text.replace("| all |", "| old |"), encoding="utf-8")
+    main.__globals__["tables"] = lambda: text.partition(claims["BEGIN"])[2].partition(claims["END"])[0]
+    assert main(["--check"]) == 1
+    assert main([]) == 0 and main(["--check"]) == 0 and (tmp_path / "checking.md").read_text(encoding="utf-8") == text
+    assert main(["--help"]) == 2
+    assert "out of date" in capsys.readouterr().out.splitlines()[0]

@@ -24,7 +24,7 @@ from decgraph.runtime.request import Request, RequestFields
 HERE = Path(decgraph.__file__).resolve().parent.parent
 MYPY = """[mypy]
 strict = True
-[mypy-torch.*,transformers.*,tokenizers.*,safetensors.*,triton.*,networkx.*,z3.*]
+[mypy-torch.*,transformers.*,tokenizers.*,safetensors.*,triton.*,networkx.*]
 follow_imports = skip
 ignore_missing_imports = True
 """

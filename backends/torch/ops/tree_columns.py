@@ -68,17 +68,23 @@ def put(m: Any, t: TorchTree, ns: Any, values: Any, *, column: str) -> TorchTree
     if column == "logprob":
         logprob = t.logprob.copy()
         logprob[ids] = [float(v) for v in each]
-        return replace(t, logprob=logprob)
+        tree = replace(t, logprob=logprob)
+        m.now(tree)
+        return tree
     wide = list(t.columns.get(column, [None] * len(t)))
     for i, v in zip(ids, each, strict=False):
         wide[int(i)] = v
-    return replace(t, columns={**t.columns, column: wide})
+    tree = replace(t, columns={**t.columns, column: wide})
+    m.now(tree)
+    return tree
 
 
 @lowering("tree.front")
 def front(m: Any, t: TorchTree, ns: Any) -> TorchTree:
     """The tree with another frontier."""
-    return replace(t, frontier=np.ravel(np.asarray(ns, dtype=np.int64)))
+    tree = replace(t, frontier=np.ravel(np.asarray(ns, dtype=np.int64)))
+    m.now(tree)
+    return tree
 
 
 @lowering("tree.nodes")

@@ -113,6 +113,7 @@ def grow(
         m.grew_edits(tree, tree.new)
     if draw is not None and m.listener is not None:
         m.grew(tree, tree.new, draw, places)
+    m.now(tree)
     return tree, tree.new
 
 
@@ -196,7 +197,9 @@ def keep(m: Any, t: TorchTree, ns: Any) -> TorchTree:
     """Prune to nodes."""
     kept = t.closed_under_parents(np.ravel(np.asarray(ns, dtype=np.int64)))
     m.pruned(t, kept.tolist())
-    return t.only(kept)
+    tree = t.only(kept)
+    m.now(tree)
+    return tree
 
 
 @lowering("tree.reroot")

@@ -137,6 +137,10 @@ class Evaluator:
             return np.array([float(x) if hasattr(x, "numerator") and not isinstance(x, int) else x for x in v]) if v else []
         return float(v) if hasattr(v, "numerator") and not isinstance(v, bool | int) else v
 
+    def op_unfailing(self, op: Op) -> bool:
+        """True: an error in a draft makes the step one for the driver, as any other error does."""
+        return True
+
     def op_segment(self, op: Op) -> Any:
         """A segment is its region: values from outside keep their names."""
         out = self.region(op.regions[0], ())

@@ -108,7 +108,16 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
             )
             return pick(s, v, tuple(wide), op)
         raise NotCapturable("several data-dependent indices", op)
-    return pick(s, v, ix[0], op)
+    return pick(s, v, checked(s, v, ix[0]), op)
+
+
+def checked(s: Any, v: Any, index: Any) -> Any:
+    """An index by sequence with what is outside marked as a case of the driver's, which says so or ends a draft there."""
+    if not isinstance(index, Tensor) or not isinstance(v, Tensor | np.ndarray):
+        return index
+    n = int(v.shape[0] if isinstance(v, np.ndarray) else v.shape[1])
+    s.flag((index < 0) | (index >= n))
+    return index.clamp(0, max(0, n - 1))
 
 
 def _host_lined(a: np.ndarray, have: tuple[Any, ...], want: tuple[Any, ...]) -> np.ndarray:

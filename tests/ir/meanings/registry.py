@@ -57,6 +57,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
             "for",
             "while",
             "if",
+            "unfailing",
             "each",
             "run",
             "const",

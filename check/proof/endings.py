@@ -1,0 +1,57 @@
+"""Errors in a derivation: in a draft they end the draft, which must not tell of draws that are not grown yet; everywhere else
+they would end the run, so nothing there may fail. A part of the kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from decgraph.check.proof.invariants import Stopped
+from decgraph.ir.draft_ends import decisive
+from decgraph.ir.facts import NONE, Fact, Row, Tree
+from decgraph.ir.values import Op
+
+if TYPE_CHECKING:
+    from decgraph.check.proof.kernel import Kernel
+
+MADE_ANEW = ("tree.new", "tree.continue", "tree.reroot")
+
+
+def may_end(k: Kernel, op: Op) -> None:
+    """An error in a draft ends the block: what decides that there is one controls what follows in it (`told`). Draws among
+    that which are not grown yet (`drafting`) must not be grown after it."""
+    if k.drafting is None or not any(map(k.failing.why, (op, *(o for r in op.regions for o in r.walk())))):
+        return
+    k.told |= k.taint(*decisive(op, k.made), *(op.results if op.regions else ())) | k.control
+    k.control |= k.told
+    k.drafting |= {v for v, past in k.told if past is None and v not in k.grown}
+
+
+def draft(k: Kernel, op: Op) -> list[Fact | None]:
+    """A block that an error may end early, with the tree as it was then: nothing but the tree is read after it."""
+    outer, before = k.control, (k.drafting, k.told)
+    if len(op.results) != 1 or any(o.opcode in MADE_ANEW for o in op.regions[0].walk()):
+        raise Stopped(op, "a draft that is begun anew where an error may end it")
+    k.drafting, k.told = set(), NONE
+    (tree,) = k.either(op)
+    told, early = k.told, k.drafting
+    (k.drafting, k.told), k.control = before, outer
+    k.taints[op.result] |= told
+    if not isinstance(tree, Tree):
+        return [None]
+    kept_out = early & {v for v, _ in tree.noises}
+    fault = f"what is drawn may decide that an error keeps it out (line {op.loc.line})" if kept_out else ""
+    return [replace(tree, tree=op.result, grown=frozenset({op.result}), fault=tree.fault or fault)]
+
+
+def errors(k: Kernel) -> list[tuple[int, str]]:
+    """After the pass: the lines where an error may end a run, and what may fail there. A lossless rule does not divide by 0 for
+    the drafts that it is given (`sound`); a computed row that is known to be a model's has mass and holds numbers."""
+    return [(op.loc.line, why) for op, why in k.failing.outside_drafts(k.sound) if not of_model(k, op)]
+
+
+def of_model(k: Kernel, op: Op) -> bool:
+    """Whether what an op draws from or computes is known to be a model's row."""
+    row = k.facts.get(op.operands[0] if op.opcode == "draw" else op.result) if op.results else None
+    whole = isinstance(row, Row) and row.face in ("shaped", "raw", "logits")
+    return whole and op.opcode in ("draw", "warp", "adjust", "renorm")

@@ -1,0 +1,150 @@
+"""Numbers where facts need them: the context's length, what loops keep of lengths, which positions a vector covers. Sums are
+made op by op in check/proof/terms.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from decgraph.check.proof.terms import INDEX, PROMPT, ROOM, ZERO, Terms
+from decgraph.ir.facts import Fact, Memory, Size
+from decgraph.ir.linear import Atom, Condition, Linear, at_least, compared, negated
+from decgraph.ir.values import Op, Value
+
+
+class Sizes(Terms):
+    """Sums, the versions of the context, and what is asked of both."""
+
+    def is_context(self, start: Linear, end: Linear, version: int) -> bool:
+        """Whether a piece of the committed text is all of it."""
+        return self.equal(start, ZERO) and self.equal(end, self.context[version])
+
+    def covers(self, v: Value, n: Linear) -> bool:
+        """Whether a vector of whole numbers has 0, ..., n - 1 among its elements."""
+        op = self.made.get(v)
+        if op is None:
+            return self.proves(at_least(ZERO, n))
+        match op.opcode:
+            case "tile" if op.attrs["kind"] == "iota":
+                first = ZERO if len(op.operands) == 1 else self.sum(op.operands[0])
+                length = self.lengths.get(v)
+                if first is None or length is None:
+                    return False
+                return self.proves(at_least(ZERO, first)) and self.proves(at_least(first + length, n))
+            case "select.top" if "order" not in op.attrs or op.attrs["order"] == "kept":
+                count, length = self.sum(op.operands[1]), self.lengths.get(op.operands[0])
+                whole = count is not None and length is not None and self.proves(at_least(count, length))
+                return whole and self.covers(op.operands[0], n)
+            case "concat":
+                return any(self.covers(x, n) for x in op.operands)
+            case "sort" | "within":
+                return self.covers(op.operands[0], n)
+            case "compact" if self.sums.get(op.operands[0]) == Linear.of(INDEX) and self.covers(op.operands[0], n):
+                if self.consts.get(op.operands[1]) is True:
+                    return True
+                kept = self.conditions.get(op.operands[1])
+                return self.proves(("or", negated(self.within(n)), kept))
+        return False
+
+    def below(self, v: Value) -> Linear | None:
+        """A number that all elements of a vector of whole numbers are below, none of them negative."""
+        op = self.made.get(v)
+        length = self.lengths.get(v)
+        return length if op is not None and self.sums.get(v) == Linear.of(INDEX) else None
+
+    def empty(self, v: Value) -> bool:
+        """Whether a vector has no elements."""
+        return self.proves(at_least(ZERO, self.length(v)))
+
+    def committed(self, old: int, new: int, one: bool) -> None:
+        """A new version of the context after a commit, of one token or of any number."""
+        if one and self.alive:
+            self.context[new] = self.context[old] + 1
+        else:
+            self.begun(old, new)
+            if one:
+                s = ("context", new)
+                self.facts[s] = (*self.facts[s], at_least(self.context[old] + 1, Linear.of(s)))
+        self.alive = False
+
+    def begun(self, old: int, new: int) -> None:
+        """A new version of the context, no shorter than an old one."""
+        s = ("context", new)
+        now = self.context[new] = Linear.of(s)
+        self.facts[s] = (at_least(now, self.context[old]), at_least(Linear.of(PROMPT) + Linear.of(ROOM), now))
+
+    @contextmanager
+    def under(self, condition: Condition, alive: bool) -> Iterator[None]:
+        """What follows where a condition holds; after it nothing of that is known."""
+        self.alive = alive
+        many = len(self.assumed)
+        if condition is not None:
+            self.assumed.append(condition)
+        yield
+        del self.assumed[many:]
+        self.alive = False
+
+    def goes_on(self, version: int) -> None:
+        """The request is not done: at least one more token may be committed."""
+        self.alive = True
+        self.assumed.append(at_least(Linear.of(PROMPT) + Linear.of(ROOM), self.context[version] + 1))
+
+    def counter(self, v: Value, loop: Op) -> None:
+        """The counter of a loop: from its first number up to its last one."""
+        i = self._symbol(v, None, None)
+        ends = [self.sum(x) for x in loop.operands[:2]] if loop.opcode == "for" else [ZERO, None]
+        self.facts[v] = (
+            *([] if ends[0] is None else [at_least(i, ends[0])]),
+            *([] if ends[1] is None else [Atom(ends[1] - i, True)]),
+        )
+
+    def carried(self, v: Value) -> None:
+        """A value that a loop or branch hands on, by what is known of it (ir/facts.py `Size`)."""
+        fact, vector = self.of(v), bool(v.type.dims) or v.type.elem in ("path", "list")
+        fact = fact if isinstance(fact, Size) and fact.version in self.context else None
+        known = None if fact is None else fact.of(self.context[fact.version])
+        if known is not None and (vector or v.type.elem == "int"):
+            (self.lengths if vector else self.sums)[v] = known
+            self._constant(v)
+            if fact is not None and fact.beyond is not None:
+                self.assumed.append(compared("eq", known, fact.beyond + self.context[fact.version]))
+        elif v.type.elem == "int" and not vector:
+            self._symbol(v, fact.low if fact is not None else None, None)
+        if vector and v.type.elem == "int" and len(v.type.dims) == 1:
+            self._element(v)
+
+    def size(self, v: Value, version: int, wanted: Fact | None = None) -> Size | None:
+        """What is known of a number, or of a vector's length, for a loop or a branch. wanted: what should be shown again."""
+        vector, now = bool(v.type.dims) or v.type.elem in ("path", "list"), self.context[version]
+        known = self.length(v) if vector else self.sum(v) if v.type.elem == "int" else None
+        if known is None:
+            return None
+        if not isinstance(wanted, Size):
+            return Size(version, known, known - now, None if vector else known.number)
+        fixed = wanted.fixed if wanted.fixed is not None and self.equal(known, wanted.fixed) else None
+        beyond = wanted.beyond if wanted.beyond is not None and self.equal(known, wanted.beyond + now) else None
+        low = wanted.low if wanted.low is not None and self.proves(at_least(known, Linear.of(wanted.low))) else None
+        return Size(version, fixed, beyond, low)
+
+    def same(self, v: Value, other: Value) -> None:
+        """A value is another one."""
+        for known in (self.consts, self.sums, self.lengths, self.conditions):
+            if other in known:
+                known[v] = known[other]
+
+    def chosen(self, v: Value, condition: Condition, x: Value, y: Value) -> None:
+        """A value that is x where a condition holds, else y."""
+        if v.type.elem == "bool" and not v.type.dims:
+            a, b = (self.consts[z] if z in self.consts else self.conditions.get(z) for z in (x, y))
+            self.conditions[v] = ("or", ("and", condition, a), ("and", negated(condition), b))
+            if (known := self.decided(v)) is not None:
+                self.consts[v] = known
+        self.carried(v)
+
+    def now(self, fact: Fact | None, version: int) -> Fact | None:
+        """A fact about an earlier context, of which that of a memory of its beginning says something of this one."""
+        if not isinstance(fact, Memory):
+            return fact
+        grown = self.context[version] - self.context[fact.version]
+        return replace(fact, version=version, short=None if fact.short is None else fact.short + grown)

@@ -1,0 +1,449 @@
+"""What numbers and lengths are: sums of symbols (ir/linear.py), op by op, under the claim's condition and that of the branch.
+
+A vector of numbers stands for its generic element, the one at an index J that all vectors of a formula share, so that
+`range_(0, n)` is J itself with 0 <= J < n. Real numbers take part only where their type or declared range keeps them finite: of
+an infinity or a NaN no sum says anything. The context's length is a symbol of its own for each version of the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from decgraph.check.proof.folding import INF, Range
+from decgraph.ir.facts import Context
+from decgraph.ir.linear import Atom, Condition, Linear, at_least, compared, condition_of, contradiction, negated
+from decgraph.ir.ops.common import numeric
+from decgraph.ir.values import Function, Op, Param, Value
+
+PROMPT, ROOM, INDEX = ("prompt",), ("room",), ("index",)
+"""The request's prompt and how many tokens it may generate; the index of generic elements."""
+ZERO, ONE = Linear(), Linear.of(1)
+COMPARES = ("eq", "ne", "lt", "le", "gt", "ge")
+SHARES = ("model.eval", "model.read", "model.attention", "beta")
+PASSED_ON = ("face", "lookup", "gather", "slice", "compact", "take_first")
+"""Ops that make numbers between 0 and 1, and ops that hand such numbers on. A type does not say it: an entry of
+`normalize(2 * p - q)` may be negative, and a row that a branch yields may be logits."""
+Ask = Callable[[Value], Any]
+
+
+class Terms:
+    """Sums of the values of one function, as the kernel walks it."""
+
+    def __init__(self, function: Function, setting: Any, consts: dict[Value, Any], of: Ask, made: Mapping[Value, Op]) -> None:
+        self.consts, self.of, self.made = consts, of, made
+        self.sums: dict[Value, Linear] = {}
+        self.lengths: dict[Value, Linear] = {}
+        self.conditions: dict[Value, Condition] = {}
+        self.facts: dict[Hashable, tuple[Atom, ...]] = {
+            INDEX: (Atom(Linear.of(INDEX)),),
+            PROMPT: (at_least(Linear.of(PROMPT), 1),),
+            ROOM: (Atom(Linear.of(ROOM)),),
+        }
+        self.real: set[Hashable] = set()
+        self.ranges: dict[Value, Range] = {}
+        self.context: dict[int, Linear] = {0: Linear.of(PROMPT)}
+        self.alive = False
+        by_name = {p.name: p for p in function.params}
+        for p in function.params:
+            self._declare(p)
+        known = {p.name: consts.get(p.value) for p in function.params}
+
+        def symbol(kind: str, name: str) -> Hashable | None:
+            if kind == "request":
+                return {"prompt": PROMPT, "room": ROOM}.get(name)
+            p = by_name[name].value
+            return p if p in self.sums or p in consts else None
+
+        self.assumed: list[Condition] = [condition_of(setting, symbol, known)] if setting else []
+
+    def _declare(self, p: Param) -> None:
+        v, t = p.value, p.value.type
+        if t.elem not in ("int", "prob", "real") or t.dims:
+            return
+        low, high = (0, 1) if t.elem == "prob" else (None, None)
+        ends = [Fraction(str(x)) if isinstance(x, int | float | Fraction) else None for x in (p.low, p.high)]
+        ends = [e if e is not None else None if d is None else Fraction(d) for e, d in zip(ends, (low, high))]
+        self.ranges[v] = (-INF if ends[0] is None else ends[0], INF if ends[1] is None else ends[1])
+        if t.elem == "int" or None not in ends:
+            self._symbol(v, ends[0], ends[1], real=t.elem != "int")
+
+    def _symbol(self, v: Value, low: Fraction | int | None, high: Fraction | int | None, real: bool = False) -> Linear:
+        """A value that stands for itself, between two numbers."""
+        s = Linear.of(v)
+        atoms = [] if low is None else [Atom(s - Linear.of(Fraction(low)))]
+        atoms += [] if high is None else [Atom(Linear.of(Fraction(high)) - s)]
+        self.facts[v] = tuple(atoms)
+        if real:
+            self.real.add(v)
+        self.sums[v] = s
+        return s
+
+    def proves(self, condition: Condition) -> bool:
+        """Whether a condition follows from what is known here."""
+        if condition is None or isinstance(condition, bool):
+            return condition is True
+        return contradiction([*self.assumed, negated(condition)], lambda s: s not in self.real, lambda s: self.facts.get(s, ()))
+
+    def equal(self, a: Linear, b: Linear) -> bool:
+        return a == b or self.proves(Atom(a - b)) and self.proves(Atom(b - a))
+
+    def decided(self, v: Value) -> bool | None:
+        """Whether a condition is true, of a vector all along; or false; None where that is not known."""
+        condition = self.conditions.get(v)
+        if condition is None:
+            return None
+        if isinstance(condition, bool):
+            return condition
+        within = self.within(self.lengths.get(v)) if v.type.dims else True
+        for answer, it in ((True, condition), (False, negated(condition))):
+            if self.proves(("or", negated(within), it)):
+                return answer
+        return None
+
+    @staticmethod
+    def within(length: Linear | None) -> Condition:
+        """That the generic index is one of a vector of this length."""
+        return True if length is None else Atom(length - Linear.of(INDEX), True)
+
+    def sum(self, v: Value) -> Linear | None:
+        """A number as a sum; of a vector its generic element."""
+        known = self.consts.get(v)
+        if isinstance(known, int | Fraction) and not isinstance(known, bool):
+            return Linear.of(known)
+        if isinstance(known, float) and known == known and abs(known) != float("inf"):
+            return Linear.of(Fraction(str(known)))
+        return self.sums.get(v)
+
+    def length(self, v: Value) -> Linear:
+        """How many elements a vector has."""
+        known, dims = self.consts.get(v), numeric(v.type).dims[:1]
+        if isinstance(known, tuple | list):
+            return Linear.of(len(known))
+        if dims and dims[0].kind == "vocab":
+            self.lengths[v] = Linear.of(s := ("vocabulary", dims[0].of))
+            self.facts[s] = (at_least(self.lengths[v], 1),)
+        elif v not in self.lengths:
+            self._some(v, None)
+        return self.lengths[v]
+
+    def _some(self, v: Value, most: Linear | None) -> Linear:
+        """A length of which only a bound is known."""
+        s = ("length", v)
+        length = self.lengths[v] = Linear.of(s)
+        root = int(bool(v.type.dims) and v.type.dims[0].kind == "nodes")  # of all nodes of a tree there is one
+        self.facts[s] = (at_least(length, root), *([] if most is None else [at_least(most, length)]))
+        return length
+
+    def _constant(self, v: Value) -> None:
+        made = self.sums.get(v) if not v.type.dims else None
+        if made is not None and made.number is not None:
+            self.consts.setdefault(v, int(made.number) if v.type.elem == "int" else made.number)
+
+    def note(self, op: Op, version: int) -> None:
+        """What the results of an op are, and how long."""
+        if self._is_share(op):
+            self.ranges[op.result] = (0, 1)
+        rule = RULES.get(op.opcode)
+        if rule is not None and op.results:
+            rule(self, op, version)
+        for v in op.results:
+            if len(v.type.dims) == 1 or v.type.elem in ("list", "path"):
+                self.length(v)
+            if v in self.conditions:
+                if (known := self.decided(v)) is not None:
+                    self.consts[v] = known
+            elif v in self.sums:
+                self._constant(v)
+            elif len(v.type.dims) < 2 and (v.type.elem == "int" or self._between(v)):
+                self._element(v)
+
+    def _between(self, v: Value) -> bool:
+        low, high = self.ranges.get(v, (-INF, INF))
+        return bool(low >= 0 and high <= 1)
+
+    def _is_share(self, op: Op) -> bool:
+        made = self.made.get(op.operands[0]) if op.operands else None
+        match op.opcode:
+            case "head.read":
+                return op.result.type.elem == "prob"
+            case "draw.get":
+                return op.attrs["field"] == "law" and made is not None and made.opcode == "draw.point"
+            case "reduce":
+                return op.attrs["fn"] in ("max", "min") and self._between(op.operands[0])
+            case "face":
+                return op.attrs["face"] != "logits" and self._between(op.operands[0])
+        return op.opcode in SHARES or op.opcode in PASSED_ON and self._between(op.operands[0])
+
+    def _element(self, v: Value) -> None:
+        self._symbol(v, *((None, None) if v.type.elem == "int" else (0, 1)), real=v.type.elem != "int")
+
+    def _map(self, op: Op, version: int) -> None:
+        v, fn = op.result, op.attrs["fn"]
+        vectors = [x for x in op.operands if x.type.dims or x.type.elem in ("dist", "scores")]
+        if len(v.type.dims) > 1 or any(len(x.type.dims) > 1 for x in vectors):
+            return
+        sizes = {self.length(x) for x in vectors if x.type.dims}
+        if len(sizes) > 1:  # a vector of one element goes with all: then they share no index
+            return
+        if sizes:
+            self.lengths[v] = sizes.pop()
+        if v.type.elem == "bool":
+            self.conditions[v] = self._condition(op)
+            return
+        found = self._arithmetic(fn, op, [self.sum(x) for x in op.operands])
+        if found is not None:
+            self.sums[v] = found
+
+    def _condition(self, op: Op) -> Condition:
+        fn = op.attrs["fn"]
+        if fn in COMPARES:
+            a, b = (self.sum(x) for x in op.operands)
+            return None if a is None or b is None else compared(fn, a, b)
+        if fn in ("and", "or", "not"):
+            parts = [x if isinstance(x := self.consts.get(y), bool) else self.conditions.get(y) for y in op.operands]
+            return negated(parts[0]) if fn == "not" else (fn, *parts)
+        return None
+
+    def _arithmetic(self, fn: str, op: Op, xs: list[Linear | None]) -> Linear | None:
+        if any(x is None for x in xs):
+            return None
+        a, b = (xs[0] or ZERO), (xs[1] if len(xs) > 1 else None) or ZERO
+        match fn:
+            case "add" | "mix":
+                return a + b
+            case "sub" | "contrast":
+                return a - b
+            case "neg":
+                return a.times(-1)
+            case "mul" | "weigh" if a.number is not None or b.number is not None:
+                return b.times(a.constant) if a.number is not None else a.times(b.constant)
+            case "mul" | "weigh" if self.proves(("and", at_least(a, ZERO), at_least(b, ZERO))):
+                return self._symbol(op.result, 0, None, real=op.result.type.elem != "int")
+            case "div" if b.number:
+                return a.times(Fraction(1) / b.number)
+            case "div" if a == ZERO and self.proves(("or", Atom(b, True), Atom(b.times(-1), True))):
+                return ZERO
+            case "minimum" | "maximum":
+                larger, smaller = (a, b) if fn == "maximum" else (b, a)
+                if self.proves(at_least(larger, smaller)):
+                    return a
+                if self.proves(at_least(smaller, larger)):
+                    return b
+                v = self._symbol(op.result, None, None, real=op.result.type.elem != "int")
+                sign = 1 if fn == "maximum" else -1
+                self.facts[op.result] = tuple(Atom((v - x).times(sign)) for x in (a, b))
+                return v
+            case "abs" | "relu":
+                if self.proves(at_least(a, ZERO)):
+                    return a
+                v = self._symbol(op.result, 0, None, real=op.result.type.elem != "int")
+                self.facts[op.result] = (*self.facts[op.result], at_least(v, a))
+                return v
+            case "mod" if b.number and b.number > 0 and op.result.type.elem == "int":
+                return ZERO if b.number == 1 else self._symbol(op.result, 0, b.number - 1)
+        return None
+
+    def _as_int(self, op: Op, version: int) -> None:
+        a = self.sum(op.operands[0])
+        if a is None or op.operands[0].type.elem not in ("int", "real", "prob"):
+            return
+        if all(s not in self.real and f.denominator == 1 for s, f in a.terms) and a.constant.denominator == 1:
+            self.sums[op.result] = a
+        elif self.proves(at_least(a, ZERO)):
+            v = self._symbol(op.result, 0, None)
+            self.facts[op.result] = (*self.facts[op.result], at_least(a, v), Atom(v + 1 - a, True))
+
+    def _same(self, op: Op, version: int) -> None:
+        v, x = op.result, op.operands[0]
+        if (known := self.sum(x)) is not None:
+            self.sums[v] = known
+        if x.type.dims or x in self.lengths:
+            self.lengths[v] = self.length(x)
+
+    def _len(self, op: Op, version: int) -> None:
+        x = op.operands[0]
+        if x.type.dims or x.type.elem in ("path", "list"):
+            self.sums[op.result] = self.length(x)
+        else:
+            self._symbol(op.result, 0, None)
+
+    def _tile(self, op: Op, version: int) -> None:
+        v, kind = op.result, op.attrs["kind"]
+        if kind == "zeros" and len(v.type.dims) != 1 or kind == "zeros" and len(op.operands) != 1:
+            return
+        xs = [self.sum(x) for x in op.operands]
+        first, count = ZERO, xs[-1]
+        if kind == "iota" and len(xs) == 2:
+            first, count = xs[0] or ZERO, None if xs[0] is None or xs[1] is None else xs[1] - xs[0]
+        if count is not None:
+            self.lengths[v] = self._clipped(v, count, None)
+            if kind == "iota":
+                self.sums[v] = first + Linear.of(INDEX)
+
+    def _clipped(self, v: Value, n: Linear, most: Linear | None) -> Linear:
+        """n where it is not negative, and no more than `most`."""
+        if self.proves(at_least(ZERO, n)):
+            return ZERO
+        if most is not None and self.proves(at_least(n, most)):
+            return most
+        if self.proves(at_least(n, ZERO)) and (most is None or self.proves(at_least(most, n))):
+            return n
+        length, s = self._some(v, most), ("length", v)
+        if most is None:
+            self.facts[s] = (*self.facts[s], at_least(length, n))
+        elif self.proves(at_least(n, ZERO)):
+            self.facts[s] = (*self.facts[s], at_least(n, length))
+        return length
+
+    def _concat(self, op: Op, version: int) -> None:
+        if op.result.type.elem == "path":
+            return
+        parts = [self.length(x) if x.type.dims or x.type.elem == "list" else ONE for x in op.operands]
+        self.lengths[op.result] = parts[0] + parts[1]
+
+    def _compact(self, op: Op, version: int) -> None:
+        v, (xs, kept) = op.result, op.operands[:2]
+        if not v.type.dims:
+            return
+        known, length = self.consts.get(kept), self.length(xs) if xs.type.dims else ONE
+        if known is True and xs.type.dims:
+            self._same(op, version)
+            return
+        self.lengths[v] = ZERO if known is False else self._some(v, length)
+
+    def _slice(self, op: Op, version: int) -> None:
+        v, (xs, *ends) = op.result, op.operands
+        if not (xs.type.dims or xs.type.elem == "list"):
+            return
+        length, at = self.length(xs), [self.sum(e) for e in ends]
+        low = at[0] if op.attrs.get("has_lo") else ZERO
+        high = at[-1] if op.attrs.get("has_hi") else length
+        if self.proves(at_least(ZERO, length)):
+            self.lengths[v] = ZERO
+        elif low is None or high is None or not all(self.proves(at_least(x, ZERO)) for x in (low, high)):
+            self.lengths[v] = self._some(v, length)
+        else:
+            high = length if self.proves(at_least(high, length)) else high
+            if low == ZERO:
+                self.lengths[v] = self._clipped(v, high, length)
+            elif self.proves(at_least(length, high)):
+                self.lengths[v] = self._clipped(v, high - low, None)
+            else:
+                self.lengths[v] = self._some(v, length)
+
+    def _top(self, op: Op, version: int) -> None:
+        count = self.sum(op.operands[1])
+        if len(op.result.type.dims) == 1 and len(op.operands[0].type.dims) == 1 and count is not None:
+            self.lengths[op.result] = self._clipped(op.result, count, self.length(op.operands[0]))
+
+    def _tree(self, op: Op, version: int) -> None:
+        """How many nodes a tree has below its root."""
+        if op.opcode == "tree.new":
+            self.lengths[op.result] = ZERO
+        elif op.attrs["what"] == "size" and op.operands[0] in self.lengths:
+            self.sums[op.result] = self.lengths[op.operands[0]]
+
+    def _bernoulli(self, op: Op, version: int) -> None:
+        """A coin that never or always comes up."""
+        p = self.sum(op.operands[0]) if not op.result.type.dims else None
+        if p is not None and p.number is not None and not 0 < p.number < 1:
+            self.conditions[op.result] = p.number >= 1
+
+    def _vocabulary(self, op: Op, version: int) -> None:
+        self._symbol(op.result, 1, None)
+
+    def _list(self, op: Op, version: int) -> None:
+        if op.result.type.dims or op.result.type.elem == "list":
+            self.lengths[op.result] = Linear.of(len(op.operands))
+
+    def _layers(self, op: Op, version: int) -> None:
+        s = ("layers", op.operands[0])
+        self.facts[s] = (at_least(Linear.of(s), 1),)
+        self.lengths[op.result], self.sums[op.result] = Linear.of(s), Linear.of(INDEX)
+
+    def _request(self, op: Op, version: int) -> None:
+        if op.attrs["field"] == "prompt":
+            self.lengths[op.result] = Linear.of(PROMPT)
+        elif op.attrs["field"] == "room":
+            left = self._symbol(op.result, 0, None)
+            most = Linear.of(PROMPT) + Linear.of(ROOM) - self.context[version]
+            self.facts[op.result] = (*self.facts[op.result], at_least(most, left))
+
+    def _context(self, op: Op, version: int) -> None:
+        place = self.of(op.operands[0])
+        if not isinstance(place, Context):
+            return
+        now = self.context[place.version] - (1 if place.parent else 0)
+        match op.attrs["field"]:
+            case "length":
+                self.sums[op.result] = now
+            case "path":
+                self.lengths[op.result] = now
+            case "last" if (count := self.sum(op.operands[1])) is not None:
+                self.lengths[op.result] = self._clipped(op.result, count, now)
+
+    def _reduce(self, op: Op, version: int) -> None:
+        """How many, and what the mean or an end of finite numbers lies between; the mean of none is 0."""
+        fn, xs = op.attrs["fn"], op.operands[0]
+        if len(numeric(xs.type).dims) != 1 or op.result.type.dims:
+            return
+        if fn == "count":
+            n = self._symbol(op.result, 0, None)
+            self.facts[op.result] = (*self.facts[op.result], at_least(self.length(xs), n))
+        x = self.sum(xs)
+        if x is None or fn not in ("mean", "max", "min") or fn != "mean" and not self.proves(at_least(self.length(xs), 1)):
+            return
+        low = 0 if self.proves(at_least(x, ZERO)) else None
+        high = 1 if self.proves(at_least(ONE, x)) else None
+        self._symbol(op.result, low, high, real=op.result.type.elem != "int")
+
+    def _scan(self, op: Op, version: int) -> None:
+        """How many are true at the front."""
+        if op.attrs["fn"] == "leading" and not op.result.type.dims:
+            known = self.consts.get(op.operands[0])
+            n = self._symbol(op.result, 0, None)
+            self.facts[op.result] = (
+                *self.facts[op.result],
+                at_least(ZERO if known is False else self.length(op.operands[0]), n),
+            )
+            if known is False:
+                self.sums[op.result] = ZERO
+
+    def _gather(self, op: Op, version: int) -> None:
+        if len(op.operands) == 2 and len(op.operands[1].type.dims) == 1 and len(op.result.type.dims) == 1:
+            self.lengths[op.result] = self.length(op.operands[1])
+
+    def _as_long(self, op: Op, version: int) -> None:
+        """An element for each element of the first operand that is a vector; of rows of a text, one for each token."""
+        xs = op.operands[1 if op.opcode == "model.read" else 0]
+        whole = op.opcode != "model.read" or op.attrs.get("each")
+        if len(op.result.type.dims) == 1 and xs.type.dims and whole and op.result.type.dims[0].kind != "vocab":
+            self.lengths[op.result] = self.length(xs)
+
+
+RULES: dict[str, Callable[[Terms, Op, int], None]] = {
+    "map": Terms._map,
+    "as_int": Terms._as_int,
+    "within": Terms._same,
+    "sort": Terms._same,
+    "len": Terms._len,
+    "tile": Terms._tile,
+    "concat": Terms._concat,
+    "compact": Terms._compact,
+    "slice": Terms._slice,
+    "select.top": Terms._top,
+    "list": Terms._list,
+    "tree.new": Terms._tree,
+    "tree.size": Terms._tree,
+    "bernoulli": Terms._bernoulli,
+    "scan": Terms._scan,
+    "vocab_size": Terms._vocabulary,
+    "model.layers": Terms._layers,
+    "request": Terms._request,
+    "ctx.get": Terms._context,
+    "reduce": Terms._reduce,
+    "gather": Terms._gather,
+    **dict.fromkeys(("contains", "face", "model.read", "arg"), Terms._as_long),
+}

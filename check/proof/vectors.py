@@ -1,0 +1,289 @@
+"""What is known of numbers, conditions and vectors in a program on a canvas (schedules.py): rules of ops that decide no cell.
+Those that choose among cells stand in cells.py. An op without a rule gives None: nothing is known."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from decgraph.check.proof.amounts import INF, ONE, PLACE, ZERO, Amount, Known
+from decgraph.check.proof.choices import AnyOpen, Best, MaskedOf, Open, Ranked, Score, number
+from decgraph.check.proof.parts import NONE, Between, Blocks, Cells, Counts, Drawn, Edit, Formula, K, Places, Rows, Vector
+from decgraph.ir.values import Op
+
+MOST_ATOMS = 6
+
+
+class Walks(Protocol):
+    """What the rules ask of the walk."""
+
+    known: Known
+    length: Amount
+    blocks: dict[Amount, Amount]
+    """How many blocks there are, and of how many cells."""
+    block: tuple[Amount, Cells] | None
+    """The size of the blocks that a loop goes through, and any one of them."""
+
+    def masked_at(self, canvas: Any, at: Cells) -> Any:
+        """Which of some cells of a canvas are masked."""
+        ...
+
+
+Rule = Callable[..., Any]
+
+
+def size(w: Walks, x: Any) -> Amount | None:
+    """How many elements a value has, along its first dimension."""
+    match x:
+        case Vector() | Places():
+            return x.size
+        case Cells():
+            return x.high - x.low
+        case Rows() | Drawn():
+            return w.length if x.at is None else size(w, x.at)
+        case Blocks():
+            return w.length if x.step == ONE else ONE if w.known.at_least(x.step - w.length) else None
+        case Counts():
+            return w.known.extreme("max", ONE, w.known.rounded(x.steps))
+        case tuple():
+            return Amount.of(len(x))
+    return None
+
+
+def unknown(w: Walks, each: bool = False) -> Formula:
+    """A condition of which nothing is known; each: it may differ from entry to entry."""
+    (name,) = w.known.atom(name=f"{'@' if each else '?'}c{len(w.known.ranges)}").atoms
+    return Formula(("atom", name))
+
+
+def settled(f: Any) -> Any:
+    """A condition as a constant, if it is the same whatever its atoms are."""
+    if not isinstance(f, Formula):
+        return f
+    atoms = sorted(_atoms(f.parts))
+    if len(atoms) > MOST_ATOMS:
+        return f
+    values = {
+        _truth(f.parts, dict(zip(atoms, row, strict=True))) for row in itertools.product((False, True), repeat=len(atoms))
+    }
+    return values.pop() if len(values) == 1 else f
+
+
+def _atoms(f: Any) -> set[str]:
+    return set() if isinstance(f, bool) else {f[1]} if f[0] == "atom" else set().union(*(_atoms(p) for p in f[1:]))
+
+
+def _truth(f: Any, values: dict[str, bool]) -> bool:
+    if isinstance(f, bool):
+        return f
+    if f[0] == "atom":
+        return values[f[1]]
+    found = [_truth(p, values) for p in f[1:]]
+    return not found[0] if f[0] == "not" else all(found) if f[0] == "and" else any(found)
+
+
+def varies(x: Any) -> bool:
+    """Whether the entries of a vector may differ."""
+    match x:
+        case Amount():
+            return x.varies
+        case Formula():
+            return any(a.startswith("@") for a in _atoms(x.parts))
+    return not isinstance(x, bool)
+
+
+# -- one entry
+def entry(w: Walks, fn: str, xs: list[Any]) -> Any:
+    """An elementwise function of numbers and conditions; None where nothing is known of the result."""
+    if fn in ("and", "or", "not"):
+        if any(isinstance(x, Between | Best) for x in xs):
+            rest = [x for x in xs if x is not (fn == "and")]
+            if fn != "not" and (fn == "or") in rest:
+                return fn == "or"
+            return rest[0] if len(rest) == 1 and fn != "not" else unknown(w, each=True)
+        parts = [x.parts if isinstance(x, Formula) else x if isinstance(x, bool) else unknown(w, each=True).parts for x in xs]
+        return settled(Formula((fn, *parts)))
+    if fn == "select":
+        cond, a, b = xs
+        return (a if cond else b) if isinstance(cond, bool) else a if isinstance(a, Amount) and a == b else None
+    if fn in COMPARED:
+        return compared(w, fn, *xs)
+    if fn in ("mul", "weigh") and ONE in xs and any(isinstance(x, Score) for x in xs):
+        return next(x for x in xs if isinstance(x, Score))
+    xs = [number(x) for x in xs]
+    if not all(isinstance(x, Amount) for x in xs):
+        return ZERO if fn in ("mul", "weigh") and ZERO in xs else None
+    return NUMBERS[fn](w.known, *xs) if fn in NUMBERS else None
+
+
+COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def compared(w: Walks, fn: str, a: Any, b: Any) -> Any:
+    """A comparison of numbers; which places are below a number are the best so many."""
+    if fn in ("gt", "le"):
+        fn, a, b = {"gt": "lt", "le": "ge"}[fn], b, a
+    if fn == "lt" and isinstance(a, Ranked) and isinstance(b, Amount) and not b.varies and w.known.whole(b):
+        return True if w.known.compared(a.number, b) is False else Best(a.score, b)
+    a, b = number(a), number(b)
+    if not isinstance(a, Amount) or not isinstance(b, Amount):
+        return unknown(w, each=True)
+    if fn in ("lt", "ge"):
+        found = w.known.compared(a, b)
+        return unknown(w, each=True) if found is None else found if fn == "ge" else not found
+    if a == b or w.known.above(a - b) or w.known.above(b - a):
+        return (a == b) == (fn == "eq")
+    rest = b - (a - K) if fn == "eq" and PLACE in a.atoms else None  # k + r == b
+    if rest is not None and not varies(rest) and w.known.whole(rest):
+        return Between(rest, rest + ONE)
+    return unknown(w, each=True)
+
+
+def _power(k: Known, a: Amount, b: Amount) -> Amount | None:
+    x, n = a.number, b.number
+    return Amount.of(x**n) if x is not None and n is not None and n.denominator == 1 and 0 <= n <= 64 else None
+
+
+NUMBERS: dict[str, Callable[..., Amount | None]] = {
+    "add": lambda k, a, b: a + b,
+    "sub": lambda k, a, b: a - b,
+    "mul": lambda k, a, b: a * b,
+    "weigh": lambda k, a, b: a * b,
+    "neg": lambda k, a: -a,
+    "div": lambda k, a, b: k.quotient(a, b),
+    "mod": lambda k, a, b: k.remainder(a, b) if k.whole(a) and k.whole(b) else None,
+    "maximum": lambda k, a, b: k.extreme("max", a, b),
+    "minimum": lambda k, a, b: k.extreme("min", a, b),
+    "relu": lambda k, a: k.largest((a, ZERO)),
+    "pow": _power,
+}
+
+
+# -- vectors
+def mapped(w: Walks, op: Op, *xs: Any) -> Any:
+    fn, dims = op.attrs["fn"], len(op.result.type.dims)
+    if not dims:
+        return entry(w, fn, list(xs))
+    wide = [x for x, v in zip(xs, op.operands, strict=True) if len(v.type.dims) + (v.type.elem == "dist") == dims]
+    sizes = {size(w, x) for x in wide}
+    length = sizes.pop() if len(sizes) == 1 else None
+    if dims > 1:
+        return Vector(length)
+    items = [as_vector(w, x).item if v.type.dims else x for x, v in zip(xs, op.operands, strict=True)]
+    if length is None and len(wide) > 1:  # one of them may be read at every place
+        items = [None if isinstance(x, Between) or isinstance(x, Amount) and PLACE in x.atoms else x for x in items]
+    return Vector(length, entry(w, fn, items))
+
+
+def as_vector(w: Walks, x: Any) -> Vector:
+    """A value as a vector of numbers."""
+    if isinstance(x, Vector):
+        return x
+    return Vector(size(w, x), x.low + K if isinstance(x, Cells) and x.ordered else None)
+
+
+def reduced(w: Walks, op: Op, x: Any) -> Any:
+    fn, dims = op.attrs["fn"], op.operands[0].type.dims
+    if op.result.type.dims or not isinstance(x, Vector) or len(dims) != 1 or op.operands[0].type.elem in ("dist", "list"):
+        rows = op.result.type.dims and dims[0].kind != "vocab" and not op.attrs.get("over")
+        return Vector(size(w, x)) if rows else scalar(w, op)
+    n, item = x.size, x.item
+    if fn in ("any", "all"):
+        if isinstance(item, Open) and fn == "any":
+            return AnyOpen(item)
+        if isinstance(item, MaskedOf) and fn == "any":
+            every = w.masked_at(item.canvas, Cells(ZERO, w.length))
+            return AnyOpen(every) if isinstance(every, Open) else unknown(w)
+        if n == ONE and isinstance(item, bool | Formula):
+            return item
+        if item is (fn == "all"):  # also of no entries
+            return item
+        if n is not None and w.known.at_least(n, 1):
+            if isinstance(item, bool):
+                return item
+            if isinstance(item, Between) and fn == "any":
+                return _some(w, item, n)
+        return unknown(w)
+    if fn == "count" and n is not None:
+        if isinstance(item, bool):
+            return n if item else ZERO
+        if isinstance(item, Between) and w.known.at_least(item.low) and w.known.at_least(n - item.high):
+            if w.known.at_least(item.high - item.low):
+                return item.high - item.low
+        return w.known.atom(0)
+    if fn in ("max", "min") and n is not None and w.known.at_least(n, 1) and isinstance(item, Amount):
+        if not varies(item):
+            return item
+        slope = (item - item.with_(PLACE, ZERO)).over(K)
+        if slope is not None and slope.number is not None and not item.hidden:
+            return item.with_(PLACE, n - ONE if (slope.number > 0) == (fn == "max") else ZERO)
+    return scalar(w, op)
+
+
+def _some(w: Walks, cond: Between, n: Amount) -> Any:
+    low, high = w.known.largest((cond.low, ZERO)), w.known.least((cond.high, n))
+    found = w.known.compared(high, low + ONE) if low is not None and high is not None else None
+    return unknown(w) if found is None else found
+
+
+def scalar(w: Walks, op: Op) -> Any:
+    """A result of which nothing is known but its kind."""
+    t = op.result.type
+    return None if t.dims or t.elem not in ("bool", "int") else unknown(w) if t.elem == "bool" else w.known.atom()
+
+
+def constant(w: Walks, op: Op) -> Any:
+    value = op.attrs["value"]
+    if value is None:
+        return NONE
+    if isinstance(value, bool) or isinstance(value, list | tuple) and not value:
+        return value if isinstance(value, bool) else ()
+    return Amount.of(value) if isinstance(value, int | float) or hasattr(value, "denominator") else None
+
+
+def faced(w: Walks, op: Op, x: Any) -> Any:
+    return replace(x, face=op.attrs["face"]) if isinstance(x, Rows) else Vector(size(w, x))
+
+
+def counted(w: Walks, op: Op, x: Any, *_: Any) -> Any:
+    if (n := size(w, x)) is not None:
+        return n
+    if isinstance(x, Blocks):
+        n = w.known.atom(1, key=("blocks", x.step))
+        w.blocks[n] = x.step
+        return n
+    return w.known.atom(0)
+
+
+def like(w: Walks, op: Op, x: Any, *_: Any) -> Any:
+    """Row by row: as many as there are of the first operand."""
+    return Vector(size(w, x)) if op.result.type.dims and op.operands[0].type.dims else scalar(w, op)
+
+
+RULES: dict[str, Rule] = {
+    "const": constant,
+    "map": mapped,
+    "reduce": reduced,
+    "face": faced,
+    "len": counted,
+    "within": lambda w, op, x, *_: x,
+    "edit": lambda w, op, at, token: Edit(at, token),
+    "edit.get": lambda w, op, e: (e.at if op.attrs["field"] == "position" else e.token) if isinstance(e, Edit) else None,
+    "scan": lambda w, op, x: w.known.atom(0, INF) if op.attrs["fn"] == "leading" and not op.result.type.dims else None,
+    "info": like,
+    "maxpool": like,
+    "draw.get": like,
+    "draw.point": like,
+    "draw.race": like,
+    "renorm": like,
+}
+
+
+def vector(w: Walks, op: Op, xs: list[Any]) -> Any:
+    """What is known of the results of an op that decides no cell."""
+    rule = RULES.get(op.opcode)
+    if rule is not None and len(op.results) == 1:
+        return rule(w, op, *xs)
+    return scalar(w, op) if len(op.results) == 1 else None

@@ -1,0 +1,99 @@
+"""What may be committed: what a verification accepts, what another algorithm commits, and tokens inside a model's support."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from decgraph.check.proof.invariants import Stopped
+from decgraph.ir.facts import NONE, Canvas, CellTokens, Context, Fact, ModelIs, Nodes, Path, Rows, Tree, Unfit
+from decgraph.ir.labels import Labels
+from decgraph.ir.values import Op, Value
+
+if TYPE_CHECKING:
+    from decgraph.check.proof.kernel import Kernel
+
+
+def accepted(k: Kernel, op: Op) -> Fact:
+    """What a verification accepts: by the judgment on its rule, the evidence and the tree."""
+    for inner in op.regions[0].walk():
+        if inner.opcode in ("commit", "return", "state.write", "run"):
+            raise Stopped(inner, f"{inner.opcode} inside a rule")
+    tree, rows = k.of(op.operands[0]), k.of(op.operands[1])
+    made_here = {v for inner in op.regions[0].walk() for v in inner.operands if v.type.elem == "noise"}
+    noises = frozenset((v, None) for v in made_here)
+    k.taints[op.result] |= noises | (tree.noises if isinstance(tree, Tree) else NONE)
+    if not isinstance(tree, Tree):
+        return Unfit("verifies a tree that is not known to stand on the context")
+    if not isinstance(rows, Rows) or rows.tree is not tree.tree:
+        return Unfit("the evidence is not known to be the target's distribution at the nodes of this very tree")
+    kind, why = k.judge(k, op)
+    rule = op.attrs.get("rule") or "a rule"
+    if kind == "matching":
+        k.say(op, f"`{rule}` accepts and emits own draws of `{rows.model}` alone, whatever was drafted", "rule-matching")
+        return Path(rows.model, tree.version, "own")
+    if kind == "lossless":
+        why = tree.fault or _weighed(k, op, rows, made_here)
+        if not why:
+            k.sound.add(op)
+            k.say(op, f"`{rule}` is lossless for drafts with these distributions", "rule-lossless")
+            return Path(rows.model, tree.version, "drawn", tree.noises | noises)
+        return Unfit(why)
+    if kind == "support":
+        k.say(op, f"`{rule}` accepts and emits tokens that `{rows.model}` gives mass to", "rule-support")
+        return Path(rows.model, tree.version, "inside")
+    return Unfit(f"`{rule}` is not known to be right: {why}")
+
+
+def committed(k: Kernel, op: Op) -> Fact | None:
+    """What an algorithm commits that is run from the context, up to wherever it is stopped: its model gives mass to that, or
+    it is drawn as the model draws, with noise of its own that nothing else reads (`left_when_Law`, proof/Walk.v). Its noise has
+    sites of its own, so that draws of the output stream are not the caller's own ones."""
+    model, place = k.of(op.operands[2]), k.of(op.operands[0])
+    root = isinstance(place, Nodes) and place.which == "root" and place.version == k.version
+    if not isinstance(model, ModelIs) or len(op.attrs["args"]) != 1 or not (root or place == Context(k.version)):
+        return None
+    kind, _ = k.judge(k, op)
+    if k.mode == "inside":
+        return Path(model.name, k.version, "inside") if kind == "inside" else None
+    asks = {inner.opcode for inner in op.regions[0].walk()}
+    sites = [o.attrs.get("site") for o in k.function.body.walk()]
+    fresh = set(k.loops[op.result]) <= set(op.operands) and sites.count(op.attrs["site"]) == 1
+    if kind != "own" or not fresh or asks & {"noise", "extern", "run", "commit", "state.write"}:
+        return None
+    k.say(op, f"runs `{op.attrs['callee']}`, which draws as `{model.name}`, until a condition holds of that", "run-drawn")
+    noises: Labels = frozenset({(op.result, None)})
+    k.taints[op.result] |= noises
+    return Path(model.name, k.version, "drawn", noises)
+
+
+def _weighed(k: Kernel, op: Op, rows: Rows, noises: set[Value]) -> str:
+    """Why a lossless rule does not keep the target's distribution here, or ""."""
+    if str(op.operands[0].type.of[0]) in k.mislabelled:
+        return "the label check finds a draft that was chosen by what it is"
+    if not rows.all:
+        return "evidence at some of the nodes only: where it is must not depend on drafts"
+    if k.output_readers:
+        return "the output stream is read elsewhere"
+    for noise in noises:
+        made = k.made.get(noise)
+        if made is None or made.opcode != "noise" or made.attrs["site"] in k.shared_sites:
+            return "a noise of the rule that is not its own"
+        if not set(k.loops[noise]) <= set(made.operands):
+            return "a noise of the rule that is not keyed by all loops around it"
+    return ""
+
+
+def inside(k: Kernel, op: Op) -> tuple[str, str] | None:
+    """Why what a commit adds is inside the support of the claim's models, where it is no token and no path, with the rule."""
+    what = k.of(op.operands[0])
+    canvas = k.of(what.canvas) if isinstance(what, CellTokens) and what.at is None else what
+    if isinstance(canvas, Canvas):
+        model = what.model if isinstance(what, CellTokens) else canvas.model
+        if model in ("", *k.models) and (canvas is what or canvas.begun == k.version):
+            return f"commits cells of a canvas, each with a token that `{k.model}` gave mass to", "commit-inside"
+    tree = k.of(op.operands[1]) if len(op.operands) == 2 else None
+    if isinstance(tree, Tree) and tree.inside in ("", *k.models):
+        if tree.version != k.version:
+            raise Stopped(op, "commits the way to a node of a tree that stands on another context")
+        return f"commits the way to a node of a tree of tokens that `{k.model}` gives mass to", "tree-inside"
+    return None

@@ -1,0 +1,241 @@
+"""Linear facts about numbers, decided exactly: sums of symbols with rational factors, and whether inequalities between them
+contradict each other.
+
+A symbol is anything hashable that stands for one number: a value of a function, the length of the prompt, the length of the
+context at some point. What `contradiction` says holds for all numbers that symbols may stand for; where it gives up it says
+False. Conditions are data: an `Atom`, ("and", ...) or ("or", ...) of conditions, True, False, or None where nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor, gcd, lcm
+from typing import Any
+
+Exact = int | Fraction
+Condition = Any
+MOST_ATOMS, MOST_CASES = 150, 48
+"""What is given up beyond: inequalities after an elimination, and cases of a condition."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A sum of symbols with factors, and a constant. Two are equal if they are the same sum."""
+
+    terms: frozenset[tuple[Hashable, Exact]] = frozenset()
+    constant: Exact = 0
+
+    @staticmethod
+    def of(x: Hashable | int | Fraction) -> Linear:
+        """A number or a symbol."""
+        if isinstance(x, int | Fraction):
+            return Linear(constant=x)
+        return Linear(frozenset({(x, 1)}))
+
+    def __add__(self, other: Linear | int) -> Linear:
+        other = other if isinstance(other, Linear) else Linear.of(other)
+        found = dict(self.terms)
+        for symbol, factor in other.terms:
+            found[symbol] = found.get(symbol, 0) + factor
+        return Linear(frozenset((s, f) for s, f in found.items() if f), self.constant + other.constant)
+
+    def __sub__(self, other: Linear | int) -> Linear:
+        other = other if isinstance(other, Linear) else Linear.of(other)
+        return self + other.times(-1)
+
+    def times(self, factor: Exact) -> Linear:
+        """The sum with every factor multiplied."""
+        if not factor:
+            return Linear()
+        return Linear(frozenset((s, f * factor) for s, f in self.terms), self.constant * factor)
+
+    @property
+    def symbols(self) -> frozenset[Hashable]:
+        return frozenset(s for s, _ in self.terms)
+
+    @property
+    def number(self) -> Exact | None:
+        """The constant, where there is nothing else."""
+        return None if self.terms else self.constant
+
+
+@dataclass(frozen=True)
+class Atom:
+    """`sum >= 0`, or `sum > 0`."""
+
+    sum: Linear
+    strict: bool = False
+
+
+def at_least(a: Linear, b: Linear | int) -> Atom:
+    """a >= b"""
+    return Atom(a - b)
+
+
+def compared(fn: str, a: Linear, b: Linear) -> Condition:
+    """A comparison of two sums: fn is one of eq, ne, lt, le, gt, ge."""
+    match fn:
+        case "ge":
+            return Atom(a - b)
+        case "gt":
+            return Atom(a - b, True)
+        case "le":
+            return Atom(b - a)
+        case "lt":
+            return Atom(b - a, True)
+        case "eq":
+            return ("and", Atom(a - b), Atom(b - a))
+        case "ne":
+            return ("or", Atom(a - b, True), Atom(b - a, True))
+    return None
+
+
+def negated(condition: Condition) -> Condition:
+    """The condition that is true where this one is false."""
+    if isinstance(condition, Atom):
+        return Atom(condition.sum.times(-1), not condition.strict)
+    if isinstance(condition, tuple):
+        return ("or" if condition[0] == "and" else "and", *map(negated, condition[1:]))
+    return None if condition is None else not condition
+
+
+def cases(condition: Condition) -> list[tuple[Atom, ...]] | None:
+    """Cases one of which is so where the condition is true, each as what holds in it; None where there are too many. Of what
+    nothing is known nothing holds, true or false."""
+    if isinstance(condition, Atom):
+        return [(condition,)]
+    if condition is False:
+        return []
+    if not isinstance(condition, tuple):
+        return [()]
+    found: list[tuple[Atom, ...]] = [] if condition[0] == "or" else [()]
+    for part in condition[1:]:
+        more = cases(part)
+        if more is None:
+            return None
+        found = found + more if condition[0] == "or" else [(*a, *b) for a in found for b in more]
+        if len(found) > MOST_CASES:
+            return None
+    return found
+
+
+def contradiction(
+    conditions: Iterable[Condition], whole: Callable[[Hashable], bool], about: Callable[[Hashable], Collection[Atom]]
+) -> bool:
+    """Whether conditions cannot all be true. whole: whether a symbol is a whole number. about: what is true of a symbol."""
+    found = cases(("and", *conditions))
+    return found is not None and all(_infeasible(_with_facts(case, about), whole) for case in found)
+
+
+def _with_facts(atoms: tuple[Atom, ...], about: Callable[[Hashable], Collection[Atom]]) -> set[Atom]:
+    """Inequalities, with what is true of their symbols, and of those that come in so."""
+    out, seen, new = set(atoms), set[Hashable](), atoms
+    while new:
+        symbols = {s for a in new for s, _ in a.sum.terms} - seen
+        seen |= symbols
+        new = tuple(a for s in symbols for a in about(s) if a not in out)
+        out.update(new)
+    return out
+
+
+Row = tuple[frozenset[tuple[Hashable, int]], int, bool]
+"""An inequality in whole factors: its terms, its constant, whether it is strict."""
+
+
+def _infeasible(atoms: Iterable[Atom], whole: Callable[[Hashable], bool]) -> bool:
+    """Whether inequalities have no common solution, by eliminating one symbol after the other (Fourier and Motzkin)."""
+    now: set[Row] = set()
+    for atom in atoms:
+        made = _tight(dict(atom.sum.terms), atom.sum.constant, atom.strict, whole)
+        if made is False:
+            return True
+        if not isinstance(made, bool):
+            now.add(made)
+    while now:
+        sides: dict[Hashable, list[int]] = {}
+        for terms, _, _ in now:
+            for s, f in terms:
+                sides.setdefault(s, [0, 0])[f > 0] += 1
+        free = {s for s, (below, above) in sides.items() if not below or not above}
+        if free:  # such a symbol may be as large or as small as these inequalities want
+            now = {row for row in now if not any(s in free for s, _ in row[0])}
+            continue
+        symbol = min(sides, key=lambda s: sides[s][0] * sides[s][1])
+        split: tuple[list[tuple[int, Row]], list[tuple[int, Row]]] = ([], [])
+        left: set[Row] = set()
+        for row in now:
+            factor = next((f for s, f in row[0] if s == symbol), 0)
+            left.add(row) if not factor else split[factor > 0].append((abs(factor), row))
+        for f, (below, c, strict) in split[0]:
+            for g, (above, d, also) in split[1]:
+                terms_now = {s: x * g for s, x in below}
+                for s, x in above:
+                    terms_now[s] = terms_now.get(s, 0) + x * f
+                made = _tight({s: x for s, x in terms_now.items() if x}, c * g + d * f, strict or also, whole)
+                if made is False:
+                    return True
+                if not isinstance(made, bool):
+                    left.add(made)
+        if len(left) > MOST_ATOMS:
+            return False
+        now = left
+    return False
+
+
+def _tight(terms: Mapping[Hashable, Exact], constant: Exact, strict: bool, whole: Callable[[Hashable], bool]) -> Row | bool:
+    """An inequality in its smallest whole factors, of whole numbers with what that allows: 2a >= 1 is a >= 1. True and False
+    where it has no symbols."""
+    if not terms:
+        return constant > 0 or not strict and constant == 0
+    scale = Fraction(lcm(*(f.denominator for f in terms.values())), gcd(*(f.numerator for f in terms.values())))
+    c = constant * scale
+    factors = frozenset((s, int(f * scale)) for s, f in terms.items())
+    if all(map(whole, terms)):
+        return factors, -floor(-c) - 1 if strict else floor(c), False
+    return frozenset((s, f * c.denominator) for s, f in factors), c.numerator, strict
+
+
+def condition_of(setting: Any, symbol: Callable[[str, str], Hashable | None], values: Mapping[str, Any]) -> Condition:
+    """A condition of a claim (ir/settings.py) as one between sums. symbol: what stands for a parameter or a quantity of the
+    request, None for what is no number; values: parameters that are known."""
+    match setting:
+        case (("and" | "or") as op, *parts):
+            return (op, *(condition_of(p, symbol, values) for p in parts))
+        case ("not", part):
+            return negated(condition_of(part, symbol, values))
+        case (op, a, b) if op in _FN:
+            x, y = (_sum_of(t, symbol, values) for t in (a, b))
+            return None if x is None or y is None else compared(_FN[op], x, y)
+    return None
+
+
+_FN = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+
+
+def _sum_of(term: Any, symbol: Callable[[str, str], Hashable | None], values: Mapping[str, Any]) -> Linear | None:
+    match term:
+        case ("const", bool()):
+            return None
+        case ("const", int() | Fraction() as x):
+            return Linear.of(x)
+        case ("const", float() as x) if x == x and abs(x) != float("inf"):
+            return Linear.of(Fraction(str(x)))
+        case (("param" | "request") as kind, name):
+            known = values.get(name) if kind == "param" else None
+            if isinstance(known, int | Fraction) and not isinstance(known, bool):
+                return Linear.of(known)
+            found = symbol(kind, name)
+            return None if found is None else Linear.of(found)
+        case ("neg", a):
+            x = _sum_of(a, symbol, values)
+            return None if x is None else x.times(-1)
+        case (("+" | "-" | "*") as op, a, b):
+            x, y = (_sum_of(t, symbol, values) for t in (a, b))
+            if x is None or y is None:
+                return None
+            if op == "*":
+                return x.times(y.constant) if not y.terms else y.times(x.constant) if not x.terms else None
+            return x + y if op == "+" else x - y
+    return None

@@ -1,0 +1,185 @@
+"""Random edits of programs that have a derivation: what is still derived must be true in exact worlds.
+
+    python -m lab.fuzz_proofs --edits 20000 --seconds 3600
+
+Every edit that is a valid program and whose claim still has a derivation is run through the exact enumeration, in up to 20
+small worlds. One difference is a rule of the kernel that is wrong. The programs that show one are written to `build/fuzz/`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import decgraph
+from decgraph import stdlib
+from decgraph.backends.exact.choices import TooMany
+from decgraph.backends.exact.reals import NotSeparated
+from decgraph.backends.exact.world import Unlikely
+from decgraph.check.claims import Failure, decide
+from decgraph.check.distributions import OutOfTime, Tally
+from decgraph.check.plans import first_plans
+from decgraph.check.proof.claims import prove
+from decgraph.check.proof.derive import Derivation
+from decgraph.check.survey import reduced
+from decgraph.check.worlds import world
+from decgraph.dsl.lower import load_text
+from decgraph.errors import DecError, InternalError
+from decgraph.ir.parsing import IRTextError
+from decgraph.ir.text import parse_module, print_module
+from decgraph.ir.values import Claim, Module
+from decgraph.ir.verify import verify
+from lab.proof_edits import Pool, edited, edited_text
+
+FOUND = Path(__file__).parents[1] / "build" / "fuzz"
+WORLDS = 20
+RUNS = 80
+"""Most runs of a program in one world; worlds that take more are tried with smaller sizes."""
+
+
+@dataclass
+class Original:
+    """A program of stdlib of which a claim has a derivation."""
+
+    name: str
+    module: Module
+    text: str
+    ir: str
+
+
+@dataclass
+class Counts:
+    """What was tried, what became of it, and what is wrong."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+
+    def line(self) -> str:
+        """The counts in a line."""
+        return ", ".join(f"{what} {n}" for what, n in self.counts.items())
+
+
+def originals(names: list[str] | None = None) -> list[Original]:
+    """The programs of stdlib (or those of these names) that have a derivation."""
+    found = []
+    for name in names or stdlib.names():
+        try:
+            algorithm = decgraph.load(name)
+            claims = algorithm.function.claims
+        except DecError:
+            continue  # a helper or rule is no algorithm
+        if any(isinstance(prove(algorithm.module, claim), Derivation) for claim in claims):
+            module = algorithm.module
+            found.append(Original(name, module, algorithm.text, print_module(module, locs=True)))
+    return found
+
+
+def edits(rng: random.Random, programs: list[Original]) -> Iterator[tuple[str, Module | None]]:
+    """Edited programs without end, by name: None where an edit is no valid program."""
+    pool = Pool()
+    for program in programs:
+        pool.learn(program.module)
+    while True:
+        program = rng.choice(programs)
+        try:
+            if rng.random() < 0.15:
+                yield program.name, load_text(edited_text(rng, program.text), f"{program.name}.dec")
+                continue
+            text = program.ir
+            for _ in range(1 if rng.random() < 0.6 else 2):
+                text = edited(rng, text, program.module.main, pool)
+            module = parse_module(text)
+            verify(module)
+            yield program.name, module
+        except (DecError, InternalError, IRTextError):
+            yield program.name, None
+
+
+def contradicted(module: Module, claim: Claim, *, worlds: int = WORLDS, seconds: float = 2.0) -> tuple[Failure | None, int]:
+    """The first of some small worlds in which a claim does not hold, and how many were decided."""
+    tally, decided = Tally(until=time.perf_counter() + seconds), 0
+    for n, plan in enumerate(first_plans(module, claim, 3, worlds)):
+        plan = replace(plan, runs=RUNS, limit=min(plan.limit, 3), steps=1 + n % 2)
+        for size in (1, 2, 3):
+            try:
+                case = reduced(world(module, claim, plan), size)
+                failure = decide(replace(case, limit=RUNS), tally, far=False)
+            except (TooMany, Unlikely, NotSeparated):
+                continue
+            except OutOfTime:
+                return None, decided
+            except DecError:
+                break  # it ends in an error, of which a derivation says nothing
+            if failure is not None:
+                return failure, decided
+            decided += 1
+            break
+    return None, decided
+
+
+def digest(module: Module, claim: Claim) -> str:
+    """The same for programs that differ in names of values alone."""
+    return hashlib.sha256((claim.text + print_module(module)).encode()).hexdigest()
+
+
+def fuzz(seed: int, count: int, *, names: list[str] | None = None, seconds: float = 1e9, each: float = 2.0) -> Counts:
+    """`count` edits, and the enumeration of those that are derived, within some seconds."""
+    rng, out, until = random.Random(seed), Counts(), time.perf_counter() + seconds
+    for name, module in edits(rng, originals(names)):
+        if out.counts["edits"] >= count or time.perf_counter() > until:
+            return out
+        out.counts["edits"] += 1
+        if module is None or not module.entry.claims:
+            continue
+        out.counts["valid"] += 1
+        for claim in module.entry.claims:
+            if isinstance(prove(module, claim), Derivation):
+                out.counts["derived"] += 1
+                examine(name, module, claim, out, each)
+    return out
+
+
+def examine(name: str, module: Module, claim: Claim, out: Counts, each: float) -> None:
+    """Enumerate a derived claim, unless it was before."""
+    key = digest(module, claim)
+    if key in out.seen:
+        out.counts["seen before"] += 1
+        return
+    out.seen.add(key)
+    try:
+        failure, decided = contradicted(module, claim, seconds=each)
+    except Exception as error:  # of the machine, at IR that no program is lowered to
+        out.counts[f"fault {type(error).__name__}"] += 1
+        return
+    out.counts["enumerated"] += decided > 0
+    out.counts["worlds"] += decided
+    if failure is not None:
+        out.counts["refuted"] += 1
+        out.wrong.append(f"{name}: {claim.text}: {failure.kind}")
+        FOUND.mkdir(parents=True, exist_ok=True)
+        (FOUND / f"{name}-{key[:8]}.txt").write_text(f"{claim.text}\n{failure.kind}\n{print_module(module)}")
+
+
+def main() -> None:
+    """Fuzz, and print the counts as they grow."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--edits", type=int, default=2000)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--each", type=float, default=2.0, help="most seconds for the worlds of one edit")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("names", nargs="*")
+    asked = parser.parse_args()
+    out = fuzz(asked.seed, asked.edits, names=asked.names or None, seconds=asked.seconds, each=asked.each)
+    print(out.line())
+    print("\n".join(out.wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Programs that attack the kernel: each makes a claim that is false, and was derived by some kernel of ours.
+
+The first line of each says what is wrong with it, and by that which condition of a rule refuses it. That the claims are false,
+the worlds say, or where functions may remember, reading.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import decgraph
+from decgraph.check.proof.claims import Open, prove
+
+WRONG = sorted((Path(__file__).parent / "wrong").glob("*.dec"))
+NO_WORLD = {
+    "pruned_by_a_function": "functions of worlds do not remember",
+    "function_in_a_sub_run": "functions of worlds do not remember",
+    "normalized_negative": "it ends in an error",
+    "register_of_fifteen": "its worlds are too large",
+}
+
+
+@pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
+def test_what_is_false_is_not_derived(path: Path) -> None:
+    module = decgraph.load(path).module
+    for claim in module.entry.claims:
+        found = prove(module, claim)
+        assert isinstance(found, Open) and found.why
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("path", [path for path in WRONG if path.stem not in NO_WORLD], ids=lambda path: path.stem)
+def test_what_is_called_false_is_false(path: Path) -> None:
+    assert decgraph.check(path, mutants=False, derive=False).verdict == "refuted"
