@@ -31,7 +31,7 @@ from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Claim, Function, Op, Param
 
 OPS = 8_000  # of all probes of a claim, for each world of the first kind that was asked for
-RUN_OPS = 26_000  # of one run, of which then the text so far is compared
+RUN_OPS = 34_000  # of one run, of which then the text so far is compared
 SHORT = 220  # small probes
 EARLY = 80  # of them before the large ones, which take longer
 MANY = 1000  # tokens of vocabularies with which parameters are small, as runs take long
@@ -43,7 +43,8 @@ ELEMENT = 12  # elements of a row that cost as much as an op
 class Counting(ExactMachine):
     """A machine that stops where a run has taken too many ops, and gives up where all probes of a claim have."""
 
-    left: list[int]
+    budget: list[int]
+    cells = 0  # of the canvas
 
     def start_run(self) -> None:
         super().start_run()
@@ -51,10 +52,10 @@ class Counting(ExactMachine):
 
     def apply(self, op: Op) -> Any:
         rows = bool(op.results) and op.results[0].type.elem in ("dist", "scores")
-        cost = 1 + ((self.vocab_size + len(self.tokens) // 16) // ELEMENT if rows else 0)
+        cost = 1 + ((self.vocab_size + len(self.tokens) // 16) // ELEMENT + self.cells if rows else 0)
         self.taken += cost
-        self.left[0] -= cost
-        if self.left[0] < 0:
+        self.budget[0] -= cost
+        if self.budget[0] < 0:
             raise TooMany("more ops than probes may take")
         if self.taken > RUN_OPS:
             raise Enough
@@ -69,8 +70,8 @@ def between(p: Param, r: random.Random, vocab: int) -> Any:
         high = int(p.high) if p.high is not None else max(low, 300)
         return r.choice((r.randint(low, high), r.randint(low, min(high, low + 8)), r.randint(low, min(high, low + 40))))
     if t.elem in ("prob", "real") and not t.dims:
-        low, high = (Fraction(str(x)) if x is not None else Fraction(d) for x, d in ((p.low, 0), (p.high, 1)))
-        return low + (high - low) * Fraction(r.randint(0, 40), 40)
+        least, most = (Fraction(str(x)) if x is not None else Fraction(d) for x, d in ((p.low, 0), (p.high, 1)))
+        return least + (most - least) * Fraction(r.randint(0, 40), 40)
     if t.elem == "bool":
         return r.random() < 0.5
     if t.elem == "topology":
@@ -304,7 +305,9 @@ def again(survey: Survey, plan: WorldPlan, left: list[int]) -> Failure | None:
     case = survey.make(plan)
     if case is None:
         return None
-    failure = tried(replace(case, engine=type("Counted", (Counting, case.engine), {"left": left})), survey)
+    failure = tried(
+        replace(case, engine=type("Counted", (Counting, case.engine), {"budget": left, "cells": plan.span})), survey
+    )
     return None if failure is None else replace(failure, case=replace(failure.case, engine=case.engine))
 
 

@@ -135,9 +135,9 @@ class Ran:
         known = self.values.get(id(op))
         if known is not None:  # a number
             if len(known) < SOME:  # an exact real is not compared: it counts as one that varies
-                found = [str(out[0])] if isinstance(out[0], int | Fraction | np.integer) else ["a real", "another"]
-                known.update(found)
-                self.seen.update((id(op), f"= {x}") for x in found)
+                had = [str(out[0])] if isinstance(out[0], int | Fraction | np.integer) else ["a real", "another"]
+                known.update(had)
+                self.seen.update((id(op), f"= {x}") for x in had)
             return out
         force = self.forced.get(id(op))
         if force is not None:
