@@ -253,7 +253,7 @@ def probed(survey: Survey, models: int) -> Failure | None:
         failure = again(survey, plan, left)
         if failure is not None:
             return smallest(survey, failure)
-        survey.probes += 1
+        survey.seen.probes += 1
     return None
 
 
