@@ -315,11 +315,14 @@ class Walk(Canvases):
         self.known.facts.append(times - STEP - ONE)
         after = self.within_part(op, STEP, carried, n, head)
         self.known.back(mark)
-        cells, counts = part.high - part.low, after.part.counts if after.part is not None else ()
-        made = [key for key, atom in self.known.made.items() if counts == (HEAD, atom) and key[0] == "counts"]
-        if len(made) != 1 or made[0][1] != cells or made[0][3] != STEP or size(self, Counts(cells, made[0][2])) != times:
+        cells, counts = part.high - part.low, list(after.part.counts if after.part is not None else ())
+        for (kind, *spread), atom in list(self.known.made.items()):
+            if kind == "counts" and counts == [HEAD, atom] and (spread[0], spread[2]) == (cells, STEP):
+                if size(self, Counts(cells, spread[1])) == times:
+                    break
+        else:
             raise Stopped(op, "it is not known that the loop decides all cells of the part")
-        end = Canvas(part.high, (*before.steps, ("counts", part.low, part.high, counts[1], times)), went=True)
+        end = Canvas(part.high, (*before.steps, ("counts", part.low, part.high, atom, times)), went=True)
         return [end if m == n else v if isinstance(v, Lost) else None for m, v in enumerate(carried)]
 
     def over_blocks(self, op: Op, step: Amount, carried: Sequence[Any]) -> list[Any]:
