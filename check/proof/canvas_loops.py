@@ -265,7 +265,7 @@ class Walk(Canvases):
         if len(places) != 1:
             raise Stopped(op, "more than one canvas")
         (n,), mark = places, self.known.mark()
-        found, _ = self.body(op, counter, [v if isinstance(v, Canvas | Lost) else None for v in carried])
+        found, _ = self.body(op, counter, _with(carried, carried[n]))
         self.known.back(mark)
         if not isinstance(found[n], Canvas) or found[n].part is None:
             raise self.unlike(op, found[n], "an iteration does not decide the surest cells of a part")
@@ -273,7 +273,7 @@ class Walk(Canvases):
 
     def within_part(self, op: Op, counter: Amount, carried: Sequence[Any], n: int, head: Canvas) -> Canvas:
         """What an iteration makes of a canvas of whose part some cells are decided: another one such."""
-        now = [head if m == n else v if isinstance(v, Lost) else None for m, v in enumerate(carried)]
+        now = _with(carried, head)
         if op.opcode == "while":
             cond = self.goes_on(op, counter, now)
             if not isinstance(cond, AnyOpen) or cond.cells.canvas is not head:
@@ -302,7 +302,7 @@ class Walk(Canvases):
         waits = op.opcode == "while" and limit is None
         if waits or self.limited(limit, part.high - part.low):
             end = Canvas(part.high, then(head.steps, "surest", part.low, part.high), went=True)
-        return [end if m == n else v if isinstance(v, Lost) else None for m, v in enumerate(carried)]
+        return _with(carried, end)
 
     def counting(self, op: Op, low: Amount, times: Amount, carried: Sequence[Any]) -> list[Any]:
         """A loop each of whose iterations decides so many of the surest masked cells of a part, as `spread` shares all of them
@@ -323,7 +323,7 @@ class Walk(Canvases):
         else:
             raise Stopped(op, "it is not known that the loop decides all cells of the part")
         end = Canvas(part.high, (*before.steps, ("counts", part.low, part.high, atom, times)), went=True)
-        return [end if m == n else v if isinstance(v, Lost) else None for m, v in enumerate(carried)]
+        return _with(carried, end)
 
     def over_blocks(self, op: Op, step: Amount, carried: Sequence[Any]) -> list[Any]:
         """A loop through all blocks, whose body decides any one of them; all before it are decided."""
@@ -338,8 +338,7 @@ class Walk(Canvases):
         self.known.facts += [high - low - ONE, self.length - high, step - high + low]
         self.block = step, Cells(low, high)
         try:
-            now = [Canvas(low) if m == n else v if isinstance(v, Lost) else None for m, v in enumerate(carried)]
-            found, stops = self.body(op, BLOCK, now)
+            found, stops = self.body(op, BLOCK, _with(carried, Canvas(low)))
         finally:
             self.block = None
         self.known.back(mark)
@@ -347,7 +346,12 @@ class Walk(Canvases):
         if stops is not False or not isinstance(after, Canvas) or after.part is not None or after.done != high:
             raise self.unlike(op, after, "it is not known that all cells of a block are decided")
         end = Canvas(self.length, (("blocks", step, after.steps),), went=True)
-        return [end if m == n else v if isinstance(v, Lost) else None for m, v in enumerate(carried)]
+        return _with(carried, end)
+
+
+def _with(carried: Sequence[Any], canvas: Canvas) -> list[Any]:
+    """Carried values of which nothing is known but the canvas."""
+    return [canvas if isinstance(v, Canvas) else v if isinstance(v, Lost) else None for v in carried]
 
 
 def _ends(canvas: Canvas) -> tuple[Amount, Amount]:
