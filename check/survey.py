@@ -155,6 +155,7 @@ class Survey:
     errors: list[str] = field(default_factory=list)
     vain: Counter[int] = field(default_factory=Counter)
     numbers: dict[int, set[Any]] = field(default_factory=dict)
+    probes: int = 0
 
     @property
     def inductive(self) -> bool:
@@ -185,9 +186,12 @@ class Survey:
         if what and not any(what in known for known in self.faults):
             self.faults.append(f"in world {self.tried} ({label}): {what}")
 
-    def run(self, plans: Sequence[WorldPlan], progress: Callable[[str, int, int], None] | None = None) -> Failure | None:
-        """Decide worlds until one fails."""
-        for i, plan in enumerate(plans):
+    def run(
+        self, plans: Sequence[WorldPlan], progress: Callable[[str, int, int], None] | None = None, part: slice = slice(None)
+    ) -> Failure | None:
+        """Decide worlds, a part of `plans`, until one fails."""
+        for i in range(*part.indices(len(plans))):
+            plan = plans[i]
             if progress is not None:
                 progress(self.claim.text, i, len(plans))
             failure = self.one(plan)

@@ -9,17 +9,20 @@ few runs.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
+from zlib import crc32
 
 from decgraph.runtime.models.free import FreeModel, small_weights
 from decgraph.runtime.models.interface import Model, Scores
 from decgraph.runtime.models.table import TableAdapter, TableFeatures, TableModel, _Table
 from decgraph.runtime.noise import hash32
 
+NOTHING, ALL, SMALL = Fraction(0), Fraction(1), Fraction(1, 10)
 BESIDE = (Fraction(1, 2), Fraction(1), Fraction(3, 2))  # masses beside a number, as parts of it
 MODELS = 101  # a model's seed is its number in the program beside a multiple of this
 SORTS = ("plain", "zeros", "peaked", "tails", "ties", "sure", "mixed", "apart", "near")
@@ -38,7 +41,9 @@ class Style:
     where `support` leaves others without. point_until: rows after fewer tokens than this are certain, and those of cells of a
     canvas that have their token; point_from: rows after as many tokens or more are certain (0: none). rare: all rows but one
     in `rare` are certain (0: none). window: how many of the last tokens a row depends on. shared: the seed of certain rows,
-    equal for all models of a world.
+    equal for all models of a world. strays: where rows are certain, all models but the first are certain of another token in
+    one context of `strays` (0: never, 1: always), so that whatever comes of their rows alone shows in the text. soft: such rows
+    have a tenth of their mass elsewhere, for requests that cut this off.
     """
 
     sort: str = "plain"
@@ -50,6 +55,8 @@ class Style:
     window: int | None = None
     shared: int = 0
     point_from: int = 0
+    strays: int = 0
+    soft: bool = False
     near: tuple[Fraction, ...] = ()
 
     def __str__(self) -> str:
@@ -61,6 +68,7 @@ class Style:
                 ("certain before", self.point_until),
                 ("one in", self.rare),
                 ("window", self.window),
+                ("strays one in", self.strays),
             )
             if v not in (0, 1, None)
         ]
@@ -90,11 +98,13 @@ def decided(key: Any) -> bool:
 def row(style: Style, seed: int, size: int, key: Any) -> tuple[Fraction, ...]:
     """The row of an entry: `size` fractions that sum to one."""
     path = tokens_in(key) if style.point_until or style.rare or style.point_from else ()
-    allowed = _support(style, size, key)
     sure = len(path) < style.point_until or 0 < style.point_from <= len(path) or (style.point_until > 0 and decided(key))
-    if sure or (style.rare and hash32((style.shared, 7, *path)) % style.rare):
-        token = allowed[hash32((style.shared, *path)) % len(allowed)]
-        return tuple(Fraction(v == token) for v in range(size))
+    allowed = _support(style, size, key)
+    if sure or (style.rare and hash_of(style.shared, 7, *path) % style.rare):
+        at = hash_of(style.shared, *path)
+        if style.strays and seed % MODELS and hash_of(style.shared, 3, *path) % style.strays == 0:
+            at += 1 + at // len(allowed) % (len(allowed) - 1)
+        return certain(allowed[at % len(allowed)], size, style.soft)
     weights = _near(style, seed, key, len(allowed)) if style.near else _weights(style, f"{seed}:{key!r}", len(allowed))
     out = [Fraction(0)] * size
     for v, w in zip(allowed, weights, strict=True):
@@ -102,9 +112,21 @@ def row(style: Style, seed: int, size: int, key: Any) -> tuple[Fraction, ...]:
     return tuple(out)
 
 
-def _support(style: Style, size: int, key: Any) -> tuple[int, ...]:
+def certain(token: int, size: int, soft: bool = False) -> tuple[Fraction, ...]:
+    """The row in which a token has all of the mass, or nine tenths of it."""
+    out = [SMALL / (size - 1) if soft else NOTHING] * size
+    out[token] = 1 - SMALL if soft else ALL
+    return tuple(out)
+
+
+def hash_of(*words: int) -> int:
+    """A hash of a path and other numbers. Long paths are hashed by C: a run over long contexts has thousands of them."""
+    return hash32(words) if len(words) < 100 else crc32(array("q", words).tobytes())
+
+
+def _support(style: Style, size: int, key: Any) -> Sequence[int]:
     if not style.support or style.support >= size:
-        return tuple(range(size))
+        return range(size)
     rng = random.Random(f"support {style.shared} {tokens_in(key)}")
     named = [v for v in style.among if 0 <= v < size]
     chosen = set(rng.sample(named, min(len(named), max(1, style.support - 1))))

@@ -270,6 +270,16 @@ class Ranges:
             left, right = mapped("lt", [a, b]), mapped("lt", [b, a])
             wins = [o.truths[0] for o in ((left, right) if op.attrs["fn"] == "minimum" else (right, left))]
             return [k for k, can in zip(kinds, wins, strict=True) if not can]
+        if kinds == ("above", "zero") and xs[0].ordered:
+            return [k for k, can in (("above", xs[0].high > 0), ("zero", xs[0].low <= 0)) if not can]
+        if kinds == ("low", "inside", "high") and all(x.ordered for x in xs):
+            x, low, high = xs
+            inside = x.high >= low.low and x.low <= high.high
+            return [k for k, can in (("low", x.low < low.high), ("inside", inside), ("high", x.high > high.low)) if not can]
+        if kinds == ("varies",):
+            return ["varies"] if self.env[op.results[0]].low == self.env[op.results[0]].high else []
+        if op.opcode == "bernoulli" and xs[0].ordered:
+            return [k for k, can in (("true", xs[0].high > 0), ("false", xs[0].low < 1)) if not can]
         if kinds == ("true", "false"):
             truths = (xs[0] if op.opcode == "if" else self.env[op.results[0]]).truths
             return [k for k, can in zip(kinds, truths, strict=True) if not can]

@@ -73,19 +73,22 @@ class Race:
     def _closed(self, least: dict[tuple[int, int], Fraction]) -> dict[tuple[int, int], Fraction] | None:
         """The bounds with all consequences; None where they leave no room (a cycle whose product is 1 or more)."""
         d = dict(least)
-        n = range(self.size)
-        for k in n:
-            for a in n:
-                if (a, k) not in d:
-                    continue
-                for b in n:
-                    if (k, b) in d and a != k and b != k:
-                        c = d[a, k] * d[k, b]
-                        if a == b:
-                            if c >= 1:
-                                return None
-                        elif c > d.get((a, b), Fraction(0)):
-                            d[a, b] = c
+        above: dict[int, dict[int, None]] = {}  # of each token those that are bounded by it, and below: those that bound it
+        below: dict[int, dict[int, None]] = {}
+        for a, b in d:
+            above.setdefault(b, {})[a] = None
+            below.setdefault(a, {})[b] = None
+        for k in sorted(above.keys() & below.keys()):  # a way through a token needs bounds on either side
+            for a in list(above[k]):
+                for b in list(below[k]):
+                    c = d[a, k] * d[k, b]
+                    if a == b:
+                        if c >= 1:
+                            return None
+                    elif c > d.get((a, b), Fraction(0)):
+                        d[a, b] = c
+                        above.setdefault(b, {})[a] = None
+                        below.setdefault(a, {})[b] = None
         for (a, b), c in d.items():
             if (b, a) in d and c * d[b, a] >= 1:
                 return None

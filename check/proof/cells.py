@@ -7,25 +7,26 @@ from dataclasses import replace
 from typing import Any
 
 from decgraph.check.proof.amounts import ONE, PLACE, ZERO, Amount
-from decgraph.check.proof.vectors import (
-    RULES,
-    Between,
-    Blocks,
-    Cells,
-    Drawn,
-    Formula,
-    K,
-    Places,
-    Rows,
-    Vector,
-    Walks,
-    as_vector,
-    scalar,
-    size,
-    unknown,
-    varies,
+from decgraph.check.proof.choices import (
+    Best,
+    Column,
+    MaskedOf,
+    Node,
+    Open,
+    Order,
+    Ranked,
+    Score,
+    best_tokens,
+    chosen_by,
+    ordered_by,
+    scored,
 )
+from decgraph.check.proof.parts import Between, Blocks, Cells, Counts, Drawn, Formula, K, Places, Rows, Vector
+from decgraph.check.proof.vectors import RULES, Walks, as_vector, scalar, size, unknown, varies
 from decgraph.ir.values import Op
+
+BLOCK = Amount.of(" block")
+"""The number of a block, in the loop that goes through all of them."""
 
 
 def gathered(w: Walks, op: Op, x: Any, *index: Any) -> Any:
@@ -35,17 +36,28 @@ def gathered(w: Walks, op: Op, x: Any, *index: Any) -> Any:
     position = op.operands[1].type.elem == "position"
     match x, i:
         case Blocks(), _:
-            whole = w.known.at_least(x.step - w.length)
-            if x.step == ONE and isinstance(i, Amount):
+            if x.step == ONE and isinstance(i, Amount) and w.known.at_least(i):
                 return Cells(i, i + ONE)
-            return Cells(ZERO, w.length) if whole else None
-        case Rows() | Drawn(), Cells() if position:
+            if w.block is not None and (x.step, i) == (w.block[0], BLOCK):
+                return w.block[1]
+            return Cells(ZERO, w.length) if w.known.at_least(x.step - w.length) else None
+        case Column(), Node(one=True) if x.tree is i.tree:
+            return x.value
+        case Drawn(), Best():
+            return best_tokens(x, i)
+        case Rows() | Drawn(), Cells() | Open() if position:
             return replace(x, at=i)
+        case Vector(item=Score(at=None) as score), Cells() | Open() if position:
+            return Vector(size(w, i), replace(score, at=i))
+        case Vector(item=MaskedOf(canvas)), Cells():
+            return Vector(size(w, i), w.masked_at(canvas, i))
         case Cells(), Places() if x.low == ZERO and x.high == i.size:
             return Cells(x.low, x.high, ordered=False)
-        case Cells(), Amount() if x.ordered and not position:
+        case Cells(), Amount() if x.ordered and not position and w.known.at_least(i):
             return x.low + i
-        case Vector(), Amount():
+        case Counts(), Amount() if w.known.at_least(i):
+            return w.known.atom(0, key=("counts", x.cells, x.steps, i))
+        case Vector(), Amount() if w.known.at_least(i):
             return picked(w, x, i)
         case Vector(), Cells() if position:
             n = size(w, i)
@@ -84,6 +96,10 @@ def compacted(w: Walks, op: Op, x: Any, cond: Any) -> Any:
     item, n = cond.item if isinstance(cond, Vector) else cond, size(w, x)
     if isinstance(item, Between) and isinstance(x, Cells) and op.operands[1].type.dims[0].kind == "cells":
         item = within(w, item, x)  # the condition is read at each of the cells
+    if isinstance(item, MaskedOf) and isinstance(x, Cells):
+        item = w.masked_at(item.canvas, x)
+    if isinstance(item, Open):
+        return opened(x, item)
     if isinstance(item, Between):
         if n is None or not isinstance(x, Vector) and not (isinstance(x, Cells) and x.ordered):
             return None
@@ -103,21 +119,45 @@ def compacted(w: Walks, op: Op, x: Any, cond: Any) -> Any:
     return x if item is True else None
 
 
-def first(w: Walks, op: Op, x: Any, k: Any, *_: Any) -> Any:
+def opened(x: Any, item: Open) -> Any:
+    """What stands at the masked ones of some cells."""
+
+    def these(at: Any) -> bool:
+        return isinstance(at, Cells) and at.ordered and (at.low, at.high) == (item.low, item.high)
+
+    match x:
+        case Cells() if these(x):
+            return item
+        case Rows() | Drawn() if these(x.at):
+            return replace(x, at=item)
+        case Vector(item=Score() as score) if these(score.at):
+            return Vector(None, replace(score, at=item))
+    return None
+
+
+def first(w: Walks, op: Op, x: Any, k: Any, *keys: Any) -> Any:
     """The first or the best k of a vector; the best in any order."""
+    best = op.opcode == "select.top"
+    order = ordered_by(op, x, keys) if best else x
+    if isinstance(order, Order) and isinstance(k, Amount) and w.known.whole(k):
+        n = size(w, x)
+        if n is None or not w.known.at_least(k - n):
+            return Best(order.score, k)
     if op.operands[0].type.elem == "bool" and op.result.type.elem == "position" or not isinstance(k, Amount):
         return None
-    n, best = size(w, x), op.opcode == "select.top"
+    n = size(w, x)
     if w.known.at_least(-k):
         return Cells(ZERO, ZERO) if isinstance(x, Cells) else None
     if n is not None and w.known.at_least(k - n):
         return replace(x, ordered=False) if isinstance(x, Cells) and best else None if best else x
     if isinstance(x, Cells) and x.ordered and not best and n is not None and w.known.at_least(n - k) and w.known.at_least(k):
-        return Cells(x.low, x.low + k)
+        return Cells(x.low, x.low + k) if w.known.whole(k) else None
     return None
 
 
-def sorted_(w: Walks, op: Op, x: Any, *_: Any) -> Any:
+def sorted_(w: Walks, op: Op, x: Any, *keys: Any) -> Any:
+    if op.attrs.get("descending") and (order := ordered_by(op, x, keys)) is not None and size(w, x) != ONE:
+        return order
     return replace(x, ordered=False) if isinstance(x, Cells) else Vector(size(w, x))
 
 
@@ -138,7 +178,7 @@ def tiled(w: Walks, op: Op, *xs: Any) -> Any:
         return None
     low = xs[0] if kind == "iota" and len(xs) == 2 else ZERO
     n = xs[0] if kind == "zeros" else xs[-1] - low
-    if not w.known.at_least(n):
+    if not w.known.at_least(n) or not w.known.whole(n):
         return None
     item = {"iota": low + K, "zeros": ZERO}.get(kind, xs[0])
     return Vector(n, item if len(dims) == 1 else None)
@@ -177,18 +217,23 @@ def whole(w: Walks, op: Op, x: Any) -> Any:
 def ranked(w: Walks, op: Op, x: Any) -> Any:
     """Ranks are below the number of ranked values."""
     n = size(w, x)
-    if n is None or len(op.result.type.dims) != 1:
+    if len(op.result.type.dims) != 1:
         return Vector(n)
     if n == ONE:
         return Vector(n, ZERO)
     place = w.known.atom(0, name=f"@r{len(w.known.ranges)}")
-    w.known.facts.append(n - place - ONE)
-    return Vector(n, place)
+    if n is not None:
+        w.known.facts.append(n - place - ONE)
+    score = x.item if isinstance(x, Vector) else None
+    return Vector(n, Ranked(place, score) if isinstance(score, Score) else place)
 
 
 def largest(w: Walks, op: Op, x: Any) -> Any:
     n = size(w, x)
-    return Vector(n, True if n == ONE and len(op.result.type.dims) == 1 else unknown(w, each=True))
+    if n == ONE and len(op.result.type.dims) == 1:
+        return Vector(n, True)
+    score = x.item if isinstance(x, Vector) else None
+    return Vector(n, Best(score, ONE) if isinstance(score, Score) else unknown(w, each=True))
 
 
 def argued(w: Walks, op: Op, x: Any, *keys: Any) -> Any:
@@ -196,7 +241,7 @@ def argued(w: Walks, op: Op, x: Any, *keys: Any) -> Any:
     if not keys:
         return Vector(size(w, x)) if op.result.type.dims else scalar(w, op)
     if size(w, x) != ONE:
-        return None
+        return chosen_by(op, x, keys)
     return x.low if isinstance(x, Cells) else x if isinstance(x, Drawn) else None
 
 
@@ -205,14 +250,15 @@ def looked_up(w: Walks, op: Op, x: Any, i: Any) -> Any:
     n = size(w, x)
     if not isinstance(x, Rows) or len(op.result.type.dims) != 1 or x.face not in ("raw", "shaped"):
         return Vector(n)
-    return Vector(n, w.known.atom(0, 1, real=True, name=f"@p{len(w.known.ranges)}"))
+    return Vector(n, scored(x, i, w.known.atom(0, 1, real=True, name=f"@p{len(w.known.ranges)}")))
 
 
 def positions(w: Walks, op: Op, x: Any, *rest: Any) -> Any:
     kind = op.attrs["kind"]
     k = w.known
     if kind == "blocks":
-        return Blocks(rest[0]) if isinstance(rest[0], Amount) and k.at_least(rest[0], 1) else None
+        good = isinstance(rest[0], Amount) and k.at_least(rest[0], 1) and k.whole(rest[0])
+        return Blocks(rest[0]) if good else None
     if kind in ("start", "stop"):
         return (x.low if kind == "start" else x.high) if isinstance(x, Cells) and x.ordered else k.atom(0)
     if kind == "minus" and x is rest[0]:
@@ -244,14 +290,14 @@ def contained(w: Walks, op: Op, x: Any, xs: Any) -> Any:
 
 def scheduled(w: Walks, op: Op, n: Any, steps: Any) -> Any:
     """n cells in so many steps: of one step all, of n steps one each."""
-    if not isinstance(n, Amount) or not isinstance(steps, Amount) or not w.known.at_least(n):
+    if not isinstance(n, Amount) or not isinstance(steps, Amount) or not w.known.at_least(n) or not w.known.whole(n):
         return None
     steps = w.known.rounded(steps)
     if w.known.at_least(ONE - steps):
         return Vector(ONE, n)
     if steps == n and w.known.at_least(n, 1):
         return Vector(n, ONE)
-    return Vector(steps) if w.known.at_least(steps, 1) else None
+    return Counts(n, steps)
 
 
 RULES.update(

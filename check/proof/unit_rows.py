@@ -79,23 +79,6 @@ def not_negative(k: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> b
     return _from_elsewhere(k, v, again)
 
 
-def is_probability(k: Walked, v: Value) -> bool:
-    """Whether a number between 0 and 1 by its type is one: `x.prob` is above 1 where x was drawn from 3 * p."""
-    op = k.made.get(v)
-    if op is None:
-        return False
-    match op.opcode:
-        case name if name in MODELS:
-            return True
-        case "face":
-            return op.attrs["face"] != "logits" and is_probability(k, op.operands[0])
-        case name if name == "lookup" or name in KEPT:
-            return is_probability(k, op.operands[0])
-        case "reduce":
-            return op.attrs["fn"] in ("max", "min") and is_probability(k, op.operands[0])
-    return False
-
-
 def _from_elsewhere(k: Walked, v: Value, again: Again) -> bool:
     """Of what a loop, a branch or a column of a tree yields: whether it holds of all that this may be."""
     op = k.made.get(v)

@@ -5,88 +5,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from decgraph.check.proof.amounts import INF, ONE, PLACE, ZERO, Amount, Known
+from decgraph.check.proof.choices import AnyOpen, Best, MaskedOf, Open, Ranked, Score, number
+from decgraph.check.proof.parts import NONE, Between, Blocks, Cells, Counts, Drawn, Edit, Formula, K, Places, Rows, Vector
 from decgraph.ir.values import Op
 
-K = Amount.of(PLACE)
-NOTHING = "a memory that holds nothing"
 MOST_ATOMS = 6
-
-
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """The cells from low to high (left out), each once; in this order or in any."""
-
-    low: Amount
-    high: Amount
-    ordered: bool = True
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """The canvas in blocks of so many cells."""
-
-    step: Amount
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """The model's own rows of a canvas, at cells (None: at all). face: as the request shapes them, or another one."""
-
-    canvas: Any
-    at: Cells | None
-    face: str = "shaped"
-
-
-@dataclass(frozen=True, eq=False)
-class Drawn:
-    """A draw of each of the model's rows of a canvas, with noise of its own, at cells (None: at all)."""
-
-    canvas: Any
-    at: Cells | None
-
-
-@dataclass(frozen=True)
-class Between:
-    """A condition that is true of the places from low to high (left out)."""
-
-    low: Amount
-    high: Amount
-
-
-@dataclass(frozen=True)
-class Formula:
-    """A condition made of others of which nothing is known: ("atom", name), ("not", a), ("and", a, b), ("or", a, b)."""
-
-    parts: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Vector:
-    """A vector: how many entries it has along its first dimension, and of a plain one the entry at place k, by `K` (None:
-    nothing is known). Atoms whose names begin with "@" may differ from entry to entry."""
-
-    size: Amount | None
-    item: Any = None
-
-
-@dataclass(frozen=True)
-class Places:
-    """The numbers below `size`, each once, in any order; `even`: a distribution that gives mass to each of them."""
-
-    size: Amount
-    even: bool = False
-
-
-@dataclass(frozen=True)
-class Edit:
-    """One cell and its token."""
-
-    at: Any
-    token: Any
 
 
 class Walks(Protocol):
@@ -94,6 +21,14 @@ class Walks(Protocol):
 
     known: Known
     length: Amount
+    blocks: dict[Amount, Amount]
+    """How many blocks there are, and of how many cells."""
+    block: tuple[Amount, Cells] | None
+    """The size of the blocks that a loop goes through, and any one of them."""
+
+    def masked_at(self, canvas: Any, at: Cells) -> Any:
+        """Which of some cells of a canvas are masked."""
+        ...
 
 
 Rule = Callable[..., Any]
@@ -110,6 +45,8 @@ def size(w: Walks, x: Any) -> Amount | None:
             return w.length if x.at is None else size(w, x.at)
         case Blocks():
             return w.length if x.step == ONE else ONE if w.known.at_least(x.step - w.length) else None
+        case Counts():
+            return w.known.extreme("max", ONE, w.known.rounded(x.steps))
         case tuple():
             return Amount.of(len(x))
     return None
@@ -161,9 +98,11 @@ def varies(x: Any) -> bool:
 def entry(w: Walks, fn: str, xs: list[Any]) -> Any:
     """An elementwise function of numbers and conditions; None where nothing is known of the result."""
     if fn in ("and", "or", "not"):
-        if any(isinstance(x, Between) for x in xs):
-            plain = [x for x in xs if not isinstance(x, Between)]
-            return False if fn == "and" and False in plain else True if fn == "or" and True in plain else unknown(w, each=True)
+        if any(isinstance(x, Between | Best) for x in xs):
+            rest = [x for x in xs if x is not (fn == "and")]
+            if fn != "not" and (fn == "or") in rest:
+                return fn == "or"
+            return rest[0] if len(rest) == 1 and fn != "not" else unknown(w, each=True)
         parts = [x.parts if isinstance(x, Formula) else x if isinstance(x, bool) else unknown(w, each=True).parts for x in xs]
         return settled(Formula((fn, *parts)))
     if fn == "select":
@@ -171,6 +110,9 @@ def entry(w: Walks, fn: str, xs: list[Any]) -> Any:
         return (a if cond else b) if isinstance(cond, bool) else a if isinstance(a, Amount) and a == b else None
     if fn in COMPARED:
         return compared(w, fn, *xs)
+    if fn in ("mul", "weigh") and ONE in xs and any(isinstance(x, Score) for x in xs):
+        return next(x for x in xs if isinstance(x, Score))
+    xs = [number(x) for x in xs]
     if not all(isinstance(x, Amount) for x in xs):
         return ZERO if fn in ("mul", "weigh") and ZERO in xs else None
     return NUMBERS[fn](w.known, *xs) if fn in NUMBERS else None
@@ -180,18 +122,21 @@ COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def compared(w: Walks, fn: str, a: Any, b: Any) -> Any:
-    """A comparison of numbers."""
-    if not isinstance(a, Amount) or not isinstance(b, Amount):
-        return unknown(w, each=True)
+    """A comparison of numbers; which places are below a number are the best so many."""
     if fn in ("gt", "le"):
         fn, a, b = {"gt": "lt", "le": "ge"}[fn], b, a
+    if fn == "lt" and isinstance(a, Ranked) and isinstance(b, Amount) and not b.varies and w.known.whole(b):
+        return True if w.known.compared(a.number, b) is False else Best(a.score, b)
+    a, b = number(a), number(b)
+    if not isinstance(a, Amount) or not isinstance(b, Amount):
+        return unknown(w, each=True)
     if fn in ("lt", "ge"):
         found = w.known.compared(a, b)
         return unknown(w, each=True) if found is None else found if fn == "ge" else not found
     if a == b or w.known.above(a - b) or w.known.above(b - a):
         return (a == b) == (fn == "eq")
     rest = b - (a - K) if fn == "eq" and PLACE in a.atoms else None  # k + r == b
-    if rest is not None and not varies(rest):
+    if rest is not None and not varies(rest) and w.known.whole(rest):
         return Between(rest, rest + ONE)
     return unknown(w, each=True)
 
@@ -209,8 +154,8 @@ NUMBERS: dict[str, Callable[..., Amount | None]] = {
     "neg": lambda k, a: -a,
     "div": lambda k, a, b: k.quotient(a, b),
     "mod": lambda k, a, b: k.remainder(a, b) if k.whole(a) and k.whole(b) else None,
-    "maximum": lambda k, a, b: k.largest((a, b)),
-    "minimum": lambda k, a, b: k.least((a, b)),
+    "maximum": lambda k, a, b: k.extreme("max", a, b),
+    "minimum": lambda k, a, b: k.extreme("min", a, b),
     "relu": lambda k, a: k.largest((a, ZERO)),
     "pow": _power,
 }
@@ -246,6 +191,11 @@ def reduced(w: Walks, op: Op, x: Any) -> Any:
         return Vector(size(w, x)) if rows else scalar(w, op)
     n, item = x.size, x.item
     if fn in ("any", "all"):
+        if isinstance(item, Open) and fn == "any":
+            return AnyOpen(item)
+        if isinstance(item, MaskedOf) and fn == "any":
+            every = w.masked_at(item.canvas, Cells(ZERO, w.length))
+            return AnyOpen(every) if isinstance(every, Open) else unknown(w)
         if n == ONE and isinstance(item, bool | Formula):
             return item
         if item is (fn == "all"):  # also of no entries
@@ -286,6 +236,8 @@ def scalar(w: Walks, op: Op) -> Any:
 
 def constant(w: Walks, op: Op) -> Any:
     value = op.attrs["value"]
+    if value is None:
+        return NONE
     if isinstance(value, bool) or isinstance(value, list | tuple) and not value:
         return value if isinstance(value, bool) else ()
     return Amount.of(value) if isinstance(value, int | float) or hasattr(value, "denominator") else None
@@ -296,7 +248,13 @@ def faced(w: Walks, op: Op, x: Any) -> Any:
 
 
 def counted(w: Walks, op: Op, x: Any, *_: Any) -> Any:
-    return n if (n := size(w, x)) is not None else w.known.atom(1 if isinstance(x, Blocks) else 0)
+    if (n := size(w, x)) is not None:
+        return n
+    if isinstance(x, Blocks):
+        n = w.known.atom(1, key=("blocks", x.step))
+        w.blocks[n] = x.step
+        return n
+    return w.known.atom(0)
 
 
 def like(w: Walks, op: Op, x: Any, *_: Any) -> Any:

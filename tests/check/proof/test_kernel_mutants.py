@@ -17,6 +17,7 @@ from decgraph.check.proof import claims, folding, judgments, kernel, lossless, m
 from decgraph.check.proof.claims import prove
 from decgraph.check.proof.derive import Derivation
 from decgraph.check.proof.kernel import Kernel
+from decgraph.check.proof.terms import Terms
 from decgraph.dsl.lower import load_text
 from decgraph.ir import facts
 from decgraph.ir.facts import CellEdit, CellRows, CellTokens, Drafts, Memory, Picked, Row, Rows, Token, Tree
@@ -131,7 +132,7 @@ def no_weight_is_negative(patch: Patch) -> None:
 
 @mutant("column_above_one")
 def what_is_typed_a_probability_is_one(patch: Patch) -> None:
-    patch.setattr(kernel, "is_probability", lambda k, v: True)
+    patch.setattr(Terms, "_is_share", lambda self, op: bool(op.results) and op.results[0].type.elem == "prob")
 
 
 @mutant("chosen_by_itself")
