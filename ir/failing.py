@@ -20,8 +20,8 @@ from decgraph.ir.values import Function, Op, Region, Value
 INF = float("inf")
 NEVER = frozenset(
     {
-        *("const", "unfailing", "if", "for", "noise", "request", "topology", "vocab_size", "len", "face", "context"),
-        *("done", "draw.get", "draw.point", "tree.nodes", "tree.get", "tree.new", "tree.size"),
+        *("const", "unfailing", "if", "for", "noise", "topology", "vocab_size", "len", "face", "context"),
+        *("done", "draw.get", "draw.point", "tree.nodes", "tree.new", "tree.size"),
         *(
             "level.get",
             "path.get",
@@ -781,6 +781,32 @@ def _rounded(k: Failing, op: Op) -> str:
     return "" if context else "this memory may not be one of a context"
 
 
+def _request(k: Failing, op: Op) -> str:
+    return "the request may have no end token" if op.attrs["field"] == "eos" else ""
+
+
+def _column(k: Failing, op: Op) -> str:
+    """A column of numbers is 0 where it was not set; another one is set where every growth sets it, at all nodes but the root."""
+    name, column = str(op.operands[0].type.of[0]), op.attrs["column"]
+    if op.result.type.elem not in ("dist", "list", "scores") or column in ("law", "draw"):
+        return ""
+    ops = list(k.function.body.walk())
+    grown = [o for o in ops if o.opcode == "tree.grow" and str(o.operands[0].type.of[0]) == name]
+    reads = [o for o in ops if op.result in o.operands]
+    drafted = all(o.opcode == "gather" and _drafted(k, o.operands[1]) for o in reads)
+    return "" if drafted and all(column in o.attrs.get("columns", ()) for o in grown) else "the column may not be set"
+
+
+def _drafted(k: Failing, nodes: Value, deep: int = 6) -> bool:
+    """Whether nodes are drafts, and none is a root."""
+    made = k.made.get(nodes)
+    if made is None or not deep:
+        return False
+    if made.opcode == "tree.nodes":
+        return bool(made.attrs["which"] == "drafted")
+    return made.opcode in ("gather", "compact", "slice", "select.top") and _drafted(k, made.operands[0], deep - 1)
+
+
 def _set(k: Failing, op: Op) -> str:
     """A column set at nodes of its tree, to one value for all or to one for each."""
     t, nodes, values = op.operands
@@ -893,6 +919,8 @@ RULES: dict[str, Callable[[Failing, Op], str]] = {
     "draw": _drawn,
     "draw.many": _drawn,
     "model.derive": _derive,
+    "tree.get": _column,
+    "request": _request,
     "tree.set": _set,
     "tree.grow": _grow,
     "tree.front": _front,
