@@ -107,8 +107,8 @@ class Failing:
         return "" if op.opcode in NEVER or op.opcode in OUTSIDE else f"`{op.opcode}` may fail"
 
     def outside_drafts(self, sound: Collection[Op] = ()) -> Iterator[tuple[Op, str]]:
-        """The ops that may fail and whose errors end the run, with what they may fail at. sound: verifications whose rules are
-        known not to fail."""
+        """The ops that may fail and whose errors end the run, with what they may fail at. sound: those that are known
+        not to fail, with what is in them."""
         for state in self.function.states:
             own = Failing(self.function, self.consts)
             own.made |= {v: op for op in state.init.walk() for v in op.results}
@@ -139,10 +139,10 @@ class Failing:
 
     def _in(self, region: Region, sound: Collection[Op], drafts: bool = False) -> Iterator[tuple[Op, str]]:
         for op in region.ops:
-            if (not drafts or op.opcode in OUTSIDE) and (why := self.why(op)):
-                yield op, why
             if op in sound:
                 continue
+            if (not drafts or op.opcode in OUTSIDE) and (why := self.why(op)):
+                yield op, why
             if op.opcode == "for" and self.range(op.operands[1])[1] <= self.range(op.operands[0])[0]:
                 continue
             inside = drafts or "draft" in op.attrs and op.opcode == "if"
