@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
 
 from decgraph.check.proof.terms import INDEX, PROMPT, ROOM, ZERO, Terms
-from decgraph.ir.facts import Fact, Memory, Size
+from decgraph.ir.facts import Context, Fact, Memory, Size
 from decgraph.ir.linear import Atom, Condition, Linear, at_least, compared, negated
 from decgraph.ir.values import Op, Value
 
@@ -114,6 +115,9 @@ class Sizes(Terms):
                 self.assumed.append(compared("eq", known, fact.beyond + self.context[fact.version]))
         elif v.type.elem == "int" and not vector:
             self._symbol(v, fact.low if fact is not None else None, None)
+        elif vector and fact is not None and fact.low:
+            length = self._some(v, None)
+            self.facts[("length", v)] = (at_least(length, Linear.of(fact.low)),)
         if vector and v.type.elem == "int" and len(v.type.dims) == 1:
             self._element(v)
 
@@ -124,7 +128,8 @@ class Sizes(Terms):
         if known is None:
             return None
         if not isinstance(wanted, Size):
-            return Size(version, known, known - now, None if vector else known.number)
+            low = Fraction(int(self.proves(at_least(known, 1)))) if vector else known.number
+            return Size(version, known, known - now, None if low is None else Fraction(low))
         fixed = wanted.fixed if wanted.fixed is not None and self.equal(known, wanted.fixed) else None
         beyond = wanted.beyond if wanted.beyond is not None and self.equal(known, wanted.beyond + now) else None
         low = wanted.low if wanted.low is not None and self.proves(at_least(known, Linear.of(wanted.low))) else None
@@ -132,7 +137,9 @@ class Sizes(Terms):
 
     def same(self, v: Value, other: Value) -> None:
         """A value is another one."""
-        for known in (self.consts, self.sums, self.lengths, self.conditions):
+        if v.type.dims:
+            self.length(other)
+        for known in (self.consts, self.sums, self.lengths, self.conditions, self.pieces):
             if other in known:
                 known[v] = known[other]
 
@@ -160,8 +167,12 @@ class Sizes(Terms):
                 return self.sum(op.operands[0]) is not None
             case "bernoulli":
                 return self.sum(op.operands[0]) is not None and not op.result.type.dims
-            case "arg" | "reduce":
-                return self.proves(at_least(self.length(op.operands[0]), 1)) and len(op.operands) == 1
+            case "arg" | "reduce" if len(op.operands) == 1 and len(op.operands[0].type.dims) <= 1:
+                return self.proves(at_least(self.length(op.operands[0]), 1))
+            case "model.read" if op.operands[1].type.dims:
+                return self.proves(at_least(self.length(op.operands[1]), 1))
+            case "model.eval" if isinstance(here := self.of(op.operands[1]), Context):
+                return not here.parent or self.proves(at_least(self.context[here.version], 2))
             case "gather" if len(op.operands) == 2 and not op.attrs.get("axis") and op.operands[1].type.elem == "int":
                 return self.among(op.operands[1], self.length(op.operands[0]))
             case "map" if op.attrs["fn"] not in ("div", "mod", "pow"):
