@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from decgraph.check.proof.invariants import Stopped
+from decgraph.check.proof.unread import written
 from decgraph.ir.draft_ends import decisive
 from decgraph.ir.facts import NONE, Fact, Row, Tree
 from decgraph.ir.values import Op
@@ -35,6 +36,8 @@ def draft(k: Kernel, op: Op) -> list[Fact | None]:
         raise Stopped(op, "a draft that is begun anew where an error may end it")
     k.drafting, k.told = set(), NONE
     (tree,) = k.either(op)
+    for name in written(op):  # whichever of several values an error leaves in a state
+        k.left.pop(name, None)
     told, early = k.told, k.drafting
     (k.drafting, k.told), k.control = before, outer
     k.taints[op.result] |= told

@@ -341,7 +341,14 @@ class Terms:
             else:
                 self.lengths[v] = self._some(v, length)
 
+    def _sort(self, op: Op, version: int) -> None:
+        if op.operands[0].type.dims:
+            self.lengths[op.result] = self.length(op.operands[0])
+
     def _top(self, op: Op, version: int) -> None:
+        if op.operands[0].type.elem == "draw":  # where little was left to draw, some of them are none
+            self._some(op.result, self.length(op.operands[0]))
+            return
         count = self.sum(op.operands[1])
         if len(op.result.type.dims) == 1 and len(op.operands[0].type.dims) == 1 and count is not None:
             self.lengths[op.result] = self._clipped(op.result, count, self.length(op.operands[0]))
@@ -460,7 +467,7 @@ RULES: dict[str, Callable[[Terms, Op, int], None]] = {
     "map": Terms._map,
     "as_int": Terms._as_int,
     "within": Terms._same,
-    "sort": Terms._same,
+    "sort": Terms._sort,
     "len": Terms._len,
     "tile": Terms._tile,
     "concat": Terms._concat,
