@@ -496,8 +496,8 @@ class Kernel:
                 self.taints[v] = taint
                 self.sizes.carried(v)
             self.sizes.counter(region.args[0], op)
-        for v, same in zip(body.args[1:], op.regions[0].args[1:]):
-            self.sizes.same(v, same)  # in one iteration
+        for v, asked in zip(body.args[1:], op.regions[0].args[1:]):
+            self.sizes.same(v, asked)  # in one iteration
         goes_on = None
         if len(op.regions) == 2:
             self.region(op.regions[0])

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from decgraph.check.proof.terms import INDEX, PROMPT, ROOM, ZERO, Terms
 from decgraph.ir.facts import Context, Fact, Memory, Size
@@ -139,7 +140,8 @@ class Sizes(Terms):
         """A value is another one."""
         if v.type.dims:
             self.length(other)
-        for known in (self.consts, self.sums, self.lengths, self.conditions, self.pieces):
+        every: tuple[dict[Value, Any], ...] = (self.consts, self.sums, self.lengths, self.conditions, self.pieces)
+        for known in every:
             if other in known:
                 known[v] = known[other]
 
@@ -162,28 +164,29 @@ class Sizes(Terms):
     # -- errors
     def safe(self, op: Op) -> bool:
         """Whether an op cannot fail here: its numbers are finite, its indices are in range, its vectors have one length."""
+        xs: tuple[Value, ...] = op.operands
         match op.opcode:
             case "as_int":
-                return self.sum(op.operands[0]) is not None
+                return self.sum(xs[0]) is not None
             case "bernoulli":
-                return self.sum(op.operands[0]) is not None and not op.result.type.dims
-            case "arg" | "reduce" if len(op.operands) == 1 and len(op.operands[0].type.dims) <= 1:
-                return self.proves(at_least(self.length(op.operands[0]), 1))
-            case "model.read" if op.operands[1].type.dims:
-                return self.proves(at_least(self.length(op.operands[1]), 1))
-            case "model.eval" if isinstance(here := self.of(op.operands[1]), Context):
+                return self.sum(xs[0]) is not None and not op.result.type.dims
+            case "arg" | "reduce" if len(xs) == 1 and len(xs[0].type.dims) <= 1:
+                return self.proves(at_least(self.length(xs[0]), 1))
+            case "model.read" if xs[1].type.dims:
+                return self.proves(at_least(self.length(xs[1]), 1))
+            case "model.eval" if isinstance(here := self.of(xs[1]), Context):
                 return not here.parent or self.proves(at_least(self.context[here.version], 2))
-            case "gather" if len(op.operands) == 2 and not op.attrs.get("axis") and op.operands[1].type.elem == "int":
-                return self.among(op.operands[1], self.length(op.operands[0]))
+            case "gather" if len(xs) == 2 and not op.attrs.get("axis") and xs[1].type.elem == "int":
+                return self.among(xs[1], self.length(xs[0]))
             case "map" if op.attrs["fn"] not in ("div", "mod", "pow"):
-                vectors = [v for v in op.operands if v.type.dims]
+                vectors = [v for v in xs if v.type.dims]
                 flat = all(len(v.type.dims) == 1 for v in vectors)
                 return flat and all(self.equal(self.length(v), self.length(vectors[0])) for v in vectors)
             case "model.derive" if op.attrs["how"] == "skip":
-                layers = self.layers(op.operands[0])
-                return all(v.type.dims and self.among(v, layers) for v in op.operands[1:])
+                layers = self.layers(xs[0])
+                return all(v.type.dims and self.among(v, layers) for v in xs[1:])
             case "memory.quantized":
-                bits, fact = self.sum(op.operands[1]), self.of(op.operands[0])
+                bits, fact = self.sum(xs[1]), self.of(xs[0])
                 return (
                     isinstance(fact, Memory)
                     and bits is not None
