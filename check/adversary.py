@@ -101,6 +101,3 @@ def adversarial(engine: type[ExactMachine]) -> type[ExactMachine]:
             return out
 
     return Adversarial
-
-
-__all__ = ["adversarial", "controllers"]

@@ -152,6 +152,3 @@ class _Job:
         report.ran, report.harmless, report.module = None, set(), None  # ids of ops mean nothing in another process
         report.missing = []
         return report
-
-
-__all__ = ["CheckOptions", "check_algorithm", "check_all", "find"]

@@ -208,6 +208,3 @@ def side_by_side(
         m = row.machine
         seen.runs.append((m.committed_tokens(), tuple(map(tuple, m.results)), end))
     return seen, repr(sorted(batch.shared.items(), key=lambda item: str(item[0])))
-
-
-__all__ = ["Batch", "Batched", "side_by_side"]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
+from decgraph.backends.drafting import CALLS
 from decgraph.backends.exact.choices import Arrived, Choices, Point, TooMany, runs
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely, World
+from decgraph.check.chances import ByChance, attempts
 from decgraph.check.constants import facts
 from decgraph.check.distributions import (
     AdversaryWins,
@@ -21,6 +22,7 @@ from decgraph.check.distributions import (
     Folds,
     Specification,
     Tally,
+    Tokens,
     continued_distribution,
     execute,
     run_steps,
@@ -45,7 +47,7 @@ class Case:
     """One world. others: scores of the batch's other candidates (None: an adversary's). steps: decoding steps before the
     specification goes on (None: the whole text). length: new tokens whose distribution is compared. start: the state in which
     the first step begins. ran: takes note of what of the program runs. plan: of the world. limit: most runs. sampled: how many
-    runs are drawn at random in the place of an enumeration, where tokens are compared (0: none).
+    runs are drawn at random in the place of an enumeration (0: none).
     folds: see CheckedProgram."""
 
     module: Module
@@ -159,12 +161,14 @@ def decide(case: Case, tally: Tally, *, far: bool = True) -> Failure | None:
     if case.claim.kind != "refines":
         return every_token(case, tally)
     tokens = case.claim.mode in ("tokens", "greedy")
+    if case.sampled:
+        return in_tokens(case, tally) if tokens else too_likely(case, tally)
     try:
         failure = in_tokens(case, tally) if tokens else in_distribution(case, tally)
         return failure if failure is not None or not far else deep(case, tally)
     except DecError as error:
-        far = replace(case, request=replace(case.request, temperature=0, limit=max(DEEP, case.request.limit)))
-        crash = ended(case, error, tally) or (None if masked(case.function) else ended(far, error, tally))
+        longer = replace(case, request=replace(case.request, temperature=0, limit=max(DEEP, case.request.limit)))
+        crash = ended(case, error, tally) or (None if masked(case.function) else ended(longer, error, tally))
         if crash is None:
             raise
         return crash
@@ -223,7 +227,7 @@ def outcomes(
         try:
             execute(m)
         except DecError as error:
-            return error
+            return None if m.op is not None and m.op.opcode in CALLS else error
         return None
 
     try:
@@ -369,12 +373,7 @@ def in_tokens(case: Case, tally: Tally) -> Failure | None:
         world.ran = case.ran
         return ours, theirs
 
-    def by_chance() -> Iterator[tuple[Choices, Any]]:
-        for seed in range(case.sampled):
-            choices = ByChance(seed)
-            yield choices, both(choices)
-
-    for choices, found in by_chance() if case.sampled else runs(both, case.limit, merge=merge):
+    for choices, found in attempts(case, both, merge):
         tally.count()
         if isinstance(found, Arrived):
             continue
@@ -383,6 +382,50 @@ def in_tokens(case: Case, tally: Tally) -> Failure | None:
             return Failure(
                 case, "tokens", {(ours, True): Fraction(1)}, {(theirs, True): Fraction(1)}, Fraction(1), choices.points
             )
+    return None
+
+
+def too_likely(case: Case, tally: Tally) -> Failure | None:
+    """A text that some runs, drawn at random, commit with more probability than the specification does: what these runs add
+    up to is a bound from below, so that no more of them need be known."""
+    if not case.speaks():
+        return None
+    a, b = case.program(), case.spec()
+    world, setup, first = World(coupled=False, ran=case.ran), case.setup(), ByChance(0)
+
+    def one(choices: Choices) -> tuple[Tokens, bool]:
+        world.restart(choices)
+        m = a.machine(case.request, world)
+        setup(m)
+        whole = run_steps(m)
+        return m.committed_tokens(), whole
+
+    world.restart(first)
+    theirs: Distribution = {execute(b.machine(case.request, world)).committed_tokens(): first.weight()}
+    spec = Specification(b, case.request, case.limit, tally)
+    small = memoryless(case.module.functions[case.claim.spec])
+    if first.points and not small:
+        theirs = {text: p for (text, _), p in whole_distribution(b, case.request, case.limit, tally).items()}
+
+    def allowed(text: Tokens, whole: bool) -> Fraction:
+        """The probability that the specification gives to a text, or to all that begin like it."""
+        if first.points and small:
+            return spec.share(text, whole)
+        return sum((p for t, p in theirs.items() if t == text or (not whole and t[: len(text)] == text)), Fraction(0))
+
+    ways: dict[tuple[Tokens, bool], dict[tuple[int, ...], Fraction]] = {}
+    for choices, found in attempts(case, one, False):
+        tally.count()
+        if any(p.kind == "adversary" for p in choices.points):
+            continue
+        ways.setdefault(found, {})[tuple(p.taken for p in choices.points)] = choices.weight()
+        had, most = sum(ways[found].values(), Fraction(0)), allowed(*found)
+        if had > most:
+            least = "" if had == 1 else "at least "
+            words = f"the first commits its text with probability {least}{had}, the second with probability {most}"
+            other: Distribution = {(found[0], True): most}
+            other |= {(text, True): p for text, p in theirs.items() if not first.points}
+            return Failure(case, "text", {(found[0], True): had}, other, had - most, choices.points, words)
     return None
 
 
@@ -427,21 +470,9 @@ def every_token(case: Case, tally: Tally) -> Failure | None:
                 return tokens[: i + 1], f"token {x} was committed after {list(path)}{given_to(case, m, path, x)}"
         return None
 
-    for choices, bad in runs(one, case.limit, merge=mergeable(case)):
+    for choices, bad in attempts(case, one, mergeable(case)):
         tally.count()
         if bad is not None and not isinstance(bad, Arrived):
             tokens, words = bad
             return Failure(case, "token", {(tokens, True): Fraction(1)}, {}, Fraction(1), choices.points, words)
     return None
-
-
-class ByChance(Choices):
-    """Choices at random, each of which can happen."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(())
-        self.random = random.Random(seed)
-
-    def choose(self, weights: list[Fraction], values: list[Any], label: str, kind: str = "chance") -> Any:
-        live = [v for w, v in zip(weights, values, strict=True) if w > 0 or kind == "adversary"]
-        return self.random.choice(live)

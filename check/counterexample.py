@@ -40,7 +40,8 @@ DECISIONS = {
     "tokens": "drawn",
     "token": "drawn",
     "error": "drawn",
-    "distribution": "drawn, on the likeliest way to the tokens that come too often",
+    "distribution": "drawn, on the way with which the tokens that come too often do so",
+    "text": "drawn",
     "adversary": "returned",
 }
 
@@ -68,9 +69,31 @@ def first_of(lines: Sequence[str]) -> list[str]:
     return [*lines[:ROWS], f"... and {len(lines) - ROWS} more"] if len(lines) > ROWS else list(lines)
 
 
+def place_of(failure: Failure) -> tuple[int, ...]:
+    """The context after which both sides part."""
+    case = failure.case
+    if failure.kind in ("distribution", "adversary"):
+        first = first_apart(failure.ours, failure.theirs)
+        new = first.after if first is not None else case.start.committed
+    else:
+        texts = [max(d, key=lambda k: d[k])[0] for d in (failure.ours, failure.theirs) if d]
+        new = texts[0][: next((n for n, t in enumerate(zip(*texts, strict=False)) if len({*t}) > 1), len(texts[0]) - 1)]
+    return (*case.request.prompt, *new)
+
+
+def from_there(table: str, place: tuple[int, ...]) -> str:
+    """The rows of a table, that of a context first and those behind it next: it is there that the sides part."""
+    title, *rows = table.splitlines()
+    context = f"  p(. | {' '.join(map(str, place))}"
+    order = sorted(rows, key=lambda r: 0 if r.startswith(f"{context})") else 1 if r.startswith(f"{context} ") else 2)
+    return "\n".join([title, *order])
+
+
 def parting(ours: Distribution, theirs: Distribution) -> str:
     """Where two long texts part, in words."""
-    a, b = ([*next(iter(d))[0]] for d in (ours, theirs))
+    a, b = ([*max(d, key=lambda k: d[k])[0]] for d in (ours, theirs))
+    if a == b:
+        return ""
     at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     return f", apart first in token {at + 1}" if max(len(a), len(b)) > EDGE else ""
 
@@ -112,6 +135,12 @@ class Counterexample:
             out.append("with the same noise" + parting(self.ours, self.theirs))
             out.append(f"    {self.names[0]:<24} commits {_one(self.ours)}")
             out.append(f"    {self.names[1]:<24} commits {_one(self.theirs)}")
+        elif self.kind == "text":
+            out.append(f"{self.words}{parting(self.ours, self.theirs)}")
+            out.append(f"    {self.names[0]:<24} commits {_one(self.ours)}")
+            mine = max(self.theirs, key=lambda k: self.theirs[k])
+            if self.theirs[mine] == 1:
+                out.append(f"    {self.names[1]:<24} commits {list(mine[0])}")
         elif self.kind in ("token", "error"):
             out.append(f"    {self.words}")
         else:
@@ -220,6 +249,8 @@ SHRINKING = 600  # runs, all tries together
 def smaller(failure: Failure) -> Failure:
     """The same failure in a smaller world, as far as a few tries find one: fewer tokens of vocabulary, a plain request, a
     shorter prompt, smaller parameters, simpler tables, a distribution over fewer tokens."""
+    if failure.case.sampled:  # check/probes.py has looked
+        return failure
     best, spent = failure, Tally()
     for candidate in _candidates(failure.case):
         if not _size(candidate) < _size(best.case):
@@ -312,7 +343,7 @@ def explain(failure: Failure) -> Counterexample:
         r.prompt,
         ", ".join(said),
         dict(case.params),
-        [m.describe() for m in case.models.values() if hasattr(m, "describe")],
+        [from_there(m.describe(), place_of(again)) for m in case.models.values() if hasattr(m, "describe")],
         decisions,
         again.ours,
         again.theirs,
@@ -325,12 +356,14 @@ def explain(failure: Failure) -> Counterexample:
 
 
 def most_telling(case: Case, failure: Failure) -> list[Point]:
-    """What was drawn on the likeliest way to the tokens whose probability is most too high."""
+    """What was drawn on the way to the tokens whose probability is most too high that makes it so: with the likelier ones alone
+    it is not, as where a draft is accepted as it should be and what follows a refusal is wrong."""
     if failure.kind != "distribution":
         return []
     worst = max(failure.ours, key=lambda k: (failure.ours[k] - failure.theirs.get(k, Fraction(0)), k))
+    allowed = failure.theirs.get(worst, Fraction(0))
     world = World(coupled=False)
-    best: tuple[Fraction, list[Point]] = (Fraction(0), [])
+    ways: list[tuple[Fraction, list[Point]]] = []
     a = case.program()
 
     setup, done = case.setup(), case.start.committed
@@ -343,11 +376,16 @@ def most_telling(case: Case, failure: Failure) -> list[Point]:
 
     try:
         for choices, tokens in runs(run, case.limit):
-            if worst[0][: len(tokens)] == tokens[: len(worst[0])] and choices.weight() > best[0]:
-                best = (choices.weight(), choices.points)
+            if worst[0][: len(tokens)] == tokens[: len(worst[0])]:
+                ways.append((choices.weight(), choices.points))
     except (TooMany, NotSeparated):
         pass
-    return best[1]
+    had = Fraction(0)
+    for weight, points in sorted(ways, key=lambda way: way[0], reverse=True):
+        had += weight
+        if had > allowed:
+            return points
+    return max(ways, default=(Fraction(0), []), key=lambda way: way[0])[1]
 
 
 def _asked(functions: dict[str, Any]) -> list[str]:

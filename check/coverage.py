@@ -1,22 +1,25 @@
 """Whether everything in a program has run: the outcomes that its ops must have come to in decided worlds, and the lines
 of those that none has.
 
-Demanded are both sides of every condition and comparison, both operands of a minimum or maximum of single numbers, a truncation
-that cuts and one that does not, draws that could have been another token, and loops over a number of times that turn as seldom
-and as often as their bounds allow. Conditions into which lowering turned `accept`, `break` and `emit` are not the author's and
-are left out; so is what only follows from types.
+Demanded are both sides of every condition and comparison, of every minimum, maximum, `relu` and `clamp`, a truncation that cuts
+and one that does not, draws that could have been another token, loops that run as seldom and as often as their bounds allow and
+at least once where these are computed, and numbers that are not the same in all worlds: arithmetic that turns wrong beyond them
+is constant in them. Conditions into which lowering turned `accept`, `break` and `emit` are not the author's and are left out;
+so are what ranges exclude and what nothing that is committed depends on.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from decgraph.backends.exact.coverage import LOGIC, PICKS, Outcome, Ran, outcomes, user_condition
-from decgraph.check.ranges import impossible
+from decgraph.ir.ranges import impossible
 from decgraph.ir.values import Function, Op, Value
+from decgraph.passes.dead import Liveness
 from decgraph.runtime.arguments import ParamValue
 
 WORDS = {
@@ -36,13 +39,15 @@ FORCEABLE = frozenset({"true", "false", "left", "right"})
 @dataclass(frozen=True)
 class Missing:
     """Something that no decided world has shown: the op, what it never came to, and the line; `path` of another file than the
-    program's. Of a rule or helper of another file the line is the program's own, `inside` says where it stands there."""
+    program's. Of a rule or helper of another file the line is the program's own, `inside` says where it stands there. value:
+    what a number always was."""
 
     op: Op
     outcome: str
     line: int
     path: str = ""
     inside: str = ""
+    value: str = ""
 
     @property
     def key(self) -> Outcome:
@@ -56,6 +61,9 @@ class Missing:
     def __str__(self) -> str:
         op = self.op
         where = _line(self.line, self.path) + (f" ({self.inside})" if self.inside else "")
+        if self.value:
+            name = op.results[0].name or f"this {op.attrs.get('fn', 'number')}"
+            return f"{where}: {name} was {self.value} in every world"
         if op.opcode in ("for", "while"):
             times = {
                 "never": "always turned at least once",
@@ -88,13 +96,15 @@ def pinned(f: Function, given: Mapping[str, ParamValue] | None) -> Function:
 
 
 def demanded(f: Function, ran: Ran) -> list[tuple[Op, str]]:
-    """The outcomes that must be seen before a claim is said to hold: those that can happen (check/ranges.py)."""
-    cannot = impossible(f)
+    """The outcomes that must be seen before a claim is said to hold: those that can happen (ir/ranges.py)."""
+    cannot = impossible(f, outcomes)
     made: dict[Value, Op] = {v: op for op in ran.watched.values() for v in op.results}
     for op in f.body.walk():
         made.update(dict.fromkeys(op.results, op))
     ranges = {p.value: (p.low, p.high) for p in f.params}
     chance = any(c.kind != "ensures" and not c.for_greedy for c in f.claims)
+    needed = Liveness(f.body).kept
+    useless = {id(op) for op in f.body.walk() if op not in needed}
     out: list[tuple[Op, str]] = []
     for op in ran.watched.values():
         kinds = outcomes(op)
@@ -107,13 +117,13 @@ def demanded(f: Function, ran: Ran) -> list[tuple[Op, str]]:
             if chance:
                 out.append((op, "open"))
         elif op.opcode == "map" and op.attrs["fn"] in PICKS:
-            if not op.results[0].type.dims and op.attrs["fn"] in ("minimum", "maximum") and not _fixed(op, made):
+            if not _fixed(op, made):
                 out += [(op, k) for k in kinds]
         elif op.opcode == "map" and op.attrs["fn"] in LOGIC and not any(user_condition(o, made) for o in op.operands):
             continue
         elif kinds and not _fixed(op, made):
             out += [(op, k) for k in kinds]
-    return [(op, k) for op, k in out if (id(op), k) not in cannot]
+    return [(op, k) for op, k in out if (id(op), k) not in cannot and id(op) not in useless]
 
 
 def _fixed(op: Op, made: dict[Value, Op]) -> bool:
@@ -126,12 +136,12 @@ def _fixed(op: Op, made: dict[Value, Op]) -> bool:
 
 
 def turns_of(op: Op, made: dict[Value, Op], ranges: dict[Value, tuple[Any, Any]]) -> list[str]:
-    """How many iterations of a loop must be seen: as its bounds say where they are constants or parameters."""
+    """How many iterations of a loop must be seen: as its bounds say where they are constants or parameters, else one."""
     if op.opcode == "while":
         return ["again"] if op.attrs.get("bound") == "done" else ["once"] if op.attrs.get("limited") else ["again"]
     bounds = [_range(v, made, ranges) for v in op.operands[:2]]
     if any(b is None for b in bounds):
-        return []  # over what a vector holds: its body's own conditions say what must be seen
+        return ["once"]
     low = max(0, bounds[1][0] - bounds[0][1])  # type: ignore[index]
     high = bounds[1][1] - bounds[0][0]  # type: ignore[index]
     return [k for k, n in (("never", 0), ("once", 1)) if low <= n <= high] + (["again"] if high > 1 else [])
@@ -155,23 +165,30 @@ def missing(f: Function, ran: Ran, path: str, harmless: Iterable[Outcome] = ()) 
     def coin(op: Op) -> Op | None:
         return op if op.opcode == "bernoulli" else made.get(op.operands[0]) if op.opcode == "if" else None
 
-    # A coin whose probability was 0 or 1 in every world has one side only: a draft from the target itself is always accepted.
+    # A coin of a rule that came up in every world has one side only: a draft from the target itself is always accepted.
     sure = {
         id(op)
         for op in ran.watched.values()
         if (c := coin(op)) is not None
+        and c.loc.called is not None
         and (id(c), "varies") not in known
-        and ((id(c), "true") in known or (id(c), "false") in known)
+        and (id(c), "true") in known
     }
+    numbers: Counter[int] = Counter(i for i, kind in known if kind.startswith("= "))
     out = []
     for op, kind in demanded(f, ran):
         if id(op) in sure or (id(op), kind) in known or (id(op) in loops and kind == "once"):
             continue
         if kind == "open" and (id(op), "certain") not in known:  # nothing reads its token
             continue
+        value = ""
+        if kind == "varies":
+            if numbers[id(op)] != 1:  # none: where it stands never ran, which other outcomes say
+                continue
+            value = next(kind for i, kind in known if i == id(op) and kind.startswith("= ")).removeprefix("= ")
         at = op.loc.called or op.loc
         inside = "" if op.loc.called is None else _line(op.loc.line, op.loc.path)
-        out.append(Missing(op, kind, at.line, "" if at.path in ("", path) else at.path, inside))
+        out.append(Missing(op, kind, at.line, "" if at.path in ("", path) else at.path, inside, value))
     out.sort(key=lambda m: (m.path, m.line))
     return out
 

@@ -12,7 +12,7 @@ from decgraph.backends.exact.choices import AdversaryWins, Choices, Point, combi
 from decgraph.backends.exact.run import ExactMachine, exact_machine
 from decgraph.backends.exact.world import Enough, World
 from decgraph.backends.run import Stop
-from decgraph.check.ranges import narrowed
+from decgraph.ir.ranges import narrowed
 from decgraph.ir.values import Module
 from decgraph.runtime.arguments import Externs, ParamValue
 from decgraph.runtime.models.interface import Model
@@ -114,6 +114,22 @@ def total_variation(a: Distribution, b: Distribution) -> Fraction:
     return sum((abs(a.get(k, Fraction(0)) - b.get(k, Fraction(0))) for k in {*a, *b}), Fraction(0)) / 2
 
 
+UNKNOWN: Distribution = {}
+
+
+class Wanted(Choices):
+    """Choices of one value wherever it is among the options, and of the first one elsewhere."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(())
+        self.value = value
+
+    def choose(self, weights: list[Fraction], values: list[Any], label: str, kind: str = "chance") -> Any:
+        live = [v for w, v in zip(weights, values, strict=True) if w > 0 or kind == "adversary"]
+        self.prefix = (*self.prefix[: len(self.points)], live.index(self.value) if self.value in live else 0)
+        return super().choose(weights, values, label, kind)
+
+
 class Specification:
     """A specification that is a function of the context: its distribution one token at a time, remembered by context.
 
@@ -147,6 +163,32 @@ class Specification:
     def over(self, done: Tokens) -> bool:
         """Whether the text ends after `done`."""
         return self.program.machine(self.request, self.world).resume(done).done()
+
+    def share(self, text: Tokens, whole: bool = True) -> Fraction:
+        """The probability of a whole text, or of its beginning."""
+        out = Fraction(1)
+        for n in range(len(text) + whole):
+            x = text[n] if n < len(text) else None
+            law = self.memo[text[:n]] if text[:n] in self.memo else self.only(text[:n], x)
+            law = self.next(text[:n]) if law is UNKNOWN else law
+            out *= int(x is None) if law is None else law.get(x, Fraction(0))
+            if not out:
+                break
+        return out
+
+    def only(self, done: Tokens, x: int | None) -> Distribution | None:
+        """As `next`, with the probability of one token alone, where the specification is `autoregressive`, which makes one
+        choice for a token: a large vocabulary need not be gone through. UNKNOWN for other specifications."""
+        if self.program.function != "autoregressive":
+            return UNKNOWN
+        choices = Wanted(x)
+        self.world.restart(choices)
+        m = self.program.machine(self.request, self.world).resume(done)
+        if m.done():
+            return None
+        m.until = lambda m: m.committed() > len(done)
+        new = execute(m).committed_tokens()[len(done) :]
+        return {x: choices.weight()} if new == (x,) and len(choices.points) < 2 else {} if x not in new else UNKNOWN
 
     def extend(self, done: Tokens, length: int, out: Distribution, weight: Fraction) -> None:
         """Add to `out` the distribution of the first `length` tokens of a run that has committed `done`."""

@@ -31,6 +31,3 @@ def internal(error: BaseException, externs: Mapping[str, Any] | None = None) -> 
     said = str(root).splitlines()[0] if str(root) else ""
     name = "" if isinstance(root, InternalError) else f"{type(root).__name__}: "
     return f"{name}{said} ({place})"
-
-
-__all__ = ["internal"]

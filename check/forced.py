@@ -2,7 +2,8 @@
 
 A branch that never ran may hide anything. First many worlds are sampled, a few runs each, for one that comes to it, and that
 world is decided. What is still missing is forced: the condition is answered by an adversary, the comparison is given the
-other outcome, whatever it computes. If the claims hold then too, it does not matter that no world came to it.
+other outcome, whatever it computes. If that changes what the program does in some world, and the claims hold in all of them, it
+does not matter that no world came to it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import Any
 from decgraph.backends.exact.coverage import Outcome, Ran
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.world import Unlikely, World
-from decgraph.check.claims import ByChance, begun
+from decgraph.check.chances import ByChance
+from decgraph.check.claims import begun
 from decgraph.check.coverage import demanded, missing, pinned
 from decgraph.check.distributions import Tally, execute
 from decgraph.check.faults import internal
+from decgraph.check.outside import effects
 from decgraph.check.plans import chance_plan, first_plans, further_plans
 from decgraph.check.starts import NoValue
 from decgraph.check.survey import Survey, Tried
@@ -132,6 +135,8 @@ def holds_when_forced(
     """The outcomes that were met with one op forced, where every claim holds with it; None where one does not, or nothing
     shows."""
     shown: set[Outcome] = set()
+    told = ran.fresh({key[0]: key[1]})
+    moved = False  # somewhere: where the outcome changes nothing, that the claim holds says nothing
     for claim in f.claims:
         forced = Ran(ran.watched, forced={key[0]: "any" if key[1] in ("true", "false") and claim.mode != "" else key[1]})
         survey = Survey(
@@ -162,13 +167,14 @@ def holds_when_forced(
             failure, why, _ = survey.attempt(case if claim.mode != "distribution" else narrow(case))
             if failure is not None:
                 return None
+            moved = moved or effects(case, 0, told, noise=False) != effects(case, 0, noise=False)
             decided += not why and key[0] in forced.used and len(forced.seen) >= before
             erred += survey.erred
             large += bool(why) and not survey.erred
         if not decided:
             return None
         shown |= forced.seen
-    return shown
+    return shown if moved else None
 
 
 __all__ = ["harmless", "searched"]

@@ -104,6 +104,3 @@ def any_head(head: AnyReading, near: tuple[Fraction, ...], whole: tuple[int, ...
     if chosen and len(options) > 4:
         options = [options[0], options[-1], *options[1:3]]
     return AnyReading(head.target, head.gives, head.seed, answers=options, chosen=chosen, name=head.name)
-
-
-__all__ = ["AnyFunction", "Drawn", "answers", "any_head", "functions_for"]

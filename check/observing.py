@@ -38,6 +38,3 @@ class Watched(ReferenceMachine):
             ("memory", model.name, found.memory), f"the memory of {model.name} up to position {found.memory.length}"
         )
         return found
-
-
-__all__ = ["Seen", "Watched"]

@@ -1,10 +1,6 @@
-"""What lies outside a claim's setting: lines that cannot run there, and planted bugs that change nothing there.
+"""Planted bugs that change nothing at a claim's setting.
 
-Lines: what no world of the claim has shown is looked for in the same worlds without the condition, where parameters take any
-value. What is seen there lies outside the setting: the worlds differ in nothing but the parameters that the condition fixes.
-What is not seen there either stays a hole.
-
-Bugs: at `when threshold == 1` the branch that a mutant breaks may be dead. What no world of the claim shows counts as found
+At `when threshold == 1` the branch that a mutant breaks may be dead. What no world of the claim shows counts as found
 wanting only if the mutant does something there: program and mutant are run side by side on the same noise, and every effect
 on the way is written down with its operands and results: draws and what they are drawn from, nodes that are grown,
 verifications, decided cells, states, commits. If one of them differs in any world, the mutant is inside the setting and has
@@ -13,25 +9,22 @@ to be found. If none does, nothing of what it changed reaches a draw, a state or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from decgraph.backends.exact.choices import TooMany
-from decgraph.backends.exact.coverage import Outcome, Ran, outcomes
+from decgraph.backends.exact.coverage import Ran
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.states import Signer, Unknown
 from decgraph.backends.exact.world import Unlikely, World
-from decgraph.check.claims import ByChance, Case, begun
-from decgraph.check.coverage import Missing
-from decgraph.check.distributions import Tally, execute
-from decgraph.check.forced import sampled
-from decgraph.check.plans import chance_plan, first_plans, further_plans
+from decgraph.check.chances import ByChance
+from decgraph.check.claims import Case, begun
+from decgraph.check.distributions import execute
 from decgraph.check.starts import NoValue
-from decgraph.check.survey import Survey, Tried
 from decgraph.errors import DecError
 from decgraph.ir.data.dist import Draw, Row
-from decgraph.ir.values import Claim, Module, Op
+from decgraph.ir.values import Op
 from decgraph.runtime.models.interface import Model
 
 WATCHED = frozenset(
@@ -66,15 +59,17 @@ class Enough(Exception):
     """A run of which enough was written down."""
 
 
-def effects(case: Case, seed: int) -> list[Hashable]:
-    """The effects of one run, with operands and results, and how it ended."""
+def effects(case: Case, seed: int, ran: Ran | None = None, *, noise: bool = True) -> list[Hashable]:
+    """The effects of one run, with operands and results, and how it ended. ran: with the outcomes that it imposes. noise:
+    whether it is an effect to read other noise."""
     notes: list[Hashable] = []
 
     def apply(self: Any, op: Op) -> Any:
         out = engine.apply(self, op)
         if op.opcode in WATCHED:
             signer = Plain(self.world.races)
-            notes.append((op.opcode, signer.of([self.env.get(v) for v in op.operands]), signer.of(out), self.committed()))
+            read = [self.env.get(v) for v in op.operands if noise or v.type.elem != "noise"]
+            notes.append((op.opcode, signer.of(read), signer.of(out), self.committed()))
             if len(notes) >= EFFECTS:
                 raise Enough
         return out
@@ -82,7 +77,7 @@ def effects(case: Case, seed: int) -> list[Hashable]:
     engine = case.engine
     case = begun(case)
     case = replace(case, engine=type("Noted", (engine,), {"apply": apply}))
-    world = World(coupled=True)
+    world = World(coupled=True, ran=ran)
     world.restart(ByChance(seed))
     try:
         m = case.program().machine(case.request, world, None).resume(case.start.committed)
@@ -111,46 +106,4 @@ def changes_nothing(worlds: Iterable[Case], without: Callable[[Case], Case]) -> 
     return ran
 
 
-def dead(
-    module: Module, claim: Claim, left: Sequence[Missing], ran: Ran, options: Mapping[str, Any], tally: Tally
-) -> set[Outcome]:
-    """Of the outcomes that the worlds of a claim have not shown, those that the same worlds show without its condition, and
-    what stands inside a branch that only they take."""
-    free = replace(claim, setting=(), when="")
-    survey = Survey(
-        module,
-        free,
-        tally,
-        ran.fresh(),
-        Tried(),
-        params=options["params"],
-        engine=options["engine"],
-        externs=options["externs"],
-    )
-    wanted, found = {m.key for m in left}, set[Outcome]()
-    plans = [
-        *first_plans(module, claim, options["vocab"], options["models"]),
-        *further_plans(module, free, options["vocab"], options["models"], options["params"] or {}),
-        *(chance_plan(module, free, options["vocab"], seed) for seed in range(CHANCES)),
-    ]
-    for plan in plans:
-        if wanted <= found:
-            break
-        tally.check_time()
-        found |= wanted & sampled(survey, plan)
-        found |= wanted & within(found, ran)
-    return found
-
-
-def within(branches: set[Outcome], ran: Ran) -> set[Outcome]:
-    """What the ops inside of branches can come to."""
-    out: set[Outcome] = set()
-    for i, outcome in branches:
-        op = ran.watched[i]
-        if op.opcode == "if" and len(op.regions) == 2:
-            inside = op.regions[0 if outcome == "true" else 1]
-            out |= {(id(o), kind) for o in inside.walk() for kind in outcomes(o)}
-    return out
-
-
-__all__ = ["changes_nothing", "dead"]
+__all__ = ["changes_nothing", "effects"]

@@ -91,6 +91,3 @@ def residual(change: Callable[[S.Expr, S.Expr], S.Expr | None]) -> Rewrite:
         return () if new is None else replace(node, values=(new,))
 
     return in_rules(f)
-
-
-__all__ = ["accepts", "call", "condition", "in_algorithm", "in_rules", "is_call", "is_residual", "ratio", "residual"]

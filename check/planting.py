@@ -124,6 +124,3 @@ def _renamed(names: set[str]) -> Rewrite:
         return node
 
     return f
-
-
-__all__ = ["Planting", "Rewrite", "rewrite"]

@@ -18,6 +18,7 @@ SHOWN = {
     "drawn": "the tokens that it commits are distributed exactly as those of `{}` alone",
     "inside": "each token that it commits has a probability above 0 under `{}`",
     "scheduled": "the canvas that it commits is distributed exactly as that of {}",
+    "same": "the canvas that it commits is that of {}: with the same seed, the same tokens",
 }
 RULES = {
     "rule-matching": (
@@ -42,6 +43,21 @@ RULES = {
         "is the target's own, after two the second too; where nothing changes any more each is, since each stands after the "
         "ones that it was drawn after. There are no more guesses than iterations."
     ),
+    "run-drawn": (
+        "The run draws each token as the model does, with noise that nothing else reads, until a condition holds of what it "
+        "has drawn. Where it stops is decided by what is there and not by what would come next, so what it committed is the "
+        "beginning of a text of the model's."
+    ),
+    "condition": (
+        "Numbers and lengths here are sums of parameters, the prompt's length, the room and the context's length, as the "
+        "lines before compute them. Inequalities between such sums, with the claim's condition, leave one outcome; the other "
+        "is never reached."
+    ),
+    "whole-memory": (
+        "By the same inequalities all positions of the text that the memory is of are among those that are kept, so that it "
+        "holds what the model computed for that text, and a call on it returns what a call without it does."
+    ),
+    "whole-model": "By the same inequalities no layer is left out, so that the model is the target itself.",
     "tree-inside": (
         "The target gives mass to every edge of the tree, after the text above it: each was drawn from it where it is grown. "
         "So it gives mass to all tokens on the way to any node."
@@ -61,8 +77,16 @@ RULES = {
         "what was drawn. Each gets a fresh draw of the model's row there on this very canvas: where a call is given a memory, "
         "it holds nothing and all cells are computed."
     ),
+    "cells-surest": (
+        "Which of the masked cells are decided is a function of the canvas and of what was drawn for it: those whose drawn "
+        "tokens the model finds most probable there, of equals the first. Each gets the fresh draw that it was chosen by."
+    ),
+    "cells-agreed": (
+        "A draft is accepted if it is the edit that one-at-a-time decoding makes on the canvas before it, with its own draws, "
+        "whose noise goes by how many cells are decided. So what is accepted is decided as it would have been."
+    ),
     "commit-scheduled": (
-        "The canvas's distribution depends on nothing but the order in which cells are decided. The specification, followed in "
+        "What the canvas becomes depends on nothing but the order in which cells are decided. The specification, followed in "
         "the same way, decides them in the same order, so the two agree."
     ),
 }

@@ -18,11 +18,10 @@ from decgraph.check.distributions import OutOfTime, Tally
 from decgraph.check.forced import harmless, searched
 from decgraph.check.mutant import ROUNDS, WANTED, Kill, plant
 from decgraph.check.mutants import MUTANTS
-from decgraph.check.outside import dead
 from decgraph.check.plans import QUICK, first_plans, further_plans
 from decgraph.check.planting import Planting
+from decgraph.check.probes import probed
 from decgraph.check.reached import from_reached_states
-from decgraph.check.sampling import at_own_sizes
 from decgraph.check.settings import Group, groups, restricted
 from decgraph.check.survey import Survey, Tried
 from decgraph.check.verdicts import FOR_ALL, Proof, proof_of
@@ -56,7 +55,6 @@ class Report:
 
     shrunk: worlds that were decided only with smaller parameters and lengths. states: "any" where steps were
     decided from carried values of any kind, "reached" where only from those that runs reach, "" where nothing is carried.
-    dead: what cannot run at the setting of a claim.
     missing: what no decided world has shown. tried: of what the worlds consisted. seen, harmless: outcomes for `--coverage`.
 
     controllers: for an algorithm whose claims hold in worlds and whose drafting is steered by probabilities, entropies, coins
@@ -89,7 +87,6 @@ class Report:
     interrupted: bool = False
     faults: list[str] = field(default_factory=list)
     module: Module | None = field(default=None, repr=False)
-    dead: list[str] = field(default_factory=list, repr=False)
     groups: list[Group] = field(default_factory=list, repr=False)
     proofs: list[Proof] = field(default_factory=list, repr=False)
     text: str = field(default="", repr=False)
@@ -165,7 +162,6 @@ class Report:
             "states": self.states,
             "tried": self.tried.to_json(),
             "not_seen": self.not_seen,
-            "outside": self.dead,
             "interrupted": self.interrupted,
             "faults": self.faults,
         }
@@ -308,11 +304,13 @@ def searched_worlds(
 ) -> Failure | None:
     """All worlds of a claim without a derivation: the first that refutes it."""
     module, claim, vocab = survey.module, survey.claim, options["vocab"]
+    models = options["models"]
     plans = [
-        *first_plans(module, claim, vocab, options["models"]),
-        *further_plans(module, claim, vocab, options["models"], options["params"] or {}),
+        *first_plans(module, claim, vocab, models),
+        *further_plans(module, claim, vocab, models, options["params"] or {}),
     ]
-    failure = survey.run(plans, progress)
+    failure = survey.run(plans, progress, slice(models)) or probed(survey, models)
+    failure = failure or survey.run(plans, progress, slice(models, None))
     if failure is None and not survey.reasons and not survey.inductive:
         failure, reason = from_reached_states(survey, vocab)
         report.states = "reached"
@@ -322,9 +320,6 @@ def searched_worlds(
         report.states = "any"
     if failure is None and survey.from_functions is not None:
         report.reasons.append(f"{survey.from_functions.words}, and no function was found that does so by its arguments alone")
-    if failure is None:
-        survey.tally.check_time()
-        failure = at_own_sizes(survey, vocab)
     if failure is None:
         searched(survey, group.function, vocab, progress)
         failure = survey.failure
@@ -337,10 +332,6 @@ def not_shown(module: Module, report: Report, tally: Tally, options: dict[str, A
     for here in groups_of_worlds:
         no_matter = harmless(module, here.function, here.ran, tally, options)
         left = missing(pinned(here.function, options["params"]), here.ran, module.path, no_matter)
-        if here.when and left:
-            outside = dead(module, here.claims[0], left, here.ran, options, tally)
-            report.dead += [f"{m}, when {here.when}" for m in left if m.key in outside]
-            left = [m for m in left if m.key not in outside]
         report.harmless |= no_matter
         report.missing += left
         report.not_seen += [f"{m}{f', when {here.when}' if here.when else ''}" for m in left]

@@ -136,6 +136,3 @@ def speaks_of(f: Function, claim: Claim, values: Mapping[str, Any]) -> bool:
     """Whether a claim's condition can hold with these values of some parameters."""
     asked = {k: v for k, v in values.items() if k in names(claim.setting)}
     return not asked or possible(f, claim, asked)
-
-
-__all__ = ["Group", "at_setting", "groups", "own_worlds", "possible", "restricted", "speaks", "speaks_of"]

@@ -9,20 +9,23 @@ few runs.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
+from zlib import crc32
 
 from decgraph.runtime.models.free import FreeModel, small_weights
 from decgraph.runtime.models.interface import Model, Scores
 from decgraph.runtime.models.table import TableAdapter, TableFeatures, TableModel, _Table
 from decgraph.runtime.noise import hash32
 
+NOTHING, ALL, SMALL = Fraction(0), Fraction(1), Fraction(1, 10)
 BESIDE = (Fraction(1, 2), Fraction(1), Fraction(3, 2))  # masses beside a number, as parts of it
 MODELS = 101  # a model's seed is its number in the program beside a multiple of this
-SORTS = ("plain", "zeros", "peaked", "tails", "ties", "sure", "mixed", "apart", "near")
+SORTS = ("plain", "zeros", "peaked", "tails", "ties", "sure", "mixed", "apart", "near", "exactly")
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,15 @@ class Style:
     "tails" (masses down to 1e-4), "ties" (equal masses), "sure" (every second row is certain), "mixed" (each row of a sort of
     its own), "apart" (the first model's rows plain, the others' peaked: drafts are refused one after the other, and each takes
     little from what is left), "near" (a mass beside one of the numbers `near`, or as far from 1; the rows of other models
-    differ by less than such a number). power: weights are perfect powers, so that temperatures and penalties stay rational.
+    differ by less than such a number), "exactly" (a mass that is one of them).
+    power: weights are perfect powers, so that temperatures and penalties stay rational.
     support: how many tokens have mass (0: all). near: the numbers of that sort. among: tokens that are among those with mass
     where `support` leaves others without. point_until: rows after fewer tokens than this are certain, and those of cells of a
     canvas that have their token; point_from: rows after as many tokens or more are certain (0: none). rare: all rows but one
     in `rare` are certain (0: none). window: how many of the last tokens a row depends on. shared: the seed of certain rows,
-    equal for all models of a world.
+    equal for all models of a world. strays: where rows are certain, all models but the first are certain of another token in
+    one context of `strays` (0: never, 1: always), so that whatever comes of their rows alone shows in the text. soft: such rows
+    have a tenth of their mass elsewhere, for requests that cut this off.
     """
 
     sort: str = "plain"
@@ -50,6 +56,8 @@ class Style:
     window: int | None = None
     shared: int = 0
     point_from: int = 0
+    strays: int = 0
+    soft: bool = False
     near: tuple[Fraction, ...] = ()
 
     def __str__(self) -> str:
@@ -61,6 +69,7 @@ class Style:
                 ("certain before", self.point_until),
                 ("one in", self.rare),
                 ("window", self.window),
+                ("strays one in", self.strays),
             )
             if v not in (0, 1, None)
         ]
@@ -90,11 +99,17 @@ def decided(key: Any) -> bool:
 def row(style: Style, seed: int, size: int, key: Any) -> tuple[Fraction, ...]:
     """The row of an entry: `size` fractions that sum to one."""
     path = tokens_in(key) if style.point_until or style.rare or style.point_from else ()
-    allowed = _support(style, size, key)
+    if style.point_until and isinstance(key, tuple) and key[:1] == ("head",):  # it speaks of a token further on
+        path = path[1:]
+        for _ in range(key[1] + 1):
+            path += (hash_of(style.shared, *path) % size,)
     sure = len(path) < style.point_until or 0 < style.point_from <= len(path) or (style.point_until > 0 and decided(key))
-    if sure or (style.rare and hash32((style.shared, 7, *path)) % style.rare):
-        token = allowed[hash32((style.shared, *path)) % len(allowed)]
-        return tuple(Fraction(v == token) for v in range(size))
+    allowed = _support(style, size, key)
+    if sure or (style.rare and hash_of(style.shared, 7, *path) % style.rare):
+        at = hash_of(style.shared, *path)
+        if style.strays and seed % MODELS and hash_of(style.shared, 3, *path) % style.strays == 0:
+            at += 1 + at // len(allowed) % (len(allowed) - 1)
+        return certain(allowed[at % len(allowed)], size, style.soft)
     weights = _near(style, seed, key, len(allowed)) if style.near else _weights(style, f"{seed}:{key!r}", len(allowed))
     out = [Fraction(0)] * size
     for v, w in zip(allowed, weights, strict=True):
@@ -102,9 +117,21 @@ def row(style: Style, seed: int, size: int, key: Any) -> tuple[Fraction, ...]:
     return tuple(out)
 
 
-def _support(style: Style, size: int, key: Any) -> tuple[int, ...]:
+def certain(token: int, size: int, soft: bool = False) -> tuple[Fraction, ...]:
+    """The row in which a token has all of the mass, or nine tenths of it."""
+    out = [SMALL / (size - 1) if soft else NOTHING] * size
+    out[token] = 1 - SMALL if soft else ALL
+    return tuple(out)
+
+
+def hash_of(*words: int) -> int:
+    """A hash of a path and other numbers. Long paths are hashed by C: a run over long contexts has thousands of them."""
+    return hash32(words) if len(words) < 100 else crc32(array("q", words).tobytes())
+
+
+def _support(style: Style, size: int, key: Any) -> Sequence[int]:
     if not style.support or style.support >= size:
-        return tuple(range(size))
+        return range(size)
     rng = random.Random(f"support {style.shared} {tokens_in(key)}")
     named = [v for v in style.among if 0 <= v < size]
     chosen = set(rng.sample(named, min(len(named), max(1, style.support - 1))))
@@ -148,6 +175,10 @@ def _near(style: Style, seed: int, key: Any, n: int) -> tuple[Fraction, ...]:
     from the first one's by less than such a number."""
     rng = random.Random(f"near {style.shared} {tokens_in(key)}")
     number = rng.choice(style.near)
+    if style.sort == "exactly":
+        out = [(1 - number) * w for w in small_weights(f"{rng.random()} {seed}", n - 1)]
+        out.insert(rng.randrange(n), number)
+        return tuple(out)
     small = min(number, 1 - number) * rng.choice(BESIDE)
     token, other = rng.sample(range(n), 2)
     out = [(1 - small) * w for w in small_weights(f"{rng.random()}", n - 1)]

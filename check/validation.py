@@ -205,6 +205,3 @@ def reproducer(before: Module, after: Module, world: World, name: str, found: st
         f"difference of the two modules\n{difference(before, after)}\n\nbefore\n{print_module(before)}\n"
         f"after\n{print_module(after)}"
     )
-
-
-__all__ = ["NotTheSame", "Seen", "Validation", "Watched", "World", "differences", "observe", "reproducer", "validate", "worlds"]

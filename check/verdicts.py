@@ -69,7 +69,8 @@ def proof_of(module: Module, claim: Claim, faults: list[str]) -> Proof:
         faults.append(f"{type(error).__name__}: {error} ({place.filename.rpartition('/')[2]}:{place.lineno})")
         return Proof(claim.text, why="the search for one failed")
     if isinstance(found, Derivation):
-        return Proof(claim.text, found.steps, found.model, found.mode, found.greedy, found.settings, found.when)
+        steps = tuple(dict.fromkeys(step for case in (found, *found.others) for step in case.steps))
+        return Proof(claim.text, steps, found.model, found.mode, found.greedy, found.settings, found.when)
     return Proof(claim.text, line=found.line, why=found.why)
 
 

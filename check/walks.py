@@ -65,6 +65,3 @@ class Walker(ExactMachine):
         row = row.rows[()] if hasattr(row, "rows") else row
         assert self.op is not None
         return self.draw(self.op, row, "shaped", NoiseKey(site, (self.committed(), depth)), 0, None)
-
-
-__all__ = ["Walker"]

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 HEADS = 3
 MOST_LAYERS = 65
+DEEP_PROBE = 130  # layers of a model that a program counts the layers of, in a probe
+TRIES = 8, 3, 2  # runs of a probe, of a large one, of one that is larger still
+PROBE = "probe"  # the label of worlds of real sizes
 LATER = ("steps", "session", "reached")  # labels of worlds in which later steps are decided
 PIECES = ("a", "b", "ab", " ", "c", "ba", "\n", "1", ".", "x = ")
 
@@ -211,15 +214,15 @@ def _between(p: Any) -> list[Fraction]:
     return out + ([Fraction(str(p.default))] if p.has_default and p.default is not None else [])
 
 
-def automaton_for(vocab: int, seed: int) -> Automaton:
-    """A small automaton over the vocabulary: three states, none of which is stuck."""
+def automaton_for(vocab: int, seed: int, states: int = 3) -> Automaton:
+    """A small automaton over the vocabulary, none of whose states is stuck."""
     r = random.Random(f"automaton {seed} {vocab}")
     rows = []
-    for state in range(3):
-        row = [r.choice((-1, *range(3))) for _ in range(vocab)]
-        row[r.randrange(vocab)] = (state + 1) % 3
+    for state in range(states):
+        row = [r.choice((-1, *range(states))) for _ in range(vocab)]
+        row[r.randrange(vocab)] = (state + 1) % states
         rows.append(tuple(row))
-    return Automaton(tuple(rows), frozenset({0, 1, 2}))
+    return Automaton(tuple(rows), frozenset(range(states)))
 
 
 def pieces_of(vocab: int, marks: Sequence[str] = ()) -> list[str]:
@@ -356,7 +359,8 @@ def world(
     ranks = max((v.width for v in params.values() if isinstance(v, Topology)), default=0)
     if ranks > plan.vocab and claim.mode != "distribution":  # a tree of the likeliest tokens names as many of them
         plan = replace(plan, vocab=ranks, style=replace(plan.style, support=plan.style.support or 3))
-    heads = max([HEADS, *(len(v) for v in params.values() if isinstance(v, Topology))])
+    probe = plan.label == PROBE
+    heads = max([8 if probe else HEADS, *(len(v) for v in params.values() if isinstance(v, Topology))])
     context = None if plan.window is None else plan.prompt + plan.window
     marks = marks_of(known, plan)
     models = models_for(
@@ -366,18 +370,22 @@ def world(
         free=plan.free,
         style=plan.style,
         context=context,
-        layers=layers_for(params, [n for n in known.counts if n < MOST_LAYERS // 2] if known.layers and plan.deep else ()),
+        layers=DEEP_PROBE
+        if probe and plan.deep and known.layers
+        else layers_for(params, [n for n in known.counts if n < MOST_LAYERS // 2] if known.layers and plan.deep else ()),
         heads=min(8, heads),
         marks=marks,
         counted=known.layers,
     )
     request = planned_request(plan)
     extra: dict[str, Any] = {} if engine is None else {"engine": engine}
-    drawn = plan.seed if plan.seed % 3 else None
-    functions = functions_for(module.externs, externs or {}, plan.vocab, near=known.numbers, whole=known.counts, seed=drawn)
+    drawn = plan.seed if plan.seed % 3 or probe else None
+    near = tuple(Fraction(n, 20) for n in range(21)) if probe else known.numbers
+    whole = tuple(range(20)) if probe else known.counts
+    functions = functions_for(module.externs, externs or {}, plan.vocab, near=near, whole=whole, seed=drawn)
     for name, model in models.items():
         if isinstance(model, AnyReading):
-            models[name] = any_head(model, known.numbers, known.counts, chosen=drawn is None)
+            models[name] = any_head(model, near, whole, chosen=drawn is None)
     case = Case(
         module,
         f,
@@ -392,7 +400,8 @@ def world(
         plan=plan,
         externs=functions,
         limit=plan.runs,
-        others=others_for(plan) if known.batch else None,
+        others=() if probe else others_for(plan) if known.batch else None,
+        sampled=TRIES[(plan.vocab > 4000 or plan.limit > 2) + (plan.limit > 100)] if probe else 0,
         start=Start(arbitrary=plan.arbitrary, session=plan.session),
         **extra,
     )

@@ -269,8 +269,6 @@ def counted(report: Report) -> list[str]:
         out.append("0 mutants apply")
     if report.outside:
         out.append(f"{len(report.outside)} mutants outside the claim's settings")
-    if report.dead:
-        out.append(f"{len(report.dead)} outcomes of conditions outside the claim's settings")
     return out
 
 

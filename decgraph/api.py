@@ -120,8 +120,8 @@ class Algorithm:
         return check_algorithm(self, **options)
 
     def require(self, least: Literal["proved", "holds"], params: Mapping[str, Any] | None = None) -> None:
-        """Raises DecError unless it is proved to keep the target's distribution with these parameters, the others at their
-        defaults, or, with "holds", no world refutes that it does (`check/required.py`)."""
+        """Raises DecError unless it is known to keep the target's distribution with these parameters, the others at their
+        defaults: by a derivation ("proved"), or in worlds of which none refutes it ("holds"; `check/required.py`)."""
         from decgraph.check.required import require
 
         require(self, least, params)

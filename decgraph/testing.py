@@ -1,3 +1,188 @@
-"""For your own tests: `assert_refines` and hypothesis strategies for models, contexts and requests."""
+"""For your own tests (`decgraph.testing`): hypothesis strategies, and assertions that show a counterexample when they fail.
 
-from decgraph.check.testing import *  # noqa: F403
+    from decgraph.testing import assert_refines
+
+    def test_mine():
+        assert_refines("path/to/mine.dec", "autoregressive", mode="distribution")
+
+The assertions need no hypothesis; the strategies do, and import it when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from decgraph.check.algorithm import find
+from decgraph.check.report import Report, check_module
+from decgraph.check.verdicts import SUFFICES, Least
+from decgraph.check.worlds import models_for, params_for, request_for
+from decgraph.errors import DecError
+from decgraph.ir.values import Claim, Function, Module
+from decgraph.runtime.arguments import AlgorithmLike, ParamValue
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.table import TableModel
+from decgraph.runtime.request import Request
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+__all__ = ["assert_claims", "assert_refines", "contexts", "models", "parameters", "requests"]
+
+
+def assert_claims(
+    algorithm: AlgorithmLike,
+    *,
+    vocab: int = 3,
+    models: int = 20,
+    params: Mapping[str, ParamValue] | None = None,
+    require: Least = "holds",
+) -> Report:
+    """Assert that everything an algorithm claims holds; returns the report. require: "holds" (no counterexample, or a
+    derivation) or "proved" (a derivation). `algorithm` is a name in stdlib, a path, a text, a
+    module, what `decgraph.load` returns or a decorated function; the rest is as in `decgraph.check.check_algorithm`.
+
+    Raises AssertionError with the counterexample where a claim is refuted, and where nothing could be decided. Raises
+    DecError where it claims nothing.
+
+    >>> assert_claims("speculative", models=3, require="proved").verdict
+    'proved'
+    """
+    module, _ = find(algorithm)
+    return _assert(module, vocab, models, params, require)
+
+
+def assert_refines(
+    algorithm: AlgorithmLike,
+    specification: str = "autoregressive",
+    *,
+    mode: Literal["distribution", "tokens", "greedy"] = "distribution",
+    vocab: int = 3,
+    models: int = 20,
+    params: Mapping[str, ParamValue] | None = None,
+    arguments: Mapping[str, ParamValue] | None = None,
+    require: Least = "holds",
+) -> Report:
+    """Assert that an algorithm refines another one, whatever it claims itself; returns the report.
+
+    specification: an algorithm of stdlib, or one in the same file. mode: "distribution", "tokens" (same seed, same tokens) or
+    "greedy". arguments: what the specification gets, by its parameters' names: names of the algorithm's parameters, or
+    values; by default its parameters get those of the same name and its models, in order, the algorithm's. require: as in
+    `assert_claims`.
+
+    >>> assert_refines("eagle2", mode="tokens", models=2).verdict
+    'proved'
+
+    Raises AssertionError with a minimal counterexample where it does not, and where nothing could be decided:
+
+    >>> try:
+    ...     assert_refines('''
+    ... algorithm eager(target: causal, drafter: causal):
+    ...     while not done:
+    ...         x ~ drafter(ctx)
+    ...         commit x
+    ... ''', models=1)
+    ... except AssertionError as error:
+    ...     print(str(error).splitlines()[0])
+    claim      eager refines autoregressive in distribution
+    """
+    if mode not in ("distribution", "tokens", "greedy"):
+        raise DecError(f"mode is distribution, tokens or greedy, not {mode!r}")
+    module, _ = find(algorithm)
+    spec = module.functions.get(specification)
+    functions = dict(module.functions)
+    if spec is None:
+        spec = find(specification)[0].entry
+        functions.update({k: v for k, v in find(specification)[0].functions.items() if k not in functions})
+    entry = module.entry
+    claim = Claim(
+        "refines",
+        f"{entry.name} refines {spec.name} in {mode}",
+        spec=spec.name,
+        args=tuple(_arguments(entry, spec, arguments or {})),
+        mode=mode,
+    )
+    functions[entry.name] = replace(entry, claims=(claim,))
+    return _assert(replace(module, functions=functions), vocab, models, params, require)
+
+
+def _arguments(entry: Function, spec: Function, given: Mapping[str, ParamValue]) -> list[tuple[str, Any]]:
+    mine = {p.name: p for p in entry.params}
+    unused = [p.name for p in entry.params if p.value.type.elem == "model"]
+    out: list[tuple[str, Any]] = []
+    for p in spec.params:
+        if p.name in given:
+            v = given[p.name]
+            out.append((p.name, ("param", v) if isinstance(v, str) and v in mine else ("const", v)))
+        elif p.name in mine:
+            out.append((p.name, ("param", p.name)))
+        elif p.value.type.elem == "model":
+            same = [n for n in unused if mine[n].value.type.of[0] == p.value.type.of[0]]
+            if not same:
+                raise DecError(f"{entry.name} has no model for `{p.name}` of {spec.name}")
+            out.append((p.name, ("param", same[0])))
+        elif not p.has_default:
+            raise DecError(f"{spec.name} needs a value for `{p.name}`", hint=f"arguments={{{p.name!r}: ...}}")
+    return out
+
+
+def _assert(module: Module, vocab: int, models: int, params: Mapping[str, ParamValue] | None, require: Least) -> Report:
+    if require not in SUFFICES:
+        raise DecError(f"require is {require!r}", hint='"holds" or "proved"')
+    if not module.entry.claims:
+        raise DecError(f"{module.entry.name} claims nothing", hint="refines autoregressive(target) in distribution")
+    report = check_module(module, vocab=vocab, models=models, params=params)
+    if report.counterexample is not None:
+        raise AssertionError(report.counterexample.render())
+    if report.verdict not in SUFFICES[require]:
+        stopped = report.stopped() if report.verdict == "holds" else []
+        raise AssertionError("\n".join([f"{report.name}: {report.verdict}", *stopped, *report.reasons, *report.notes]))
+    return report
+
+
+def models(
+    vocab: int = 3, *, kind: Literal["causal", "masked"] = "causal", zeros: bool = False, power: int = 1
+) -> SearchStrategy[TableModel]:
+    """Table models with rational entries over `vocab` tokens. zeros: some tokens have no mass. power: weights are perfect
+    powers, so that temperatures 1/2 and 2 stay exact (power 4).
+
+    >>> from hypothesis import given
+    >>> @given(models(3), contexts(3))
+    ... def sums_to_one(model, context):
+    ...     assert sum(model.eval([context])[0].weights) == 1
+    >>> sums_to_one()
+    """
+    from hypothesis import strategies as st
+
+    return st.integers(0, 10_000).map(lambda seed: TableModel(vocab, seed=seed, kind=kind, zeros=zeros, power=power))
+
+
+def contexts(vocab: int = 3, *, least: int = 1, most: int = 4) -> SearchStrategy[tuple[int, ...]]:
+    """Token ids of prompts: `least` to `most` of them."""
+    from hypothesis import strategies as st
+
+    return st.lists(st.integers(0, vocab - 1), min_size=least, max_size=most).map(tuple)
+
+
+def requests(vocab: int = 3, *, limit: int = 4) -> SearchStrategy[Request]:
+    """Requests of every sort that exact arithmetic can follow: plain ones, stop tokens, truncation, bans, penalties."""
+    from hypothesis import strategies as st
+
+    return st.integers(0, 1_000).map(lambda seed: request_for(vocab, seed, limit))
+
+
+def parameters(algorithm: AlgorithmLike, vocab: int = 3) -> SearchStrategy[tuple[dict[str, Model], dict[str, ParamValue]]]:
+    """(models, parameters) that an algorithm can run with: tables, and small values inside the declared ranges.
+
+    >>> from hypothesis import given
+    >>> @given(parameters("speculative"))
+    ... def small(drawn):
+    ...     models, params = drawn
+    ...     assert sorted(models) == ["drafter", "target"] and 1 <= params["gamma"] <= 3
+    >>> small()
+    """
+    from hypothesis import strategies as st
+
+    entry = find(algorithm)[0].entry
+    return st.integers(0, 1_000).map(lambda seed: (models_for(entry, vocab, seed), params_for(entry, seed)))

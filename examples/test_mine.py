@@ -1,6 +1,6 @@
 """Your own algorithm in your own tests: pytest examples/test_mine.py
 
-The function below is read, not called. `assert_claims` proves what it claims on twenty small worlds, or fails with the
+The function below is read, not called. `assert_claims` derives what it claims, or compares it in small worlds, and fails with the
 smallest counterexample found.
 """
 

@@ -59,9 +59,10 @@ def custom_generate(
     functions the algorithm calls.
     batch: how many sequences are decoded at a time, the others waiting. plan: which passes run, as in `Algorithm.session`.
     Neither changes a token. reuse_prefix: the KV cache of a call with one prompt stays for the next one, which computes
-    only what its prompt has that the last text had not: for conversations. require: "proved" refuses an algorithm that is not
-    proved to keep the target's distribution (`check/required.py`; seconds to minutes, once for a program): for rollouts of
-    reinforcement learning, whose ratios a lossy decoder biases.
+    only what its prompt has that the last text had not: for conversations. require: "proved" refuses an algorithm without a
+    derivation that it keeps the target's distribution, "holds" one of which a small world refutes that it does
+    (`check/required.py`; once for a program, a second where there is a derivation): for rollouts of reinforcement learning,
+    whose ratios a lossy decoder biases.
 
     One object keeps one session for each model: states that an algorithm keeps `per session` live as long as it does.
 

@@ -4,8 +4,9 @@
     chance, decides nothing: the canvas has the distribution of one position after the other, each drawn from the model's row there.
     So all such programs refine each other ([block_one_agree]), and [static_masked] is one of them ([sensible_single]).
     [steps_one]: a program whose only step decides every masked position does what [llada] does in one step. [blocks_inside]: each
-    step decides tokens that the model gives mass to on the canvas before it. [scheduled_agree]: more generally, programs that
-    decide the same positions in the same order, whatever was drawn, have one distribution. *)
+    step decides tokens that the model gives mass to on the canvas before it. [scheduled_agree]: more generally, programs
+    whose steps decide the same positions, or choose them in the same way by what is drawn, have one distribution. [own_end]: where
+    draws go by how many positions are decided, also which steps are made and which are put off decides nothing. *)
 From mathcomp Require Import all_ssreflect all_algebra.
 From Decoding Require Import Prob.
 Set Implicit Arguments.
@@ -146,36 +147,69 @@ apply: always_ret; split=> [j /eqP -> /=|]; first exact: h.
 by apply/hasP; exists (best b c x); [case/andP: (h b c x m) | exact: eqxx].
 Qed.
 
-(** ** Programs whose schedule is fixed *)
+(** ** Programs with a schedule *)
 
-(** Each step decides the next set of a list, from a draw for every position of the canvas as it is then. *)
-Fixpoint scheduled (sets : seq (pred I)) (c : canvas) : M canvas :=
-  if sets is b :: rest then x <- drawn_all (model c) ;; scheduled rest (unmask c b x) else ret c.
+(** Which positions a step decides: given, or a function of the canvas and of what was drawn for it, such as the surest. *)
+Definition chooser := canvas -> {ffun I -> V} -> pred I.
+
+(** Each step decides what the next of some choosers says, from a draw for every position of the canvas as it is then. *)
+Fixpoint scheduled (steps : seq chooser) (c : canvas) : M canvas :=
+  if steps is d :: rest then x <- drawn_all (model c) ;; scheduled rest (unmask c (d c x) x) else ret c.
 
 (** A program that does so, and decides in any way, also by chance and by what was drawn, what it remembers. *)
-Fixpoint follows S (choose : seq (pred I) -> S -> canvas -> {ffun I -> V} -> M (pred I * S)) sets c s : M (canvas * S) :=
-  if sets is b :: rest then
-    x <- drawn_all (model c) ;; o <- choose sets s c x ;; follows choose rest (unmask c o.1 x) o.2
+Fixpoint follows S (choose : seq chooser -> S -> canvas -> {ffun I -> V} -> M (pred I * S)) steps c s : M (canvas * S) :=
+  if steps is d :: rest then
+    x <- drawn_all (model c) ;; o <- choose steps s c x ;; follows choose rest (unmask c o.1 x) o.2
   else ret (c, s).
 
-Definition punctual S (choose : seq (pred I) -> S -> canvas -> {ffun I -> V} -> M (pred I * S)) :=
-  forall b rest s c x, prob (choose (b :: rest) s c x) /\ always (fun o : pred I * S => o.1 =1 b) (choose (b :: rest) s c x).
+Definition punctual S (choose : seq chooser -> S -> canvas -> {ffun I -> V} -> M (pred I * S)) :=
+  forall d rest s c x, prob (choose (d :: rest) s c x) /\ always (fun o : pred I * S => o.1 =1 d c x) (choose (d :: rest) s c x).
 
-Theorem scheduled_unique S (choose : seq (pred I) -> S -> canvas -> {ffun I -> V} -> M (pred I * S)) sets c s f :
-  punctual choose -> E (follows choose sets c s) (fun o => f o.1) = E (scheduled sets c) f.
+Theorem scheduled_unique S (choose : seq chooser -> S -> canvas -> {ffun I -> V} -> M (pred I * S)) steps c s f :
+  punctual choose -> E (follows choose steps c s) (fun o => f o.1) = E (scheduled steps c) f.
 Proof.
-move=> on; elim: sets c s => [|b rest IH] c s /=; first by rewrite !E_ret.
-rewrite !E_bind; apply: eq_E => x; have [[_ c1] ch] := on b rest s c x.
+move=> on; elim: steps c s => [|d rest IH] c s /=; first by rewrite !E_ret.
+rewrite !E_bind; apply: eq_E => x; have [[_ c1] ch] := on d rest s c x.
 rewrite E_bind -[RHS](E_const _ c1); apply: E_always; apply: always_impl ch => o e; rewrite IH.
 by congr (E (scheduled rest _) f); apply/ffunP => j; rewrite !ffunE e.
 Qed.
 
 (** Two programs with one schedule refine each other. *)
-Corollary scheduled_agree S S' (choose : seq (pred I) -> S -> canvas -> {ffun I -> V} -> M (pred I * S))
-    (choose' : seq (pred I) -> S' -> canvas -> {ffun I -> V} -> M (pred I * S')) sets c s s' :
+Corollary scheduled_agree S S' (choose : seq chooser -> S -> canvas -> {ffun I -> V} -> M (pred I * S))
+    (choose' : seq chooser -> S' -> canvas -> {ffun I -> V} -> M (pred I * S')) steps c s s' :
   punctual choose -> punctual choose' ->
-  fmap fst (follows choose sets c s) ~ fmap fst (follows choose' sets c s').
+  fmap fst (follows choose steps c s) ~ fmap fst (follows choose' steps c s').
 Proof. by move=> h h' f; rewrite !E_fmap (scheduled_unique _ _ _ _ h) (scheduled_unique _ _ _ _ h'). Qed.
+
+(** ** Own draws: noise that goes by how many positions are decided *)
+
+(** What is drawn on a canvas is a function of the canvas: of the model there, and of the noise of that many decided positions. So
+    a step that is put off is made later in the same way. [now]: whether the program makes it, by anything that it remembers. *)
+Section Own.
+Variables (own : canvas -> {ffun I -> V}) (d : chooser) (S : Type) (now : S -> canvas -> bool) (next : S -> canvas -> S).
+
+Definition step c := unmask c (d c (own c)) (own c).
+
+Fixpoint tries k c s : canvas := if k is k'.+1 then tries k' (if now s c then step c else c) (next s c) else c.
+
+Theorem own_steps (k : nat) (c : canvas) (s : S) : exists2 j, (j <= k)%N & tries k c s = iter j step c.
+Proof.
+elim: k c s => [|k IH] c s /=; first by exists 0%N.
+have [j jk ->] := IH (if now s c then step c else c) (next s c); case: (now s c).
+- by exists j.+1%N => //; rewrite iterSr.
+- by exists j => //; apply: leqW.
+Qed.
+
+(** So where no position of a part is masked any more, there is one canvas that it can have come to. *)
+Corollary own_end (k k' : nat) (c : canvas) (s s' : S) (full : pred canvas) :
+  (forall c', full c' -> step c' = c') -> full (tries k c s) -> full (tries k' c s') -> tries k c s = tries k' c s'.
+Proof.
+move=> stays; have [j _ ->] := own_steps k c s; have [i _ ->] := own_steps k' c s' => fj fi.
+have at_end m n : full (iter m step c) -> (m <= n)%N -> iter n step c = iter m step c.
+  by move=> f /subnK <-; elim: (n - m)%N => //= u IH; rewrite IH stays.
+by case/orP: (leq_total j i) => [/(at_end _ _ fj)|/(at_end _ _ fi)] ->.
+Qed.
+End Own.
 
 (** ** Support: a step decides tokens that the model gives mass to on the canvas before it; it may mask positions again. *)
 Definition step_inside (c c' : canvas) := forall j, [\/ c' j = c j, c' j = None | exists2 v, c' j = Some v & model c j v != 0].

@@ -9,6 +9,7 @@ Print Assumptions walk_Law.
 Print Assumptions walk_complete.
 Print Assumptions Law_complete.
 Print Assumptions Law_cut.
+Print Assumptions left_when_Law.
 Print Assumptions steps.
 Print Assumptions lawful_steps.
 Print Assumptions verified_lossless.
@@ -63,5 +64,7 @@ Print Assumptions steps_one.
 Print Assumptions blocks_inside.
 Print Assumptions scheduled_unique.
 Print Assumptions scheduled_agree.
+Print Assumptions own_steps.
+Print Assumptions own_end.
 Print Assumptions tokens_distribution.
 Print Assumptions tokens_run.

@@ -100,6 +100,21 @@ Qed.
 Lemma Law_cons c x W J : Law (rcons c x) W -> harmonic c J -> E W (fun w => J (c ++ x :: w)) = J (rcons c x).
 Proof. by move=> L h; rewrite -(L J) => [|w]; [apply: eq_E => w|]; rewrite cat_rcons. Qed.
 
+(** A run that draws as the target does and is left once a condition on what it has committed holds, after n tokens at the
+    latest. The condition is any: what is left out is drawn anew later, by whoever goes on. *)
+Fixpoint left_when (p : text -> bool) n c u : M text :=
+  if n is n'.+1 then
+    if p u then ret [::] else x <- draw (target c) ;; fmap (cons x) (left_when p n' (rcons c x) (rcons u x))
+  else ret [::].
+
+Theorem left_when_Law p n c u : Law c (left_when p n c u).
+Proof.
+elim: n c u => [|n IH] c u /=; first exact: Law_nil.
+case: (p u); first exact: Law_nil.
+move=> J h; rewrite E_bind E_draw -(harmonic_here h); apply: eq_bigr => x _.
+by rewrite E_fmap (Law_cons (IH _ _) h).
+Qed.
+
 Lemma cut_rcons c w v : cut c (rcons w v) = if (cut c w == w) && ~~ ended (c ++ w) then rcons w v else cut c w.
 Proof.
 elim: w c => [|x w IH] c /=; first by rewrite cats0; case: (ended c).

@@ -22,7 +22,7 @@ LINE = re.compile(r"(?:(?P<file>[\w./-]+) )?line (?P<line>\d+)")
 DRAWN = {
     "tokens": "What was drawn, by both sides alike",
     "token": "What was drawn",
-    "distribution": "What is drawn on the likeliest way to the tokens that come too often",
+    "distribution": "What is drawn on the way with which the tokens that come too often do so",
     "adversary": "What the functions of the world returned",
 }
 
@@ -114,12 +114,12 @@ def sides(found: Counterexample) -> str:
     words = f"<p>{html.escape(found.words)}</p>" if found.words else ""
     if found.kind in ("token", "error"):
         return words
-    if found.kind == "tokens":
+    if found.kind in ("tokens", "text"):
         rows = ((ours, found.ours), (theirs, found.theirs))
         told = "".join(
             f"<tr><th scope=row>{name}</th><td class=mono>{spelled(next(iter(d), ((), False)))}</td></tr>" for name, d in rows
         )
-        return f"{words}<p>With the same noise:</p><table>{told}</table>"
+        return f"{words}{'<p>With the same noise:</p>' * (found.kind == 'tokens')}<table>{told}</table>"
     keys = sorted({*found.ours, *found.theirs}, key=lambda k: (-abs(share(found.ours, k) - share(found.theirs, k)), k))
     legend = f"<b class=swatch></b> {ours} <b class='swatch theirs'></b> {theirs}"
     bars = [f"<span class=faint>tokens</span><span class=faint>{legend}</span><span></span>"]

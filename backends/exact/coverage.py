@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from decgraph.backends.exact.choices import Arrived
+from decgraph.ir.data.dist import Draw, Draws
 from decgraph.ir.values import Function, Module, Op, Value
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
@@ -33,7 +35,16 @@ ASKED = frozenset(
     }
 )
 PICKS = frozenset({"minimum", "maximum", "relu", "clamp"})
+NUMBERS = frozenset({"int", "real", "prob"})
+SOME = 3  # values of a number that are told apart
 Outcome = tuple[int, str]
+
+
+def number(op: Op) -> bool:
+    """Whether an op of the program itself computes one number, of which it is watched whether it varies: arithmetic, a table,
+    rounding."""
+    t = op.results[0].type if len(op.results) == 1 and op.loc.called is None else None
+    return t is not None and not t.dims and t.elem in NUMBERS and op.opcode in ("map", "as_int", "lookup", "gather")
 
 
 def outcomes(op: Op) -> tuple[str, ...]:
@@ -54,19 +65,20 @@ def outcomes(op: Op) -> tuple[str, ...]:
         return ("true", "false")
     if op.opcode in ASKED and op.results[0].type.elem == "bool":
         return ("true", "false")
-    return ()
+    return ("varies",) if number(op) else ()
 
 
 @dataclass
 class Ran:
     """The outcomes that were seen. `forced`: outcomes imposed on some ops, whatever they compute ("any": an adversary's
-    choice); `used`: those of them that were met."""
+    choice); `used`: those of them that were met. values: some of those that numbers had."""
 
     watched: dict[int, Op]
     seen: set[Outcome] = field(default_factory=set)
     forced: dict[int, str] = field(default_factory=dict)
     used: set[int] = field(default_factory=set)
     turns: dict[int, int] = field(default_factory=dict)
+    values: dict[int, set[str]] = field(default_factory=dict)
 
     @staticmethod
     def of(module: Module, f: Function) -> Ran:
@@ -83,11 +95,12 @@ class Ran:
                 if callee is not None and callee not in done:
                     done.add(callee)
                     todo.append(module.functions[callee])
-        return Ran(watched)
+        return Ran(watched).fresh()
 
     def fresh(self, forced: dict[int, str] | None = None) -> Ran:
         """The same program, nothing seen yet."""
-        return Ran(self.watched, forced=dict(forced or {}))
+        values: dict[int, set[str]] = {i: set() for i, op in self.watched.items() if outcomes(op) == ("varies",)}
+        return Ran(self.watched, forced=dict(forced or {}), values=values)
 
     def decided(self, m: Any, op: Op, found: bool) -> bool:
         """A condition was decided."""
@@ -119,6 +132,13 @@ class Ran:
                     found = "ran" if op.opcode == "each" else "never" if n == 0 else "once" if n == 1 else "again"
                     self.seen.add((id(op), found))
         out = run(op)
+        known = self.values.get(id(op))
+        if known is not None:  # a number
+            if len(known) < SOME:  # an exact real is not compared: it counts as one that varies
+                had = [str(out[0])] if isinstance(out[0], int | Fraction | np.integer) else ["a real", "another"]
+                known.update(had)
+                self.seen.update((id(op), f"= {x}") for x in had)
+            return out
         force = self.forced.get(id(op))
         if force is not None:
             self.used.add(id(op))
@@ -184,6 +204,8 @@ def result_of(m: Any, op: Op, out: Any) -> set[str]:
 
 
 def _numbers(x: Any) -> list[Any]:
+    if isinstance(x, Draw | Draws):  # which have been read by now
+        x = [d.token for d in np.ravel(x.items)] if isinstance(x, Draws) else x.token
     if hasattr(x, "vector"):
         x = x.vector()
     return list(np.ravel(np.asarray(x, dtype=object)))

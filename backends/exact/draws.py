@@ -49,7 +49,8 @@ class ExactDraws(ReferenceMachine):
     def race_token(self, place: Any, q: Any, name: str) -> int:
         """The token of a race at a key. Raises DecError for a distribution without mass."""
         q = tuple([real(x) for x in q])
-        if not any(x > 0 for x in q):
+        live = [v for v, x in enumerate(q) if x > 0]
+        if not live:
             raise DecError(f"{name} is drawn from a distribution without mass")
         race = self.world.races.get(place)
         if race is None:
@@ -60,8 +61,8 @@ class ExactDraws(ReferenceMachine):
         known = race.known(q)
         if known is not None:
             return known
-        if sum(x > 0 for x in q) == 1:  # certain: it says nothing about the noise, and is no read of it
-            only = next(v for v, x in enumerate(q) if x > 0)
+        if len(live) == 1:  # certain: it says nothing about the noise, and is no read of it
+            only = live[0]
             if only not in race.told:
                 race.told.add(only)
                 self.world.choices.choose([Fraction(1)], [only], name)

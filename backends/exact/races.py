@@ -17,7 +17,8 @@ class Race:
     def __init__(self, size: int) -> None:
         self.size = size
         self.reads: list[tuple[tuple[Fraction, ...], int]] = []
-        self.least: dict[tuple[int, int], Fraction] = {}  # E_a >= least[a, b] * E_b
+        self.bounds: dict[tuple[int, int], Fraction] = {}
+        self.bounded = 0  # how many of the reads are in the bounds: most noise is read once, and its bounds by nobody
         self.told: set[int] = set()  # tokens of one-hot draws, which say nothing about the noise
 
     def known(self, q: tuple[Fraction, ...]) -> int | None:
@@ -28,12 +29,14 @@ class Race:
 
     def possible(self, q: tuple[Fraction, ...]) -> list[int]:
         """Tokens that a draw from q can return."""
-        return [y for y in range(self.size) if q[y] > 0 and (not self.reads or self._closed(self._with(q, y)) is not None)]
+        live = [y for y in range(self.size) if q[y] > 0]
+        return [y for y in live if self._closed(self._with(q, y)) is not None] if self.reads else live
 
     def weights(self, q: tuple[Fraction, ...]) -> list[Fraction] | None:
         """The distribution of a draw from q given the earlier reads; None after reads from two or more other distributions."""
         if not self.reads:
-            return [x / sum(q) for x in q]
+            total = sum(q)
+            return [x / total for x in q]
         if len(self.reads) > 1:
             return None
         p, a = self.reads[0]
@@ -43,12 +46,24 @@ class Race:
     def read(self, q: tuple[Fraction, ...], y: int) -> None:
         """Record that a draw from q returned y."""
         self.reads.append((q, y))
-        closed = self._closed(self._with(q, y))
-        assert closed is not None
-        self.least = closed
+
+    @property
+    def least(self) -> dict[tuple[int, int], Fraction]:
+        """The bounds, with all consequences: E_a >= least[a, b] * E_b."""
+        while self.bounded < len(self.reads):
+            q, y = self.reads[self.bounded]
+            closed = self._closed(self._beside(self.bounds, q, y))
+            assert closed is not None
+            self.bounds, self.bounded = closed, self.bounded + 1
+        return self.bounds
 
     def _with(self, q: tuple[Fraction, ...], y: int) -> dict[tuple[int, int], Fraction]:
-        out = dict(self.least)
+        return self._beside(self.least, q, y)
+
+    def _beside(
+        self, bounds: dict[tuple[int, int], Fraction], q: tuple[Fraction, ...], y: int
+    ) -> dict[tuple[int, int], Fraction]:
+        out = dict(bounds)
         for v in range(self.size):
             if v != y and q[v] > 0:
                 c = q[v] / q[y]
@@ -58,19 +73,22 @@ class Race:
     def _closed(self, least: dict[tuple[int, int], Fraction]) -> dict[tuple[int, int], Fraction] | None:
         """The bounds with all consequences; None where they leave no room (a cycle whose product is 1 or more)."""
         d = dict(least)
-        n = range(self.size)
-        for k in n:
-            for a in n:
-                if (a, k) not in d:
-                    continue
-                for b in n:
-                    if (k, b) in d and a != k and b != k:
-                        c = d[a, k] * d[k, b]
-                        if a == b:
-                            if c >= 1:
-                                return None
-                        elif c > d.get((a, b), Fraction(0)):
-                            d[a, b] = c
+        above: dict[int, dict[int, None]] = {}  # of each token those that are bounded by it, and below: those that bound it
+        below: dict[int, dict[int, None]] = {}
+        for a, b in d:
+            above.setdefault(b, {})[a] = None
+            below.setdefault(a, {})[b] = None
+        for k in sorted(above.keys() & below.keys()):  # a way through a token needs bounds on either side
+            for a in list(above[k]):
+                for b in list(below[k]):
+                    c = d[a, k] * d[k, b]
+                    if a == b:
+                        if c >= 1:
+                            return None
+                    elif c > d.get((a, b), Fraction(0)):
+                        d[a, b] = c
+                        above.setdefault(b, {})[a] = None
+                        below.setdefault(a, {})[b] = None
         for (a, b), c in d.items():
             if (b, a) in d and c * d[b, a] >= 1:
                 return None

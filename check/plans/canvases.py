@@ -22,40 +22,23 @@ def canvases(f: Function, known: Facts, claim: Claim, vocab: int) -> Iterator[Wo
         return
     free = (True,) if known.memory else (False, True)
     n = 0
+
+    def canvas(cells: int, block: int, size: int, style: Style, **more: Any) -> WorldPlan:
+        params = (*(((known.block, block),) if known.block else ()), *more.pop("own", ()))
+        return WorldPlan("canvas", 6000 + n, size, style, limit=cells, length=cells, span=cells, params=params, **more)
+
     for cells, block in CANVASES:
         for sort in free:
             for again in range(3):
                 n += 1
-                yield WorldPlan(
-                    "canvas",
-                    6000 + n,
-                    (vocab, 2, vocab)[again],
-                    Style("plain", shared=n),
-                    free=sort,
-                    prompt=1 + n % 3,
-                    temperature=0,
-                    limit=cells,
-                    length=cells,
-                    span=cells,
-                    params=_block(known, block),
-                )
+                size, style = (vocab, 2, vocab)[again], Style("plain", shared=n)
+                yield canvas(cells, block, size, style, free=sort, prompt=1 + n % 3, temperature=0)
     if claim.kind == "keeps_support":  # tokens without mass beside cells of which none is sure
         for cells, block in CANVASES[2:]:
             for size in (3, 5, 5, 8):
                 n += 1
-                yield WorldPlan(
-                    "canvas",
-                    6000 + n,
-                    size,
-                    Style("zeros", shared=n),
-                    free=known.memory,
-                    prompt=1 + n % 3,
-                    temperature=0,
-                    limit=cells,
-                    length=cells,
-                    span=cells,
-                    params=_block(known, block),
-                )
+                style = Style("zeros", shared=n)
+                yield canvas(cells, block, size, style, free=known.memory, prompt=1 + n % 3, temperature=0)
     if claim.mode == "greedy":
         return
     own = tuple((k, v) for k, v in defaults(f, known) if k not in (known.length, known.block))
@@ -63,35 +46,9 @@ def canvases(f: Function, known: Facts, claim: Claim, vocab: int) -> Iterator[Wo
         for sort in free:
             for _ in range(2 if rare in (2, 3) else 1):
                 n += 1
-                yield WorldPlan(
-                    "canvas",
-                    6000 + n,
-                    2,
-                    Style(("plain", "zeros")[n % 2], shared=n, rare=rare),
-                    free=sort,
-                    prompt=1 + n % 2,
-                    limit=cells,
-                    length=cells,
-                    span=cells,
-                    params=(*_block(known, block), *(own if n % 4 < 2 else ())),
-                    runs=400,
-                )
+                style = Style(("plain", "zeros")[n % 2], shared=n, rare=rare)
+                yield canvas(cells, block, 2, style, free=sort, prompt=1 + n % 2, own=own if n % 4 < 2 else (), runs=400)
     for cells, open_ in () if known.memory else ((4, 2), (5, 2), (7, 2), (8, 2)):  # certain until the last cells are open
         for block in (cells, (cells + 1) // 2):
             n += 1
-            yield WorldPlan(
-                "canvas",
-                6000 + n,
-                2,
-                Style("plain", shared=n, point_until=1 + cells - open_ + 1),
-                prompt=1,
-                limit=cells,
-                length=cells,
-                span=cells,
-                params=_block(known, block),
-                runs=300,
-            )
-
-
-def _block(known: Facts, block: int) -> tuple[tuple[str, Any], ...]:
-    return ((known.block, block),) if known.block else ()
+            yield canvas(cells, block, 2, Style("plain", shared=n, point_until=1 + cells - open_ + 1), prompt=1, runs=300)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from decgraph.check.constants import Facts
 from decgraph.check.plans.base import DOUBLE, HALF
@@ -27,61 +28,23 @@ def requested(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
         style = Style("plain", shared=5000 + n, power=power)
         if known.masked:
             if n % 2 == 0:
-                yield WorldPlan(
-                    "request",
-                    5000 + n,
-                    vocab,
-                    style,
-                    free=known.memory,
-                    temperature=0,
-                    limit=3,
-                    length=3,
-                    span=3,
-                    features=features,
-                )
+                cells: dict[str, Any] = {"limit": 3, "length": 3, "span": 3, "free": known.memory, "temperature": 0}
+                yield WorldPlan("request", 5000 + n, vocab, style, features=features, **cells)
             continue
         yield WorldPlan("request", 5000 + n, vocab, style, features=features, limit=3, length=2, tight=True)
         if any("penalty" in name for name in features):
+            long: dict[str, Any] = {"committed": 2, "repeat": True, "limit": 6, "length": 2, "tight": True}
             for k in range(2):
-                yield WorldPlan(
-                    "request",
-                    5050 + 2 * n + k,
-                    vocab,
-                    replace(style, shared=5050 + 2 * n + k),
-                    features=features,
-                    prompt=1 + k,
-                    committed=2,
-                    repeat=True,
-                    limit=6,
-                    length=2,
-                    tight=True,
-                )
+                seed = 5050 + 2 * n + k
+                yield WorldPlan("request", seed, vocab, replace(style, shared=seed), features=features, prompt=1 + k, **long)
     for n, t in enumerate((DOUBLE, HALF, DOUBLE)):
         style = Style(("plain", "plain", "zeros")[n], shared=5100 + n, power=2)
-        span = 2 if known.masked else 0
-        yield WorldPlan(
-            "request",
-            5100 + n,
-            2 if known.masked else vocab,
-            style,
-            temperature=t,
-            limit=3,
-            length=span or 2,
-            tight=not span,
-            span=span,
-            free=known.memory and known.masked,
-            features=("top_k",) if n == 2 else (),
-            runs=2000,
-        )
+        features = ("top_k",) if n == 2 else ()
+        more: dict[str, Any] = {"length": 2, "tight": True}
+        if known.masked:
+            more = {"length": 2, "span": 2, "free": known.memory}
+        size = 2 if known.masked else vocab
+        yield WorldPlan("request", 5100 + n, size, style, temperature=t, features=features, limit=3, runs=2000, **more)
     for n in range(0 if known.masked else 3):
-        yield WorldPlan(
-            "window",
-            5200 + n,
-            vocab if n else 2,
-            Style("plain", shared=5200 + n),
-            window=1 + n,
-            limit=6,
-            length=3,
-            tight=n < 2,
-            steps=None if n == 1 else 1,
-        )
+        style, steps = Style("plain", shared=5200 + n), None if n == 1 else 1
+        yield WorldPlan("window", 5200 + n, vocab if n else 2, style, window=1 + n, limit=6, length=3, tight=n < 2, steps=steps)

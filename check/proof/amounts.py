@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -61,6 +60,11 @@ class Amount:
         return any(a.startswith("@") for a in self.atoms)
 
     @property
+    def text(self) -> str:
+        """The polynomial as text, the same for the same one."""
+        return "+".join("*".join((str(c), *atoms)) for atoms, c in sorted(self.terms))
+
+    @property
     def known(self) -> bool:
         """Whether it reads parameters and the canvas's length alone: an unknown number has a name in one walk only."""
         return not any(a[0] in "?@" for a in self.atoms)
@@ -101,27 +105,31 @@ ZERO, ONE = Amount.of(0), Amount.of(1)
 
 @dataclass
 class Known:
-    """What is known of atoms: ranges, which are whole numbers, and polynomials that are not below 0 (`facts`)."""
+    """What is known of atoms: ranges, which are whole numbers, and polynomials that are not below 0 (`facts`). A range holds
+    everywhere; a fact may have been met under a condition, and is forgotten with it (`back`)."""
 
     ranges: dict[str, tuple[Bound, Bound]] = field(default_factory=lambda: {PLACE: (0, INF)})
     reals: set[str] = field(default_factory=set)
     facts: list[Amount] = field(default_factory=list)
     made: dict[Any, Amount] = field(default_factory=dict)
 
-    def mark(self) -> tuple[list[Amount], dict[Any, Amount]]:
-        """What is known here, for `back`: numbers that were met under a further condition have ranges that hold there alone."""
-        return list(self.facts), dict(self.made)
+    def mark(self) -> list[Amount]:
+        """What is known here, for `back`."""
+        return list(self.facts)
 
-    def back(self, mark: tuple[list[Amount], dict[Any, Amount]]) -> None:
+    def back(self, mark: list[Amount]) -> None:
         """Forget what became known since `mark`."""
-        self.facts, self.made = list(mark[0]), dict(mark[1])
+        self.facts = list(mark)
 
     def atom(self, low: Bound = -INF, high: Bound = INF, *, real: bool = False, name: str = "", key: Any = None) -> Amount:
-        """A number of which no more than a range is known; the same one for the same key."""
+        """A number of which no more than a range is known. The same one for the same key, also in another walk, where the key's
+        amounts are the same numbers there."""
         if key is not None and key in self.made:
             return self.made[key]
-        each = any(isinstance(x, Amount) and x.varies for x in key or ())
-        name = name or f"{'@' if each else '?'}{len(self.ranges)}"
+        parts = [x for x in key or () if isinstance(x, Amount)]
+        if key is not None and all(isinstance(x, str | Amount) for x in key) and all(x.known for x in parts):
+            name = f"({' '.join(x if isinstance(x, str) else x.text for x in key)})"
+        name = name or f"{'@' if any(x.varies for x in parts) else '?'}{len(self.ranges)}"
         self.ranges[name] = (low, high)
         if real:
             self.reals.add(name)
@@ -163,32 +171,33 @@ class Known:
         """Whether a >= b, where that follows."""
         return True if self.at_least(a - b) else False if self.above(b - a) else None
 
-    def largest(self, xs: Iterable[Amount]) -> Amount | None:
-        """The one of several that none of the others exceeds, where that is known."""
-        every = list(xs)
-        return next((x for x in every if all(self.at_least(x - y) for y in every)), None)
+    def largest(self, a: Amount, b: Amount) -> Amount | None:
+        """The larger of two, where that is known."""
+        return a if self.at_least(a - b) else b if self.at_least(b - a) else None
 
-    def least(self, xs: Iterable[Amount]) -> Amount | None:
-        """The one of several that exceeds none of the others, where that is known."""
-        found = self.largest([-x for x in xs])
-        return None if found is None else -found
+    def least(self, a: Amount, b: Amount) -> Amount | None:
+        """The smaller of two, where that is known."""
+        return a if self.at_least(b - a) else b if self.at_least(a - b) else None
 
     def quotient(self, a: Amount, b: Amount) -> Amount | None:
-        """a / b, for b that is not 0."""
+        """a / b, for b that is above 0, or a number."""
         if b.number is not None:
             return a * Amount.of(1 / b.number) if b.number else None
         if not self.above(b):
             return None
         if (found := a.over(b)) is not None:
             return found
-        if not self.at_least(a):
-            return self.atom(real=True, key=("/", a, b))
-        top, bottom = -self.low(-a), self.low(b)
-        high = Fraction(top) / Fraction(bottom) if top < INF and bottom > 0 else INF
-        return self.atom(0, min(high, 1) if self.at_least(b - a) else high, real=True, key=("/", a, b))
+        low, high, below, under = self.low(a), -self.low(-a), self.low(b), -self.low(-b)
+        ends: tuple[Bound, Bound] = (-INF, INF)
+        if low >= 0 and below > 0:
+            high = INF if high == INF else Fraction(high) / Fraction(below)
+            ends = (0 if under == INF else Fraction(low) / Fraction(under), high)
+        made = self.atom(*ends, real=True, key=("/", a, b))
+        self.facts += [f for holds, f in ((a, made), (b - a, ONE - made)) if self.at_least(holds)]
+        return made
 
     def rounded(self, x: Amount) -> Amount:
-        """x rounded towards zero. Of a quotient of whole numbers the same atom as `remainder` reads."""
+        """x rounded towards zero."""
         if self.whole(x):
             return x
         if x.number is not None:
@@ -196,11 +205,11 @@ class Known:
         low, high = self.low(x), -self.low(-x)
         if low > -1 and high < 1:
             return ZERO
-        if low < 0:
-            return self.atom(key=("int", x))
-        found = self.atom(math.floor(low), high if high == INF else math.floor(high), key=("int", x))
-        self.facts.append(x - found)
-        return found
+        ends = (math.floor(low), INF if high == INF else math.floor(high)) if low >= 0 else (-INF, INF)
+        made = self.atom(*ends, key=("int", x))
+        if self.at_least(x):
+            self.facts += [made, x - made]
+        return made
 
     def remainder(self, a: Amount, b: Amount) -> Amount:
         """a modulo b, of whole numbers."""
@@ -214,7 +223,15 @@ class Known:
             ratio = self.quotient(a, b)
             if ratio is not None:
                 return a - b * self.rounded(ratio)
-        return self.atom(0 if self.at_least(b, 1) else -INF, key=("mod", a, b))
+        return self.atom(key=("mod", a, b))
+
+    def extreme(self, kind: str, a: Amount, b: Amount) -> Amount:
+        """The larger or the smaller of two (`max`, `min`)."""
+        found = self.largest(a, b) if kind == "max" else self.least(a, b)
+        if found is None:
+            found = self.atom(real=not (self.whole(a) and self.whole(b)), key=(kind, a, b))
+            self.facts += [found - x if kind == "max" else x - found for x in (a, b)]
+        return found
 
 
 def _times(a: Bound, b: Bound) -> Bound:

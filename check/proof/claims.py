@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 from decgraph.check.proof.derive import Derivation, derive
 from decgraph.check.proof.invariants import Stopped
 from decgraph.check.proof.schedules import scheduled
 from decgraph.ir.facts import Certainty
+from decgraph.ir.failing import Failing
+from decgraph.ir.settings import conjuncts
 from decgraph.ir.values import Claim, Function, Module
 
 
@@ -47,7 +49,9 @@ def prove(module: Module, claim: Claim) -> Derivation | Open:
             return made
         found.append(made)
     first, *others = found
-    return replace(first, others=tuple(others)) if others else first
+    plain = all(c[0] == "==" or c[0] in ("param", "not") for c in conjuncts(claim.setting))
+    errors = tuple(dict.fromkeys(e for made in found for e in made.errors))
+    return replace(first, others=tuple(others), errors=errors, when="" if plain else claim.when)
 
 
 def _derived(
@@ -75,7 +79,9 @@ def _of_canvases(module: Module, claim: Claim) -> Derivation | Open:
     except Stopped as stopped:
         return Open(stopped.line or claim.loc.line, stopped.why)
     text = claim.text.partition(" in ")[0].partition(" when ")[0].removeprefix("refines ")
-    return Derivation(module.main, text, "scheduled", claim.for_greedy, (), {}, tuple(steps), claim.when)
+    mode: Literal["same", "scheduled"] = "same" if claim.mode == "tokens" else "scheduled"
+    errors = tuple((op.loc.line, why) for op, why in Failing(module.entry).outside_drafts())
+    return Derivation(module.main, text, mode, claim.for_greedy, (), {}, tuple(steps), claim.when, errors=errors)
 
 
 def _model_of(function: Function, claim: Claim) -> str | None:

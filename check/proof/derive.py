@@ -19,11 +19,12 @@ MOST_ROUNDS = 200
 @dataclass(frozen=True)
 class Derivation:
     """A proof that every step of a function commits tokens of `model` in a mode: what the kernel checks. when: the condition
-    under which it holds, beside `settings`. scheduled: it commits a canvas as an algorithm does, `model` (schedules.py)."""
+    under which it holds, beside `settings`. scheduled, same: it commits a canvas as an algorithm does, `model` (schedules.py):
+    in distribution, or in tokens."""
 
     function: str
     model: str
-    mode: Certainty | Literal["scheduled"]
+    mode: Certainty | Literal["scheduled", "same"]
     greedy: bool
     settings: tuple[tuple[str, Any], ...]
     invariants: Mapping[Op, Invariant]
@@ -37,18 +38,19 @@ class Derivation:
 
 
 def judged(kernel: Kernel, op: Op) -> Judged:
-    """The judgment on a rule; on an algorithm that is run: `inside`, if all that it commits is."""
+    """The judgment on a rule; on an algorithm that is run: `own` or `inside`, if all that it commits is."""
     if op.opcode != "run":
         return judge(kernel, op)
     callee = kernel.module.functions[op.attrs["callee"]]
     (argument,) = op.attrs["args"]
     if any(inner.opcode == "run" for inner in callee.body.walk()):
         return "", f"`{callee.name}` runs another algorithm"
+    mode: Certainty = "inside" if kernel.mode == "inside" else "own"
     try:
-        derive(kernel.module, callee, argument, "inside")
+        derive(kernel.module, callee, argument, mode)
     except Stopped as stopped:
         return "", stopped.why
-    return "inside", ""
+    return mode, ""
 
 
 def derive(

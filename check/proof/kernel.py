@@ -25,6 +25,8 @@ from decgraph.check.proof import unread
 from decgraph.check.proof.endings import draft, may_end
 from decgraph.check.proof.folding import FOLDS, INF, Number, Range, constant, number, same
 from decgraph.check.proof.invariants import (
+    COMMITS,
+    WORDS,
     Invariant,
     NotKept,
     Step,
@@ -39,13 +41,29 @@ from decgraph.check.proof.invariants import (
 )
 from decgraph.check.proof.jacobi import iterated
 from decgraph.check.proof.sizes import Sizes
-from decgraph.check.proof.unit_rows import is_probability, sums_to_one
-from decgraph.check.proof.verified import accepted, committed, inside
-from decgraph.ir.facts import NONE, RANK, CellTokens, Certainty, Drafts, Fact, ModelIs, Path, Row, Token, Tree, Unfit, joined
+from decgraph.check.proof.unit_rows import sums_to_one
+from decgraph.check.proof.verified import accepted, committed, inside, unfit
+from decgraph.ir.facts import (
+    NONE,
+    RANK,
+    CellTokens,
+    Certainty,
+    Drafts,
+    Fact,
+    Memory,
+    ModelIs,
+    Nodes,
+    Path,
+    Row,
+    Token,
+    Tree,
+    Unfit,
+    joined,
+)
 from decgraph.ir.failing import Failing
 from decgraph.ir.label_check import check_labels
 from decgraph.ir.labels import Labels
-from decgraph.ir.linear import Condition, at_least, negated
+from decgraph.ir.linear import Condition, Linear, at_least, negated
 from decgraph.ir.opdef import TABLE
 from decgraph.ir.values import Function, Module, Op, Region, Value
 
@@ -146,6 +164,8 @@ class Kernel:
         else:
             self._absorb(op)
             self.sizes.note(op, self.version)
+            if self.failing.why(op) and self.sizes.safe(op):
+                self.sound.add(op)
             given = TABLE[op.opcode].fact
             found = self._folded(op) or (given(self, op) if given is not None else None)
         if rule is None:
@@ -156,6 +176,8 @@ class Kernel:
                 self.facts.pop(v, None)
             else:
                 self.facts[v] = fact
+            if op.opcode in TOLD and (isinstance(fact, ModelIs) or isinstance(fact, Memory) and fact.whole):
+                self.say(op, *TOLD[op.opcode])
             if op.opcode in ("for", "while"):
                 self.sizes.carried(v)
         if op.opcode == "if" and op.operands[0] not in self.consts:
@@ -165,7 +187,7 @@ class Kernel:
 
     def _folded(self, op: Op) -> Fact | None:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
-        if op.opcode not in FOLDS or not op.operands:
+        if op.opcode not in FOLDS or not op.operands and op.opcode != "tile":
             return None
         if (value := constant(op, self.consts)) is not None:
             self.consts[op.result] = value
@@ -235,13 +257,8 @@ class Kernel:
 
     def limits(self, v: Value) -> Range:
         """Numbers that the value lies between."""
-        if (known := number(self.consts.get(v))) is not None:
-            return known, known
-        for p in self.function.params:
-            if p.value is v and p.value.type.is_number:
-                low, high = (0, 1) if v.type.elem == "prob" else (-INF, INF)
-                return low if p.low is None else p.low, high if p.high is None else p.high
-        return (0, 1) if v.type.elem == "prob" and is_probability(self, v) else (-INF, INF)
+        known = number(self.consts.get(v))
+        return self.sizes.ranges.get(v, (-INF, INF)) if known is None else (known, known)
 
     def low(self, v: Value) -> Number:
         """A number that the value is not below."""
@@ -266,21 +283,7 @@ class Kernel:
         return self.sizes.proves(condition)
 
     def grows(self, op: Op, drafts: Drafts) -> str:
-        """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in, before
-        anything that decides where it grows, or what the context is, depends on it."""
-        place = op.operands[2:3] if op.attrs.get("has_at") else ()
-        if self.tells(drafts.noises, op.operands[0], *place) or drafts.noises & (self.control | self.in_context()):
-            return f"a draft that was read before it is grown (line {op.loc.line})"
-        for noise, past in drafts.noises:
-            if past is not None:
-                return f"a draft that was drawn in an earlier iteration (line {op.loc.line})"
-            if self.grown.setdefault(noise, op) is not op:
-                return f"a draft that is grown twice (line {op.loc.line})"
-            if self.loops[noise] != self.loops[op.result]:
-                return f"a draft that is grown in another loop than it is drawn in (line {op.loc.line})"
-            if not self.loops[noise]:
-                return f"a draft that is drawn before the loop (line {op.loc.line})"
-        return ""
+        return unfit(self, op, drafts)
 
     def walk(self, op: Op) -> Fact:
         return accepted(self, op)
@@ -297,6 +300,8 @@ class Kernel:
         if self.mode == "inside" and (found := inside(self, op)) is not None:
             self.say(op, *found)
             return self._new_context(op)
+        if isinstance(what, Nodes) and what.which == "root" and what.version == self.version:
+            return None  # the way to the root is empty
         if len(op.operands) != 1:
             raise Stopped(op, "commits the way to a node")
         if isinstance(what, Unfit):
@@ -368,6 +373,8 @@ class Kernel:
         known = self.consts.get(op.operands[0])
         if isinstance(known, bool):
             region = op.regions[0 if known else 1]
+            if op.operands[0] in self.sizes.conditions:
+                self.say(op, f"this is always {'true' if known else 'false'}", "condition")
             facts = self.region(region)
             for v, y in zip(op.results, region.yields):
                 self.taints[v] = self.taint(y)
@@ -417,15 +424,34 @@ class Kernel:
             raise Stopped(op, "commits in lanes")
         low, high = (self.sizes.sum(v) for v in op.operands[:2])
         if low is not None and high is not None and self.sizes.proves(at_least(low, high)):
+            self.sound.add(op)
             for v, first in zip(op.results, op.operands[2:]):
                 self.taints[v] = self.taint(first)
                 self.sizes.same(v, first)
             return [self.of(v) for v in op.operands[2:]]
+        ends = {"stops", "fills"} & {name for name, value in op.attrs.items() if value}
+        if low is not None and high is not None and not ends and self.sizes.equal(high, low + 1):
+            return self._once(op, low)
         found = self._loop(op, op.operands[2:], self.taint(*op.operands[:2]))
         own = {} if contains(op, "commit") else iterated(self, op)
         for path in own.values():
             self.say(op, f"after so many iterations, or where nothing changes, all are own draws of `{path.model}`", "jacobi")
         return [own.get(v, fact) for v, fact in zip(op.results, found)]
+
+    def _once(self, op: Op, counter: Linear) -> list[Fact | None]:
+        """A loop of one iteration is its body."""
+        body = op.regions[0]
+        self.sizes.sums[body.args[0]] = counter
+        for a, v in zip(body.args[1:], op.operands[2:]):
+            self.taints[a] = self.taint(v)
+            self.sizes.same(a, v)
+            if (fact := self.of(v)) is not None:
+                self.facts[a] = fact
+        facts = self.region(body)
+        for v, y in zip(op.results, body.yields):
+            self.taints[v] = self.taint(y)
+            self.sizes.same(v, y)
+        return facts
 
     def _while(self, op: Op) -> list[Fact | None]:
         limited = 1 if op.attrs.get("limited") else 0
@@ -473,6 +499,8 @@ class Kernel:
             self.control |= self.taint(op.regions[0].yields[0])
             goes_on = self.consts.get(condition := op.regions[0].yields[0], self.sizes.conditions.get(condition))
         if goes_on is False:  # it does not begin
+            self.say(op, "this is false at once", "condition")
+            self.sound.update(body.ops)
             self.control, self.progress = outer, progress
             for v, taint in zip(op.results, inv.taints):
                 self.taints[v] = taint
@@ -552,11 +580,9 @@ OWN_RULES: dict[str, Callable[[Kernel, Op], Any]] = {
 }
 """Ops with effects or regions: they change what the kernel follows beside facts."""
 
-WORDS: dict[Certainty, str] = {
-    "own": "the own draw of `{}`",
-    "drawn": "distributed as `{}`",
-    "inside": "a token that `{}` gives mass to",
+TOLD = {
+    "memory.only": ("no row that a call on the memory reads is left out", "whole-memory"),
+    "model.derive": ("no layer is left out", "whole-model"),
 }
-COMMITS: dict[Certainty, str] = {"own": "commit-own", "drawn": "commit-drawn", "inside": "commit-inside"}
-"""How a commit is concluded (docs/proof.md)."""
+"""What is said of values that are what they were."""
 GROWING = ("tree.grow", "tree.set", "tree.front", "tree.keep", "tree.best_first", "for", "while")

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
-from decgraph.ir.facts import Context
+from decgraph.check.proof.folding import INF, Range
+from decgraph.ir.facts import Context, Path
 from decgraph.ir.linear import Atom, Condition, Linear, at_least, compared, condition_of, contradiction, negated
 from decgraph.ir.ops.common import numeric
 from decgraph.ir.values import Function, Op, Param, Value
@@ -41,7 +43,7 @@ class Terms:
             ROOM: (Atom(Linear.of(ROOM)),),
         }
         self.real: set[Hashable] = set()
-        self.shares: set[Value] = set()
+        self.ranges: dict[Value, Range] = {}
         self.context: dict[int, Linear] = {0: Linear.of(PROMPT)}
         self.alive = False
         by_name = {p.name: p for p in function.params}
@@ -59,13 +61,12 @@ class Terms:
 
     def _declare(self, p: Param) -> None:
         v, t = p.value, p.value.type
-        if t.elem == "prob" and not t.dims:
-            self.shares.add(v)
         if t.elem not in ("int", "prob", "real") or t.dims:
             return
         low, high = (0, 1) if t.elem == "prob" else (None, None)
         ends = [Fraction(str(x)) if isinstance(x, int | float | Fraction) else None for x in (p.low, p.high)]
         ends = [e if e is not None else None if d is None else Fraction(d) for e, d in zip(ends, (low, high))]
+        self.ranges[v] = (-INF if ends[0] is None else ends[0], INF if ends[1] is None else ends[1])
         if t.elem == "int" or None not in ends:
             self._symbol(v, ends[0], ends[1], real=t.elem != "int")
 
@@ -132,7 +133,8 @@ class Terms:
         """A length of which only a bound is known."""
         s = ("length", v)
         length = self.lengths[v] = Linear.of(s)
-        self.facts[s] = (Atom(length), *([] if most is None else [at_least(most, length)]))
+        root = int(bool(v.type.dims) and v.type.dims[0].kind == "nodes")  # of all nodes of a tree there is one
+        self.facts[s] = (at_least(length, root), *([] if most is None else [at_least(most, length)]))
         return length
 
     def _constant(self, v: Value) -> None:
@@ -143,7 +145,7 @@ class Terms:
     def note(self, op: Op, version: int) -> None:
         """What the results of an op are, and how long."""
         if self._is_share(op):
-            self.shares.add(op.result)
+            self.ranges[op.result] = (0, 1)
         rule = RULES.get(op.opcode)
         if rule is not None and op.results:
             rule(self, op, version)
@@ -155,8 +157,12 @@ class Terms:
                     self.consts[v] = known
             elif v in self.sums:
                 self._constant(v)
-            elif len(v.type.dims) < 2 and (v.type.elem == "int" or v in self.shares):
+            elif len(v.type.dims) < 2 and (v.type.elem == "int" or self._between(v)):
                 self._element(v)
+
+    def _between(self, v: Value) -> bool:
+        low, high = self.ranges.get(v, (-INF, INF))
+        return bool(low >= 0 and high <= 1)
 
     def _is_share(self, op: Op) -> bool:
         made = self.made.get(op.operands[0]) if op.operands else None
@@ -166,10 +172,10 @@ class Terms:
             case "draw.get":
                 return op.attrs["field"] == "law" and made is not None and made.opcode == "draw.point"
             case "reduce":
-                return op.attrs["fn"] in ("max", "min") and op.operands[0] in self.shares
+                return op.attrs["fn"] in ("max", "min") and self._between(op.operands[0])
             case "face":
-                return op.attrs["face"] != "logits" and op.operands[0] in self.shares
-        return op.opcode in SHARES or op.opcode in PASSED_ON and op.operands[0] in self.shares
+                return op.attrs["face"] != "logits" and self._between(op.operands[0])
+        return op.opcode in SHARES or op.opcode in PASSED_ON and self._between(op.operands[0])
 
     def _element(self, v: Value) -> None:
         self._symbol(v, *((None, None) if v.type.elem == "int" else (0, 1)), real=v.type.elem != "int")
@@ -180,8 +186,8 @@ class Terms:
         if len(v.type.dims) > 1 or any(len(x.type.dims) > 1 for x in vectors):
             return
         sizes = {self.length(x) for x in vectors if x.type.dims}
-        if len(sizes) > 1:  # a vector of one element goes with all: then they share no index
-            return
+        if any(not self.equal(a, b) for a, b in pairwise(sizes)):
+            return  # one element goes with a vector of many: they share no index
         if sizes:
             self.lengths[v] = sizes.pop()
         if v.type.elem == "bool":
@@ -242,6 +248,8 @@ class Terms:
 
     def _as_int(self, op: Op, version: int) -> None:
         a = self.sum(op.operands[0])
+        if op.result.type.dims:
+            self.lengths[op.result] = self.length(op.operands[0])
         if a is None or op.operands[0].type.elem not in ("int", "real", "prob"):
             return
         if all(s not in self.real and f.denominator == 1 for s, f in a.terms) and a.constant.denominator == 1:
@@ -340,6 +348,19 @@ class Terms:
         if len(op.result.type.dims) == 1 and len(op.operands[0].type.dims) == 1 and count is not None:
             self.lengths[op.result] = self._clipped(op.result, count, self.length(op.operands[0]))
 
+    def _tree(self, op: Op, version: int) -> None:
+        """How many nodes a tree has below its root."""
+        if op.opcode == "tree.new":
+            self.lengths[op.result] = ZERO
+        elif op.attrs["what"] == "size" and op.operands[0] in self.lengths:
+            self.sums[op.result] = self.lengths[op.operands[0]]
+
+    def _bernoulli(self, op: Op, version: int) -> None:
+        """A coin that never or always comes up."""
+        p = self.sum(op.operands[0]) if not op.result.type.dims else None
+        if p is not None and p.number is not None and not 0 < p.number < 1:
+            self.conditions[op.result] = p.number >= 1
+
     def _vocabulary(self, op: Op, version: int) -> None:
         self._symbol(op.result, 1, None)
 
@@ -348,9 +369,21 @@ class Terms:
             self.lengths[op.result] = Linear.of(len(op.operands))
 
     def _layers(self, op: Op, version: int) -> None:
-        s = ("layers", op.operands[0])
+        self.lengths[op.result], self.sums[op.result] = self.layers(op.operands[0]), Linear.of(INDEX)
+
+    def layers(self, model: Value) -> Linear:
+        """How many layers a model has."""
+        s = ("layers", model)
         self.facts[s] = (at_least(Linear.of(s), 1),)
-        self.lengths[op.result], self.sums[op.result] = Linear.of(s), Linear.of(INDEX)
+        return Linear.of(s)
+
+    def _attention(self, op: Op, version: int) -> None:
+        """A weight for each position of the text."""
+        place, text = self.of(op.operands[1]), op.operands[1]
+        if isinstance(place, Context):
+            self.lengths[op.result] = self.context[place.version] - (1 if place.parent else 0)
+        elif text.type.dims:
+            self.lengths[op.result] = self.length(text)
 
     def _request(self, op: Op, version: int) -> None:
         if op.attrs["field"] == "prompt":
@@ -388,14 +421,39 @@ class Terms:
         high = 1 if self.proves(at_least(ONE, x)) else None
         self._symbol(op.result, low, high, real=op.result.type.elem != "int")
 
+    def _scan(self, op: Op, version: int) -> None:
+        """How many are true at the front."""
+        if op.attrs["fn"] == "leading" and not op.result.type.dims:
+            known = self.consts.get(op.operands[0])
+            n = self._symbol(op.result, 0, None)
+            self.facts[op.result] = (
+                *self.facts[op.result],
+                at_least(ZERO if known is False else self.length(op.operands[0]), n),
+            )
+            if known is False:
+                self.sums[op.result] = ZERO
+
     def _gather(self, op: Op, version: int) -> None:
         if len(op.operands) == 2 and len(op.operands[1].type.dims) == 1 and len(op.result.type.dims) == 1:
             self.lengths[op.result] = self.length(op.operands[1])
 
+    def _path(self, op: Op, version: int) -> None:
+        """What is accepted or run has a token."""
+        if op.result.type.dims and isinstance(self.of(op.operands[0]), Path) and op.attrs["field"] in ("prob", "token"):
+            self.facts[("length", op.result)] = (at_least(self._some(op.result, None), 1),)
+
+    def _lookup(self, op: Op, version: int) -> None:
+        if len(op.result.type.dims) == 1 and len(op.operands[1].type.dims) == 1:
+            self.lengths[op.result] = self.length(op.operands[1])
+
     def _as_long(self, op: Op, version: int) -> None:
         """An element for each element of the first operand that is a vector; of rows of a text, one for each token."""
-        xs = op.operands[1 if op.opcode == "model.read" else 0]
-        whole = op.opcode != "model.read" or op.attrs.get("each")
+        read = op.opcode in ("model.read", "model.states", "head.read")
+        xs = op.operands[1 if read else 0]
+        whole = op.opcode not in ("model.read", "model.states") or op.attrs.get("each")
+        if op.opcode == "arg" and op.result.type.elem == "int" and not op.result.type.dims:
+            i = self._symbol(op.result, 0, None)
+            self.facts[op.result] = (*self.facts[op.result], Atom(self.length(xs) - i, True))
         if len(op.result.type.dims) == 1 and xs.type.dims and whole and op.result.type.dims[0].kind != "vocab":
             self.lengths[op.result] = self.length(xs)
 
@@ -412,11 +470,18 @@ RULES: dict[str, Callable[[Terms, Op, int], None]] = {
     "slice": Terms._slice,
     "select.top": Terms._top,
     "list": Terms._list,
+    "tree.new": Terms._tree,
+    "tree.size": Terms._tree,
+    "bernoulli": Terms._bernoulli,
+    "scan": Terms._scan,
     "vocab_size": Terms._vocabulary,
     "model.layers": Terms._layers,
+    "model.attention": Terms._attention,
+    "path.get": Terms._path,
+    "lookup": Terms._lookup,
     "request": Terms._request,
     "ctx.get": Terms._context,
     "reduce": Terms._reduce,
     "gather": Terms._gather,
-    **dict.fromkeys(("contains", "face", "model.read", "arg"), Terms._as_long),
+    **dict.fromkeys(("contains", "face", "softmax", "model.read", "model.states", "head.read", "arg"), Terms._as_long),
 }

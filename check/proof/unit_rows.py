@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from decgraph.check.proof.folding import Number
+from decgraph.check.proof.folding import Number, number
 from decgraph.ir.values import Function, Op, Value
 
 MODELS = ("model.eval", "model.read", "head.read", "softmax", "warp", "beta")
@@ -66,6 +66,9 @@ def not_negative(k: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> b
             return True
         case "face":
             return op.attrs["face"] != "logits" and again(op.operands[0])
+        case "const":  # of a value that a loop carries round the kernel may not have come to it yet
+            value = number(op.attrs["value"])
+            return value is not None and value >= 0
         case "map" if op.attrs["fn"] in POSITIVE:
             return True
         case "map" if op.attrs["fn"] in KEEP:
@@ -77,23 +80,6 @@ def not_negative(k: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> b
         case "draw.get":
             return op.attrs["field"] == "law" and sums_to_one(k, v)
     return _from_elsewhere(k, v, again)
-
-
-def is_probability(k: Walked, v: Value) -> bool:
-    """Whether a number between 0 and 1 by its type is one: `x.prob` is above 1 where x was drawn from 3 * p."""
-    op = k.made.get(v)
-    if op is None:
-        return False
-    match op.opcode:
-        case name if name in MODELS:
-            return True
-        case "face":
-            return op.attrs["face"] != "logits" and is_probability(k, op.operands[0])
-        case name if name == "lookup" or name in KEPT:
-            return is_probability(k, op.operands[0])
-        case "reduce":
-            return op.attrs["fn"] in ("max", "min") and is_probability(k, op.operands[0])
-    return False
 
 
 def _from_elsewhere(k: Walked, v: Value, again: Again) -> bool:

@@ -5,101 +5,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 from decgraph.check.proof.amounts import INF, ONE, PLACE, ZERO, Amount, Known
+from decgraph.check.proof.choices import AnyOpen, Best, MaskedOf, Open, Ranked, Score, number
+from decgraph.check.proof.parts import NONE, Between, Blocks, Cells, Counts, Drawn, Edit, Formula, K, Places, Rows, Vector
 from decgraph.ir.values import Op
 
-K = Amount.of(PLACE)
-NOTHING = "a memory that holds nothing"
 MOST_ATOMS = 6
 
 
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """The cells from low to high (left out), each once; in this order or in any."""
-
-    low: Amount
-    high: Amount
-    ordered: bool = True
+Walks = Any
+"""The walk (canvas_loops.py): what is known of numbers, and the canvas's length."""
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """The canvas in blocks of so many cells."""
-
-    step: Amount
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """The model's own rows of a canvas, at cells (None: at all). face: as the request shapes them, or another one."""
-
-    canvas: Any
-    at: Cells | None
-    face: str = "shaped"
-
-
-@dataclass(frozen=True, eq=False)
-class Drawn:
-    """A draw of each of the model's rows of a canvas, with noise of its own, at cells (None: at all)."""
-
-    canvas: Any
-    at: Cells | None
-
-
-@dataclass(frozen=True)
-class Between:
-    """A condition that is true of the places from low to high (left out)."""
-
-    low: Amount
-    high: Amount
-
-
-@dataclass(frozen=True)
-class Formula:
-    """A condition made of others of which nothing is known: ("atom", name), ("not", a), ("and", a, b), ("or", a, b)."""
-
-    parts: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Vector:
-    """A vector: how many entries it has along its first dimension, and of a plain one the entry at place k, by `K` (None:
-    nothing is known). Atoms whose names begin with "@" may differ from entry to entry."""
-
-    size: Amount | None
-    item: Any = None
-
-
-@dataclass(frozen=True)
-class Places:
-    """The numbers below `size`, each once, in any order; `even`: a distribution that gives mass to each of them."""
-
-    size: Amount
-    even: bool = False
-
-
-@dataclass(frozen=True)
-class Edit:
-    """One cell and its token."""
-
-    at: Any
-    token: Any
-
-
-class Walks(Protocol):
-    """What the rules ask of the walk."""
-
-    known: Known
-    length: Amount
-
-
-Rule = Callable[..., Any]
-
-
-def size(w: Walks, x: Any) -> Amount | None:
+def size(w: Walks, x: Any) -> Any:
     """How many elements a value has, along its first dimension."""
     match x:
         case Vector() | Places():
@@ -110,6 +31,8 @@ def size(w: Walks, x: Any) -> Amount | None:
             return w.length if x.at is None else size(w, x.at)
         case Blocks():
             return w.length if x.step == ONE else ONE if w.known.at_least(x.step - w.length) else None
+        case Counts():
+            return w.known.extreme("max", ONE, w.known.rounded(x.steps))
         case tuple():
             return Amount.of(len(x))
     return None
@@ -122,7 +45,7 @@ def unknown(w: Walks, each: bool = False) -> Formula:
 
 
 def settled(f: Any) -> Any:
-    """A condition as a constant, if it is the same whatever its atoms are."""
+    """A condition as a _constant, if it is the same whatever its atoms are."""
     if not isinstance(f, Formula):
         return f
     atoms = sorted(_atoms(f.parts))
@@ -157,20 +80,25 @@ def varies(x: Any) -> bool:
     return not isinstance(x, bool)
 
 
-# -- one entry
-def entry(w: Walks, fn: str, xs: list[Any]) -> Any:
+# -- one _entry
+def _entry(w: Walks, fn: str, xs: list[Any]) -> Any:
     """An elementwise function of numbers and conditions; None where nothing is known of the result."""
     if fn in ("and", "or", "not"):
-        if any(isinstance(x, Between) for x in xs):
-            plain = [x for x in xs if not isinstance(x, Between)]
-            return False if fn == "and" and False in plain else True if fn == "or" and True in plain else unknown(w, each=True)
+        if any(isinstance(x, Between | Best) for x in xs):
+            rest = [x for x in xs if x is not (fn == "and")]
+            if fn != "not" and (fn == "or") in rest:
+                return fn == "or"
+            return rest[0] if len(rest) == 1 and fn != "not" else unknown(w, each=True)
         parts = [x.parts if isinstance(x, Formula) else x if isinstance(x, bool) else unknown(w, each=True).parts for x in xs]
         return settled(Formula((fn, *parts)))
     if fn == "select":
         cond, a, b = xs
         return (a if cond else b) if isinstance(cond, bool) else a if isinstance(a, Amount) and a == b else None
     if fn in COMPARED:
-        return compared(w, fn, *xs)
+        return _compared(w, fn, *xs)
+    if fn in ("mul", "weigh") and ONE in xs and any(isinstance(x, Score) for x in xs):
+        return next(x for x in xs if isinstance(x, Score))
+    xs = [number(x) for x in xs]
     if not all(isinstance(x, Amount) for x in xs):
         return ZERO if fn in ("mul", "weigh") and ZERO in xs else None
     return NUMBERS[fn](w.known, *xs) if fn in NUMBERS else None
@@ -179,19 +107,22 @@ def entry(w: Walks, fn: str, xs: list[Any]) -> Any:
 COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
-def compared(w: Walks, fn: str, a: Any, b: Any) -> Any:
-    """A comparison of numbers."""
-    if not isinstance(a, Amount) or not isinstance(b, Amount):
-        return unknown(w, each=True)
+def _compared(w: Walks, fn: str, a: Any, b: Any) -> Any:
+    """A comparison of numbers; which places are below a number are the best so many."""
     if fn in ("gt", "le"):
         fn, a, b = {"gt": "lt", "le": "ge"}[fn], b, a
+    if fn == "lt" and isinstance(a, Ranked) and isinstance(b, Amount) and not b.varies and w.known.whole(b):
+        return True if w.known.compared(a.number, b) is False else Best(a.score, b)
+    a, b = number(a), number(b)
+    if not isinstance(a, Amount) or not isinstance(b, Amount):
+        return unknown(w, each=True)
     if fn in ("lt", "ge"):
         found = w.known.compared(a, b)
         return unknown(w, each=True) if found is None else found if fn == "ge" else not found
     if a == b or w.known.above(a - b) or w.known.above(b - a):
         return (a == b) == (fn == "eq")
     rest = b - (a - K) if fn == "eq" and PLACE in a.atoms else None  # k + r == b
-    if rest is not None and not varies(rest):
+    if rest is not None and not varies(rest) and w.known.whole(rest):
         return Between(rest, rest + ONE)
     return unknown(w, each=True)
 
@@ -209,18 +140,18 @@ NUMBERS: dict[str, Callable[..., Amount | None]] = {
     "neg": lambda k, a: -a,
     "div": lambda k, a, b: k.quotient(a, b),
     "mod": lambda k, a, b: k.remainder(a, b) if k.whole(a) and k.whole(b) else None,
-    "maximum": lambda k, a, b: k.largest((a, b)),
-    "minimum": lambda k, a, b: k.least((a, b)),
-    "relu": lambda k, a: k.largest((a, ZERO)),
+    "maximum": lambda k, a, b: k.extreme("max", a, b),
+    "minimum": lambda k, a, b: k.extreme("min", a, b),
+    "relu": lambda k, a: k.largest(a, ZERO),
     "pow": _power,
 }
 
 
 # -- vectors
-def mapped(w: Walks, op: Op, *xs: Any) -> Any:
+def _mapped(w: Walks, op: Op, *xs: Any) -> Any:
     fn, dims = op.attrs["fn"], len(op.result.type.dims)
     if not dims:
-        return entry(w, fn, list(xs))
+        return _entry(w, fn, list(xs))
     wide = [x for x, v in zip(xs, op.operands, strict=True) if len(v.type.dims) + (v.type.elem == "dist") == dims]
     sizes = {size(w, x) for x in wide}
     length = sizes.pop() if len(sizes) == 1 else None
@@ -229,7 +160,7 @@ def mapped(w: Walks, op: Op, *xs: Any) -> Any:
     items = [as_vector(w, x).item if v.type.dims else x for x, v in zip(xs, op.operands, strict=True)]
     if length is None and len(wide) > 1:  # one of them may be read at every place
         items = [None if isinstance(x, Between) or isinstance(x, Amount) and PLACE in x.atoms else x for x in items]
-    return Vector(length, entry(w, fn, items))
+    return Vector(length, _entry(w, fn, items))
 
 
 def as_vector(w: Walks, x: Any) -> Vector:
@@ -239,13 +170,18 @@ def as_vector(w: Walks, x: Any) -> Vector:
     return Vector(size(w, x), x.low + K if isinstance(x, Cells) and x.ordered else None)
 
 
-def reduced(w: Walks, op: Op, x: Any) -> Any:
+def _reduced(w: Walks, op: Op, x: Any) -> Any:
     fn, dims = op.attrs["fn"], op.operands[0].type.dims
     if op.result.type.dims or not isinstance(x, Vector) or len(dims) != 1 or op.operands[0].type.elem in ("dist", "list"):
         rows = op.result.type.dims and dims[0].kind != "vocab" and not op.attrs.get("over")
         return Vector(size(w, x)) if rows else scalar(w, op)
     n, item = x.size, x.item
     if fn in ("any", "all"):
+        if isinstance(item, Open) and fn == "any":
+            return AnyOpen(item)
+        if isinstance(item, MaskedOf) and fn == "any":
+            every = w.masked_at(item.canvas, Cells(ZERO, w.length))
+            return AnyOpen(every) if isinstance(every, Open) else unknown(w)
         if n == ONE and isinstance(item, bool | Formula):
             return item
         if item is (fn == "all"):  # also of no entries
@@ -273,7 +209,7 @@ def reduced(w: Walks, op: Op, x: Any) -> Any:
 
 
 def _some(w: Walks, cond: Between, n: Amount) -> Any:
-    low, high = w.known.largest((cond.low, ZERO)), w.known.least((cond.high, n))
+    low, high = w.known.largest(cond.low, ZERO), w.known.least(cond.high, n)
     found = w.known.compared(high, low + ONE) if low is not None and high is not None else None
     return unknown(w) if found is None else found
 
@@ -284,42 +220,50 @@ def scalar(w: Walks, op: Op) -> Any:
     return None if t.dims or t.elem not in ("bool", "int") else unknown(w) if t.elem == "bool" else w.known.atom()
 
 
-def constant(w: Walks, op: Op) -> Any:
+def _constant(w: Walks, op: Op) -> Any:
     value = op.attrs["value"]
+    if value is None:
+        return NONE
     if isinstance(value, bool) or isinstance(value, list | tuple) and not value:
         return value if isinstance(value, bool) else ()
     return Amount.of(value) if isinstance(value, int | float) or hasattr(value, "denominator") else None
 
 
-def faced(w: Walks, op: Op, x: Any) -> Any:
+def _faced(w: Walks, op: Op, x: Any) -> Any:
     return replace(x, face=op.attrs["face"]) if isinstance(x, Rows) else Vector(size(w, x))
 
 
-def counted(w: Walks, op: Op, x: Any, *_: Any) -> Any:
-    return n if (n := size(w, x)) is not None else w.known.atom(1 if isinstance(x, Blocks) else 0)
+def _counted(w: Walks, op: Op, x: Any, *_: Any) -> Any:
+    if (n := size(w, x)) is not None:
+        return n
+    if isinstance(x, Blocks):
+        n = w.known.atom(1, key=("blocks", x.step))
+        w.blocks[n] = x.step
+        return n
+    return w.known.atom(0)
 
 
-def like(w: Walks, op: Op, x: Any, *_: Any) -> Any:
+def _like(w: Walks, op: Op, x: Any, *_: Any) -> Any:
     """Row by row: as many as there are of the first operand."""
     return Vector(size(w, x)) if op.result.type.dims and op.operands[0].type.dims else scalar(w, op)
 
 
-RULES: dict[str, Rule] = {
-    "const": constant,
-    "map": mapped,
-    "reduce": reduced,
-    "face": faced,
-    "len": counted,
+RULES: dict[str, Callable[..., Any]] = {
+    "const": _constant,
+    "map": _mapped,
+    "reduce": _reduced,
+    "face": _faced,
+    "len": _counted,
     "within": lambda w, op, x, *_: x,
     "edit": lambda w, op, at, token: Edit(at, token),
     "edit.get": lambda w, op, e: (e.at if op.attrs["field"] == "position" else e.token) if isinstance(e, Edit) else None,
     "scan": lambda w, op, x: w.known.atom(0, INF) if op.attrs["fn"] == "leading" and not op.result.type.dims else None,
-    "info": like,
-    "maxpool": like,
-    "draw.get": like,
-    "draw.point": like,
-    "draw.race": like,
-    "renorm": like,
+    "info": _like,
+    "maxpool": _like,
+    "draw.get": _like,
+    "draw.point": _like,
+    "draw.race": _like,
+    "renorm": _like,
 }
 
 

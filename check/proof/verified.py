@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from decgraph.check.proof.invariants import Stopped
-from decgraph.ir.facts import NONE, Canvas, CellTokens, Context, Fact, ModelIs, Path, Rows, Tree, Unfit
+from decgraph.ir.facts import NONE, Canvas, CellTokens, Context, Drafts, Fact, ModelIs, Nodes, Path, Rows, Tree, Unfit
+from decgraph.ir.labels import Labels
 from decgraph.ir.values import Op, Value
 
 if TYPE_CHECKING:
@@ -44,14 +45,25 @@ def accepted(k: Kernel, op: Op) -> Fact:
 
 
 def committed(k: Kernel, op: Op) -> Fact | None:
-    """What an algorithm commits that is run from the context, up to wherever it is stopped: its model gives mass to that.
-    Its noise has sites of its own, so that draws of the output stream are not the caller's own ones."""
-    model = k.of(op.operands[2]) if len(op.attrs["args"]) == 1 else None
-    here = k.of(op.operands[0]) == Context(k.version) and not op.attrs["has_tree"]
-    if k.mode != "inside" or not here or not isinstance(model, ModelIs):
+    """What an algorithm commits that is run from the context, up to wherever it is stopped: its model gives mass to that, or
+    it is drawn as the model draws, with noise of its own that nothing else reads (`left_when_Law`, proof/Walk.v). Its noise has
+    sites of its own, so that draws of the output stream are not the caller's own ones."""
+    model, place = k.of(op.operands[2]), k.of(op.operands[0])
+    root = isinstance(place, Nodes) and place.which == "root" and place.version == k.version
+    if not isinstance(model, ModelIs) or len(op.attrs["args"]) != 1 or not (root or place == Context(k.version)):
         return None
     kind, _ = k.judge(k, op)
-    return Path(model.name, k.version, "inside") if kind == "inside" else None
+    if k.mode == "inside":
+        return Path(model.name, k.version, "inside") if kind == "inside" else None
+    asks = {inner.opcode for inner in op.regions[0].walk()}
+    sites = [o.attrs.get("site") for o in k.function.body.walk()]
+    fresh = set(k.loops[op.result]) <= set(op.operands) and sites.count(op.attrs["site"]) == 1
+    if kind != "own" or not fresh or asks & {"noise", "extern", "run", "commit", "state.write"}:
+        return None
+    k.say(op, f"runs `{op.attrs['callee']}`, which draws as `{model.name}`, until a condition holds of that", "run-drawn")
+    noises: Labels = frozenset({(op.result, None)})
+    k.taints[op.result] |= noises
+    return Path(model.name, k.version, "drawn", noises)
 
 
 def _weighed(k: Kernel, op: Op, rows: Rows, noises: set[Value]) -> str:
@@ -68,6 +80,24 @@ def _weighed(k: Kernel, op: Op, rows: Rows, noises: set[Value]) -> str:
             return "a noise of the rule that is not its own"
         if not set(k.loops[noise]) <= set(made.operands):
             return "a noise of the rule that is not keyed by all loops around it"
+    return ""
+
+
+def unfit(k: Kernel, op: Op, drafts: Drafts) -> str:
+    """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in, before
+    anything that decides where it grows, or what the context is, depends on it."""
+    place = op.operands[2:3] if op.attrs.get("has_at") else ()
+    if k.tells(drafts.noises, op.operands[0], *place) or drafts.noises & (k.control | k.in_context()):
+        return f"a draft that was read before it is grown (line {op.loc.line})"
+    for noise, past in drafts.noises:
+        if past is not None:
+            return f"a draft that was drawn in an earlier iteration (line {op.loc.line})"
+        if k.grown.setdefault(noise, op) is not op:
+            return f"a draft that is grown twice (line {op.loc.line})"
+        if k.loops[noise] != k.loops[op.result]:
+            return f"a draft that is grown in another loop than it is drawn in (line {op.loc.line})"
+        if not k.loops[noise]:
+            return f"a draft that is drawn before the loop (line {op.loc.line})"
     return ""
 
 

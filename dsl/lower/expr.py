@@ -146,7 +146,7 @@ def binary(lw: Lowering, e: S.Binary) -> Value:
 
 
 def no_states(lw: Lowering, span: Span, *values: Value) -> None:
-    """Refuses arithmetic on hidden states: in a proof a state is what it was computed from, not a vector."""
+    """Refuses arithmetic on hidden states: in a check a state is what it was computed from, not a vector."""
     for v in values:
         if v.type.elem == "hidden":
             hint = "similarity(h, g), mean(h), or a head that reads it: router(h)"

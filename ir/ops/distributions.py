@@ -57,7 +57,7 @@ class Face:
         row, made = k.of(op.operands[0]), k.made.get(op.operands[0])
         while made is not None and made.opcode == "gather":
             made = k.made.get(made.operands[0])
-        returned = made is not None and made.opcode == "model.eval"
+        returned = made is not None and made.opcode in ("model.eval", "model.read")
         return replace(row, face=op.attrs["face"]) if returned and facts.is_row(row, "shaped") else None
 
     attrs = ("face",)

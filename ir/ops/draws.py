@@ -127,6 +127,8 @@ class DrawOp:
             if k.fresh(op, noise) and row.version == k.version:
                 return facts.Token(row.model, row.version, "drawn", frozenset({(noise, None)}))
             return facts.Token(row.model, row.version, "inside")
+        if isinstance(row, facts.Rows) and row.all and k.is_output(noise):
+            return facts.Tokens(row.model, row.tree)
         fresh = k.fresh(op, noise) and k.sums_to_one(op.operands[0])
         drafts = facts.Drafts(frozenset({(noise, None)})) if fresh else None
         if isinstance(row, facts.CellRows) and row.face in facts.MASS:
@@ -378,7 +380,7 @@ class DrawGet:
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         known = k.of(op.operands[0])
-        kept = isinstance(known, facts.Token | facts.CellTokens | facts.Picked)
+        kept = isinstance(known, facts.Token | facts.Tokens | facts.CellTokens | facts.Picked)
         return known if op.attrs["field"] == "token" and kept else None
 
     attrs = ("field",)

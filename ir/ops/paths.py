@@ -269,9 +269,9 @@ class TreeBestFirst:
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
         """What an index says comes next is certain, and is what no model gave mass to."""
         tree = k.of(op.operands[0])
-        return (
-            replace(tree, tree=op.result, grown=tree.grown | {op.result}, inside=None) if isinstance(tree, facts.Tree) else None
-        )
+        if not isinstance(tree, facts.Tree):
+            return None
+        return replace(tree, tree=op.results[0], grown=tree.grown | {op.results[0]}, inside=None)
 
     attrs = ("bound?",)
     batch = "host"

@@ -11,6 +11,7 @@ import numpy as np
 from decgraph.ir import facts, labels
 from decgraph.ir.data.dist import Dist, Draws, Path, box, box0, locate
 from decgraph.ir.labels import Abs, Checker
+from decgraph.ir.linear import Linear
 from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, need_one, numeric, spread, stack
 from decgraph.ir.ops.limits import allowed, joined_length
@@ -149,6 +150,8 @@ class Gather:
         if isinstance(column, facts.CellTokens) and op.operands[1].type.elem != "position":
             column = column.drafts
         match column, places[0] if places else None:
+            case facts.Alone(), _ if len(places) == 1 and not op.operands[1].type.dims:
+                return column.of
             case facts.Rows(), facts.Nodes(which="root") as at if at.tree is column.tree:
                 return facts.Row(column.model, at.version)
             case facts.Rows(), facts.Nodes(which="all") as at if at.tree is column.tree:
@@ -223,8 +226,16 @@ class Slice:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
-        """The beginning or the end of a piece of text is one; so are the first cells of a canvas."""
+        """The beginning or the end of a piece of text is one; so are the first cells of a canvas. Of own draws at nodes the
+        first one is that after the context."""
         piece = k.of(op.operands[0])
+        if (
+            isinstance(piece, facts.Tokens)
+            and not op.attrs.get("has_lo")
+            and k.sizes.equal(k.sizes.length(op.result), Linear.of(1))
+        ):
+            tree = k.of(piece.tree)
+            return facts.Path(piece.model, tree.version, "own") if isinstance(tree, facts.Tree) else None
         if isinstance(piece, facts.CellTokens) and piece.at is None and not op.attrs.get("has_lo"):
             return replace(piece, drafts=None)
         if not isinstance(piece, facts.Piece):
@@ -311,7 +322,7 @@ class Concat:
         the other a longer one."""
         a, b = (k.of(v) for v in op.operands)
         for v, other in zip(op.operands, (b, a)):
-            if isinstance(other, facts.Piece) and v.type.dims and k.sizes.empty(v):
+            if isinstance(other, facts.Piece | facts.Alone) and (v.type.dims or v.type.elem == "list") and k.sizes.empty(v):
                 return other
         if isinstance(a, facts.Piece) and isinstance(b, facts.Piece) and k.sizes.equal(a.end, b.start):
             return facts.Piece(a.start, b.end)
@@ -368,6 +379,11 @@ class ListOp:
 
     def meaning(m: Any, op: Any, *xs: Any) -> Any:
         return (list(xs) if op.results[0].type.elem == "list" else stack(m, list(xs)),)
+
+    @staticmethod
+    def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        known = k.of(op.operands[0]) if len(op.operands) == 1 else None
+        return facts.Alone(known) if known is not None else None
 
     attrs = ("ragged?",)
     label, batch = labels.together, "ragged"

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import decgraph
+from decgraph.backends.exact.coverage import outcomes
 from decgraph.backends.exact.numbers import EXACT
-from decgraph.check.intervals import BOTH, INF, ODD, UNKNOWN, Interval, folded, mapped, scanned, widened
-from decgraph.check.ranges import impossible
 from decgraph.dsl.lower import load_text
 from decgraph.ir.data.numbers import MAP_FUNCTIONS
+from decgraph.ir.intervals import BOTH, INF, ODD, UNKNOWN, Interval, folded, mapped, scanned, widened
 from decgraph.ir.opdef import OpError
+from decgraph.ir.ranges import impossible
 
 HEAD = "algorithm a(target: causal, gamma: int in 1..4 = 2, share: prob = 0.5, slack: int = 0, on: bool = yes):\n"
 
@@ -29,7 +30,7 @@ def never(states: str, body: str) -> set[str]:
         "        commit x",
     ]
     f = load_text(HEAD + "\n".join(lines) + "\n").entry
-    cannot = impossible(f)
+    cannot = impossible(f, outcomes)
     marked = {n: line.split("#")[1].strip() for n, line in enumerate([HEAD, *lines], 1) if "#" in line}
     watched = [op for op in f.body.walk() if op.loc.line in marked and op.opcode in ("if", "map", "for")]
     return {
@@ -98,7 +99,7 @@ def test_what_cannot_happen(states: str, body: str, expected: set[str]) -> None:
 def test_the_end_of_the_outer_loop_is_never_demanded() -> None:
     body = "    while not done:\n        x ~ target(ctx)\n        commit x\n        if done:\n            break\n"
     f = load_text(HEAD + body).entry
-    cannot = impossible(f)
+    cannot = impossible(f, outcomes)
     first, second = [op for op in f.body.walk() if op.opcode == "done"]
     assert {(id(first), "true"), (id(first), "false")} <= cannot
     assert not {(id(second), "true"), (id(second), "false")} & cannot

@@ -8,9 +8,9 @@ import pytest
 
 import decgraph
 from decgraph.backends.exact.run import folds_of
-from decgraph.check.intervals import FALSE, Interval
 from decgraph.check.mutants.stopping import MUTANTS
 from decgraph.check.profile import Profile
+from decgraph.ir.intervals import FALSE, Interval
 
 CHAIN = """
     while not done:

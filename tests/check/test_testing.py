@@ -10,7 +10,6 @@ from hypothesis import given
 
 import decgraph
 from decgraph import testing
-from decgraph.check import testing as module
 from decgraph.errors import DecError
 from decgraph.runtime.shaping import shaped_probs
 
@@ -24,13 +23,13 @@ algorithm greedy(target: causal):
 
 @pytest.mark.slow
 def test_examples_in_docstrings() -> None:
-    result = doctest.testmod(module)
+    result = doctest.testmod(testing)
     assert result.attempted > 5
     assert result.failed == 0
 
 
 def test_everything_is_public() -> None:
-    assert all(hasattr(testing, name) for name in module.__all__)
+    assert all(hasattr(testing, name) for name in testing.__all__)
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_pages_with_a_weight_in_the_search_are_there() -> None:
 @pytest.mark.slow
 def test_every_public_name_has_its_docstring_in_the_api(site: Path) -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html"))
-    alias = {"check": "check.check_algorithm", "hf": "hf.custom_generate", "testing": "check.testing.assert_refines"}
+    alias = {"check": "check.check_algorithm", "hf": "hf.custom_generate", "testing": "testing.assert_refines"}
     ids = set(re.findall(r'id="decgraph\.([\w.]+)"', pages))
     assert [name for name in decgraph.__all__ if alias.get(name, name) not in ids] == []
     api = text_of(site / "api/algorithms.html")

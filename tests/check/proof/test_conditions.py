@@ -9,6 +9,7 @@ import pytest
 
 from decgraph.check.proof.claims import Open, prove
 from decgraph.dsl.lower import load_text
+from decgraph.ir.values import Module
 
 PARAMETERS = (
     "target: causal, drafter: causal, router: head(target) -> prob, k: int in 0..65536 = 8, n: int in 1..65536 = 8, "
@@ -16,15 +17,28 @@ PARAMETERS = (
 )
 
 
-def outcome(when: str, body: str, before: str = "", claim: str = "in tokens") -> str:
-    """`derived`, or why not. body: the body of the loop `while not done`; before: what stands before it."""
-    text = f"""algorithm program({PARAMETERS}):
-    refines autoregressive(target) {claim} when {when}
+def program(when: str, body: str, before: str = "") -> Module:
+    """A program with a claim, in tokens if nothing else is said. body: the body of the loop `while not done`; before: what
+    stands before it."""
+    mode, when = when.split(" when ") if " when " in when else ("in tokens", when)
+    return load_text(f"""from autoregressive import autoregressive
+
+algorithm other(target: causal, lean: prob = 0.1):
+    while not done:
+        z ~ renorm_topp(target(ctx), lean)
+        commit z
+
+algorithm program({PARAMETERS}):
+    refines autoregressive(target) {mode} when {when}
 {indent(dedent(before), "    ")}
     while not done:
 {indent(dedent(body), "        ")}
-"""
-    module = load_text(text)
+""")
+
+
+def outcome(when: str, body: str, before: str = "") -> str:
+    """`derived`, or why not."""
+    module = program(when, body, before)
     found = prove(module, module.entry.claims[0])
     return f"line {found.line}: {found.why}" if isinstance(found, Open) else "derived"
 
@@ -74,10 +88,47 @@ def left_out(layers: str, condition: str, after: str = "s = s") -> str:
     return "\n".join([*lines, f"    {after}", "model small = target.skip(d)"])
 
 
+def run(*lines: str, model: str = "target", runs: str = "autoregressive") -> str:
+    """A loop's body that runs an algorithm, and ends with lines; what it commits is `s`."""
+    return "\n".join([f's = run {runs}({model}) from ctx until completes("a") at most n', *lines])
+
+
 MEMORY = "m = target.memory(ctx.parent)"
 ALL = "i = range_(0, ctx.length)"
 WINDOW = "m.only(i where i >= ctx.length - n)"
 SKIP = "model small = target.skip(target.layers where {})"
+TREE = """p = target(ctx)
+draft t:
+    if max(p.raw) < x:
+        grow topk(p.raw, n)
+if t.size == 0:
+    z ~ p as output
+    commit z
+else:
+    commit t.leaves[0]"""
+UNIT = """draft u:
+    grow chain(tile(prompt[0], 3))
+p = target(u)
+d ~ p as output
+commit d.token[:1 + leading(p.raw[d][1:] > x)]"""
+NODE = """draft t:
+    e = [root]
+    repeat k:
+        u = grow topk(drafter(t.leaves), 1)
+        e = t.leaves
+r = run autoregressive(target) from e[0] until completes("a") at most n
+commit e[0]
+commit r"""
+BEST = """lanes i in n:
+    s[i] = run autoregressive(target) from ctx until completes("a") at most 8
+    f[i] = router(s[i])
+commit s[argmax(f)]"""
+COIN = """if bernoulli(x):
+    z ~ drafter(ctx)
+    commit z
+else:
+    z ~ target(ctx)
+    commit z"""
 CASES: dict[str, tuple[str, str, str, list[tuple[str, str, str]]]] = {
     # name: (condition, body, before, [wrong: (condition, body, before), "" where it is the right one's])
     "a window": (
@@ -373,6 +424,126 @@ CASES: dict[str, tuple[str, str, str, list[tuple[str, str, str]]]] = {
             ("", loop("warp((1 + w) * p.logits + q.logits, at = ctx)", "p = target(ctx)", "q = drafter(ctx)"), ""),
             ("", loop("warp((2 + w) * p.logits, at = ctx)", "p = target(ctx)"), ""),
             ("", loop("warp(p.logits + w * 1 + 1 * q.logits, at = ctx)", "p = target(ctx)", "q = drafter(ctx)"), ""),
+        ],
+    ),
+    "a tree that does not grow": (
+        "x == 0",
+        TREE,
+        "",
+        [
+            ("x <= 0.1", "", ""),
+            ("", TREE.replace("< x", "<= x"), ""),
+            ("", TREE.replace("t.size == 0", "t.size <= 1").replace("if max", "grow topk(p.raw, 1)\n    if max"), ""),
+            ("", TREE.replace("t.size == 0", "t.size > 0"), ""),
+            ("", TREE.replace("p = target(ctx)", "p = target(ctx)\nq = drafter(ctx)").replace("z ~ p", "z ~ q"), ""),
+        ],
+    ),
+    "the first of draws at nodes": (
+        "x == 1",
+        UNIT,
+        "",
+        [
+            ("x >= 0.99", "", ""),
+            ("", UNIT.replace("> x", ">= x"), ""),
+            ("", UNIT.replace("1 + leading", "2 + leading"), ""),
+            ("", UNIT.replace("[:1 + leading", "[1:1 + leading"), ""),
+            ("", UNIT.replace("target(u)", "drafter(u)"), ""),
+            ("", UNIT.replace("commit d", "v ~ target(ctx) as output\ncommit v\ncommit d"), ""),
+            ("", UNIT.replace("d ~ p as output", "d ~ p"), ""),
+        ],
+    ),
+    "a run of another algorithm": (
+        "in distribution when k == 0",
+        run("commit s"),
+        "",
+        [
+            ("in tokens when k == 0", "", ""),
+            ("", run("commit s", model="drafter"), ""),
+            ("", run("commit s", runs="other"), ""),
+            ("", run("commit s", "commit s"), ""),
+            ("", run("if len(s) > 1:", "    commit s", "else:", "    z ~ target(ctx)", "    commit z"), ""),
+            ("", run("z ~ target(ctx)", "commit z", "commit s"), ""),
+            ("", run("if k == 0:", "    z ~ target(ctx)", "    commit z", "commit s"), ""),
+            (
+                "",
+                run(
+                    "r = run autoregressive(target) from ctx until done at most n",
+                    "if len(s) > len(r):",
+                    "    commit s",
+                    "else:",
+                    "    commit r",
+                ),
+                "",
+            ),
+            ("", run("commit s[:1]"), ""),
+            ("", run("draft t:", "    grow chain(s) at root", "verify t by match against drafter(t)", "commit t.accepted"), ""),
+        ],
+    ),
+    "a run from a node": (
+        "in distribution when k == 0",
+        NODE,
+        "",
+        [
+            ("k <= 1", "", ""),
+            ("", NODE.replace("repeat k", "repeat k + 1"), ""),
+            ("", NODE.replace("commit e[0]\n", "").replace("repeat k", "repeat 1"), ""),
+            ("", NODE.replace("run autoregressive(target)", "run autoregressive(drafter)"), ""),
+        ],
+    ),
+    "a run that is judged": (
+        "in distribution when x == 0",
+        run(
+            "if router(s) >= x:",
+            "    commit s",
+            "else:",
+            "    commit run autoregressive(drafter) from ctx until done at most n",
+        ),
+        "",
+        [
+            ("in distribution when x <= 0.1", "", ""),
+            (
+                "",
+                run(
+                    "if router(s) > x:",
+                    "    commit s",
+                    "else:",
+                    "    commit run autoregressive(drafter) from ctx until done at most n",
+                ),
+                "",
+            ),
+            (
+                "",
+                run(
+                    "if router(s) > x:",
+                    "    commit s",
+                    "else:",
+                    "    commit run autoregressive(target) from ctx until done at most n",
+                ),
+                "",
+            ),
+        ],
+    ),
+    "the best of one": (
+        "in distribution when n == 1",
+        BEST,
+        "",
+        [
+            ("in distribution when n <= 2", "", ""),
+            ("in distribution when k == 1", "", ""),
+            ("", BEST.replace("in n", "in n + 1"), ""),
+            ("", BEST.replace("(target)", "(drafter)"), ""),
+            ("", BEST.replace("commit s", "if f[0] > 0.5:\n    commit s[0]\nelse:\n    commit s"), ""),
+        ],
+    ),
+    "a coin": (
+        "in distribution when x == 0",
+        COIN,
+        "",
+        [
+            ("in distribution when x <= 0.01", "", ""),
+            ("in distribution when x == 1", "", ""),
+            ("in distribution when x == 0", COIN.replace("bernoulli(x)", "bernoulli(1 - x)"), ""),
+            ("in distribution when x == 0", COIN.replace("bernoulli(x)", "bernoulli(x + y)"), ""),
         ],
     ),
     "either of two": (

@@ -1,4 +1,4 @@
-"""Which size of world shows which mutant: `python -m decgraph.check.sizes` writes docs/reference/mutants.md."""
+"""Which size of world shows which mutant: `python docs/reference/mutants.py` writes the page beside it, in some minutes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ VOCABS = (2, 3, 4)
 WORLDS = 20
 HEAD = """# Mutants, and the worlds that show them
 
-Written by `python -m decgraph.check.sizes`. Each bug is planted in the algorithm named, and its claims are decided in 20
+Written by `python docs/reference/mutants.py`. Each bug is planted in the algorithm named, and its claims are decided in 20
 worlds of each vocabulary, with parameters of 2 at most: the numbers say in how many of them the bug shows. `sees` is the
 smallest world that was expected to show it, `seen in` where engines had it (numbers of the survey of bugs in the wild, or
 of the survey of published code).
@@ -129,7 +129,7 @@ def page() -> str:
 
 def main() -> None:
     """Write the page."""
-    path = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/reference/mutants.md")
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_suffix(".md")
     path.write_text(page(), encoding="utf-8")
 
 

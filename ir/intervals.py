@@ -270,24 +270,3 @@ def widened(old: Interval, new: Interval, stops: Sequence[Any]) -> Interval:
     if new.high > high:
         high = min((s for s in stops if s >= new.high), default=INF)
     return Interval(low, high, max(old.kind, new.kind))
-
-
-__all__ = [
-    "BOTH",
-    "FINITE",
-    "INF",
-    "INFINITE",
-    "NONNEGATIVE",
-    "ODD",
-    "SHARE",
-    "UNKNOWN",
-    "Interval",
-    "counted",
-    "folded",
-    "hull",
-    "made",
-    "mapped",
-    "scanned",
-    "whole",
-    "widened",
-]

@@ -9,13 +9,12 @@ outcome is only called impossible where it is. That holds of real runs: a step t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from decgraph.backends.exact.coverage import outcomes
-from decgraph.check.intervals import (
+from decgraph.ir.intervals import (
     BOTH,
     FINITE,
     INF,
@@ -52,14 +51,15 @@ LAWS = {"draw.get": ("field", ("law", "prob")), "tree.get": ("column", ("law", "
 LAW = object()  # the cell for the probabilities in the distributions of draws
 
 
-def impossible(f: Function) -> frozenset[tuple[int, str]]:
-    """The outcomes (backends/exact/coverage.py) to which ops of a function's body cannot come in any run. Also both outcomes of
-    `done` in the condition of `while not done`: a body that leaves the loop itself never shows that it ends there."""
+def impossible(f: Function, outcomes: Callable[[Op], Sequence[str]]) -> frozenset[tuple[int, str]]:
+    """The outcomes to which ops of a function's body cannot come in any run. outcomes: those of an op that are watched
+    (backends/exact/coverage.py). Also both outcomes of `done` in the condition of `while not done`: a body that leaves the
+    loop itself never shows that it ends there."""
     ranges = Ranges(f)
     ranges.propagate()
     found: set[tuple[int, str]] = set()
     for op in f.body.walk():
-        kinds = outcomes(op) if id(op) not in ranges.reached else ranges.never(op)
+        kinds = outcomes(op) if id(op) not in ranges.reached else ranges.never(op, outcomes(op))
         found.update((id(op), kind) for kind in kinds)
         if op.opcode == "while" and op.attrs.get("bound") == "done":
             found.update((id(o), kind) for o in op.regions[0].walk() if o.opcode == "done" for kind in ("true", "false"))
@@ -253,8 +253,8 @@ class Ranges:
         return UNKNOWN
 
     # -- outcomes
-    def never(self, op: Op) -> list[str]:
-        """The outcomes of an op that runs to which it cannot come."""
+    def never(self, op: Op, kinds: Sequence[str]) -> list[str]:
+        """Of the outcomes of an op that runs those to which it cannot come."""
         xs = [self.env[v] for v in op.operands]
         if op.opcode == "for":
             least, most = iterations(op, xs)
@@ -263,12 +263,21 @@ class Ranges:
         if op.opcode == "while":
             most = iterations(op, xs)[1] if self.runs(op.regions[-1]) else 0
             return [k for k, can in (("once", most > 0), ("again", most > 1)) if not can]
-        kinds = outcomes(op)
         if kinds == ("left", "right"):
             a, b = xs
             left, right = mapped("lt", [a, b]), mapped("lt", [b, a])
             wins = [o.truths[0] for o in ((left, right) if op.attrs["fn"] == "minimum" else (right, left))]
             return [k for k, can in zip(kinds, wins, strict=True) if not can]
+        if kinds == ("above", "zero") and xs[0].ordered:
+            return [k for k, can in (("above", xs[0].high > 0), ("zero", xs[0].low <= 0)) if not can]
+        if kinds == ("low", "inside", "high") and all(x.ordered for x in xs):
+            x, low, high = xs
+            inside = x.high >= low.low and x.low <= high.high
+            return [k for k, can in (("low", x.low < low.high), ("inside", inside), ("high", x.high > high.low)) if not can]
+        if kinds == ("varies",):
+            return ["varies"] if self.env[op.results[0]].low == self.env[op.results[0]].high else []
+        if op.opcode == "bernoulli" and xs[0].ordered:
+            return [k for k, can in (("true", xs[0].high > 0), ("false", xs[0].low < 1)) if not can]
         if kinds == ("true", "false"):
             truths = (xs[0] if op.opcode == "if" else self.env[op.results[0]]).truths
             return [k for k, can in zip(kinds, truths, strict=True) if not can]
@@ -328,6 +337,3 @@ def constant(op: Op) -> Interval:
 
 def _ends(a: Interval) -> tuple[Any, Any]:
     return a.low, a.high
-
-
-__all__ = ["Ranges", "impossible", "narrowed", "of_folds"]

@@ -1,0 +1,314 @@
+"""Runs at real sizes: long prompts and texts, large vocabularies, canvases and sessions, parameters at their defaults and
+anywhere between their ends. They refute, and prove nothing.
+
+What can be enumerated is small, and a program may turn wrong beyond it. A single run is enough to refute where the rows are
+certain: the specification has one text then, and models other than the first are certain of other tokens here and there, so
+that whatever comes of their rows alone is a text of probability 0. Where one row of a text is open, a few runs bound the
+probability of the text that they commit from below, exactly; a text of which that is more than its specification gives it
+refutes the claim. Nothing is estimated, so there are no false alarms, and every probe has a fixed seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from decgraph.backends.exact.choices import TooMany
+from decgraph.backends.exact.reals import NotSeparated
+from decgraph.backends.exact.run import ExactMachine
+from decgraph.backends.exact.world import Enough, Unlikely
+from decgraph.check.claims import Case, Failure, decide
+from decgraph.check.constants import Facts, facts
+from decgraph.check.starts import NoValue
+from decgraph.check.survey import Survey
+from decgraph.check.tables import Style
+from decgraph.check.worlds import FEATURES, PROBE, WorldPlan, automaton_for
+from decgraph.errors import DecError
+from decgraph.ir.data.topology import Topology
+from decgraph.ir.values import Claim, Function, Op, Param
+
+OPS = 8_000  # of all probes of a claim, for each world of the first kind that was asked for
+RUN_OPS = 34_000  # of one run, of which then the text so far is compared
+SHORT = 220  # small probes
+EARLY = 80  # of them before the large ones, which take longer
+MANY = 1000  # tokens of vocabularies with which parameters are small, as runs take long
+ALWAYS = 10**9  # rows are certain after fewer tokens
+LONG, TEXT, SESSION, MIDDLE = 2100, 520, 60, 20
+ELEMENT = 12  # elements of a row that cost as much as an op
+
+
+class Counting(ExactMachine):
+    """A machine that stops where a run has taken too many ops, and gives up where all probes of a claim have."""
+
+    budget: list[int]
+    cells = 0  # of the canvas
+
+    def start_run(self) -> None:
+        super().start_run()
+        self.taken = 0
+
+    def apply(self, op: Op) -> Any:
+        rows = bool(op.results) and op.results[0].type.elem in ("dist", "scores")
+        cost = 1 + ((self.vocab_size + len(self.tokens) // 16) // ELEMENT + self.cells if rows else 0)
+        self.taken += cost
+        self.budget[0] -= cost
+        if self.budget[0] < 0:
+            raise TooMany("more ops than probes may take")
+        if self.taken > RUN_OPS:
+            raise Enough
+        return super().apply(op)
+
+
+def between(p: Param, r: random.Random, vocab: int) -> Any:
+    """A value of a parameter from anywhere in its range, small ones more often; None for a type of which there is none."""
+    t = p.value.type
+    if t.elem == "int" and not t.dims:
+        low = int(p.low) if p.low is not None else 0
+        high = int(p.high) if p.high is not None else max(low, 300)
+        return r.choice((r.randint(low, high), r.randint(low, min(high, low + 8)), r.randint(low, min(high, low + 40))))
+    if t.elem in ("prob", "real") and not t.dims:
+        least, most = (Fraction(str(x)) if x is not None else Fraction(d) for x, d in ((p.low, 0), (p.high, 1)))
+        return least + (most - least) * Fraction(r.randint(0, 40), 40)
+    if t.elem == "bool":
+        return r.random() < 0.5
+    if t.elem == "topology":
+        return Topology.of(r.choice(("2x1", "3x2", "2x2x1", "4", "1x1x1x1x1")))
+    if t.elem == "automaton":
+        return automaton_for(vocab, r.randrange(99), r.randint(3, 9))
+    return None
+
+
+def values(f: Function, known: Facts, r: random.Random, n: int, vocab: int) -> dict[str, Any]:
+    """The parameters of probe n: their defaults, one of them or all of them from anywhere."""
+    own = [p for p in f.params if p.value.type.elem != "model" and not (known.masked and p.name in (known.length, known.block))]
+    changed = [()] if not own else [(), (r.choice(own),), tuple(own), tuple(own)]
+    out: dict[str, Any] = {}
+    for p in own:
+        value = p.default if p.has_default and p.value.type.elem in ("int", "prob", "real", "bool") else None
+        if p in changed[n % len(changed)] or value is None:
+            value = between(p, r, vocab)
+        if vocab > MANY and isinstance(value, int) and not isinstance(value, bool):
+            value = max(int(p.low or 0), min(value, 2))
+        if value is not None:
+            out[p.name] = Fraction(str(value)) if isinstance(value, float) else value
+    return out
+
+
+def plans(f: Function, known: Facts, claim: Claim) -> Iterator[WorldPlan]:
+    """All probes, small ones first."""
+    if known.masked:
+        yield from (opened(plan, claim, n) for n, plan in enumerate(canvases(f, known)))
+        return
+    yield from (small(f, known, claim, n) for n in range(EARLY))
+    for n, plan in enumerate(large(known, wide(f))):
+        r = random.Random(f"large probe {n}")
+        params = values(f, known, r, n // 8 if plan.prompt != MIDDLE else 3, plan.vocab)
+        if claim.kind != "refines":
+            plan = replace(plan, style=drawn(plan.style, n // 8))
+        longest = max([0, *(v for v in params.values() if isinstance(v, int) and v < 4 * LONG)])
+        prompt = max(plan.prompt, longest + 8) if plan.prompt >= LONG else plan.prompt
+        if any(s.type.elem == "index" for s in f.states):  # learning every ending of a long text takes long
+            prompt, plan = min(prompt, 400), replace(plan, limit=min(plan.limit, 120))
+        session = max(plan.session, min(longest + 2, 4 * SESSION)) if plan.session else 0
+        yield opened(
+            replace(plan, seed=20_000 + n, prompt=prompt, session=session, params=tuple(params.items())), claim, n // 8
+        )
+    yield from (small(f, known, claim, n) for n in range(EARLY, SHORT))
+
+
+def small(f: Function, known: Facts, claim: Claim, n: int) -> WorldPlan:
+    """A short text after a prompt of up to forty tokens, certain but for at most one place."""
+    r = random.Random(f"probe {n}")
+    vocab = r.choice((2, 3, 4, 5, 8, 12))
+    prompt, limit = r.choice((r.randint(1, 6), r.randint(1, 40))), r.choice((1, 1, 2, 4, 12, 24))
+    seed = 10_000 + n
+    features: tuple[str, ...] = ()
+    sure = Style("plain", shared=seed, point_until=ALWAYS, strays=r.choice((1, 2, 4, 12)))
+    style = sure
+    if n % 2:  # open in one place
+        features = (r.choice(FEATURES),) if n % 3 else ()
+        sort = r.choice(("plain", "zeros", "peaked", "tails", "ties"))
+        style = at(prompt + r.randrange(limit), replace(sure, sort=sort, strays=r.choice((0, 0, 2, 4))))
+        style = replace(style, power=2 if "repetition_penalty" in features else 1)
+        if n % 8 == 3 and known.numbers:
+            style = replace(style, sort="exactly", near=amid(known.numbers))
+    elif n % 4 == 2:
+        style, features = replace(sure, soft=True), ("top_k 1",)
+    if claim.kind != "refines":
+        style = drawn(style, n)
+    plan = WorldPlan(
+        PROBE,
+        seed,
+        vocab,
+        style,
+        free=known.memory and n % 4 != 3,
+        prompt=prompt,
+        features=features,
+        limit=limit,
+        steps=None,
+        repeat=n % 7 == 6,
+        session=r.choice((0, 1, 2, 4, 6, 9)) if known.session else 0,
+        params=tuple(values(f, known, r, n, vocab).items()),
+    )
+    return opened(plan, claim, n)
+
+
+def amid(numbers: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
+    """Masses in the middle between the numbers that a program names."""
+    named = sorted({Fraction(0), Fraction(1), *(x for x in numbers if 0 < x < 1)})
+    return tuple((a + b) / 2 for a, b in zip(named, named[1:], strict=False))
+
+
+def opened(plan: WorldPlan, claim: Claim, n: int) -> WorldPlan:
+    """The same world with rows that are open everywhere, every second time where tokens are compared: what reads the wrong
+    noise shows in open rows alone, and of them one run is enough there."""
+    if claim.mode != "tokens" or n % 2 == 0 or plan.features == ("top_k 1",):
+        return plan
+    return replace(plan, style=Style("plain", power=plan.style.power, shared=plan.style.shared))
+
+
+def drawn(style: Style, n: int) -> Style:
+    """A style for claims about single tokens, of which every one that has mass is looked at: open rows, some without mass for
+    some tokens and some with next to none."""
+    sort = ("zeros", "near", "mixed", "zeros", "tails")[n % 5]
+    return Style(sort, shared=style.shared, near=(Fraction(1, 10 ** (3 * (1 + n % 4))),) if sort == "near" else ())
+
+
+ARITHMETIC = frozenset({"add", "sub", "mul", "div", "mod", "floor"})
+
+
+def wide(f: Function) -> bool:
+    """Whether a program counts the vocabulary or computes with ids: then the largest vocabularies are tried, too."""
+    return any(
+        op.opcode in ("vocab_size", "renorm", "topk", "select.top", "scatter", "as_int")
+        or (op.opcode == "map" and op.attrs["fn"] in ARITHMETIC and any(v.type.elem in ("token", "draw") for v in op.operands))
+        for op in f.body.walk()
+        if op.loc.called is None  # rules of stdlib/ do so for every vocabulary alike
+    )
+
+
+def large(known: Facts, wide: bool) -> Iterator[WorldPlan]:
+    """Probes that are large in one way each, at the defaults of parameters and with other values."""
+    for again in range(3):
+        sure = Style("plain", shared=20_000 + again, point_until=ALWAYS, strays=(2, 1, 4)[again])
+        plan = WorldPlan(PROBE, style=sure, steps=None)
+        yield replace(plan, prompt=LONG, limit=6)
+        yield replace(plan, prompt=3, limit=(TEXT, TEXT, 150)[again], style=replace(sure, strays=(3, 1, 12)[again]))
+        for n in range(3):  # what some accepted drafts, a truncation and a parameter do together
+            style = replace(sure, soft=True, strays=(6, 2, 10)[n])
+            yield replace(plan, prompt=MIDDLE, limit=40, style=style, features=("top_k 1",))
+        yield replace(plan, prompt=LONG, limit=2, style=at(LONG, sure, support=3), vocab=4)
+        yield replace(plan, prompt=5, limit=1, vocab=512, style=at(5, sure))
+        yield replace(plan, prompt=300 + 450 * again, limit=6, vocab=3 + 17 * again, repeat=again == 1)
+        if known.session or known.layers or known.memory:
+            yield replace(plan, prompt=3, limit=3, session=SESSION if known.session else 0, deep=True, free=known.memory)
+        if wide and again == 0:
+            yield replace(plan, prompt=40, limit=4, vocab=600)
+            yield replace(plan, prompt=5, limit=1, vocab=2048, style=at(5, sure))
+            yield replace(plan, prompt=LONG, limit=2, vocab=5000)
+            yield replace(plan, prompt=3, limit=2, vocab=32_000)
+            yield replace(plan, prompt=3, limit=1, vocab=32_000, style=at(3, sure, support=3))
+
+
+def at(place: int, style: Style, support: int = 0) -> Style:
+    """A style whose rows are open at one place."""
+    return replace(style, point_until=place, point_from=place + 1, support=support)
+
+
+def canvases(f: Function, known: Facts) -> Iterator[WorldPlan]:
+    """Canvases of up to 64 cells whose rows are certain: which cells are decided together shows in the tokens."""
+    declared = {p.name: p.default for p in f.params if p.has_default}
+    for n in range(SHORT // 2):
+        r = random.Random(f"canvas probe {n}")
+        cells = 64 if n in (8, 30) else r.randint(3, 20)
+        block = declared.get(known.block, cells) if n in (8, 30) else r.randint(1, cells)
+        params = values(f, known, r, n, 3)
+        if known.block:
+            params[known.block] = min(block, cells)
+        yield WorldPlan(
+            PROBE,
+            30_000 + n,
+            r.choice((2, 3, 5)),
+            Style("plain", shared=30_000 + n, point_until=ALWAYS),
+            free=known.memory and n % 2 == 0 and cells < 64,
+            prompt=1 + n % 3,
+            limit=cells,
+            span=cells,
+            steps=None,
+            params=tuple(params.items()),
+        )
+
+
+def probed(survey: Survey, models: int) -> Failure | None:
+    """The first probe that refutes a claim; what cannot be run says nothing."""
+    f = survey.module.entry
+    left = [OPS * models]
+    for plan in plans(f, facts(survey.module, f), survey.claim):
+        survey.tally.check_time()
+        if left[0] < 0:
+            break
+        failure = again(survey, plan, left)
+        if failure is not None:
+            return smallest(survey, failure)
+        survey.seen.probes += 1
+    return None
+
+
+def tried(case: Case, survey: Survey) -> Failure | None:
+    """What a probe refutes. Of what is certain in every respect one run decides it: what runs there has been seen."""
+    before = survey.tally.runs
+    ran = None if survey.ran is None else survey.ran.fresh()
+    try:
+        failure = decide(replace(case, ran=ran), survey.tally)
+    except (TooMany, Unlikely, NotSeparated, NoValue, DecError):
+        return None
+    if failure is None and ran is not None and survey.ran is not None and survey.tally.runs == before + 1:
+        survey.ran.seen |= ran.seen
+    return failure
+
+
+def smallest(survey: Survey, failure: Failure) -> Failure:
+    """The same in a smaller world, as far as bisecting finds one: fewer requests, a plain one, a shorter text and prompt, fewer
+    tokens."""
+    left = [OPS * 10]
+    length = facts(survey.module, survey.module.entry).length
+    pinned = tuple((k, v) for k, v in failure.case.params.items() if k != length)
+    if failure.case.plan.features:
+        failure = again(survey, replace(failure.case.plan, features=(), params=pinned), left) or failure
+    sizes = [("session", 0), ("limit", 1), ("prompt", 1), ("vocab", 2)]
+    for name, low in sorted(sizes, key=lambda size: getattr(failure.case.plan, size[0]), reverse=True):
+        plan = failure.case.plan
+        high = getattr(plan, name)
+        while low < high - high // 16:  # near enough
+            middle = (low + high) // 2
+            found = again(survey, replace(resized(plan, name, middle), params=pinned), left)
+            low, high = (low, middle) if found is not None else (middle + 1, high)
+            failure = found or failure
+    return failure
+
+
+def resized(plan: WorldPlan, name: str, value: int) -> WorldPlan:
+    """A plan with another size: a canvas has as many cells as tokens are asked for, and a row stays open at its place of the
+    text when the prompt is shorter."""
+    style, span = plan.style, value if plan.span and name == "limit" else plan.span
+    if name == "prompt" and 0 < style.point_until < ALWAYS:
+        moved = value - plan.prompt
+        style = replace(style, point_until=style.point_until + moved, point_from=style.point_from + moved)
+    return replace(plan, style=style, span=span, **{name: value})  # type: ignore[arg-type]  # the names of whole numbers
+
+
+def again(survey: Survey, plan: WorldPlan, left: list[int]) -> Failure | None:
+    """What a probe refutes; its case is on the engine of the check again."""
+    case = survey.make(plan)
+    if case is None:
+        return None
+    failure = tried(
+        replace(case, engine=type("Counted", (Counting, case.engine), {"budget": left, "cells": plan.span})), survey
+    )
+    return None if failure is None else replace(failure, case=replace(failure.case, engine=case.engine))
+
+
+__all__ = ["probed"]

@@ -1,0 +1,401 @@
+"""One pass through a program on a canvas: its branches and loops (schedules.py).
+
+A loop is followed one iteration after the other where their number is known and small. Else it is shown to leave the canvas as
+it is; or, by induction, that each iteration decides the next cell, the surest of a part, so many of a part, or a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from decgraph.check.proof.amounts import INF, ONE, ZERO, Amount
+from decgraph.check.proof.canvases import Canvas, Canvases, Lost, Part, then
+from decgraph.check.proof.cells import BLOCK
+from decgraph.check.proof.choices import AnyOpen, Column, Node, Tree
+from decgraph.check.proof.invariants import Stopped
+from decgraph.check.proof.parts import NONE, Blocks, Cells, Counts, Edit, Rows, Vector
+from decgraph.check.proof.vectors import size, vector
+from decgraph.ir.values import Op, Region
+
+UNROLLED = 3
+"""Iterations that are followed one by one."""
+STEP = Amount.of(" step")
+"""The counter of a loop that decides so many of the surest cells in each iteration."""
+HEAD = "the steps before this iteration"
+
+
+class Walk(Canvases):
+    """One pass over a function."""
+
+    def run(self) -> Canvas:
+        """The canvas that is committed; Stopped where it is not known how its cells are decided."""
+        self.known.ranges |= {"".join(x.atoms): (0, INF) for x in (STEP, BLOCK)}
+        self.known.ranges |= {" low": (0, INF), " high": (1, INF)}
+        self.region(self.function.body)
+        if self.end is None or self.asked is None:
+            raise Stopped(None, "it commits no canvas")
+        if len(self.models) != 1:
+            raise Stopped(None, "cells are drawn from more than one model")
+        if not all(x.known for x in (self.asked, *_amounts(self.end.steps))):
+            raise Stopped(None, "how many cells are decided is not known")
+        return self.end
+
+    def region(self, region: Region) -> list[Any]:
+        for op in region.ops:
+            found = self.op(op)
+            values = found if isinstance(found, list) else [found] * len(op.results)
+            for v, value in zip(op.results, values, strict=True):
+                if v.type.elem == "canvas" and not isinstance(value, Canvas | Lost):
+                    value = Lost(op, f"nothing is known of a canvas that `{op.opcode}` makes")
+                self.now[v] = value
+        return [self.now.get(v) for v in region.yields]
+
+    def op(self, op: Op) -> Any:
+        values = [self.now.get(v) for v in op.operands]
+        if op.opcode in OWN:
+            return OWN[op.opcode](self, op, *values)
+        inside = {o.opcode for r in op.regions for o in r.walk()}
+        if {"commit", "return"} & inside or op.opcode in ("return", "run"):
+            raise Stopped(op, f"`{op.opcode}` in a program on a canvas")
+        if op.opcode == "reduce" and (found := self.counted(op, values[0])) is not None:
+            return found
+        return vector(self, op, values)
+
+    # -- branches
+    def branch(self, op: Op, cond: Any) -> list[Any]:
+        if isinstance(cond, bool):
+            return self.region(op.regions[0 if cond else 1])
+        mark, ends = self.known.mark(), []
+        for region in op.regions:
+            ends.append(self.region(region))
+            self.known.back(mark)
+        full = cond.cells.canvas if isinstance(cond, AnyOpen) else None
+        return [self.either(op, a, b, full) for a, b in zip(*ends, strict=True)]
+
+    def either(self, op: Op, a: Any, b: Any, full: Canvas | None) -> Any:
+        """One of two values, and nobody knows which. full: a canvas of whose part nothing is masked where it is the second."""
+        if a is b or isinstance(a, Amount | bool | Blocks) and a == b:
+            return a
+        if "draft" in op.attrs:  # an error may end the first region anywhere
+            return None
+        if isinstance(a, Canvas) and isinstance(b, Canvas):
+            part = a.part
+            if part is not None and part.own and not part.counts and (part, a.done, a.steps) == (b.part, b.done, b.steps):
+                return replace(a, went=a.went and (b.went or b is full))
+        if isinstance(a, Canvas | Lost):
+            return a if isinstance(a, Lost) else b if isinstance(b, Lost) else Lost(op, "which cells are decided is not known")
+        if isinstance(a, Edit) and b is NONE or isinstance(b, Edit) and a is NONE:
+            return a if isinstance(a, Edit) else b
+        if isinstance(a, Rows) and isinstance(b, Rows) and a.canvas is b.canvas and a.at is b.at:
+            return replace(a, face="one of two")
+        n = size(self, a)
+        return Vector(n) if n is not None and n == size(self, b) else None
+
+    def each(self, op: Op, nodes: Any) -> Any:
+        """A value for each node of a tree of canvases."""
+        if not isinstance(nodes, Node) or nodes.one or op.attrs.get("filtered"):
+            return vector(self, op, [nodes])
+        region, mark = op.regions[0], self.known.mark()
+        self.now |= dict(zip(region.args, (self.known.atom(0), replace(nodes, one=True)), strict=True))
+        (found,) = self.region(region)
+        self.known.back(mark)
+        return Column(nodes.tree, found)
+
+    # -- loops
+    def for_(self, op: Op, low: Any, high: Any, *carried: Any) -> list[Any]:
+        if not isinstance(low, Amount) or not isinstance(high, Amount):
+            return self.attempt(op, carried, [lambda: self.filling(op, ZERO, None, carried)])
+        low, high = self.known.rounded(low), self.known.rounded(high)
+        times, now = high - low, list(carried)
+        if self.known.at_least(-times):
+            return now
+        if low == ZERO and high in self.blocks:
+            return self.attempt(op, carried, [lambda: self.over_blocks(op, self.blocks[high], carried)])
+        if times.number is None or times.number > UNROLLED:
+            ways = [self.induction, self.filling, self.counting]
+            return self.attempt(op, carried, [partial(way, op, low, times, carried) for way in ways])
+        for i in range(int(times.number)):
+            now, stops = self.body(op, low + Amount.of(i), now)
+            if stops:
+                break
+            if stops is None:
+                raise Stopped(op, "when the loop ends is not known")
+        return now
+
+    def while_(self, op: Op, *operands: Any) -> list[Any]:
+        limit, carried = (operands[0], operands[1:]) if op.attrs.get("limited") else (None, operands)
+        mark, steps, now = self.known.mark(), list(self.steps), list(carried)
+        for i in range(UNROLLED + 1):
+            more = limit is None or (self.known.compared(limit, Amount.of(i + 1)) if isinstance(limit, Amount) else None)
+            goes = more and self.goes_on(op, Amount.of(i), now)
+            if goes is False:
+                return now
+            if goes is not True or i == UNROLLED:
+                break
+            now, stops = self.body(op, Amount.of(i), now)
+            if stops:
+                return now
+            if stops is None:
+                break
+        self.known.back(mark)
+        self.steps = steps
+        left = self.left(op, limit, carried)
+        ways = [lambda: self.induction(op, ZERO, left(), carried), lambda: self.filling(op, ZERO, limit, carried)]
+        return self.attempt(op, carried, ways)
+
+    def left(self, op: Op, limit: Any, carried: Sequence[Any]) -> Callable[[], Amount]:
+        """How many iterations a loop makes that decides one cell in each, while cells are masked."""
+
+        def times() -> Amount:
+            canvases = [v for v in carried if isinstance(v, Canvas)]
+            found = self.length - canvases[0].done
+            if len(canvases) != 1 or limit is not None and not self.limited(limit, found):
+                raise Stopped(op, "when the loop ends is not known")
+            return found
+
+        return times
+
+    def limited(self, limit: Any, times: Amount) -> bool:
+        """Whether a limit is no less than the number of iterations."""
+        return isinstance(limit, Amount) and self.known.at_least(limit - times)
+
+    def goes_on(self, op: Op, counter: Amount, carried: Sequence[Any]) -> Any:
+        """What the condition of a loop says."""
+        self.now |= dict(zip(op.regions[0].args, (counter, *carried), strict=True))
+        return self.region(op.regions[0])[0]
+
+    def body(self, op: Op, counter: Amount, carried: Sequence[Any]) -> tuple[list[Any], bool | None]:
+        """What an iteration leaves, and whether it ends the loop (None: nobody knows)."""
+        self.now |= dict(zip(op.regions[-1].args, (counter, *carried), strict=True))
+        found = self.region(op.regions[-1])
+        if not op.attrs.get("stops"):
+            return found, False
+        return found[1:], found[0] if isinstance(found[0], bool) else None
+
+    def attempt(self, op: Op, carried: Sequence[Any], ways: Sequence[Callable[[], list[Any]]]) -> list[Any]:
+        """What a loop leaves: the first of several ways to see it that holds."""
+        mark, steps, own = self.known.mark(), list(self.steps), self.own
+        found: list[Stopped] = []
+        for way in (lambda: self.idle(op, carried), *ways):
+            try:
+                return way()
+            except Stopped as stopped:
+                self.known.back(mark)
+                self.steps, self.own = list(steps), own
+                found.append(stopped)
+            if not any(isinstance(v, Canvas) for v in carried):
+                break
+        raise next((stopped for stopped in reversed(found) if stopped.op is not op), found[-1])
+
+    def idle(self, op: Op, carried: Sequence[Any]) -> list[Any]:
+        """A loop that leaves canvases as they are, however often it runs; nothing is known of what else it carries."""
+        if op.opcode == "while" and not op.attrs.get("limited"):
+            raise Stopped(op, "when the loop ends is not known")
+        head = [v if isinstance(v, Canvas | Lost | Tree) else None for v in carried]
+        mark = self.known.mark()
+        counter = self.any_counter(op)
+        if op.opcode == "while":
+            self.goes_on(op, counter, head)
+        found, _ = self.body(op, counter, head)
+        self.known.back(mark)
+        for before, after in zip(head, found, strict=True):
+            if isinstance(before, Canvas | Tree) and after is not before:
+                raise Stopped(getattr(after, "op", op), getattr(after, "why", "the loop decides cells"))
+        return head
+
+    def any_counter(self, op: Op) -> Amount:
+        """The counter of any iteration, with what is known of it."""
+        counter = self.known.atom()
+        low, high = (self.now.get(v) for v in op.operands[:2]) if op.opcode == "for" else (ZERO, None)
+        if isinstance(low, Amount):
+            self.known.facts.append(counter - self.known.rounded(low))
+        if isinstance(high, Amount):
+            self.known.facts.append(self.known.rounded(high) - counter - ONE)
+        return counter
+
+    def induction(self, op: Op, low: Amount, times: Amount, carried: Sequence[Any]) -> list[Any]:
+        """A loop of `times` iterations, each of which decides the next cell. What it carries is guessed from the first one and
+        then shown: it holds before the loop, and every iteration takes it to the next counter."""
+        if not self.known.at_least(times):
+            raise Stopped(op, "how often the loop runs is not known")
+        mark, steps, i = self.known.mark(), list(self.steps), self.known.atom(0)
+        self.known.facts.append(times - ONE)
+        first, _ = self.body(op, low, carried)
+        if any(isinstance(a, Canvas) and a is not b and (a.part or getattr(b, "part", None)) for a, b in zip(carried, first)):
+            raise Stopped(op, "an iteration does not decide the next cell")
+        slopes = [_slope(a, b) for a, b in zip(carried, first, strict=True)]
+        while True:
+            self.known.back(mark)
+            self.known.facts.append(times - i - ONE)
+            self.steps = list(steps)
+            head = [_after(v, s, i) for v, s in zip(carried, slopes, strict=True)]
+            if op.opcode == "while" and self.goes_on(op, i, head) is not True:
+                raise Stopped(op, "when the loop ends is not known")
+            found, stops = self.body(op, low + i, head)
+            if stops is not False:
+                raise Stopped(op, "when the loop ends is not known")
+            wrong = [n for n, s in enumerate(slopes) if s is not None and not _kept(found[n], head[n], carried[n], s, i)]
+            for n in wrong:
+                if isinstance(carried[n], Canvas):
+                    raise self.unlike(op, found[n], "an iteration does not decide the next cell")
+                slopes[n] = None
+            if not wrong:
+                break
+        self.known.back(mark)
+        end = [_after(v, s, times) for v, s in zip(carried, slopes, strict=True)]
+        if op.opcode == "while" and self.goes_on(op, times, end) is not False:
+            raise Stopped(op, "when the loop ends is not known")
+        return end
+
+    def unlike(self, op: Op, found: Any, why: str) -> Stopped:
+        """Why an iteration is not of some kind: what it does to the canvas."""
+        return Stopped(found.op, found.why) if isinstance(found, Lost) else Stopped(op, why)
+
+    def head(self, op: Op, counter: Amount, carried: Sequence[Any]) -> tuple[int, Canvas, Part]:
+        """The one canvas that a loop carries: its place and value, and the part in which the first iteration decides cells."""
+        places = [n for n, v in enumerate(carried) if isinstance(v, Canvas)]
+        if len(places) != 1:
+            raise Stopped(op, "more than one canvas")
+        (n,), mark = places, self.known.mark()
+        found, _ = self.body(op, counter, [v if isinstance(v, Canvas | Lost) else None for v in carried])
+        self.known.back(mark)
+        if not isinstance(found[n], Canvas) or found[n].part is None:
+            raise self.unlike(op, found[n], "an iteration does not decide the surest cells of a part")
+        return n, carried[n], found[n].part
+
+    def within_part(self, op: Op, counter: Amount, carried: Sequence[Any], n: int, head: Canvas) -> Canvas:
+        """What an iteration makes of a canvas of whose part some cells are decided: another one such."""
+        now = [head if m == n else v if isinstance(v, Lost) else None for m, v in enumerate(carried)]
+        if op.opcode == "while":
+            cond = self.goes_on(op, counter, now)
+            if not isinstance(cond, AnyOpen) or cond.cells.canvas is not head:
+                raise Stopped(op, "when the loop ends is not known")
+        found, stops = self.body(op, counter, now)
+        after = found[n]
+        if stops is not False or not isinstance(after, Canvas) or after.part is None or not after.went:
+            raise self.unlike(op, after, "an iteration does not decide the surest cells of a part")
+        if (after.done, after.steps, after.part.low, after.part.high) != (head.done, head.steps, *_ends(head)):
+            raise Stopped(op, "an iteration decides cells of another part")
+        return after
+
+    def filling(self, op: Op, low: Amount, limit: Any, carried: Sequence[Any]) -> list[Any]:
+        """A loop each of whose iterations decides the surest masked cell of a part. It fills the part if it runs while a cell
+        is masked, or as often as there are cells. limit: how often it runs at most (of a `for` loop, in fact)."""
+        n, before, part = self.head(op, low, carried)
+        if part.counts or before.part is not None and (before.part.low, before.part.high) != (part.low, part.high):
+            raise Stopped(op, "an iteration does not decide the surest cell of a part")
+        head = Canvas(before.done, before.steps, part)
+        mark = self.known.mark()
+        after = self.within_part(op, self.any_counter(op), carried, n, head)
+        self.known.back(mark)
+        if after.part != head.part:
+            raise Stopped(op, "an iteration does not decide the surest cell of a part")
+        end = replace(head, went=False)
+        waits = op.opcode == "while" and limit is None
+        if waits or self.limited(limit, part.high - part.low):
+            end = Canvas(part.high, then(head.steps, "surest", part.low, part.high), went=True)
+        return [end if m == n else v if isinstance(v, Lost) else None for m, v in enumerate(carried)]
+
+    def counting(self, op: Op, low: Amount, times: Amount, carried: Sequence[Any]) -> list[Any]:
+        """A loop each of whose iterations decides so many of the surest masked cells of a part, as `spread` shares all of them
+        among the iterations."""
+        n, before, part = self.head(op, low, carried)
+        if before.part is not None or low != ZERO:
+            raise Stopped(op, "the loop goes on with a part of the canvas")
+        head = Canvas(before.done, before.steps, replace(part, counts=(HEAD,)))
+        mark = self.known.mark()
+        self.known.facts.append(times - STEP - ONE)
+        after = self.within_part(op, STEP, carried, n, head)
+        self.known.back(mark)
+        cells, counts = part.high - part.low, after.part.counts if after.part is not None else ()
+        made = [key for key, atom in self.known.made.items() if counts == (HEAD, atom) and key[0] == "counts"]
+        if len(made) != 1 or made[0][1] != cells or made[0][3] != STEP or size(self, Counts(cells, made[0][2])) != times:
+            raise Stopped(op, "it is not known that the loop decides all cells of the part")
+        end = Canvas(part.high, (*before.steps, ("counts", part.low, part.high, counts[1], times)), went=True)
+        return [end if m == n else v if isinstance(v, Lost) else None for m, v in enumerate(carried)]
+
+    def over_blocks(self, op: Op, step: Amount, carried: Sequence[Any]) -> list[Any]:
+        """A loop through all blocks, whose body decides any one of them; all before it are decided."""
+        places = [n for n, v in enumerate(carried) if isinstance(v, Canvas)]
+        if len(places) != 1 or self.block is not None:
+            raise Stopped(op, "more than one canvas")
+        (n,) = places
+        before, low, high = carried[n], Amount.of(" low"), Amount.of(" high")
+        if before.done != ZERO or before.part is not None:
+            raise Stopped(op, "some cells are decided before the loop")
+        mark = self.known.mark()
+        self.known.facts += [high - low - ONE, self.length - high, step - high + low]
+        self.block = step, Cells(low, high)
+        try:
+            now = [Canvas(low) if m == n else v if isinstance(v, Lost) else None for m, v in enumerate(carried)]
+            found, stops = self.body(op, BLOCK, now)
+        finally:
+            self.block = None
+        self.known.back(mark)
+        after = found[n]
+        if stops is not False or not isinstance(after, Canvas) or after.part is not None or after.done != high:
+            raise self.unlike(op, after, "it is not known that all cells of a block are decided")
+        end = Canvas(self.length, (("blocks", step, after.steps),), went=True)
+        return [end if m == n else v if isinstance(v, Lost) else None for m, v in enumerate(carried)]
+
+
+def _ends(canvas: Canvas) -> tuple[Amount, Amount]:
+    assert canvas.part is not None
+    return canvas.part.low, canvas.part.high
+
+
+def _amounts(steps: Any) -> list[Amount]:
+    if isinstance(steps, Amount):
+        return [steps]
+    return [a for part in steps for a in _amounts(part)] if isinstance(steps, tuple) else []
+
+
+def _slope(a: Any, b: Any) -> Any:
+    """How a value may change from iteration to iteration: by so much, not at all (0), or in no way that is followed (None)."""
+    if isinstance(a, Amount) and isinstance(b, Amount):
+        return b - a if (b - a).number is not None else None
+    if isinstance(a, Canvas):
+        return ZERO if a is b else ONE
+    return ZERO if a is b and a is not None else None
+
+
+def _after(v: Any, slope: Any, times: Amount) -> Any:
+    """A carried value after so many iterations."""
+    if slope is None:
+        return v if isinstance(v, Lost) else None
+    if isinstance(v, Amount):
+        return v + slope * times
+    if isinstance(v, Canvas) and slope == ONE:
+        return Canvas(v.done + times, then(v.steps, "each", v.done, v.done + times))
+    return v
+
+
+def _kept(found: Any, head: Any, v: Any, slope: Amount, i: Amount) -> bool:
+    """Whether an iteration takes a value to that of the next counter."""
+    want = _after(v, slope, i + ONE)
+    if isinstance(v, Canvas) and slope == ONE:
+        return isinstance(found, Canvas) and (found.done, found.steps, found.part) == (want.done, want.steps, None)
+    return found == want if isinstance(v, Amount) else found is head
+
+
+OWN: dict[str, Callable[..., Any]] = {
+    "canvas.new": Walk.new,
+    "canvas.get": Walk.get,
+    "canvas.put": Walk.put,
+    "model.eval": Walk.eval,
+    "model.memory": Walk.memory,
+    "draw": Walk.draw,
+    "commit": Walk.commit,
+    "tree.new": Walk.tree,
+    "tree.grow": Walk.grow,
+    "tree.get": Walk.column,
+    "tree.nodes": Walk.all_nodes,
+    "tree.walk": Walk.walk,
+    "each": Walk.each,
+    "if": Walk.branch,
+    "for": Walk.for_,
+    "while": Walk.while_,
+}

@@ -1,0 +1,350 @@
+"""What the ops of a program do to its canvas: which cells become decided, and by what draws (schedules.py).
+
+A canvas is known by how many of its cells, from the left, are decided, and by the steps that decided them. Then may come a
+*part* in which some cells are decided: by steps that each decide the surest masked cells there (choices.py). A step of any
+other kind loses the canvas. So does a step that may or may not be made: its draws could decide about themselves. Only where all
+draws have the `output` noise whose number is how many cells are decided, a step that is put off is made later with the same
+draws, and how many steps were made may depend on anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from decgraph.check.proof.amounts import ONE, ZERO, Amount, Known
+from decgraph.check.proof.cells import within
+from decgraph.check.proof.choices import Best, Column, MaskedOf, Node, Open, Tree, same_cells
+from decgraph.check.proof.invariants import Step, Stopped
+from decgraph.check.proof.judgments import digest
+from decgraph.check.proof.parts import NONE, NOTHING, Between, Cells, Drawn, Edit, Rows, Vector
+from decgraph.check.proof.vectors import size, unknown
+from decgraph.ir.values import Function, Op, Region, Value
+
+AGREED = "6e53ec70bed140e8594f0047d5b1993391b5c2cd8451b25e7b2dfd57e3894e56"
+"""The hash of a rule that goes on to a child if it is the edit that it is given, and emits nothing."""
+Steps = tuple[tuple[Any, ...], ...]
+"""In order: ("each", a, b), the cells from a to b one after the other; ("at once", a, b), all of them from one canvas;
+("surest", a, b), one of them after the other, the surest first; ("counts", a, b, n, times), the n surest of them, so often;
+("blocks", n, steps), these steps in each block of n cells."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Cells of which some are decided, by steps that each decided the surest, or the `counts` surest; own: with own noise."""
+
+    low: Amount
+    high: Amount
+    counts: tuple[Any, ...] = ()
+    own: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Canvas:
+    """A canvas whose first `done` cells are decided, by these steps, then some of a part, and whose others are masked. went: a
+    step was made since the head of the loop around."""
+
+    done: Amount
+    steps: Steps = ()
+    part: Part | None = None
+    went: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Lost:
+    """A canvas of which nothing is known any more: since which op, and why."""
+
+    op: Op
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """The noise of a draw; own: the `output` noise whose number is how many cells are decided."""
+
+    own: bool
+
+
+def then(steps: Steps, kind: str, low: Amount, high: Amount) -> Steps:
+    """One more step; cells that are decided one by one are one step together."""
+    if steps and kind == "each" and steps[-1][0] == "each" and steps[-1][2] == low:
+        return (*steps[:-1], ("each", steps[-1][1], high))
+    return (*steps, (kind, low, high))
+
+
+@dataclass
+class Canvases:
+    """The values of a function, and the rules of ops on canvases. given: the values of its parameters; models by name."""
+
+    function: Function
+    known: Known
+    given: dict[str, Any]
+    steps: list[Step] = field(default_factory=list)
+    length: Amount = field(default_factory=lambda: Amount.of(" n"))
+    blocks: dict[Amount, Amount] = field(default_factory=dict)
+    block: tuple[Amount, Cells] | None = None
+
+    def __post_init__(self) -> None:
+        self.now: dict[Value, Any] = {p.value: self.given.get(p.name) for p in self.function.params}
+        self.loops: dict[Value, tuple[Value, ...]] = {}
+        self.reads: dict[Value, int] = {}
+        self.made: dict[Value, Op] = {}
+        self._place(self.function.body, ())
+        sites = [op.attrs["site"] for op in self.made.values() if op.opcode == "noise"]
+        self.shared = {s for s in sites if sites.count(s) > 1}
+        self.asked: Amount | None = None
+        self.models: set[str] = set()
+        self.end: Canvas | None = None
+        self.own = True
+        self.nodes: dict[Tree, Canvas] = {}
+
+    def _place(self, region: Region, counters: tuple[Value, ...]) -> None:
+        for op in region.ops:
+            self.made |= dict.fromkeys(op.results, op)
+            self.loops |= dict.fromkeys(op.results, counters)
+            for v in op.operands:
+                self.reads[v] = self.reads.get(v, 0) + 1
+            for r in op.regions:
+                self._place(r, (*counters, r.args[0]) if op.opcode in ("for", "while", "each") else counters)
+
+    def say(self, op: Op, text: str, rule: str) -> None:
+        step = Step(op.loc.line, text, rule)
+        if step not in self.steps:
+            self.steps.append(step)
+
+    # -- what is masked
+    def new(self, op: Op, *operands: Any) -> Canvas:
+        if self.asked is not None or len(operands) != 1 or self.loops[op.result] or not isinstance(operands[0], Amount):
+            raise Stopped(op, "more than one canvas, or one that grows")
+        self.asked = operands[0]
+        self.known.ranges.setdefault(" n", (1, float("inf")))  # an empty canvas is committed as it is
+        self.known.facts.append(operands[0] - self.length)
+        return Canvas(ZERO)
+
+    def get(self, op: Op, canvas: Any) -> Any:
+        what, every = op.attrs["field"], Cells(ZERO, self.length)
+        if what == "length":
+            return self.length
+        if what == "all":
+            return every
+        return Vector(self.length, self.state(canvas, what))
+
+    def state(self, canvas: Any, what: str) -> Any:
+        """Which cells are masked, or decided."""
+        if what not in ("masked", "decided") or not isinstance(canvas, Canvas):
+            return None
+        if canvas.part is not None:
+            return MaskedOf(canvas) if what == "masked" else None
+        ends = (canvas.done, self.length) if what == "masked" else (ZERO, canvas.done)
+        return within(self, Between(*ends), Cells(ZERO, self.length))
+
+    def masked_at(self, canvas: Canvas, at: Cells) -> Any:
+        """Which of some cells are masked, by their place among them."""
+        part = canvas.part
+        if part is None:
+            return within(self, Between(canvas.done, self.length), at)
+        if at.ordered and (at.low, at.high) == (part.low, part.high):
+            return Open(canvas, at.low, at.high)
+        if self.known.at_least(canvas.done - at.high) or self.known.at_least(at.low - part.high):
+            return self.known.at_least(at.low - part.high)
+        return unknown(self, each=True)
+
+    def decided(self, canvas: Canvas) -> Amount:
+        """How many cells are decided."""
+        return canvas.done if canvas.part is None else self.known.atom(0, key=("decided", canvas))
+
+    def counted(self, op: Op, x: Any) -> Any:
+        """How many cells of a canvas, or of each canvas of a tree, are decided; None for any other fold."""
+        made = self.made.get(op.operands[0])
+        if op.attrs["fn"] != "count" or made is None:
+            return None
+        on = self.now.get(made.operands[0])
+        if made.opcode == "canvas.get" and made.attrs["field"] == "decided" and isinstance(on, Canvas):
+            return self.decided(on)
+        if made.opcode == "tree.get" and made.attrs["column"] == "decided" and isinstance(on, Tree) and on in self.nodes:
+            return Column(on, self.decided(self.nodes[on]))
+        return None
+
+    # -- what becomes decided
+    def put(self, op: Op, canvas: Any, where: Any, *rest: Any) -> Any:
+        """Masked cells become decided, each by a fresh draw of its own row on this very canvas."""
+        if not isinstance(canvas, Canvas):
+            return canvas
+        mask = True
+        if op.attrs.get("has_mask"):
+            mask = rest[-1].item if isinstance(rest[-1], Vector) else rest[-1]
+        if mask is False or isinstance(where, Cells) and self.known.at_least(where.low - where.high):
+            return canvas
+        if op.attrs["kind"] != "token":
+            return Lost(op, "cells may be masked again" if op.attrs["kind"] == "mask" else "cells may hold an embedding")
+        x = rest[0]
+        if isinstance(where, Best) or isinstance(mask, Best):
+            return self.surest(op, canvas, where, x, mask)
+        if isinstance(where, Amount):
+            where = Cells(where, where + ONE)
+        new = self.chosen(where, mask, size(self, rest[-1])) if isinstance(where, Cells) else None
+        if new is None:
+            return Lost(op, "which cells are decided is not known before they are drawn")
+        if canvas.part is not None or not self.are_next(canvas, new):
+            return Lost(op, "the cells that are decided are not the next ones from the left, each once")
+        if not isinstance(x, Drawn) or x.canvas is not canvas:
+            return Lost(op, "a cell gets a token that is not known to be a fresh draw of the model's row there on this canvas")
+        alone = isinstance(x.at, Cells) and size(self, x.at) == size(self, where) == ONE and x.at.low == where.low
+        if not (alone or x.at is where or self.every(op, x)):
+            return Lost(op, "tokens may be put at other cells than they were drawn for")
+        self.own = self.own and x.draw.own
+        kind = "each" if new.high - new.low == ONE else "at once"
+        self.say(
+            op, "decides the next cell from the left" if kind == "each" else "decides all these cells at once", "cells-drawn"
+        )
+        return Canvas(new.high, then(canvas.steps, kind, new.low, new.high), went=True)
+
+    def are_next(self, canvas: Canvas, cells: Cells) -> bool:
+        """Whether cells are the next ones of a canvas, at least one."""
+        inside = self.known.at_least(self.length - cells.high) and self.known.above(cells.high - cells.low)
+        return inside and cells.low == canvas.done
+
+    def every(self, op: Op, x: Drawn) -> bool:
+        """Whether there is a token for each cell of the canvas."""
+        dims = op.operands[2].type.dims
+        return x.at is None and bool(dims) and dims[0].kind == "cells"
+
+    def chosen(self, where: Cells, mask: Any, entries: Amount | None) -> Cells | None:
+        """Those cells at which a condition is true, one for each of them or for each of the canvas."""
+        if mask is True:
+            return where
+        if not isinstance(mask, Between) or not where.ordered or entries not in (self.length, size(self, where)):
+            return None
+        start = ZERO if entries == self.length else where.low
+        low, high = start + mask.low, start + mask.high
+        return Cells(low, high) if self.known.at_least(low - where.low) and self.known.at_least(where.high - high) else None
+
+    def surest(self, op: Op, canvas: Canvas, where: Any, x: Any, mask: Any) -> Canvas | Lost:
+        """The surest masked cells of a part of the canvas become decided, by the draws whose probabilities say so."""
+        best = mask if isinstance(mask, Best) else where
+        score = best.score
+        if isinstance(mask, Best):
+            right = isinstance(x, Drawn) and x.draw is score.draw and same_cells(where, score.at)
+            right = right and (same_cells(x.at, where) or self.every(op, x))
+        else:
+            right = mask is True and isinstance(x, Best) and x.token and (x.score, x.count) == (score, best.count)
+        if not right or best.token or score.canvas is not canvas:
+            return Lost(op, "the surest cells do not get the draws that they were chosen by")
+        at, part = score.at, canvas.part
+        if isinstance(at, Open):
+            same = at.canvas is canvas and part is not None and (at.low, at.high) == (part.low, part.high)
+        else:
+            same = isinstance(at, Cells) and at.ordered and part is None and self.are_next(canvas, at)
+        if not same:
+            return Lost(op, "the surest cells are not those of one part of the canvas")
+        if part is not None and part.own != score.draw.own:
+            return Lost(op, "steps with noise of their own beside steps by how many cells are decided")
+        counts = part.counts if part is not None else ()
+        if best.count != ONE or counts:
+            if part is not None and not counts:
+                return Lost(op, "steps that decide one cell beside steps that decide more")
+            counts = (*counts, best.count)
+        self.own = self.own and score.draw.own
+        said = "the surest of the masked cells" if best.count == ONE else "the surest of the masked cells, so many of them"
+        self.say(op, f"decides {said}", "cells-surest")
+        return Canvas(canvas.done, canvas.steps, Part(at.low, at.high, counts, score.draw.own), went=True)
+
+    # -- models
+    def eval(self, op: Op, model: Any, canvas: Any, *rest: Any) -> Any:
+        given = dict(zip(op.attrs.get("with", ()), rest, strict=True))
+        at = given.get("at")
+        if not isinstance(model, str) or op.attrs.get("part") or given.keys() - {"at", "given"}:
+            return None
+        if isinstance(canvas, Tree):
+            node = self.node(canvas, at) if "given" not in given else None
+            if node is None or "at" in given and not isinstance(at, Cells):
+                return None
+            self.models.add(model)
+            return Column(canvas, Rows(node, at))
+        if not isinstance(canvas, Canvas):
+            return None
+        if "given" in given:  # on a memory that holds nothing a call of all cells computes everything
+            every = isinstance(at, Cells) and at.low == ZERO and at.high == self.length
+            if given["given"] is not NOTHING or "at" in given and not every:
+                return None
+        self.models.add(model)
+        if op.result.type.dims[0].kind == "cells":
+            return Rows(canvas, None)
+        return Rows(canvas, at if isinstance(at, Cells | Open) else Cells(self.known.atom(), self.known.atom(), ordered=False))
+
+    def memory(self, op: Op, model: Any, canvas: Any, *rest: Any) -> Any:
+        at = rest[0] if tuple(op.attrs.get("with", ())) == ("at",) else None
+        return NOTHING if isinstance(at, Cells) and self.known.at_least(at.low - at.high) else None
+
+    def draw(self, op: Op, rows: Any, _: Any) -> Any:
+        noise = self.made.get(op.operands[1])
+        tree, rows = (rows.tree, rows.value) if isinstance(rows, Column) else (None, rows)
+        if not isinstance(rows, Rows) or rows.face != "shaped" or noise is None or noise.opcode != "noise":
+            return Vector(size(self, rows))
+        number = self.now.get(noise.operands[0]) if len(noise.operands) == 1 else None
+        decided = self.decided(rows.canvas)
+        own = noise.attrs["kind"] == "output" and number == (decided if tree is None else Column(tree, decided))
+        fresh = own or (
+            tree is None
+            and noise.attrs["kind"] != "output"
+            and noise.attrs["site"] not in self.shared
+            and self.reads[noise.result] == 1
+            and self.loops[noise.result] == self.loops[op.result]
+            and set(self.loops[noise.result]) <= set(noise.operands)
+        )
+        drawn = Drawn(rows.canvas, rows.at, Noise(own))
+        return Vector(size(self, rows)) if not fresh else drawn if tree is None else Column(tree, drawn)
+
+    def commit(self, op: Op, *values: Any) -> None:
+        if len(values) != 1 or self.end is not None or op not in self.function.body.ops:
+            raise Stopped(op, "commits more than one canvas, once")
+        if isinstance(values[0], Lost):
+            raise Stopped(values[0].op, values[0].why)
+        if not isinstance(values[0], Canvas) or values[0].done != self.length or values[0].part is not None:
+            raise Stopped(op, "it is not known that all cells of what is committed are decided")
+        self.say(
+            op, "commits the canvas: in which order cells are decided does not depend on anything else", "commit-scheduled"
+        )
+        self.end = values[0]
+
+    # -- trees of canvases
+    def tree(self, op: Op, base: Any, *_: Any) -> Any:
+        return Tree(base) if isinstance(base, Canvas) else None
+
+    def grow(self, op: Op, tree: Any, *_: Any) -> list[Any]:
+        return [tree if isinstance(tree, Tree) else None, *[None] * (len(op.results) - 1)]
+
+    def node(self, tree: Tree, at: Any) -> Canvas | None:
+        """The canvas of any one of a tree's nodes: for the root what it is, for another its parent's with the best edit."""
+        base = tree.base
+        if tree not in self.nodes:
+            part = base.part
+            if part is None and isinstance(at, Cells) and at.ordered and self.are_next(base, at):
+                part = Part(at.low, at.high)
+            if part is None or part.counts or not part.own:
+                return None
+            self.nodes[tree] = Canvas(base.done, base.steps, part)
+        return self.nodes[tree]
+
+    def column(self, op: Op, tree: Any, *_: Any) -> Any:
+        node = self.nodes.get(tree) if isinstance(tree, Tree) else None
+        return Column(tree, Vector(self.length, self.state(node, op.attrs["column"]))) if node is not None else None
+
+    def all_nodes(self, op: Op, tree: Any, *_: Any) -> Any:
+        return Node(tree) if isinstance(tree, Tree) and op.attrs["which"] == "all" else None
+
+    def walk(self, op: Op, tree: Any, evidence: Any, *_: Any) -> Any:
+        """What a rule accepts that follows the specification's own next edits: some more of its steps, or none."""
+        edit = evidence.value if isinstance(evidence, Column) and evidence.tree is tree else None
+        node = self.nodes.get(tree) if isinstance(tree, Tree) else None
+        if not isinstance(edit, Edit) or node is None or digest(op) != AGREED:
+            return Lost(op, "what is accepted is not known to be the specification's next edits")
+        at, token = edit.at, edit.token
+        right = isinstance(at, Best) and isinstance(token, Best) and token.token and not at.token and at.score == token.score
+        if not right or at.score.canvas is not node or not isinstance(at.score.at, Open) or not at.score.draw.own:
+            return Lost(op, "what is accepted is not known to be the specification's next edits")
+        self.say(op, "accepts edits that are the next ones of one-at-a-time decoding, with its own draws", "cells-agreed")
+        return replace(node, went=tree.base.went)
+
+
+__all__ = ["NONE", "Canvas", "Canvases", "Lost", "Part", "Steps", "then"]
