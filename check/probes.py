@@ -14,6 +14,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from time import process_time
 from typing import Any
 
 from decgraph.backends.exact.choices import TooMany
@@ -32,6 +33,7 @@ from decgraph.ir.values import Claim, Function, Op, Param
 
 OPS = 8_000  # of all probes of a claim, for each world of the first kind that was asked for
 RUN_OPS = 34_000  # of one run, of which then the text so far is compared
+RUN_SECONDS, GIVEN_UP = 4, 50_000  # what a run may take in all, and what it counts for where it takes more
 SHORT = 220  # small probes
 EARLY = 80  # of them before the large ones, which take longer
 MANY = 1000  # tokens of vocabularies with which parameters are small, as runs take long
@@ -48,13 +50,16 @@ class Counting(ExactMachine):
 
     def start_run(self) -> None:
         super().start_run()
-        self.taken = 0
+        self.taken, self.until = 0, process_time() + RUN_SECONDS
 
     def apply(self, op: Op) -> Any:
         rows = bool(op.results) and op.results[0].type.elem in ("dist", "scores")
         cost = 1 + ((self.vocab_size + len(self.tokens) // 16) // ELEMENT + self.cells if rows else 0)
         self.taken += cost
         self.budget[0] -= cost
+        if process_time() > self.until:  # exact reals, of which an op may take any time: few such runs are tried
+            self.budget[0] -= GIVEN_UP
+            raise TooMany("more time than a probe may take")
         if self.budget[0] < 0:
             raise TooMany("more ops than probes may take")
         if self.taken > RUN_OPS:
