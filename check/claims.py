@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+from decgraph.backends.drafting import CALLS
 from decgraph.backends.exact.choices import Arrived, Choices, Point, TooMany, runs
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
@@ -226,7 +227,7 @@ def outcomes(
         try:
             execute(m)
         except DecError as error:
-            return error
+            return None if m.op is not None and m.op.opcode in CALLS else error
         return None
 
     try:

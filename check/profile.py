@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
-from decgraph.backends.exact.choices import Choices
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely, World
-from decgraph.check.claims import Case
+from decgraph.check.claims import ByChance, Case
 from decgraph.check.distributions import execute
 from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas
@@ -58,18 +55,6 @@ class Profile:
     allied: bool = False  # a claim of support names several models: what one of them allows may be committed
     draws: frozenset[str] = field(default_factory=frozenset)  # opcodes that draw
     drafting: frozenset[str] = field(default_factory=frozenset)  # those of them outside of rules
-
-
-class Lucky(Choices):
-    """Choices at random."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(())
-        self.random = random.Random(seed)
-
-    def choose(self, weights: list[Fraction], values: list[Any], label: str, kind: str = "chance") -> Any:
-        live = [v for w, v in zip(weights, values, strict=True) if w > 0 or kind == "adversary"]
-        return self.random.choice(live)
 
 
 class Probe(ExactMachine):
@@ -178,7 +163,7 @@ def profile(cases: Sequence[Case], tries: int = 12) -> Profile:
     for c in cases:
         world = World(coupled=True)
         for seed in range(tries):
-            world.restart(Lucky(seed))
+            world.restart(ByChance(seed))
             try:
                 execute(engine(c.module, c.function.name, c.models, c.params, c.request, externs=dict(c.externs)).on(world))
             except (DecError, Unlikely, NotSeparated):

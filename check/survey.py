@@ -18,7 +18,7 @@ from decgraph.check.distributions import OutOfTime, Tally
 from decgraph.check.faults import internal
 from decgraph.check.starts import OTHER, SEEN, NoValue
 from decgraph.check.worlds import WorldPlan, least, world
-from decgraph.errors import ConstraintError, DecError
+from decgraph.errors import ConstraintError, ContextFullError, DecError
 from decgraph.ir.values import Claim, Module
 from decgraph.runtime.arguments import Externs, ParamValue
 from decgraph.runtime.parameters import shown
@@ -274,7 +274,7 @@ class Survey:
                     return None, str(error), size
                 why = why or str(error)
                 if size == 0:
-                    if self.claim.kind == "refines" or not isinstance(error, ConstraintError):  # else the request cannot be met
+                    if not isinstance(error, ConstraintError | ContextFullError):  # else the request cannot be met
                         self.errors.append(str(error).splitlines()[0].removeprefix("error: "))
                     break
                 continue

@@ -160,25 +160,9 @@ class NotTheSame(InternalError):
     """A pass that changed what a program does. The text is a reproducer: the world, the request, both modules."""
 
 
-def validate(
-    before: Module,
-    after: Module,
-    name: str = "the pass",
-    *,
-    count: int = WORLDS,
-    params: Mapping[str, ParamValue] | None = None,
-    machine: type[Watched] = Watched,
-) -> int:
-    """Raises NotTheSame, with a reproducer, where the two modules differ in one of `count` worlds; else how many were run."""
-    for world in worlds(before.entry, count, params):
-        found = differences(before, after, world, machine) or batch_differences(before, after, world)
-        if found:
-            raise NotTheSame(reproducer(before, after, world, name, found))
-    return count
-
-
 class Validation:
-    """`validate` for every pass in order, with the same parameters; the results of the pass before are not computed again."""
+    """Raises NotTheSame, with a reproducer, where a pass changes what a program does in one of `count` worlds. It is called for
+    every pass in order; the results of the pass before are not computed again."""
 
     def __init__(self, params: Mapping[str, ParamValue] | None = None, count: int | None = None) -> None:
         self.params, self.count = dict(params or {}), WORLDS if count is None else count

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from decgraph.cli.clock import told
 from decgraph.cli.given import listed
 from decgraph.runtime.parameters import shown, written
 from decgraph.runtime.placement import differing
@@ -102,8 +103,8 @@ def rows(session: Session, result: Result) -> list[tuple[str, str]]:
         counts = zip(s.acceptance, s.accepted, s.tested, strict=True)
         depths = [f"{i}: {share:.0%} ({a} of {t})" for i, (share, a, t) in enumerate(counts, 1)]
         out.append(("accepted at", "  ".join(depths[:12]) + ("  ..." if len(depths) > 12 else "")))
-    for told, times in s.draft_errors.items():
-        out.append(("draft ended", f"{times} {'times' if times > 1 else 'time'} by an error: {told}"))
+    for error, count in s.draft_errors.items():
+        out.append(("draft ended", f"{count} {'times' if count > 1 else 'time'} by an error: {error}"))
     if s.unmasked:
         out.append(("unmasked", f"{s.unmasked} positions" + (f", {s.remasked} masked again" if s.remasked else "")))
     backend = session.machine.name

@@ -312,7 +312,11 @@ class Known(Protocol):
     version: int
     greedy: bool
     made: dict[Value, Op]
-    sizes: Numbers
+
+    @property
+    def sizes(self) -> Numbers:
+        """What is known of whole numbers and of lengths."""
+        ...
 
     def of(self, v: Value) -> Fact | None:
         """What is known of a value."""
@@ -396,9 +400,9 @@ def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> 
         case ((Row() | CellRows()), (Row() | CellRows())):
             return arms((a, b), (None, None))
         case Size(), Size() if a.version == b.version:
-            same = [x if x == y else None for x, y in ((a.fixed, b.fixed), (a.beyond, b.beyond))]
+            fixed, beyond = (x if x == y else None for x, y in ((a.fixed, b.fixed), (a.beyond, b.beyond)))
             low = a.low if a.low == b.low else None
-            return Size(a.version, *same, low) if low is not None or same != [None, None] else None
+            return None if fixed is beyond is low is None else Size(a.version, fixed, beyond, low)
         case Memory(), Memory() if a.model == b.model and a.version == b.version and a.whole and b.whole:
             return Memory(a.model, a.version)
         case _:

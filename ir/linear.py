@@ -228,14 +228,14 @@ def _sum_of(term: Any, symbol: Callable[[str, str], Hashable | None], values: Ma
                 return Linear.of(known)
             found = symbol(kind, name)
             return None if found is None else Linear.of(found)
-        case ("neg", a):
-            x = _sum_of(a, symbol, values)
-            return None if x is None else x.times(-1)
-        case (("+" | "-" | "*") as op, a, b):
-            x, y = (_sum_of(t, symbol, values) for t in (a, b))
-            if x is None or y is None:
+        case ("neg", part):
+            whole = _sum_of(part, symbol, values)
+            return None if whole is None else whole.times(-1)
+        case (("+" | "-" | "*") as op, one, other):
+            a, b = (_sum_of(t, symbol, values) for t in (one, other))
+            if a is None or b is None:
                 return None
             if op == "*":
-                return x.times(y.constant) if not y.terms else y.times(x.constant) if not x.terms else None
-            return x + y if op == "+" else x - y
+                return a.times(b.constant) if not b.terms else b.times(a.constant) if not a.terms else None
+            return a + b if op == "+" else a - b
     return None

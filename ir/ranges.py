@@ -81,6 +81,8 @@ def narrowed(f: Function, numbers: Mapping[int, Any]) -> dict[int, Interval]:
     """`of_folds`, where the length of an accepted path is no less than the least that runs have come to: whether a rule always
     accepts or emits something is not known of its text. numbers: those that sequences had at each fold, by the op's id."""
     out = dict(of_folds(f))
+    if not out:
+        return out
     made = {v: op for op in f.body.walk() for v in op.results}
     for op in f.body.walk():
         length = made.get(op.operands[0]) if op.opcode == "batch.fold" and numbers.get(id(op)) else None

@@ -57,14 +57,18 @@ class StopMachine:
         """
         if state.done:
             raise ValueError(f"the run ended by {state.reason!r}; nothing can be committed after it")
-        state = replace(state, count=state.count + 1, path=(*state.path, int(token)) if state.request.until else ())
-        if token in state.request.eos:
-            return replace(state, done=True, reason="eos")
+        request, count = state.request, state.count + 1
+        if token in request.eos:
+            return replace(state, count=count, path=_longer(state, token), done=True, reason="eos")
+        if state.detokenizer is None and not request.until:  # what most texts are made of
+            over = count >= request.limit
+            return StopState(request, None, count, over, "limit" if over else "")
+        state = replace(state, count=count, path=_longer(state, token))
         if state.detokenizer is not None:
             state = _read(state, token)
-        if not state.done and any(ends(state.path) for ends in state.request.until):
+        if not state.done and any(ends(state.path) for ends in request.until):
             return replace(state, done=True, reason="until")
-        if not state.done and state.count >= state.request.limit:
+        if not state.done and count >= request.limit:
             return replace(state, done=True, reason="limit")
         return state
 
@@ -78,6 +82,11 @@ class StopMachine:
             state = StopMachine.feed(state, token)
             kept.append(token)
         return tuple(kept), state
+
+
+def _longer(state: StopState, token: int) -> tuple[int, ...]:
+    """The path with one more token, where a request asks for it."""
+    return (*state.path, int(token)) if state.request.until else ()
 
 
 def _read(state: StopState, token: int) -> StopState:

@@ -12,7 +12,7 @@ from decgraph.runtime.models.interface import Soft, mixture
 
 def read_path(path: Sequence[Any]) -> tuple[Any, ...]:
     """A path with every draw read, and mixtures at its soft nodes."""
-    return tuple(x.token if isinstance(x, Draw) else mixture(x.value) if isinstance(x, Held) else int(x) for x in path)
+    return tuple([x if type(x) is int else _read(x) for x in path])
 
 
 def tokens_of(path: Sequence[Any]) -> tuple[int, ...]:
@@ -22,4 +22,9 @@ def tokens_of(path: Sequence[Any]) -> tuple[int, ...]:
 
 def is_soft(path: Sequence[Any]) -> bool:
     """Whether a soft node is on the path: what a model says after it may be said of no text."""
-    return any(isinstance(x, Held) for x in path)
+    return Held in map(type, path)
+
+
+def _read(x: Any) -> Any:
+    """A draw that is read, or what else stands in a path."""
+    return x.token if isinstance(x, Draw) else mixture(x.value) if isinstance(x, Held) else int(x)

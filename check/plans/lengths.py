@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 from decgraph.check.constants import LARGEST, Facts
 from decgraph.check.tables import Style
@@ -15,55 +16,29 @@ TINY = Fraction(1, 500)  # other masses are in all worlds
 
 def straddling(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
     """Contexts as long, and vocabularies as large, as the numbers that the program names."""
+    some: dict[str, Any] = {"support": 3, "among": known.tokens}
+    sizes = [size for size in known.vocabularies() if size > vocab]
     if known.masked:
-        for n, size in enumerate(n for n in known.vocabularies() if n > vocab):
-            yield WorldPlan(
-                "vocabulary",
-                3500 + n,
-                size,
-                Style("plain", shared=n, support=3, among=known.tokens),
-                temperature=n % 2,
-                limit=3,
-                length=3,
-                span=3,
-                free=False,
-            )
+        for n, size in enumerate(sizes):
+            style = Style("plain", shared=n, **some)
+            yield WorldPlan("vocabulary", 3500 + n, size, style, temperature=n % 2, limit=3, length=3, span=3)
         return
     lengths = sorted({m for n in known.counts if 1 < n <= LARGEST for m in (n - 1, n, n + 1) if m > 3})
     for n, length in enumerate(lengths[:24]):
-        yield WorldPlan(
-            "context", 3000 + n, 2 if n % 2 else vocab, Style("plain", shared=n), prompt=length, limit=3, length=2, tight=True
-        )
+        size, style = 2 if n % 2 else vocab, Style("plain", shared=n)
+        yield WorldPlan("context", 3000 + n, size, style, prompt=length, limit=3, length=2, tight=True)
     longer = sorted({n + 2 for n in known.cuts if n > 6})  # texts of which something is left out
     for n, length in enumerate([*longer[:3], *longer[3:][-3:]]):
         yield WorldPlan("context", 3200 + n, 2, Style("plain", shared=n), prompt=length, limit=2, length=1, tight=True)
-    sizes = [size for size in known.vocabularies() if size > vocab]
     for n, size in enumerate(sizes[:8]):
-        yield WorldPlan(
-            "vocabulary",
-            3500 + 2 * n,
-            size,
-            Style("plain", shared=n, support=3, among=known.tokens),
-            limit=3,
-            length=2,
-            tight=True,
-            prompt=3,
-        )
+        style = Style("plain", shared=n, **some)
+        yield WorldPlan("vocabulary", 3500 + 2 * n, size, style, limit=3, length=2, tight=True, prompt=3)
         if any(w + 2 == size for w in known.widths):
-            yield WorldPlan(
-                "vocabulary", 3501 + 2 * n, size, Style("tails", shared=n), limit=1, length=1, tight=True, runs=4000
-            )
+            style = Style("tails", shared=n)
+            yield WorldPlan("vocabulary", 3501 + 2 * n, size, style, limit=1, length=1, tight=True, runs=4000)
     for n, size in enumerate((4, 6)):
-        yield WorldPlan(
-            "vocabulary",
-            3600 + n,
-            size,
-            Style("zeros" if n else "plain", shared=n, support=3 if n else 0),
-            limit=3,
-            length=2 - n,
-            tight=True,
-            runs=1500,
-        )
+        style = Style("zeros" if n else "plain", shared=n, support=3 if n else 0)
+        yield WorldPlan("vocabulary", 3600 + n, size, style, limit=3, length=2 - n, tight=True, runs=1500)
 
 
 def beside(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
@@ -71,16 +46,9 @@ def beside(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
     numbers = tuple(x for x in known.numbers if 0 < x < 1 and min(x, 1 - x) < TINY)
     for n, number in enumerate(numbers[:4]):
         for again in range(2):
-            yield WorldPlan(
-                "numbers",
-                3800 + 2 * n + again,
-                max(vocab, 3) if again else 2,
-                Style("near", shared=3800 + 2 * n + again, near=(number,)),
-                limit=2,
-                length=2,
-                span=2 if known.masked else 0,
-                tight=True,
-            )
+            seed, size = 3800 + 2 * n + again, max(vocab, 3) if again else 2
+            style, span = Style("near", shared=seed, near=(number,)), 2 if known.masked else 0
+            yield WorldPlan("numbers", seed, size, style, limit=2, length=2, span=span, tight=True)
 
 
 def deep(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
@@ -88,43 +56,18 @@ def deep(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
     if known.masked:
         return
     reach = sorted({3, 5, 9, *(n for n in known.counts if 3 < n <= LARGEST), *(n + 1 for n in known.counts if 3 < n < LARGEST)})
+
+    def text(seed: int, size: int, style: Style, limit: int, **more: Any) -> WorldPlan:
+        return WorldPlan("deep", seed, size, style, limit=limit, length=limit, steps=None, **more)
+
     for n, late in enumerate(reach[:16]):
         size = 2 if n % 2 else vocab
-        yield WorldPlan(
-            "deep",
-            4000 + n,
-            size,
-            Style("plain", shared=4000 + n, point_until=late + 1),
-            prompt=2,
-            limit=late + 1,
-            length=late + 1,
-            steps=None,
-            tight=n % 2 == 0,
-        )
-        yield WorldPlan(
-            "deep",
-            4100 + n,
-            size,
-            Style("mixed", shared=4100 + n, rare=3 + late),
-            prompt=1 + n % 3,
-            limit=late + 2,
-            length=late + 2,
-            steps=None,
-            tight=n % 2 == 1,
-        )
+        yield text(4000 + n, size, Style("plain", shared=4000 + n, point_until=late + 1), late + 1, tight=n % 2 == 0)
+        style = Style("mixed", shared=4100 + n, rare=3 + late)
+        yield text(4100 + n, size, style, late + 2, prompt=1 + n % 3, tight=n % 2 == 1)
     for n in range(3):
-        yield WorldPlan(
-            "deep",
-            4200 + n,
-            2,
-            Style(("plain", "zeros", "ties")[n], shared=4200 + n),
-            prompt=1 + n,
-            limit=3,
-            length=3,
-            steps=None,
-            tight=True,
-            runs=2000,
-        )
+        style = Style(("plain", "zeros", "ties")[n], shared=4200 + n)
+        yield text(4200 + n, 2, style, 3, prompt=1 + n, tight=True, runs=2000)
 
 
 def remembering(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
@@ -132,16 +75,6 @@ def remembering(known: Facts, claim: Claim, vocab: int) -> Iterator[WorldPlan]:
     if known.masked or not known.memory:
         return
     for n in range(4):
-        yield WorldPlan(
-            "layers",
-            7000 + n,
-            vocab if n % 2 else 2,
-            Style("zeros" if n == 3 else "plain", shared=n),
-            free=True,
-            deep=n >= 2,
-            prompt=2 + n,
-            committed=n % 2,
-            limit=4,
-            length=2,
-            tight=True,
-        )
+        style, size = Style("zeros" if n == 3 else "plain", shared=n), vocab if n % 2 else 2
+        how: dict[str, Any] = {"free": True, "deep": n >= 2, "prompt": 2 + n, "committed": n % 2, "tight": True}
+        yield WorldPlan("layers", 7000 + n, size, style, limit=4, length=2, **how)

@@ -78,17 +78,14 @@ def switches(f: Function, known: Facts, given: Mapping[str, ParamValue]) -> Iter
     for n, values in enumerate(product((False, True), repeat=len(names))):
         for again in range(SWITCHED):
             seed = 2600 + SWITCHED * n + again
-            yield WorldPlan(
-                "parameter",
-                seed,
-                3 + again % 2,
-                Style("plain", shared=seed),
-                features=(("several eos", "eos")[again % 2],) if known.ends else (),
-                limit=6,
-                length=2,
-                params=tuple(zip(names, values, strict=True)),
-                tight=True,
-            )
+            features = (("several eos", "eos")[again % 2],) if known.ends else ()
+            params = tuple(zip(names, values, strict=True))
+            yield _tight(seed, 3 + again % 2, Style("plain", shared=seed), 6, 2, params, features=features)
+
+
+def _tight(seed: int, vocab: int, style: Style, limit: int, length: int, params: Any, **more: Any) -> WorldPlan:
+    """A world that is about some values of parameters, the others as small as they can be."""
+    return WorldPlan("parameter", seed, vocab, style, limit=limit, length=length, params=params, tight=True, **more)
 
 
 def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
@@ -100,107 +97,31 @@ def parameters(f: Function, known: Facts, claim: Claim, vocab: int, given: Mappi
         seed = 2000 + 3 * n
         pinned = ((name, value),)
         if known.masked:
-            yield WorldPlan(
-                "parameter",
-                seed,
-                vocab,
-                Style("mixed", shared=seed),
-                free=known.memory,
-                temperature=0,
-                limit=4,
-                length=4,
-                span=4,
-                params=pinned,
-            )
-            yield WorldPlan(
-                "parameter",
-                seed + 1,
-                2,
-                Style("mixed", shared=seed + 1, rare=2),
-                free=known.memory,
-                limit=3,
-                length=3,
-                span=3,
-                params=pinned,
-            )
+            for again, cells in enumerate((4, 3)):
+                size, style = (vocab, 2)[again], Style("mixed", shared=seed + again, rare=2 * again)
+                square: dict[str, Any] = {"limit": cells, "length": cells, "span": cells, "params": pinned}
+                yield WorldPlan("parameter", seed + again, size, style, free=known.memory, temperature=again, **square)
             continue
         big = value > 3 if isinstance(value, int) and not isinstance(value, bool) else isinstance(value, Topology)
         if not big:
-            yield WorldPlan(
-                "parameter",
-                seed,
-                vocab,
-                Style(("plain", "mixed")[n % 2], shared=seed),
-                limit=5,
-                length=3,
-                params=pinned,
-                tight=True,
-            )
-            yield WorldPlan(
-                "parameter", seed + 1, vocab, Style("peaked", shared=seed + 1), limit=5, length=2, params=pinned, tight=True
-            )
+            yield _tight(seed, vocab, Style(("plain", "mixed")[n % 2], shared=seed), 5, 3, pinned)
+            yield _tight(seed + 1, vocab, Style("peaked", shared=seed + 1), 5, 2, pinned)
             if isinstance(value, Fraction) and value in (0, 1) or claim.kind != "refines":  # thresholds at which all passes
-                yield WorldPlan(
-                    "parameter", seed + 2, vocab, Style("zeros", shared=seed + 2), limit=5, length=2, params=pinned, tight=True
-                )
+                yield _tight(seed + 2, vocab, Style("zeros", shared=seed + 2), 5, 2, pinned)
             continue
         if isinstance(value, int) and value > 12:  # drafts far beyond the text, which are long: certain from there on
             style = Style("plain", shared=seed, rare=0 if value > FAR else 4, point_from=5)
-            yield WorldPlan(
-                "parameter",
-                seed,
-                vocab,
-                style,
-                limit=3,
-                length=3,
-                steps=None,
-                params=pinned,
-                tight=True,
-                runs=40,
-                temperature=int(value <= FAR),
-            )
+            yield _tight(seed, vocab, style, 3, 3, pinned, steps=None, runs=40, temperature=int(value <= FAR))
             continue
         limit = value + 2 if isinstance(value, int) else 6
-        yield WorldPlan(
-            "parameter",
-            seed,
-            vocab,
-            Style("plain", shared=seed, rare=5),
-            limit=limit,
-            length=limit,
-            steps=None,
-            params=pinned,
-            tight=True,
-            runs=250,
-        )
+        yield _tight(seed, vocab, Style("plain", shared=seed, rare=5), limit, limit, pinned, steps=None, runs=250)
         if not isinstance(value, int) or value <= 12:
-            yield WorldPlan(
-                "parameter", seed + 1, 2, Style("mixed", shared=seed + 1), limit=4, length=4, params=pinned, tight=True
-            )
+            yield _tight(seed + 1, 2, Style("mixed", shared=seed + 1), 4, 4, pinned)
             if claim.mode == "distribution":
-                yield WorldPlan(
-                    "parameter",
-                    seed + 1,
-                    max(vocab, 3),
-                    Style("apart", shared=seed + 1),
-                    prompt=1,
-                    limit=3,
-                    length=1,
-                    params=pinned,
-                    tight=True,
-                )
-        if value <= 7 if isinstance(value, int) else False:
-            late = 2 + value - 1
-            yield WorldPlan(
-                "parameter",
-                seed + 2,
-                2,
-                Style("plain", shared=seed + 2, point_until=late),
-                limit=value + 1,
-                length=value + 1,
-                params=pinned,
-                tight=True,
-            )
+                yield _tight(seed + 1, max(vocab, 3), Style("apart", shared=seed + 1), 3, 1, pinned, prompt=1)
+        if isinstance(value, int) and value <= 7:
+            style = Style("plain", shared=seed + 2, point_until=value + 1)
+            yield _tight(seed + 2, 2, style, value + 1, value + 1, pinned)
 
 
 def places(f: Function, known: Facts, claim: Claim, given: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
@@ -217,28 +138,10 @@ def places(f: Function, known: Facts, claim: Claim, given: Mapping[str, ParamVal
         if p.value.type.elem == "int" and p.name not in given and p.high is not None and (p.low or 0) <= c < p.high
     ]
     for n, (name, value, place) in enumerate(found[:PLACES]):
-        yield WorldPlan(
-            "parameter",
-            2800 + n,
-            2 + n % 2,
-            Style("plain", shared=2800 + n, point_until=place + 1, point_from=place + 4),
-            limit=value + 2,
-            length=value + 1,
-            params=((name, value),),
-            tight=True,
-        )
+        style = Style("plain", shared=2800 + n, point_until=place + 1, point_from=place + 4)
+        yield _tight(2800 + n, 2 + n % 2, style, value + 2, value + 1, ((name, value),))
         if claim.mode == "distribution":
-            yield WorldPlan(
-                "parameter",
-                2850 + n,
-                4,
-                Style("apart", shared=2850 + n),
-                prompt=1,
-                limit=3,
-                length=1,
-                params=((name, value),),
-                tight=True,
-            )
+            yield _tight(2850 + n, 4, Style("apart", shared=2850 + n), 3, 1, ((name, value),), prompt=1)
 
 
 def at_settings(f: Function, known: Facts, claim: Claim, vocab: int, given: Mapping[str, ParamValue]) -> Iterator[WorldPlan]:
@@ -248,16 +151,15 @@ def at_settings(f: Function, known: Facts, claim: Claim, vocab: int, given: Mapp
         for again, sort in enumerate(("plain", "mixed")):
             seed = 2600 + 2 * n + again
             drawn = not known.masked or again == 1
-            yield WorldPlan(
-                "setting",
-                seed,
-                vocab if not (known.masked and drawn) else 2,
-                Style(sort, shared=seed, rare=4 if large and not known.masked else 2 if known.masked and drawn else 0),
-                free=known.memory,
-                temperature=int(drawn),
-                limit=4,
-                length=4 if known.masked else 3,
-                span=(4, 3)[again] if known.masked else 0,
-                params=tuple(setting.items()),
-                tight=not known.masked,
-            )
+            few = known.masked and drawn  # tokens, of which most are certain
+            style = Style(sort, shared=seed, rare=4 if large and not known.masked else 2 if few else 0)
+            cells: dict[str, Any] = {"length": 3, "tight": True}
+            if known.masked:
+                cells = {"length": 4, "span": (4, 3)[again]}
+            how: dict[str, Any] = {
+                "free": known.memory,
+                "temperature": int(drawn),
+                "limit": 4,
+                "params": tuple(setting.items()),
+            }
+            yield WorldPlan("setting", seed, 2 if few else vocab, style, **how, **cells)

@@ -251,4 +251,4 @@ def tokens_of(x: Any) -> Any:
 
 def resolve_path(path: Sequence[Any]) -> tuple[int, ...]:
     """A path with every draw read."""
-    return tuple(x.token if isinstance(x, Draw) else int(x) for x in path)
+    return tuple([x if type(x) is int else x.token if isinstance(x, Draw) else int(x) for x in path])
