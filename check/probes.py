@@ -46,18 +46,18 @@ class Counting(ExactMachine):
     """A machine that stops where a run has taken too many ops, and gives up where all probes of a claim have."""
 
     budget: list[int]
-    cells = 0  # of the canvas
+    canvas_cells = 0
 
     def start_run(self) -> None:
         super().start_run()
-        self.taken, self.until = 0, process_time() + RUN_SECONDS
+        self.taken, self.deadline = 0, process_time() + RUN_SECONDS
 
     def apply(self, op: Op) -> Any:
         rows = bool(op.results) and op.results[0].type.elem in ("dist", "scores")
-        cost = 1 + ((self.vocab_size + len(self.tokens) // 16) // ELEMENT + self.cells if rows else 0)
+        cost = 1 + ((self.vocab_size + len(self.tokens) // 16) // ELEMENT + self.canvas_cells if rows else 0)
         self.taken += cost
         self.budget[0] -= cost
-        if process_time() > self.until:  # exact reals, of which an op may take any time: few such runs are tried
+        if process_time() > self.deadline:  # exact reals, of which an op may take any time: few such runs are tried
             self.budget[0] -= GIVEN_UP
             raise TooMany("more time than a probe may take")
         if self.budget[0] < 0:
@@ -311,7 +311,7 @@ def again(survey: Survey, plan: WorldPlan, left: list[int]) -> Failure | None:
     if case is None:
         return None
     failure = tried(
-        replace(case, engine=type("Counted", (Counting, case.engine), {"budget": left, "cells": plan.span})), survey
+        replace(case, engine=type("Counted", (Counting, case.engine), {"budget": left, "canvas_cells": plan.span})), survey
     )
     return None if failure is None else replace(failure, case=replace(failure.case, engine=case.engine))
 
