@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
+from decgraph.backends.drafting import CALLS
 from decgraph.backends.exact.choices import Arrived, Choices, Point, TooMany, runs
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely, World
+from decgraph.check.chances import ByChance, attempts
 from decgraph.check.constants import facts
 from decgraph.check.distributions import (
     AdversaryWins,
@@ -46,7 +47,7 @@ class Case:
     """One world. others: scores of the batch's other candidates (None: an adversary's). steps: decoding steps before the
     specification goes on (None: the whole text). length: new tokens whose distribution is compared. start: the state in which
     the first step begins. ran: takes note of what of the program runs. plan: of the world. limit: most runs. sampled: how many
-    runs are drawn at random in the place of an enumeration, where tokens are compared (0: none).
+    runs are drawn at random in the place of an enumeration (0: none).
     folds: see CheckedProgram."""
 
     module: Module
@@ -226,7 +227,7 @@ def outcomes(
         try:
             execute(m)
         except DecError as error:
-            return error
+            return None if m.op is not None and m.op.opcode in CALLS else error
         return None
 
     try:
@@ -428,18 +429,6 @@ def too_likely(case: Case, tally: Tally) -> Failure | None:
     return None
 
 
-def attempts(case: Case, one: Callable[[Choices], Any], merge: bool) -> Iterator[tuple[Choices, Any]]:
-    """Every run with what it comes to, or some that are drawn at random."""
-    if not case.sampled:
-        yield from runs(one, case.limit, merge=merge)
-        return
-    for seed in range(case.sampled):
-        choices = ByChance(seed)
-        yield choices, one(choices)
-        if not choices.points:  # there is no other run
-            return
-
-
 def mergeable(case: Case) -> bool:
     """Whether runs that come to a state again need not be followed: all that what follows depends on is part of the state.
     Noise that is no output noise is not; a specification must not read any, since the program may have read it before. A
@@ -487,18 +476,3 @@ def every_token(case: Case, tally: Tally) -> Failure | None:
             tokens, words = bad
             return Failure(case, "token", {(tokens, True): Fraction(1)}, {}, Fraction(1), choices.points, words)
     return None
-
-
-class ByChance(Choices):
-    """Choices at random, each of which can happen."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(())
-        self.random = random.Random(seed)
-
-    def choose(self, weights: list[Fraction], values: list[Any], label: str, kind: str = "chance") -> Any:
-        live = [(w, v) for w, v in zip(weights, values, strict=True) if w > 0 or kind == "adversary"]
-        taken = self.random.randrange(len(live))
-        if len(live) > 1 or kind == "adversary":
-            self.points.append(Point(kind, tuple(w for w, _ in live), taken, label, live[taken][1]))
-        return live[taken][1]

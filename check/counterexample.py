@@ -249,6 +249,8 @@ SHRINKING = 600  # runs, all tries together
 def smaller(failure: Failure) -> Failure:
     """The same failure in a smaller world, as far as a few tries find one: fewer tokens of vocabulary, a plain request, a
     shorter prompt, smaller parameters, simpler tables, a distribution over fewer tokens."""
+    if failure.case.sampled:  # check/probes.py has looked
+        return failure
     best, spent = failure, Tally()
     for candidate in _candidates(failure.case):
         if not _size(candidate) < _size(best.case):

@@ -30,20 +30,21 @@ from decgraph.errors import DecError
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Claim, Function, Op, Param
 
-OPS = 7_000  # of all probes of a claim, for each world of the first kind that was asked for
-RUN_OPS = 18_000  # of one run, of which then the text so far is compared
+OPS = 8_000  # of all probes of a claim, for each world of the first kind that was asked for
+RUN_OPS = 34_000  # of one run, of which then the text so far is compared
 SHORT = 220  # small probes
-EARLY = 40  # of them before the large ones, which take longer
+EARLY = 80  # of them before the large ones, which take longer
 MANY = 1000  # tokens of vocabularies with which parameters are small, as runs take long
 ALWAYS = 10**9  # rows are certain after fewer tokens
-LONG, TEXT, SESSION = 2100, 520, 60
+LONG, TEXT, SESSION, MIDDLE = 2100, 520, 60, 20
 ELEMENT = 12  # elements of a row that cost as much as an op
 
 
 class Counting(ExactMachine):
     """A machine that stops where a run has taken too many ops, and gives up where all probes of a claim have."""
 
-    left: list[int]
+    budget: list[int]
+    cells = 0  # of the canvas
 
     def start_run(self) -> None:
         super().start_run()
@@ -51,10 +52,10 @@ class Counting(ExactMachine):
 
     def apply(self, op: Op) -> Any:
         rows = bool(op.results) and op.results[0].type.elem in ("dist", "scores")
-        cost = 1 + ((self.vocab_size + len(self.tokens) // 4) // ELEMENT if rows else 0)
+        cost = 1 + ((self.vocab_size + len(self.tokens) // 16) // ELEMENT + self.cells if rows else 0)
         self.taken += cost
-        self.left[0] -= cost
-        if self.left[0] < 0:
+        self.budget[0] -= cost
+        if self.budget[0] < 0:
             raise TooMany("more ops than probes may take")
         if self.taken > RUN_OPS:
             raise Enough
@@ -69,8 +70,8 @@ def between(p: Param, r: random.Random, vocab: int) -> Any:
         high = int(p.high) if p.high is not None else max(low, 300)
         return r.choice((r.randint(low, high), r.randint(low, min(high, low + 8)), r.randint(low, min(high, low + 40))))
     if t.elem in ("prob", "real") and not t.dims:
-        low, high = (Fraction(str(x)) if x is not None else Fraction(d) for x, d in ((p.low, 0), (p.high, 1)))
-        return low + (high - low) * Fraction(r.randint(0, 40), 40)
+        least, most = (Fraction(str(x)) if x is not None else Fraction(d) for x, d in ((p.low, 0), (p.high, 1)))
+        return least + (most - least) * Fraction(r.randint(0, 40), 40)
     if t.elem == "bool":
         return r.random() < 0.5
     if t.elem == "topology":
@@ -104,12 +105,17 @@ def plans(f: Function, known: Facts, claim: Claim) -> Iterator[WorldPlan]:
     yield from (small(f, known, claim, n) for n in range(EARLY))
     for n, plan in enumerate(large(known, wide(f))):
         r = random.Random(f"large probe {n}")
-        params = values(f, known, r, n // 8, plan.vocab)
+        params = values(f, known, r, n // 8 if plan.prompt != MIDDLE else 3, plan.vocab)
         if claim.kind != "refines":
             plan = replace(plan, style=drawn(plan.style, n // 8))
         longest = max([0, *(v for v in params.values() if isinstance(v, int) and v < 4 * LONG)])
         prompt = max(plan.prompt, longest + 8) if plan.prompt >= LONG else plan.prompt
-        yield opened(replace(plan, seed=20_000 + n, prompt=prompt, params=tuple(params.items())), claim, n // 8)
+        if any(s.type.elem == "index" for s in f.states):  # learning every ending of a long text takes long
+            prompt, plan = min(prompt, 400), replace(plan, limit=min(plan.limit, 120))
+        session = max(plan.session, min(longest + 2, 4 * SESSION)) if plan.session else 0
+        yield opened(
+            replace(plan, seed=20_000 + n, prompt=prompt, session=session, params=tuple(params.items())), claim, n // 8
+        )
     yield from (small(f, known, claim, n) for n in range(EARLY, SHORT))
 
 
@@ -117,19 +123,20 @@ def small(f: Function, known: Facts, claim: Claim, n: int) -> WorldPlan:
     """A short text after a prompt of up to forty tokens, certain but for at most one place."""
     r = random.Random(f"probe {n}")
     vocab = r.choice((2, 3, 4, 5, 8, 12))
-    prompt, limit = r.choice((r.randint(1, 6), r.randint(1, 40))), r.choice((1, 2, 4, 12, 24))
+    prompt, limit = r.choice((r.randint(1, 6), r.randint(1, 40))), r.choice((1, 1, 2, 4, 12, 24))
     seed = 10_000 + n
-    features: tuple[str, ...] = (r.choice(FEATURES),) if n % 3 == 2 else ()
-    sort = r.choice(("plain", "zeros", "peaked", "tails", "ties"))
-    style = Style(sort, power=2 if "repetition_penalty" in features else 1, shared=seed, strays=r.choice((1, 2, 4, 12)))
+    features: tuple[str, ...] = ()
+    sure = Style("plain", shared=seed, point_until=ALWAYS, strays=r.choice((1, 2, 4, 12)))
+    style = sure
     if n % 2:  # open in one place
-        place = prompt + r.randrange(limit)
-        strays = r.choice((0, 0, 2, 4))
-        style = replace(style, point_until=place, point_from=place + 1, strays=strays)
-    else:
-        style = replace(style, point_until=ALWAYS)
-    if n % 4 == 2:
-        style, features = replace(style, soft=True), ("top_k 1",)
+        features = (r.choice(FEATURES),) if n % 3 else ()
+        sort = r.choice(("plain", "zeros", "peaked", "tails", "ties"))
+        style = at(prompt + r.randrange(limit), replace(sure, sort=sort, strays=r.choice((0, 0, 2, 4))))
+        style = replace(style, power=2 if "repetition_penalty" in features else 1)
+        if n % 8 == 3 and known.numbers:
+            style = replace(style, sort="exactly", near=amid(known.numbers))
+    elif n % 4 == 2:
+        style, features = replace(sure, soft=True), ("top_k 1",)
     if claim.kind != "refines":
         style = drawn(style, n)
     plan = WorldPlan(
@@ -147,6 +154,12 @@ def small(f: Function, known: Facts, claim: Claim, n: int) -> WorldPlan:
         params=tuple(values(f, known, r, n, vocab).items()),
     )
     return opened(plan, claim, n)
+
+
+def amid(numbers: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
+    """Masses in the middle between the numbers that a program names."""
+    named = sorted({Fraction(0), Fraction(1), *(x for x in numbers if 0 < x < 1)})
+    return tuple((a + b) / 2 for a, b in zip(named, named[1:], strict=False))
 
 
 def opened(plan: WorldPlan, claim: Claim, n: int) -> WorldPlan:
@@ -183,7 +196,10 @@ def large(known: Facts, wide: bool) -> Iterator[WorldPlan]:
         sure = Style("plain", shared=20_000 + again, point_until=ALWAYS, strays=(2, 1, 4)[again])
         plan = WorldPlan(PROBE, style=sure, steps=None)
         yield replace(plan, prompt=LONG, limit=6)
-        yield replace(plan, prompt=3, limit=TEXT, style=replace(sure, strays=(1, 4, 12)[again]))
+        yield replace(plan, prompt=3, limit=(TEXT, TEXT, 150)[again], style=replace(sure, strays=(3, 1, 12)[again]))
+        for n in range(3):  # what some accepted drafts, a truncation and a parameter do together
+            style = replace(sure, soft=True, strays=(6, 2, 10)[n])
+            yield replace(plan, prompt=MIDDLE, limit=40, style=style, features=("top_k 1",))
         yield replace(plan, prompt=LONG, limit=2, style=at(LONG, sure, support=3), vocab=4)
         yield replace(plan, prompt=5, limit=1, vocab=512, style=at(5, sure))
         yield replace(plan, prompt=300 + 450 * again, limit=6, vocab=3 + 17 * again, repeat=again == 1)
@@ -237,7 +253,7 @@ def probed(survey: Survey, models: int) -> Failure | None:
         failure = again(survey, plan, left)
         if failure is not None:
             return smallest(survey, failure)
-        survey.probes += 1
+        survey.seen.probes += 1
     return None
 
 
@@ -289,7 +305,9 @@ def again(survey: Survey, plan: WorldPlan, left: list[int]) -> Failure | None:
     case = survey.make(plan)
     if case is None:
         return None
-    failure = tried(replace(case, engine=type("Counted", (Counting, case.engine), {"left": left})), survey)
+    failure = tried(
+        replace(case, engine=type("Counted", (Counting, case.engine), {"budget": left, "cells": plan.span})), survey
+    )
     return None if failure is None else replace(failure, case=replace(failure.case, engine=case.engine))
 
 

@@ -49,9 +49,9 @@ RULES = {
         "beginning of a text of the model's."
     ),
     "condition": (
-        "Numbers and lengths here are sums of parameters, the prompt's length, the room and the context's length, as the lines "
-        "before compute them. Inequalities between such sums, with the claim's condition, leave one outcome; the other is "
-        "never reached."
+        "Numbers and lengths here are sums of parameters, the prompt's length, the room and the context's length, as the "
+        "lines before compute them. Inequalities between such sums, with the claim's condition, leave one outcome; the other "
+        "is never reached."
     ),
     "whole-memory": (
         "By the same inequalities all positions of the text that the memory is of are among those that are kept, so that it "

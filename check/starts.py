@@ -106,9 +106,10 @@ class Arbitrary:
     def value(self, m: ExactMachine, name: str, t: Type, old: Any) -> Any:
         """An arbitrary value in the place of `old`. Raises NoValue."""
         r = random.Random(f"{self.seed} {name}")
-        if t.elem == "int" and not t.dims and not np.shape(old):  # every number that matters comes up, one after the other
+        if t.elem == "int" and not t.dims and not np.shape(old):  # every number that matters, and two of them independently
             options = wholes(self.facts)
-            out: Any = options[(self.seed + len(self.given)) % len(options)]
+            step = 1 + self.seed // len(options)
+            out: Any = options[(self.seed + step * len(self.given)) % len(options)]
         elif isinstance(old, ReferenceMemory):
             out = self.memory(m, f"{name} ({t})", old)
         else:

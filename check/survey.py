@@ -18,7 +18,7 @@ from decgraph.check.distributions import OutOfTime, Tally
 from decgraph.check.faults import internal
 from decgraph.check.starts import OTHER, SEEN, NoValue
 from decgraph.check.worlds import WorldPlan, least, world
-from decgraph.errors import ConstraintError, DecError
+from decgraph.errors import ConstraintError, ContextFullError, DecError
 from decgraph.ir.values import Claim, Module
 from decgraph.runtime.arguments import Externs, ParamValue
 from decgraph.runtime.parameters import shown
@@ -52,6 +52,7 @@ class Tried:
     vocabularies: Counter[int] = field(default_factory=Counter)
     contexts: Counter[int] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
+    probes: int = 0  # worlds of real sizes in which a few runs refuted nothing
 
     def add(self, case: Case) -> None:
         """One more decided world."""
@@ -77,6 +78,8 @@ class Tried:
             out.append("requests with " + ", ".join(sorted(self.requests)))
         if self.kinds:
             out.append("worlds " + ", ".join(f"{k} {n}" for k, n in self.kinds.items()))
+        if self.probes:
+            out.append(f"a few runs each at {self.probes} real sizes, which prove nothing")
         return out
 
     def bounds(self) -> str:
@@ -94,6 +97,7 @@ class Tried:
             "vocabularies": {str(k): n for k, n in sorted(self.vocabularies.items())},
             "contexts": {str(k): n for k, n in sorted(self.contexts.items())},
             "kinds": dict(self.kinds),
+            "probes": self.probes,
         }
 
 
@@ -155,7 +159,6 @@ class Survey:
     errors: list[str] = field(default_factory=list)
     vain: Counter[int] = field(default_factory=Counter)
     numbers: dict[int, set[Any]] = field(default_factory=dict)
-    probes: int = 0
 
     @property
     def inductive(self) -> bool:
@@ -271,7 +274,7 @@ class Survey:
                     return None, str(error), size
                 why = why or str(error)
                 if size == 0:
-                    if self.claim.kind == "refines" or not isinstance(error, ConstraintError):  # else the request cannot be met
+                    if not isinstance(error, ConstraintError | ContextFullError):  # else the request cannot be met
                         self.errors.append(str(error).splitlines()[0].removeprefix("error: "))
                     break
                 continue

@@ -25,7 +25,7 @@ from decgraph.runtime.noise import hash32
 NOTHING, ALL, SMALL = Fraction(0), Fraction(1), Fraction(1, 10)
 BESIDE = (Fraction(1, 2), Fraction(1), Fraction(3, 2))  # masses beside a number, as parts of it
 MODELS = 101  # a model's seed is its number in the program beside a multiple of this
-SORTS = ("plain", "zeros", "peaked", "tails", "ties", "sure", "mixed", "apart", "near")
+SORTS = ("plain", "zeros", "peaked", "tails", "ties", "sure", "mixed", "apart", "near", "exactly")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Style:
     "tails" (masses down to 1e-4), "ties" (equal masses), "sure" (every second row is certain), "mixed" (each row of a sort of
     its own), "apart" (the first model's rows plain, the others' peaked: drafts are refused one after the other, and each takes
     little from what is left), "near" (a mass beside one of the numbers `near`, or as far from 1; the rows of other models
-    differ by less than such a number). power: weights are perfect powers, so that temperatures and penalties stay rational.
+    differ by less than such a number), "exactly" (a mass that is one of them).
+    power: weights are perfect powers, so that temperatures and penalties stay rational.
     support: how many tokens have mass (0: all). near: the numbers of that sort. among: tokens that are among those with mass
     where `support` leaves others without. point_until: rows after fewer tokens than this are certain, and those of cells of a
     canvas that have their token; point_from: rows after as many tokens or more are certain (0: none). rare: all rows but one
@@ -98,6 +99,10 @@ def decided(key: Any) -> bool:
 def row(style: Style, seed: int, size: int, key: Any) -> tuple[Fraction, ...]:
     """The row of an entry: `size` fractions that sum to one."""
     path = tokens_in(key) if style.point_until or style.rare or style.point_from else ()
+    if style.point_until and isinstance(key, tuple) and key[:1] == ("head",):  # it speaks of a token further on
+        path = path[1:]
+        for _ in range(key[1] + 1):
+            path += (hash_of(style.shared, *path) % size,)
     sure = len(path) < style.point_until or 0 < style.point_from <= len(path) or (style.point_until > 0 and decided(key))
     allowed = _support(style, size, key)
     if sure or (style.rare and hash_of(style.shared, 7, *path) % style.rare):
@@ -170,6 +175,10 @@ def _near(style: Style, seed: int, key: Any, n: int) -> tuple[Fraction, ...]:
     from the first one's by less than such a number."""
     rng = random.Random(f"near {style.shared} {tokens_in(key)}")
     number = rng.choice(style.near)
+    if style.sort == "exactly":
+        out = [(1 - number) * w for w in small_weights(f"{rng.random()} {seed}", n - 1)]
+        out.insert(rng.randrange(n), number)
+        return tuple(out)
     small = min(number, 1 - number) * rng.choice(BESIDE)
     token, other = rng.sample(range(n), 2)
     out = [(1 - small) * w for w in small_weights(f"{rng.random()}", n - 1)]

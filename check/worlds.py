@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 HEADS = 3
 MOST_LAYERS = 65
 DEEP_PROBE = 130  # layers of a model that a program counts the layers of, in a probe
-TRIES = 8  # runs of a probe
+TRIES = 8, 3, 2  # runs of a probe, of a large one, of one that is larger still
 PROBE = "probe"  # the label of worlds of real sizes
 LATER = ("steps", "session", "reached")  # labels of worlds in which later steps are decided
 PIECES = ("a", "b", "ab", " ", "c", "ba", "\n", "1", ".", "x = ")
@@ -401,7 +401,7 @@ def world(
         externs=functions,
         limit=plan.runs,
         others=() if probe else others_for(plan) if known.batch else None,
-        sampled=0 if not probe else TRIES if plan.vocab < 4000 else 2,
+        sampled=TRIES[(plan.vocab > 4000 or plan.limit > 2) + (plan.limit > 100)] if probe else 0,
         start=Start(arbitrary=plan.arbitrary, session=plan.session),
         **extra,
     )

@@ -1,7 +1,7 @@
 """Your own algorithm in your own tests: pytest examples/test_mine.py
 
-The function below is read, not called. `assert_claims` derives what it claims, or compares it in small worlds, and fails with the
-smallest counterexample found.
+The function below is read, not called. `assert_claims` derives what it claims, or compares it in small worlds, and fails with
+the smallest counterexample found.
 """
 
 import decgraph

@@ -312,7 +312,11 @@ class Known(Protocol):
     version: int
     greedy: bool
     made: dict[Value, Op]
-    sizes: Numbers
+
+    @property
+    def sizes(self) -> Numbers:
+        """What is known of whole numbers and of lengths."""
+        ...
 
     def of(self, v: Value) -> Fact | None:
         """What is known of a value."""

@@ -33,7 +33,18 @@ NEVER = frozenset(
             "contains",
             "tree.continue",
         ),
-        *("tree.reroot", "tree.walk", "topk", "topology.narrow", "tile", "scan", "rank", "ended", "hidden.similarity"),
+        *(
+            "tree.reroot",
+            "tree.walk",
+            "topk",
+            "topology.narrow",
+            "tile",
+            "scan",
+            "rank",
+            "ended",
+            "hidden.similarity",
+            "hidden.mean",
+        ),
         *(
             "memory.only",
             "memory.join",
@@ -94,8 +105,8 @@ class Failing:
         return "" if op.opcode in NEVER or op.opcode in OUTSIDE else f"`{op.opcode}` may fail"
 
     def outside_drafts(self, sound: Collection[Op] = ()) -> Iterator[tuple[Op, str]]:
-        """The ops that may fail and whose errors end the run, with what they may fail at. sound: verifications whose rules are
-        known not to fail."""
+        """The ops that may fail and whose errors end the run, with what they may fail at. sound: those that are known
+        not to fail, with what is in them."""
         for state in self.function.states:
             own = Failing(self.function, self.consts)
             own.made |= {v: op for op in state.init.walk() for v in op.results}
@@ -126,10 +137,10 @@ class Failing:
 
     def _in(self, region: Region, sound: Collection[Op], drafts: bool = False) -> Iterator[tuple[Op, str]]:
         for op in region.ops:
-            if (not drafts or op.opcode in OUTSIDE) and (why := self.why(op)):
-                yield op, why
             if op in sound:
                 continue
+            if (not drafts or op.opcode in OUTSIDE) and (why := self.why(op)):
+                yield op, why
             if op.opcode == "for" and self.range(op.operands[1])[1] <= self.range(op.operands[0])[0]:
                 continue
             inside = drafts or "draft" in op.attrs and op.opcode == "if"
@@ -142,6 +153,7 @@ class Failing:
     def key(self, v: Value, deep: int = 12) -> Hashable:
         """The same for two values that are equal: an expression of what is computed alike."""
         v = self.same.get(v, v)
+        v = self.reads.get(v, v)
         if v in self.consts and isinstance(self.consts[v], int | bool):
             return ("const", int(self.consts[v]))
         op = self.made.get(v)
@@ -176,6 +188,7 @@ class Failing:
     def rows(self, v: Value, deep: int = 12) -> Hashable:
         """The same for two vectors of one length: what their first dimension ranges over."""
         v = self.same.get(v, v)
+        v = self.reads.get(v, v)
         if v.type.dims and v.type.dims[0].kind == "vocab" and v.type.dims[0].of == self.vocab:
             return ("range", ("const", 0), ("vocab_size",))
         op = self.made.get(v)
@@ -199,6 +212,8 @@ class Failing:
                 return ("layers", self.key(op.operands[0], deep - 1))
             case "request" if op.attrs["field"] == "prompt":
                 return ("prompt",)
+            case "slice" if not op.attrs.get("has_lo"):
+                return self.shorter(op, deep - 1) or v
             case "tile" if op.attrs["kind"] != "iota" and op.operands:  # zeros of some sizes, or one value so many times
                 return ("range", ("const", 0), self.key(op.operands[op.attrs["kind"] == "tile"], deep - 1))
             case "tile" if op.attrs["kind"] == "iota":
@@ -223,6 +238,24 @@ class Failing:
                     found = {self.rows(x, deep - 1) for x in wide}
                     return found.pop() if len(found) == 1 else v
         return v
+
+    def shorter(self, op: Op, deep: int) -> Hashable:
+        """What `z[:-1]` ranges over, and `y[:len(z) - 1]` where z is what was said of a chain of y; None for other slices."""
+        v, end = op.operands
+        if self.range(end) == (-1, -1):
+            return ("all but one of", self.rows(v, deep))
+        match self.key(end, deep):
+            case ("map", "sub", ("len", ("nodes", Value() as tree) as of), ("const", 1)):
+                grown = self.made.get(tree)
+                point = self.made.get(grown.operands[1]) if grown is not None and grown.attrs.get("chain") else None
+                root = self.made.get(grown.operands[0]) if grown is not None and grown.operands else None
+                part = self.made.get(point.operands[0]) if point is not None and point.opcode == "draw.point" else None
+                whole = (
+                    part is not None and part.opcode == "slice" and part.operands[0] is v or point and point.operands[0] is v
+                )
+                if whole and root is not None and root.opcode == "tree.new":
+                    return ("all but one of", of)
+        return None
 
     def tree(self, v: Value) -> Value:
         """A tree, or the one that has the same nodes: what is set in its columns makes no new ones."""
@@ -473,9 +506,9 @@ def _as_long(k: Failing, v: Value, state: str, least: int) -> bool:
 
 
 def _below(k: Failing, i: Value, v: Value) -> bool:
-    """Whether an index is 0, taken modulo the length of a vector that has elements, or held between its ends."""
+    """Whether an index is 0 or -1, taken modulo the length of a vector that has elements, or held between its ends."""
     made = k.made.get(i)
-    if k.range(i) == (0, 0):
+    if k.range(i) in ((0, 0), (-1, -1)):
         return True
     if made is None or made.opcode != "map":
         return False
@@ -575,10 +608,41 @@ def _within(k: Failing, op: Op) -> str:
     inner = x.type
     for n, room in enumerate(sizes):
         bound = inner.dims[0].bound if inner.dims else None
-        if not (bound is not None and bound <= k.range(room)[0]) and not (n == 0 and _cut(k, x, room)):
+        if not (bound is not None and bound <= k.range(room)[0]) and not (
+            n == 0 and (_cut(k, x, room) or _held(k, x, room, op.attrs["what"]))
+        ):
             return f"{op.attrs['what']} may be too small"
         inner = inner.of[0] if inner.elem == "list" else inner.drop() if inner.dims else inner
     return ""
+
+
+def _held(k: Failing, x: Value, room: Value, what: str) -> bool:
+    """Whether a state of some capacity, filled up to it, or what was drafted from it and is left, fits into it again."""
+
+    def is_state(v: Value) -> bool:
+        made = k.made.get(v)
+        return made is not None and made.opcode == "state.read" and what == f"state `{made.attrs['state']}`"
+
+    made = k.made.get(x)
+    while made is not None and made.opcode in ("draw", "gather") and made.operands[made.opcode == "gather"].type.dims:
+        made = k.made.get(made.operands[made.opcode == "gather"])
+    if made is not None and made.opcode == "concat" and is_state(made.operands[0]):
+        more = k.made.get(made.operands[1])
+        left = ("map", "sub", k.key(room), ("len", k.rows(made.operands[0])))
+        return more is not None and more.opcode == "draw.many" and k.key(more.operands[1]) == left
+    if made is not None and made.opcode == "compact":  # nodes of a tree without its root, of which there are as many as drafts
+        nodes, deep = k.made.get(made.operands[0]), k.made.get(made.operands[1])
+        depth = k.made.get(deep.operands[0]) if deep is not None and deep.attrs.get("fn") == "gt" else None
+        below = (
+            depth is not None
+            and depth.attrs.get("column") == "depth"
+            and deep is not None
+            and k.range(deep.operands[1])[0] >= 0
+        )
+        tree = k.made.get(k.tree(nodes.operands[0])) if below and nodes is not None and nodes.opcode == "tree.nodes" else None
+        root = k.made.get(tree.operands[0]) if tree is not None and tree.attrs.get("chain") else None
+        return root is not None and root.opcode == "tree.new" and tree is not None and is_state(tree.operands[1])
+    return False
 
 
 def _cut(k: Failing, x: Value, room: Value) -> bool:
@@ -726,12 +790,6 @@ def _set(k: Failing, op: Op) -> str:
     return "" if alike else "its vectors may have different lengths"
 
 
-def _filled(k: Failing, op: Op) -> str:
-    made = k.made.get(op.operands[0])
-    read = made is not None and made.opcode == "model.states" and made.attrs.get("each") and k.filled(made.operands[1])
-    return "" if read or k.filled(op.operands[0]) else "there may be nothing to take the mean of"
-
-
 def _canvas(k: Failing, op: Op) -> str:
     return "" if k.range(op.operands[0])[0] >= 0 else "its length may be negative"
 
@@ -760,6 +818,11 @@ def _of_model(k: Failing, v: Value, deep: int = 8) -> bool:
         return all(_of_model(k, r.yields[made.results.index(v)], deep - 1) for r in made.regions)
     if made.opcode in ("face", "gather", "compact", "slice"):
         return _of_model(k, made.operands[0], deep - 1)
+    if made.opcode == "normalize":  # of zeros to which a positive number was added
+        inner = k.made.get(made.operands[0])
+        parts = inner.operands if inner is not None and inner.attrs.get("fn") == "add" else ()
+        zeros = [x for x in parts if (o := k.made.get(x)) is not None and o.opcode == "tile" and o.attrs["kind"] == "zeros"]
+        return len(zeros) == 1 and any(k.range(x)[0] > 0 for x in parts)
     return made.opcode in ("model.eval", "model.evals", "model.read")
 
 
@@ -847,7 +910,6 @@ RULES: dict[str, Callable[[Failing, Op], str]] = {
     "memory.quantized": _rounded,
     "canvas.new": _canvas,
     "canvas.put": _cells,
-    "hidden.mean": _filled,
     "list": lambda k, op: (
         ""
         if len(op.operands) < 2 or all(not v.type.dims for v in op.operands) or op.result.type.elem == "list"

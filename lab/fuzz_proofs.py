@@ -89,7 +89,7 @@ def edits(rng: random.Random, programs: list[Original]) -> Iterator[tuple[str, M
     while True:
         program = rng.choice(programs)
         try:
-            if rng.random() < 0.15:
+            if rng.random() < 0.25:
                 yield program.name, load_text(edited_text(rng, program.text), f"{program.name}.dec")
                 continue
             text = program.ir

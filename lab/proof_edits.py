@@ -201,6 +201,10 @@ WEIGHTS = (6, 3, 4, 2, 3, 5, 2, 1, 1)
 def edited_text(rng: random.Random, text: str) -> str:
     """A program with one random edit in its own text: a line doubled, dropped, moved or indented, or a word exchanged."""
     lines = text.splitlines()
+    conditions = [n for n, line in enumerate(lines) if " when " in line and re.match(r"\s*(refines|keeps) ", line)]
+    if conditions and rng.random() < 0.5:
+        lines[n] = edited_condition(rng, lines[n := rng.choice(conditions)])
+        return "\n".join(lines) + "\n"
     first = max((n for n, line in enumerate(lines) if re.match(r"\s*(refines|keeps|ensures) ", line)), default=0) + 1
     n = rng.randrange(min(first, len(lines) - 1), len(lines))
     kind = rng.randrange(5)
@@ -219,3 +223,19 @@ def edited_text(rng: random.Random, text: str) -> str:
             place = rng.choice(places)
             lines[n] = lines[n][: place.start()] + rng.choice(words) + lines[n][place.end() :]
     return "\n".join(lines) + "\n"
+
+
+def edited_condition(rng: random.Random, line: str) -> str:
+    """A claim with another number or comparison in its condition, or with one more than it asks for."""
+    claim, when, condition = line.partition(" when ")
+    places = list(re.finditer(r"\d+|[<>=]=?|\bor\b|\band\b", condition))
+    if not places or rng.random() < 0.3:
+        return f"{claim}{when}{condition} {rng.choice(('+', '-'))} 1"
+    place = rng.choice(places)
+    number = place.group().isdigit()
+    other = (
+        str(max(0, int(place.group()) + rng.choice((-1, 1))))
+        if number
+        else rng.choice((">=", "<=", "==", "<", ">", "or", "and"))
+    )
+    return claim + when + condition[: place.start()] + other + condition[place.end() :]

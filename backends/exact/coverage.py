@@ -134,9 +134,10 @@ class Ran:
         out = run(op)
         known = self.values.get(id(op))
         if known is not None:  # a number
-            if len(known) < SOME and isinstance(out[0], int | Fraction | np.integer):
-                known.add(str(out[0]))
-                self.seen.add((id(op), f"= {out[0]}"))
+            if len(known) < SOME:  # an exact real is not compared: it counts as one that varies
+                had = [str(out[0])] if isinstance(out[0], int | Fraction | np.integer) else ["a real", "another"]
+                known.update(had)
+                self.seen.update((id(op), f"= {x}") for x in had)
             return out
         force = self.forced.get(id(op))
         if force is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -172,15 +171,13 @@ class Known:
         """Whether a >= b, where that follows."""
         return True if self.at_least(a - b) else False if self.above(b - a) else None
 
-    def largest(self, xs: Iterable[Amount]) -> Amount | None:
-        """The one of several that none of the others exceeds, where that is known."""
-        every = list(xs)
-        return next((x for x in every if all(self.at_least(x - y) for y in every)), None)
+    def largest(self, a: Amount, b: Amount) -> Amount | None:
+        """The larger of two, where that is known."""
+        return a if self.at_least(a - b) else b if self.at_least(b - a) else None
 
-    def least(self, xs: Iterable[Amount]) -> Amount | None:
-        """The one of several that exceeds none of the others, where that is known."""
-        found = self.largest([-x for x in xs])
-        return None if found is None else -found
+    def least(self, a: Amount, b: Amount) -> Amount | None:
+        """The smaller of two, where that is known."""
+        return a if self.at_least(b - a) else b if self.at_least(a - b) else None
 
     def quotient(self, a: Amount, b: Amount) -> Amount | None:
         """a / b, for b that is above 0, or a number."""
@@ -191,12 +188,10 @@ class Known:
         if (found := a.over(b)) is not None:
             return found
         low, high, below, under = self.low(a), -self.low(-a), self.low(b), -self.low(-b)
-        ends = (0, INF) if low >= 0 else (-INF, INF)
+        ends: tuple[Bound, Bound] = (-INF, INF)
         if low >= 0 and below > 0:
-            ends = (
-                Fraction(low) / Fraction(under) if under < INF else 0,
-                Fraction(high) / Fraction(below) if high < INF else INF,
-            )
+            high = INF if high == INF else Fraction(high) / Fraction(below)
+            ends = (0 if under == INF else Fraction(low) / Fraction(under), high)
         made = self.atom(*ends, real=True, key=("/", a, b))
         self.facts += [f for holds, f in ((a, made), (b - a, ONE - made)) if self.at_least(holds)]
         return made
@@ -232,7 +227,7 @@ class Known:
 
     def extreme(self, kind: str, a: Amount, b: Amount) -> Amount:
         """The larger or the smaller of two (`max`, `min`)."""
-        found = self.largest((a, b)) if kind == "max" else self.least((a, b))
+        found = self.largest(a, b) if kind == "max" else self.least(a, b)
         if found is None:
             found = self.atom(real=not (self.whole(a) and self.whole(b)), key=(kind, a, b))
             self.facts += [found - x if kind == "max" else x - found for x in (a, b)]

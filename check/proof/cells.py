@@ -29,7 +29,7 @@ BLOCK = Amount.of(" block")
 """The number of a block, in the loop that goes through all of them."""
 
 
-def gathered(w: Walks, op: Op, x: Any, *index: Any) -> Any:
+def _gathered(w: Walks, op: Op, x: Any, *index: Any) -> Any:
     if len(index) != 1 or op.attrs.get("axis"):
         return None
     (i,) = index
@@ -58,25 +58,25 @@ def gathered(w: Walks, op: Op, x: Any, *index: Any) -> Any:
         case Counts(), Amount() if w.known.at_least(i):
             return w.known.atom(0, key=("counts", x.cells, x.steps, i))
         case Vector(), Amount() if w.known.at_least(i):
-            return picked(w, x, i)
+            return _picked(w, x, i)
         case Vector(), Cells() if position:
             n = size(w, i)
             if isinstance(x.item, Between):
                 return Vector(n, within(w, x.item, i)) if x.size == w.length else Vector(n, unknown(w, each=True))
             if isinstance(x.item, Amount) and PLACE in x.item.atoms and not x.item.hidden and i.ordered and x.size == w.length:
                 return Vector(n, x.item.with_(PLACE, i.low + K))
-            return Vector(n, again(w, x))
+            return Vector(n, _again(w, x))
     return Vector(size(w, i)) if op.result.type.dims and op.operands[1].type.dims else scalar(w, op)
 
 
-def picked(w: Walks, x: Vector, i: Amount) -> Any:
+def _picked(w: Walks, x: Vector, i: Amount) -> Any:
     """One entry of a vector."""
     if isinstance(x.item, Amount) and not x.item.hidden:
         return x.item.with_(PLACE, i)
     return x.item if x.size == ONE or not varies(x.item) else None
 
 
-def again(w: Walks, x: Vector) -> Any:
+def _again(w: Walks, x: Vector) -> Any:
     """The entries of a vector at other places."""
     if x.size == ONE or isinstance(x.item, bool) or not varies(x.item):
         return x.item
@@ -92,18 +92,18 @@ def within(w: Walks, cond: Between, at: Cells) -> Any:
     return Between(cond.low - at.low, cond.high - at.low) if at.ordered else unknown(w, each=True)
 
 
-def compacted(w: Walks, op: Op, x: Any, cond: Any) -> Any:
+def _compacted(w: Walks, op: Op, x: Any, cond: Any) -> Any:
     item, n = cond.item if isinstance(cond, Vector) else cond, size(w, x)
     if isinstance(item, Between) and isinstance(x, Cells) and op.operands[1].type.dims[0].kind == "cells":
         item = within(w, item, x)  # the condition is read at each of the cells
     if isinstance(item, MaskedOf) and isinstance(x, Cells):
         item = w.masked_at(item.canvas, x)
     if isinstance(item, Open):
-        return opened(x, item)
+        return _opened(x, item)
     if isinstance(item, Between):
         if n is None or not isinstance(x, Vector) and not (isinstance(x, Cells) and x.ordered):
             return None
-        low, high = w.known.largest((item.low, ZERO)), w.known.least((item.high, n))
+        low, high = w.known.largest(item.low, ZERO), w.known.least(item.high, n)
         if low is None or high is None or w.known.compared(high, low) is None:
             return None
         if w.known.at_least(high - low):
@@ -119,7 +119,7 @@ def compacted(w: Walks, op: Op, x: Any, cond: Any) -> Any:
     return x if item is True else None
 
 
-def opened(x: Any, item: Open) -> Any:
+def _opened(x: Any, item: Open) -> Any:
     """What stands at the masked ones of some cells."""
 
     def these(at: Any) -> bool:
@@ -135,7 +135,7 @@ def opened(x: Any, item: Open) -> Any:
     return None
 
 
-def first(w: Walks, op: Op, x: Any, k: Any, *keys: Any) -> Any:
+def _first(w: Walks, op: Op, x: Any, k: Any, *keys: Any) -> Any:
     """The first or the best k of a vector; the best in any order."""
     best = op.opcode == "select.top"
     order = ordered_by(op, x, keys) if best else x
@@ -155,13 +155,13 @@ def first(w: Walks, op: Op, x: Any, k: Any, *keys: Any) -> Any:
     return None
 
 
-def sorted_(w: Walks, op: Op, x: Any, *keys: Any) -> Any:
+def _sorted_(w: Walks, op: Op, x: Any, *keys: Any) -> Any:
     if op.attrs.get("descending") and (order := ordered_by(op, x, keys)) is not None and size(w, x) != ONE:
         return order
     return replace(x, ordered=False) if isinstance(x, Cells) else Vector(size(w, x))
 
 
-def sliced(w: Walks, op: Op, x: Any, *ends: Any) -> Any:
+def _sliced(w: Walks, op: Op, x: Any, *ends: Any) -> Any:
     bounds = list(ends)
     low = bounds.pop(0) if op.attrs.get("has_lo") else ZERO
     n = size(w, x)
@@ -171,7 +171,7 @@ def sliced(w: Walks, op: Op, x: Any, *ends: Any) -> Any:
     return x if low == ZERO and w.known.at_least(high - n) else None
 
 
-def tiled(w: Walks, op: Op, *xs: Any) -> Any:
+def _tiled(w: Walks, op: Op, *xs: Any) -> Any:
     kind, dims = op.attrs["kind"], op.result.type.dims
     numbers = [x for x in xs if isinstance(x, Amount)]
     if not xs or len(numbers) < len(xs) or dims[0].kind == "vocab" and kind == "zeros":
@@ -184,24 +184,21 @@ def tiled(w: Walks, op: Op, *xs: Any) -> Any:
     return Vector(n, item if len(dims) == 1 else None)
 
 
-def normalized(w: Walks, op: Op, x: Any) -> Any:
-    if (
-        isinstance(x, Vector)
-        and isinstance(x.item, Amount)
-        and x.size is not None
-        and not varies(x.item)
-        and w.known.above(x.item)
-    ):
-        return Places(x.size, even=True) if op.operands[0].type.dims[0].of == "places" else Vector(x.size)
-    return Vector(size(w, x))
+def _normalized(w: Walks, op: Op, x: Any) -> Any:
+    """Numbers above 0, all the same, give mass to every place."""
+    v = as_vector(w, x)
+    even = isinstance(v.item, Amount) and not v.item.varies and w.known.above(v.item)
+    if even and v.size is not None and op.operands[0].type.dims[0].of == "places":
+        return Places(v.size, even=True)
+    return Vector(v.size)
 
 
-def many(w: Walks, op: Op, x: Any, k: Any, _noise: Any) -> Any:
+def _many(w: Walks, op: Op, x: Any, k: Any, _noise: Any) -> Any:
     """As many draws without replacement as there are places are all of them."""
     return Places(x.size) if isinstance(x, Places) and x.even and not op.attrs["replace"] and x.size == k else None
 
 
-def whole(w: Walks, op: Op, x: Any) -> Any:
+def _whole(w: Walks, op: Op, x: Any) -> Any:
     if isinstance(x, Places):
         return x if not x.even else None
     if isinstance(x, Amount):
@@ -209,12 +206,10 @@ def whole(w: Walks, op: Op, x: Any) -> Any:
     if not op.result.type.dims:
         return w.known.atom()
     v = as_vector(w, x)
-    if not isinstance(v.item, Amount):
-        return Vector(v.size)
-    return Vector(v.size, w.known.rounded(v.item))
+    return Vector(v.size, w.known.rounded(v.item) if isinstance(v.item, Amount) else None)
 
 
-def ranked(w: Walks, op: Op, x: Any) -> Any:
+def _ranked(w: Walks, op: Op, x: Any) -> Any:
     """Ranks are below the number of ranked values."""
     n = size(w, x)
     if len(op.result.type.dims) != 1:
@@ -228,7 +223,7 @@ def ranked(w: Walks, op: Op, x: Any) -> Any:
     return Vector(n, Ranked(place, score) if isinstance(score, Score) else place)
 
 
-def largest(w: Walks, op: Op, x: Any) -> Any:
+def _largest(w: Walks, op: Op, x: Any) -> Any:
     n = size(w, x)
     if n == ONE and len(op.result.type.dims) == 1:
         return Vector(n, True)
@@ -236,7 +231,7 @@ def largest(w: Walks, op: Op, x: Any) -> Any:
     return Vector(n, Best(score, ONE) if isinstance(score, Score) else unknown(w, each=True))
 
 
-def argued(w: Walks, op: Op, x: Any, *keys: Any) -> Any:
+def _argued(w: Walks, op: Op, x: Any, *keys: Any) -> Any:
     """The best of one candidate is that one."""
     if not keys:
         return Vector(size(w, x)) if op.result.type.dims else scalar(w, op)
@@ -245,7 +240,7 @@ def argued(w: Walks, op: Op, x: Any, *keys: Any) -> Any:
     return x.low if isinstance(x, Cells) else x if isinstance(x, Drawn) else None
 
 
-def looked_up(w: Walks, op: Op, x: Any, i: Any) -> Any:
+def _looked_up(w: Walks, op: Op, x: Any, i: Any) -> Any:
     """A probability of one of the model's rows lies between 0 and 1."""
     n = size(w, x)
     if not isinstance(x, Rows) or len(op.result.type.dims) != 1 or x.face not in ("raw", "shaped"):
@@ -253,7 +248,7 @@ def looked_up(w: Walks, op: Op, x: Any, i: Any) -> Any:
     return Vector(n, scored(x, i, w.known.atom(0, 1, real=True, name=f"@p{len(w.known.ranges)}")))
 
 
-def positions(w: Walks, op: Op, x: Any, *rest: Any) -> Any:
+def _positions(w: Walks, op: Op, x: Any, *rest: Any) -> Any:
     kind = op.attrs["kind"]
     k = w.known
     if kind == "blocks":
@@ -264,31 +259,29 @@ def positions(w: Walks, op: Op, x: Any, *rest: Any) -> Any:
     if kind == "minus" and x is rest[0]:
         return Cells(ZERO, ZERO)
     if kind in ("span", "from", "before") and all(isinstance(r, Amount) and k.whole(r) for r in rest):
-        low = ZERO if kind == "before" else k.largest((rest[0], ZERO))
+        low = ZERO if kind == "before" else k.largest(rest[0], ZERO)
         ends = {"span": lambda: rest[0] + rest[1], "from": lambda: w.length, "before": lambda: rest[0]}[kind]()
-        high = k.least((ends, w.length))
+        high = k.least(ends, w.length)
         if low is not None and high is not None and k.at_least(high - low):
             return Cells(low, high)
     return None
 
 
-def tossed(w: Walks, op: Op, p: Any, _noise: Any) -> Any:
+def _tossed(w: Walks, op: Op, p: Any, _noise: Any) -> Any:
     """A coin whose probability is 0 or 1 is none."""
-
-    def coin(x: Any) -> Any:
-        found = isinstance(x, Amount) and (True if w.known.at_least(x, 1) else False if w.known.at_least(-x) else None)
-        return found if isinstance(x, Amount) and found is not None else unknown(w, each=bool(op.result.type.dims))
-
-    return Vector(p.size, coin(p.item)) if isinstance(p, Vector) else coin(p)
+    x = p.item if isinstance(p, Vector) else p
+    certain = isinstance(x, Amount) and (w.known.at_least(x, 1) or w.known.at_least(-x))
+    found = w.known.at_least(x, 1) if certain else unknown(w, each=bool(op.result.type.dims))
+    return Vector(p.size, found) if isinstance(p, Vector) else found
 
 
-def contained(w: Walks, op: Op, x: Any, xs: Any) -> Any:
+def _contained(w: Walks, op: Op, x: Any, xs: Any) -> Any:
     if not op.result.type.dims:
         return False if xs == () else unknown(w)
     return Vector(size(w, x), False if xs == () else unknown(w, each=True))
 
 
-def scheduled(w: Walks, op: Op, n: Any, steps: Any) -> Any:
+def _scheduled(w: Walks, op: Op, n: Any, steps: Any) -> Any:
     """n cells in so many steps: of one step all, of n steps one each."""
     if not isinstance(n, Amount) or not isinstance(steps, Amount) or not w.known.at_least(n) or not w.known.whole(n):
         return None
@@ -302,23 +295,23 @@ def scheduled(w: Walks, op: Op, n: Any, steps: Any) -> Any:
 
 RULES.update(
     {
-        "gather": gathered,
-        "compact": compacted,
-        "take_first": first,
-        "select.top": first,
-        "sort": sorted_,
-        "slice": sliced,
-        "tile": tiled,
-        "normalize": normalized,
-        "draw.many": many,
-        "as_int": whole,
-        "rank": ranked,
-        "first_max": largest,
-        "arg": argued,
-        "lookup": looked_up,
-        "positions": positions,
-        "bernoulli": tossed,
-        "contains": contained,
-        "schedule": scheduled,
+        "gather": _gathered,
+        "compact": _compacted,
+        "take_first": _first,
+        "select.top": _first,
+        "sort": _sorted_,
+        "slice": _sliced,
+        "tile": _tiled,
+        "normalize": _normalized,
+        "draw.many": _many,
+        "as_int": _whole,
+        "rank": _ranked,
+        "first_max": _largest,
+        "arg": _argued,
+        "lookup": _looked_up,
+        "positions": _positions,
+        "bernoulli": _tossed,
+        "contains": _contained,
+        "schedule": _scheduled,
     }
 )

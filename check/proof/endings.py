@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from decgraph.check.proof.invariants import Stopped
+from decgraph.check.proof.unread import written
 from decgraph.ir.draft_ends import decisive
 from decgraph.ir.facts import NONE, Fact, Row, Tree
 from decgraph.ir.values import Op
@@ -20,7 +21,8 @@ MADE_ANEW = ("tree.new", "tree.continue", "tree.reroot")
 def may_end(k: Kernel, op: Op) -> None:
     """An error in a draft ends the block: what decides that there is one controls what follows in it (`told`). Draws among
     that which are not grown yet (`drafting`) must not be grown after it."""
-    if k.drafting is None or not any(map(k.failing.why, (op, *(o for r in op.regions for o in r.walk())))):
+    inner = (op, *(o for r in op.regions for o in r.walk()))
+    if k.drafting is None or not any(k.failing.why(o) for o in inner if o not in k.sound):
         return
     k.told |= k.taint(*decisive(op, k.made), *(op.results if op.regions else ())) | k.control
     k.control |= k.told
@@ -34,6 +36,8 @@ def draft(k: Kernel, op: Op) -> list[Fact | None]:
         raise Stopped(op, "a draft that is begun anew where an error may end it")
     k.drafting, k.told = set(), NONE
     (tree,) = k.either(op)
+    for name in written(op):  # whichever of several values an error leaves in a state
+        k.left.pop(name, None)
     told, early = k.told, k.drafting
     (k.drafting, k.told), k.control = before, outer
     k.taints[op.result] |= told

@@ -39,7 +39,7 @@ FOLDED: dict[str, Callable[..., Any]] = {
     "abs": abs,
 }
 UNLESS_ZERO: dict[str, Callable[..., Any]] = {"div": Fraction, "mod": operator.mod}
-FOLDS = ("map", "len", "list", "gather", "within", "as_int")
+FOLDS = ("map", "len", "list", "gather", "within", "as_int", "tile")
 """Ops that `constant` knows."""
 Number = int | float | Fraction
 Range = tuple[Number, Number]
@@ -60,6 +60,8 @@ def constant(op: Op, consts: Mapping[Value, Any]) -> Any:
     if op.opcode == "gather":  # of equal values, whatever the index
         values = known[0] if isinstance(known[0], list | tuple) else ()
         return values[0] if values and all(x == values[0] for x in values) else None
+    if op.opcode == "tile":
+        return 0 if op.attrs["kind"] == "zeros" else None
     if op.opcode in ("within", "as_int"):
         x = number(known[0])
         return x if op.opcode == "within" or x is None else math.trunc(x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from decgraph.ir.facts import NONE, Fact, Tree, joined
+from decgraph.ir.facts import NONE, Certainty, Fact, Tree, joined
 from decgraph.ir.labels import Labels
 from decgraph.ir.values import Op, Value
 
@@ -89,3 +89,12 @@ def placed(fact: Fact | None, v: Value) -> Fact | None:
 def weakest(a: Fact | None, b: Fact | None, v: Value) -> Fact | None:
     """What follows from either of two facts about a value that a loop carries."""
     return a if a == b else joined(a, b, v, NONE)
+
+
+WORDS: dict[Certainty, str] = {
+    "own": "the own draw of `{}`",
+    "drawn": "distributed as `{}`",
+    "inside": "a token that `{}` gives mass to",
+}
+COMMITS: dict[Certainty, str] = {"own": "commit-own", "drawn": "commit-drawn", "inside": "commit-inside"}
+"""How a commit is concluded (docs/proof.md)."""

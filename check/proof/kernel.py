@@ -25,6 +25,8 @@ from decgraph.check.proof import unread
 from decgraph.check.proof.endings import draft, may_end
 from decgraph.check.proof.folding import FOLDS, INF, Number, Range, constant, number, same
 from decgraph.check.proof.invariants import (
+    COMMITS,
+    WORDS,
     Invariant,
     NotKept,
     Step,
@@ -40,7 +42,7 @@ from decgraph.check.proof.invariants import (
 from decgraph.check.proof.jacobi import iterated
 from decgraph.check.proof.sizes import Sizes
 from decgraph.check.proof.unit_rows import sums_to_one
-from decgraph.check.proof.verified import accepted, committed, inside
+from decgraph.check.proof.verified import accepted, committed, inside, unfit
 from decgraph.ir.facts import (
     NONE,
     RANK,
@@ -162,6 +164,8 @@ class Kernel:
         else:
             self._absorb(op)
             self.sizes.note(op, self.version)
+            if self.failing.why(op) and self.sizes.safe(op):
+                self.sound.add(op)
             given = TABLE[op.opcode].fact
             found = self._folded(op) or (given(self, op) if given is not None else None)
         if rule is None:
@@ -183,7 +187,7 @@ class Kernel:
 
     def _folded(self, op: Op) -> Fact | None:
         """Note the constant that an op makes; the fact of the value that it gives back unchanged."""
-        if op.opcode not in FOLDS or not op.operands:
+        if op.opcode not in FOLDS or not op.operands and op.opcode != "tile":
             return None
         if (value := constant(op, self.consts)) is not None:
             self.consts[op.result] = value
@@ -279,21 +283,7 @@ class Kernel:
         return self.sizes.proves(condition)
 
     def grows(self, op: Op, drafts: Drafts) -> str:
-        """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in, before
-        anything that decides where it grows, or what the context is, depends on it."""
-        place = op.operands[2:3] if op.attrs.get("has_at") else ()
-        if self.tells(drafts.noises, op.operands[0], *place) or drafts.noises & (self.control | self.in_context()):
-            return f"a draft that was read before it is grown (line {op.loc.line})"
-        for noise, past in drafts.noises:
-            if past is not None:
-                return f"a draft that was drawn in an earlier iteration (line {op.loc.line})"
-            if self.grown.setdefault(noise, op) is not op:
-                return f"a draft that is grown twice (line {op.loc.line})"
-            if self.loops[noise] != self.loops[op.result]:
-                return f"a draft that is grown in another loop than it is drawn in (line {op.loc.line})"
-            if not self.loops[noise]:
-                return f"a draft that is drawn before the loop (line {op.loc.line})"
-        return ""
+        return unfit(self, op, drafts)
 
     def walk(self, op: Op) -> Fact:
         return accepted(self, op)
@@ -434,6 +424,7 @@ class Kernel:
             raise Stopped(op, "commits in lanes")
         low, high = (self.sizes.sum(v) for v in op.operands[:2])
         if low is not None and high is not None and self.sizes.proves(at_least(low, high)):
+            self.sound.add(op)
             for v, first in zip(op.results, op.operands[2:]):
                 self.taints[v] = self.taint(first)
                 self.sizes.same(v, first)
@@ -509,6 +500,7 @@ class Kernel:
             goes_on = self.consts.get(condition := op.regions[0].yields[0], self.sizes.conditions.get(condition))
         if goes_on is False:  # it does not begin
             self.say(op, "this is false at once", "condition")
+            self.sound.update(body.ops)
             self.control, self.progress = outer, progress
             for v, taint in zip(op.results, inv.taints):
                 self.taints[v] = taint
@@ -588,13 +580,6 @@ OWN_RULES: dict[str, Callable[[Kernel, Op], Any]] = {
 }
 """Ops with effects or regions: they change what the kernel follows beside facts."""
 
-WORDS: dict[Certainty, str] = {
-    "own": "the own draw of `{}`",
-    "drawn": "distributed as `{}`",
-    "inside": "a token that `{}` gives mass to",
-}
-COMMITS: dict[Certainty, str] = {"own": "commit-own", "drawn": "commit-drawn", "inside": "commit-inside"}
-"""How a commit is concluded (docs/proof.md)."""
 TOLD = {
     "memory.only": ("no row that a call on the memory reads is left out", "whole-memory"),
     "model.derive": ("no layer is left out", "whole-model"),

@@ -17,9 +17,10 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from decgraph.check.proof.amounts import INF, ONE, Amount, Known
+from decgraph.check.proof.amounts import INF, ONE, ZERO, Amount, Known
 from decgraph.check.proof.canvas_loops import Walk
 from decgraph.check.proof.invariants import Step, Stopped
+from decgraph.ir.settings import conjuncts
 from decgraph.ir.values import Claim, Function, Module, Param
 
 
@@ -49,57 +50,50 @@ def scheduled(module: Module, claim: Claim) -> list[Step]:
 
 
 def _value(x: Any) -> Any:
-    if isinstance(x, bool) or isinstance(x, tuple | list | frozenset) and not x:
-        return x if isinstance(x, bool) else ()
-    return Amount.of(x) if isinstance(x, int | float) or hasattr(x, "denominator") else None
+    if isinstance(x, bool):
+        return x
+    if isinstance(x, tuple | list | frozenset):
+        return None if x else ()
+    return Amount.of(x) if isinstance(x, int | float | Fraction) else None
 
 
 def _setting(function: Function, claim: Claim) -> tuple[dict[str, Any], Known]:
-    """What the parameters are under a claim's condition, and what is known of them."""
+    """What the parameters are under a claim's condition, and what is known of them. A part of the condition that is not
+    understood is left out: what follows without it holds with it."""
     known = Known()
-    given: dict[str, Any] = {}
-    for p in function.params:
-        given[p.name] = _parameter(p, known)
-    parts = claim.setting[1:] if claim.setting[:1] == ("and",) else (claim.setting,) if claim.setting else ()
-    for part in parts:  # a part that is not understood is left out: what follows without it holds with it
+    given = {p.name: _parameter(p, known) for p in function.params}
+
+    def amount(part: Any) -> Any:
+        return given.get(part[1]) if part[0] == "param" else _value(part[1]) if part[0] == "const" else None
+
+    for part in conjuncts(claim.setting):
         match part:
-            case ("param", name) | ("==", ("param", name), ("const", True)):
+            case ("param", name):
                 given[name] = True
-            case ("not", ("param", name)) | ("==", ("param", name), ("const", False)):
+            case ("not", ("param", name)):
                 given[name] = False
-            case ("==", ("param", name), ("const", ())):
-                given[name] = ()
-            case ("==", ("param", name), other) if isinstance(given[name], Amount) and (x := _amount(other, given)) is not None:
-                atom = given[name]
-                given = {k: x if v == atom else v for k, v in given.items()}
-            case ("<=", a, b) | (">=", b, a) if (x := _amount(a, given)) is not None and (y := _amount(b, given)) is not None:
-                known.facts.append(y - x)
-            case ("<", a, b) | (">", b, a) if (x := _amount(a, given)) is not None and (y := _amount(b, given)) is not None:
-                known.facts.append(y - x - ONE if known.whole(y - x) else y - x)
+            case ("==", ("param", name), other):
+                old, new = given[name], amount(other)
+                if isinstance(old, Amount) and isinstance(new, Amount):
+                    given = {k: new if v == old else v for k, v in given.items()}
+                elif old is None and not isinstance(new, Amount):
+                    given[name] = new
+            case ("<=" | "<" as op, a, b) | (">=" | ">" as op, b, a):
+                x, y = amount(a), amount(b)
+                if isinstance(x, Amount) and isinstance(y, Amount):
+                    known.facts.append(y - x - (ONE if op in "<>" and known.whole(y - x) else ZERO))
     return given, known
-
-
-def _amount(part: Any, given: dict[str, Any]) -> Amount | None:
-    match part:
-        case ("param", name):
-            return given[name] if isinstance(given[name], Amount) else None
-        case ("const", x):
-            value = _value(x)
-            return value if isinstance(value, Amount) else None
-    return None
 
 
 def _parameter(p: Param, known: Known) -> Any:
     t = p.value.type
     if t.elem == "model":
         return p.name
-    if t.dims or not t.is_number:
-        return None
     bounds = (0, 1) if t.elem == "prob" else (-INF, INF)
     low, high = (end if x is None else Fraction(str(x)) for end, x in zip(bounds, (p.low, p.high), strict=True))
-    if t.elem != "int" and (low == -INF or high == INF):  # it may be infinite
+    if t.dims or not t.is_number or t.elem != "int" and (low == -INF or high == INF):  # it may be infinite
         return None
-    return known.atom(low, high, real=t.elem != "int", name=f"{p.name}")
+    return known.atom(low, high, real=t.elem != "int", name=p.name)
 
 
 __all__ = ["scheduled"]

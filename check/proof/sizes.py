@@ -12,6 +12,9 @@ from decgraph.ir.facts import Fact, Memory, Size
 from decgraph.ir.linear import Atom, Condition, Linear, at_least, compared, negated
 from decgraph.ir.values import Op, Value
 
+PARTS = ("compact", "take_first", "slice", "sort", "within")
+"""Ops that give elements of their first operand."""
+
 
 class Sizes(Terms):
     """Sums, the versions of the context, and what is asked of both."""
@@ -148,3 +151,45 @@ class Sizes(Terms):
             return fact
         grown = self.context[version] - self.context[fact.version]
         return replace(fact, version=version, short=None if fact.short is None else fact.short + grown)
+
+    # -- errors
+    def safe(self, op: Op) -> bool:
+        """Whether an op cannot fail here: its numbers are finite, its indices are in range, its vectors have one length."""
+        match op.opcode:
+            case "as_int":
+                return self.sum(op.operands[0]) is not None
+            case "bernoulli":
+                return self.sum(op.operands[0]) is not None and not op.result.type.dims
+            case "arg" | "reduce":
+                return self.proves(at_least(self.length(op.operands[0]), 1)) and len(op.operands) == 1
+            case "gather" if len(op.operands) == 2 and not op.attrs.get("axis") and op.operands[1].type.elem == "int":
+                return self.among(op.operands[1], self.length(op.operands[0]))
+            case "map" if op.attrs["fn"] not in ("div", "mod", "pow"):
+                vectors = [v for v in op.operands if v.type.dims]
+                flat = all(len(v.type.dims) == 1 for v in vectors)
+                return flat and all(self.equal(self.length(v), self.length(vectors[0])) for v in vectors)
+            case "model.derive" if op.attrs["how"] == "skip":
+                layers = self.layers(op.operands[0])
+                return all(v.type.dims and self.among(v, layers) for v in op.operands[1:])
+            case "memory.quantized":
+                bits, fact = self.sum(op.operands[1]), self.of(op.operands[0])
+                return (
+                    isinstance(fact, Memory)
+                    and bits is not None
+                    and self.proves(("and", at_least(bits, 1), at_least(Linear.of(16), bits)))
+                )
+        return False
+
+    def among(self, v: Value, n: Linear) -> bool:
+        """Whether a whole number, or each of a vector, is at least 0 and below n."""
+        x, op = self.sum(v), self.made.get(v)
+        if not v.type.dims and x is not None and x.number is not None and x.number < 0:
+            x = x + n  # counted from the end
+        if x is not None:
+            within = self.within(self.length(v)) if v.type.dims else True
+            if self.proves(("or", negated(within), ("and", at_least(x, ZERO), Atom(n - x, True)))):
+                return True
+        if not v.type.dims or op is None:
+            return False
+        parts = op.operands if op.opcode in ("list", "concat") else op.operands[:1] if op.opcode in PARTS else ()
+        return self.empty(v) or bool(parts) and all(self.among(part, n) for part in parts)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 from decgraph.check.proof.folding import INF, Range
-from decgraph.ir.facts import Context
+from decgraph.ir.facts import Context, Path
 from decgraph.ir.linear import Atom, Condition, Linear, at_least, compared, condition_of, contradiction, negated
 from decgraph.ir.ops.common import numeric
 from decgraph.ir.values import Function, Op, Param, Value
@@ -185,8 +186,8 @@ class Terms:
         if len(v.type.dims) > 1 or any(len(x.type.dims) > 1 for x in vectors):
             return
         sizes = {self.length(x) for x in vectors if x.type.dims}
-        if len(sizes) > 1:  # a vector of one element goes with all: then they share no index
-            return
+        if any(not self.equal(a, b) for a, b in pairwise(sizes)):
+            return  # one element goes with a vector of many: they share no index
         if sizes:
             self.lengths[v] = sizes.pop()
         if v.type.elem == "bool":
@@ -247,6 +248,8 @@ class Terms:
 
     def _as_int(self, op: Op, version: int) -> None:
         a = self.sum(op.operands[0])
+        if op.result.type.dims:
+            self.lengths[op.result] = self.length(op.operands[0])
         if a is None or op.operands[0].type.elem not in ("int", "real", "prob"):
             return
         if all(s not in self.real and f.denominator == 1 for s, f in a.terms) and a.constant.denominator == 1:
@@ -333,7 +336,14 @@ class Terms:
             else:
                 self.lengths[v] = self._some(v, length)
 
+    def _sort(self, op: Op, version: int) -> None:
+        if op.operands[0].type.dims:
+            self.lengths[op.result] = self.length(op.operands[0])
+
     def _top(self, op: Op, version: int) -> None:
+        if op.operands[0].type.elem == "draw":  # where little was left to draw, some of them are none
+            self._some(op.result, self.length(op.operands[0]))
+            return
         count = self.sum(op.operands[1])
         if len(op.result.type.dims) == 1 and len(op.operands[0].type.dims) == 1 and count is not None:
             self.lengths[op.result] = self._clipped(op.result, count, self.length(op.operands[0]))
@@ -359,9 +369,21 @@ class Terms:
             self.lengths[op.result] = Linear.of(len(op.operands))
 
     def _layers(self, op: Op, version: int) -> None:
-        s = ("layers", op.operands[0])
+        self.lengths[op.result], self.sums[op.result] = self.layers(op.operands[0]), Linear.of(INDEX)
+
+    def layers(self, model: Value) -> Linear:
+        """How many layers a model has."""
+        s = ("layers", model)
         self.facts[s] = (at_least(Linear.of(s), 1),)
-        self.lengths[op.result], self.sums[op.result] = Linear.of(s), Linear.of(INDEX)
+        return Linear.of(s)
+
+    def _attention(self, op: Op, version: int) -> None:
+        """A weight for each position of the text."""
+        place, text = self.of(op.operands[1]), op.operands[1]
+        if isinstance(place, Context):
+            self.lengths[op.result] = self.context[place.version] - (1 if place.parent else 0)
+        elif text.type.dims:
+            self.lengths[op.result] = self.length(text)
 
     def _request(self, op: Op, version: int) -> None:
         if op.attrs["field"] == "prompt":
@@ -415,10 +437,23 @@ class Terms:
         if len(op.operands) == 2 and len(op.operands[1].type.dims) == 1 and len(op.result.type.dims) == 1:
             self.lengths[op.result] = self.length(op.operands[1])
 
+    def _path(self, op: Op, version: int) -> None:
+        """What is accepted or run has a token."""
+        if op.result.type.dims and isinstance(self.of(op.operands[0]), Path) and op.attrs["field"] in ("prob", "token"):
+            self.facts[("length", op.result)] = (at_least(self._some(op.result, None), 1),)
+
+    def _lookup(self, op: Op, version: int) -> None:
+        if len(op.result.type.dims) == 1 and len(op.operands[1].type.dims) == 1:
+            self.lengths[op.result] = self.length(op.operands[1])
+
     def _as_long(self, op: Op, version: int) -> None:
         """An element for each element of the first operand that is a vector; of rows of a text, one for each token."""
-        xs = op.operands[1 if op.opcode == "model.read" else 0]
-        whole = op.opcode != "model.read" or op.attrs.get("each")
+        read = op.opcode in ("model.read", "model.states", "head.read")
+        xs = op.operands[1 if read else 0]
+        whole = op.opcode not in ("model.read", "model.states") or op.attrs.get("each")
+        if op.opcode == "arg" and op.result.type.elem == "int" and not op.result.type.dims:
+            i = self._symbol(op.result, 0, None)
+            self.facts[op.result] = (*self.facts[op.result], Atom(self.length(xs) - i, True))
         if len(op.result.type.dims) == 1 and xs.type.dims and whole and op.result.type.dims[0].kind != "vocab":
             self.lengths[op.result] = self.length(xs)
 
@@ -427,7 +462,7 @@ RULES: dict[str, Callable[[Terms, Op, int], None]] = {
     "map": Terms._map,
     "as_int": Terms._as_int,
     "within": Terms._same,
-    "sort": Terms._same,
+    "sort": Terms._sort,
     "len": Terms._len,
     "tile": Terms._tile,
     "concat": Terms._concat,
@@ -441,9 +476,12 @@ RULES: dict[str, Callable[[Terms, Op, int], None]] = {
     "scan": Terms._scan,
     "vocab_size": Terms._vocabulary,
     "model.layers": Terms._layers,
+    "model.attention": Terms._attention,
+    "path.get": Terms._path,
+    "lookup": Terms._lookup,
     "request": Terms._request,
     "ctx.get": Terms._context,
     "reduce": Terms._reduce,
     "gather": Terms._gather,
-    **dict.fromkeys(("contains", "face", "model.read", "arg"), Terms._as_long),
+    **dict.fromkeys(("contains", "face", "softmax", "model.read", "model.states", "head.read", "arg"), Terms._as_long),
 }

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from decgraph.check.proof.folding import Number
+from decgraph.check.proof.folding import Number, number
 from decgraph.ir.values import Function, Op, Value
 
 MODELS = ("model.eval", "model.read", "head.read", "softmax", "warp", "beta")
@@ -66,6 +66,9 @@ def not_negative(k: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> b
             return True
         case "face":
             return op.attrs["face"] != "logits" and again(op.operands[0])
+        case "const":  # of a value that a loop carries round the kernel may not have come to it yet
+            value = number(op.attrs["value"])
+            return value is not None and value >= 0
         case "map" if op.attrs["fn"] in POSITIVE:
             return True
         case "map" if op.attrs["fn"] in KEEP:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from decgraph.check.proof.amounts import INF, ONE, PLACE, ZERO, Amount, Known
 from decgraph.check.proof.choices import AnyOpen, Best, MaskedOf, Open, Ranked, Score, number
@@ -16,25 +16,11 @@ from decgraph.ir.values import Op
 MOST_ATOMS = 6
 
 
-class Walks(Protocol):
-    """What the rules ask of the walk."""
-
-    known: Known
-    length: Amount
-    blocks: dict[Amount, Amount]
-    """How many blocks there are, and of how many cells."""
-    block: tuple[Amount, Cells] | None
-    """The size of the blocks that a loop goes through, and any one of them."""
-
-    def masked_at(self, canvas: Any, at: Cells) -> Any:
-        """Which of some cells of a canvas are masked."""
-        ...
+Walks = Any
+"""The walk (canvas_loops.py): what is known of numbers, and the canvas's length."""
 
 
-Rule = Callable[..., Any]
-
-
-def size(w: Walks, x: Any) -> Amount | None:
+def size(w: Walks, x: Any) -> Any:
     """How many elements a value has, along its first dimension."""
     match x:
         case Vector() | Places():
@@ -59,7 +45,7 @@ def unknown(w: Walks, each: bool = False) -> Formula:
 
 
 def settled(f: Any) -> Any:
-    """A condition as a constant, if it is the same whatever its atoms are."""
+    """A condition as a _constant, if it is the same whatever its atoms are."""
     if not isinstance(f, Formula):
         return f
     atoms = sorted(_atoms(f.parts))
@@ -94,8 +80,8 @@ def varies(x: Any) -> bool:
     return not isinstance(x, bool)
 
 
-# -- one entry
-def entry(w: Walks, fn: str, xs: list[Any]) -> Any:
+# -- one _entry
+def _entry(w: Walks, fn: str, xs: list[Any]) -> Any:
     """An elementwise function of numbers and conditions; None where nothing is known of the result."""
     if fn in ("and", "or", "not"):
         if any(isinstance(x, Between | Best) for x in xs):
@@ -109,7 +95,7 @@ def entry(w: Walks, fn: str, xs: list[Any]) -> Any:
         cond, a, b = xs
         return (a if cond else b) if isinstance(cond, bool) else a if isinstance(a, Amount) and a == b else None
     if fn in COMPARED:
-        return compared(w, fn, *xs)
+        return _compared(w, fn, *xs)
     if fn in ("mul", "weigh") and ONE in xs and any(isinstance(x, Score) for x in xs):
         return next(x for x in xs if isinstance(x, Score))
     xs = [number(x) for x in xs]
@@ -121,7 +107,7 @@ def entry(w: Walks, fn: str, xs: list[Any]) -> Any:
 COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
-def compared(w: Walks, fn: str, a: Any, b: Any) -> Any:
+def _compared(w: Walks, fn: str, a: Any, b: Any) -> Any:
     """A comparison of numbers; which places are below a number are the best so many."""
     if fn in ("gt", "le"):
         fn, a, b = {"gt": "lt", "le": "ge"}[fn], b, a
@@ -156,16 +142,16 @@ NUMBERS: dict[str, Callable[..., Amount | None]] = {
     "mod": lambda k, a, b: k.remainder(a, b) if k.whole(a) and k.whole(b) else None,
     "maximum": lambda k, a, b: k.extreme("max", a, b),
     "minimum": lambda k, a, b: k.extreme("min", a, b),
-    "relu": lambda k, a: k.largest((a, ZERO)),
+    "relu": lambda k, a: k.largest(a, ZERO),
     "pow": _power,
 }
 
 
 # -- vectors
-def mapped(w: Walks, op: Op, *xs: Any) -> Any:
+def _mapped(w: Walks, op: Op, *xs: Any) -> Any:
     fn, dims = op.attrs["fn"], len(op.result.type.dims)
     if not dims:
-        return entry(w, fn, list(xs))
+        return _entry(w, fn, list(xs))
     wide = [x for x, v in zip(xs, op.operands, strict=True) if len(v.type.dims) + (v.type.elem == "dist") == dims]
     sizes = {size(w, x) for x in wide}
     length = sizes.pop() if len(sizes) == 1 else None
@@ -174,7 +160,7 @@ def mapped(w: Walks, op: Op, *xs: Any) -> Any:
     items = [as_vector(w, x).item if v.type.dims else x for x, v in zip(xs, op.operands, strict=True)]
     if length is None and len(wide) > 1:  # one of them may be read at every place
         items = [None if isinstance(x, Between) or isinstance(x, Amount) and PLACE in x.atoms else x for x in items]
-    return Vector(length, entry(w, fn, items))
+    return Vector(length, _entry(w, fn, items))
 
 
 def as_vector(w: Walks, x: Any) -> Vector:
@@ -184,7 +170,7 @@ def as_vector(w: Walks, x: Any) -> Vector:
     return Vector(size(w, x), x.low + K if isinstance(x, Cells) and x.ordered else None)
 
 
-def reduced(w: Walks, op: Op, x: Any) -> Any:
+def _reduced(w: Walks, op: Op, x: Any) -> Any:
     fn, dims = op.attrs["fn"], op.operands[0].type.dims
     if op.result.type.dims or not isinstance(x, Vector) or len(dims) != 1 or op.operands[0].type.elem in ("dist", "list"):
         rows = op.result.type.dims and dims[0].kind != "vocab" and not op.attrs.get("over")
@@ -223,7 +209,7 @@ def reduced(w: Walks, op: Op, x: Any) -> Any:
 
 
 def _some(w: Walks, cond: Between, n: Amount) -> Any:
-    low, high = w.known.largest((cond.low, ZERO)), w.known.least((cond.high, n))
+    low, high = w.known.largest(cond.low, ZERO), w.known.least(cond.high, n)
     found = w.known.compared(high, low + ONE) if low is not None and high is not None else None
     return unknown(w) if found is None else found
 
@@ -234,7 +220,7 @@ def scalar(w: Walks, op: Op) -> Any:
     return None if t.dims or t.elem not in ("bool", "int") else unknown(w) if t.elem == "bool" else w.known.atom()
 
 
-def constant(w: Walks, op: Op) -> Any:
+def _constant(w: Walks, op: Op) -> Any:
     value = op.attrs["value"]
     if value is None:
         return NONE
@@ -243,11 +229,11 @@ def constant(w: Walks, op: Op) -> Any:
     return Amount.of(value) if isinstance(value, int | float) or hasattr(value, "denominator") else None
 
 
-def faced(w: Walks, op: Op, x: Any) -> Any:
+def _faced(w: Walks, op: Op, x: Any) -> Any:
     return replace(x, face=op.attrs["face"]) if isinstance(x, Rows) else Vector(size(w, x))
 
 
-def counted(w: Walks, op: Op, x: Any, *_: Any) -> Any:
+def _counted(w: Walks, op: Op, x: Any, *_: Any) -> Any:
     if (n := size(w, x)) is not None:
         return n
     if isinstance(x, Blocks):
@@ -257,27 +243,27 @@ def counted(w: Walks, op: Op, x: Any, *_: Any) -> Any:
     return w.known.atom(0)
 
 
-def like(w: Walks, op: Op, x: Any, *_: Any) -> Any:
+def _like(w: Walks, op: Op, x: Any, *_: Any) -> Any:
     """Row by row: as many as there are of the first operand."""
     return Vector(size(w, x)) if op.result.type.dims and op.operands[0].type.dims else scalar(w, op)
 
 
-RULES: dict[str, Rule] = {
-    "const": constant,
-    "map": mapped,
-    "reduce": reduced,
-    "face": faced,
-    "len": counted,
+RULES: dict[str, Callable[..., Any]] = {
+    "const": _constant,
+    "map": _mapped,
+    "reduce": _reduced,
+    "face": _faced,
+    "len": _counted,
     "within": lambda w, op, x, *_: x,
     "edit": lambda w, op, at, token: Edit(at, token),
     "edit.get": lambda w, op, e: (e.at if op.attrs["field"] == "position" else e.token) if isinstance(e, Edit) else None,
     "scan": lambda w, op, x: w.known.atom(0, INF) if op.attrs["fn"] == "leading" and not op.result.type.dims else None,
-    "info": like,
-    "maxpool": like,
-    "draw.get": like,
-    "draw.point": like,
-    "draw.race": like,
-    "renorm": like,
+    "info": _like,
+    "maxpool": _like,
+    "draw.get": _like,
+    "draw.point": _like,
+    "draw.race": _like,
+    "renorm": _like,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from decgraph.check.proof.invariants import Stopped
-from decgraph.ir.facts import NONE, Canvas, CellTokens, Context, Fact, ModelIs, Nodes, Path, Rows, Tree, Unfit
+from decgraph.ir.facts import NONE, Canvas, CellTokens, Context, Drafts, Fact, ModelIs, Nodes, Path, Rows, Tree, Unfit
 from decgraph.ir.labels import Labels
 from decgraph.ir.values import Op, Value
 
@@ -80,6 +80,24 @@ def _weighed(k: Kernel, op: Op, rows: Rows, noises: set[Value]) -> str:
             return "a noise of the rule that is not its own"
         if not set(k.loops[noise]) <= set(made.operands):
             return "a noise of the rule that is not keyed by all loops around it"
+    return ""
+
+
+def unfit(k: Kernel, op: Op, drafts: Drafts) -> str:
+    """Why sampled draws may not be grown here, or "": each is grown by one op, in the loops that it was drawn in, before
+    anything that decides where it grows, or what the context is, depends on it."""
+    place = op.operands[2:3] if op.attrs.get("has_at") else ()
+    if k.tells(drafts.noises, op.operands[0], *place) or drafts.noises & (k.control | k.in_context()):
+        return f"a draft that was read before it is grown (line {op.loc.line})"
+    for noise, past in drafts.noises:
+        if past is not None:
+            return f"a draft that was drawn in an earlier iteration (line {op.loc.line})"
+        if k.grown.setdefault(noise, op) is not op:
+            return f"a draft that is grown twice (line {op.loc.line})"
+        if k.loops[noise] != k.loops[op.result]:
+            return f"a draft that is grown in another loop than it is drawn in (line {op.loc.line})"
+        if not k.loops[noise]:
+            return f"a draft that is drawn before the loop (line {op.loc.line})"
     return ""
 
 

@@ -207,6 +207,10 @@ class TakeFirst:
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:
+        """The first of some draws, where what they turned out to be does not say how many."""
+        drafts = k.of(op.operands[0])
+        if isinstance(drafts, facts.Drafts) and not drafts.race and not k.tells(drafts.noises, op.operands[1]):
+            return drafts
         return facts.points_stay(k, op)
 
     attrs = ("bound?",)

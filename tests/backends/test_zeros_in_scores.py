@@ -10,7 +10,7 @@ import pytest
 import decgraph
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import World
-from decgraph.check.claims import ByChance
+from decgraph.check.chances import ByChance
 from decgraph.errors import DecError
 from decgraph.runtime.models.table import TableModel
 

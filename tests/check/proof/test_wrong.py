@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import decgraph
+from decgraph.check.proof import derive
 from decgraph.check.proof.claims import Open, prove
 
 WRONG = sorted((Path(__file__).parent / "wrong").glob("*.dec"))
@@ -23,7 +24,8 @@ NO_WORLD = {
 
 
 @pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
-def test_what_is_false_is_not_derived(path: Path) -> None:
+def test_what_is_false_is_not_derived(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(derive, "errors", lambda k: [])  # nor is it where that it may end in an error is no reason
     module = decgraph.load(path).module
     for claim in module.entry.claims:
         found = prove(module, claim)

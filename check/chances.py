@@ -1,0 +1,43 @@
+"""Runs that are drawn at random in the place of an enumeration."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from decgraph.backends.exact.choices import Choices, Point, runs
+
+if TYPE_CHECKING:
+    from decgraph.check.claims import Case
+
+
+class ByChance(Choices):
+    """Choices at random, each of which can happen."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(())
+        self.random = random.Random(seed)
+
+    def choose(self, weights: list[Fraction], values: list[Any], label: str, kind: str = "chance") -> Any:
+        live = [(w, v) for w, v in zip(weights, values, strict=True) if w > 0 or kind == "adversary"]
+        taken = self.random.randrange(len(live))
+        if len(live) > 1 or kind == "adversary":
+            self.points.append(Point(kind, tuple(w for w, _ in live), taken, label, live[taken][1]))
+        return live[taken][1]
+
+
+def attempts(case: Case, one: Callable[[Choices], Any], merge: bool) -> Iterator[tuple[Choices, Any]]:
+    """Every run with what it comes to, or some that are drawn at random."""
+    if not case.sampled:
+        yield from runs(one, case.limit, merge=merge)
+        return
+    for seed in range(case.sampled):
+        choices = ByChance(seed)
+        yield choices, one(choices)
+        if not choices.points:  # there is no other run
+            return
+
+
+__all__ = ["ByChance", "attempts"]
