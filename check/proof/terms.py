@@ -179,7 +179,10 @@ class Terms:
         return op.opcode in SHARES or op.opcode in PASSED_ON and self._between(op.operands[0])
 
     def _element(self, v: Value) -> None:
-        self._symbol(v, *((None, None) if v.type.elem == "int" else (0, 1)), real=v.type.elem != "int")
+        if v.type.elem == "int":
+            self._symbol(v, None, None)
+        else:
+            self._symbol(v, 0, 1, real=True)
 
     def _map(self, op: Op, version: int) -> None:
         v, fn = op.result, op.attrs["fn"]
