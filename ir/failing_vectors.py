@@ -206,12 +206,13 @@ def _cut(k: Failing, x: Value, room: Value) -> bool:
 
 def _scatter(k: Failing, op: Op) -> str:
     v, x, *index = op.operands
-    if len(index) != 1 or not v.type.dims:
+    dims = list(v.type.dims)
+    if len(index) != 1 or not dims:
         return "an index may be out of range"
     (i,) = index
-    if x.type.dims and (not i.type.dims or k.rows(x) != k.rows(i)) or len(v.type.dims) > 1 and not _as_wide(k, v, x):
+    if x.type.dims and (not i.type.dims or k.rows(x) != k.rows(i)) or len(dims) > 1 and not _as_wide(k, v, x):
         return LENGTHS
-    if v.type.dims[0].kind == "vocab" and i.type.elem in ("token", "draw") and i.type.vocab == v.type.dims[0].of:
+    if dims[0].kind == "vocab" and i.type.elem in ("token", "draw") and i.type.vocab == dims[0].of:
         return ""
     return _gather(k, Op("gather", (v, i), {}, (), op.results, op.loc))
 
