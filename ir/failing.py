@@ -63,7 +63,7 @@ NEVER = frozenset(
 """Ops that do not fail, whatever they are given."""
 OUTSIDE = frozenset(
     {
-        *("model.eval", "model.evals", "model.memory", "model.read", "model.states", "model.attention", "head.read"),
+        *("model.eval", "model.evals", "model.memory", "model.states", "model.attention", "head.read"),
         *("extern", "run", "batch.fold", "batch.top", "retokenize", "completes", "text_of"),
     }
 )
@@ -373,6 +373,8 @@ class Failing:
                 return bool(op.operands)
             case "request":
                 return bool(op.attrs["field"] == "prompt")
+            case "ctx.get":
+                return bool(op.attrs["field"] == "path")
             case "path.get" if op.attrs["field"] == "token":
                 made = self.made.get(op.operands[0])
                 return made is not None and made.opcode == "tree.walk"

@@ -99,8 +99,13 @@ def _placed(k: Failing, draws: Value, t: Value, deep: int = 8) -> bool:
 
 
 def _eval(k: Failing, op: Op) -> str:
-    """A model is called at nodes of the tree that they are said to be of."""
+    """A model is called at nodes of the tree that they are said to be of, and reads a token at least."""
     place, extra = op.operands[1], op.attrs.get("with", op.attrs.get("named", ()))
+    made = k.made.get(place)
+    if op.opcode == "model.read":
+        return "" if op.attrs.get("each") or k.filled(place) else "its text may be empty"
+    if op.opcode == "model.eval" and made is not None and made.opcode == "context" and not op.attrs.get("part"):
+        return "the context's parent may be empty" if made.attrs.get("parent") else ""
     if place.type.elem != "node" or place.type.of[0] == "ctx":
         return ""
     trees = [v for v in op.operands[2:] if v.type.elem == "tree"]
@@ -268,6 +273,7 @@ TREES = {
     "tree.keep": _front,
     "model.eval": _eval,
     "model.states": _eval,
+    "model.read": _eval,
     "model.memory": _eval,
     "model.attention": _eval,
     "head.read": _eval,
