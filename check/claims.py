@@ -227,7 +227,7 @@ def outcomes(
         try:
             execute(m)
         except DecError as error:
-            return None if m.op is not None and m.op.opcode in CALLS else error
+            return None if error.outside or m.op is not None and m.op.opcode in CALLS else error
         return None
 
     try:

@@ -19,6 +19,7 @@ from decgraph.errors import DecError
 from decgraph.ir.data.dist import Draw, Draws, Row
 from decgraph.ir.ops.draws import NoiseKey
 from decgraph.ir.values import Op
+from decgraph.runtime.faults import noted_outside
 
 
 class ExactDraws(ReferenceMachine):
@@ -125,11 +126,12 @@ class ExactDraws(ReferenceMachine):
         return self.less(row.face(face), tuple(self.sibling(group, row, face, i, name) for i in range(j)))
 
     def sibling(self, group: list[int], row: Row, face: str, j: int, name: str) -> int:
-        """The j-th token of a group in its order. Raises DecError where the distribution has fewer tokens."""
+        """The j-th token of a group in its order. Raises DecError where the distribution has fewer tokens, which is no error of
+        the program: other machines leave out those that are missing."""
         while len(group) <= j:
             q = [Fraction(0) if v in group else real(x) for v, x in enumerate(row.face(face))]
             if not any(x > 0 for x in q):
-                raise DecError("more draws without replacement than the distribution has tokens")
+                raise noted_outside(DecError("more draws without replacement than the distribution has tokens"))
             group.append(self.world.choices.choose(shares(q), list(range(len(q))), f"{name}, number {len(group)}"))
         return group[j]
 
