@@ -140,7 +140,7 @@ class Sizes(Terms):
         """A value is another one."""
         if v.type.dims:
             self.length(other)
-        every: tuple[dict[Value, Any], ...] = (self.consts, self.sums, self.lengths, self.conditions, self.pieces)
+        every: tuple[Any, ...] = (self.consts, self.sums, self.lengths, self.conditions, self.pieces)
         for known in every:
             if other in known:
                 known[v] = known[other]
@@ -164,7 +164,7 @@ class Sizes(Terms):
     # -- errors
     def safe(self, op: Op) -> bool:
         """Whether an op cannot fail here: its numbers are finite, its indices are in range, its vectors have one length."""
-        xs: tuple[Value, ...] = op.operands
+        xs = list(op.operands)
         match op.opcode:
             case "as_int":
                 return self.sum(xs[0]) is not None
