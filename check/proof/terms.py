@@ -179,10 +179,8 @@ class Terms:
         return op.opcode in SHARES or op.opcode in PASSED_ON and self._between(op.operands[0])
 
     def _element(self, v: Value) -> None:
-        if v.type.elem == "int":
-            self._symbol(v, None, None)
-        else:
-            self._symbol(v, 0, 1, real=True)
+        whole = v.type.elem == "int"
+        self._symbol(v, None if whole else 0, None if whole else 1, real=not whole)
 
     def _map(self, op: Op, version: int) -> None:
         v, fn = op.result, op.attrs["fn"]
