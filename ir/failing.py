@@ -377,11 +377,33 @@ class Failing:
                 return self.filled(op.operands[0], deep - 1) and self.at_root(op.operands[1])
             case "concat":
                 return any(self.filled(x, deep - 1) or not x.type.dims for x in op.operands)
+            case "if":
+                n, made = op.results.index(v), self.made.get(op.operands[0])
+                return all(
+                    self.filled(y := r.yields[n], deep - 1) or r is op.regions[0] and self._asked(made, y) for r in op.regions
+                )
+            case "slice" if op.attrs.get("has_lo") and not op.attrs.get("has_hi"):  # its end
+                lo, whole = self.made.get(op.operands[1]), op.operands[0]
+                size = None
+                if lo is not None and lo.attrs.get("fn") == "sub" and self.range(lo.operands[1]) == (1, 1):
+                    size = self.made.get(lo.operands[0])
+                last = size is not None and size.opcode == "len" and self.key(size.operands[0]) == self.key(whole)
+                return self.filled(whole, deep - 1) and (last or self.range(op.operands[1]) == (-1, -1))
+            case "ctx.get":
+                return op.attrs["field"] == "path" or op.attrs["field"] == "last" and self.range(op.operands[1])[0] >= 1
             case "gather" if len(op.operands) == 2 and op.operands[1].type.dims:
                 return self.filled(op.operands[1], deep - 1)
             case _ if op.opcode in ALIKE and op.operands:
                 return any(self.filled(x, deep - 1) for x in op.operands if x.type.dims)
         return False
+
+    def _asked(self, condition: Op | None, v: Value) -> bool:
+        """Whether a condition is that a vector has elements."""
+        if condition is None or condition.opcode != "map" or condition.attrs["fn"] != "gt":
+            return False
+        size, least = (self.made.get(x) for x in condition.operands)
+        known = size is not None and size.opcode == "len" and size.operands[0] is v
+        return known and self.range(condition.operands[1])[0] >= 0 and least is not None
 
     def at_root(self, condition: Value) -> bool:
         """Whether a condition over the nodes of a tree is true at its root."""
@@ -435,6 +457,13 @@ def _map(k: Failing, op: Op) -> str:
     if op.attrs["fn"] == "mod" and not k.range(op.operands[1])[0] > 0:
         return "the divisor may be 0"
     return ""
+
+
+def _read(k: Failing, op: Op) -> str:
+    """A model reads a text of one token or more, where one row is asked for."""
+    text = op.operands[1]
+    sure = op.attrs.get("each") or text.type.elem in ("path", "node") or k.filled(text)
+    return "" if sure else "a model may be given an empty text"
 
 
 def _empty(k: Failing, op: Op) -> str:
@@ -897,6 +926,7 @@ RULES: dict[str, Callable[[Failing, Op], str]] = {
     "tree.grow": _grow,
     "tree.front": _front,
     "tree.keep": _front,
+    "model.read": _read,
     "model.eval": _eval,
     "model.states": _eval,
     "model.memory": _eval,

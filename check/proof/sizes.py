@@ -162,6 +162,8 @@ class Sizes(Terms):
                 return self.sum(op.operands[0]) is not None and not op.result.type.dims
             case "arg" | "reduce":
                 return self.proves(at_least(self.length(op.operands[0]), 1)) and len(op.operands) == 1
+            case "model.read":
+                return self.proves(at_least(self.length(op.operands[1]), 1))
             case "gather" if len(op.operands) == 2 and not op.attrs.get("axis") and op.operands[1].type.elem == "int":
                 return self.among(op.operands[1], self.length(op.operands[0]))
             case "map" if op.attrs["fn"] not in ("div", "mod", "pow"):

@@ -298,6 +298,8 @@ class Terms:
             self.facts[s] = (*self.facts[s], at_least(length, n))
         elif self.proves(at_least(n, ZERO)):
             self.facts[s] = (*self.facts[s], at_least(n, length))
+        if most is not None and self.proves(("and", at_least(n, ONE), at_least(most, ONE))):
+            self.facts[s] = (*self.facts[s], at_least(length, ONE))
         return length
 
     def _concat(self, op: Op, version: int) -> None:
