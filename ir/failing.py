@@ -373,8 +373,6 @@ class Failing:
                 return bool(op.operands)
             case "request":
                 return bool(op.attrs["field"] == "prompt")
-            case "ctx.get":
-                return bool(op.attrs["field"] == "path")
             case "path.get" if op.attrs["field"] == "token":
                 made = self.made.get(op.operands[0])
                 return made is not None and made.opcode == "tree.walk"
@@ -382,11 +380,32 @@ class Failing:
                 return self.filled(op.operands[0], deep - 1) and self.at_root(op.operands[1])
             case "concat":
                 return any(self.filled(x, deep - 1) or not x.type.dims for x in op.operands)
+            case "if":
+                n, made = op.results.index(v), self.made.get(op.operands[0])
+                some, other = (r.yields[n] for r in op.regions)
+                return (self.filled(some, deep - 1) or self._asked(made, some)) and self.filled(other, deep - 1)
+            case "slice" if op.attrs.get("has_lo") and not op.attrs.get("has_hi"):  # its end
+                lo, whole = self.made.get(op.operands[1]), op.operands[0]
+                size = None
+                if lo is not None and lo.attrs.get("fn") == "sub" and self.range(lo.operands[1]) == (1, 1):
+                    size = self.made.get(lo.operands[0])
+                last = size is not None and size.opcode == "len" and self.key(size.operands[0]) == self.key(whole)
+                return self.filled(whole, deep - 1) and (last or self.range(op.operands[1]) == (-1, -1))
+            case "ctx.get":
+                return op.attrs["field"] == "path" or op.attrs["field"] == "last" and self.range(op.operands[1])[0] >= 1
             case "gather" if len(op.operands) == 2 and op.operands[1].type.dims:
                 return self.filled(op.operands[1], deep - 1)
             case _ if op.opcode in ALIKE and op.operands:
                 return any(self.filled(x, deep - 1) for x in op.operands if x.type.dims)
         return False
+
+    def _asked(self, condition: Op | None, v: Value) -> bool:
+        """Whether a condition is that a vector has elements."""
+        if condition is None or condition.opcode != "map" or condition.attrs["fn"] != "gt":
+            return False
+        size, least = (self.made.get(x) for x in condition.operands)
+        known = size is not None and size.opcode == "len" and size.operands[0] is v
+        return known and self.range(condition.operands[1])[0] >= 0 and least is not None
 
     def at_root(self, condition: Value) -> bool:
         """Whether a condition over the nodes of a tree is true at its root."""
