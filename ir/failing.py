@@ -220,8 +220,9 @@ class Failing:
             case "tile" if op.attrs["kind"] != "iota" and op.operands:  # zeros of some sizes, or one value so many times
                 return ("range", ("const", 0), self.key(op.operands[op.attrs["kind"] == "tile"], deep - 1))
             case "tile" if op.attrs["kind"] == "iota":
-                *first, last = op.operands
-                lo, hi = self.key(first[0], deep - 1) if first else ("const", 0), self.key(last, deep - 1)
+                first, last = op.operands[:-1], [*op.operands][-1]
+                lo = self.key(first[0], deep - 1) if first else ("const", 0)
+                hi = self.key(last, deep - 1)
                 if lo == ("const", 1) and isinstance(hi, tuple) and hi[:2] == ("map", "add") and lo in hi[2:]:
                     return ("range", ("const", 0), next(x for x in (*hi[2:], lo) if x != lo))
                 return ("range", lo, hi)
@@ -365,8 +366,8 @@ class Failing:
             return v in {p.value for p in self.function.params} and v.name == "prompt"
         match op.opcode:
             case "tile" if op.attrs["kind"] == "iota":
-                *first, last = op.operands
-                return self.range(last)[0] > (self.range(first[0])[1] if first else 0) or self._after(op)
+                first, last = op.operands[:-1], [*op.operands][-1]
+                return self.range(last)[0] > (self.range(first[0])[1] if first else 0)
             case "tree.nodes":
                 return op.attrs["which"] in ("all", "leaves")
             case "list":
@@ -415,11 +416,6 @@ class Failing:
         if op.opcode == "map" and op.attrs["fn"] in ("or", "and"):
             return (any if op.attrs["fn"] == "or" else all)(map(self.at_root, op.operands))
         return op.opcode == "tree.down" and op.attrs["fn"] == "all"
-
-    def _after(self, op: Op) -> bool:
-        """Whether a range ends after it begins, by its text: `range_(1, n + 1)`, with n at least 1."""
-        *first, last = op.operands
-        return bool(first) and self.range(last)[0] > self.range(first[0])[1]
 
 
 def _folded(fn: str, xs: list[tuple[float, float]]) -> tuple[float, float]:
