@@ -110,16 +110,16 @@ def plans(f: Function, known: Facts, claim: Claim) -> Iterator[WorldPlan]:
     yield from (small(f, known, claim, n) for n in range(EARLY))
     for n, plan in enumerate(large(known, wide(f))):
         r = random.Random(f"large probe {n}")
-        params = values(f, known, r, n // 8 if plan.prompt != MIDDLE else 3, plan.vocab)
+        params = values(f, known, r, n // 9 if plan.prompt != MIDDLE else 3, plan.vocab)
         if claim.kind != "refines":
-            plan = replace(plan, style=drawn(plan.style, n // 8))
+            plan = replace(plan, style=drawn(plan.style, n // 9))
         longest = max([0, *(v for v in params.values() if isinstance(v, int) and v < 4 * LONG)])
         prompt = max(plan.prompt, longest + 8) if plan.prompt >= LONG else plan.prompt
         if any(s.type.elem == "index" for s in f.states):  # learning every ending of a long text takes long
             prompt, plan = min(prompt, 400), replace(plan, limit=min(plan.limit, 120))
         session = max(plan.session, min(longest + 2, 4 * SESSION)) if plan.session else 0
         yield opened(
-            replace(plan, seed=20_000 + n, prompt=prompt, session=session, params=tuple(params.items())), claim, n // 8
+            replace(plan, seed=20_000 + n, prompt=prompt, session=session, params=tuple(params.items())), claim, n // 9
         )
     yield from (small(f, known, claim, n) for n in range(EARLY, SHORT))
 
