@@ -1,9 +1,12 @@
 """Random edits of programs that have a derivation: what is still derived must be true in exact worlds.
 
     python -m lab.fuzz_proofs --edits 20000 --seconds 3600
+    python -m lab.fuzz_proofs --facts 5000 --seconds 3600
 
 Every edit that is a valid program and whose claim still has a derivation is run through the exact enumeration, in up to 20
-small worlds. One difference is a rule of the kernel that is wrong. The programs that show one are written to `build/fuzz/`.
+small worlds. With `--facts` what the kernel says of values is compared with the values of runs, whether or not there is a
+derivation of the claim (proof_facts.py). One difference is a rule of the kernel that is wrong. The programs that show one are
+written to `build/fuzz/`.
 """
 
 from __future__ import annotations
@@ -27,15 +30,17 @@ from decgraph.check.distributions import OutOfTime, Tally
 from decgraph.check.plans import first_plans
 from decgraph.check.proof.claims import prove
 from decgraph.check.proof.derive import Derivation
+from decgraph.check.proof.judgments import digest as rule_digest
 from decgraph.check.survey import reduced
 from decgraph.check.worlds import world
 from decgraph.dsl.lower import load_text
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.parsing import IRTextError
 from decgraph.ir.text import parse_module, print_module
-from decgraph.ir.values import Claim, Module
+from decgraph.ir.values import Claim, Module, Region, Value
 from decgraph.ir.verify import verify
 from lab.proof_edits import Pool, edited, edited_text
+from lab.proof_facts import Compared, compare, walked
 
 FOUND = Path(__file__).parents[1] / "build" / "fuzz"
 WORLDS = 20
@@ -59,7 +64,7 @@ class Counts:
 
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-    seen: set[str] = field(default_factory=set)
+    seen: Counter[str] = field(default_factory=Counter)
 
     def line(self) -> str:
         """The counts in a line."""
@@ -102,9 +107,17 @@ def edits(rng: random.Random, programs: list[Original]) -> Iterator[tuple[str, M
             yield program.name, None
 
 
+class Spent(Tally):
+    """A tally that ends when so many seconds of this process are over: beside other work those of the clock say little."""
+
+    def check_time(self) -> None:
+        if self.until is not None and time.process_time() > self.until:
+            raise OutOfTime
+
+
 def contradicted(module: Module, claim: Claim, *, worlds: int = WORLDS, seconds: float = 2.0) -> tuple[Failure | None, int]:
     """The first of some small worlds in which a claim does not hold, and how many were decided."""
-    tally, decided = Tally(until=time.perf_counter() + seconds), 0
+    tally, decided = Spent(until=time.process_time() + seconds), 0
     for n, plan in enumerate(first_plans(module, claim, 3, worlds)):
         plan = replace(plan, runs=RUNS, limit=min(plan.limit, 3), steps=1 + n % 2)
         for size in (1, 2, 3):
@@ -124,9 +137,39 @@ def contradicted(module: Module, claim: Claim, *, worlds: int = WORLDS, seconds:
     return None, decided
 
 
-def digest(module: Module, claim: Claim) -> str:
-    """The same for programs that differ in names of values alone."""
-    return hashlib.sha256((claim.text + print_module(module)).encode()).hexdigest()
+def digest(module: Module, claim: Claim, proof: Derivation | None = None) -> str:
+    """The same for programs that differ in names of values alone; where all that is committed is the target's own draws, for
+    those that differ in how they draft as well: what is committed, under which loops and branches, by which rule."""
+    text = print_module(module) if proof is None or proof.mode != "own" else repr(_commits(module.entry.body, ()))
+    return hashlib.sha256((claim.text + text).encode()).hexdigest()
+
+
+def _commits(region: Region, around: tuple[str, ...]) -> list[object]:
+    made = {v: op for op in region.walk() for v in op.results}
+    found: list[object] = []
+
+    def told(v: Value, depth: int = 12) -> object:
+        op = made.get(v)
+        if op is None or not depth:
+            return v.name.split(".")[0]
+        if op.opcode == "tree.walk":
+            evidence = made.get(op.operands[1])
+            here = evidence is not None and op.operands[0] in evidence.operands
+            return "walk", rule_digest(op), here, told(op.operands[1], depth - 1) if not here else evidence and evidence.attrs
+        attrs = sorted((k, str(x)) for k, x in op.attrs.items() if k not in ("site", "capacity", "until", "bound"))
+        inner = [[told(y, depth - 1) for y in r.yields] for r in op.regions]
+        return op.opcode, attrs, [told(x, depth - 1) for x in op.operands if x.type.elem != "tree"], inner
+
+    def look(inner: Region, where: tuple[str, ...]) -> None:
+        for op in inner.ops:
+            if op.opcode in ("commit", "return"):
+                found.append((where, [told(v) for v in op.operands]))
+            for n, r in enumerate(op.regions):
+                condition = str(told(op.operands[0], 3)) if op.opcode == "if" else ""
+                look(r, (*where, f"{op.opcode} {n} {condition}"))
+
+    look(region, around)
+    return found
 
 
 def fuzz(seed: int, count: int, *, names: list[str] | None = None, seconds: float = 1e9, each: float = 2.0) -> Counts:
@@ -134,25 +177,28 @@ def fuzz(seed: int, count: int, *, names: list[str] | None = None, seconds: floa
     rng, out, until = random.Random(seed), Counts(), time.perf_counter() + seconds
     for name, module in edits(rng, originals(names)):
         if out.counts["edits"] >= count or time.perf_counter() > until:
-            return out
+            break
         out.counts["edits"] += 1
+        if out.counts["edits"] % 500 == 0:
+            print(out.line(), *out.wrong[-3:], sep="\n", flush=True)
         if module is None or not module.entry.claims:
             continue
         out.counts["valid"] += 1
         for claim in module.entry.claims:
-            if isinstance(prove(module, claim), Derivation):
+            if isinstance(proof := prove(module, claim), Derivation):
                 out.counts["derived"] += 1
-                examine(name, module, claim, out, each)
+                examine(name, module, claim, proof, out, each)
+    return out
     return out
 
 
-def examine(name: str, module: Module, claim: Claim, out: Counts, each: float) -> None:
-    """Enumerate a derived claim, unless it was before."""
-    key = digest(module, claim)
-    if key in out.seen:
-        out.counts["seen before"] += 1
+def examine(name: str, module: Module, claim: Claim, proof: Derivation, out: Counts, each: float) -> None:
+    """Enumerate a derived claim, unless it was before; of programs that commit the same own draws, two."""
+    key = digest(module, claim, proof)
+    if out.seen[key] > (proof.mode == "own"):
+        out.counts["alike"] += 1
         return
-    out.seen.add(key)
+    out.seen[key] += 1
     try:
         failure, decided = contradicted(module, claim, seconds=each)
     except Exception as error:  # of the machine, at IR that no program is lowered to
@@ -167,15 +213,56 @@ def examine(name: str, module: Module, claim: Claim, out: Counts, each: float) -
         (FOUND / f"{name}-{key[:8]}.txt").write_text(f"{claim.text}\n{failure.kind}\n{print_module(module)}")
 
 
+def fuzz_facts(seed: int, count: int, *, names: list[str] | None = None, seconds: float = 1e9) -> tuple[Counts, Compared]:
+    """`count` edited programs of which the kernel says something, each in two worlds, within some seconds."""
+    rng, out, found, until = random.Random(seed), Counts(), Compared(), time.perf_counter() + seconds
+    for name, module in edits(rng, originals(names)):
+        if out.counts["programs"] >= count or time.perf_counter() > until:
+            break
+        for claim in module.entry.claims[:1] if module is not None else ():
+            assert module is not None
+            model = model_of(module, claim)
+            kernel = walked(module, claim, model) if model is not None else None
+            if kernel is None:
+                out.counts["without facts"] += 1
+                continue
+            out.counts["programs"] += 1
+            before = len(found.wrong)
+            for plan in rng.sample(first_plans(module, claim, 3, WORLDS), 2):
+                try:
+                    compare(world(module, claim, plan), kernel, found)
+                except (DecError, InternalError):
+                    continue
+            if len(found.wrong) > before:
+                out.wrong.append(f"{name}: {found.wrong[before]}")
+                FOUND.mkdir(parents=True, exist_ok=True)
+                (FOUND / f"{name}-{digest(module, claim)[:8]}.txt").write_text(f"{out.wrong[-1]}\n{print_module(module)}")
+    return out, found
+
+
+def model_of(module: Module, claim: Claim) -> str | None:
+    """The model that a claim is about."""
+    params = {p.name for p in module.entry.params if p.value.type.elem == "model"}
+    named = [str(name) for kind, name in dict(claim.args).values() if kind == "param" and name in params]
+    return next(iter([*named, *claim.models]), None)
+
+
 def main() -> None:
     """Fuzz, and print the counts as they grow."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--edits", type=int, default=2000)
+    parser.add_argument("--facts", type=int, default=0, help="compare the facts of so many programs instead")
     parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--each", type=float, default=2.0, help="most seconds for the worlds of one edit")
+    parser.add_argument("--each", type=float, default=2.0, help="most seconds of CPU for the worlds of one edit")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("names", nargs="*")
     asked = parser.parse_args()
+    if asked.facts:
+        out, found = fuzz_facts(asked.seed, asked.facts, names=asked.names or None, seconds=asked.seconds)
+        print(out.line())
+        print(", ".join(f"{what} {n}" for what, n in found.counts.most_common()))
+        print("\n".join(out.wrong))
+        return
     out = fuzz(asked.seed, asked.edits, names=asked.names or None, seconds=asked.seconds, each=asked.each)
     print(out.line())
     print("\n".join(out.wrong))

@@ -17,6 +17,11 @@ Print Assumptions owned_steps.
 Print Assumptions follow_owned.
 Print Assumptions match_matches.
 Print Assumptions inside_steps.
+Print Assumptions inside_take.
+Print Assumptions within_times.
+Print Assumptions within_relu.
+Print Assumptions within_normalize.
+Print Assumptions within_where.
 Print Assumptions walk_inside.
 Print Assumptions rejection_keeps.
 Print Assumptions lossless_inside.
@@ -57,11 +62,13 @@ Print Assumptions unread_steps.
 Print Assumptions jacobi_iterations.
 Print Assumptions jacobi_fixpoint.
 Print Assumptions jacobi_tokens.
+Print Assumptions jacobi_owned.
 Print Assumptions block_one.
 Print Assumptions block_one_agree.
 Print Assumptions sensible_single.
 Print Assumptions steps_one.
 Print Assumptions blocks_inside.
+Print Assumptions drawn_all_inside.
 Print Assumptions scheduled_unique.
 Print Assumptions scheduled_agree.
 Print Assumptions own_steps.

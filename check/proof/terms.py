@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from decgraph.check.proof.folding import INF, Range
-from decgraph.ir.facts import Context, Path
+from decgraph.ir.facts import Context, Path, Piece
 from decgraph.ir.linear import Atom, Condition, Linear, at_least, compared, condition_of, contradiction, negated
 from decgraph.ir.ops.common import numeric
 from decgraph.ir.values import Function, Op, Param, Value
@@ -44,6 +44,7 @@ class Terms:
         }
         self.real: set[Hashable] = set()
         self.ranges: dict[Value, Range] = {}
+        self.pieces: dict[Value, Piece] = {}
         self.context: dict[int, Linear] = {0: Linear.of(PROMPT)}
         self.alive = False
         by_name = {p.name: p for p in function.params}
@@ -235,6 +236,8 @@ class Terms:
                 v = self._symbol(op.result, None, None, real=op.result.type.elem != "int")
                 sign = 1 if fn == "maximum" else -1
                 self.facts[op.result] = tuple(Atom((v - x).times(sign)) for x in (a, b))
+                if self.proves(("and", at_least(a, ZERO), at_least(b, ZERO))):
+                    self.facts[op.result] = (*self.facts[op.result], at_least(v, ZERO))
                 return v
             case "abs" | "relu":
                 if self.proves(at_least(a, ZERO)):
@@ -298,6 +301,8 @@ class Terms:
             self.facts[s] = (*self.facts[s], at_least(length, n))
         elif self.proves(at_least(n, ZERO)):
             self.facts[s] = (*self.facts[s], at_least(n, length))
+            if self.proves(("and", at_least(n, 1), at_least(most, 1))):
+                self.facts[s] = (*self.facts[s], at_least(length, 1))
         return length
 
     def _concat(self, op: Op, version: int) -> None:

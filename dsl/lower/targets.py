@@ -162,8 +162,8 @@ def set_index(lw: Lowering, target: S.Index, value: Value, op: str) -> None:
     if owner.type.elem == "canvas":
         if op != "=":
             lw.fail(target.span, "cells are decided with =", code="E300")
-        last = lw.b.last
-        if last.opcode == "request" and last.attrs.get("field") == "mask" and value in last.results:
+        last = lw.b.last if lw.b.has_ops else None  # nothing was made in this branch
+        if last is not None and last.opcode == "request" and last.attrs.get("field") == "mask" and value in last.results:
             lw.fail(
                 target.span, "cells are not decided with the mask", f"mask them again: remask {n}[ps] where yes", code="E300"
             )

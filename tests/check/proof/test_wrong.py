@@ -19,6 +19,7 @@ NO_WORLD = {
     "pruned_by_a_function": "functions of worlds do not remember",
     "function_in_a_sub_run": "functions of worlds do not remember",
     "normalized_negative": "it ends in an error",
+    "cells_after_a_commit": "worlds look at cells where a canvas gets them, and these are committed without one",
     "register_of_fifteen": "its worlds are too large",
 }
 

@@ -1,0 +1,82 @@
+"""Random edits of derived programs: what is still derived is true in exact worlds, and what the kernel says of values is so."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from decgraph.check.proof.claims import prove
+from decgraph.check.proof.derive import Derivation
+from decgraph.check.proof.kernel import Kernel
+from decgraph.dsl.lower import load_text
+from decgraph.ir.facts import Row
+from decgraph.ir.text import print_module
+from lab.fuzz_proofs import contradicted, edits, fuzz, fuzz_facts, originals
+
+FEW = ["speculative", "cfg", "mcsd", "jacobi", "static_masked"]
+WRONG = """
+algorithm program(target: causal):
+    refines autoregressive(target) in tokens
+    while not done:
+        x ~ target(ctx.last(1)) as output
+        commit x
+"""
+
+
+@pytest.mark.budget(20)
+def test_what_is_derived_after_an_edit_is_true() -> None:
+    out = fuzz(7, 50, names=FEW[:3], each=0.15)
+    assert out.wrong == []
+    assert out.counts["edits"] == 50 and out.counts["derived"] >= 10 and out.counts["worlds"] >= 50
+
+
+@pytest.mark.budget(20)
+def test_what_the_kernel_says_of_values_is_so() -> None:
+    out, found = fuzz_facts(3, 25, names=FEW)
+    assert out.wrong == [] and out.counts["programs"] == 25
+    assert found.counts["Rows"] and found.counts["Tree"] and found.counts["constant"] > 100
+
+
+@pytest.mark.nightly
+def test_two_thousand_edits() -> None:
+    assert fuzz(random.randrange(1000), 2000).wrong == []
+
+
+@pytest.mark.nightly
+def test_the_facts_of_five_hundred_programs() -> None:
+    out, _ = fuzz_facts(random.randrange(1000), 500)
+    assert out.wrong == []
+
+
+def test_a_wrong_program_is_contradicted() -> None:
+    module = load_text(WRONG)
+    failure, _ = contradicted(module, module.entry.claims[0])
+    assert failure is not None
+
+
+def test_a_false_fact_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = Kernel.step
+
+    def mistaken(self: Kernel, op: object) -> None:
+        of(self, op)  # type: ignore[arg-type]
+        for v, fact in list(self.facts.items()):
+            if isinstance(fact, Row) and fact.face == "raw":
+                self.facts[v] = Row("target", self.version, "shaped")
+
+    monkeypatch.setattr(Kernel, "step", mistaken)
+    out, _ = fuzz_facts(1, 12, names=["cfg"])
+    assert any("Row" in line for line in out.wrong)
+
+
+def test_edits_differ_and_are_programs() -> None:
+    (program,) = originals(["speculative"])
+    rng, texts, derived = random.Random(2), set[str](), 0
+    stream = edits(rng, [program])
+    for _ in range(40):
+        _, module = next(stream)
+        if module is not None:
+            texts.add(print_module(module))
+            found = [prove(module, claim) for claim in module.entry.claims]
+            derived += sum(isinstance(proof, Derivation) for proof in found)
+    assert len(texts) > 10 and derived > 5
