@@ -31,8 +31,8 @@ from decgraph.ir.values import Claim, Module
 from decgraph.runtime.arguments import Externs, ParamValue
 
 Progress = Callable[[str, int, int], None]
-CROSS_CHECK = 12
-"""Worlds in which a claim with a derivation is compared: they show runs that end in an error, and errors of ours."""
+CROSS_CHECK, CROSS_RUNS = 12, 200
+"""Worlds in which a claim with a derivation is compared, and runs of each: they show errors of programs, and ours."""
 NOT_SOUGHT = "none was looked for"
 
 
@@ -272,6 +272,7 @@ def decide_claims(module: Module, report: Report, tally: Tally, progress: Progre
         try:
             if proof.found:
                 few = first_plans(module, claim, options["vocab"], min(options["models"], CROSS_CHECK))
+                few = [replace(plan, runs=min(plan.runs, CROSS_RUNS)) for plan in few]
                 failure = survey.run(few, progress)
             else:
                 failure = searched_worlds(survey, group, report, options, progress)
