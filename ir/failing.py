@@ -390,8 +390,8 @@ class Failing:
                 size = None
                 if lo is not None and lo.attrs.get("fn") == "sub" and self.range(lo.operands[1]) == (1, 1):
                     size = self.made.get(lo.operands[0])
-                last = size is not None and size.opcode == "len" and self.key(size.operands[0]) == self.key(whole)
-                return self.filled(whole, deep - 1) and (last or self.range(op.operands[1]) == (-1, -1))
+                at_end = size is not None and size.opcode == "len" and self.key(size.operands[0]) == self.key(whole)
+                return self.filled(whole, deep - 1) and (at_end or self.range(op.operands[1]) == (-1, -1))
             case "ctx.get":
                 return op.attrs["field"] == "path" or op.attrs["field"] == "last" and self.range(op.operands[1])[0] >= 1
             case "gather" if len(op.operands) == 2 and op.operands[1].type.dims:
