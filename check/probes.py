@@ -14,6 +14,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from time import process_time
 from typing import Any
 
 from decgraph.backends.exact.choices import TooMany
@@ -32,6 +33,7 @@ from decgraph.ir.values import Claim, Function, Op, Param
 
 OPS = 8_000  # of all probes of a claim, for each world of the first kind that was asked for
 RUN_OPS = 34_000  # of one run, of which then the text so far is compared
+RUN_SECONDS, GIVEN_UP = 4, 50_000  # what a run may take in all, and what it counts for where it takes more
 SHORT = 220  # small probes
 EARLY = 80  # of them before the large ones, which take longer
 MANY = 1000  # tokens of vocabularies with which parameters are small, as runs take long
@@ -44,17 +46,20 @@ class Counting(ExactMachine):
     """A machine that stops where a run has taken too many ops, and gives up where all probes of a claim have."""
 
     budget: list[int]
-    cells = 0  # of the canvas
+    canvas_cells = 0
 
     def start_run(self) -> None:
         super().start_run()
-        self.taken = 0
+        self.taken, self.deadline = 0, process_time() + RUN_SECONDS
 
     def apply(self, op: Op) -> Any:
         rows = bool(op.results) and op.results[0].type.elem in ("dist", "scores")
-        cost = 1 + ((self.vocab_size + len(self.tokens) // 16) // ELEMENT + self.cells if rows else 0)
+        cost = 1 + ((self.vocab_size + len(self.tokens) // 16) // ELEMENT + self.canvas_cells if rows else 0)
         self.taken += cost
         self.budget[0] -= cost
+        if process_time() > self.deadline:  # exact reals, of which an op may take any time: few such runs are tried
+            self.budget[0] -= GIVEN_UP
+            raise TooMany("more time than a probe may take")
         if self.budget[0] < 0:
             raise TooMany("more ops than probes may take")
         if self.taken > RUN_OPS:
@@ -306,7 +311,7 @@ def again(survey: Survey, plan: WorldPlan, left: list[int]) -> Failure | None:
     if case is None:
         return None
     failure = tried(
-        replace(case, engine=type("Counted", (Counting, case.engine), {"budget": left, "cells": plan.span})), survey
+        replace(case, engine=type("Counted", (Counting, case.engine), {"budget": left, "canvas_cells": plan.span})), survey
     )
     return None if failure is None else replace(failure, case=replace(failure.case, engine=case.engine))
 

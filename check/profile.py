@@ -8,7 +8,8 @@ from typing import Any
 
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely, World
-from decgraph.check.claims import ByChance, Case
+from decgraph.check.chances import ByChance
+from decgraph.check.claims import Case
 from decgraph.check.distributions import execute
 from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas

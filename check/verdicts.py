@@ -40,7 +40,7 @@ class Proof:
     @property
     def ends(self) -> bool:
         """Whether it shows that no run ends in an error, too; of a claim about support nothing is asked of errors."""
-        return self.mode != "scheduled"
+        return self.mode not in ("scheduled", "same")
 
     @property
     def found(self) -> bool:

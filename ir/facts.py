@@ -402,7 +402,7 @@ def joined(a: Fact | None, b: Fact | None, value: Value, decided_by: Labels) -> 
         case Size(), Size() if a.version == b.version:
             fixed, beyond = (x if x == y else None for x, y in ((a.fixed, b.fixed), (a.beyond, b.beyond)))
             low = a.low if a.low == b.low else None
-            return None if fixed is beyond is low is None else Size(a.version, fixed, beyond, low)
+            return None if fixed is None and beyond is None and low is None else Size(a.version, fixed, beyond, low)
         case Memory(), Memory() if a.model == b.model and a.version == b.version and a.whole and b.whole:
             return Memory(a.model, a.version)
         case _:

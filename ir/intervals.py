@@ -151,6 +151,12 @@ def _sqrt(a: Interval) -> Interval:
     return NONNEGATIVE if a.kind == FINITE and a.low >= 0 else UNKNOWN
 
 
+def _pow(a: Interval, b: Interval) -> Interval:
+    if a.low == a.high == 1 and b.kind == FINITE:
+        return TRUE
+    return NONNEGATIVE if a.kind == b.kind == FINITE and a.low > 0 else UNKNOWN
+
+
 def _select(c: Interval, a: Interval, b: Interval) -> Interval:
     true, false = c.truths
     return hull(*([a] if true else []), *([b] if false else []))
@@ -202,6 +208,7 @@ _FUNCTIONS: dict[str, Any] = {
     "exp": _exp,
     "log": _log,
     "sqrt": _sqrt,
+    "pow": _pow,
     "minimum": _minimum,
     "maximum": _maximum,
     "clamp": _clamp,

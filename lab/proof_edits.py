@@ -203,7 +203,8 @@ def edited_text(rng: random.Random, text: str) -> str:
     lines = text.splitlines()
     conditions = [n for n, line in enumerate(lines) if " when " in line and re.match(r"\s*(refines|keeps) ", line)]
     if conditions and rng.random() < 0.5:
-        lines[n] = edited_condition(rng, lines[n := rng.choice(conditions)])
+        chosen = rng.choice(conditions)
+        lines[chosen] = edited_condition(rng, lines[chosen])
         return "\n".join(lines) + "\n"
     first = max((n for n, line in enumerate(lines) if re.match(r"\s*(refines|keeps|ensures) ", line)), default=0) + 1
     n = rng.randrange(min(first, len(lines) - 1), len(lines))

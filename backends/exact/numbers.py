@@ -86,6 +86,15 @@ def _surprise(weight: Any, p: Any) -> Any:
     return -reals.multiply(reals.real(reals.log(p)), weight)
 
 
+def _comparable(column: Any) -> list[Any] | None:
+    """Rationals in the order of a column, or None where it holds others: logarithms are ordered as what they are of. None that
+    is not known yet is computed."""
+    numbers = [_number(x) for x in column]
+    if all(type(x) is reals.Log and x.den == 1 for x in numbers):
+        numbers = [x.known for x in numbers]
+    return numbers if all(type(x) in _PLAIN for x in numbers) else None
+
+
 class Exact:
     """The twin of `ir.data.numbers.Float` over rationals."""
 
@@ -242,6 +251,9 @@ class Exact:
 
     def order(self, keys: list[Any], descending: bool) -> list[int]:
         """Stable order of indices by the keys, most significant first."""
+        plain = [_comparable(k) for k in keys]
+        if None not in plain:
+            return sorted(range(len(keys[0])), key=lambda i: [k[i] for k in plain if k is not None], reverse=descending)
         sign = -1 if descending else 1
 
         def compare(i: int, j: int) -> int:

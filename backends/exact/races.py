@@ -30,7 +30,12 @@ class Race:
     def possible(self, q: tuple[Fraction, ...]) -> list[int]:
         """Tokens that a draw from q can return."""
         live = [y for y in range(self.size) if q[y] > 0]
-        return [y for y in live if self._closed(self._with(q, y)) is not None] if self.reads else live
+        if not self.reads:
+            return live
+        if len(self.reads) == 1:  # the bounds of two draws contradict each other in their two tokens alone
+            p, a = self.reads[0]
+            return [y for y in live if y == a or p[y] * q[a] < p[a] * q[y]]
+        return [y for y in live if self._closed(self._with(q, y)) is not None]
 
     def weights(self, q: tuple[Fraction, ...]) -> list[Fraction] | None:
         """The distribution of a draw from q given the earlier reads; None after reads from two or more other distributions."""

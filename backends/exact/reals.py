@@ -50,6 +50,11 @@ class Log:
         return self._ratio
 
     @property
+    def known(self) -> Any:
+        """The ratio where it has been computed, else None."""
+        return None if callable(self._ratio) else self._ratio
+
+    @property
     def den(self) -> int:
         return self._den
 

@@ -113,7 +113,7 @@ class Interpreter(Run):
         env = self.env
         return self.table[op.opcode].meaning(self, op, *[env[v] for v in op.operands])
 
-    def drafted(self, op: Op) -> Any:
+    def draft_block(self, op: Op) -> Any:
         """The tree after the block that drafts it: as the block leaves it, or as it was when an error ended the block."""
         block, before = op.regions
         with self.drafting(op.attrs["draft"], self.region(before, ())[0]) as draft:

@@ -154,14 +154,15 @@ class Known:
         return total
 
     def at_least(self, x: Amount, least: Bound = 0) -> bool:
-        """Whether x >= least follows from the ranges and from at most two of the facts."""
-        x = x - Amount.of(least)
+        """Whether x >= least follows from the ranges and from at most three of the facts."""
+        return self._follows(x - Amount.of(least), 3)
+
+    def _follows(self, x: Amount, deep: int) -> bool:
         if self.low(x) >= 0:
             return True
-        close = [f for f in self.facts if f.atoms & x.atoms]
-        if any(self.low(x - f) >= 0 for f in close):
-            return True
-        return any(self.low(x - f - g) >= 0 for f in close for g in self.facts)
+        low = {(a, c > 0) for a, c in x.terms if a and self.low(Amount(frozenset({(a, c)}))) < 0}
+        close = [f for f in self.facts if any((a, c > 0) in low for a, c in f.terms)] if deep else []
+        return any(self._follows(x - f, deep - 1) for f in close)  # each leaves less of what may be small
 
     def above(self, x: Amount) -> bool:
         """Whether x > 0 follows."""

@@ -14,7 +14,7 @@ from typing import Any
 from decgraph.check.proof.amounts import INF, ONE, ZERO, Amount
 from decgraph.check.proof.canvases import Canvas, Canvases, Lost, Part, then
 from decgraph.check.proof.cells import BLOCK
-from decgraph.check.proof.choices import AnyOpen, Column, Node, Tree
+from decgraph.check.proof.choices import AnyOpen, Column, Node
 from decgraph.check.proof.invariants import Stopped
 from decgraph.check.proof.parts import NONE, Blocks, Cells, Counts, Edit, Rows, Vector
 from decgraph.check.proof.vectors import size, vector
@@ -77,7 +77,7 @@ class Walk(Canvases):
 
     def either(self, op: Op, a: Any, b: Any, full: Canvas | None) -> Any:
         """One of two values, and nobody knows which. full: a canvas of whose part nothing is masked where it is the second."""
-        if a is b or isinstance(a, Amount | bool | Blocks) and a == b:
+        if _alike(a, b):
             return a
         if "draft" in op.attrs:  # an error may end the first region anywhere
             return None
@@ -191,20 +191,25 @@ class Walk(Canvases):
         raise next((stopped for stopped in reversed(found) if stopped.op is not op), found[-1])
 
     def idle(self, op: Op, carried: Sequence[Any]) -> list[Any]:
-        """A loop that leaves canvases as they are, however often it runs; nothing is known of what else it carries."""
+        """A loop that leaves canvases as they are, however often it runs. Of what else it carries that is known that every
+        iteration leaves as it was."""
         if op.opcode == "while" and not op.attrs.get("limited"):
             raise Stopped(op, "when the loop ends is not known")
-        head = [v if isinstance(v, Canvas | Lost | Tree) else None for v in carried]
-        mark = self.known.mark()
-        counter = self.any_counter(op)
-        if op.opcode == "while":
-            self.goes_on(op, counter, head)
-        found, _ = self.body(op, counter, head)
-        self.known.back(mark)
-        for before, after in zip(head, found, strict=True):
-            if isinstance(before, Canvas | Tree) and after is not before:
-                raise Stopped(getattr(after, "op", op), getattr(after, "why", "the loop decides cells"))
-        return head
+        head, mark, steps = list(carried), self.known.mark(), list(self.steps)
+        while True:
+            counter = self.any_counter(op)
+            if op.opcode == "while":
+                self.goes_on(op, counter, head)
+            found, _ = self.body(op, counter, head)
+            self.known.back(mark)
+            changed = [n for n, (a, b) in enumerate(zip(head, found, strict=True)) if a is not None and not _alike(a, b)]
+            for n in changed:
+                if isinstance(head[n], Canvas):
+                    raise self.unlike(op, found[n], "the loop decides cells")
+                head[n] = None
+            if not changed:
+                return head
+            self.steps = list(steps)
 
     def any_counter(self, op: Op) -> Amount:
         """The counter of any iteration, with what is known of it."""
@@ -260,7 +265,7 @@ class Walk(Canvases):
         if len(places) != 1:
             raise Stopped(op, "more than one canvas")
         (n,), mark = places, self.known.mark()
-        found, _ = self.body(op, counter, [v if isinstance(v, Canvas | Lost) else None for v in carried])
+        found, _ = self.body(op, counter, _with(carried, carried[n]))
         self.known.back(mark)
         if not isinstance(found[n], Canvas) or found[n].part is None:
             raise self.unlike(op, found[n], "an iteration does not decide the surest cells of a part")
@@ -268,7 +273,7 @@ class Walk(Canvases):
 
     def within_part(self, op: Op, counter: Amount, carried: Sequence[Any], n: int, head: Canvas) -> Canvas:
         """What an iteration makes of a canvas of whose part some cells are decided: another one such."""
-        now = [head if m == n else v if isinstance(v, Lost) else None for m, v in enumerate(carried)]
+        now = _with(carried, head)
         if op.opcode == "while":
             cond = self.goes_on(op, counter, now)
             if not isinstance(cond, AnyOpen) or cond.cells.canvas is not head:
@@ -297,7 +302,7 @@ class Walk(Canvases):
         waits = op.opcode == "while" and limit is None
         if waits or self.limited(limit, part.high - part.low):
             end = Canvas(part.high, then(head.steps, "surest", part.low, part.high), went=True)
-        return [end if m == n else v if isinstance(v, Lost) else None for m, v in enumerate(carried)]
+        return _with(carried, end)
 
     def counting(self, op: Op, low: Amount, times: Amount, carried: Sequence[Any]) -> list[Any]:
         """A loop each of whose iterations decides so many of the surest masked cells of a part, as `spread` shares all of them
@@ -310,12 +315,15 @@ class Walk(Canvases):
         self.known.facts.append(times - STEP - ONE)
         after = self.within_part(op, STEP, carried, n, head)
         self.known.back(mark)
-        cells, counts = part.high - part.low, after.part.counts if after.part is not None else ()
-        made = [key for key, atom in self.known.made.items() if counts == (HEAD, atom) and key[0] == "counts"]
-        if len(made) != 1 or made[0][1] != cells or made[0][3] != STEP or size(self, Counts(cells, made[0][2])) != times:
+        cells, counts = part.high - part.low, list(after.part.counts if after.part is not None else ())
+        for (kind, *spread), atom in list(self.known.made.items()):
+            if kind == "counts" and counts == [HEAD, atom] and (spread[0], spread[2]) == (cells, STEP):
+                if size(self, Counts(cells, spread[1])) == times:
+                    break
+        else:
             raise Stopped(op, "it is not known that the loop decides all cells of the part")
-        end = Canvas(part.high, (*before.steps, ("counts", part.low, part.high, counts[1], times)), went=True)
-        return [end if m == n else v if isinstance(v, Lost) else None for m, v in enumerate(carried)]
+        end = Canvas(part.high, (*before.steps, ("counts", part.low, part.high, atom, times)), went=True)
+        return _with(carried, end)
 
     def over_blocks(self, op: Op, step: Amount, carried: Sequence[Any]) -> list[Any]:
         """A loop through all blocks, whose body decides any one of them; all before it are decided."""
@@ -330,8 +338,7 @@ class Walk(Canvases):
         self.known.facts += [high - low - ONE, self.length - high, step - high + low]
         self.block = step, Cells(low, high)
         try:
-            now = [Canvas(low) if m == n else v if isinstance(v, Lost) else None for m, v in enumerate(carried)]
-            found, stops = self.body(op, BLOCK, now)
+            found, stops = self.body(op, BLOCK, _with(carried, Canvas(low)))
         finally:
             self.block = None
         self.known.back(mark)
@@ -339,7 +346,12 @@ class Walk(Canvases):
         if stops is not False or not isinstance(after, Canvas) or after.part is not None or after.done != high:
             raise self.unlike(op, after, "it is not known that all cells of a block are decided")
         end = Canvas(self.length, (("blocks", step, after.steps),), went=True)
-        return [end if m == n else v if isinstance(v, Lost) else None for m, v in enumerate(carried)]
+        return _with(carried, end)
+
+
+def _with(carried: Sequence[Any], canvas: Canvas) -> list[Any]:
+    """Carried values of which nothing is known but the canvas."""
+    return [canvas if isinstance(v, Canvas) else v if isinstance(v, Lost) else None for v in carried]
 
 
 def _ends(canvas: Canvas) -> tuple[Amount, Amount]:
@@ -351,6 +363,11 @@ def _amounts(steps: Any) -> list[Amount]:
     if isinstance(steps, Amount):
         return [steps]
     return [a for part in steps for a in _amounts(part)] if isinstance(steps, tuple) else []
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two values are known to be one."""
+    return a is b or isinstance(a, Amount | bool | Blocks) and a == b
 
 
 def _slope(a: Any, b: Any) -> Any:

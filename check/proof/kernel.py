@@ -54,6 +54,7 @@ from decgraph.ir.facts import (
     ModelIs,
     Nodes,
     Path,
+    Piece,
     Row,
     Token,
     Tree,
@@ -172,7 +173,9 @@ class Kernel:
             may_end(self, op)
         facts = found if isinstance(found, list) else [found]
         for v, fact in zip(op.results, [*facts, *[None] * len(op.results)]):
-            if fact is None:
+            if isinstance(fact, Piece):
+                self.sizes.pieces[v] = fact
+            if fact is None or isinstance(fact, Piece):
                 self.facts.pop(v, None)
             else:
                 self.facts[v] = fact
@@ -226,7 +229,7 @@ class Kernel:
 
     # -- what ops' rules ask
     def of(self, v: Value) -> Fact | None:
-        return self.facts.get(v)
+        return self.facts.get(v) or self.sizes.pieces.get(v)
 
     def taint(self, *values: Value) -> Labels:
         return frozenset().union(*(self.taints.get(v, NONE) for v in values))
@@ -445,7 +448,7 @@ class Kernel:
         for a, v in zip(body.args[1:], op.operands[2:]):
             self.taints[a] = self.taint(v)
             self.sizes.same(a, v)
-            if (fact := self.of(v)) is not None:
+            if (fact := self.facts.get(v)) is not None:
                 self.facts[a] = fact
         facts = self.region(body)
         for v, y in zip(op.results, body.yields):
@@ -466,7 +469,7 @@ class Kernel:
     def _loop(self, op: Op, carried: Sequence[Value], bounds: Labels) -> list[Fact | None]:
         """The invariant holds before the loop, the body keeps it, so it holds afterwards."""
         commits, entry, outer, alive = contains(op, "commit"), self.version, self.control, self.sizes.alive
-        before = [self.sizes.now(self.of(v), entry) or self.sizes.size(v, entry) for v in carried]
+        before = [self.sizes.now(self.facts.get(v), entry) or self.sizes.size(v, entry) for v in carried]
         if commits:
             self._new_version()
         head = self.version
@@ -493,6 +496,8 @@ class Kernel:
                 self.taints[v] = taint
                 self.sizes.carried(v)
             self.sizes.counter(region.args[0], op)
+        for v, asked in zip(body.args[1:], op.regions[0].args[1:]):
+            self.sizes.same(v, asked)  # in one iteration
         goes_on = None
         if len(op.regions) == 2:
             self.region(op.regions[0])

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
+from typing import Any
 
 from decgraph.check.proof.terms import INDEX, PROMPT, ROOM, ZERO, Terms
-from decgraph.ir.facts import Fact, Memory, Size
+from decgraph.ir.facts import Context, Fact, Memory, Size
 from decgraph.ir.linear import Atom, Condition, Linear, at_least, compared, negated
 from decgraph.ir.values import Op, Value
 
@@ -114,6 +116,9 @@ class Sizes(Terms):
                 self.assumed.append(compared("eq", known, fact.beyond + self.context[fact.version]))
         elif v.type.elem == "int" and not vector:
             self._symbol(v, fact.low if fact is not None else None, None)
+        elif vector and fact is not None and fact.low:
+            length = self._some(v, None)
+            self.facts[("length", v)] = (at_least(length, Linear.of(fact.low)),)
         if vector and v.type.elem == "int" and len(v.type.dims) == 1:
             self._element(v)
 
@@ -124,7 +129,8 @@ class Sizes(Terms):
         if known is None:
             return None
         if not isinstance(wanted, Size):
-            return Size(version, known, known - now, None if vector else known.number)
+            low = Fraction(int(self.proves(at_least(known, 1)))) if vector else known.number
+            return Size(version, known, known - now, None if low is None else Fraction(low))
         fixed = wanted.fixed if wanted.fixed is not None and self.equal(known, wanted.fixed) else None
         beyond = wanted.beyond if wanted.beyond is not None and self.equal(known, wanted.beyond + now) else None
         low = wanted.low if wanted.low is not None and self.proves(at_least(known, Linear.of(wanted.low))) else None
@@ -132,7 +138,10 @@ class Sizes(Terms):
 
     def same(self, v: Value, other: Value) -> None:
         """A value is another one."""
-        for known in (self.consts, self.sums, self.lengths, self.conditions):
+        if v.type.dims:
+            self.length(other)
+        every: tuple[dict[Value, Any], ...] = (self.consts, self.sums, self.lengths, self.conditions, self.pieces)
+        for known in every:
             if other in known:
                 known[v] = known[other]
 
@@ -155,26 +164,29 @@ class Sizes(Terms):
     # -- errors
     def safe(self, op: Op) -> bool:
         """Whether an op cannot fail here: its numbers are finite, its indices are in range, its vectors have one length."""
+        xs: tuple[Value, ...] = op.operands
         match op.opcode:
             case "as_int":
-                return self.sum(op.operands[0]) is not None
+                return self.sum(xs[0]) is not None
             case "bernoulli":
-                return self.sum(op.operands[0]) is not None and not op.result.type.dims
-            case "arg" | "reduce":
-                return self.proves(at_least(self.length(op.operands[0]), 1)) and len(op.operands) == 1
-            case "model.read":
-                return self.proves(at_least(self.length(op.operands[1]), 1))
-            case "gather" if len(op.operands) == 2 and not op.attrs.get("axis") and op.operands[1].type.elem == "int":
-                return self.among(op.operands[1], self.length(op.operands[0]))
+                return self.sum(xs[0]) is not None and not op.result.type.dims
+            case "arg" | "reduce" if len(xs) == 1 and len(xs[0].type.dims) <= 1:
+                return self.proves(at_least(self.length(xs[0]), 1))
+            case "model.read" if xs[1].type.dims:
+                return self.proves(at_least(self.length(xs[1]), 1))
+            case "model.eval" if isinstance(here := self.of(xs[1]), Context):
+                return not here.parent or self.proves(at_least(self.context[here.version], 2))
+            case "gather" if len(xs) == 2 and not op.attrs.get("axis") and xs[1].type.elem == "int":
+                return self.among(xs[1], self.length(xs[0]))
             case "map" if op.attrs["fn"] not in ("div", "mod", "pow"):
-                vectors = [v for v in op.operands if v.type.dims]
+                vectors = [v for v in xs if v.type.dims]
                 flat = all(len(v.type.dims) == 1 for v in vectors)
                 return flat and all(self.equal(self.length(v), self.length(vectors[0])) for v in vectors)
             case "model.derive" if op.attrs["how"] == "skip":
-                layers = self.layers(op.operands[0])
-                return all(v.type.dims and self.among(v, layers) for v in op.operands[1:])
+                layers = self.layers(xs[0])
+                return all(v.type.dims and self.among(v, layers) for v in xs[1:])
             case "memory.quantized":
-                bits, fact = self.sum(op.operands[1]), self.of(op.operands[0])
+                bits, fact = self.sum(xs[1]), self.of(xs[0])
                 return (
                     isinstance(fact, Memory)
                     and bits is not None

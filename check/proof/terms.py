@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from decgraph.check.proof.folding import INF, Range
-from decgraph.ir.facts import Context, Path
+from decgraph.ir.facts import Context, Path, Piece
 from decgraph.ir.linear import Atom, Condition, Linear, at_least, compared, condition_of, contradiction, negated
 from decgraph.ir.ops.common import numeric
 from decgraph.ir.values import Function, Op, Param, Value
@@ -44,6 +44,7 @@ class Terms:
         }
         self.real: set[Hashable] = set()
         self.ranges: dict[Value, Range] = {}
+        self.pieces: dict[Value, Piece] = {}
         self.context: dict[int, Linear] = {0: Linear.of(PROMPT)}
         self.alive = False
         by_name = {p.name: p for p in function.params}
@@ -178,7 +179,10 @@ class Terms:
         return op.opcode in SHARES or op.opcode in PASSED_ON and self._between(op.operands[0])
 
     def _element(self, v: Value) -> None:
-        self._symbol(v, *((None, None) if v.type.elem == "int" else (0, 1)), real=v.type.elem != "int")
+        if v.type.elem == "int":
+            self._symbol(v, None, None)
+        else:
+            self._symbol(v, 0, 1, real=True)
 
     def _map(self, op: Op, version: int) -> None:
         v, fn = op.result, op.attrs["fn"]
@@ -235,6 +239,8 @@ class Terms:
                 v = self._symbol(op.result, None, None, real=op.result.type.elem != "int")
                 sign = 1 if fn == "maximum" else -1
                 self.facts[op.result] = tuple(Atom((v - x).times(sign)) for x in (a, b))
+                if self.proves(("and", at_least(a, ZERO), at_least(b, ZERO))):
+                    self.facts[op.result] = (*self.facts[op.result], at_least(v, ZERO))
                 return v
             case "abs" | "relu":
                 if self.proves(at_least(a, ZERO)):
@@ -298,8 +304,8 @@ class Terms:
             self.facts[s] = (*self.facts[s], at_least(length, n))
         elif self.proves(at_least(n, ZERO)):
             self.facts[s] = (*self.facts[s], at_least(n, length))
-        if most is not None and self.proves(("and", at_least(n, ONE), at_least(most, ONE))):
-            self.facts[s] = (*self.facts[s], at_least(length, ONE))
+            if self.proves(("and", at_least(n, 1), at_least(most, 1))):
+                self.facts[s] = (*self.facts[s], at_least(length, 1))
         return length
 
     def _concat(self, op: Op, version: int) -> None:

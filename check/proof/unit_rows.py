@@ -4,6 +4,7 @@ states q / 2, a branch that yields a row or its logits has the type of a row, an
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Protocol
 
 from decgraph.check.proof.folding import Number, number
@@ -64,6 +65,8 @@ def not_negative(k: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> b
     match op.opcode:
         case name if name in MODELS or name in ("len", "rank", "index.ask"):
             return True
+        case "const":  # also of a line that the pass comes to later
+            return isinstance(op.attrs["value"], int | Fraction) and op.attrs["value"] >= 0
         case "face":
             return op.attrs["face"] != "logits" and again(op.operands[0])
         case "const":  # of a value that a loop carries round the kernel may not have come to it yet

@@ -248,7 +248,7 @@ class If:
 
     def meaning(m: Any, op: Any, cond: Any) -> Any:
         if "draft" in op.attrs:
-            return (m.drafted(op),)
+            return (m.draft_block(op),)
         return tuple(m.region(op.regions[0 if m.decide(op, cond) else 1], ()))
 
     @staticmethod

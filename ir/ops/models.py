@@ -243,7 +243,7 @@ class ModelMemory:
         """The model's own of a beginning of the text, computed whole or on its own of a beginning of that one."""
         model, place = (k.of(v) for v in op.operands[:2])
         given = dict(zip(op.attrs.get("with", ()), op.operands[2:]))
-        if not isinstance(model, facts.ModelIs) or given.keys() - {"given"}:
+        if not isinstance(model, facts.ModelIs) or given.keys() - {"given"} or op.operands[0].type.of[0] != "causal":
             return None
         if not facts.remembers(k, model, given.get("given"), k.version):
             return None

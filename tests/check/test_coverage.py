@@ -29,11 +29,64 @@ def program(line: str, evidence: str = "target(t)") -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["n = 1 if ctx.length > 9000 else 2", "n = max(ctx.length, 9000)"])
-def test_a_side_that_changes_nothing_is_harmless(line: str) -> None:
-    """No world comes to it; forced, the claim holds all the same."""
+def test_a_side_on_which_nothing_depends_need_not_be_seen(line: str) -> None:
+    """No world comes to it, and nothing that is committed reads it."""
     found = check_algorithm(program(line), mutants=False, models=3, derive=False)
     assert (found.verdict, found.missing) == ("holds", [])
-    assert found.harmless
+
+
+SHARED = "normalize((1 - share) * target(t) + share * drafter(t))"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("share = clamp(floor(ctx.length / 9000), 0, 1)", "line 9: this floor was 0 in every world"),
+        ("share = relu(ctx.length - 9000) / 9000", "line 9: this relu was never decided by its above side"),
+        ("share = where(ctx.length % 9001 == 9000, 1, 0) * where(gamma == 2, 1, 0)", "line 9: this mul was 0 in every world"),
+        (
+            "share = 1 if bernoulli(clamp(ctx.length - 9000, 0, 1) / 10) else 0",
+            "line 9: this clamp was never decided by its inside side",
+        ),
+    ],
+)
+def test_what_is_the_same_in_every_world_is_said(line: str, said: str) -> None:
+    """A claim that is wrong beyond all worlds, and no condition that says where."""
+    found = check_algorithm(program(line, SHARED), mutants=False, models=3)
+    assert found.verdict == "undecided" and said in found.reasons, found.reasons
+
+
+def test_a_loop_whose_bounds_are_computed_must_run() -> None:
+    line = "w = target(t)\n        repeat int(ctx.length / 9000):\n            w = normalize(w + drafter(t))"
+    found = check_algorithm(program(line, "w"), mutants=False, models=3)
+    assert found.verdict == "undecided" and any("this loop" in reason for reason in found.reasons), found.reasons
+
+
+def test_draws_are_compared_by_their_tokens() -> None:
+    """The smaller of two draws has another distribution, and which of them it was is watched."""
+    text = """algorithm smaller(target: causal):
+    refines autoregressive(target) in distribution
+
+    while not done:
+        x ~ target(ctx)
+        y ~ target(ctx)
+        commit min(x, y)
+"""
+    assert check_algorithm(text, mutants=False, models=3).verdict == "refuted"
+
+
+def test_what_a_condition_rules_out_is_not_excused_by_other_parameters() -> None:
+    """The truncation cuts with k below the condition; what it does to larger vocabularies no world says."""
+    text = """algorithm wide(target: causal, k: int in 1..1000000 = 64):
+    refines autoregressive(target) in distribution when k >= 100000
+
+    while not done:
+        x ~ renorm_topk(target(ctx), k)
+        commit x
+"""
+    found = check_algorithm(text, mutants=False, models=3)
+    assert found.verdict in ("undecided", "refuted")
+    assert found.verdict == "refuted" or any("never cut a token off" in reason for reason in found.reasons)
 
 
 def test_a_side_that_no_world_shows_and_that_matters_is_said_with_its_line() -> None:

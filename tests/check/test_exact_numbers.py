@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from fractions import Fraction as F
 from typing import Any
 
@@ -320,3 +321,21 @@ def test_numbers_beyond_what_decimals_hold_are_given_up(exponent: int) -> None:
 def test_a_power_of_e_is_rounded_down() -> None:
     assert rounded_down(exp(F(50))) == 5184705528587072464087
     assert rounded_down(exp(F(-50))) == 0
+
+
+def test_order_is_that_of_comparisons_one_by_one() -> None:
+    """Rationals and logarithms of rationals are sorted by keys; the result is the same as that of comparing any two."""
+    r = random.Random(1)
+
+    def number(kind: str) -> Any:
+        x = F(r.randint(0, 5), r.randint(1, 3))
+        odd = (F(r.randint(-2, 2)), Log(x, 2), float("-inf"), float("nan"), r.randint(-2, 2), True)
+        return {"rational": x, "log": Log(x), "int": r.randint(-2, 2)}.get(kind, r.choice(odd))
+
+    for _ in range(300):
+        n, descending = r.randint(1, 8), r.random() < 0.5
+        kinds = r.choices(("rational", "log", "int", "odd"), k=r.randint(1, 3))
+        keys = [[number(kind) for _ in range(n)] for kind in kinds]
+        order = EXACT.order(keys, descending)
+        slow = [EXACT.order([*keys, [Log(F(1), 2)] * n], descending)]  # a column that has no plain keys
+        assert [order] == slow and sorted(order) == list(range(n))

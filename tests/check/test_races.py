@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from fractions import Fraction as F
 
 import numpy as np
@@ -87,3 +88,17 @@ def test_joint_against_brute_force(seed: int) -> None:
         for j in range(4):
             exact = joint(tuple(F(int(x), int(p.sum())) for x in p), i, tuple(F(int(x), int(q.sum())) for x in q), j)
             assert abs(float(exact) - float(((a == i) & (b == j)).mean())) < 0.005
+
+
+def test_what_a_second_draw_can_be_is_what_the_bounds_of_both_allow() -> None:
+    """With one read the two tokens decide, without the closure of all bounds that three reads need."""
+    r = random.Random(3)
+    for _ in range(400):
+        p, q = (tuple(F(r.choice((0, 1, 1, 2, 3))) for _ in range(4)) for _ in range(2))
+        for a in (v for v in range(4) if p[v]):
+            race = Race(4)
+            race.read(p, a)
+            allowed = [y for y in range(4) if q[y] and race._closed(race._with(q, y)) is not None]
+            assert race.possible(q) == allowed
+            assert all(joint(p, a, q, y) > 0 for y in allowed)
+            assert all(joint(p, a, q, y) == 0 for y in range(4) if y not in allowed)

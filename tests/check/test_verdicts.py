@@ -122,3 +122,11 @@ def test_every_derivation_of_the_library_can_be_shown() -> None:
             assert all(step.rule in page for step in proof.steps) and (proof.found or proof.why[:20] in page)
             shown |= {step.rule for step in proof.steps}
     assert shown <= set(RULES)
+
+
+@pytest.mark.parametrize("name", ["freedave", "fast_dllm_uncached"])
+def test_of_canvases_errors_are_not_derived(name: str) -> None:
+    module = decgraph.load(name).module
+    proof = proof_of(module, module.entry.claims[0], [])
+    assert proof.found and not proof.ends
+    assert proof.to_json("proved")["errors"] == "not derived"

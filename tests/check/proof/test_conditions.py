@@ -7,6 +7,7 @@ from textwrap import dedent, indent
 
 import pytest
 
+from decgraph.check.proof import derive, endings
 from decgraph.check.proof.claims import Open, prove
 from decgraph.dsl.lower import load_text
 from decgraph.ir.values import Module
@@ -123,6 +124,11 @@ BEST = """lanes i in n:
     s[i] = run autoregressive(target) from ctx until completes("a") at most 8
     f[i] = router(s[i])
 commit s[argmax(f)]"""
+OTHER_TEXT = loop(
+    "warp((1 + w) * p.logits - w * q.logits, at = ctx)",
+    "p = target(ctx)",
+    "q = target(ctx.last(ctx.length - min(k, len(prompt) - 1)))",
+)
 COIN = """if bernoulli(x):
     z ~ drafter(ctx)
     commit z
@@ -567,7 +573,9 @@ CASES: dict[str, tuple[str, str, str, list[tuple[str, str, str]]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_condition_makes_true(name: str) -> None:
+def test_what_a_condition_makes_true(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also that no run ends in an error."""
+    monkeypatch.setattr(derive, "errors", endings.errors)
     when, body, before, _ = CASES[name]
     assert outcome(when, body, before) == "derived"
 
@@ -577,3 +585,23 @@ def test_what_looks_like_it(name: str, place: int) -> None:
     *right, wrong = CASES[name]
     when, body, before = (other or own for other, own in zip(wrong[place], right))
     assert outcome(when, body, before) != "derived"
+
+
+def test_a_text_that_may_be_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is called on it ends the run, also where nothing is done with what it returns."""
+    monkeypatch.setattr(derive, "errors", endings.errors)
+    last = "ctx.last(ctx.length - min(k, len(prompt) - 1))"
+    assert last in OTHER_TEXT and outcome("w == 0", OTHER_TEXT) == "derived"
+    for other in (
+        last.replace(" - 1))", "))"),
+        last.replace("min", "max"),
+        last.replace("length - min", "length - 1 - min"),
+        "prompt[k:]",
+        "more",
+        "more ++ more",
+        "ctx.last(k)",
+    ):
+        assert "may be empty" in outcome("w == 0", OTHER_TEXT.replace(last, other)), other
+    assert outcome("n >= 1 and w == 0", OTHER_TEXT.replace(last, "ctx.last(n)")) == "derived"
+    assert outcome("k >= 1 and w == 0", OTHER_TEXT.replace(last, "ctx.last(k)")) == "derived"
+    assert outcome("k < len(prompt) and w == 0", OTHER_TEXT.replace(last, "prompt[k:]")) == "derived"

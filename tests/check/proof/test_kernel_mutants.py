@@ -13,7 +13,17 @@ from typing import Any
 import pytest
 
 import decgraph
-from decgraph.check.proof import claims, derive, judgments, kernel, lossless, matching, rows, terms, unit_rows, verified
+from decgraph.check.proof import (
+    claims,
+    judgments,
+    kernel,
+    lossless,
+    matching,
+    rows,
+    terms,
+    unit_rows,
+    verified,
+)
 from decgraph.check.proof.claims import prove
 from decgraph.check.proof.derive import Derivation
 from decgraph.check.proof.kernel import Kernel
@@ -344,12 +354,6 @@ def bounds_are_strict(patch: Patch) -> None:
 @mutant("sorted_positions")
 def sorted_is_as_it_was(patch: Patch) -> None:
     patch.setitem(terms.RULES, "sort", terms.Terms._same)
-
-
-@pytest.fixture(autouse=True)
-def errors_aside(monkeypatch: Patch) -> None:
-    """What may end in an error has no derivation for that alone."""
-    monkeypatch.setattr(derive, "errors", lambda k: [])
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -1,0 +1,281 @@
+"""What ops over vectors and numbers may fail at (ir/failing.py): lengths that do not agree, indices, empty choices, sizes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from decgraph.ir.failing_trees import LENGTHS, nodes_of
+from decgraph.ir.values import Op, Value
+
+if TYPE_CHECKING:
+    from decgraph.ir.failing import Failing
+
+INF = float("inf")
+
+
+def _map(k: Failing, op: Op) -> str:
+    wide = [v for v in op.operands if any(d.kind != "vocab" for d in v.type.dims)]
+    if len(wide) > 1:
+        most = max(len(v.type.dims) for v in wide)
+        over = {d.kind for v in wide for d in v.type.dims if d.kind != "vocab"}
+        if len({k.rows(v) for v in wide}) > 1 or most > 2 or len(over) > 1 and most > 1:
+            return LENGTHS
+    if op.attrs["fn"] == "mod" and not k.range(op.operands[1])[0] > 0:
+        return "the divisor may be 0"
+    return ""
+
+
+def _empty(k: Failing, op: Op) -> str:
+    if op.opcode == "reduce" and op.attrs["fn"] not in ("max", "min", "mean", "logsumexp"):
+        return ""
+    x = op.operands[0]
+    last = x.type.dims[-1].kind if x.type.dims else "vocab" if x.type.elem in ("dist", "scores") else ""
+    if len(op.operands) == 1 and (last == "vocab" or x.type.elem in ("dist", "scores")):
+        return ""
+    if len({k.rows(v) for v in _keys(k, op.operands)}) > 1:
+        return LENGTHS
+    return "" if k.filled(x) else "there may be nothing to choose from"
+
+
+def _keys(k: Failing, values: tuple[Value, ...]) -> list[Value]:
+    """Candidates and the keys that they are chosen by, those of a list one by one."""
+    lists = {v: made for v in values if v.type.elem == "list" and (made := k.made.get(v)) is not None and made.opcode == "list"}
+    return [x for v in values for x in (lists[v].operands if v in lists else (v,))]
+
+
+def _gather(k: Failing, op: Op) -> str:
+    v, *index = op.operands
+    if op.attrs.get("axis") or len(index) != 1:
+        return "an index may be out of range"
+    (i,) = index
+    if v.type.elem == "topology" or i in k.counters:
+        loop = k.counters.get(i)
+        if loop is not None and loop.opcode == "each" and k.rows(loop.operands[0]) == k.rows(v):
+            return ""
+        if loop is not None and loop.opcode == "for" and k.range(loop.operands[0])[0] >= 0:
+            count = k.made.get(loop.operands[1])
+            if count is not None and count.opcode == "len":
+                of = count.operands[0]
+                if of is v or k.rows(of) == k.rows(v) or of.type.elem == "topology" and k.key(of) == k.key(v):
+                    return ""
+    first = v.type.dims[0].kind if v.type.dims else ""
+    if first == "vocab" and i.type.elem in ("token", "draw") and i.type.vocab == v.type.dims[0].of:
+        return ""
+    if i.type.elem != "node" and k.filled(v) and _below(k, i, v):
+        return ""
+    made = k.made.get(v)
+    if made is not None and made.opcode == "state.read" and i.type.elem == "int" and not i.type.dims and k.range(i)[0] >= 0:
+        if k.always(
+            made.attrs["state"], lambda k, x: _as_long(k, x, made.attrs["state"], int(min(k.range(i)[1], 1 << 30)) + 1)
+        ):
+            return ""
+    if i.type.elem == "node":
+        tree = k.rows(v)
+        if isinstance(tree, tuple) and tree[0] == "nodes" and nodes_of(k, i, tree[1]):
+            return ""
+    return "an index may be out of range"
+
+
+def _as_long(k: Failing, v: Value, state: str, least: int) -> bool:
+    """Whether a vector has so many elements: zeros, or what a state was with some of them replaced."""
+    made = k.made.get(v)
+    if made is None:
+        return False
+    match made.opcode:
+        case "state.read":
+            return bool(made.attrs["state"] == state)
+        case "scatter":
+            return _as_long(k, made.operands[0], state, least)
+        case "map":
+            return any(x.type.dims and _as_long(k, x, state, least) for x in made.operands)
+        case "tile" if made.attrs["kind"] == "zeros" and made.operands:
+            return k.range(made.operands[0])[0] >= least
+    return False
+
+
+def _below(k: Failing, i: Value, v: Value) -> bool:
+    """Whether an index is 0 or -1, taken modulo the length of a vector that has elements, or held between its ends."""
+    made = k.made.get(i)
+    if k.range(i) in ((0, 0), (-1, -1)):
+        return True
+    if made is None or made.opcode != "map":
+        return False
+    if made.attrs["fn"] == "mod":
+        return k.key(made.operands[1]) == ("len", k.rows(v))
+    if made.attrs["fn"] == "clamp":
+        last = ("map", "sub", ("len", k.rows(v)), ("const", 1))
+        return k.range(made.operands[1])[0] >= 0 and k.range(made.operands[1])[1] <= 0 and k.key(made.operands[2]) == last
+    return False
+
+
+def _lookup(k: Failing, op: Op) -> str:
+    p, x = op.operands
+    row = p.type.elem in ("dist", "scores") or bool(p.type.dims) and p.type.dims[-1].kind == "vocab"
+    if not row or x.type.elem not in ("token", "draw"):
+        return "an index may be out of range"
+    wide = [v for v in (p, x) if v.type.dims and v.type.dims[0].kind != "vocab"]
+    return LENGTHS if len(wide) > 1 and len({k.rows(v) for v in wide}) > 1 else ""
+
+
+def _compact(k: Failing, op: Op) -> str:
+    v, c = op.operands
+    if not c.type.dims or k.rows(v) == k.rows(c):
+        return ""
+    tree = k.rows(c)
+    if v.type.elem == "node" and isinstance(tree, tuple) and tree[0] == "nodes" and nodes_of(k, v, tree[1]):
+        return ""
+    return LENGTHS
+
+
+def _whole(k: Failing, op: Op) -> str:
+    """Ends of slices, numbers of tokens: whole numbers are always taken."""
+    real = [v for v in op.operands[1:] if v.type.elem in ("real", "prob")]
+    return "an infinity is no whole number" if real else ""
+
+
+def _as_int(k: Failing, op: Op) -> str:
+    x = op.operands[0]
+    made = k.made.get(x)
+    if x.type.elem in ("int", "position", "node", "bool", "token", "draw"):
+        return ""
+    low, high = k.range(x)
+    if made is not None and made.opcode == "map" and made.attrs["fn"] == "div":
+        a, b = (k.range(v) for v in made.operands)
+        below = k.made.get(made.operands[0])
+        whole = made.operands[0].type.elem == "int" or below is not None and below.result.type.elem == "int"
+        if b[0] > 0 and (whole or a[0] > -INF and a[1] < INF):
+            return ""
+    return "" if low > -INF and high < INF else "an infinity is no whole number"
+
+
+def _within(k: Failing, op: Op) -> str:
+    """A number is within the limits of every program; a vector within the capacity that it is shown to have."""
+    if len(op.operands) == 1:
+        return ""
+    x, *sizes = op.operands
+    inner: Any = x.type
+    for n, room in enumerate(sizes):
+        bound = inner.dims[0].bound if inner.dims else None
+        if not (bound is not None and bound <= k.range(room)[0]) and not (
+            n == 0 and (_cut(k, x, room) or _held(k, x, room, op.attrs["what"]))
+        ):
+            return f"{op.attrs['what']} may be too small"
+        inner = inner.of[0] if inner.elem == "list" else inner.drop() if inner.dims else inner
+    return ""
+
+
+def _held(k: Failing, x: Value, room: Value, what: str) -> bool:
+    """Whether a state of some capacity, filled up to it, or what was drafted from it and is left, fits into it again."""
+
+    def is_state(v: Value) -> bool:
+        made = k.made.get(v)
+        return made is not None and made.opcode == "state.read" and what == f"state `{made.attrs['state']}`"
+
+    made = k.made.get(x)
+    while made is not None and made.opcode in ("draw", "gather") and made.operands[made.opcode == "gather"].type.dims:
+        made = k.made.get(made.operands[made.opcode == "gather"])
+    if made is not None and made.opcode == "concat" and is_state(made.operands[0]):
+        more = k.made.get(made.operands[1])
+        left = ("map", "sub", k.key(room), ("len", k.rows(made.operands[0])))
+        return more is not None and more.opcode == "draw.many" and k.key(more.operands[1]) == left
+    if made is not None and made.opcode == "compact":  # nodes of a tree without its root, of which there are as many as drafts
+        nodes, deep = k.made.get(made.operands[0]), k.made.get(made.operands[1])
+        depth = k.made.get(deep.operands[0]) if deep is not None and deep.attrs.get("fn") == "gt" else None
+        below = (
+            depth is not None
+            and depth.attrs.get("column") == "depth"
+            and deep is not None
+            and k.range(deep.operands[1])[0] >= 0
+        )
+        tree = k.made.get(k.tree(nodes.operands[0])) if below and nodes is not None and nodes.opcode == "tree.nodes" else None
+        root = k.made.get(tree.operands[0]) if tree is not None and tree.attrs.get("chain") else None
+        return root is not None and root.opcode == "tree.new" and tree is not None and is_state(tree.operands[1])
+    return False
+
+
+def _cut(k: Failing, x: Value, room: Value) -> bool:
+    """Whether a vector was cut to its capacity: `first(xs, n)`, `top(xs, n)`, `xs[:n]`."""
+    made = k.made.get(x)
+    while made is not None and made.opcode in ("gather", "draw.get") and made.operands[-1].type.dims:
+        made = k.made.get(made.operands[-1])
+    if made is None or made.opcode not in ("take_first", "select.top", "slice") or made.attrs.get("has_lo"):
+        return False
+    most = made.operands[1]
+    return k.key(most) == k.key(room) or k.range(most)[1] <= k.range(room)[0] and k.range(most)[0] >= 0
+
+
+def _scatter(k: Failing, op: Op) -> str:
+    v, x, *index = op.operands
+    if len(index) != 1 or not v.type.dims:
+        return "an index may be out of range"
+    (i,) = index
+    if x.type.dims and (not i.type.dims or k.rows(x) != k.rows(i)) or len(v.type.dims) > 1 and not _as_wide(k, v, x):
+        return LENGTHS
+    if v.type.dims[0].kind == "vocab" and i.type.elem in ("token", "draw") and i.type.vocab == v.type.dims[0].of:
+        return ""
+    return _gather(k, Op("gather", (v, i), {}, (), op.results, op.loc))
+
+
+def _as_wide(k: Failing, v: Value, x: Value) -> bool:
+    """Whether the rows of a state are as wide as the best `topk` tokens that are written there."""
+    chosen = k.made.get(x)
+    while chosen is not None and chosen.opcode in ("draw.get", "face"):
+        chosen = k.made.get(chosen.operands[0])
+    read = k.made.get(v)
+    if chosen is None or chosen.opcode != "topk" or read is None or read.opcode != "state.read":
+        return False
+    state = next(s for s in k.function.states if s.name == read.attrs["state"])
+    inner = type(k)(k.function, k.consts)
+    inner.made |= {r: op for op in state.init.walk() for r in op.results}
+    made = inner.made.get(state.init.yields[0])
+    while made is not None and made.opcode in ("map", "within"):
+        made = inner.made.get(made.operands[0])
+    if made is None or made.opcode != "tile" or made.attrs["kind"] != "zeros" or not made.operands:
+        return False
+    width = inner.key(made.operands[-1])
+    return width == ("map", "minimum", k.key(chosen.operands[1]), ("vocab_size",))
+
+
+def _select(k: Failing, op: Op) -> str:
+    x, _, *keys = op.operands
+    same = len({k.rows(v) for v in _keys(k, (x, *keys))}) == 1
+    return _whole(k, Op(op.opcode, op.operands[:2], {}, (), op.results)) or ("" if same else LENGTHS)
+
+
+def _each(k: Failing, op: Op) -> str:
+    y = op.regions[0].yields[0].type
+    return "" if not y.dims or op.result.type.elem == "list" else LENGTHS
+
+
+def _sorted(k: Failing, op: Op) -> str:
+    return "" if len({k.rows(v) for v in op.operands}) == 1 else LENGTHS
+
+
+def _listed(k: Failing, op: Op) -> str:
+    plain = op.result.type.elem == "list" or not any(v.type.dims for v in op.operands)
+    return "" if plain or len(op.operands) < 2 else LENGTHS
+
+
+def _alike(k: Failing, op: Op) -> str:
+    return "" if len({k.rows(v) for v in op.operands if v.type.dims}) < 2 else LENGTHS
+
+
+VECTORS = {
+    "map": _map,
+    "reduce": _empty,
+    "arg": _empty,
+    "gather": _gather,
+    "lookup": _lookup,
+    "compact": _compact,
+    "slice": _whole,
+    "take_first": _whole,
+    "as_int": _as_int,
+    "within": _within,
+    "scatter": _scatter,
+    "select.top": _select,
+    "each": _each,
+    "info": _alike,
+    "sort": _sorted,
+    "list": _listed,
+}
+"""By opcode: what an op may fail at."""
