@@ -278,3 +278,8 @@ def test_to_decide_what_the_loop_waits_for_is_to_decide_a_cell(condition: str, w
         return
     with pytest.raises(DecError, match="E420"):
         decgraph.parse(text)
+
+
+def test_cells_are_decided_first_thing_in_a_branch() -> None:
+    body = "p = model(c)\n    x ~ p\n    if n > 2:\n        c[c.all] = x\n    else:\n        c[c.all] = x.token\n    commit c\n"
+    assert len(result(HEAD + "    " + body, "reference", n=3).tokens) == 8

@@ -15,8 +15,6 @@ import pytest
 import decgraph
 from decgraph.check.proof import (
     claims,
-    derive,
-    jacobi,
     judgments,
     kernel,
     lossless,
@@ -24,7 +22,6 @@ from decgraph.check.proof import (
     rows,
     terms,
     unit_rows,
-    unread,
     verified,
 )
 from decgraph.check.proof.claims import prove
@@ -357,47 +354,6 @@ def bounds_are_strict(patch: Patch) -> None:
 @mutant("sorted_positions")
 def sorted_is_as_it_was(patch: Patch) -> None:
     patch.setitem(terms.RULES, "sort", terms.Terms._same)
-
-
-@pytest.fixture(autouse=True)
-def errors_aside(monkeypatch: Patch) -> None:
-    """What may end in an error has no derivation for that alone."""
-    monkeypatch.setattr(derive, "errors", lambda k: [])
-
-
-@mutant("jacobi_one_iteration_less")
-def any_number_of_iterations_is_enough(patch: Patch) -> None:
-    patch.setattr(jacobi._Loop, "at_most", lambda self, v, high: True)
-
-
-@mutant("jacobi_of_some")
-def any_iteration_may_be_the_last(patch: Patch) -> None:
-    patch.setattr(jacobi._Loop, "ends", lambda self, z: True)
-
-
-@mutant("left_and_read")
-def what_is_left_may_be_read(patch: Patch) -> None:
-    patch.setattr(unread, "_is_unread", lambda k, op, name: name in k.left)
-
-
-@mutant("drawn_anew")
-def any_draw_of_the_evidence_is_the_one(patch: Patch) -> None:
-    patch.setattr(
-        judgments,
-        "_matches_one_draw",
-        lambda op: matching.Paths(op, lambda v: matching.UNKNOWN, fresh=True).judge() == "matching",
-    )
-
-
-@mutant("cells_after_a_commit")
-def cells_come_after_any_context(patch: Patch) -> None:
-    of = Kernel.of
-
-    def begun_here(self: Kernel, v: Value) -> Any:
-        fact = of(self, v)
-        return replace(fact, begun=self.version) if isinstance(fact, facts.Canvas) else fact
-
-    patch.setattr(Kernel, "of", begun_here)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
