@@ -381,7 +381,6 @@ class Failing:
                 return self.filled(op.operands[0], deep - 1) and self.at_root(op.operands[1])
             case "concat":
                 return any(self.filled(x, deep - 1) or not x.type.dims for x in op.operands)
-<<<<<<< HEAD
             case "if":
                 n, made = op.results.index(v), self.made.get(op.operands[0])
                 some, other = (r.yields[n] for r in op.regions)
@@ -395,13 +394,18 @@ class Failing:
                 return self.filled(whole, deep - 1) and (at_end or self.range(op.operands[1]) == (-1, -1))
             case "ctx.get":
                 return op.attrs["field"] == "path" or op.attrs["field"] == "last" and self.range(op.operands[1])[0] >= 1
-=======
->>>>>>> w-fuzz
             case "gather" if len(op.operands) == 2 and op.operands[1].type.dims:
                 return self.filled(op.operands[1], deep - 1)
             case _ if op.opcode in ALIKE and op.operands:
                 return any(self.filled(x, deep - 1) for x in op.operands if x.type.dims)
         return False
+
+    def _asked(self, condition: Op | None, v: Value) -> bool:
+        """Whether a condition is that a vector has elements."""
+        if condition is None or condition.opcode != "map" or condition.attrs["fn"] != "gt":
+            return False
+        size = self.made.get(condition.operands[0])
+        return size is not None and size.opcode == "len" and size.operands[0] is v and self.range(condition.operands[1])[0] >= 0
 
     def at_root(self, condition: Value) -> bool:
         """Whether a condition over the nodes of a tree is true at its root."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from decgraph.check.proof.invariants import Stopped
 from decgraph.check.proof.unread import written
 from decgraph.ir.draft_ends import decisive
-from decgraph.ir.facts import NONE, Fact, Row, Tree
+from decgraph.ir.facts import NONE, Fact, Row, Tree, one_model
 from decgraph.ir.values import Op
 
 if TYPE_CHECKING:
@@ -43,9 +43,27 @@ def draft(k: Kernel, op: Op) -> list[Fact | None]:
     k.taints[op.result] |= told
     if not isinstance(tree, Tree):
         return [None]
+    for made in _trees(k, op):  # an error leaves the tree that was made last, also one that the block would have put aside
+        tree = replace(
+            tree, noises=tree.noises | made.noises, fault=tree.fault or made.fault, inside=one_model(tree.inside, made.inside)
+        )
     kept_out = early & {v for v, _ in tree.noises}
     fault = f"what is drawn may decide that an error keeps it out (line {op.loc.line})" if kept_out else ""
     return [replace(tree, tree=op.result, grown=frozenset({op.result}), fault=tree.fault or fault)]
+
+
+def _trees(k: Kernel, op: Op) -> list[Tree]:
+    """What is known of each tree that is made in a block, with its draws as those of its own and of earlier iterations."""
+    found = []
+    within = {o for o in op.regions[0].walk() if o.opcode in ("for", "while", "each")}
+    for v in (v for o in op.regions[0].walk() for v in o.results if v.type.elem == "tree"):
+        made = k.facts.get(v)
+        if isinstance(made, Tree):
+            past = {(noise, loop) for noise, _ in made.noises for loop in k.around.get(noise, ()) if loop in within}
+            found.append(replace(made, noises=made.noises | past))
+        elif v.type == op.result.type:
+            found.append(Tree(k.version, v, fault=f"a tree of which nothing is known (line {op.loc.line})"))
+    return found
 
 
 def errors(k: Kernel) -> list[tuple[int, str]]:
