@@ -6,13 +6,15 @@ import random
 
 import pytest
 
+import decgraph
 from decgraph.check.proof.claims import prove
 from decgraph.check.proof.derive import Derivation
 from decgraph.check.proof.kernel import Kernel
 from decgraph.dsl.lower import load_text
 from decgraph.ir.facts import Row
-from decgraph.ir.text import print_module
+from decgraph.ir.text import parse_module, print_module
 from lab.fuzz_proofs import contradicted, edits, fuzz, fuzz_facts, originals
+from lab.proof_facts import walked
 
 FEW = ["speculative", "cfg", "mcsd", "jacobi", "static_masked"]
 WRONG = """
@@ -80,3 +82,15 @@ def test_edits_differ_and_are_programs() -> None:
             found = [prove(module, claim) for claim in module.entry.claims]
             derived += sum(isinstance(proof, Derivation) for proof in found)
     assert len(texts) > 10 and derived > 5
+
+
+def test_an_error_in_a_draft_leaves_what_was_grown_and_put_aside() -> None:
+    """Found by comparing facts: the block yields the tree as it was before it, and an error in it leaves the one that grew."""
+    text = print_module(decgraph.load("medusa").module)
+    old = "yield %21, %t.4"
+    assert text.count(old) == 1
+    module = parse_module(text.replace(old, "yield %21, %t.3"))
+    kernel = walked(module, module.entry.claims[0], "target")
+    assert kernel is not None
+    (block,) = (op for op in module.entry.body.walk() if "draft" in op.attrs)
+    assert getattr(kernel.facts[block.result], "inside", None) is None
