@@ -75,10 +75,3 @@ Print Assumptions own_steps.
 Print Assumptions own_end.
 Print Assumptions tokens_distribution.
 Print Assumptions tokens_run.
-Print Assumptions inside_take.
-Print Assumptions within_normalize.
-Print Assumptions within_times.
-Print Assumptions jacobi_owned.
-Print Assumptions drawn_all_inside.
-Print Assumptions within_relu.
-Print Assumptions within_where.

@@ -223,8 +223,8 @@ def test_verdicts_break_no_word(width: int, monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert main(["check", "freedave", "--models", "1", "--no-mutants", "--time", "0.2"]) == 3
+    assert main(["check", "hyperschedule", "--models", "1", "--no-mutants", "--time", "0.2"]) == 3
     lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
     assert max(map(len, map(str.rstrip, lines))) <= width
     assert all(line.startswith(" " * 10) for line in lines[1:])
-    assert set(stdlib.entry("freedave").claim.split()) <= set(" ".join(lines).split())
+    assert set(stdlib.entry("hyperschedule").claim.split()) <= set(" ".join(lines).split())

@@ -23,8 +23,9 @@ LATE = """algorithm late(target: causal):
     refines autoregressive(target) in tokens
 
     while not done:
-        n = [1, 2][ctx.length]
         x ~ target(ctx) as output
+        if ctx.length > 1000000:
+            x ~ target(ctx.parent)
         commit x
 """
 WRONG = HOLDS.replace("ensures p[x] > 0", "refines autoregressive(target) in distribution").replace("x ~ p", "x = argmax(p)")
