@@ -204,6 +204,8 @@ class Ranges:
         if code == "state.read":
             return self.cells.get(attrs["state"], UNKNOWN)
         if code == "map":
+            if attrs["fn"] == "mod" and [t.elem for t in types] == ["int", "int"] and 1 <= xs[1].low <= xs[1].high < INF:
+                return Interval(0, xs[1].high - 1)  # of whole numbers the remainder is less than what they are divided by
             return mapped(attrs["fn"], xs) if all(t.elem in NUMBERS for t in types) else UNKNOWN
         if code == "reduce" and types[0].elem in NUMBERS:
             return folded(attrs["fn"], xs[0], types[0].elem == "bool", types[0].elem != "dist")

@@ -14,7 +14,7 @@ from tree import ROOT
 STEPS = ["machine", "doors", "tables", "kernels", "products", "steps", "capture", "start"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_step_on_a_cpu(tmp_path: Path) -> None:
     out = tmp_path / "first.json"
     command = [sys.executable, str(ROOT / "lab/gpu/first.py"), "--device", "cpu", "--sizes", "tiny", "--out", str(out)]

@@ -152,8 +152,10 @@ def test_torch_reads_what_the_reference_reads(kind: str) -> None:
         wanted = got
 
 
-def test_drafts_of_soft_nodes_are_proved() -> None:
-    assert check_algorithm(load_text(DRAFTED, "drafted.dec"), models=4, mutants=False).verdict == "proved"
+def test_drafts_of_soft_nodes_hold() -> None:
+    """What is committed has a derivation; of `renorm_topk`, which the draft needs outside of it, nothing is known of errors."""
+    found = check_algorithm(load_text(DRAFTED, "drafted.dec"), models=4, mutants=False)
+    assert found.verdict == "holds" and "would end the run in an error" in found.proofs[0].stopped()
 
 
 WRONG = """
