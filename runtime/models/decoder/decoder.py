@@ -1,0 +1,349 @@
+"""One decoder for many families of transformers: their weights in one form (`weights.py`), so that the forward has no family in it.
+
+    decoder(ids int64[B, T], positions int64[B, T], write int64[B, T], keys, values, masks) -> [B, T, width]
+
+is a step of the engines (engine/step.py): keys and values are lists by layer of [B, H, S, D], written in place at the rows `write`;
+masks are [B, 1, T, S] by kind of layer, bool or numbers to add to scores, None where nothing is hidden. Causal, bidirectional and
+block-causal models differ in masks alone. What is done to states is written once, in `_layer`; whoever attends in another way
+(a device's kernel) derives a decoder with an `attend` of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.decoder.experts import mixture
+from decgraph.runtime.models.decoder.products import Product
+from decgraph.runtime.models.decoder.shape import Layer, Shape
+
+Masks = Mapping[str, Tensor | None]
+Turn = tuple[Tensor, Tensor]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "swish": F.silu,
+    "gelu": F.gelu,
+    "relu": F.relu,
+    "relu2": lambda x: F.relu(x).square(),
+    "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_fast": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which part of a decoder runs: layers `first` .. `last - 1`; embedded: it begins with states in place of tokens; norm: the
+    final norm follows; taps: the layers whose entering states are wanted beside the result."""
+
+    first: int = 0
+    last: int = -1
+    embedded: bool = False
+    norm: bool = True
+    taps: tuple[int, ...] = ()
+
+
+class Decoder:
+    """A model's forward over caches that the caller owns; see the module.
+
+    weights: by canonical names, "0.qkv", "0.qkv.b", ...; see `weights.canonical`. products: the matrices among them. ropes: by name
+    the frequencies [r / 2] of rotary positions, and the factor of their cosines and sines. Results are inference tensors.
+    """
+
+    additive = True
+
+    def __init__(
+        self,
+        shape: Shape,
+        weights: dict[str, Tensor],
+        products: dict[str, Product],
+        ropes: dict[str, tuple[Tensor, float]],
+        part: Part | None = None,
+    ) -> None:
+        self.shape, self.weights, self.products, self.ropes = shape, weights, products, ropes
+        count = len(shape.layers)
+        self.part = replace(part or Part(), last=count if part is None or part.last < 0 else part.last)
+        self.layers = count
+        self.kinds = tuple(layer.kind for layer in shape.layers)
+        self.windows = tuple(layer.window for layer in shape.layers)
+        self.width = shape.width
+        some = weights.get("embed", next(iter(weights.values())))
+        self.dtype, self.device = some.dtype, some.device
+        self.wide = torch.float64 if self.dtype == torch.float64 else torch.float32
+        self._activation = ACTIVATIONS[shape.activation]
+        self._scale = shape.scale or shape.head**-0.5
+        self._groups = 1 if shape.latent else shape.heads // shape.kv_heads
+        self._embed_scale = shape.embed_scale
+        if shape.embed_rounded:
+            self._embed_scale = float(torch.tensor(shape.embed_scale).to(self.dtype))
+        self._tables: dict[str, Turn] = {}
+        self._reach = 0
+
+    # Parts of a model.
+
+    def tapped(self, *layers: int) -> Decoder:
+        """Gives also the states that enter these layers (`self.layers`: that leave the last)."""
+        return self._derive(replace(self.part, taps=layers))
+
+    def upto(self, layer: int, *, norm: bool = False) -> Decoder:
+        """Only the layers before this one: the states entering it; with `norm`, after the model's final norm (an exit)."""
+        return self._derive(replace(self.part, last=layer, norm=norm))
+
+    def since(self, layer: int) -> Decoder:
+        """The layers from this one on; called with the states [B, T, width] that enter it in place of token ids. `since(0)` takes
+        embeddings."""
+        return self._derive(replace(self.part, first=layer, embedded=True))
+
+    def _derive(self, part: Part) -> Decoder:
+        if not 0 <= part.first <= part.last <= self.layers:
+            raise DecError(f"a model of {self.layers} layers has no layers {part.first}..{part.last - 1}")
+        if any(not part.first <= tap <= part.last for tap in part.taps):
+            raise DecError(f"layers {part.first}..{part.last - 1} do not pass all of the states {list(part.taps)}")
+        return type(self)(self.shape, self.weights, self.products, self.ropes, part)
+
+    # The forward.
+
+    @torch.inference_mode()
+    def __call__(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        write: Tensor,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        masks: Masks,
+    ) -> Any:
+        """The last hidden states [B, T, width]; with taps, a pair of them and the tuple of states [B, T, width]."""
+        part, batch, count = self.part, *positions.shape
+        x = ids.reshape(batch * count, -1) if part.embedded else self.embedded(ids, positions)
+        turns = self.turns(positions)
+        given = {kind: None if mask is None else self._prepared(mask, count) for kind, mask in masks.items()}
+        one = batch == 1
+        where = write[0] if one else write[:, None, :, None]
+        tapped = {}
+        for n in range(part.first, part.last):
+            layer = self.shape.layers[n]
+            if n in part.taps:
+                tapped[n] = x.view(batch, count, -1)
+
+            def attend(q: Tensor, k: Tensor, v: Tensor, n: int = n, layer: Layer = layer) -> Tensor:
+                K, V = keys[n], values[n]
+                k, v = k.transpose(1, 2), v.transpose(1, 2)
+                if one:
+                    K.index_copy_(2, where, k)
+                    V.index_copy_(2, where, v)
+                else:
+                    K.scatter_(2, where.expand(k.shape), k)
+                    V.scatter_(2, where.expand(v.shape), v)
+                return self._attention(n, layer, q, K, V, given[layer.kind])
+
+            x = self._layer(n, layer, x, (batch, count), turns.get(layer.rope or ""), attend)
+        if part.last in part.taps:
+            tapped[part.last] = x.view(batch, count, -1)
+        last = (self._norm("norm", x) if part.norm else x).view(batch, count, -1)
+        return (last, tuple(tapped[tap] for tap in part.taps)) if part.taps else last
+
+    def embedded(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """The states [B T, width] of tokens int64[B, T] that enter the first layer."""
+        x = F.embedding(ids.reshape(-1), self.weights["embed"])
+        if self._embed_scale != 1.0:
+            x = x * self._embed_scale
+        if "positions" in self.weights:
+            x = x + F.embedding(positions.reshape(-1) + self.shape.position_offset, self.weights["positions"])
+        return self._norm("embed_norm", x)
+
+    def turns(self, positions: Tensor) -> dict[str, Turn]:
+        """By name of the frequencies, the cosines and sines [B, T, 1, r] of positions int64[B, T]."""
+        if not self.ropes:
+            return {}
+        if self.device.type == "cpu":  # looked up: a small model's step is some hundred operations
+            self._grow(int(positions.max()) + 1)
+            return {name: (cos[positions], sin[positions]) for name, (cos, sin) in self._tables.items()}
+        return {name: self._turn(name, positions) for name in self.ropes}
+
+    def _turn(self, name: str, positions: Tensor) -> Turn:
+        frequencies, factor = self.ropes[name]
+        angles = positions[..., None].to(self.wide) * frequencies.to(self.wide)
+        angles = torch.cat([angles, angles], -1).unsqueeze(-2)
+        return (angles.cos() * factor).to(self.dtype), (angles.sin() * factor).to(self.dtype)
+
+    def _grow(self, reach: int) -> None:
+        if reach > self._reach:
+            self._reach = max(reach, 2 * self._reach, 512)
+            at = torch.arange(self._reach)
+            self._tables = {name: self._turn(name, at) for name in self.ropes}
+
+    def _prepared(self, mask: Tensor, count: int) -> Tensor:
+        """A mask [B, 1, T, S] as numbers to add to scores, with a row for each query that shares a head of keys."""
+        if not mask.is_floating_point():
+            shown = torch.zeros(mask.shape, dtype=self.dtype, device=mask.device)
+            mask = shown.masked_fill_(~mask, torch.finfo(self.dtype).min)
+        if count == 1 or self._groups == 1:
+            return mask
+        return mask.unsqueeze(3).expand(-1, -1, -1, self._groups, -1).reshape(mask.shape[0], 1, count * self._groups, -1)
+
+    def _layer(
+        self,
+        n: int,
+        layer: Layer,
+        x: Tensor,
+        size: tuple[int, int],
+        turn: Turn | None,
+        attend: Callable[[Tensor, Tensor, Tensor], Tensor],
+    ) -> Tensor:
+        """States [B T, width] through a layer. attend: queries [B, T, heads, D], new keys and values [B, T, kv_heads, D] to
+        [B T, heads D]."""
+        shape, at, products = self.shape, f"{n}.", self.products
+        entering = self._norm(at + "attn_in", x)
+        q, k, v = self._heads(at, entering, size, turn)
+        a = self._norm(at + "attn_sub", attend(q, k, v))
+        if at + "head_gate" in products:
+            a = a * torch.sigmoid(products[at + "head_gate"](entering))
+        if not shape.parallel:
+            x = self._branch(at + "attn_out", x, products[at + "o"], a)
+            h = self._norm(at + "mlp_in", x)
+            if layer.experts is not None and at + "router" in self.weights:
+                return self._added(x, self._norm(at + "mlp_out", mixture(self, at, layer.experts, h)))
+            return self._branch(at + "mlp_out", x, products[at + "down"], self._norm(at + "mlp_sub", self.gated(at + "up", h)))
+        h = self._norm(at + "mlp_in", x) if at + "mlp_in" in self.weights else entering
+        if layer.experts is not None and at + "router" in self.weights:
+            return products[at + "o"](a, x) + mixture(self, at, layer.experts, h)
+        return products[at + "down"](self.gated(at + "up", h), products[at + "o"](a, x))
+
+    def _branch(self, norm: str, x: Tensor, product: Product, y: Tensor) -> Tensor:
+        """What a branch adds to the states: one product where nothing stands between."""
+        if norm in self.weights or self.shape.residual != 1.0:
+            return self._added(x, self._norm(norm, product(y)))
+        return product(y, x)
+
+    def _added(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + (y * self.shape.residual if self.shape.residual != 1.0 else y)
+
+    def _heads(self, at: str, x: Tensor, size: tuple[int, int], turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
+        shape = self.shape
+        if shape.latent is not None:
+            return self._latent(at, x, size, turn)
+        y = self.products[at + "qkv"](x)
+        if shape.clip is not None:
+            y = y.clamp(-shape.clip, shape.clip)
+        if shape.joined_norms and at + "q" in self.weights:
+            q, k, v = y.split([shape.heads * shape.head, shape.kv_heads * shape.head, shape.kv_heads * shape.head], -1)
+            y = torch.cat([self._norm(at + "q", q), self._norm(at + "k", k), v], -1)
+        if shape.qkv:  # head by head, or group by group: queries, then a key, then a value
+            y = y.view(*size, shape.kv_heads, -1, shape.head)
+            both = torch.cat([y[..., :-2, :].flatten(2, 3), y[..., -2, :]], 2)
+            v = y[..., -1, :]
+        else:
+            both, v = y.view(*size, -1, shape.head).split([shape.heads + shape.kv_heads, shape.kv_heads], 2)
+        normed = not shape.joined_norms and at + "q" in self.weights
+        if normed and not shape.late_norms:
+            both = self._head_norms(at, both)
+        if turn is not None:
+            both = turned(both, *turn, shape.rotary_at, shape.pairs)
+        if normed and shape.late_norms:
+            both = self._head_norms(at, both)
+        q, k = both.split([shape.heads, shape.kv_heads], 2)
+        return q, k, v
+
+    def _head_norms(self, at: str, both: Tensor) -> Tensor:
+        q, k = both.split([self.shape.heads, self.shape.kv_heads], 2)
+        return torch.cat([self._norm(at + "q", q), self._norm(at + "k", k)], 2)
+
+    def _latent(self, at: str, x: Tensor, size: tuple[int, int], turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
+        """DeepSeek's attention, its keys and values expanded to heads before they are cached."""
+        shape, products = self.shape, self.products
+        assert shape.latent is not None and turn is not None
+        rank, still, moving, value = shape.latent
+        if at + "qkv" in products:
+            q = products[at + "qkv"](x)
+        else:
+            q = products[at + "q_up"](self._norm(at + "q_latent", products[at + "q_down"](x)))
+        c, r = products[at + "kv_down"](x).split([rank, moving], -1)
+        k, v = products[at + "kv_up"](self._norm(at + "kv_latent", c)).view(*size, shape.heads, still + value).split([still, value], -1)
+        k = torch.cat([k, r.view(*size, 1, moving).expand(-1, -1, shape.heads, -1)], -1)
+        q = turned(q.view(*size, shape.heads, shape.head), *turn, shape.rotary_at, shape.pairs)
+        return q, turned(k, *turn, shape.rotary_at, shape.pairs), v
+
+    def _attention(self, n: int, layer: Layer, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        batch, count, _, size = q.shape
+        kv, groups, sinks = keys.shape[1], self._groups, self.weights.get(f"{n}.sinks")
+        # Queries that share keys become more rows of the same head: keys and values are read as they lie.
+        q = q.view(batch, count, kv, groups, size).permute(0, 2, 1, 3, 4).reshape(batch, kv, count * groups, size)
+        scale = layer.scale or self._scale
+        if self.shape.cap is None and sinks is None:
+            a = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=scale)
+        else:
+            a = self._plainly(q, keys, values, mask, sinks, scale)
+        return a.view(batch, kv, count, groups, -1).transpose(1, 2).reshape(batch * count, -1)
+
+    def _plainly(
+        self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, sinks: Tensor | None, scale: float
+    ) -> Tensor:
+        scores = (q @ keys.transpose(-1, -2)) * scale
+        if self.shape.cap is not None:
+            scores = torch.tanh(scores / self.shape.cap) * self.shape.cap
+        scores = (scores if mask is None else scores + mask).to(self.wide)
+        if sinks is None:
+            return torch.softmax(scores, -1).to(values.dtype) @ values
+        kv, rows = scores.shape[1], scores.shape[2]
+        groups = sinks.numel() // kv
+        column = sinks.to(self.wide).view(1, kv, 1, groups).expand(scores.shape[0], kv, rows // groups, groups)
+        weights = torch.cat([scores, column.reshape(scores.shape[0], kv, rows, 1)], -1).softmax(-1)[..., :-1]
+        return weights.to(values.dtype) @ values
+
+    def gated(self, name: str, x: Tensor) -> Tensor:
+        """The inner states of an MLP [n, inner] of states [n, width]."""
+        y = self.products[name](x)
+        if not self.shape.gated:
+            return self._activation(y)
+        gate, up = y.chunk(2, -1)
+        return self._activation(gate) * up
+
+    def activation(self, x: Tensor) -> Tensor:
+        """The MLP's activation, element by element."""
+        return self._activation(x)
+
+    def _norm(self, name: str, x: Tensor) -> Tensor:
+        """A norm over the last dimension, where the model has it."""
+        w = self.weights.get(name)
+        if w is None:
+            return x
+        shape = self.shape
+        if shape.norm == "rms":
+            return F.rms_norm(x, (x.shape[-1],), None if shape.unit_norms else w, shape.eps)
+        bias = self.weights.get(name + ".b")
+        if w.dim() == 1:
+            return F.layer_norm(x, (x.shape[-1],), None if shape.unit_norms else w, bias, shape.eps)
+        return F.layer_norm(x, (x.shape[-1],), None, None, shape.eps) * w  # a weight a head
+
+    @torch.inference_mode()
+    def logits(self, states: Tensor) -> Tensor:
+        """Logits [n, V] of last states [n, width] after the final norm."""
+        y = self.products["out"](states)
+        if self.shape.logit_scale != 1.0:
+            y = y * self.shape.logit_scale
+        cap = self.shape.logit_cap
+        return y if cap is None else torch.tanh(y / cap) * cap
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor, at: int = 0, pairs: str = "") -> Tensor:
+    """Heads [B, T, heads, D] rotated by cosines and sines [B, T, 1, r]: r numbers from `at` on, in pairs (i, i + r / 2), or
+    (2i, 2i + 1): these stay in their places ("kept") or become halves ("sorted")."""
+    r = cos.shape[-1]
+    if r < x.shape[-1]:
+        before, moving, after = x.split([at, r, x.shape[-1] - at - r], -1)
+        return torch.cat([before, turned(moving, cos, sin, 0, pairs), after], -1)
+    a, b = (x[..., ::2], x[..., 1::2]) if pairs else x.chunk(2, -1)
+    if pairs == "kept":
+        cos, sin = cos[..., : r // 2], sin[..., : r // 2]
+        return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
+    if pairs:
+        x = torch.cat([a, b], -1)
+    return x * cos + torch.cat([-b, a], -1) * sin

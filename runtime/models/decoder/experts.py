@@ -1,0 +1,70 @@
+"""Mixtures of experts: which experts a token is read by, and what they make of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from decgraph.runtime.models.decoder.shape import Experts
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.decoder.decoder import Decoder
+
+
+def mixture(decoder: Decoder, at: str, experts: Experts, x: Tensor) -> Tensor:
+    """States [n, width] through the chosen experts of the layer whose weights' names begin with `at`, and its shared ones."""
+    w = decoder.weights
+    chosen, shares = routed(decoder, at, experts, x)
+    out = torch.zeros_like(x)
+    for j in torch.unique(chosen).tolist():
+        row, column = (chosen == j).nonzero(as_tuple=True)
+        y = _linear(x[row], w[at + "experts_up"][j], w.get(at + "experts_up.b"), j)
+        if experts.interleaved:
+            y = torch.cat([y[..., ::2], y[..., 1::2]], -1)
+        if experts.clamp is not None:
+            slope, limit = experts.clamp
+            gate, up = y.chunk(2, -1)
+            gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+            y = (up + 1) * gate * torch.sigmoid(gate * slope)
+        elif decoder.shape.gated:
+            gate, up = y.chunk(2, -1)
+            y = decoder.activation(gate) * up
+        else:
+            y = decoder.activation(y)
+        y = _linear(y, w[at + "experts_down"][j], w.get(at + "experts_down.b"), j)
+        out.index_add_(0, row, (y * shares[row, column, None]).to(x.dtype))
+    if at + "shared_up" in decoder.products:
+        shared = decoder.products[at + "shared_down"](decoder.gated(at + "shared_up", x))
+        gate = w.get(at + "shared_gate")
+        out = out + (shared if gate is None else shared * torch.sigmoid(F.linear(x, gate)))
+    return out
+
+
+def _linear(x: Tensor, weight: Tensor, biases: Tensor | None, j: int) -> Tensor:
+    return F.linear(x, weight, None if biases is None else biases[j])
+
+
+def routed(decoder: Decoder, at: str, experts: Experts, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Which experts read states [n, width], int64[n, top], and with which weights [n, top]."""
+    w, e = decoder.weights, experts
+    bias = w.get(at + "router.b")
+    scores = F.linear(x.to(decoder.wide), w[at + "router"].to(decoder.wide), None if bias is None else bias.to(decoder.wide))
+    if e.route == "topk_softmax":
+        best, chosen = scores.topk(e.top, -1)
+        return chosen, torch.softmax(best, -1) * e.scale
+    chance = torch.softmax(scores, -1) if e.route == "softmax_topk" else torch.sigmoid(scores)
+    ranked = chance + w[at + "router_bias"].to(decoder.wide) if at + "router_bias" in w else chance
+    if e.groups > 1:
+        grouped = ranked.view(-1, e.groups, e.count // e.groups)
+        score = grouped.topk(2, -1)[0].sum(-1) if e.scores == "two" else grouped.amax(-1)
+        out = torch.ones(len(x), e.groups, dtype=torch.bool, device=x.device)
+        out.scatter_(1, score.topk(e.top_groups, -1)[1], False)
+        ranked = ranked.masked_fill(out.repeat_interleave(e.count // e.groups, 1), 0.0)
+    chosen = ranked.topk(e.top, -1)[1]
+    shares = chance.gather(1, chosen)
+    if e.renormalised:
+        shares = shares / (shares.sum(-1, keepdim=True) + e.epsilon)
+    return chosen, shares * e.scale

@@ -1,0 +1,25 @@
+"""Products of states with a model's matrices."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Product:
+    """y = x W' + b for states x [n, in], with a matrix W [out, in] as the model has it, or several whose outputs stand side by
+    side (they are not joined where they are a caller's)."""
+
+    def __init__(self, *weights: Tensor, biases: tuple[Tensor | None, ...] = ()) -> None:
+        self.weights, self.biases = weights, biases or (None,) * len(weights)
+
+    def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        """[n, out]; with `added` [n, out], the sum of both."""
+        if len(self.weights) > 1:
+            y = torch.cat([F.linear(x, w, b) for w, b in zip(self.weights, self.biases, strict=True)], -1)
+            return y if added is None else added + y
+        weight, bias = self.weights[0], self.biases[0]
+        if added is None:
+            return F.linear(x, weight, bias)
+        return torch.addmm(added if bias is None else added + bias, x, weight.t())

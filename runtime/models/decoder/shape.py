@@ -1,0 +1,102 @@
+"""What the decoder knows of a model: sizes, kinds of layers, and switches. An entry of `families.py` makes it of a config."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+class Unknown(Exception):
+    """A family, a setting or a tensor that the decoder has no entry for: transformers' own module runs instead."""
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A mixture of `count` experts of which `top` read a token.
+
+    route: "softmax_topk" (probabilities, then the `top` greatest), "topk_softmax" (the `top` greatest scores, then
+    probabilities among them), or "sigmoid" (DeepSeek-V3: sigmoids, chosen with a bias added, from the `top_groups` best of
+    `groups`). renormalised: the weights of the chosen ones sum to one. scale: a factor of the weights. clamp: slope and limit of
+    GPT-OSS's gate. scores: how a group is scored, by the sum of its two greatest or by its greatest. columns: the file's matrices
+    are [in, out]; interleaved: gate and up are its columns in turn.
+    """
+
+    count: int
+    top: int
+    route: Literal["softmax_topk", "topk_softmax", "sigmoid"] = "softmax_topk"
+    renormalised: bool = True
+    groups: int = 1
+    top_groups: int = 1
+    scale: float = 1.0
+    clamp: tuple[float, float] | None = None
+    epsilon: float = 0.0
+    scores: Literal["two", "one"] = "two"
+    columns: bool = False
+    interleaved: bool = False
+
+
+@dataclass(frozen=True)
+class Layer:
+    """window: how many positions a token attends to, its own included; None: all. rope: the name of the table of frequencies by
+    which queries and keys are rotated; None: they are not. experts: None for a plain MLP. scale: of scores, where it is not the
+    model's."""
+
+    window: int | None = None
+    rope: str | None = FULL
+    experts: Experts | None = None
+    scale: float | None = None
+
+    @property
+    def kind(self) -> str:
+        """Which mask the layer takes."""
+        return FULL if self.window is None else SLIDING
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A decoder's sizes and switches.
+
+    heads, kv_heads: of queries, of keys and values. head, value: the sizes of a head's keys and values. norm: "rms" or "layer".
+    unit_norms: norms without weights. offset: is added to norm weights. joined_norms: queries' and keys' norms are over all heads at
+    once. late_norms: these norms come after the rotation. parallel: attention and MLP read the same state. scale, cap: of
+    scores. embed_scale: of embeddings, rounded to the weights' dtype where `embed_rounded`; residual: of what a branch adds. rotary: how many numbers of a head are rotated, from
+    `rotary_at` on. pairs: what is rotated are pairs (2i, 2i + 1) and not (i, i + half), which stay where they are or are sorted into halves. qkv: how
+    queries, keys and values lie in a joined matrix: one after the other, head by head, or by groups of queries that share keys. latent: DeepSeek's attention, (rank of keys
+    and values, sizes of a head's part that is not rotated, of the rotated one, and of values). tied: the output matrix is the
+    embedding.
+    """
+
+    width: int
+    heads: int
+    kv_heads: int
+    head: int
+    layers: tuple[Layer, ...]
+    vocabulary: int
+    value: int = 0
+    norm: Literal["rms", "layer"] = "rms"
+    eps: float = 1e-6
+    unit_norms: bool = False
+    offset: float = 0.0
+    joined_norms: bool = False
+    late_norms: bool = False
+    activation: str = "silu"
+    gated: bool = True
+    parallel: bool = False
+    scale: float = 0.0
+    cap: float | None = None
+    logit_cap: float | None = None
+    logit_scale: float = 1.0
+    embed_scale: float = 1.0
+    embed_rounded: bool = False
+    residual: float = 1.0
+    clip: float | None = None
+    rope: dict[str, dict[str, Any]] = field(default_factory=dict)
+    rotary: int = 0
+    rotary_at: int = 0
+    pairs: Literal["", "kept", "sorted"] = ""
+    qkv: Literal["", "heads", "groups"] = ""
+    latent: tuple[int, int, int, int] | None = None
+    position_offset: int = 0
+    tied: bool = False

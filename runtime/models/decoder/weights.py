@@ -1,0 +1,170 @@
+"""A model's weights by the decoder's names, from a live module or from a folder, as they lie there: nothing is copied but small
+vectors, and where several matrices of one input become one.
+
+A parameter or tensor that no part of the decoder reads is an error (`Unknown`): then the model has something that the decoder
+does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from decgraph.runtime.models.decoder.products import Product
+from decgraph.runtime.models.decoder.shape import Shape, Unknown
+
+Names = Mapping[str, str]
+
+
+class Source(Protocol):
+    """Where tensors come from. Each name is taken once or more; `rest` are the names that never were."""
+
+    def take(self, name: str) -> Tensor | None:
+        """The tensor of this name, if there is one."""
+        ...
+
+    def rest(self) -> list[str]:
+        """The names that nobody took."""
+        ...
+
+    def joined(self, parts: list[Tensor]) -> list[Tensor]:
+        """Matrices [n_i, in] of one input as one [sum n_i, in], where their owner allows it; else as they are."""
+        ...
+
+
+class ModuleSource:
+    """The parameters of a transformers base module. owned: nobody else has the module, so that its matrices may become views of
+    joined ones."""
+
+    def __init__(self, base: Any, *, owned: bool) -> None:
+        self._named = {name: p for name, p in base.named_parameters(remove_duplicate=False)}
+        self._owned = owned
+        self._taken: set[str] = set()
+
+    def take(self, name: str) -> Tensor | None:
+        """See `Source`."""
+        found = self._named.get(name)
+        if found is None:
+            return None
+        self._taken.add(name)
+        return found
+
+    def rest(self) -> list[str]:
+        """See `Source`."""
+        return sorted(set(self._named) - self._taken)
+
+    def joined(self, parts: list[Tensor]) -> list[Tensor]:
+        """See `Source`. The parameters become views of the joined matrix."""
+        if len(parts) == 1 or not self._owned or any(p.is_inference() or type(p) is not torch.nn.Parameter for p in parts):
+            return parts
+        base = parts[0]._base
+        whole = sum(len(p) for p in parts)
+        if base is not None and all(p._base is base for p in parts) and len(base) == whole:
+            return [base]
+        made = torch.cat([p.detach() for p in parts])
+        first = 0
+        for p in parts:
+            p.data = made[first : first + len(p)]
+            first += len(p)
+        return [made]
+
+
+NORMS = ("attn_in", "attn_out", "attn_sub", "mlp_in", "mlp_out", "mlp_sub", "q", "k", "q_latent", "kv_latent")
+MATRICES = ("o", "head_gate", "down", "shared_down", "q_down", "q_up", "kv_down", "kv_up")
+JOINED = {"qkv": ("wq", "wk", "wv"), "up": ("gate", "up"), "shared_up": ("shared_gate_proj", "shared_up_proj")}
+
+
+def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Tensor], dict[str, Product]]:
+    """The tensors and products of a model by the decoder's names. names: from these to the source's, `{i}` for the layer's number;
+    see `families.LLAMA`. Raises Unknown for a tensor that is missing or that nobody reads."""
+    weights: dict[str, Tensor] = {}
+    products: dict[str, Product] = {}
+    turned = "transposed" in names
+
+    def vector(to: str, name: str) -> None:
+        found = source.take(name)
+        if found is not None:
+            weights[to] = found.detach()
+
+    def matrix(to: str, *from_: str) -> bool:
+        found = [source.take(f"{name}.weight") for name in from_]
+        if all(f is None for f in found):
+            return False
+        parts = [f for f in found if f is not None]
+        if len(parts) < len(from_):
+            raise Unknown(f"{to} has no {from_[found.index(None)]}")
+        biases = [source.take(f"{name}.bias") for name in from_]
+        whole = [p.t() for p in parts] if turned else source.joined(parts)
+        some = [b for b in biases if b is not None]
+        if some and len(some) < len(biases):
+            some = [parts[n].new_zeros(len(parts[n])) if b is None else b for n, b in enumerate(biases)]
+        if len(whole) < len(parts):
+            products[to] = Product(whole[0].detach(), biases=(torch.cat(some) if some else None,))
+        else:
+            given = tuple(b.detach() for b in some) if some else ()
+            products[to] = Product(*(w.detach() for w in whole), biases=given)
+        return True
+
+    for key in ("embed", "positions"):
+        if key in names:
+            vector(key, names[key])
+            if key not in weights:
+                raise Unknown(f"there is no {names[key]}")
+    for key in ("norm", "embed_norm"):
+        if key in names:
+            vector(key, names[key] + ".weight")
+            vector(key + ".b", names[key] + ".bias")
+    if "out" in names:
+        if not matrix("out", names["out"]):
+            products["out"] = Product(weights["embed"])
+    for i, layer in enumerate(shape.layers):
+        at, here = f"{i}.", {key: name.format(i=i) for key, name in names.items()}
+        for key in NORMS:
+            if key in here:
+                vector(at + key, here[key] + ".weight")
+                vector(at + key + ".b", here[key] + ".bias")
+                _per_head(at + key, here[key], source, weights)
+        for key in ("sinks", "router_bias"):
+            if key in here:
+                vector(at + key, here[key])
+        for key in MATRICES:
+            if key in here:
+                matrix(at + key, here[key])
+        for key, parts in JOINED.items():
+            if key in here and key not in parts:
+                matrix(at + key, here[key])
+            else:
+                matrix(at + key, *(here[part] for part in parts if part in here))
+        if layer.experts is not None:
+            for key in ("router", "shared_gate"):
+                if key in here:
+                    vector(at + key, here[key] + ".weight")
+                    vector(at + key + ".b", here[key] + ".bias")
+            for key in ("experts_up", "experts_down"):
+                vector(at + key, here[key])
+                vector(at + key + ".b", here[key] + "_bias")
+                if layer.experts.columns and at + key in weights:
+                    weights[at + key] = weights[at + key].transpose(1, 2)
+    if shape.offset:
+        weights = {k: w + shape.offset if k.rsplit(".", 1)[-1] in (*NORMS, "norm") else w for k, w in weights.items()}
+    if shape.unit_norms:
+        some = weights["embed"].new_ones(())
+        for key in NORMS:
+            weights |= {f"{i}.{key}": some for i in range(len(shape.layers)) if key in names}
+        weights["norm"] = some
+    if source.rest():
+        raise Unknown(f"nothing reads {', '.join(source.rest()[:3])}")
+    return weights, products
+
+
+def _per_head(to: str, name: str, source: Source, weights: dict[str, Tensor]) -> None:
+    """Norms with a weight a head, in a list of modules."""
+    found: list[Tensor] = []
+    while (one := source.take(f"{name}.norms.{len(found)}.weight")) is not None:
+        found.append(one)
+    if found:
+        weights[to] = torch.stack([w.detach() for w in found])
+
