@@ -247,13 +247,21 @@ class Decoder:
         """States [B T, width] through a layer. attend: queries [B, T, heads, D], new keys and values [B, T, kv_heads, D] to
         [B T, heads D]."""
         shape, at, products = self.shape, f"{n}.", self.products
-        entering = self._norm(at + "attn_in", x)
+        if shape.paired:  # EAGLE-3: an embedding and a feature side by side
+            embedded, feature = x.split(shape.width, -1)
+            normed = self._norm(at + "feature_in", feature)
+            entering = torch.cat([self._norm(at + "attn_in", embedded), normed], -1)
+            x = normed if shape.paired == "normed" else feature
+        else:
+            entering = self._norm(at + "attn_in", x)
         q, k, v = self._heads(at, entering, size, turn)
         a = self._norm(at + "attn_sub", attend(q, k, v))
         if at + "head_gate" in products:
             a = a * torch.sigmoid(products[at + "head_gate"](entering))
         if not shape.parallel:
             x = self._branch(at + "attn_out", x, products[at + "o"], a)
+            if shape.bare:
+                return x
             h = self._norm(at + "mlp_in", x)
             if layer.experts is not None and at + "router" in self.weights:
                 return self._added(x, self._norm(at + "mlp_out", mixture(self, at, layer.experts, h)))

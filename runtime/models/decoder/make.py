@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import LlamaConfig
 
 from decgraph.runtime.collecting import uncollected
-from decgraph.runtime.models.decoder.decoder import Decoder
-from decgraph.runtime.models.decoder.families import shape_of
+from decgraph.runtime.models.decoder.decoder import Decoder, Part
+from decgraph.runtime.models.decoder.families import FAMILIES, shape_of
 from decgraph.runtime.models.decoder.products import Copies
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Shape, Unknown
 from decgraph.runtime.models.decoder.weights import ModuleSource, canonical
 from decgraph.runtime.models.forwards import Forward, note
+from decgraph.runtime.models.heads.parts import PairLayer
 from decgraph.runtime.models.hf_net import is_recorder
 from decgraph.runtime.models.shadow import borrows
 from decgraph.runtime.models.watch import runs_others
@@ -24,14 +28,14 @@ TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over 
 _OURS = ("torch.nn.modules.", "transformers.activations", "transformers.models.")
 
 
-def decoder_of(base: Any) -> Decoder | None:
-    """The decoder of a transformers base module, or None where it has something that the decoder does not know: then the module
+def decoder_of(base: Any, plain: Callable[[Tensor], Tensor]) -> Decoder | None:
+    """The decoder of a transformers base module whose last states of tokens int64[1, n] are plain's [1, n, width]; or None where it has something that the decoder does not know: then the module
     runs as it is, and `forwards.py` and the log say why. The module's joined matrices become views of shared storage, with the
     same values, unless they are a caller's (shadow.py)."""
     try:
         with uncollected(), torch.no_grad():
             made = of_module(base)
-            different(made, base)
+            different(made, plain)
     except Unknown as unknown:
         reason = str(unknown)
     except Exception as error:  # a config's or a module's that is not what its family's are
@@ -61,6 +65,31 @@ def of_module(base: Any) -> Decoder:
     return Decoder(shape, weights, products, frequencies(base, shape), copies=Copies(products.values(), base.parameters()))
 
 
+def decoder_of_layers(module: Any) -> Decoder | None:
+    """The decoder of a head's layers on the states [B, T, width] that enter the first one; None where they have something that the
+    decoder does not know. module: with `config`, `layers` and `rotary`, as those of runtime/models/heads have."""
+    base = nn.Module()
+    base.layers, base.rotary = nn.ModuleList(module.layers), module.rotary
+    try:
+        config = module.config.to_dict()
+        if isinstance(module.config, LlamaConfig) and config["model_type"] not in FAMILIES:
+            config["model_type"] = "llama"
+        shape, names = shape_of(config)
+        names = {key: name for key, name in names.items() if key not in ("embed", "norm")}
+        first = module.layers[0]
+        count = len(module.layers)
+        shape = replace(shape, layers=shape.layers[:count], bare=getattr(first, "mlp", None) is None)
+        if isinstance(first, PairLayer):
+            shape, names["feature_in"] = replace(shape, paired="normed" if first.after else "plain"), "layers.{i}.hidden_norm"
+        with torch.no_grad():
+            weights, products = canonical(shape, names, ModuleSource(base, owned=True))
+        part = Part(embedded=True, norm=False)
+        return Decoder(shape, weights, products, frequencies(base, shape), part, Copies(products.values(), base.parameters()))
+    except Unknown as unknown:
+        _log.warning("the layers of %s run as they are: %s", type(module).__name__, unknown)
+        return None
+
+
 def frequencies(base: Any, shape: Shape) -> dict[str, tuple[Tensor, float]]:
     """The frequencies that a module's rotary positions have, by kind of layer, and the factor of their cosines and sines: its
     own buffers, whichever way it computed them."""
@@ -77,12 +106,12 @@ def frequencies(base: Any, shape: Shape) -> dict[str, tuple[Tensor, float]]:
     return found
 
 
-def different(decoder: Decoder, base: Any) -> None:
+def different(decoder: Decoder, plain: Callable[[Tensor], Tensor]) -> None:
     """Raises Unknown where a decoder's states of 20 tokens, in two parts, are not the module's."""
     shape, device = decoder.shape, decoder.device
     count, first = 20, 13
     ids = (torch.arange(count, device=device)[None] * 7 + 1) % shape.vocabulary
-    theirs = base(input_ids=ids, use_cache=False).last_hidden_state
+    theirs = plain(ids)
     if not bool(torch.isfinite(theirs).all()):
         raise Unknown("its states are not numbers")
     keys, values = caches(decoder, 1, count)

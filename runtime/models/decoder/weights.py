@@ -72,7 +72,7 @@ class ModuleSource:
         return [made]
 
 
-NORMS = ("attn_in", "attn_out", "attn_sub", "mlp_in", "mlp_out", "mlp_sub", "q", "k", "q_latent", "kv_latent")
+NORMS = ("attn_in", "feature_in", "attn_out", "attn_sub", "mlp_in", "mlp_out", "mlp_sub", "q", "k", "q_latent", "kv_latent")
 MATRICES = ("o", "head_gate", "down", "shared_down", "q_down", "q_up", "kv_down", "kv_up")
 JOINED = {"qkv": ("wq", "wk", "wv"), "up": ("gate", "up"), "shared_up": ("shared_gate_proj", "shared_up_proj")}
 
@@ -151,7 +151,7 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
     if shape.offset:
         weights = {k: w + shape.offset if k.rsplit(".", 1)[-1] in (*NORMS, "norm") else w for k, w in weights.items()}
     if shape.unit_norms:
-        some = weights["embed"].new_ones(())
+        some = next(iter(weights.values())).new_ones(())
         for key in NORMS:
             weights |= {f"{i}.{key}": some for i in range(len(shape.layers)) if key in names}
         weights["norm"] = some

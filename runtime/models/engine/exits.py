@@ -144,7 +144,7 @@ def normed(net: Net) -> Head:
 
 def fastest(base: Any, step: ModuleStep) -> Step:
     """The decoder of a module, found equal to it, or else `step`, the module as it is."""
-    made = decoder_of(base)
+    made = decoder_of(base, step.plain)
     return step if made is None or made.caches != step.layout.shapes else made
 
 
