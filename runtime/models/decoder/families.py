@@ -298,7 +298,7 @@ def deepseek_v3(c: Settings) -> Entry:
 
 
 FAMILIES: dict[str, Callable[[Settings], Entry]] = {
-    **dict.fromkeys(("llama", "ministral", "seed_oss"), plain),
+    **dict.fromkeys(("llama", "ministral", "seed_oss", "eurobert"), plain),
     **dict.fromkeys(("qwen2", "qwen3"), windows_if_used),
     **dict.fromkeys(("gemma2", "gemma3_text"), gemma2),
     **dict.fromkeys(("olmo2", "olmo3"), olmo2),

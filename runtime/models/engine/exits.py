@@ -27,7 +27,7 @@ from decgraph.runtime.models.engine.heads import layer_step
 from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.engine.step import ModuleStep, Step
 from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.hf_net import Net, Tape
+from decgraph.runtime.models.hf_net import Net, plainly
 from decgraph.runtime.models.parts import Use, untouched
 
 if TYPE_CHECKING:
@@ -146,17 +146,6 @@ def fastest(base: Any, step: ModuleStep) -> Step:
     """The decoder of a module, found equal to it, or else `step`, the module as it is."""
     made = decoder_of(base, step.plain)
     return step if made is None or made.caches != step.layout.shapes else made
-
-
-def plainly(net: Net) -> Head:
-    """Token ids int64[1, n] to last states [1, n, width] of one path, without a cache."""
-
-    def last(ids: Tensor) -> Tensor:
-        count = ids.shape[1]
-        tape = Tape(torch.arange(count, device=ids.device), torch.ones(count, count, dtype=torch.bool).tril().to(ids.device))
-        return net.run(ids[0], tape)[None]
-
-    return last
 
 
 def _lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:
