@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from decgraph.runtime.models.decoder.shape import Layer, Shape
 
 Masks = Mapping[str, Tensor | None]
 Turn = tuple[Tensor, Tensor]
+Cache = tuple[Tensor, Tensor, Tensor, Any]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
@@ -80,6 +80,7 @@ class Decoder:
         some = weights.get("embed", next(iter(weights.values())))
         self.dtype, self.device = some.dtype, some.device
         self.wide = torch.float64 if self.dtype == torch.float64 else torch.float32
+        self.gathers = self.device.type != "cpu"  # whether a mixture gathers its experts, and reads nothing on the host
         self._activation = ACTIVATIONS[shape.activation]
         self._scale = shape.scale or shape.head**-0.5
         self._groups = 1 if shape.latent else shape.heads // shape.kv_heads
@@ -111,12 +112,15 @@ class Decoder:
         embeddings."""
         return self._derive(replace(self.part, first=layer, embedded=True))
 
+    def _like(self, part: Part) -> Decoder:
+        return Decoder(self.shape, self.weights, self.products, self.ropes, part, self.copies)
+
     def _derive(self, part: Part) -> Decoder:
         if not 0 <= part.first <= part.last <= self.layers:
             raise DecError(f"a model of {self.layers} layers has no layers {part.first}..{part.last - 1}")
         if any(not part.first <= tap <= part.last for tap in part.taps):
             raise DecError(f"layers {part.first}..{part.last - 1} do not pass all of the states {list(part.taps)}")
-        return type(self)(self.shape, self.weights, self.products, self.ropes, part, self.copies)
+        return self._like(part)
 
     def compiled(self, notice: Callable[[str], None], backend: str = "inductor") -> Decoder:
         """The same decoder, its layers compiled with torch.compile when they first run; sizes stay dynamic. Where that fails (no
@@ -176,17 +180,16 @@ class Decoder:
             layer = self.shape.layers[n]
             if n in part.taps:
                 tapped[n] = x.view(*size, -1)
-            attend = partial(self._attend, n, layer, where, keys[n], values[n], masks[layer.kind])
-            x = self._layer(n, layer, x, size, turns.get(layer.rope or ""), attend)
+            x = self._layer(n, layer, x, size, turns.get(layer.rope or ""), (where, keys[n], values[n], masks[layer.kind]))
         if part.last in part.taps:
             tapped[part.last] = x.view(*size, -1)
         last = (self._norm("norm", x) if part.norm else x).view(*size, -1)
         return (last, tuple(tapped[tap] for tap in part.taps)) if part.taps else last
 
-    def _attend(
-        self, n: int, layer: Layer, where: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor
-    ) -> Tensor:
-        """Writes new keys and values [B, T, heads, D] to the caches and attends to these."""
+    def _attended(self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], turn: Turn | None, cache: Cache) -> Tensor:
+        """States [B T, width] to what attention makes of them [B T, heads D]: new keys and values go to the caches."""
+        where, keys, values, mask = cache
+        q, k, v = self._heads(f"{n}.", x, size, turn)
         k, v = k.transpose(1, 2), v.transpose(1, 2)
         if where.dim() == 1:
             keys.index_copy_(2, where, k)
@@ -235,17 +238,8 @@ class Decoder:
             return mask
         return mask.unsqueeze(3).expand(-1, -1, -1, self._groups, -1).reshape(mask.shape[0], 1, count * self._groups, -1)
 
-    def _layer(
-        self,
-        n: int,
-        layer: Layer,
-        x: Tensor,
-        size: tuple[int, int],
-        turn: Turn | None,
-        attend: Callable[[Tensor, Tensor, Tensor], Tensor],
-    ) -> Tensor:
-        """States [B T, width] through a layer. attend: queries [B, T, heads, D], new keys and values [B, T, kv_heads, D] to
-        [B T, heads D]."""
+    def _layer(self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], turn: Turn | None, cache: Cache) -> Tensor:
+        """States [B T, width] through a layer. cache: the rows of new tokens, keys, values and mask, as `__call__` has them."""
         shape, at, products = self.shape, f"{n}.", self.products
         if shape.paired:  # EAGLE-3: an embedding and a feature side by side
             embedded, feature = x.split(shape.width, -1)
@@ -254,8 +248,7 @@ class Decoder:
             x = normed if shape.paired == "normed" else feature
         else:
             entering = self._norm(at + "attn_in", x)
-        q, k, v = self._heads(at, entering, size, turn)
-        a = self._norm(at + "attn_sub", attend(q, k, v))
+        a = self._norm(at + "attn_sub", self._attended(n, layer, entering, size, turn, cache))
         if at + "head_gate" in products:
             a = a * torch.sigmoid(products[at + "head_gate"](entering))
         if not shape.parallel:
