@@ -1,12 +1,11 @@
-"""One decoder for many families of transformers: their weights in one form (`weights.py`), so that the forward has no family in it.
+"""One decoder for many families of transformers: their weights in one form (`weights.py`), and no family in the forward.
 
     decoder(ids int64[B, T], positions int64[B, T], write int64[B, T], keys, values, masks) -> [B, T, width]
 
-is a step of the engines (engine/step.py): keys and values are lists by layer of [B, H, S, D], written in place at the rows `write`;
-masks are [B, 1, T, S] by kind of layer, bool or numbers to add to scores, None where nothing is hidden. Causal, bidirectional and
-block-causal models differ in masks alone. What is done to states is written once, in `_layer`; whoever attends in another way
-(a device's kernel) derives a decoder with an `attend` of its own.
-"""
+is a step of the engines (engine/step.py): keys and values are lists by layer of [B, H, S, D], written in place at the rows
+`write`; masks are [B, 1, T, S] by kind of layer, bool or numbers to add to scores, None where nothing is hidden. Causal,
+bidirectional and block-causal models differ in masks alone. What is done to states is written once, in `_layer`; whoever
+attends in another way (a device's kernel) derives a decoder with an `attend` of its own."""
 
 from __future__ import annotations
 
@@ -105,8 +104,8 @@ class Decoder:
         return self._derive(replace(self.part, last=layer, norm=norm))
 
     def since(self, layer: int) -> Decoder:
-        """The layers from this one on; called with the states [B, T, width] that enter it in place of token ids. `since(0)` takes
-        embeddings."""
+        """The layers from this one on; called with the states [B, T, width] that enter it in place of token ids. `since(0)`
+        takes embeddings."""
         return self._derive(replace(self.part, first=layer, embedded=True))
 
     def _derive(self, part: Part) -> Decoder:
