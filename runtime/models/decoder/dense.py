@@ -18,12 +18,12 @@ from decgraph.runtime.models.decoder.llama import (
     every,
     llama,
     ropes,
-    rotary,
+    two_ropes,
     windows,
     without,
 )
 from decgraph.runtime.models.decoder.settings import Settings
-from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Layer, Shape, Unknown
+from decgraph.runtime.models.decoder.shape import FULL, Layer, Shape, Unknown
 
 
 def plain(c: Settings) -> Entry:
@@ -92,11 +92,8 @@ def gemma2(c: Settings) -> Entry:
 
 def gemma3(c: Settings) -> Entry:
     pattern = c.get("sliding_window_pattern") or c.get("_sliding_window_pattern", 6)
-    local = {"rope_theta": c.get("rope_local_base_freq", 10000.0)}
     s = replace(gemma2(c)[0], layers=llama(c, windows(c, every(pattern))).layers)
-    if SLIDING not in s.rope:  # an old config
-        s = each(replace(s, rope={FULL: s.rope[FULL], SLIDING: rotary(c, local)}), rope=lambda i: s.layers[i].kind)
-    return s, {**LLAMA, **SANDWICH}
+    return two_ropes(c, s, c.get("rope_local_base_freq", 10000.0)), {**LLAMA, **SANDWICH}
 
 
 def vaultgemma(c: Settings) -> Entry:
@@ -152,7 +149,8 @@ def olmo2(c: Settings) -> Entry:
 
 
 def olmo3(c: Settings) -> Entry:
-    return llama(c, windows(c, every(4)), joined_norms=True), without({**LLAMA, **AFTER})
+    s = llama(c, windows(c, every(4)), joined_norms=True)
+    return two_ropes(c, s, c.get("rope_theta")), without({**LLAMA, **AFTER})
 
 
 def exaone(c: Settings) -> Shape:
@@ -247,7 +245,7 @@ def gpt2(c: Settings) -> Entry:
     s = Shape(
         width=c.n_embd, heads=heads, kv_heads=heads, head=c.n_embd // heads, layers=(Layer(rope=None),) * c.n_layer,
         vocabulary=c.vocab_size, norm="layer", eps=c.layer_norm_epsilon, activation=c.activation_function, gated=False,
-        tied=c.get("tie_word_embeddings", True), scale=0.0 if c.get("scale_attn_weights", True) else 1.0)  # fmt: skip
+        tied=bool(c.get("tie_word_embeddings")), scale=0.0 if c.get("scale_attn_weights", True) else 1.0)  # fmt: skip
     if c.get("scale_attn_by_inverse_layer_idx", False):
         s = each(s, scale=lambda i: (s.scale or s.head**-0.5) / (i + 1))
     return s, {

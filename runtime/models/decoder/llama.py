@@ -59,7 +59,7 @@ def rotary(c: Settings, r: dict[str, Any]) -> dict[str, Any]:
     if kind in ("llama3", "yarn"):
         original = original or r.get("original_max_position_embeddings") or c.max_position_embeddings
         r = r | {"original_max_position_embeddings": original}
-    return {"rope_type": kind} | {k: v for k, v in r.items() if k not in ("type", "rope_type")}
+    return {"rope_type": kind} | {k: v for k, v in r.items() if k not in ("type", "rope_type", "max_position_embeddings")}
 
 
 def windows(c: Settings, sliding: Callable[[int], Any]) -> tuple[int | None, ...]:
@@ -97,6 +97,15 @@ def llama(c: Settings, seen: tuple[int | None, ...] = (), **more: Any) -> Shape:
         tied=bool(c.get("tie_word_embeddings", False)),
     )
     return replace(s, **more)
+
+
+def two_ropes(c: Settings, s: Shape, theta: float) -> Shape:
+    """Layers with windows have frequencies of their own, which old configs do not list: these are not scaled."""
+    if SLIDING in s.rope:
+        return s
+    return each(
+        replace(s, rope=s.rope | {SLIDING: {"rope_type": "default", "rope_theta": theta}}), rope=lambda i: s.layers[i].kind
+    )
 
 
 def each(s: Shape, **more: Any) -> Shape:

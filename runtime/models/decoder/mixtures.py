@@ -10,21 +10,27 @@ from decgraph.runtime.models.decoder.llama import AFTER, LLAMA, MOE, SHARED, A, 
 from decgraph.runtime.models.decoder.settings import Settings
 from decgraph.runtime.models.decoder.shape import FULL, Experts, Unknown
 
+COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
-def experts(c: Settings) -> int:
-    """How many experts there are. Raises Unknown where layers differ in it."""
-    count = c.one_of("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-    if not isinstance(count, int):
-        raise Unknown("layers with several numbers of experts")
+
+def experts(c: Settings, *names: str) -> int:
+    """How many experts there are, by the family's names of it. Raises Unknown where layers differ in it, and where another
+    family's name of it says something else."""
+    count = c.one_of(*names)
+    if not isinstance(count, int) or count != c.one_of(*COUNTS):
+        raise Unknown("several numbers of experts")
     return count
 
 
 def mixtral(c: Settings) -> Entry:
-    return each(one_window(c)[0], experts=Experts(experts(c), c.num_experts_per_tok)), {**LLAMA, **MOE}
+    return each(one_window(c)[0], experts=Experts(experts(c, "num_local_experts", "num_experts"), c.num_experts_per_tok)), {
+        **LLAMA,
+        **MOE,
+    }
 
 
 def phimoe(c: Settings) -> Entry:
-    e = Experts(experts(c), c.num_experts_per_tok, "sparse_mixer", jitter=c.router_jitter_noise)
+    e = Experts(experts(c, "num_local_experts"), c.num_experts_per_tok, "sparse_mixer", jitter=c.router_jitter_noise)
     s = replace(one_window(c)[0], norm="layer")
     return each(s, experts=e), {**LLAMA, **MOE, "router": M + "router"}
 
@@ -33,19 +39,19 @@ def minimax_m2(c: Settings) -> Entry:
     s = llama(c, joined_norms=True)
     if dim := c.get("rotary_dim"):
         s = replace(s, rotary=dim % s.head, rope={FULL: s.rope[FULL] | {"partial_rotary_factor": dim / s.head}})
-    e = Experts(experts(c), c.num_experts_per_tok, "sigmoid")
+    e = Experts(experts(c, "num_local_experts", "num_experts"), c.num_experts_per_tok, "sigmoid")
     return each(s, experts=e), {**LLAMA, **MOE, "router_bias": M + "e_score_correction_bias"}
 
 
 def granite_moe(c: Settings) -> Entry:
-    e, x = Experts(experts(c), c.num_experts_per_tok, "topk_softmax"), "layers.{i}.block_sparse_moe."
+    e, x = Experts(experts(c, "num_local_experts"), c.num_experts_per_tok, "topk_softmax"), "layers.{i}.block_sparse_moe."
     return each(granite(c)[0], experts=e), {
         **LLAMA, "router": x + "router", "experts_up": x + "experts.gate_up_proj", "experts_down": x + "experts.down_proj",
         "shared_up": "layers.{i}.shared_mlp.input_linear", "shared_down": "layers.{i}.shared_mlp.output_linear"}  # fmt: skip
 
 
-def qwen_moe(c: Settings) -> Entry:
-    e = Experts(experts(c), c.num_experts_per_tok, renormalised=c.norm_topk_prob)
+def qwen_moe(c: Settings, *names: str) -> Entry:
+    e = Experts(experts(c, *names), c.num_experts_per_tok, renormalised=bool(c.get("norm_topk_prob")))
     shared = {"shared_gate_proj": M + "shared_expert.gate_proj", "shared_up_proj": M + "shared_expert.up_proj",
               "shared_down": M + "shared_expert.down_proj", "shared_gate": M + "shared_expert_gate"}  # fmt: skip
     return each(llama(c), experts=e, window=c.get("sliding_window") if c.get("use_sliding_window") else None), {
@@ -55,15 +61,19 @@ def qwen_moe(c: Settings) -> Entry:
     }
 
 
+def qwen3_moe(c: Settings) -> Entry:
+    return qwen_moe(c, "num_local_experts", "num_experts")
+
+
 def qwen2_moe(c: Settings) -> Entry:
-    s, names = qwen_moe(c)
+    s, names = qwen_moe(c, "num_experts")
     first, used = c.get("max_window_layers", 0), c.get("use_sliding_window")
     seen = windows(c, lambda i: (i + 1) % 2 and i < first)
     return each(s, window=lambda i: seen[i] if used else None), names
 
 
 def olmoe(c: Settings) -> Entry:
-    e = Experts(experts(c), c.num_experts_per_tok, renormalised=c.norm_topk_prob)
+    e = Experts(experts(c, "num_experts"), c.num_experts_per_tok, renormalised=bool(c.get("norm_topk_prob")))
     return each(llama(c, joined_norms=True, clip=c.get("clip_qkv")), experts=e), {**LLAMA, **MOE}
 
 
@@ -73,12 +83,19 @@ def flex_olmo(c: Settings) -> Entry:
 
 def gpt_oss(c: Settings) -> Entry:
     clamp = c.get("swiglu_alpha", 1.702), c.get("swiglu_limit", 7.0)
-    e = Experts(experts(c), c.num_experts_per_tok, "topk_softmax", clamp=clamp, columns=True, interleaved=True)
+    e = Experts(
+        experts(c, "num_local_experts", "num_experts"),
+        c.num_experts_per_tok,
+        "topk_softmax",
+        clamp=clamp,
+        columns=True,
+        interleaved=True,
+    )
     return each(llama(c, windows(c, every(2))), experts=e), {**LLAMA, **MOE, "sinks": A + "sinks", "router": M + "router"}
 
 
 def ernie4_5_moe(c: Settings) -> Entry:
-    e = Experts(experts(c), c.one_of("moe_k", "num_experts_per_tok"), epsilon=0.0)
+    e = Experts(experts(c, "moe_num_experts", "num_experts"), c.one_of("moe_k", "num_experts_per_tok"), epsilon=0.0)
     c.get("moe_norm_min")  # less than the probabilities of the best experts can sum to
     names = {**SHARED, "router_bias": M + "gate.moe_statics.e_score_correction_bias"}
     return each(llama(c, pairs="kept"), experts=e), {**LLAMA, **MOE, **names}
@@ -89,17 +106,23 @@ def hunyuan_moe(c: Settings) -> Entry:
     if top is None:
         raise Unknown("layers with several numbers of chosen experts")
     shared = {key: name.replace("shared_experts", "shared_mlp") for key, name in SHARED.items() if key != "router_bias"}
-    return each(hunyuan(c)[0], experts=Experts(experts(c), top)), {**hunyuan(c)[1], **MOE, **shared, "router": M + "gate.wg"}
+    return each(hunyuan(c)[0], experts=Experts(experts(c, "num_experts"), top)), {
+        **hunyuan(c)[1],
+        **MOE,
+        **shared,
+        "router": M + "gate.wg",
+    }
 
 
-def deepseek_experts(c: Settings, scale: float | None = None) -> Experts:
+def sigmoids(c: Settings, *names: str, scale: float | None = None) -> Experts:
     scale = c.get("routed_scaling_factor", 1.0) if scale is None else scale
-    groups, normed = (c.get("n_group", 1), c.get("topk_group", 1)), c.get("norm_topk_prob", True)
-    return Experts(experts(c), c.num_experts_per_tok, "sigmoid", normed, *groups, scale, epsilon=1e-20)
+    groups, normed = (c.get("n_group", 1), c.get("topk_group", 1)), bool(c.get("norm_topk_prob"))
+    names = names or ("n_routed_experts", "num_local_experts")
+    return Experts(experts(c, *names), c.num_experts_per_tok, "sigmoid", normed, *groups, scale, epsilon=1e-20)
 
 
 def glm4_moe(c: Settings) -> Entry:
-    return each(llama(c), experts=deepseek_experts(c)), {**LLAMA, **MOE, **SHARED}
+    return each(llama(c), experts=sigmoids(c)), {**LLAMA, **MOE, **SHARED}
 
 
 def solar_open(c: Settings) -> Entry:
@@ -108,22 +131,31 @@ def solar_open(c: Settings) -> Entry:
 
 def dots1(c: Settings) -> Entry:
     first = c.get("max_window_layers", 0)
-    return each(llama(c, windows(c, lambda i: i >= first)), experts=deepseek_experts(c)), {**LLAMA, **MOE, **SHARED}
+    return each(llama(c, windows(c, lambda i: i >= first)), experts=sigmoids(c)), {**LLAMA, **MOE, **SHARED}
 
 
 def hy_v3(c: Settings) -> Entry:
     names = {"router_bias": M + "e_score_correction_bias"}
-    return each(llama(c), experts=deepseek_experts(c, c.router_scaling_factor)), {**LLAMA, **MOE, **SHARED, **names}
+    return each(
+        llama(c),
+        experts=replace(sigmoids(c, "num_experts", "num_local_experts", scale=c.router_scaling_factor), renormalised=True),
+    ), {**LLAMA, **MOE, **SHARED, **names}
 
 
 def afmoe(c: Settings) -> Entry:
     s = llama(
-        c, windows(c, every(c.get("global_attn_every_n_layers", 4))), embed_scale=c.hidden_size**0.5 if c.mup_enabled else 1.0
+        c,
+        windows(c, every(c.get("global_attn_every_n_layers", 4))),
+        embed_scale=c.hidden_size**0.5 if c.get("mup_enabled") else 1.0,
     )
     names = {"attn_out": "layers.{i}.post_attention_layernorm", "mlp_in": "layers.{i}.pre_mlp_layernorm",
              "mlp_out": "layers.{i}.post_mlp_layernorm", "head_gate": A + "gate_proj", "router": M + "router.gate",
              "router_bias": M + "expert_bias"}  # fmt: skip
-    s = each(s, experts=deepseek_experts(c, c.route_scale), rope=lambda i: FULL if s.layers[i].window else None)
+    s = each(
+        s,
+        experts=replace(sigmoids(c, "num_experts", scale=c.route_scale), renormalised=True),
+        rope=lambda i: FULL if s.layers[i].window else None,
+    )
     return s, {**LLAMA, **MOE, **SHARED, **names}
 
 
@@ -131,13 +163,13 @@ def laguna(c: Settings) -> Entry:
     heads, s = c.get("num_attention_heads_per_layer") or (), llama(c, windows(c, lambda i: False), gate="softplus")
     if set(heads) - {s.heads}:
         raise Unknown("layers with several numbers of heads")
-    e = replace(deepseek_experts(c, c.get("moe_routed_scaling_factor", 1.0)), renormalised=True, epsilon=0.0)
+    e = replace(sigmoids(c, "num_experts", scale=c.get("moe_routed_scaling_factor", 1.0)), renormalised=True, epsilon=0.0)
     return each(s, experts=e), {**LLAMA, **MOE, **SHARED, "head_gate": A + "g_proj"}
 
 
 def deepseek_v3(c: Settings) -> Entry:
     s, names = latent(c)
-    return each(s, experts=deepseek_experts(c)), {**names, **MOE, **SHARED}
+    return each(s, experts=sigmoids(c)), {**names, **MOE, **SHARED}
 
 
 def axk1(c: Settings) -> Entry:
@@ -151,7 +183,7 @@ def deepseek_v2(c: Settings) -> Entry:
         raise Unknown(f"experts chosen by {c.topk_method}")
     groups, best = c.get("n_group", 1), c.get("topk_group", 1)
     c.get("norm_topk_prob")  # the module does not read it
-    e = Experts(experts(c), c.num_experts_per_tok, renormalised=False, scale=c.get("routed_scaling_factor", 1.0), scores="one",
+    e = Experts(experts(c, "n_routed_experts", "num_experts"), c.num_experts_per_tok, renormalised=False, scale=c.get("routed_scaling_factor", 1.0), scores="one",
                 groups=groups if grouped else 1, top_groups=best if grouped else 1)  # fmt: skip
     return each(s, experts=e), {**names, **MOE, **SHARED}
 
@@ -167,7 +199,12 @@ def cohere2_moe(c: Settings) -> Entry:
     if c.shared_expert_combination_strategy != "sum" and c.get("num_shared_experts"):
         raise Unknown("its shared experts are averaged with the others")
     soft = c.expert_selection_fn == "softmax"
-    e = Experts(experts(c), c.num_experts_per_tok, "topk_softmax" if soft else "sigmoid", c.norm_topk_prob or soft)
+    e = Experts(
+        experts(c, "num_experts"),
+        c.num_experts_per_tok,
+        "topk_softmax" if soft else "sigmoid",
+        bool(c.get("norm_topk_prob")) or soft,
+    )
     if c.get("rms_norm_eps") is not None:
         s = replace(s, norm="rms", eps=c.rms_norm_eps)
     s = each(s, experts=e, rope=lambda i: FULL if s.layers[i].window or dense == 1 and plain[i : i + 1] == ["dense"] else None)
@@ -175,13 +212,13 @@ def cohere2_moe(c: Settings) -> Entry:
 
 
 def exaone_moe(c: Settings) -> Entry:
-    return each(exaone(c), experts=deepseek_experts(c)), {**LLAMA, **MOE, **SHARED}
+    return each(exaone(c), experts=sigmoids(c, "num_experts")), {**LLAMA, **MOE, **SHARED}
 
 
 MIXTURES: dict[str, Callable[[Settings], Entry]] = {
     **dict.fromkeys(("granitemoe", "granitemoeshared"), granite_moe),
     **dict.fromkeys(("deepseek_v3", "glm4_moe_lite"), deepseek_v3),
-    "mixtral": mixtral, "phimoe": phimoe, "minimax_m2": minimax_m2, "qwen2_moe": qwen2_moe, "qwen3_moe": qwen_moe,
+    "mixtral": mixtral, "phimoe": phimoe, "minimax_m2": minimax_m2, "qwen2_moe": qwen2_moe, "qwen3_moe": qwen3_moe,
     "olmoe": olmoe, "flex_olmo": flex_olmo, "gpt_oss": gpt_oss, "ernie4_5_moe": ernie4_5_moe, "hunyuan_v1_moe": hunyuan_moe,
     "glm4_moe": glm4_moe, "solar_open": solar_open, "dots1": dots1, "hy_v3": hy_v3, "afmoe": afmoe, "laguna": laguna, "axk1": axk1,
     "deepseek_v2": deepseek_v2, "cohere2_moe": cohere2_moe, "exaone_moe": exaone_moe,
