@@ -258,11 +258,11 @@ class Decoder:
         if shape.latent is not None:
             return self._latent(at, x, size, turn)
         y = self.products[at + "qkv"](x)
-        if shape.clip is not None:
-            y = y.clamp(-shape.clip, shape.clip)
         if shape.joined_norms and at + "q" in self.weights:
             q, k, v = y.split([shape.heads * shape.head, shape.kv_heads * shape.head, shape.kv_heads * shape.head], -1)
             y = torch.cat([self._norm(at + "q", q), self._norm(at + "k", k), v], -1)
+        if shape.clip is not None:
+            y = y.clamp(-shape.clip, shape.clip)
         if shape.qkv == "quarters":
             q, v, k = y.view(*size, 4, 3, -1).unbind(3)
             both, v = torch.cat([q, k], 2).view(*size, -1, shape.head), v.reshape(*size, -1, shape.head)

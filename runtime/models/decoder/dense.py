@@ -319,7 +319,7 @@ def latent(c: Settings) -> Entry:
               )  # fmt: skip
     names = {"q_down": A + "q_a_proj", "q_up": A + "q_b_proj", "q_latent": A + "q_a_layernorm", "kv_up": A + "kv_b_proj",
              "kv_down": A + "kv_a_proj_with_mqa", "kv_latent": A + "kv_a_layernorm"}  # fmt: skip
-    return s, {**without(LLAMA, "q", "k"), **names, "wq": A + "q_proj", "wk": "", "wv": ""}
+    return s, {**without(LLAMA, "q", "k", "wk", "wv"), **names}
 
 
 def minicpm3(c: Settings) -> Entry:

@@ -164,6 +164,18 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
         for key in NORMS:
             weights |= {f"{i}.{key}": some for i in range(len(shape.layers)) if key in names}
         weights |= {key: some for key in ("norm", "embed_norm") if key in names}
+    for i in range(len(shape.layers)):
+        needed = (
+            "attn_in",
+            "o",
+            *(() if shape.parallel else ("mlp_in",)),
+            *(() if f"{i}.router" in weights else ("up", "down")),
+        )
+        for key in needed:
+            if key in names and f"{i}.{key}" not in weights and f"{i}.{key}" not in products:
+                raise Unknown(f"there is no {names[key].format(i=i)}")
+    if "norm" not in weights:
+        raise Unknown(f"there is no {names['norm']}")
     if source.rest():
         raise Unknown(f"nothing reads {', '.join(source.rest()[:3])}")
     return weights, products
