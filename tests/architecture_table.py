@@ -27,8 +27,9 @@ GPT = {"vocab_size": 97, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions":
        "pad_token_id": 0}  # fmt: skip
 E = {"num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
 SHARED = {**E, "n_group": 1, "topk_group": 1, "n_shared_experts": 1, "first_k_dense_replace": 1}
-LATENT = {**T, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4,
-          "v_head_dim": 6, "head_dim": 4, **SHARED}  # fmt: skip
+LATENT_DENSE = {**T, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 8, "qk_rope_head_dim": 4,
+                "qk_nope_head_dim": 4, "v_head_dim": 6, "head_dim": 4}  # fmt: skip
+LATENT = {**LATENT_DENSE, **SHARED}
 WINDOW = {"sliding_window": 4}
 DBRX = {
     "vocab_size": 97, "d_model": 32, "n_heads": 4, "n_layers": 3, "max_seq_len": 128, "pad_token_id": 0,
@@ -93,8 +94,8 @@ ROWS: dict[str, Row] = {
     "deepseek_v2": Row("deepseek_v2", LATENT, "latent attention, mixture of experts"),
     "deepseek_v3": Row("deepseek_v3", LATENT, "latent attention, mixture of experts with groups"),
     "glm4_moe_lite": Row("glm4_moe_lite", LATENT, "latent attention, mixture of experts"),
-    "youtu": Row("youtu", LATENT, "latent attention"),
-    "minicpm3": Row("minicpm3", {**LATENT, "v_head_dim": 8}, "latent attention"),
+    "youtu": Row("youtu", LATENT_DENSE, "latent attention"),
+    "minicpm3": Row("minicpm3", {**LATENT_DENSE, "v_head_dim": 8}, "latent attention"),
     "axk1": Row("axk1", LATENT, "latent attention, mixture of experts"),
     "glm4_moe": Row("glm4_moe", {**H, **SHARED}, "mixture of experts, partial rotary"),
     "dots1": Row("dots1", {**H, **SHARED, **WINDOW}, "mixture of experts"),

@@ -1,12 +1,11 @@
-"""One decoder for many families of transformers: their weights in one form (`weights.py`), so that the forward has no family in it.
+"""One decoder for many families of transformers: their weights in one form (`weights.py`), and no family in the forward.
 
     decoder(ids int64[B, T], positions int64[B, T], write int64[B, T], keys, values, masks) -> [B, T, width]
 
-is a step of the engines (engine/step.py): keys and values are lists by layer of [B, H, S, D], written in place at the rows `write`;
-masks are [B, 1, T, S] by kind of layer, bool or numbers to add to scores, None where nothing is hidden. Causal, bidirectional and
-block-causal models differ in masks alone. What is done to states is written once, in `_layer`; whoever attends in another way
-(a device's kernel) derives a decoder with an `attend` of its own.
-"""
+is a step of the engines (engine/step.py): keys and values are lists by layer of [B, H, S, D], written in place at the rows
+`write`; masks are [B, 1, T, S] by kind of layer, bool or numbers to add to scores, None where nothing is hidden. Causal,
+bidirectional and block-causal models differ in masks alone. What is done to states is written once, in `_layer`; whoever
+attends in another way (a device's kernel) derives a decoder with an `attend` of its own."""
 
 from __future__ import annotations
 
@@ -21,22 +20,28 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.experts import mixture
 from decgraph.runtime.models.decoder.products import Copies, Product
-from decgraph.runtime.models.decoder.shape import Layer, Shape
+from decgraph.runtime.models.decoder.shape import Layer, Shape, Unknown
 
 Masks = Mapping[str, Tensor | None]
-Turn = tuple[Tensor, Tensor]
 Cache = tuple[Tensor, Tensor, Tensor, Any]
+Turn = tuple[Tensor, ...]
+"""Cosines and sines, and what queries grow by where they do."""
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "swish": F.silu,
     "gelu": F.gelu,
     "relu": F.relu,
+    "xielu": F.silu,  # has weights: `_xielu`
     "relu2": lambda x: F.relu(x).square(),
     "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
     "gelu_fast": lambda x: F.gelu(x, approximate="tanh"),
     "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
 }
+
+
+LATENT_EPS = 1e-6
+"""Of the norms inside latent attention, whatever the others have."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,8 @@ class Decoder:
         self.dtype, self.device = some.dtype, some.device
         self.wide = torch.float64 if self.dtype == torch.float64 else torch.float32
         self.gathers = self.device.type != "cpu"  # whether a mixture gathers its experts, and reads nothing on the host
+        if shape.activation not in ACTIVATIONS:
+            raise Unknown(f"the activation {shape.activation}")
         self._activation = ACTIVATIONS[shape.activation]
         self._scale = shape.scale or shape.head**-0.5
         self._groups = 1 if shape.latent else shape.heads // shape.kv_heads
@@ -108,8 +115,8 @@ class Decoder:
         return self._derive(replace(self.part, last=layer, norm=norm))
 
     def since(self, layer: int) -> Decoder:
-        """The layers from this one on; called with the states [B, T, width] that enter it in place of token ids. `since(0)` takes
-        embeddings."""
+        """The layers from this one on; called with the states [B, T, width] that enter it in place of token ids. `since(0)`
+        takes embeddings."""
         return self._derive(replace(self.part, first=layer, embedded=True))
 
     def _like(self, part: Part) -> Decoder:
@@ -214,14 +221,21 @@ class Decoder:
             return {}
         if self.device.type == "cpu":  # looked up: a small model's step is some hundred operations
             self._grow(int(positions.max()) + 1)
-            return {name: (cos[positions], sin[positions]) for name, (cos, sin) in self._tables.items()}
+            return {name: tuple(table[positions] for table in tables) for name, tables in self._tables.items()}
         return {name: self._turn(name, positions) for name in self.ropes}
 
     def _turn(self, name: str, positions: Tensor) -> Turn:
         frequencies, factor = self.ropes[name]
         angles = positions[..., None].to(self.wide) * frequencies.to(self.wide)
         angles = torch.cat([angles, angles], -1).unsqueeze(-2)
-        return (angles.cos() * factor).to(self.dtype), (angles.sin() * factor).to(self.dtype)
+        turn = (
+            (angles.cos() * factor).to(self.dtype),
+            (angles.sin() * (-factor if self.shape.backward else factor)).to(self.dtype),
+        )
+        if self.shape.stretch is None:
+            return turn
+        rate, length = self.shape.stretch
+        return *turn, (1 + rate * (1 + positions // length).to(self.wide).log())[..., None, None].to(self.dtype)
 
     def _grow(self, reach: int) -> None:
         if reach > self._reach:
@@ -249,8 +263,12 @@ class Decoder:
         else:
             entering = self._norm(at + "attn_in", x)
         a = self._norm(at + "attn_sub", self._attended(n, layer, entering, size, turn, cache))
-        if at + "head_gate" in products:
-            a = a * torch.sigmoid(products[at + "head_gate"](entering))
+        if layer.difference is not None:
+            a = self._difference(at, layer.difference, a)
+        if at + "head_gate" in products:  # a number a head, or one for each of its numbers
+            gate = products[at + "head_gate"](entering)
+            gate = F.softplus(gate) if shape.gate == "softplus" else torch.sigmoid(gate)
+            a = (a.view(*gate.shape, -1) * gate[..., None]).flatten(1)
         if not shape.parallel:
             x = self._branch(at + "attn_out", x, products[at + "o"], a)
             if shape.bare:
@@ -263,6 +281,15 @@ class Decoder:
         if layer.experts is not None and at + "router" in self.weights:
             return products[at + "o"](a, x) + mixture(self, at, layer.experts, h)
         return products[at + "down"](self.gated(at + "up", h), products[at + "o"](a, x))
+
+    def _difference(self, at: str, start: float, a: Tensor) -> Tensor:
+        """The first half of the heads without the second, for outputs [n, heads 2 D] of heads whose values are two heads' (see
+        `_heads`)."""
+        first, second = a.view(len(a), 2, -1, self.shape.value).unbind(1)
+        return (
+            F.rms_norm(first - self.weights[at + "difference"] * second, (self.shape.value,), None, self.shape.eps)
+            * (1 - start)
+        ).flatten(1)
 
     def _branch(self, norm: str, x: Tensor, product: Product, y: Tensor) -> Tensor:
         """What a branch adds to the states: one product where nothing stands between."""
@@ -278,12 +305,15 @@ class Decoder:
         if shape.latent is not None:
             return self._latent(at, x, size, turn)
         y = self.products[at + "qkv"](x)
-        if shape.clip is not None:
-            y = y.clamp(-shape.clip, shape.clip)
         if shape.joined_norms and at + "q" in self.weights:
             q, k, v = y.split([shape.heads * shape.head, shape.kv_heads * shape.head, shape.kv_heads * shape.head], -1)
             y = torch.cat([self._norm(at + "q", q), self._norm(at + "k", k), v], -1)
-        if shape.qkv:  # head by head, or group by group: queries, then a key, then a value
+        if shape.clip is not None:
+            y = y.clamp(-shape.clip, shape.clip)
+        if shape.qkv == "quarters":
+            q, v, k = y.view(*size, 4, 3, -1).unbind(3)
+            both, v = torch.cat([q, k], 2).view(*size, -1, shape.head), v.reshape(*size, -1, shape.head)
+        elif shape.qkv:  # head by head, or group by group: queries, then a key, then a value
             y = y.view(*size, shape.kv_heads, -1, shape.head)
             both = torch.cat([y[..., :-2, :].flatten(2, 3), y[..., -2, :]], 2)
             v = y[..., -1, :]
@@ -293,10 +323,14 @@ class Decoder:
         if normed and not shape.late_norms:
             both = self._head_norms(at, both)
         if turn is not None:
-            both = turned(both, *turn, shape.rotary_at, shape.pairs)
+            both = turned(both, *turn[:2], shape.rotary_at, shape.pairs)
         if normed and shape.late_norms:
             both = self._head_norms(at, both)
         q, k = both.split([shape.heads, shape.kv_heads], 2)
+        if turn is not None and len(turn) > 2:
+            q = q * turn[2]
+        if shape.value > shape.head:  # two attentions whose values are both halves of the heads
+            v = torch.cat(v.chunk(2, 2), -1).repeat(1, 1, 2, 1)
         return q, k, v
 
     def _head_norms(self, at: str, both: Tensor) -> Tensor:
@@ -311,12 +345,13 @@ class Decoder:
         if at + "qkv" in products:
             q = products[at + "qkv"](x)
         else:
-            q = products[at + "q_up"](self._norm(at + "q_latent", products[at + "q_down"](x)))
+            q = products[at + "q_up"](self._norm(at + "q_latent", products[at + "q_down"](x), LATENT_EPS))
         c, r = products[at + "kv_down"](x).split([rank, moving], -1)
-        k, v = products[at + "kv_up"](self._norm(at + "kv_latent", c)).view(*size, shape.heads, still + value).split([still, value], -1)
+        c = self._norm(at + "kv_latent", c, LATENT_EPS)
+        k, v = products[at + "kv_up"](c).view(*size, shape.heads, still + value).split([still, value], -1)
         k = torch.cat([k, r.view(*size, 1, moving).expand(-1, -1, shape.heads, -1)], -1)
-        q = turned(q.view(*size, shape.heads, shape.head), *turn, shape.rotary_at, shape.pairs)
-        return q, turned(k, *turn, shape.rotary_at, shape.pairs), v
+        q = turned(q.view(*size, shape.heads, shape.head), *turn[:2], shape.rotary_at, shape.pairs)
+        return q, turned(k, *turn[:2], shape.rotary_at, shape.pairs), v
 
     def _attention(self, n: int, layer: Layer, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         batch, count, _, size = q.shape
@@ -349,24 +384,29 @@ class Decoder:
         """The inner states of an MLP [n, inner] of states [n, width]."""
         y = self.products[name](x)
         if not self.shape.gated:
-            return self._activation(y)
+            return self._xielu(name.split(".")[0] + ".", y) if self.shape.activation == "xielu" else self._activation(y)
         gate, up = y.chunk(2, -1)
         return self._activation(gate) * up
+
+    def _xielu(self, at: str, x: Tensor) -> Tensor:
+        up, down, beta, eps = (self.weights[at + name] for name in ("alpha_p", "alpha_n", "beta", "eps"))
+        below = (torch.expm1(torch.minimum(x, eps)) - x) * (beta + F.softplus(down))
+        return torch.where(x > 0, F.softplus(up) * x * x, below) + beta * x
 
     def activation(self, x: Tensor) -> Tensor:
         """The MLP's activation, element by element."""
         return self._activation(x)
 
-    def _norm(self, name: str, x: Tensor) -> Tensor:
+    def _norm(self, name: str, x: Tensor, eps: float | None = None) -> Tensor:
         """A norm over the last dimension, where the model has it."""
         w = self.weights.get(name)
         if w is None:
             return x
         shape = self.shape
         if shape.norm == "rms":
-            return F.rms_norm(x, (x.shape[-1],), None if shape.unit_norms else w, shape.eps)
+            return F.rms_norm(x, (x.shape[-1],), None if shape.unit_norms else w, eps or shape.eps)
         bias = self.weights.get(name + ".b")
-        if w.dim() == 1:
+        if w.dim() < 2:
             return F.layer_norm(x, (x.shape[-1],), None if shape.unit_norms else w, bias, shape.eps)
         return F.layer_norm(x, (x.shape[-1],), None, None, shape.eps) * w  # a weight a head
 

@@ -81,6 +81,8 @@ def routed(decoder: Decoder, at: str, experts: Experts, x: Tensor) -> tuple[Tens
     if e.route == "topk_softmax":
         best, chosen = scores.topk(e.top, -1)
         return chosen, torch.softmax(best, -1) * e.scale
+    if e.route == "sparse_mixer":
+        return _sparse_mixer(scores, e.top, e.jitter)
     chance = torch.softmax(scores, -1) if e.route == "softmax_topk" else torch.sigmoid(scores)
     ranked = chance + w[at + "router_bias"].to(decoder.wide) if at + "router_bias" in w else chance
     if e.groups > 1:
@@ -88,9 +90,20 @@ def routed(decoder: Decoder, at: str, experts: Experts, x: Tensor) -> tuple[Tens
         score = grouped.topk(2, -1)[0].sum(-1) if e.scores == "two" else grouped.amax(-1)
         out = torch.ones(len(x), e.groups, dtype=torch.bool, device=x.device)
         out.scatter_(1, score.topk(e.top_groups, -1)[1], False)
-        ranked = ranked.masked_fill(out.repeat_interleave(e.count // e.groups, 1), 0.0)
+        ranked = ranked.masked_fill(out.repeat_interleave(e.count // e.groups, 1), -torch.inf)
     chosen = ranked.topk(e.top, -1)[1]
     shares = chance.gather(1, chosen)
     if e.renormalised:
         shares = shares / (shares.sum(-1, keepdim=True) + e.epsilon)
     return chosen, shares * e.scale
+
+
+def _sparse_mixer(scores: Tensor, top: int, jitter: float) -> tuple[Tensor, Tensor]:
+    left, chosen, shares = scores, [], []
+    for _ in range(top):
+        best, index = left.max(-1, keepdim=True)
+        far = (best - scores) / scores.abs().clamp(min=best) > 2 * jitter
+        chosen.append(index)
+        shares.append(left.masked_fill(far, -torch.inf).softmax(-1).gather(-1, index))
+        left = left.scatter(-1, index, -torch.inf)
+    return torch.cat(chosen, -1), torch.cat(shares, -1)

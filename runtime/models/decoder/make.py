@@ -101,6 +101,10 @@ def frequencies(base: Any, shape: Shape) -> dict[str, tuple[Tensor, float]]:
             if kind in wanted and name.endswith("inv_freq") and kind not in found:
                 factor = getattr(module, "attention_scaling" if name == "inv_freq" else f"{kind}_attention_scaling", 1.0)
                 found[kind] = buffer, float(factor)
+    for kind in wanted - set(found):  # gptj's module has its angles as a table
+        if shape.rope[kind]["rope_type"] == "default":
+            size = shape.rotary or shape.head
+            found[kind] = 1.0 / (shape.rope[kind]["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32) / size)), 1.0
     if wanted - set(found):
         raise Unknown(f"its rotary frequencies of {', '.join(sorted(wanted - set(found)))} were not found")
     return found

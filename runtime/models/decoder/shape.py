@@ -17,15 +17,15 @@ class Experts:
     """A mixture of `count` experts of which `top` read a token.
 
     route: "softmax_topk" (probabilities, then the `top` greatest), "topk_softmax" (the `top` greatest scores, then
-    probabilities among them), or "sigmoid" (DeepSeek-V3: sigmoids, chosen with a bias added, from the `top_groups` best of
-    `groups`). renormalised: the weights of the chosen ones sum to one. scale: a factor of the weights. clamp: slope and limit of
-    GPT-OSS's gate. scores: how a group is scored, by the sum of its two greatest or by its greatest. columns: the file's matrices
-    are [in, out]; interleaved: gate and up are its columns in turn.
-    """
+    probabilities among them), "sigmoid" (DeepSeek-V3: sigmoids, chosen with a bias added, from the `top_groups` best of
+    `groups`), or "sparse_mixer" (Phi's: one after the other, each with its probability among those that are about as good, to
+    within `jitter`). renormalised: the weights of the chosen ones sum to one. scale: a factor of the weights. clamp: slope and
+    limit of GPT-OSS's gate. scores: how a group is scored, by the sum of its two greatest or by its greatest. columns: the
+    file's matrices are [in, out]; interleaved: gate and up are its columns in turn."""
 
     count: int
     top: int
-    route: Literal["softmax_topk", "topk_softmax", "sigmoid"] = "softmax_topk"
+    route: Literal["softmax_topk", "topk_softmax", "sigmoid", "sparse_mixer"] = "softmax_topk"
     renormalised: bool = True
     groups: int = 1
     top_groups: int = 1
@@ -35,18 +35,21 @@ class Experts:
     scores: Literal["two", "one"] = "two"
     columns: bool = False
     interleaved: bool = False
+    jitter: float = 0.0
 
 
 @dataclass(frozen=True)
 class Layer:
     """window: how many positions a token attends to, its own included; None: all. rope: the name of the table of frequencies by
     which queries and keys are rotated; None: they are not. experts: None for a plain MLP. scale: of scores, where it is not the
-    model's."""
+    model's. difference: what the factor of the second attention begins at, where the first of two attentions has it taken
+    away."""
 
     window: int | None = None
     rope: str | None = FULL
     experts: Experts | None = None
     scale: float | None = None
+    difference: float | None = None
 
     @property
     def kind(self) -> str:
@@ -61,12 +64,14 @@ class Shape:
     heads, kv_heads: of queries, of keys and values. head, value: the sizes of a head's keys and values. norm: "rms" or "layer".
     unit_norms: norms without weights. offset: is added to norm weights. joined_norms: queries' and keys' norms are over all heads at
     once. late_norms: these norms come after the rotation. parallel: attention and MLP read the same state. scale, cap: of
-    scores. embed_scale: of embeddings, rounded to the weights' dtype where `embed_rounded`; residual: of what a branch adds. rotary: how many numbers of a head are rotated, from
-    `rotary_at` on. pairs: what is rotated are pairs (2i, 2i + 1) and not (i, i + half), which stay where they are or are sorted into halves. qkv: how
-    queries, keys and values lie in a joined matrix: one after the other, head by head, or by groups of queries that share keys. latent: DeepSeek's attention, (rank of keys
-    and values, sizes of a head's part that is not rotated, of the rotated one, and of values). tied: the output matrix is the
-    embedding.
-    """
+    scores. embed_scale: of embeddings, rounded to the weights' dtype where `embed_rounded`; residual: of what a branch adds.
+    rotary: how many numbers of a head are rotated, from `rotary_at` on. pairs: what is rotated are pairs (2i, 2i + 1) and not
+    (i, i + half), which stay where they are or are sorted into halves. qkv: how queries, keys and values lie in a joined
+    matrix: one after the other, head by head, by groups of queries that share keys, or in four quarters (queries, values,
+    keys). stretch: queries grow with their positions p, by 1 + stretch[0] log(1 + p // stretch[1]). backward: heads are rotated
+    the other way. gate: what becomes of the gate of an attention's outputs. latent: DeepSeek's attention, (rank of keys and
+    values, sizes of a head's part that is not rotated, of the rotated one, and of values). tied: the output matrix is the
+    embedding."""
 
     width: int
     heads: int
@@ -96,7 +101,10 @@ class Shape:
     rotary: int = 0
     rotary_at: int = 0
     pairs: Literal["", "kept", "sorted"] = ""
-    qkv: Literal["", "heads", "groups"] = ""
+    qkv: Literal["", "heads", "groups", "quarters"] = ""
+    stretch: tuple[float, int] | None = None
+    backward: bool = False
+    gate: Literal["sigmoid", "softplus"] = "sigmoid"
     latent: tuple[int, int, int, int] | None = None
     position_offset: int = 0
     tied: bool = False

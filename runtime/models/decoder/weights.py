@@ -36,11 +36,16 @@ class Source(Protocol):
 
 
 class ModuleSource:
-    """The parameters of a transformers base module. owned: nobody else has the module, so that its matrices may become views of
-    joined ones."""
+    """The parameters and kept buffers of a transformers base module. owned: nobody else has the module, so that its matrices
+    may become views of joined ones."""
 
     def __init__(self, base: Any, *, owned: bool) -> None:
-        self._named = {name: p for name, p in base.named_parameters(remove_duplicate=False)}
+        self._named = dict(base.named_parameters(remove_duplicate=False))
+        for at, module in base.named_modules():  # biases of routers are buffers, which files have as well
+            kept = {
+                name: b for name, b in module.named_buffers(recurse=False) if name not in module._non_persistent_buffers_set
+            }
+            self._named |= {f"{at}.{name}" if at else name: b for name, b in kept.items()}
         self._owned = owned
         self._taken: set[str] = set()
 
@@ -73,13 +78,14 @@ class ModuleSource:
 
 
 NORMS = ("attn_in", "feature_in", "attn_out", "attn_sub", "mlp_in", "mlp_out", "mlp_sub", "q", "k", "q_latent", "kv_latent")
+VECTORS = ("sinks", "router_bias", "alpha_p", "alpha_n", "beta", "eps", "lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
 MATRICES = ("o", "head_gate", "down", "shared_down", "q_down", "q_up", "kv_down", "kv_up")
 JOINED = {"qkv": ("wq", "wk", "wv"), "up": ("gate", "up"), "shared_up": ("shared_gate_proj", "shared_up_proj")}
 
 
 def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Tensor], dict[str, Product]]:
-    """The tensors and products of a model by the decoder's names. names: from these to the source's, `{i}` for the layer's number;
-    see `families.LLAMA`. Raises Unknown for a tensor that is missing or that nobody reads."""
+    """The tensors and products of a model by the decoder's names. names: from these to the source's, `{i}` for the layer's
+    number; see `families.LLAMA`. Raises Unknown for a tensor that is missing or that nobody reads."""
     weights: dict[str, Tensor] = {}
     products: dict[str, Product] = {}
     turned = "transposed" in names
@@ -127,9 +133,12 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
                 vector(at + key, here[key] + ".weight")
                 vector(at + key + ".b", here[key] + ".bias")
                 _per_head(at + key, here[key], source, weights)
-        for key in ("sinks", "router_bias"):
+        for key in VECTORS:
             if key in here:
                 vector(at + key, here[key])
+        if layer.difference is not None:
+            q1, k1, q2, k2 = (weights.pop(at + key) for key in VECTORS[-4:])
+            weights[at + "difference"] = (q1 * k1).sum().exp() - (q2 * k2).sum().exp() + layer.difference
         for key in MATRICES:
             if key in here:
                 matrix(at + key, here[key])
@@ -154,7 +163,19 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
         some = next(iter(weights.values())).new_ones(())
         for key in NORMS:
             weights |= {f"{i}.{key}": some for i in range(len(shape.layers)) if key in names}
-        weights["norm"] = some
+        weights |= {key: some for key in ("norm", "embed_norm") if key in names}
+    for i in range(len(shape.layers)):
+        needed = (
+            "attn_in",
+            "o",
+            *(() if shape.parallel or shape.bare else ("mlp_in",)),
+            *(() if f"{i}.router" in weights or shape.bare else ("up", "down")),
+        )
+        for key in needed:
+            if key in names and f"{i}.{key}" not in weights and f"{i}.{key}" not in products:
+                raise Unknown(f"there is no {names[key].format(i=i)}")
+    if "norm" in names and "norm" not in weights:
+        raise Unknown(f"there is no {names['norm']}")
     if source.rest():
         raise Unknown(f"nothing reads {', '.join(source.rest()[:3])}")
     return weights, products
@@ -167,4 +188,3 @@ def _per_head(to: str, name: str, source: Source, weights: dict[str, Tensor]) ->
         found.append(one)
     if found:
         weights[to] = torch.stack([w.detach() for w in found])
-
