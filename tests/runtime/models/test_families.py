@@ -113,6 +113,8 @@ def test_what_an_entry_does_not_do_is_refused_by_name(kind: str, changed: dict[s
 def test_a_family_without_an_entry_says_why() -> None:
     with pytest.raises(Unknown, match="ALiBi"):
         shape_of({"model_type": "bloom"})
+    with pytest.raises(Unknown, match="setting is_causal = False"):
+        shape_of({**made("llama", T).to_dict(), "is_causal": False})
     with pytest.raises(Unknown, match="no entry for t5"):
         shape_of({"model_type": "t5"})
 
