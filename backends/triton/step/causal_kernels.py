@@ -181,4 +181,3 @@ def place_heads(
         QUERIES=counts[0], KEYS=counts[1], SIZE=size, PAD=power(size), ROTARY=cos is not None, NORM=query_norm is not None,
         num_warps=1)  # fmt: skip
     return out
-

@@ -91,6 +91,7 @@ class Decoder:
         self._activation = ACTIVATIONS[shape.activation]
         self._scale = shape.scale or shape.head**-0.5
         self._groups = 1 if shape.latent else shape.heads // shape.kv_heads
+        self._two = any(layer.difference is not None for layer in shape.layers)
         self._embed_scale = shape.embed_scale
         if shape.embed_rounded:
             self._embed_scale = float(torch.tensor(shape.embed_scale).to(self.dtype))
@@ -165,7 +166,8 @@ class Decoder:
         """The last hidden states [B, T, width]; with taps, a pair of them and the tuple of states [B, T, width]."""
         if self.copies is not None:
             self.copies.fresh()
-        part, batch, count = self.part, *positions.shape
+        part = self.part
+        batch, count = positions.shape
         x = ids.reshape(batch * count, -1) if part.embedded else self.embedded(ids, positions)
         given = {kind: None if mask is None else self._prepared(mask, count) for kind, mask in masks.items()}
         # One index for all layers: rows of a single sequence; else broadcast over heads and sizes.
@@ -323,13 +325,13 @@ class Decoder:
         if normed and not shape.late_norms:
             both = self._head_norms(at, both)
         if turn is not None:
-            both = turned(both, *turn[:2], shape.rotary_at, shape.pairs)
+            both = turned(both, turn[0], turn[1], shape.rotary_at, shape.pairs)
         if normed and shape.late_norms:
             both = self._head_norms(at, both)
         q, k = both.split([shape.heads, shape.kv_heads], 2)
         if turn is not None and len(turn) > 2:
             q = q * turn[2]
-        if shape.value > shape.head:  # two attentions whose values are both halves of the heads
+        if self._two:  # attentions whose values are both halves of the heads
             v = torch.cat(v.chunk(2, 2), -1).repeat(1, 1, 2, 1)
         return q, k, v
 
@@ -350,8 +352,8 @@ class Decoder:
         c = self._norm(at + "kv_latent", c, LATENT_EPS)
         k, v = products[at + "kv_up"](c).view(*size, shape.heads, still + value).split([still, value], -1)
         k = torch.cat([k, r.view(*size, 1, moving).expand(-1, -1, shape.heads, -1)], -1)
-        q = turned(q.view(*size, shape.heads, shape.head), *turn[:2], shape.rotary_at, shape.pairs)
-        return q, turned(k, *turn[:2], shape.rotary_at, shape.pairs), v
+        q = turned(q.view(*size, shape.heads, shape.head), turn[0], turn[1], shape.rotary_at, shape.pairs)
+        return q, turned(k, turn[0], turn[1], shape.rotary_at, shape.pairs), v
 
     def _attention(self, n: int, layer: Layer, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         batch, count, _, size = q.shape

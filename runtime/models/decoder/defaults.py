@@ -1,4 +1,4 @@
-"""What a family's settings are where a config.json leaves them out, as the config classes of transformers have them: what entries
+"""What a family's settings are where a config.json leaves them out, as transformers' config classes have it: what entries
 read and what is not the same for all (`llama.py` has what is).
 """
 
@@ -106,7 +106,7 @@ DEFAULTS: dict[str, dict[Any, str]] = {
     "topk_method": {"greedy": "deepseek_v2"},
     "use_parallel_residual": {True: "gpt_neox"},
 }
-"""By setting, the families of each default. `tests/runtime/models/test_families.py` compares them with transformers' classes."""
+"""By setting, the families of each default; tests/runtime/models/test_families.py compares them with transformers' classes."""
 
 ROPES: dict[str, dict[str, Any]] = {
     "apertus": {
@@ -118,8 +118,8 @@ ROPES: dict[str, dict[str, Any]] = {
         "original_max_position_embeddings": 4096,
     },
     "ministral3": {
-        "rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "original_max_position_embeddings": 16384, "beta_fast": 32.0,
-        "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0, "llama_4_scaling_beta": 0.1,
+        "rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "original_max_position_embeddings": 16384,
+        "beta_fast": 32.0, "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0, "llama_4_scaling_beta": 0.1,
     },
     "laguna": {
         "full_attention": {"rope_type": "default", "rope_theta": 500000.0, "partial_rotary_factor": 0.5},

@@ -227,8 +227,8 @@ def persimmon(c: Settings) -> Entry:
     return s, {**without(LLAMA, "gate", "wq", "wk", "wv"), **names}
 
 
-def gpt_neox(c: Settings) -> Entry:
-    x, base, part = "layers.{i}.", c.get("rotary_emb_base", 10000.0), c.get("rotary_pct", 0.25)
+def gpt_neox(c: Settings, part: float = 0.25) -> Entry:
+    x, base, part = "layers.{i}.", c.get("rotary_emb_base", 10000.0), c.get("rotary_pct", part)
     s = llama(c, norm="layer", eps=c.layer_norm_eps, gated=False, parallel=c.get("use_parallel_residual", False), qkv="heads",
               kv_heads=c.num_attention_heads)  # fmt: skip
     r = {"partial_rotary_factor": part} | s.rope[FULL]
@@ -238,6 +238,11 @@ def gpt_neox(c: Settings) -> Entry:
         "embed": "embed_in.weight", "norm": "final_layer_norm", "attn_in": x + "input_layernorm",
         "mlp_in": x + "post_attention_layernorm", "qkv": x + "attention.query_key_value", "o": x + "attention.dense",
         "up": x + "mlp.dense_h_to_4h", "down": x + "mlp.dense_4h_to_h"}  # fmt: skip
+
+
+def gpt_neox_japanese(c: Settings) -> Entry:
+    s, names = gpt_neox(c, 1.0)
+    return s, {**names, "o.b": "layers.{i}.attention.dense_bias"}
 
 
 def gpt2(c: Settings) -> Entry:
@@ -285,7 +290,8 @@ def biogpt(c: Settings, at: str = "", norm: str = "layer_norm", **more: Any) -> 
     return each(s, rope=None), {
         "embed": at + "embed_tokens.weight", "positions": at + "embed_positions.weight", "norm": at + norm,
         "attn_in": x + "self_attn_layer_norm", "wq": x + "self_attn.q_proj", "wk": x + "self_attn.k_proj",
-        "wv": x + "self_attn.v_proj", "o": x + "self_attn.out_proj", "mlp_in": x + "final_layer_norm", "up": x + "fc1", "down": x + "fc2"}  # fmt: skip
+        "wv": x + "self_attn.v_proj", "o": x + "self_attn.out_proj", "mlp_in": x + "final_layer_norm", "up": x + "fc1",
+        "down": x + "fc2"}  # fmt: skip
 
 
 def opt(c: Settings) -> Entry:
@@ -335,8 +341,9 @@ DENSE: dict[str, Callable[[Settings], Entry]] = {
     "mistral": one_window, "ministral": ministral, "ministral3": ministral3, "smollm3": smollm3, "granite": granite,
     "granite_swa": granite_swa, "hyperclovax": hyperclovax, "gemma": gemma, "gemma2": gemma2, "gemma3_text": gemma3,
     "vaultgemma": vaultgemma, "phi3": phi3, "glm": glm, "glm4": glm4, "cohere": cohere, "cohere2": cohere2,
-    "starcoder2": starcoder2, "stablelm": stablelm, "olmo": olmo, "olmo2": olmo2, "olmo3": olmo3, "exaone4": exaone4, "bitnet": bitnet, "arcee": ungated,
-    "jais2": jais2, "apertus": apertus, "nanochat": nanochat, "nemotron": nemotron, "hunyuan_v1_dense": hunyuan,
-    "diffllama": diffllama, "phi": phi, "persimmon": persimmon, "gpt_neox": gpt_neox, "gpt2": gpt2, "gpt_bigcode": gpt_bigcode,
-    "gptj": gptj, "codegen": codegen, "biogpt": biogpt, "opt": opt, "falcon": falcon, "youtu": latent, "minicpm3": minicpm3,
+    "starcoder2": starcoder2, "stablelm": stablelm, "olmo": olmo, "olmo2": olmo2, "olmo3": olmo3, "exaone4": exaone4,
+    "bitnet": bitnet, "arcee": ungated, "jais2": jais2, "apertus": apertus, "nanochat": nanochat, "nemotron": nemotron,
+    "hunyuan_v1_dense": hunyuan, "diffllama": diffllama, "phi": phi, "persimmon": persimmon, "gpt_neox": gpt_neox,
+    "gpt_neox_japanese": gpt_neox_japanese, "gpt2": gpt2, "gpt_bigcode": gpt_bigcode, "gptj": gptj, "codegen": codegen,
+    "biogpt": biogpt, "opt": opt, "falcon": falcon, "youtu": latent, "minicpm3": minicpm3,
 }  # fmt: skip

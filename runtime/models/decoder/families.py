@@ -20,7 +20,6 @@ WITHOUT = {
     "doge": "a mask that depends on the states",
     "mimo_v2_flash": "layers with several numbers of heads of keys",
     "xglm": "positions that are computed and stand in no file",
-    "gpt_neox_japanese": "a bias of the last layer under a name of its own",
     "dbrx": "a matrix of experts that are joined",
     "jetmoe": "a mixture of attentions",
     "longcat_flash": "two attentions a layer, and experts that do nothing",
@@ -39,6 +38,8 @@ def shape_of(config: Mapping[str, Any]) -> Entry:
     kind = str(config.get("model_type"))
     if kind not in FAMILIES:
         raise Unknown(WITHOUT.get(kind) or f"there is no entry for {kind}")
+    if config.get("is_causal") is False:  # what is off says nothing, but for this
+        raise Unknown("setting is_causal = False")
     settings = Settings(config)
     entry = FAMILIES[kind](settings)
     for name in settings.unread():

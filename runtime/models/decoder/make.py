@@ -25,7 +25,7 @@ from decgraph.runtime.models.watch import runs_others
 
 _log = logging.getLogger("decgraph.engine")
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over the largest number; else 1e-1
-_OURS = ("torch.nn.modules.", "transformers.activations", "transformers.models.")
+_OURS = ("torch.nn.modules.", "transformers.activations", "transformers.models.", "transformers.pytorch_utils")
 
 
 def decoder_of(base: Any, plain: Callable[[Tensor], Tensor]) -> Decoder | None:

@@ -183,17 +183,15 @@ def deepseek_v2(c: Settings) -> Entry:
         raise Unknown(f"experts chosen by {c.topk_method}")
     groups, best = c.get("n_group", 1), c.get("topk_group", 1)
     c.get("norm_topk_prob")  # the module does not read it
-    e = Experts(experts(c, "n_routed_experts", "num_experts"), c.num_experts_per_tok, renormalised=False, scale=c.get("routed_scaling_factor", 1.0), scores="one",
-                groups=groups if grouped else 1, top_groups=best if grouped else 1)  # fmt: skip
+    e = Experts(experts(c, "n_routed_experts", "num_experts"), c.num_experts_per_tok, renormalised=False, scores="one",
+                scale=c.get("routed_scaling_factor", 1.0), groups=groups if grouped else 1,
+                top_groups=best if grouped else 1)  # fmt: skip
     return each(s, experts=e), {**names, **MOE, **SHARED}
 
 
 def cohere2_moe(c: Settings) -> Entry:
-    pattern, dense, first = (
-        c.get("sliding_window_pattern", 4),
-        c.prefix_dense_sliding_window_pattern,
-        c.get("first_k_dense_replace", 0),
-    )
+    pattern, first = c.get("sliding_window_pattern", 4), c.get("first_k_dense_replace", 0)
+    dense = c.prefix_dense_sliding_window_pattern
     s, names = cohere(c, windows(c, lambda i: every(dense)(i) if i < first else every(pattern)(i - first)))
     plain = c.get("mlp_layer_types") or ["dense"] * first
     if c.shared_expert_combination_strategy != "sum" and c.get("num_shared_experts"):
@@ -220,6 +218,6 @@ MIXTURES: dict[str, Callable[[Settings], Entry]] = {
     **dict.fromkeys(("deepseek_v3", "glm4_moe_lite"), deepseek_v3),
     "mixtral": mixtral, "phimoe": phimoe, "minimax_m2": minimax_m2, "qwen2_moe": qwen2_moe, "qwen3_moe": qwen3_moe,
     "olmoe": olmoe, "flex_olmo": flex_olmo, "gpt_oss": gpt_oss, "ernie4_5_moe": ernie4_5_moe, "hunyuan_v1_moe": hunyuan_moe,
-    "glm4_moe": glm4_moe, "solar_open": solar_open, "dots1": dots1, "hy_v3": hy_v3, "afmoe": afmoe, "laguna": laguna, "axk1": axk1,
-    "deepseek_v2": deepseek_v2, "cohere2_moe": cohere2_moe, "exaone_moe": exaone_moe,
+    "glm4_moe": glm4_moe, "solar_open": solar_open, "dots1": dots1, "hy_v3": hy_v3, "afmoe": afmoe, "laguna": laguna,
+    "axk1": axk1, "deepseek_v2": deepseek_v2, "cohere2_moe": cohere2_moe, "exaone_moe": exaone_moe,
 }  # fmt: skip

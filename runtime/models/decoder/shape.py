@@ -62,9 +62,9 @@ class Shape:
     """A decoder's sizes and switches.
 
     heads, kv_heads: of queries, of keys and values. head, value: the sizes of a head's keys and values. norm: "rms" or "layer".
-    unit_norms: norms without weights. offset: is added to norm weights. joined_norms: queries' and keys' norms are over all heads at
-    once. late_norms: these norms come after the rotation. parallel: attention and MLP read the same state. scale, cap: of
-    scores. embed_scale: of embeddings, rounded to the weights' dtype where `embed_rounded`; residual: of what a branch adds.
+    unit_norms: norms without weights. offset: is added to norm weights. joined_norms: queries' and keys' norms are over all
+    heads at once. late_norms: these norms come after the rotation. parallel: attention and MLP read the same state. scale, cap:
+    of scores. embed_scale: of embeddings, rounded to the weights' dtype where `embed_rounded`; residual: of what a branch adds.
     rotary: how many numbers of a head are rotated, from `rotary_at` on. pairs: what is rotated are pairs (2i, 2i + 1) and not
     (i, i + half), which stay where they are or are sorted into halves. qkv: how queries, keys and values lie in a joined
     matrix: one after the other, head by head, by groups of queries that share keys, or in four quarters (queries, values,

@@ -95,14 +95,14 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
         if found is not None:
             weights[to] = found.detach()
 
-    def matrix(to: str, *from_: str) -> bool:
+    def matrix(to: str, *from_: str, bias: str | None = None) -> bool:
         found = [source.take(f"{name}.weight") for name in from_]
         if all(f is None for f in found):
             return False
         parts = [f for f in found if f is not None]
         if len(parts) < len(from_):
             raise Unknown(f"{to} has no {from_[found.index(None)]}")
-        biases = [source.take(f"{name}.bias") for name in from_]
+        biases = [source.take(f"{name}.bias") if bias is None else source.take(bias) for name in from_]
         whole = [p.t() for p in parts] if turned else source.joined(parts)
         some = [b for b in biases if b is not None]
         if some and len(some) < len(biases):
@@ -141,7 +141,7 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
             weights[at + "difference"] = (q1 * k1).sum().exp() - (q2 * k2).sum().exp() + layer.difference
         for key in MATRICES:
             if key in here:
-                matrix(at + key, here[key])
+                matrix(at + key, here[key], bias=here.get(key + ".b"))
         for key, parts in JOINED.items():
             if key in here and key not in parts:
                 matrix(at + key, here[key])
