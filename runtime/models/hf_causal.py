@@ -11,7 +11,7 @@ import torch
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.hf_experts import expert_net
-from decgraph.runtime.models.hf_net import Net, Tape
+from decgraph.runtime.models.hf_net import Net
 from decgraph.runtime.models.hf_rows import Forest, held_of
 from decgraph.runtime.models.interface import (
     Cell,
@@ -29,6 +29,7 @@ from decgraph.runtime.models.interface import (
 from decgraph.runtime.models.parts import check_layers, grouped, no_such, skip_name, without
 from decgraph.runtime.models.renewal import renewed
 from decgraph.runtime.models.rotary import bounded
+from decgraph.runtime.models.tape import Tape
 
 _REMEMBERED = 2048  # rows of scores kept
 _NODES = 4096  # nodes after which a reused forest starts afresh

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.hf_net import Net, Tape
+from decgraph.runtime.models.hf_net import Net
 from decgraph.runtime.models.hf_rows import held_of, memory_of
 from decgraph.runtime.models.interface import (
     Cell,
@@ -28,6 +28,7 @@ from decgraph.runtime.models.interface import (
     sees,
 )
 from decgraph.runtime.models.rotary import bounded
+from decgraph.runtime.models.tape import Tape
 
 _Call = tuple[Tape, torch.Tensor, list[int]]  # a forward's tape, last hidden states and positions
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,38 +26,9 @@ from decgraph.runtime.models.parts import Use
 from decgraph.runtime.models.rotary import boundary_of
 from decgraph.runtime.models.rounding import rounded
 from decgraph.runtime.models.shadow import borrows
+from decgraph.runtime.models.tape import Tape
 
 ATTENTION = "decgraph_positions"
-
-
-@dataclass(frozen=True)
-class SeenRows:
-    """The cached rows of one layer: keys and values [n, heads, dim], positions int64[n], and `visible` bool[fresh, n]."""
-
-    keys: Tensor
-    values: Tensor
-    positions: Tensor
-    visible: Tensor
-
-
-@dataclass
-class Tape:
-    """One forward: the rows that it attends to, and its results.
-
-    positions: int64[fresh]. visible: bool[fresh, fresh]. held: cached rows by layer index, or empty. Filled in by the
-    forward, by layer index: states [fresh, width] entering the layer, queries, keys and values [fresh, heads, dim].
-    attended: float64[n] or None; where it is there, every layer adds how much attention the positions below n got, the mean
-    over queries and heads.
-    """
-
-    positions: Tensor
-    visible: Tensor
-    held: dict[int, SeenRows] = field(default_factory=dict)
-    states: dict[int, Tensor] = field(default_factory=dict)
-    queries: dict[int, Tensor] = field(default_factory=dict)
-    keys: dict[int, Tensor] = field(default_factory=dict)
-    values: dict[int, Tensor] = field(default_factory=dict)
-    attended: Tensor | None = None
 
 
 def _attention(

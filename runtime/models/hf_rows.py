@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.hf_net import Net, SeenRows, Tape
+from decgraph.runtime.models.hf_net import Net
 from decgraph.runtime.models.interface import Cell, LayerMemory, Memory, Path
 from decgraph.runtime.models.soft_inputs import inputs
+from decgraph.runtime.models.tape import SeenRows, Tape
 
 _FIRST = 256  # nodes a forest has room for at first
 

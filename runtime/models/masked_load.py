@@ -17,12 +17,13 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.hf_masked import HFMasked
-from decgraph.runtime.models.hf_net import ATTENTION, Net, Tape
+from decgraph.runtime.models.hf_net import ATTENTION, Net
 from decgraph.runtime.models.interface import Vocab
 from decgraph.runtime.models.masked_called import CalledMasked
 from decgraph.runtime.models.masked_net import masked_net
 from decgraph.runtime.models.masked_restored import RESTORED, restored, weights_of
 from decgraph.runtime.models.masked_settings import OTHERWISE, MaskedSettings, Reading, reading_of
+from decgraph.runtime.models.tape import Tape
 from decgraph.runtime.placement import Placement
 from decgraph.runtime.text import Tokenizer
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.hf_net import Net, Tape, layer_list
+from decgraph.runtime.models.hf_net import Net, layer_list
+from decgraph.runtime.models.tape import Tape
 
 _SAMPLE = 6  # positions of the forward that is compared
 _TOLERANCE = 2e-4  # of the largest logit: rounding of float32

@@ -21,6 +21,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.experts import mixture
 from decgraph.runtime.models.decoder.products import Copies, Product
 from decgraph.runtime.models.decoder.shape import Layer, Shape, Unknown
+from decgraph.runtime.models.parts import Use
 
 Masks = Mapping[str, Tensor | None]
 Cache = tuple[Tensor, Tensor, Tensor, Any]
@@ -46,11 +47,10 @@ LATENT_EPS = 1e-6
 
 @dataclass(frozen=True)
 class Part:
-    """Which part of a decoder runs: layers `first` .. `last - 1`; embedded: it begins with states in place of tokens; norm: the
-    final norm follows; taps: the layers whose entering states are wanted beside the result."""
+    """Which part of a decoder runs. uses: layers, in order, or halves of them (parts.py); None: all. embedded: it begins with
+    states in place of tokens. norm: the final norm follows. taps: the layers whose entering states are wanted beside the result."""
 
-    first: int = 0
-    last: int = -1
+    uses: tuple[Use, ...] | None = None
     embedded: bool = False
     norm: bool = True
     taps: tuple[int, ...] = ()
@@ -76,11 +76,11 @@ class Decoder:
         copies: Copies | None = None,
     ) -> None:
         self.shape, self.weights, self.products, self.ropes, self.copies = shape, weights, products, ropes, copies
-        count = len(shape.layers)
-        self.part = replace(part or Part(), last=count if part is None or part.last < 0 else part.last)
-        self.layers = count
-        self.kinds = tuple(layer.kind for layer in shape.layers)
-        self.windows = tuple(layer.window for layer in shape.layers)
+        self.part, self.layers = part or Part(), len(shape.layers)
+        self.uses = tuple(map(Use, range(self.layers))) if self.part.uses is None else self.part.uses
+        attending = [shape.layers[use.layer] for use in self.uses if use.attention]
+        self.kinds = tuple(layer.kind for layer in attending)
+        self.windows = tuple(layer.window for layer in attending)
         self.width = shape.width
         some = weights.get("embed", next(iter(weights.values())))
         self.dtype, self.device = some.dtype, some.device
@@ -101,39 +101,45 @@ class Decoder:
 
     @property
     def caches(self) -> tuple[tuple[int, int, int], ...]:
-        """By layer: how many heads of keys and values are cached, and the sizes of both."""
+        """By layer that attends: how many heads of keys and values are cached, and the sizes of both."""
         s = self.shape
-        return ((s.heads if s.latent else s.kv_heads, s.head, s.value or s.head),) * self.layers
+        return ((s.heads if s.latent else s.kv_heads, s.head, s.value or s.head),) * len(self.kinds)
 
     # Parts of a model.
 
     def tapped(self, *layers: int) -> Decoder:
         """Gives also the states that enter these layers (`self.layers`: that leave the last)."""
-        return self._derive(replace(self.part, taps=layers))
+        end = self.uses[-1].layer + 1 if self.uses else 0
+        if any(tap != end and all(use.layer != tap for use in self.uses) for tap in layers):
+            raise DecError(f"layers {[use.layer for use in self.uses]} do not pass all of the states {list(layers)}")
+        return self._like(replace(self.part, taps=layers))
 
     def upto(self, layer: int, *, norm: bool = False) -> Decoder:
         """Only the layers before this one: the states entering it; with `norm`, after the model's final norm (an exit)."""
-        return self._derive(replace(self.part, last=layer, norm=norm))
+        self._check(layer)
+        return self._like(replace(self.part, uses=tuple(use for use in self.uses if use.layer < layer), norm=norm))
 
     def since(self, layer: int) -> Decoder:
         """The layers from this one on; called with the states [B, T, width] that enter it in place of token ids. `since(0)`
-        takes embeddings."""
-        return self._derive(replace(self.part, first=layer, embedded=True))
+        takes embeddings. Caches are those of its layers."""
+        self._check(layer)
+        return self._like(replace(self.part, uses=tuple(use for use in self.uses if use.layer >= layer), embedded=True))
+
+    def using(self, uses: Sequence[Use]) -> Decoder:
+        """These layers, or halves of layers, alone."""
+        return self._like(replace(self.part, uses=tuple(uses)))
+
+    def _check(self, layer: int) -> None:
+        if not 0 <= layer <= self.layers:
+            raise DecError(f"a model of {self.layers} layers has no layer {layer}")
 
     def _like(self, part: Part) -> Decoder:
         return Decoder(self.shape, self.weights, self.products, self.ropes, part, self.copies)
 
-    def _derive(self, part: Part) -> Decoder:
-        if not 0 <= part.first <= part.last <= self.layers:
-            raise DecError(f"a model of {self.layers} layers has no layers {part.first}..{part.last - 1}")
-        if any(not part.first <= tap <= part.last for tap in part.taps):
-            raise DecError(f"layers {part.first}..{part.last - 1} do not pass all of the states {list(part.taps)}")
-        return self._like(part)
-
     def compiled(self, notice: Callable[[str], None], backend: str = "inductor") -> Decoder:
         """The same decoder, its layers compiled with torch.compile when they first run; sizes stay dynamic. Where that fails (no
         compiler on this machine, say) `notice` gets the reason and they run as they are."""
-        made = self._derive(self.part)
+        made = self._like(self.part)
         fast = torch.compile(made._layers, dynamic=True, backend=backend)
 
         def run(*given: Any) -> Any:
@@ -184,14 +190,22 @@ class Decoder:
         values: Sequence[Tensor],
         masks: Masks,
     ) -> Any:
-        part, tapped = self.part, {}
-        for n in range(part.first, part.last):
-            layer = self.shape.layers[n]
+        part, place = self.part, 0
+        tapped: dict[int, Tensor] = {}
+        groups: dict[int, Tensor] = {}  # states that enter groups of layers whose attentions read them
+        for use in self.uses:
+            n, layer, cache = use.layer, self.shape.layers[use.layer], None
             if n in part.taps:
                 tapped[n] = x.view(*size, -1)
-            x = self._layer(n, layer, x, size, turns.get(layer.rope or ""), (where, keys[n], values[n], masks[layer.kind]))
-        if part.last in part.taps:
-            tapped[part.last] = x.view(*size, -1)
+            if use.attention:
+                cache, place = (where, keys[place], values[place], masks[layer.kind]), place + 1
+            if use.reads == n:
+                groups[n] = x
+            read = x if use.reads is None else groups[use.reads]
+            x = self._layer(n, layer, x, read, size, turns.get(layer.rope or ""), cache, mlp=use.mlp)
+        end = self.uses[-1].layer + 1 if self.uses else 0
+        if end in part.taps:
+            tapped[end] = x.view(*size, -1)
         last = (self._norm("norm", x) if part.norm else x).view(*size, -1)
         return (last, tuple(tapped[tap] for tap in part.taps)) if part.taps else last
 
@@ -254,35 +268,47 @@ class Decoder:
             return mask
         return mask.unsqueeze(3).expand(-1, -1, -1, self._groups, -1).reshape(mask.shape[0], 1, count * self._groups, -1)
 
-    def _layer(self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], turn: Turn | None, cache: Cache) -> Tensor:
-        """States [B T, width] through a layer. cache: the rows of new tokens, keys, values and mask, as `__call__` has them."""
+    def _layer(
+        self,
+        n: int,
+        layer: Layer,
+        x: Tensor,
+        read: Tensor,
+        size: tuple[int, int],
+        turn: Turn | None,
+        cache: Cache | None,
+        *,
+        mlp: bool = True,
+    ) -> Tensor:
+        """States x [B T, width] through a layer whose attention reads `read`. cache: the rows of new tokens, keys, values and mask,
+        as `__call__` has them; None: its attention is left out. mlp: whether its MLP runs."""
         shape, at, products = self.shape, f"{n}.", self.products
         if shape.paired:  # EAGLE-3: an embedding and a feature side by side
-            embedded, feature = x.split(shape.width, -1)
+            embedded, feature = read.split(shape.width, -1)
             normed = self._norm(at + "feature_in", feature)
             entering = torch.cat([self._norm(at + "attn_in", embedded), normed], -1)
             x = normed if shape.paired == "normed" else feature
         else:
-            entering = self._norm(at + "attn_in", x)
-        a = self._norm(at + "attn_sub", self._attended(n, layer, entering, size, turn, cache))
-        if layer.difference is not None:
-            a = self._difference(at, layer.difference, a)
-        if at + "head_gate" in products:  # a number a head, or one for each of its numbers
-            gate = products[at + "head_gate"](entering)
-            gate = F.softplus(gate) if shape.gate == "softplus" else torch.sigmoid(gate)
-            a = (a.view(*gate.shape, -1) * gate[..., None]).flatten(1)
-        if not shape.parallel:
+            entering = self._norm(at + "attn_in", read)
+        h = None
+        if shape.parallel:
+            h = self._norm(at + "mlp_in", x) if at + "mlp_in" in self.weights else entering
+        if cache is not None:
+            a = self._norm(at + "attn_sub", self._attended(n, layer, entering, size, turn, cache))
+            if layer.difference is not None:
+                a = self._difference(at, layer.difference, a)
+            if at + "head_gate" in products:  # a number a head, or one for each of its numbers
+                gate = products[at + "head_gate"](entering)
+                gate = F.softplus(gate) if shape.gate == "softplus" else torch.sigmoid(gate)
+                a = (a.view(*gate.shape, -1) * gate[..., None]).flatten(1)
             x = self._branch(at + "attn_out", x, products[at + "o"], a)
-            if shape.bare:
-                return x
+        if shape.bare or not mlp:
+            return x
+        if h is None:
             h = self._norm(at + "mlp_in", x)
-            if layer.experts is not None and at + "router" in self.weights:
-                return self._added(x, self._norm(at + "mlp_out", mixture(self, at, layer.experts, h)))
-            return self._branch(at + "mlp_out", x, products[at + "down"], self._norm(at + "mlp_sub", self.gated(at + "up", h)))
-        h = self._norm(at + "mlp_in", x) if at + "mlp_in" in self.weights else entering
         if layer.experts is not None and at + "router" in self.weights:
-            return products[at + "o"](a, x) + mixture(self, at, layer.experts, h)
-        return products[at + "down"](self.gated(at + "up", h), products[at + "o"](a, x))
+            return self._added(x, self._norm(at + "mlp_out", mixture(self, at, layer.experts, h)))
+        return self._branch(at + "mlp_out", x, products[at + "down"], self._norm(at + "mlp_sub", self.gated(at + "up", h)))
 
     def _difference(self, at: str, start: float, a: Tensor) -> Tensor:
         """The first half of the heads without the second, for outputs [n, heads 2 D] of heads whose values are two heads' (see
