@@ -1,9 +1,9 @@
-"""Which way a transformers model's forward ran: as a captured graph, or as the module that it is."""
+"""Which way a transformers model's forward ran: as the decoder, or as the module that it is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from decgraph.ir.memo import memo_of
@@ -11,13 +11,10 @@ from decgraph.ir.memo import memo_of
 
 @dataclass(frozen=True)
 class Forward:
-    """way: "captured" (a graph recorded from the module, fast for few tokens) or "module" (transformers' own code).
-    dropped: passes of the graph that were left out, each with what it got wrong on this model. reason: why the module
-    could not be captured; empty for a captured one. packed: bytes of copies of its matrices that products of several tokens
-    read (packs.py), so far."""
+    """way: "decoder" (decgraph's own, runtime/models/decoder) or "module" (transformers' own code). reason: why the module runs
+    itself; else empty. packed: bytes of copies of its matrices that products of several tokens read (packs.py), so far."""
 
-    way: Literal["captured", "module"]
-    dropped: Mapping[str, str] = field(default_factory=dict)
+    way: Literal["decoder", "module"]
     reason: str = ""
     packed: int = 0
 
@@ -26,11 +23,11 @@ class Forward:
         copies = f", {self.packed / 1e6:.0f} MB of packed matrices" if self.packed else ""
         if self.way == "module":
             return f"as a module: {self.reason}{copies}"
-        return "captured" + (f", without {', '.join(self.dropped)}" if self.dropped else "") + copies
+        return "decoder" + copies
 
     def to_json(self) -> dict[str, Any]:
         """For a program."""
-        return {"way": self.way, "dropped": dict(self.dropped), "reason": self.reason, "packed": self.packed}
+        return {"way": self.way, "reason": self.reason, "packed": self.packed}
 
 
 class Copies(Protocol):

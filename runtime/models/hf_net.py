@@ -13,7 +13,7 @@ EuroBERT and ModernBERT do. Loading checks this.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -250,3 +250,14 @@ def _recorder(index: int) -> Any:  # Any: what register_forward_pre_hook takes
             tape.states[index] = (args[0] if args else kwargs["hidden_states"])[0]
 
     return record
+
+
+def plainly(net: Net) -> Callable[[Tensor], Tensor]:
+    """Token ids int64[1, n] to last states [1, n, width] of one path, without a cache."""
+
+    def last(ids: Tensor) -> Tensor:
+        count = ids.shape[1]
+        tape = Tape(torch.arange(count, device=ids.device), torch.ones(count, count, dtype=torch.bool).tril().to(ids.device))
+        return net.run(ids[0], tape)[None]
+
+    return last

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -20,16 +19,14 @@ from torch import Tensor
 from decgraph.backends.triton.attention.attend import attend_canvas
 from decgraph.backends.triton.step.canvas_symbols import plain
 from decgraph.backends.triton.step.canvas_values import DeviceCanvas, DeviceCanvasMemory, constant, picked
-from decgraph.backends.triton.step.causal_fuse import fuse
 from decgraph.backends.triton.step.causal_graph import DeviceStep, device_step
-from decgraph.backends.triton.step.causal_stream import stream
 from decgraph.backends.triton.step.evaluate import NotCapturable
 from decgraph.errors import InternalError
-from decgraph.runtime.models.capture.program import CapturedGraph
-from decgraph.runtime.models.capture.step import CapturedForward
-from decgraph.runtime.models.capture.step import Part as StepPart
+from decgraph.ir.memo import memo_of
+from decgraph.runtime.models.decoder.make import decoder_of
 from decgraph.runtime.models.engine.masked_forward import ModuleStep, Part
 from decgraph.runtime.models.engine.masked_memory import Store
+from decgraph.runtime.models.hf_net import Net, plainly
 
 Ids = np.ndarray
 
@@ -110,32 +107,14 @@ def canvas_attention(
     ).transpose(1, 2)
 
 
-class CanvasStep(DeviceStep):
-    """A captured forward with a canvas's attention; `fused`: with one kernel for the operations between two matrix products."""
+def canvas_step(net: Net, kernels: bool) -> DeviceStep | None:
+    """The decoder of a net with a canvas's attention, made once; None where the decoder does not know it, which is logged."""
 
-    def __init__(self, program: CapturedGraph, part: StepPart | None, fused: bool) -> None:
-        super().__init__(program, part, canvas_attention)
-        self.fused = fused
+    def make() -> DeviceStep | None:
+        return device_step(decoder_of(net.base, plainly(net)), canvas_attention)
 
-    def _like(self, part: StepPart) -> CapturedForward:
-        return CanvasStep(self.program, part, self.fused)
-
-    def _adapt(self, program: CapturedGraph) -> None:
-        if self.fused:
-            fuse(program)
-            stream(program)
-        super()._adapt(program)
-
-
-_STEPS: WeakKeyDictionary[Any, DeviceStep | None] = WeakKeyDictionary()
-
-
-def canvas_step(base: Any, fused: bool) -> CanvasStep | None:
-    """The captured forward of a base module, captured once; None if it cannot be, which is logged."""
-    if base not in _STEPS:
-        _STEPS[base] = device_step(base, canvas_attention)
-    found = _STEPS[base]
-    return None if found is None else CanvasStep(found.program, found.part, fused)
+    found: DeviceStep | None = memo_of(net.base).once("canvas step", make)
+    return None if found is None else DeviceStep(found, found.part, canvas_attention, kernels)
 
 
 class _Part(Part):
@@ -168,7 +147,7 @@ class HFCanvas:
         self.device = engine.device
         self.kernels = self.device.type == "cuda" if kernels is None else kernels
         self.module: ModuleStep = getattr(engine.step, "module", engine.step)
-        step = None if unmodified else canvas_step(model.net.base, self.kernels)
+        step = None if unmodified else canvas_step(model.net, self.kernels)
         self.step = step if step is not None and step.layers == len(model.net.layers) else None
         self._block = None if isinstance(model.visibility, str) else int(model.visibility[1])
         windows = self.step.windows if self.step is not None else _windows(model.net)

@@ -24,13 +24,12 @@ from decgraph.backends.triton.step.table import TableOnDevice, refusal
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.derive import Applied, Headed, Upto
-from decgraph.runtime.models.engine.exits import plainly
 from decgraph.runtime.models.engine.hf import read_out
 from decgraph.runtime.models.engine.step import FULL, SLIDING, ModuleStep
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter
 from decgraph.runtime.models.hf_live import Live
-from decgraph.runtime.models.hf_net import Net
+from decgraph.runtime.models.hf_net import Net, plainly
 from decgraph.runtime.models.hf_soft_prompts import SoftPrompted
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.table import TableModel

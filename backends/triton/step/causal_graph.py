@@ -1,29 +1,20 @@
-"""A captured forward (runtime/models/capture) with the device's attention instead of the one over masks.
-
-The capture leaves out the passes that fold heads into rows and turn masks into numbers, so that every attention node is
-called with queries [B, Hq, T, D], the layer's caches, and `masks[kind]`, which is a `Site` here.
-"""
+"""A decoder (runtime/models/decoder) with the device's attention instead of the one over masks: `masks[kind]` is a `Site` here."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from decgraph.backends.triton.attention.attend import attend
 from decgraph.backends.triton.step.causal_cells import Cells, Placed
-from decgraph.backends.triton.step.causal_fuse import fuse
-from decgraph.backends.triton.step.causal_stream import stream
-from decgraph.runtime.models.capture.make import capture
-from decgraph.runtime.models.capture.program import CapturedGraph
-from decgraph.runtime.models.capture.step import CapturedForward, Part, Variant
-
-_LOG = logging.getLogger("decgraph")
-_WITHOUT = frozenset({"groups", "masks"})
+from decgraph.backends.triton.step.causal_kernels import place_heads
+from decgraph.runtime.models.decoder.decoder import Cache, Decoder, Part, Turn
+from decgraph.runtime.models.decoder.shape import Layer
 
 
 @dataclass
@@ -70,13 +61,18 @@ def dense_attention(
     return F.scaled_dot_product_attention(query, keys, values, attn_mask=attn_mask.dense, scale=scale, enable_gqa=enable_gqa)
 
 
-class DeviceStep(CapturedForward):
-    """The step with `attention` in it; `masks` maps kinds to sites. With the template's kernel other kernels come too
-    (causal_fuse.py). Unlike a captured step's, results are ordinary tensors. Without gradients only."""
+class DeviceStep(Decoder):
+    """The decoder with `attention` in it; `masks` maps kinds to sites. kernels: one kernel norms, rotates and writes the heads of new
+    tokens. Unlike a decoder's, results are ordinary tensors, and nothing is read on the host. Without gradients only."""
 
-    def __init__(self, program: CapturedGraph, part: Part | None, attention: Attention) -> None:
-        super().__init__(program, part)
-        self.attention = attention
+    def __init__(self, whole: Decoder, part: Part | None, attention: Attention, kernels: bool) -> None:
+        super().__init__(whole.shape, whole.weights, whole.products, whole.ropes, part)
+        self.attention, self.kernels, self.gathers = attention, kernels, True
+        shape = self.shape
+        plain = shape.qkv == "" and shape.pairs == "" and shape.latent is None and shape.clip is None
+        whole_heads = shape.rotary in (0, shape.head) and not shape.late_norms and not shape.joined_norms
+        normed = "0.q" not in self.weights or (shape.norm == "rms" and not shape.unit_norms)
+        self._placed = kernels and plain and whole_heads and normed
 
     def __call__(
         self,
@@ -88,28 +84,39 @@ class DeviceStep(CapturedForward):
         masks: Mapping[str, Any],
     ) -> Any:
         """See `Step`."""
-        variant = Variant(len(positions) == 1)
-        run = self._runs.get(variant)
-        if run is None:
-            run = self._runs[variant] = self._made(variant)
-        return run(ids, positions, write, keys, values, masks)
+        size = (positions.shape[0], positions.shape[1])
+        x = ids.reshape(size[0] * size[1], -1) if self.part.embedded else self.embedded(ids, positions)
+        turns = {name: self._turn(name, positions) for name in self.ropes}
+        return self._run(x, size, turns, write, keys, values, masks)
 
-    def _like(self, part: Part) -> CapturedForward:
-        return DeviceStep(self.program, part, self.attention)
+    def _like(self, part: Part) -> Decoder:
+        return DeviceStep(self, part, self.attention, self.kernels)
 
-    def _adapt(self, program: CapturedGraph) -> None:
-        if self.attention is kernel_attention:
-            fuse(program)
-            stream(program)
-        for node in program.of("attention"):
-            node.target = self.attention
+    def _attended(self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], turn: Turn | None, cache: Cache) -> Tensor:
+        write, keys, values, site = cache
+        shape = self.shape
+        if self._placed:
+            at, d = f"{n}.", shape.head
+            cos, sin = (None, None) if turn is None else (t.squeeze(2) for t in turn)
+            if sin is not None:
+                sin = torch.cat([-sin[..., : d // 2], sin[..., d // 2 :]], -1)
+            norms = self.weights.get(at + "q"), self.weights.get(at + "k")
+            columns = (0, shape.heads * d, (shape.heads + shape.kv_heads) * d)
+            counts = (shape.heads, shape.kv_heads)
+            q = place_heads(self.products[at + "qkv"](x), write, keys, values, cos, sin, *norms, counts, columns, d, shape.eps)
+        else:
+            q, k, v = self._heads(f"{n}.", x, size, turn)
+            where = write[:, None, :, None]
+            for cached, new in ((keys, k.transpose(1, 2)), (values, v.transpose(1, 2))):
+                cached.scatter_(2, where.expand(new.shape), new)
+        scale = layer.scale or self._scale
+        out = self.attention(q.transpose(1, 2), keys, values, attn_mask=site, scale=scale, enable_gqa=self._groups > 1)
+        return out.transpose(1, 2).reshape(size[0] * size[1], -1)
 
 
-def device_step(base: Any, attention: Attention) -> DeviceStep | None:
-    """A base module (it returns last hidden states) as such a step; None if it cannot be captured, or caps its scores or has
-    sinks, which is logged: the kernels of attention have neither."""
-    captured = capture(base, without=_WITHOUT)
-    if captured is not None and captured.program.of("plain_attention"):
-        _LOG.warning("%s runs unmodified on the device: its captured attention caps scores or has sinks", type(base).__name__)
+def device_step(whole: Decoder | None, attention: Attention) -> DeviceStep | None:
+    """A decoder as such a step; None where there is none, or where it caps its scores or has sinks: the kernels of attention have
+    neither."""
+    if whole is None or whole.shape.cap is not None or any(name.endswith(".sinks") for name in whole.weights):
         return None
-    return None if captured is None else DeviceStep(captured.program, captured.part, attention)
+    return DeviceStep(whole, whole.part, attention, attention is kernel_attention)

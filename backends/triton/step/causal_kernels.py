@@ -1,6 +1,6 @@
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 # Triton reads annotations as part of a kernel, so kernels have none.
-"""Small kernels of a captured forward: the operations between its matrix products, one launch each.
+"""Small kernels of a forward: the heads of new tokens go to the cache, and new tokens to their slots, one launch each.
 
 On a GPU a decoding step reads every weight once, and each of the small operations between the products costs as much as
 reading about ten million of them: six launches a layer instead of eleven are a tenth of an 8B model's step.
@@ -15,9 +15,7 @@ from torch import Tensor
 
 from decgraph.backends.triton.attention.sizes import power
 
-GATE_BLOCK = 1024
 CELLS_BLOCK = 64
-ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
 
 
 @triton.jit
@@ -104,31 +102,6 @@ def heads_kernel(
     )
 
 
-@triton.jit
-def activated(x, ACT: tl.constexpr):
-    """ACT: 0 silu, 1 gelu, 2 gelu by tanh, of float32."""
-    if ACT == 0:
-        made = x / (1.0 + tl.exp(tl.minimum(-x, 80.0)))
-    elif ACT == 1:
-        made = 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
-    else:
-        # tanh(u) = 1 - 2 / (e**2u + 1), which is right at both ends
-        u = 0.7978845608028654 * (x + 0.044715 * x * x * x)
-        made = 0.5 * x * (2.0 - 2.0 / (tl.exp(tl.minimum(2.0 * u, 80.0)) + 1.0))
-    return made
-
-
-@triton.jit
-def gate_kernel(rows, out, width, gate_at, up_at, size, BLOCK: tl.constexpr, ACT: tl.constexpr):
-    """act(gate) * up, both parts of one row."""
-    row, f = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = f < size
-    x = tl.load(rows + row * width + gate_at + f, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(rows + row * width + up_at + f, mask=inside, other=0.0).to(tl.float32)
-    made = activated(x, ACT)
-    tl.store(out + row * size + f, (made * up).to(out.dtype.element_ty), mask=inside)
-
-
 @triton.jit(do_not_specialize=["cells", "words", "first"])
 def cells_kernel(
     tokens,
@@ -175,34 +148,6 @@ def place_cells(
     return made[0], made[1], made[2]
 
 
-@triton.jit
-def sum_norm_kernel(states, more, weight, total, out, eps, size, BLOCK: tl.constexpr):
-    """total = states + more, and its root-mean-square norm times a weight, one row of `size`."""
-    row, d = tl.program_id(0).to(tl.int64) * size, tl.arange(0, BLOCK)
-    inside = d < size
-    x = tl.load(states + row + d, mask=inside, other=0.0).to(tl.float32)
-    x += tl.load(more + row + d, mask=inside, other=0.0).to(tl.float32)
-    tl.store(total + row + d, x.to(total.dtype.element_ty), mask=inside)
-    scale = tl.rsqrt(tl.sum(x * x, 0) / size + eps)
-    made = x * scale * tl.load(weight + d, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + row + d, made.to(out.dtype.element_ty), mask=inside)
-
-
-def sum_norm(states: Tensor, more: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """states + more [n, width], and the root-mean-square norm of that times `weight` [width]."""
-    states, more = states.contiguous(), more.contiguous()
-    total, out = torch.empty_like(states), torch.empty_like(states)
-    block = power(states.shape[1])
-    sum_norm_kernel[(states.shape[0],)](states, more, weight, total, out, eps, states.shape[1], BLOCK=block,
-                                        num_warps=norm_warps(block))  # fmt: skip
-    return total, out
-
-
-def norm_warps(block: int) -> int:
-    """Warps of a program that holds a row of `block` elements: at most 16 elements a thread."""
-    return min(max(block // 512, 1), 16)
-
-
 def place_heads(
     rows: Tensor,
     write: Tensor,
@@ -235,16 +180,4 @@ def place_heads(
         cells, rows.stride(0), *columns, *keys.stride()[:3], *values.stride()[:3],
         QUERIES=counts[0], KEYS=counts[1], SIZE=size, PAD=power(size), ROTARY=cos is not None, NORM=query_norm is not None,
         num_warps=1)  # fmt: skip
-    return out
-
-
-def gated(rows: Tensor, gate_at: int, up_at: int, size: int, act: str) -> Tensor:
-    """act(rows[:, gate_at:][:size]) * rows[:, up_at:][:size], [n, size]. act: a name of ACTIVATIONS."""
-    if rows.stride(1) != 1:
-        rows = rows.contiguous()
-    out = torch.empty((rows.shape[0], size), dtype=rows.dtype, device=rows.device)
-    block = min(power(size), GATE_BLOCK)
-    gate_kernel[(rows.shape[0], -(-size // block))](
-        rows, out, rows.stride(0), gate_at, up_at, size, BLOCK=block, ACT=ACTIVATIONS[act], num_warps=4
-    )
     return out

@@ -12,17 +12,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from decgraph.backends.triton.step.causal_graph import Attention, DeviceStep, device_step, kernel_attention
 from decgraph.errors import DecError
-from decgraph.runtime.models.capture.program import CapturedGraph
-from decgraph.runtime.models.capture.step import CapturedForward
+from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.make import decoder_of, decoder_of_layers
 from decgraph.runtime.models.engine.exits import adapted_head, normed
-from decgraph.runtime.models.engine.heads import LayerStep, layer_base
+from decgraph.runtime.models.engine.heads import LayerStep
 from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout, ModuleStep
 from decgraph.runtime.models.hf_causal import HFCausal
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The parts of a model's forward. step: a captured forward or the module's own, called as `Step`; `captured`: whether its
+    """The parts of a model's forward. step: a decoder or the module's own, called as `Step`; `captured`: whether its
     masks are sites; `kernels`: whether it uses the kernels of this folder. head: last states [..., width] to logits [..., size
     or more]. context: the most positions it reads. guesses: Medusa heads, states [B, 1, width] to one such tensor per head."""
 
@@ -48,7 +48,7 @@ def whole(
 ) -> Weights:
     """A whole model: its base module captured, or as it is; `head` maps states [..., width] to logits. Raises DecError for one
     whose code reads tensor values on the host."""
-    step = device_step(base, attention)
+    step = device_step(decoder_of(base, plain.plain), attention)
     if step is None:
         _silent(plain, name)
     return Weights(step or plain, plain.layout, head, name, size, context, step is not None, attention is kernel_attention)
@@ -114,18 +114,19 @@ def adapted(target: HFCausal, whole: Weights, layer: int, module: Any, attention
     return replace(below, step=step, layout=layout, head=head, context=least(whole.context, reach))
 
 
-def layer_step(module: Any, name: str, attention: Attention) -> tuple[CapturedForward, Layout, int | None]:
+def layer_step(module: Any, name: str, attention: Attention) -> tuple[DeviceStep, Layout, int | None]:
     """A head's single layer on states [B, T, width], and how many positions it has rows for (None: any number). Raises
-    DecError if it cannot be captured."""
-    made = device_step(layer_base(module), attention)
+    DecError where the decoder does not know it."""
+    made = device_step(decoder_of_layers(module), attention)
     if made is None:
-        raise DecError(f"{name!r} is not implemented on the device: its layer cannot be captured")
-    return made.since(0), LayerStep(module).layout, reach_of(made.program)
+        raise DecError(f"{name!r} is not implemented on the device: its layer is none that the decoder knows")
+    return made, LayerStep(module).layout, reach_of(made)
 
 
-def reach_of(program: CapturedGraph) -> int | None:
-    """The number of positions in a captured forward's tables; None if it has none."""
-    return program.reach if any(name.startswith("table_") for name in program.tensors) else None
+def reach_of(decoder: Decoder) -> int | None:
+    """The number of positions that a decoder has learned states for; None if it has none."""
+    table = decoder.weights.get("positions")
+    return None if table is None else len(table) - decoder.shape.position_offset
 
 
 def least(*contexts: int | None) -> int | None:
@@ -135,5 +136,5 @@ def least(*contexts: int | None) -> int | None:
 
 def _captured(whole: Weights) -> DeviceStep:
     if not isinstance(whole.step, DeviceStep):
-        raise DecError(f"{whole.name!r} has no lower layers on the device: its forward cannot be captured")
+        raise DecError(f"{whole.name!r} has no lower layers on the device: the decoder does not know it")
     return whole.step

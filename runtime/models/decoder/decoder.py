@@ -19,10 +19,11 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.experts import mixture
-from decgraph.runtime.models.decoder.products import Product
+from decgraph.runtime.models.decoder.products import Copies, Product
 from decgraph.runtime.models.decoder.shape import Layer, Shape, Unknown
 
 Masks = Mapping[str, Tensor | None]
+Cache = tuple[Tensor, Tensor, Tensor, Any]
 Turn = tuple[Tensor, ...]
 """Cosines and sines, and what queries grow by where they do."""
 
@@ -58,8 +59,9 @@ class Part:
 class Decoder:
     """A model's forward over caches that the caller owns; see the module.
 
-    weights: by canonical names, "0.qkv", "0.qkv.b", ...; see `weights.canonical`. products: the matrices among them. ropes: by
-    name the frequencies [r / 2] of rotary positions, and the factor of their cosines and sines. Results are inference tensors.
+    weights: by canonical names, "0.qkv", "0.qkv.b", ...; see `weights.canonical`. products: the matrices among them. ropes: by name
+    the frequencies [r / 2] of rotary positions, and the factor of their cosines and sines. copies: what products
+    read in place of the matrices. Results are inference tensors.
     """
 
     additive = True
@@ -71,8 +73,9 @@ class Decoder:
         products: dict[str, Product],
         ropes: dict[str, tuple[Tensor, float]],
         part: Part | None = None,
+        copies: Copies | None = None,
     ) -> None:
-        self.shape, self.weights, self.products, self.ropes = shape, weights, products, ropes
+        self.shape, self.weights, self.products, self.ropes, self.copies = shape, weights, products, ropes, copies
         count = len(shape.layers)
         self.part = replace(part or Part(), last=count if part is None or part.last < 0 else part.last)
         self.layers = count
@@ -82,6 +85,7 @@ class Decoder:
         some = weights.get("embed", next(iter(weights.values())))
         self.dtype, self.device = some.dtype, some.device
         self.wide = torch.float64 if self.dtype == torch.float64 else torch.float32
+        self.gathers = self.device.type != "cpu"  # whether a mixture gathers its experts, and reads nothing on the host
         if shape.activation not in ACTIVATIONS:
             raise Unknown(f"the activation {shape.activation}")
         self._activation = ACTIVATIONS[shape.activation]
@@ -91,8 +95,15 @@ class Decoder:
         self._embed_scale = shape.embed_scale
         if shape.embed_rounded:
             self._embed_scale = float(torch.tensor(shape.embed_scale).to(self.dtype))
+        self._run: Callable[..., Any] = self._layers
         self._tables: dict[str, Turn] = {}
         self._reach = 0
+
+    @property
+    def caches(self) -> tuple[tuple[int, int, int], ...]:
+        """By layer: how many heads of keys and values are cached, and the sizes of both."""
+        s = self.shape
+        return ((s.heads if s.latent else s.kv_heads, s.head, s.value or s.head),) * self.layers
 
     # Parts of a model.
 
@@ -109,12 +120,36 @@ class Decoder:
         takes embeddings."""
         return self._derive(replace(self.part, first=layer, embedded=True))
 
+    def _like(self, part: Part) -> Decoder:
+        return Decoder(self.shape, self.weights, self.products, self.ropes, part, self.copies)
+
     def _derive(self, part: Part) -> Decoder:
         if not 0 <= part.first <= part.last <= self.layers:
             raise DecError(f"a model of {self.layers} layers has no layers {part.first}..{part.last - 1}")
         if any(not part.first <= tap <= part.last for tap in part.taps):
             raise DecError(f"layers {part.first}..{part.last - 1} do not pass all of the states {list(part.taps)}")
-        return type(self)(self.shape, self.weights, self.products, self.ropes, part)
+        return self._like(part)
+
+    def compiled(self, notice: Callable[[str], None], backend: str = "inductor") -> Decoder:
+        """The same decoder, its layers compiled with torch.compile when they first run; sizes stay dynamic. Where that fails (no
+        compiler on this machine, say) `notice` gets the reason and they run as they are."""
+        made = self._derive(self.part)
+        fast = torch.compile(made._layers, dynamic=True, backend=backend)
+
+        def run(*given: Any) -> Any:
+            try:
+                return fast(*given)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # whatever the compiler, or finding one, raises
+                cause = getattr(error, "inner_exception", error)
+                lines = str(cause).strip().splitlines() or [type(cause).__name__]
+                notice(f"the decoder runs uncompiled, compiling it failed: {lines[0]}")
+                made._run = made._layers
+                return made._layers(*given)
+
+        made._run = run
+        return made
 
     # The forward.
 
@@ -129,35 +164,49 @@ class Decoder:
         masks: Masks,
     ) -> Any:
         """The last hidden states [B, T, width]; with taps, a pair of them and the tuple of states [B, T, width]."""
+        if self.copies is not None:
+            self.copies.fresh()
         part = self.part
         batch, count = positions.shape
         x = ids.reshape(batch * count, -1) if part.embedded else self.embedded(ids, positions)
-        turns = self.turns(positions)
         given = {kind: None if mask is None else self._prepared(mask, count) for kind, mask in masks.items()}
-        one = batch == 1
-        where = write[0] if one else write[:, None, :, None]
-        tapped = {}
+        # One index for all layers: rows of a single sequence; else broadcast over heads and sizes.
+        where = write[0] if batch == 1 else write[:, None, :, None]
+        return self._run(x, (batch, count), self.turns(positions), where, keys, values, given)
+
+    def _layers(
+        self,
+        x: Tensor,
+        size: tuple[int, int],
+        turns: Mapping[str, Turn],
+        where: Tensor,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        masks: Masks,
+    ) -> Any:
+        part, tapped = self.part, {}
         for n in range(part.first, part.last):
             layer = self.shape.layers[n]
             if n in part.taps:
-                tapped[n] = x.view(batch, count, -1)
-
-            def attend(q: Tensor, k: Tensor, v: Tensor, n: int = n, layer: Layer = layer) -> Tensor:
-                K, V = keys[n], values[n]
-                k, v = k.transpose(1, 2), v.transpose(1, 2)
-                if one:
-                    K.index_copy_(2, where, k)
-                    V.index_copy_(2, where, v)
-                else:
-                    K.scatter_(2, where.expand(k.shape), k)
-                    V.scatter_(2, where.expand(v.shape), v)
-                return self._attention(n, layer, q, K, V, given[layer.kind])
-
-            x = self._layer(n, layer, x, (batch, count), turns.get(layer.rope or ""), attend)
+                tapped[n] = x.view(*size, -1)
+            x = self._layer(n, layer, x, size, turns.get(layer.rope or ""), (where, keys[n], values[n], masks[layer.kind]))
         if part.last in part.taps:
-            tapped[part.last] = x.view(batch, count, -1)
-        last = (self._norm("norm", x) if part.norm else x).view(batch, count, -1)
+            tapped[part.last] = x.view(*size, -1)
+        last = (self._norm("norm", x) if part.norm else x).view(*size, -1)
         return (last, tuple(tapped[tap] for tap in part.taps)) if part.taps else last
+
+    def _attended(self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], turn: Turn | None, cache: Cache) -> Tensor:
+        """States [B T, width] to what attention makes of them [B T, heads D]: new keys and values go to the caches."""
+        where, keys, values, mask = cache
+        q, k, v = self._heads(f"{n}.", x, size, turn)
+        k, v = k.transpose(1, 2), v.transpose(1, 2)
+        if where.dim() == 1:
+            keys.index_copy_(2, where, k)
+            values.index_copy_(2, where, v)
+        else:
+            keys.scatter_(2, where.expand(k.shape), k)
+            values.scatter_(2, where.expand(v.shape), v)
+        return self._attention(n, layer, q, keys, values, mask)
 
     def embedded(self, ids: Tensor, positions: Tensor) -> Tensor:
         """The states [B T, width] of tokens int64[B, T] that enter the first layer."""
@@ -205,21 +254,17 @@ class Decoder:
             return mask
         return mask.unsqueeze(3).expand(-1, -1, -1, self._groups, -1).reshape(mask.shape[0], 1, count * self._groups, -1)
 
-    def _layer(
-        self,
-        n: int,
-        layer: Layer,
-        x: Tensor,
-        size: tuple[int, int],
-        turn: Turn | None,
-        attend: Callable[[Tensor, Tensor, Tensor], Tensor],
-    ) -> Tensor:
-        """States [B T, width] through a layer. attend: queries [B, T, heads, D], new keys and values [B, T, kv_heads, D] to
-        [B T, heads D]."""
+    def _layer(self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], turn: Turn | None, cache: Cache) -> Tensor:
+        """States [B T, width] through a layer. cache: the rows of new tokens, keys, values and mask, as `__call__` has them."""
         shape, at, products = self.shape, f"{n}.", self.products
-        entering = self._norm(at + "attn_in", x)
-        q, k, v = self._heads(at, entering, size, turn)
-        a = self._norm(at + "attn_sub", attend(q, k, v))
+        if shape.paired:  # EAGLE-3: an embedding and a feature side by side
+            embedded, feature = x.split(shape.width, -1)
+            normed = self._norm(at + "feature_in", feature)
+            entering = torch.cat([self._norm(at + "attn_in", embedded), normed], -1)
+            x = normed if shape.paired == "normed" else feature
+        else:
+            entering = self._norm(at + "attn_in", x)
+        a = self._norm(at + "attn_sub", self._attended(n, layer, entering, size, turn, cache))
         if layer.difference is not None:
             a = self._difference(at, layer.difference, a)
         if at + "head_gate" in products:  # a number a head, or one for each of its numbers
@@ -228,6 +273,8 @@ class Decoder:
             a = (a.view(*gate.shape, -1) * gate[..., None]).flatten(1)
         if not shape.parallel:
             x = self._branch(at + "attn_out", x, products[at + "o"], a)
+            if shape.bare:
+                return x
             h = self._norm(at + "mlp_in", x)
             if layer.experts is not None and at + "router" in self.weights:
                 return self._added(x, self._norm(at + "mlp_out", mixture(self, at, layer.experts, h)))

@@ -335,7 +335,7 @@ def minicpm3(c: Settings) -> Entry:
 
 
 DENSE: dict[str, Callable[[Settings], Entry]] = {
-    **dict.fromkeys(("llama", "seed_oss", "internlm3"), plain),
+    **dict.fromkeys(("llama", "seed_oss", "internlm3", "eurobert"), plain),
     **dict.fromkeys(("qwen2", "qwen3"), qwen),
     **dict.fromkeys(("ernie4_5", "helium"), interleaved),
     "mistral": one_window, "ministral": ministral, "ministral3": ministral3, "smollm3": smollm3, "granite": granite,

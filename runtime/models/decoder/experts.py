@@ -14,28 +14,15 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.decoder import Decoder
 
 
+NAMES = ("experts_up", "experts_down", "experts_up.b", "experts_down.b")
+AT_ONCE = 64  # choices whose matrices are gathered together, where nothing may be read on the host
+
+
 def mixture(decoder: Decoder, at: str, experts: Experts, x: Tensor) -> Tensor:
     """States [n, width] through the chosen experts of the layer whose weights' names begin with `at`, and its shared ones."""
     w = decoder.weights
     chosen, shares = routed(decoder, at, experts, x)
-    out = torch.zeros_like(x)
-    for j in torch.unique(chosen).tolist():
-        row, column = (chosen == j).nonzero(as_tuple=True)
-        y = _linear(x[row], w[at + "experts_up"][j], w.get(at + "experts_up.b"), j)
-        if experts.interleaved:
-            y = torch.cat([y[..., ::2], y[..., 1::2]], -1)
-        if experts.clamp is not None:
-            slope, limit = experts.clamp
-            gate, up = y.chunk(2, -1)
-            gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
-            y = (up + 1) * gate * torch.sigmoid(gate * slope)
-        elif decoder.shape.gated:
-            gate, up = y.chunk(2, -1)
-            y = decoder.activation(gate) * up
-        else:
-            y = decoder.activation(y)
-        y = _linear(y, w[at + "experts_down"][j], w.get(at + "experts_down.b"), j)
-        out.index_add_(0, row, (y * shares[row, column, None]).to(x.dtype))
+    out = (_gathered if decoder.gathers else _grouped)(decoder, at, experts, x, chosen, shares).to(x.dtype)
     if at + "shared_up" in decoder.products:
         shared = decoder.products[at + "shared_down"](decoder.gated(at + "shared_up", x))
         gate = w.get(at + "shared_gate")
@@ -43,8 +30,47 @@ def mixture(decoder: Decoder, at: str, experts: Experts, x: Tensor) -> Tensor:
     return out
 
 
-def _linear(x: Tensor, weight: Tensor, biases: Tensor | None, j: int) -> Tensor:
-    return F.linear(x, weight, None if biases is None else biases[j])
+def _grouped(decoder: Decoder, at: str, experts: Experts, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+    """Each chosen expert's matrices are read once, for its tokens: which these are is read on the host."""
+    w = decoder.weights
+    up, down, up_bias, down_bias = (w.get(at + name) for name in NAMES)
+    assert up is not None and down is not None
+    out = torch.zeros(x.shape, dtype=decoder.wide, device=x.device)
+    for j in torch.unique(chosen).tolist():
+        row, column = (chosen == j).nonzero(as_tuple=True)
+        y = F.linear(x[row], up[j], None if up_bias is None else up_bias[j])
+        y = F.linear(_inner(decoder, experts, y), down[j], None if down_bias is None else down_bias[j])
+        out.index_add_(0, row, (y * shares[row, column, None]).to(out.dtype))
+    return out
+
+
+def _gathered(decoder: Decoder, at: str, experts: Experts, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+    """Every choice has its own product, some at a time: nothing is read on the host."""
+    w, (count, top) = decoder.weights, chosen.shape
+    up, down, up_bias, down_bias = (w.get(at + name) for name in NAMES)
+    assert up is not None and down is not None
+    parts = []
+    for first in range(0, count * top, AT_ONCE):
+        some = torch.arange(first, min(first + AT_ONCE, count * top), device=x.device)
+        which = chosen.reshape(-1)[some]
+        y = torch.bmm(up[which], x[some // top].unsqueeze(-1)).squeeze(-1)
+        y = _inner(decoder, experts, y if up_bias is None else y + up_bias[which])
+        y = torch.bmm(down[which], y.unsqueeze(-1)).squeeze(-1)
+        parts.append(y if down_bias is None else y + down_bias[which])
+    made = torch.cat(parts).to(decoder.wide).view(count, top, -1)
+    return (made * shares[..., None]).sum(1)
+
+
+def _inner(decoder: Decoder, experts: Experts, y: Tensor) -> Tensor:
+    """Outputs of an expert's first matrix [n, 2 inner] to the inputs of its second [n, inner]."""
+    if not decoder.shape.gated:
+        return decoder.activation(y)
+    gate, up = (y[..., ::2], y[..., 1::2]) if experts.interleaved else y.chunk(2, -1)
+    if experts.clamp is None:
+        return decoder.activation(gate) * up
+    slope, limit = experts.clamp
+    gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    return (up + 1) * gate * torch.sigmoid(gate * slope)
 
 
 def routed(decoder: Decoder, at: str, experts: Experts, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,24 +1,93 @@
-"""A decoder of a live transformers module."""
+"""The decoder of a live transformers module, found equal to it on some tokens; or why there is none."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import LlamaConfig
 
-from decgraph.runtime.models.decoder.decoder import Decoder
-from decgraph.runtime.models.decoder.families import shape_of
-from decgraph.runtime.models.decoder.shape import FULL, Shape, Unknown
+from decgraph.runtime.collecting import uncollected
+from decgraph.runtime.models.decoder.decoder import Decoder, Part
+from decgraph.runtime.models.decoder.families import FAMILIES, shape_of
+from decgraph.runtime.models.decoder.products import Copies
+from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Shape, Unknown
 from decgraph.runtime.models.decoder.weights import ModuleSource, canonical
+from decgraph.runtime.models.forwards import Forward, note
+from decgraph.runtime.models.heads.parts import PairLayer
+from decgraph.runtime.models.hf_net import is_recorder
+from decgraph.runtime.models.shadow import borrows
+from decgraph.runtime.models.watch import runs_others
+
+_log = logging.getLogger("decgraph.engine")
+TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over the largest number; else 1e-1
+_OURS = ("torch.nn.modules.", "transformers.activations", "transformers.models.", "transformers.pytorch_utils")
 
 
-def of_module(base: Any, *, owned: bool = False) -> Decoder:
-    """The decoder of a transformers base module. owned: nobody else has it, and its matrices may become views of joined ones.
-    Raises Unknown where it has something that the decoder does not."""
+def decoder_of(base: Any, plain: Callable[[Tensor], Tensor]) -> Decoder | None:
+    """The decoder of a transformers base module whose last states of tokens int64[1, n] are plain's [1, n, width]; or None where it has something that the decoder does not know: then the module
+    runs as it is, and `forwards.py` and the log say why. The module's joined matrices become views of shared storage, with the
+    same values, unless they are a caller's (shadow.py)."""
+    try:
+        with uncollected(), torch.no_grad():
+            made = of_module(base)
+            different(made, plain)
+    except Unknown as unknown:
+        reason = str(unknown)
+    except Exception as error:  # a config's or a module's that is not what its family's are
+        reason = f"{type(error).__name__}: {error}"
+    else:
+        note(base, Forward("decoder"), made.copies)
+        return made
+    note(base, Forward("module", reason=reason))
+    _log.warning("%s runs as transformers' own module: %s", type(base).__name__, reason)
+    return None
+
+
+def of_module(base: Any) -> Decoder:
+    """The decoder of a base module. Raises Unknown where it has something that the decoder does not know."""
+    if base.training:
+        raise Unknown("it is in training mode")
+    for part in base.modules():
+        kind = type(part)
+        if runs_others(part, is_recorder):
+            raise Unknown("it has hooks, or a `forward` of an object's own, whose code may do something else in every call")
+        if not kind.__module__.startswith(_OURS):
+            raise Unknown(f"{kind.__qualname__} is no class of transformers' models")
     shape, names = shape_of(base.config.get_text_config().to_dict())
-    weights, products = canonical(shape, names, ModuleSource(base, owned=owned))
-    return Decoder(shape, weights, products, frequencies(base, shape))
+    weights, products = canonical(shape, names, ModuleSource(base, owned=not borrows(base)))
+    if len({t.device for t in weights.values()}) != 1:
+        raise Unknown("it lies on several devices")
+    return Decoder(shape, weights, products, frequencies(base, shape), copies=Copies(products.values(), base.parameters()))
+
+
+def decoder_of_layers(module: Any) -> Decoder | None:
+    """The decoder of a head's layers on the states [B, T, width] that enter the first one; None where they have something that the
+    decoder does not know. module: with `config`, `layers` and `rotary`, as those of runtime/models/heads have."""
+    base = nn.Module()
+    base.layers, base.rotary = nn.ModuleList(module.layers), module.rotary
+    try:
+        config = module.config.to_dict()
+        if isinstance(module.config, LlamaConfig) and config["model_type"] not in FAMILIES:
+            config["model_type"] = "llama"
+        shape, names = shape_of(config)
+        names = {key: name for key, name in names.items() if key not in ("embed", "norm")}
+        first = module.layers[0]
+        count = len(module.layers)
+        shape = replace(shape, layers=shape.layers[:count], bare=getattr(first, "mlp", None) is None)
+        if isinstance(first, PairLayer):
+            shape, names["feature_in"] = replace(shape, paired="normed" if first.after else "plain"), "layers.{i}.hidden_norm"
+        with torch.no_grad():
+            weights, products = canonical(shape, names, ModuleSource(base, owned=True))
+        part = Part(embedded=True, norm=False)
+        return Decoder(shape, weights, products, frequencies(base, shape), part, Copies(products.values(), base.parameters()))
+    except Unknown as unknown:
+        _log.warning("the layers of %s run as they are: %s", type(module).__name__, unknown)
+        return None
 
 
 def frequencies(base: Any, shape: Shape) -> dict[str, tuple[Tensor, float]]:
@@ -39,3 +108,35 @@ def frequencies(base: Any, shape: Shape) -> dict[str, tuple[Tensor, float]]:
     if wanted - set(found):
         raise Unknown(f"its rotary frequencies of {', '.join(sorted(wanted - set(found)))} were not found")
     return found
+
+
+def different(decoder: Decoder, plain: Callable[[Tensor], Tensor]) -> None:
+    """Raises Unknown where a decoder's states of 20 tokens, in two parts, are not the module's."""
+    shape, device = decoder.shape, decoder.device
+    count, first = 20, 13
+    ids = (torch.arange(count, device=device)[None] * 7 + 1) % shape.vocabulary
+    theirs = plain(ids)
+    if not bool(torch.isfinite(theirs).all()):
+        raise Unknown("its states are not numbers")
+    keys, values = caches(decoder, 1, count)
+    at = torch.arange(count, device=device)[None]
+    row = at[0, :, None]
+    seen = {FULL: at <= row}
+    window = next((w for w in decoder.windows if w is not None), None)
+    if window is not None:
+        seen[SLIDING] = seen[FULL] & (at > row - window)
+    for begin, end in ((0, first), (first, count)):
+        masks = {kind: mask[None, None, begin:end] for kind, mask in seen.items()}
+        mine = decoder(ids[:, begin:end], at[:, begin:end], at[:, begin:end], keys, values, masks)
+        gap = float((mine.double() - theirs[:, begin:end].double()).abs().max() / theirs.double().abs().max().clamp_min(1e-9))
+        if not gap <= TOLERANCE.get(decoder.dtype, 0.1):
+            raise Unknown(f"the decoder's states differ from the module's by {gap:.1e}")
+
+
+def caches(decoder: Decoder, batch: int, rows: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Keys and values of zeros, [batch, heads, rows, size] by layer."""
+    made = [
+        [torch.zeros(batch, heads, rows, size, dtype=decoder.dtype, device=decoder.device) for size in (key, value)]
+        for heads, key, value in decoder.caches
+    ]
+    return [k for k, _ in made], [v for _, v in made]

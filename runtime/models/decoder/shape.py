@@ -108,3 +108,5 @@ class Shape:
     latent: tuple[int, int, int, int] | None = None
     position_offset: int = 0
     tied: bool = False
+    paired: Literal["", "plain", "normed"] = ""
+    bare: bool = False

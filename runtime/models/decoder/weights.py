@@ -77,7 +77,7 @@ class ModuleSource:
         return [made]
 
 
-NORMS = ("attn_in", "attn_out", "attn_sub", "mlp_in", "mlp_out", "mlp_sub", "q", "k", "q_latent", "kv_latent")
+NORMS = ("attn_in", "feature_in", "attn_out", "attn_sub", "mlp_in", "mlp_out", "mlp_sub", "q", "k", "q_latent", "kv_latent")
 VECTORS = ("sinks", "router_bias", "alpha_p", "alpha_n", "beta", "eps", "lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
 MATRICES = ("o", "head_gate", "down", "shared_down", "q_down", "q_up", "kv_down", "kv_up")
 JOINED = {"qkv": ("wq", "wk", "wv"), "up": ("gate", "up"), "shared_up": ("shared_gate_proj", "shared_up_proj")}
@@ -160,7 +160,7 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
     if shape.offset:
         weights = {k: w + shape.offset if k.rsplit(".", 1)[-1] in (*NORMS, "norm") else w for k, w in weights.items()}
     if shape.unit_norms:
-        some = weights["embed"].new_ones(())
+        some = next(iter(weights.values())).new_ones(())
         for key in NORMS:
             weights |= {f"{i}.{key}": some for i in range(len(shape.layers)) if key in names}
         weights |= {key: some for key in ("norm", "embed_norm") if key in names}
@@ -168,13 +168,13 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
         needed = (
             "attn_in",
             "o",
-            *(() if shape.parallel else ("mlp_in",)),
-            *(() if f"{i}.router" in weights else ("up", "down")),
+            *(() if shape.parallel or shape.bare else ("mlp_in",)),
+            *(() if f"{i}.router" in weights or shape.bare else ("up", "down")),
         )
         for key in needed:
             if key in names and f"{i}.{key}" not in weights and f"{i}.{key}" not in products:
                 raise Unknown(f"there is no {names[key].format(i=i)}")
-    if "norm" not in weights:
+    if "norm" in names and "norm" not in weights:
         raise Unknown(f"there is no {names['norm']}")
     if source.rest():
         raise Unknown(f"nothing reads {', '.join(source.rest()[:3])}")

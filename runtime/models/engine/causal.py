@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.capture.compiled import compiled
-from decgraph.runtime.models.capture.step import CapturedForward as CapturedStep
+from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
 from decgraph.runtime.models.engine.cache import LENGTH, ROWS, Part, Store, TooLarge
 from decgraph.runtime.models.engine.draft_loop import draft
@@ -178,11 +177,11 @@ class CausalEngine:
             self.below.limit(budget)
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Compile captured forwards with torch.compile; returns whether there is one."""
+        """Compile decoders with torch.compile; returns whether there is one."""
         below = self.below is not None and self.below.compile(notice)
-        if not isinstance(self.step, CapturedStep):
+        if not isinstance(self.step, Decoder):
             return below
-        self.step = compiled(self.step, notice=notice)
+        self.step = self.step.compiled(notice)
         return True
 
     def close(self, sequence: Hashable) -> None:

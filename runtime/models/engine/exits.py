@@ -19,16 +19,15 @@ import torch
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.capture.make import capture
-from decgraph.runtime.models.capture.step import CapturedForward as Captured
+from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.make import decoder_of
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
 from decgraph.runtime.models.engine.heads import layer_step
 from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.engine.step import ModuleStep, Step
-from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.hf_net import Net, Tape
+from decgraph.runtime.models.hf_net import Net, plainly
 from decgraph.runtime.models.parts import Use, untouched
 
 if TYPE_CHECKING:
@@ -144,25 +143,9 @@ def normed(net: Net) -> Head:
 
 
 def fastest(base: Any, step: ModuleStep) -> Step:
-    """The module captured as a graph, checked to be equal to it, or else `step`, the module as it is."""
-    captured = capture(base)
-    if captured is not None and captured.program.caches != step.layout.shapes:
-        reason = "the caches of its captured forward are not those of the module"
-        note(base, Forward("module", reason=reason))
-        _log.warning("%s runs unmodified: %s", type(base).__name__, reason)
-        return step
-    return step if captured is None else captured
-
-
-def plainly(net: Net) -> Head:
-    """Token ids int64[1, n] to last states [1, n, width] of one path, without a cache."""
-
-    def last(ids: Tensor) -> Tensor:
-        count = ids.shape[1]
-        tape = Tape(torch.arange(count, device=ids.device), torch.ones(count, count, dtype=torch.bool).tril().to(ids.device))
-        return net.run(ids[0], tape)[None]
-
-    return last
+    """The decoder of a module, found equal to it, or else `step`, the module as it is."""
+    made = decoder_of(base, step.plain)
+    return step if made is None or made.caches != step.layout.shapes else made
 
 
 def _lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:
@@ -171,7 +154,7 @@ def _lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:
         if hasattr(net.base, name):
             net.base._modules[name] = nn.Identity()
     made = _engine(target, net, normed(target.net), target.name, engine)
-    if isinstance(engine.step, Captured):
+    if isinstance(engine.step, Decoder):
         made.step = engine.step.upto(layer)
     return made
 
@@ -207,12 +190,11 @@ def _split(target: HFCausal, engine: CausalEngine, layer: int, below: CausalEngi
 
 
 def _since(whole: Step, layer: int, plain: Step) -> Step:
-    """A captured forward's layers from `layer` on, with the caches of those layers only; else `plain`."""
-    if not isinstance(whole, Captured):
+    """A decoder's layers from `layer` on, with the caches of those layers only; else `plain`."""
+    if not isinstance(whole, Decoder):
         return plain
     try:
         upper, missing = whole.since(layer), [torch.empty(0)] * layer
-        upper.module(one=True)
     except DecError:
         return plain
 

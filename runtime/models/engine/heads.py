@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.capture.make import capture
+from decgraph.runtime.models.decoder.make import decoder_of_layers
 from decgraph.runtime.models.engine.attention import Written, additive, attending
 from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.cache import Part
@@ -154,43 +153,10 @@ def _kept(module: Any, weight: Tensor) -> tuple[tuple[int, int, int], ...]:
 
 
 def layer_step(module: Any) -> tuple[Step, Layout]:
-    """The step of a head's layers on states: captured as a graph, or else the module as it is."""
+    """The step of a head's layers on states: the decoder, or else the module as it is."""
     plain = LayerStep(module)
-    captured = capture(layer_base(module))
-    return (plain if captured is None else captured.since(0)), plain.layout
-
-
-def layer_base(module: Any) -> nn.Module:
-    """A head's layers as a base module: its captured forward's `since(0)` is the layers on states."""
-    return _Base(module).eval()
-
-
-class _Base(nn.Module):
-    """A head's layers in the form of a base module, as capturing needs it. `since(0)` then drops where its states come from."""
-
-    def __init__(self, module: Any) -> None:
-        super().__init__()
-        weight = next(module.parameters())
-        self.config, self.rotary = module.config, module.rotary
-        self.layers = nn.ModuleList(module.layers)
-        made = torch.Generator().manual_seed(0)
-        width = int(getattr(module, "entering", module.config.hidden_size))
-        self.some = torch.randn(8, width, generator=made).to(weight.device, weight.dtype)
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        position_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        past_key_values: Any = None,
-        **_: Any,
-    ) -> SimpleNamespace:
-        """The last states of anything at these positions."""
-        states = self.some[input_ids % len(self.some)]
-        rotary = self.rotary(states, position_ids=position_ids)
-        for layer in self.layers:
-            states = layer(states, attention_mask=attention_mask, past_key_values=past_key_values, position_embeddings=rotary)
-        return SimpleNamespace(last_hidden_state=states)
+    made = decoder_of_layers(module)
+    return (plain if made is None or made.caches != plain.layout.shapes else made), plain.layout
 
 
 def head_of(model: HFFeatures) -> Callable[[Tensor], Tensor]:

@@ -13,7 +13,7 @@ from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.exits import ReadEngine, adapted_engine, exit_engine, fastest, part_engine, plainly
+from decgraph.runtime.models.engine.exits import ReadEngine, adapted_engine, exit_engine, fastest, part_engine
 from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.engine.given import Memories, copying
 from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine, head_of
@@ -28,6 +28,7 @@ from decgraph.runtime.models.engine.taps import tap
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
 from decgraph.runtime.models.hf_live import Live
+from decgraph.runtime.models.hf_net import plainly
 from decgraph.runtime.models.hf_rooted import HFRooted
 from decgraph.runtime.models.hf_soft_prompts import SoftPrompted
 from decgraph.runtime.models.interface import Model

@@ -19,7 +19,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.engine import masked_batch as batch
 from decgraph.runtime.models.engine import masked_shift as shift
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput, MaskedEngine
-from decgraph.runtime.models.engine.masked_captured import fastest
+from decgraph.runtime.models.engine.masked_decoder import fastest
 from decgraph.runtime.models.engine.masked_forward import MaskedForward, ModuleStep
 from decgraph.runtime.models.engine.masked_memo import Entry, Key
 from decgraph.runtime.models.engine.masked_memory import CachedMemory

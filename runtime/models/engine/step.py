@@ -61,7 +61,7 @@ class ModuleStep:
     def __init__(self, base: Any, name: str, plain: Callable[[Tensor], Tensor] | None = None) -> None:
         self.base, self.name = base, name
         self._config = base.config.get_text_config()
-        self._plain = plain or (lambda ids: base(input_ids=ids, use_cache=False).last_hidden_state)
+        self.plain = plain or (lambda ids: base(input_ids=ids, use_cache=False).last_hidden_state)
         self._at: dict[int, int] = {}
         self._folds = 1
         self._refuse_by_name()
@@ -193,7 +193,7 @@ class ModuleStep:
             out = self(ids, at, torch.tensor([places], device=dev), keys, values, {FULL: full.to(dev), SLIDING: mask.to(dev)})
             got += list(out[0])
         for path, mine in ((tokens[:3], got[2]), ([*tokens[:2], tokens[3]], got[3])):
-            theirs = self._plain(torch.tensor([path], device=dev))[0, -1]
+            theirs = self.plain(torch.tensor([path], device=dev))[0, -1]
             if not bool(torch.isfinite(theirs).all()):
                 raise DecError(f"{self.name!r} gave logits that are not numbers, for the tokens {path}",
                                hint="its weights hold NaN or infinity")  # fmt: skip

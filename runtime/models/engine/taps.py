@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.capture.step import CapturedForward as Captured
+from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.hf_net import Net
 
@@ -62,10 +62,10 @@ def _beginning(head: Callable[[Tensor], Tensor], width: int) -> Callable[[Tensor
 class _Tapped:
     """A step that gives, side by side with the last states, those entering some layers."""
 
-    def __init__(self, inner: Any, net: Net, layers: tuple[int, ...]) -> None:  # Any: a `Step`, captured or not
+    def __init__(self, inner: Any, net: Net, layers: tuple[int, ...]) -> None:  # Any: a `Step`
         self.inner, self.net, self.layers = inner, net, layers
         self.base = getattr(inner, "base", None)
-        self._captured = inner.tapped(*layers) if isinstance(inner, Captured) else None
+        self._decoder = inner.tapped(*layers) if isinstance(inner, Decoder) else None
 
     def __call__(
         self,
@@ -76,8 +76,8 @@ class _Tapped:
         values: Sequence[Tensor],
         masks: Mapping[str, Tensor],
     ) -> Tensor:
-        if self._captured is not None:
-            last, tapped = self._captured(ids, positions, write, keys, values, masks)
+        if self._decoder is not None:
+            last, tapped = self._decoder(ids, positions, write, keys, values, masks)
             return torch.cat([last, *tapped], dim=-1)
         seen: dict[int, Tensor] = {}
 

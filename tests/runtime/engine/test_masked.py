@@ -15,7 +15,7 @@ import transformers
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput
 from decgraph.runtime.models.engine.masked import HFMaskedEngine
-from decgraph.runtime.models.engine.masked_captured import CapturedStep
+from decgraph.runtime.models.engine.masked_decoder import DecoderStep
 from decgraph.runtime.models.engine.masked_forward import ModuleStep
 from decgraph.runtime.models.engine.masked_memory import CachedMemory
 from decgraph.runtime.models.engine.masked_plain import PlainMaskedEngine
@@ -268,7 +268,7 @@ class Player:
 def test_any_asks_are_answered_as_the_model_itself_answers(name: str, captured: bool) -> None:
     model = MODELS[name]()
     engine = HFMaskedEngine(model, captured=captured)
-    assert isinstance(engine.step, CapturedStep if captured else ModuleStep)
+    assert isinstance(engine.step, DecoderStep if captured else ModuleStep)
     rng = Random(7)
     players = [Player(f"s{n}", model, engine.mask, Random(n)) for n in range(4)]
     for _ in range(10 if name == "shipped" else 50):

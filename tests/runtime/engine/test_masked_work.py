@@ -18,7 +18,7 @@ from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.canvas import Canvas
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput, fresh_of
 from decgraph.runtime.models.engine.masked import HFMaskedEngine
-from decgraph.runtime.models.engine.masked_captured import fastest
+from decgraph.runtime.models.engine.masked_decoder import fastest
 from decgraph.runtime.models.engine.masked_forward import MaskedForward, ModuleStep
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.hf_net import ATTENTION, Net

@@ -1,4 +1,4 @@
-"""The small kernels of a captured forward, alone against their meaning in float64, and in the forwards of whole modules."""
+"""The small kernels of a forward, alone against their meaning in float64, and in the forwards of whole modules."""
 
 from __future__ import annotations
 
@@ -14,25 +14,10 @@ from torch import Tensor
 from decgraph.backends.triton.step.causal import CausalOnDevice, device_model
 from decgraph.backends.triton.step.causal_cells import Cells
 from decgraph.backends.triton.step.causal_graph import DeviceStep, kernel_attention
-from decgraph.backends.triton.step.causal_kernels import ACTIVATIONS, gated, place_heads, sum_norm
-from decgraph.runtime.models.capture import make
-from decgraph.runtime.models.capture.norms import norms
-from decgraph.runtime.models.capture.step import Variant
+from decgraph.backends.triton.step.causal_kernels import place_heads
 from decgraph.runtime.models.hf_live import from_module
 
 NAN = float("nan")
-
-
-@pytest.fixture
-def norms_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Root-mean-square norms as a capture on a GPU has them: one operation."""
-
-    def taken(program: Any, tied: Any) -> None:
-        here, program.device = program.device, torch.device("cuda")
-        norms(program)
-        program.device = here
-
-    monkeypatch.setitem(make.PASSES, "norms", taken)
 
 
 def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -74,29 +59,6 @@ def test_heads_go_where_they_belong(size: int, rotary: bool, norm: bool, dtype: 
             assert cache[b, :, others].isnan().all()
 
 
-@pytest.mark.parametrize("size", [5, 64, 700])
-def test_sums_and_their_norms(size: int) -> None:
-    torch.manual_seed(size)
-    states, more, weight = torch.randn(4, size), torch.randn(4, size), torch.rand(size)
-    states[2] = more[2] = 0.0
-    total, out = sum_norm(states, more, weight, 1e-5)
-    want = states.double() + more.double()
-    assert torch.allclose(total.double(), want, atol=1e-6)
-    assert torch.allclose(out.double(), F.rms_norm(want, (size,), weight.double(), 1e-5), atol=2e-6, rtol=2e-6)
-
-
-@pytest.mark.parametrize("act", ACTIVATIONS)
-@pytest.mark.parametrize("size", [3, 64, 1500])
-def test_gates(act: str, size: int) -> None:
-    torch.manual_seed(size)
-    rows = torch.randn(3, 2 * size + 5) * 4
-    rows[0, :4] = torch.tensor([-200.0, 200.0, 0.0, -0.0])[: max(4, 0)]
-    got = gated(rows, 0, size + 5, size, act)
-    x, up = rows[:, :size].double(), rows[:, size + 5 :].double()
-    want = F.silu(x) if act == "silu" else F.gelu(x, approximate="tanh" if act == "gelu_tanh" else "none")
-    assert got.shape == (3, size) and torch.allclose(got.double(), want * up, atol=1e-5, rtol=1e-5)
-
-
 def on_device(kind: str) -> tuple[Any, CausalOnDevice, DeviceStep]:
     changes = {"layer_types": ["sliding_attention", "full_attention"]} if kind == "gemma3" else {}
     of = module(kind, num_hidden_layers=2, **changes)
@@ -105,21 +67,9 @@ def on_device(kind: str) -> tuple[Any, CausalOnDevice, DeviceStep]:
     return of, made, made.weights.step
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral", "gemma3", "gpt2", "phi3", "granite", "cohere", "opt"])
-def test_what_is_fused(kind: str, norms_of_a_gpu: None) -> None:
-    for one in (False, True):
-        program = on_device(kind)[2]._specialised(Variant(one))
-        # cohere turns neighbours and not halves; opt's projections are three; gpt2 and opt have no gates.
-        assert len(program.of("place_heads")) == (0 if kind in ("cohere", "opt") else 2)
-        assert len(program.of("gated")) == (0 if kind in ("gpt2", "opt") else 2)
-        fused = {"llama", "qwen2", "qwen3", "mistral", "phi3", "granite"}
-        if kind in fused:  # norm, product, heads, attention, product, norm, product, gate, product; views aside
-            rest = {"embedding", "mul", "input", "getitem"}  # once a forward; granite scales its embeddings
-            ops = {n.meta["op"] for n in program.graph.nodes if n.op == "call_function"}
-            products = {"mm", "addmm"} if kind == "qwen2" else {"mm"}  # with the projections' bias
-            if kind != "granite":  # it scales what it adds
-                assert ops - rest == {"rms_norm", *products, "sum_norm", "place_heads", "attention", "gated"}
-                assert (len(program.of("rms_norm")), len(program.of("sum_norm"))) == (1, 4)
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral", "gemma3", "gpt2", "phi3", "granite", "cohere"])
+def test_whose_heads_one_kernel_places(kind: str) -> None:
+    assert on_device(kind)[2]._placed == (kind != "cohere")  # which turns neighbours and not halves
 
 
 _SLOW = [pytest.param(kind, marks=pytest.mark.nightly) for kind in ("llama", "gpt2", "phi3", "cohere")]
@@ -127,7 +77,7 @@ _SLOW = [pytest.param(kind, marks=pytest.mark.nightly) for kind in ("llama", "gp
 
 @pytest.mark.quick("gemma3")
 @pytest.mark.parametrize("kind", ["qwen3", "gemma3", *_SLOW])
-def test_forwards_with_all_kernels(kind: str, norms_of_a_gpu: None) -> None:
+def test_forwards_with_all_kernels(kind: str) -> None:
     of, made, _ = on_device(kind)
 
     def check(paths: list[Path], scores: Tensor) -> None:

@@ -1,8 +1,7 @@
-"""A captured forward (runtime/models/capture) as the step of a masked engine.
+"""A decoder (runtime/models/decoder) as the step of a masked engine.
 
-Why: for few tokens most of a transformers forward's time on a CPU is the library's Python, not arithmetic. The captured
-graph takes one batch with one mask per kind of layer, so every part is a forward of its own; parts that it does not
-support (soft cells, memories cut in single layers) go through the module.
+It takes one batch with one mask per kind of layer, so every part is a forward of its own; parts that it does not support (soft
+cells, memories cut in single layers) go through the module.
 """
 
 from __future__ import annotations
@@ -12,23 +11,23 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.capture.make import capture
-from decgraph.runtime.models.capture.step import CapturedForward as Captured
+from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.make import decoder_of
 from decgraph.runtime.models.engine.masked_forward import ModuleStep, Part
 from decgraph.runtime.models.engine.masked_memory import Store
-from decgraph.runtime.models.hf_net import Net
+from decgraph.runtime.models.hf_net import Net, plainly
 
 _SHAPES = 64  # masks that hide nothing, remembered
 
 
-class CapturedStep:
+class DecoderStep:
     """See `masked_forward.Step`."""
 
     packs = False
 
-    def __init__(self, captured: Captured, module: ModuleStep) -> None:
-        self.captured, self.module, self.blank = captured, module, module.blank
-        self._windows = dict(zip(captured.kinds, captured.windows, strict=True))
+    def __init__(self, decoder: Decoder, module: ModuleStep) -> None:
+        self.decoder, self.module, self.blank = decoder, module, module.blank
+        self._windows = dict(zip(decoder.kinds, decoder.windows, strict=True))
         self._open: dict[tuple[int, int, int], Tensor] = {}
 
     @torch.no_grad()
@@ -50,14 +49,14 @@ class CapturedStep:
             store = Store(self.blank.new_empty(layers, two, part.batch, heads, part.width, dim))
             if part.record:
                 part.take(store)
-        pairs = [store.rows(layer) for layer in range(self.captured.layers)]
+        pairs = [store.rows(layer) for layer in range(self.decoder.layers)]
         if store.room != part.span:
             pairs = [(keys[:, :, : part.span], values[:, :, : part.span]) for keys, values in pairs]
         masks = {kind: self._mask(part, window) for kind, window in self._windows.items()}
         keys, values = [k for k, _ in pairs], [v for _, v in pairs]
         shape = (part.batch, part.width)
         # A row of a store is a position, so the positions are also the rows to write.
-        last: Tensor = self.captured(ids.view(shape), part.positions, part.positions, keys, values, masks)
+        last: Tensor = self.decoder(ids.view(shape), part.positions, part.positions, keys, values, masks)
         return last.reshape(-1, last.shape[-1])
 
     def _mask(self, part: Part, window: int | None) -> Tensor:
@@ -72,7 +71,7 @@ class CapturedStep:
         return self._open[shape]
 
 
-def fastest(net: Net, module: ModuleStep) -> ModuleStep | CapturedStep:
-    """The model's forward captured and checked to be equal to the module's, or else the module as it is."""
-    captured = capture(net.base)
-    return module if captured is None or captured.layers != len(net.layers) else CapturedStep(captured, module)
+def fastest(net: Net, module: ModuleStep) -> ModuleStep | DecoderStep:
+    """The model's decoder, found equal to the module, or else the module as it is."""
+    made = decoder_of(net.base, plainly(net))
+    return module if made is None or made.layers != len(net.layers) else DecoderStep(made, module)

@@ -1,1 +1,0 @@
-"""A transformers module's forward as one straight-line graph that passes own (see make.py)."""
