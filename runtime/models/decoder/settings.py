@@ -14,7 +14,8 @@ SILENT = """
     chunk_size_feed_forward attn_implementation
     bos_token_id eos_token_id pad_token_id sep_token_id eod_token_id decoder_start_token_id
     attention_dropout attn_pdrop embd_pdrop resid_pdrop dropout hidden_dropout activation_dropout layerdrop hidden_dropout_prob
-    attention_probs_dropout_prob classifier_dropout classifier_pooling residual_dropout summary_first_dropout embedding_dropout ffn_dropout
+    attention_probs_dropout_prob classifier_dropout classifier_pooling residual_dropout summary_first_dropout embedding_dropout
+    ffn_dropout
     summary_type summary_use_proj summary_activation summary_proj_to_labels
     initializer_range init_std embedding_initializer_range lambda_std_dev initializer_factor
     router_aux_loss_coef router_z_loss_coef aux_loss_alpha seq_aux output_router_logits router_jitter_noise input_jitter_noise

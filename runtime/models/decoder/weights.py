@@ -84,8 +84,8 @@ JOINED = {"qkv": ("wq", "wk", "wv"), "up": ("gate", "up"), "shared_up": ("shared
 
 
 def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Tensor], dict[str, Product]]:
-    """The tensors and products [out, in] of a model by the decoder's names. names: from these to the source's, `{i}` for the layer's
-    number; see `families.LLAMA`. Raises Unknown for a tensor that is missing or that nobody reads."""
+    """The tensors and products [out, in] of a model by the decoder's names. names: from these to the source's, `{i}` for the
+    layer's number; see `llama.LLAMA`. Raises Unknown for a tensor that is missing or that nobody reads."""
     weights: dict[str, Tensor] = {}
     products: dict[str, Product] = {}
     turned = "transposed" in names
