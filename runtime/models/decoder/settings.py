@@ -12,7 +12,7 @@ SILENT = """
     model_type architectures transformers_version _name_or_path name_or_path dtype torch_dtype use_cache return_dict id2label
     label2id problem_type max_position_embeddings n_positions n_ctx tokenizer_class is_decoder pretraining_tp
     chunk_size_feed_forward attn_implementation
-    bos_token_id eos_token_id pad_token_id sep_token_id eod_token_id decoder_start_token_id
+    bos_token_id eos_token_id pad_token_id sep_token_id eod_token_id decoder_start_token_id mask_token_id
     attention_dropout attn_pdrop embd_pdrop resid_pdrop dropout hidden_dropout activation_dropout layerdrop hidden_dropout_prob
     attention_probs_dropout_prob classifier_dropout classifier_pooling residual_dropout summary_first_dropout embedding_dropout
     ffn_dropout
