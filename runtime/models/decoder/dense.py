@@ -148,6 +148,7 @@ def cohere2(c: Settings) -> Entry:
 
 @family("starcoder2")
 def starcoder2(c: Settings) -> Entry:
+    c.only(mlp_type="default", norm_type="layer_norm", scale_attn_weights=True)
     return replace(one_window(c)[0], norm="layer", eps=c.norm_epsilon, gated=False), {
         **without(LLAMA, "gate"),
         "up": M + "c_fc",
@@ -309,6 +310,7 @@ def gpt_bigcode(c: Settings) -> Entry:
 @family("gptj")
 def gptj(c: Settings) -> Entry:
     x, s = "h.{i}.", gpt2(c)[0]
+    c.only(rotary=True)
     rope = {FULL: {"rope_type": "default", "rope_theta": 10000.0}}
     s = replace(each(s, rope=FULL), rope=rope, rotary=c.get("rotary_dim", s.width), pairs="kept", parallel=True)
     if s.rotary > s.head:

@@ -201,6 +201,7 @@ def laguna(c: Settings) -> Entry:
 
 @family("deepseek_v3", "glm4_moe_lite")
 def deepseek_v3(c: Settings) -> Entry:
+    c.only(scoring_func="sigmoid", topk_method="noaux_tc")
     s, names = latent(c)
     return each(s, experts=sigmoids(c)), {**names, **MOE, **SHARED}
 
@@ -213,6 +214,7 @@ def axk1(c: Settings) -> Entry:
 
 @family("deepseek_v2")
 def deepseek_v2(c: Settings) -> Entry:
+    c.only(scoring_func="softmax")
     (s, names), grouped = latent(c), c.topk_method == "group_limited_greedy"
     if not grouped and c.topk_method != "greedy":
         raise Unknown(f"experts chosen by {c.topk_method}")
