@@ -103,8 +103,11 @@ def frequencies(base: Any, shape: Shape) -> dict[str, tuple[Tensor, float]]:
                 found[kind] = buffer, float(factor)
     for kind in wanted - set(found):  # gptj's module has its angles as a table
         if shape.rope[kind]["rope_type"] == "default":
-            size = shape.rotary or shape.head
-            found[kind] = 1.0 / (shape.rope[kind]["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32) / size)), 1.0
+            size, device = shape.rotary or shape.head, next(base.parameters()).device
+            found[kind] = (
+                1.0 / (shape.rope[kind]["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32, device=device) / size)),
+                1.0,
+            )
     if wanted - set(found):
         raise Unknown(f"its rotary frequencies of {', '.join(sorted(wanted - set(found)))} were not found")
     return found
