@@ -119,7 +119,7 @@ class Placement:
 
 def refuse_autocast(placed: Placement) -> None:
     """Raises DecError inside `torch.autocast` of the device that a run computes on: it changes dtypes in the middle of a
-    forward, by rules of each function's, which no captured forward and no cache follows."""
+    forward, by rules of each function's, which no decoder and no cache follows."""
     torch = sys.modules.get("torch")
     kind = placed.device.split(":")[0]
     if torch is not None and torch.is_autocast_enabled(kind):

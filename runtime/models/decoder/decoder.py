@@ -59,9 +59,9 @@ class Part:
 class Decoder:
     """A model's forward over caches that the caller owns; see the module.
 
-    weights: by canonical names, "0.qkv", "0.qkv.b", ...; see `weights.canonical`. products: the matrices among them. ropes: by name
-    the frequencies [r / 2] of rotary positions, and the factor of their cosines and sines. copies: what products
-    read in place of the matrices. Results are inference tensors.
+    weights: by canonical names, "0.qkv", "0.qkv.b", ...; see `weights.canonical`. products: the matrices among them. ropes: by
+    name the frequencies [r / 2] of rotary positions, and the factor of their cosines and sines. copies: what products read in
+    place of the matrices. Results are inference tensors.
     """
 
     additive = True
@@ -131,8 +131,8 @@ class Decoder:
         return self._like(part)
 
     def compiled(self, notice: Callable[[str], None], backend: str = "inductor") -> Decoder:
-        """The same decoder, its layers compiled with torch.compile when they first run; sizes stay dynamic. Where that fails (no
-        compiler on this machine, say) `notice` gets the reason and they run as they are."""
+        """The same decoder, its layers compiled with torch.compile when they first run; sizes stay dynamic. Where that fails
+        (no compiler on this machine, say) `notice` gets the reason and they run as they are."""
         made = self._derive(self.part)
         fast = torch.compile(made._layers, dynamic=True, backend=backend)
 

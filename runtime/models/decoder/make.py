@@ -29,9 +29,9 @@ _OURS = ("torch.nn.modules.", "transformers.activations", "transformers.models."
 
 
 def decoder_of(base: Any, plain: Callable[[Tensor], Tensor]) -> Decoder | None:
-    """The decoder of a transformers base module whose last states of tokens int64[1, n] are plain's [1, n, width]; or None where it has something that the decoder does not know: then the module
-    runs as it is, and `forwards.py` and the log say why. The module's joined matrices become views of shared storage, with the
-    same values, unless they are a caller's (shadow.py)."""
+    """The decoder of a transformers base module whose last states of tokens int64[1, n] are plain's [1, n, width]; or None where it has
+    something that the decoder does not know: then the module runs as it is, and `forwards.py` and the log say why. The module's
+    joined matrices become views of shared storage, with the same values, unless they are a caller's (shadow.py)."""
     try:
         with uncollected(), torch.no_grad():
             made = of_module(base)
@@ -66,8 +66,8 @@ def of_module(base: Any) -> Decoder:
 
 
 def decoder_of_layers(module: Any) -> Decoder | None:
-    """The decoder of a head's layers on the states [B, T, width] that enter the first one; None where they have something that the
-    decoder does not know. module: with `config`, `layers` and `rotary`, as those of runtime/models/heads have."""
+    """The decoder of a head's layers on the states [B, T, width] that enter the first one; None where they have something that
+    the decoder does not know. module: with `config`, `layers` and `rotary`, as those of runtime/models/heads have."""
     base = nn.Module()
     base.layers, base.rotary = nn.ModuleList(module.layers), module.rotary
     try:

@@ -1,8 +1,8 @@
 """Products of states with a model's matrices: which kernel computes them, and the copies of matrices that it reads.
 
 On a CPU a product of several rows reads a copy of its matrix packed for oneDNN, and one row does where that is the fastest on
-this processor (packs.py has the figures, one_row.py measures). On other devices, and where there is no memory for copies, matrices
-are read as they lie.
+this processor (packs.py has the figures, one_row.py measures). On other devices, and where there is no memory for copies,
+matrices are read as they lie.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The engine of Hugging Face causal models: one forward per batch of calls, over the tokens that are not cached.
 
 `engine_of` creates a `CausalEngine`, which all users of a model's weights share. It needs a step (step.py, or a
-captured graph with the same signature) and a read-out from last states to logits.
+decoder with the same signature) and a read-out from last states to logits.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ Liu et al., Kangaroo, 2024. Zhang et al., Draft & Verify (skipped layers), 2024.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -32,8 +31,6 @@ from decgraph.runtime.models.parts import Use, untouched
 
 if TYPE_CHECKING:
     from decgraph.runtime.models.engine.given import Memories
-
-_log = logging.getLogger("decgraph.capture")
 
 Head = Callable[[Tensor], Tensor]
 Caches = Sequence[Tensor]
@@ -65,7 +62,7 @@ class ReadEngine:
         self.core.limit(budget)
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Compile captured forwards with torch.compile; returns whether there is one."""
+        """Compile decoders with torch.compile; returns whether there is one."""
         return self.core.compile(notice)
 
     def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:

@@ -78,7 +78,7 @@ class HeadsEngine:
         self.core.limit(budget)
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Compile captured forwards with torch.compile; returns whether there is one."""
+        """Compile decoders with torch.compile; returns whether there is one."""
         return self.core.compile(notice)
 
     def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
