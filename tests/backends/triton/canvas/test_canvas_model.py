@@ -44,7 +44,7 @@ SLOW = pytest.mark.nightly  # the interpreter has a program for every head of ev
 @pytest.mark.parametrize(
     ("kind", "way"),
     [
-        *((kind, way) for kind in ("eurobert", "llama", "blocks", "modernbert") for way in ("captured", "module")),
+        *((kind, way) for kind in ("eurobert", "llama", "blocks", "modernbert") for way in ("decoder", "module")),
         ("modernbert", "template"),
         *(pytest.param(kind, "template", marks=SLOW) for kind in ("eurobert", "llama", "blocks")),
     ],
