@@ -42,8 +42,8 @@ DBRX = {
 
 @dataclass(frozen=True)
 class Row:
-    """kind: transformers' model_type. way: "decoder", "module" or "refused". word: in the reason, where it is not the decoder; a
-    kind that the decoder has no entry for has its reason in `WITHOUT`. has: what is special about it, for the page."""
+    """kind: transformers' model_type. way: "decoder", "module" or "refused". word: in the reason, where it is not the decoder;
+    a kind that the decoder has no entry for has its reason in `WITHOUT`. has: what is special about it, for the page."""
 
     kind: str
     config: dict[str, Any]

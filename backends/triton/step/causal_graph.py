@@ -63,7 +63,8 @@ def dense_attention(
 
 class DeviceStep(Decoder):
     """The decoder with `attention` in it; `masks` maps kinds to sites. kernels: one kernel norms, rotates and writes the
-    heads of new tokens. Unlike a decoder's, results are ordinary tensors, and nothing is read on the host. Without gradients only."""
+    heads of new tokens. Unlike a decoder's, results are ordinary tensors, and nothing is read on the host. Without
+    gradients only."""
 
     def __init__(self, whole: Decoder, part: Part | None, attention: Attention, kernels: bool) -> None:
         super().__init__(whole.shape, whole.weights, whole.products, whole.ropes, part)

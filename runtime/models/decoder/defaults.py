@@ -25,11 +25,11 @@ DEFAULTS: dict[str, dict[Any, str]] = {
     "hidden_act": {
         "gelu_new": "phi",
         "gelu_pytorch_tanh": "gemma starcoder2",
-        "gelu": "biogpt gpt_neox",
+        "gelu": "biogpt gpt_neox gpt_neox_japanese",
         "relu2": "arcee bitnet jais2 nanochat nemotron persimmon",
         "xielu": "apertus",
     },
-    "layer_norm_eps": {1e-05: "cohere cohere2 cohere2_moe gpt_neox jais2 persimmon phi stablelm"},
+    "layer_norm_eps": {1e-05: "cohere cohere2 cohere2_moe gpt_neox gpt_neox_japanese jais2 persimmon phi stablelm"},
     "layer_norm_epsilon": {1e-05: "codegen falcon gpt2 gpt_bigcode gptj"},
     "logit_scale": {0.0625: "cohere cohere2 cohere2_moe"},
     "logits_scaling": {1.0: "granite granite_swa granitemoe granitemoeshared hyperclovax"},
@@ -100,7 +100,7 @@ DEFAULTS: dict[str, dict[Any, str]] = {
     "swiglu_limit": {7.0: "gpt_oss"},
     "tie_word_embeddings": {
         True: "biogpt cohere cohere2 cohere2_moe ernie4_5 ernie4_5_moe falcon gemma gemma2 gemma3_text gpt2 gpt_bigcode "
-        "granite_swa minicpm3 opt smollm3 starcoder2 vaultgemma youtu",
+        "gpt_neox_japanese granite_swa minicpm3 opt smollm3 starcoder2 vaultgemma youtu",
     },
     "topk_group": {4: "axk1 deepseek_v3", 1: "dots1 exaone_moe glm4_moe glm4_moe_lite solar_open"},
     "topk_method": {"greedy": "deepseek_v2"},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +15,7 @@ from decgraph.runtime.models.decoder.llama import (
     M,
     each,
     every,
+    family,
     llama,
     ropes,
     two_ropes,
@@ -26,30 +26,36 @@ from decgraph.runtime.models.decoder.settings import Settings
 from decgraph.runtime.models.decoder.shape import FULL, Layer, Shape, Unknown
 
 
+@family("llama", "seed_oss", "internlm3", "eurobert")
 def plain(c: Settings) -> Entry:
     return llama(c), LLAMA
 
 
+@family("mistral")
 def one_window(c: Settings) -> Entry:
     return each(llama(c), window=c.get("sliding_window")), LLAMA
 
 
+@family("ministral")
 def ministral(c: Settings) -> Entry:
     return llama(c, windows(c, lambda i: True)), LLAMA
 
 
+@family("ministral3")
 def ministral3(c: Settings) -> Entry:
     s = one_window(c)[0]
     r = s.rope[FULL]
     return replace(s, stretch=(r.get("llama_4_scaling_beta") or 0.0, r["original_max_position_embeddings"])), LLAMA
 
 
+@family("qwen2", "qwen3")
 def qwen(c: Settings) -> Entry:
     first, used = c.get("max_window_layers", 0), c.get("use_sliding_window")
     s = llama(c, windows(c, lambda i: i >= first))
     return (s if used else each(s, window=None, rope=FULL)), LLAMA
 
 
+@family("smollm3")
 def smollm3(c: Settings) -> Entry:
     s, n, used = llama(c), c.get("no_rope_layer_interval", 4), c.get("use_sliding_window")
     turned = c.get("no_rope_layers") or [(i + 1) % n for i in range(len(s.layers))]
@@ -57,11 +63,13 @@ def smollm3(c: Settings) -> Entry:
     return each(s, rope=lambda i: FULL if turned[i] else None, window=lambda i: seen[i]), LLAMA
 
 
+@family("granite")
 def granite(c: Settings) -> Entry:
     s = llama(c, scale=c.attention_multiplier, embed_scale=c.embedding_multiplier, residual=c.residual_multiplier)
     return replace(s, logit_scale=1 / c.logits_scaling), LLAMA
 
 
+@family("granite_swa")
 def granite_swa(c: Settings) -> Entry:
     s, seen, thetas = granite(c)[0], windows(c, lambda i: i % 4), c.get("layer_rope_theta")
     if set(thetas or ()) - {0, s.rope[FULL]["rope_theta"]}:
@@ -72,62 +80,75 @@ def granite_swa(c: Settings) -> Entry:
     }
 
 
+@family("hyperclovax")
 def hyperclovax(c: Settings) -> Entry:
     names = {"attn_out": "layers.{i}.post_norm1", "mlp_out": "layers.{i}.post_norm2"}
     s = llama(c, embed_scale=c.embedding_multiplier, residual=c.residual_multiplier, logit_scale=c.logits_scaling)
     return replace(s, scale=c.get("attention_multiplier", s.head**-0.5)), {**LLAMA, **names}
 
 
+@family("gemma")
 def gemma(c: Settings, seen: tuple[int | None, ...] = ()) -> Entry:
     act = c.get("hidden_activation") or "gelu_pytorch_tanh"
     c.get("hidden_act")  # gemma's own files say "gelu" here, and mean the other
     return llama(c, seen, offset=1.0, activation=act, embed_scale=c.hidden_size**0.5, embed_rounded=True), LLAMA
 
 
+@family("gemma2")
 def gemma2(c: Settings) -> Entry:
     s = gemma(c, windows(c, every(2)))[0]
     s = replace(s, scale=c.query_pre_attn_scalar**-0.5, cap=c.get("attn_logit_softcapping"))
     return replace(s, logit_cap=c.get("final_logit_softcapping")), {**LLAMA, **SANDWICH}
 
 
+@family("gemma3_text")
 def gemma3(c: Settings) -> Entry:
     pattern = c.get("sliding_window_pattern") or c.get("_sliding_window_pattern", 6)
     s = replace(gemma2(c)[0], layers=llama(c, windows(c, every(pattern))).layers)
     return two_ropes(c, s, c.get("rope_local_base_freq", 10000.0)), {**LLAMA, **SANDWICH}
 
 
+@family("vaultgemma")
 def vaultgemma(c: Settings) -> Entry:
     return gemma2(c)[0], {**LLAMA, "mlp_in": SANDWICH["mlp_in"]}
 
 
+@family("phi3")
 def phi3(c: Settings) -> Entry:
     return one_window(c)[0], {**without(LLAMA, "wq", "wk", "wv", "gate"), "qkv": A + "qkv_proj", "up": M + "gate_up_proj"}
 
 
+@family("ernie4_5", "helium")
 def interleaved(c: Settings) -> Entry:
     return llama(c, pairs="kept"), LLAMA
 
 
+@family("glm")
 def glm(c: Settings) -> Entry:
     return llama(c, pairs="kept"), {**without(LLAMA, "gate"), "up": M + "gate_up_proj"}
 
 
+@family("glm4")
 def glm4(c: Settings) -> Entry:
     names = {"attn_out": "layers.{i}.post_self_attn_layernorm", "mlp_out": "layers.{i}.post_mlp_layernorm"}
     return glm(c)[0], {**glm(c)[1], **names}
 
 
+@family("cohere")
 def cohere(c: Settings, seen: tuple[int | None, ...] = ()) -> Entry:
     s = llama(c, seen, norm="layer", eps=c.layer_norm_eps, pairs="kept", parallel=True, logit_scale=c.logit_scale)
     return s, without(LLAMA, "mlp_in")
 
 
+@family("cohere2")
 def cohere2(c: Settings) -> Entry:
     s, names = cohere(c, windows(c, every(c.get("sliding_window_pattern", 4))))
     return each(s, rope=lambda i: FULL if s.layers[i].window else None), names
 
 
+@family("starcoder2")
 def starcoder2(c: Settings) -> Entry:
+    c.only(mlp_type="default", norm_type="layer_norm", scale_attn_weights=True)
     return replace(one_window(c)[0], norm="layer", eps=c.norm_epsilon, gated=False), {
         **without(LLAMA, "gate"),
         "up": M + "c_fc",
@@ -135,45 +156,55 @@ def starcoder2(c: Settings) -> Entry:
     }
 
 
+@family("stablelm")
 def stablelm(c: Settings) -> Entry:
     names = {"q": A + "q_layernorm", "k": A + "k_layernorm"}
     return llama(c, norm="layer", eps=c.layer_norm_eps, parallel=c.get("use_parallel_residual", False)), {**LLAMA, **names}
 
 
+@family("olmo")
 def olmo(c: Settings) -> Entry:
     return llama(c, norm="layer", eps=1e-5, unit_norms=True, clip=c.get("clip_qkv")), without(LLAMA, "q", "k")
 
 
+@family("olmo2")
 def olmo2(c: Settings) -> Entry:
     return llama(c, joined_norms=True), without({**LLAMA, **AFTER})
 
 
+@family("olmo3")
 def olmo3(c: Settings) -> Entry:
     s = llama(c, windows(c, every(4)), joined_norms=True)
     return two_ropes(c, s, c.get("rope_theta")), without({**LLAMA, **AFTER})
 
 
 def exaone(c: Settings) -> Shape:
+    """Layers with windows are rotated; those without are not, unless none has one."""
     s = llama(c, windows(c, every(c.get("sliding_window_pattern", 4))))
     return each(s, rope=lambda i: FULL if c.get("sliding_window") is None or s.layers[i].window else None)
 
 
+@family("exaone4")
 def exaone4(c: Settings) -> Entry:
     return exaone(c), without({**LLAMA, **AFTER})
 
 
+@family("bitnet")
 def bitnet(c: Settings) -> Entry:
     return llama(c), {**LLAMA, "attn_sub": A + "attn_sub_norm", "mlp_sub": M + "ffn_sub_norm"}
 
 
+@family("arcee")
 def ungated(c: Settings) -> Entry:
     return llama(c, gated=False), without(LLAMA, "gate")
 
 
+@family("jais2")
 def jais2(c: Settings) -> Entry:
     return replace(ungated(c)[0], norm="layer", eps=c.layer_norm_eps), without(LLAMA, "gate")
 
 
+@family("apertus")
 def apertus(c: Settings) -> Entry:
     names = {"attn_in": "layers.{i}.attention_layernorm", "mlp_in": "layers.{i}.feedforward_layernorm"}
     return ungated(c)[0], {
@@ -183,19 +214,23 @@ def apertus(c: Settings) -> Entry:
     }
 
 
+@family("nanochat")
 def nanochat(c: Settings) -> Entry:
     s = replace(ungated(c)[0], unit_norms=True, late_norms=True, backward=True, logit_cap=c.get("final_logit_softcapping"))
     return s, {**without(LLAMA, "gate"), "embed_norm": "norm", "up": M + "fc1", "down": M + "fc2"}
 
 
+@family("nemotron")
 def nemotron(c: Settings) -> Entry:
     return llama(c, norm="layer", eps=c.norm_eps, offset=1.0, gated=False), without(LLAMA, "gate")
 
 
+@family("hunyuan_v1_dense")
 def hunyuan(c: Settings) -> Entry:
     return llama(c, late_norms=True), {**LLAMA, "q": A + "query_layernorm", "k": A + "key_layernorm"}
 
 
+@family("diffllama")
 def diffllama(c: Settings) -> Entry:
     s = llama(c)
     start = each(s, difference=lambda i: 0.8 - 0.6 * math.exp(-0.3 * i))
@@ -205,6 +240,7 @@ def diffllama(c: Settings) -> Entry:
     }
 
 
+@family("phi")
 def phi(c: Settings) -> Entry:
     names = {
         "norm": "final_layernorm",
@@ -220,6 +256,7 @@ def phi(c: Settings) -> Entry:
     }
 
 
+@family("persimmon")
 def persimmon(c: Settings) -> Entry:
     names = {"norm": "final_layernorm", "qkv": A + "query_key_value", "o": A + "dense", "q": A + "q_layernorm",
              "k": A + "k_layernorm", "up": M + "dense_h_to_4h", "down": M + "dense_4h_to_h"}  # fmt: skip
@@ -227,6 +264,7 @@ def persimmon(c: Settings) -> Entry:
     return s, {**without(LLAMA, "gate", "wq", "wk", "wv"), **names}
 
 
+@family("gpt_neox")
 def gpt_neox(c: Settings, part: float = 0.25) -> Entry:
     x, base, part = "layers.{i}.", c.get("rotary_emb_base", 10000.0), c.get("rotary_pct", part)
     s = llama(c, norm="layer", eps=c.layer_norm_eps, gated=False, parallel=c.get("use_parallel_residual", False), qkv="heads",
@@ -240,11 +278,13 @@ def gpt_neox(c: Settings, part: float = 0.25) -> Entry:
         "up": x + "mlp.dense_h_to_4h", "down": x + "mlp.dense_4h_to_h"}  # fmt: skip
 
 
+@family("gpt_neox_japanese")
 def gpt_neox_japanese(c: Settings) -> Entry:
     s, names = gpt_neox(c, 1.0)
     return s, {**names, "o.b": "layers.{i}.attention.dense_bias"}
 
 
+@family("gpt2")
 def gpt2(c: Settings) -> Entry:
     x, heads = "h.{i}.", c.n_head
     s = Shape(
@@ -259,6 +299,7 @@ def gpt2(c: Settings) -> Entry:
         "down": x + "mlp.c_proj"}  # fmt: skip
 
 
+@family("gpt_bigcode")
 def gpt_bigcode(c: Settings) -> Entry:
     s, names = gpt2(c)
     c.get("num_key_value_heads")
@@ -266,8 +307,10 @@ def gpt_bigcode(c: Settings) -> Entry:
         k: v for k, v in names.items() if k != "transposed"}  # fmt: skip
 
 
+@family("gptj")
 def gptj(c: Settings) -> Entry:
     x, s = "h.{i}.", gpt2(c)[0]
+    c.only(rotary=True)
     rope = {FULL: {"rope_type": "default", "rope_theta": 10000.0}}
     s = replace(each(s, rope=FULL), rope=rope, rotary=c.get("rotary_dim", s.width), pairs="kept", parallel=True)
     if s.rotary > s.head:
@@ -277,11 +320,13 @@ def gptj(c: Settings) -> Entry:
         "wv": x + "attn.v_proj", "o": x + "attn.out_proj", "up": x + "mlp.fc_in", "down": x + "mlp.fc_out"}  # fmt: skip
 
 
+@family("codegen")
 def codegen(c: Settings) -> Entry:
     s, names = gptj(c)
     return replace(s, qkv="quarters"), {**without(names, "wq", "wk", "wv"), "qkv": "h.{i}.attn.qkv_proj"}
 
 
+@family("biogpt")
 def biogpt(c: Settings, at: str = "", norm: str = "layer_norm", **more: Any) -> Entry:
     x = at + "layers.{i}."
     s = llama(c, norm="layer", eps=1e-5, gated=False, kv_heads=c.num_attention_heads, position_offset=2, rope={},
@@ -294,12 +339,14 @@ def biogpt(c: Settings, at: str = "", norm: str = "layer_norm", **more: Any) -> 
         "down": x + "fc2"}  # fmt: skip
 
 
+@family("opt")
 def opt(c: Settings) -> Entry:
     if not c.get("do_layer_norm_before", True) or not c.get("layer_norm_elementwise_affine", True):
         raise Unknown("norms without weights, or after the branches and over the sum")
     return biogpt(c, "decoder.", "final_layer_norm", activation=c.activation_function)
 
 
+@family("falcon")
 def falcon(c: Settings) -> Entry:
     if c.get("alibi", False):
         raise Unknown("ALiBi")
@@ -315,6 +362,7 @@ def falcon(c: Settings) -> Entry:
         "o": x + "self_attention.dense", "up": x + "mlp.dense_h_to_4h", "down": x + "mlp.dense_4h_to_h"}  # fmt: skip
 
 
+@family("youtu")
 def latent(c: Settings) -> Entry:
     still, moving, value = c.qk_nope_head_dim, c.qk_rope_head_dim, c.v_head_dim
     r, scale = ropes(c)[FULL], (still + moving) ** -0.5
@@ -328,22 +376,8 @@ def latent(c: Settings) -> Entry:
     return s, {**without(LLAMA, "q", "k", "wk", "wv"), **names}
 
 
+@family("minicpm3")
 def minicpm3(c: Settings) -> Entry:
     s, names = latent(c)
     s = replace(s, embed_scale=c.scale_emb, embed_rounded=True, residual=c.scale_depth / math.sqrt(len(s.layers)), pairs="")
     return replace(s, logit_scale=c.dim_model_base / c.hidden_size), names
-
-
-DENSE: dict[str, Callable[[Settings], Entry]] = {
-    **dict.fromkeys(("llama", "seed_oss", "internlm3", "eurobert"), plain),
-    **dict.fromkeys(("qwen2", "qwen3"), qwen),
-    **dict.fromkeys(("ernie4_5", "helium"), interleaved),
-    "mistral": one_window, "ministral": ministral, "ministral3": ministral3, "smollm3": smollm3, "granite": granite,
-    "granite_swa": granite_swa, "hyperclovax": hyperclovax, "gemma": gemma, "gemma2": gemma2, "gemma3_text": gemma3,
-    "vaultgemma": vaultgemma, "phi3": phi3, "glm": glm, "glm4": glm4, "cohere": cohere, "cohere2": cohere2,
-    "starcoder2": starcoder2, "stablelm": stablelm, "olmo": olmo, "olmo2": olmo2, "olmo3": olmo3, "exaone4": exaone4,
-    "bitnet": bitnet, "arcee": ungated, "jais2": jais2, "apertus": apertus, "nanochat": nanochat, "nemotron": nemotron,
-    "hunyuan_v1_dense": hunyuan, "diffllama": diffllama, "phi": phi, "persimmon": persimmon, "gpt_neox": gpt_neox,
-    "gpt_neox_japanese": gpt_neox_japanese, "gpt2": gpt2, "gpt_bigcode": gpt_bigcode, "gptj": gptj, "codegen": codegen,
-    "biogpt": biogpt, "opt": opt, "falcon": falcon, "youtu": latent, "minicpm3": minicpm3,
-}  # fmt: skip

@@ -1,19 +1,19 @@
 """The families that the decoder knows: from a config to a shape and the names of its tensors. An entry says what differs from
-Llama. To add a family: an entry of `FAMILIES`, and a row of tests/architecture_table.py, which compares it with its module.
+Llama. To add a family: a function of dense.py or mixtures.py under `@family(model_type)`, and a row of
+tests/architecture_table.py, by which it is compared with its module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from decgraph.runtime.models.decoder.dense import DENSE
+from decgraph.runtime.models.decoder import dense as dense  # their entries are in `FAMILIES`
+from decgraph.runtime.models.decoder import mixtures as mixtures
+from decgraph.runtime.models.decoder.llama import FAMILIES as FAMILIES
 from decgraph.runtime.models.decoder.llama import Entry
-from decgraph.runtime.models.decoder.mixtures import MIXTURES
 from decgraph.runtime.models.decoder.settings import Settings
 from decgraph.runtime.models.decoder.shape import Unknown
-
-FAMILIES: dict[str, Callable[[Settings], Entry]] = {**DENSE, **MIXTURES}
 
 WITHOUT = {
     "gemma4_text": "embeddings for each layer, and heads of several sizes",

@@ -35,6 +35,20 @@ AFTER = {
 }
 
 
+FAMILIES: dict[str, Callable[..., Entry]] = {}
+"""Entries: a function of a config's settings to the model's shape and the names of its tensors, by model type."""
+
+
+def family(*names: str) -> Callable[[Callable[..., Entry]], Callable[..., Entry]]:
+    """Says that a function is the entry of these model types."""
+
+    def known(entry: Callable[..., Entry]) -> Callable[..., Entry]:
+        FAMILIES.update(dict.fromkeys(names, entry))
+        return entry
+
+    return known
+
+
 def without(names: dict[str, str], *keys: str) -> dict[str, str]:
     """The names but these, and but those that are empty."""
     return {k: v for k, v in names.items() if k not in keys and v}

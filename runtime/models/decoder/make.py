@@ -29,9 +29,9 @@ _OURS = ("torch.nn.modules.", "transformers.activations", "transformers.models."
 
 
 def decoder_of(base: Any, plain: Callable[[Tensor], Tensor]) -> Decoder | None:
-    """The decoder of a transformers base module whose last states of tokens int64[1, n] are plain's [1, n, width]; or None where it has
-    something that the decoder does not know: then the module runs as it is, and `forwards.py` and the log say why. The module's
-    joined matrices become views of shared storage, with the same values, unless they are a caller's (shadow.py)."""
+    """The decoder of a transformers base module whose last states of tokens int64[1, n] are plain's [1, n, width]; or None
+    where it has something that the decoder does not know: then the module runs as it is, and `forwards.py` and the log say why.
+    The module's joined matrices become views of shared storage, with the same values, unless they are a caller's (shadow.py)."""
     try:
         with uncollected(), torch.no_grad():
             made = of_module(base)
@@ -103,8 +103,11 @@ def frequencies(base: Any, shape: Shape) -> dict[str, tuple[Tensor, float]]:
                 found[kind] = buffer, float(factor)
     for kind in wanted - set(found):  # gptj's module has its angles as a table
         if shape.rope[kind]["rope_type"] == "default":
-            size = shape.rotary or shape.head
-            found[kind] = 1.0 / (shape.rope[kind]["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32) / size)), 1.0
+            size, device = shape.rotary or shape.head, next(base.parameters()).device
+            found[kind] = (
+                1.0 / (shape.rope[kind]["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32, device=device) / size)),
+                1.0,
+            )
     if wanted - set(found):
         raise Unknown(f"its rotary frequencies of {', '.join(sorted(wanted - set(found)))} were not found")
     return found

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from decgraph.runtime.models.decoder.dense import cohere, exaone, granite, hunyuan, latent, one_window
-from decgraph.runtime.models.decoder.llama import AFTER, LLAMA, MOE, SHARED, A, Entry, M, each, every, llama, windows, without
+from decgraph.runtime.models.decoder.llama import (
+    AFTER,
+    LLAMA,
+    MOE,
+    SHARED,
+    A,
+    Entry,
+    M,
+    each,
+    every,
+    family,
+    llama,
+    windows,
+    without,
+)
 from decgraph.runtime.models.decoder.settings import Settings
 from decgraph.runtime.models.decoder.shape import FULL, Experts, Unknown
 
@@ -22,6 +35,7 @@ def experts(c: Settings, *names: str) -> int:
     return count
 
 
+@family("mixtral")
 def mixtral(c: Settings) -> Entry:
     return each(one_window(c)[0], experts=Experts(experts(c, "num_local_experts", "num_experts"), c.num_experts_per_tok)), {
         **LLAMA,
@@ -29,12 +43,14 @@ def mixtral(c: Settings) -> Entry:
     }
 
 
+@family("phimoe")
 def phimoe(c: Settings) -> Entry:
     e = Experts(experts(c, "num_local_experts"), c.num_experts_per_tok, "sparse_mixer", jitter=c.router_jitter_noise)
     s = replace(one_window(c)[0], norm="layer")
     return each(s, experts=e), {**LLAMA, **MOE, "router": M + "router"}
 
 
+@family("minimax_m2")
 def minimax_m2(c: Settings) -> Entry:
     s = llama(c, joined_norms=True)
     if dim := c.get("rotary_dim"):
@@ -43,6 +59,7 @@ def minimax_m2(c: Settings) -> Entry:
     return each(s, experts=e), {**LLAMA, **MOE, "router_bias": M + "e_score_correction_bias"}
 
 
+@family("granitemoe", "granitemoeshared")
 def granite_moe(c: Settings) -> Entry:
     e, x = Experts(experts(c, "num_local_experts"), c.num_experts_per_tok, "topk_softmax"), "layers.{i}.block_sparse_moe."
     return each(granite(c)[0], experts=e), {
@@ -51,6 +68,7 @@ def granite_moe(c: Settings) -> Entry:
 
 
 def qwen_moe(c: Settings, *names: str) -> Entry:
+    """What Qwen's mixtures share; names: of the number of experts."""
     e = Experts(experts(c, *names), c.num_experts_per_tok, renormalised=bool(c.get("norm_topk_prob")))
     shared = {"shared_gate_proj": M + "shared_expert.gate_proj", "shared_up_proj": M + "shared_expert.up_proj",
               "shared_down": M + "shared_expert.down_proj", "shared_gate": M + "shared_expert_gate"}  # fmt: skip
@@ -61,10 +79,12 @@ def qwen_moe(c: Settings, *names: str) -> Entry:
     }
 
 
+@family("qwen3_moe")
 def qwen3_moe(c: Settings) -> Entry:
     return qwen_moe(c, "num_local_experts", "num_experts")
 
 
+@family("qwen2_moe")
 def qwen2_moe(c: Settings) -> Entry:
     s, names = qwen_moe(c, "num_experts")
     first, used = c.get("max_window_layers", 0), c.get("use_sliding_window")
@@ -72,15 +92,18 @@ def qwen2_moe(c: Settings) -> Entry:
     return each(s, window=lambda i: seen[i] if used else None), names
 
 
+@family("olmoe")
 def olmoe(c: Settings) -> Entry:
     e = Experts(experts(c, "num_experts"), c.num_experts_per_tok, renormalised=bool(c.get("norm_topk_prob")))
     return each(llama(c, joined_norms=True, clip=c.get("clip_qkv")), experts=e), {**LLAMA, **MOE}
 
 
+@family("flex_olmo")
 def flex_olmo(c: Settings) -> Entry:
     return olmoe(c)[0], without({**LLAMA, **MOE, **AFTER})
 
 
+@family("gpt_oss")
 def gpt_oss(c: Settings) -> Entry:
     clamp = c.get("swiglu_alpha", 1.702), c.get("swiglu_limit", 7.0)
     e = Experts(
@@ -94,6 +117,7 @@ def gpt_oss(c: Settings) -> Entry:
     return each(llama(c, windows(c, every(2))), experts=e), {**LLAMA, **MOE, "sinks": A + "sinks", "router": M + "router"}
 
 
+@family("ernie4_5_moe")
 def ernie4_5_moe(c: Settings) -> Entry:
     e = Experts(experts(c, "moe_num_experts", "num_experts"), c.one_of("moe_k", "num_experts_per_tok"), epsilon=0.0)
     c.get("moe_norm_min")  # less than the probabilities of the best experts can sum to
@@ -101,6 +125,7 @@ def ernie4_5_moe(c: Settings) -> Entry:
     return each(llama(c, pairs="kept"), experts=e), {**LLAMA, **MOE, **names}
 
 
+@family("hunyuan_v1_moe")
 def hunyuan_moe(c: Settings) -> Entry:
     top = c.one_of("moe_topk", "num_experts_per_tok") if isinstance(c.get("moe_topk", 1), int) else None
     if top is None:
@@ -115,25 +140,30 @@ def hunyuan_moe(c: Settings) -> Entry:
 
 
 def sigmoids(c: Settings, *names: str, scale: float | None = None) -> Experts:
-    scale = c.get("routed_scaling_factor", 1.0) if scale is None else scale
+    """DeepSeek-V3's experts; names: of their number."""
+    scaled: float = c.get("routed_scaling_factor", 1.0) if scale is None else scale
     groups, normed = (c.get("n_group", 1), c.get("topk_group", 1)), bool(c.get("norm_topk_prob"))
     names = names or ("n_routed_experts", "num_local_experts")
-    return Experts(experts(c, *names), c.num_experts_per_tok, "sigmoid", normed, *groups, scale, epsilon=1e-20)
+    return Experts(experts(c, *names), c.num_experts_per_tok, "sigmoid", normed, *groups, scaled, epsilon=1e-20)
 
 
+@family("glm4_moe")
 def glm4_moe(c: Settings) -> Entry:
     return each(llama(c), experts=sigmoids(c)), {**LLAMA, **MOE, **SHARED}
 
 
+@family("solar_open")
 def solar_open(c: Settings) -> Entry:
     return glm4_moe(c)[0], without({**LLAMA, **MOE, **SHARED}, "q", "k")
 
 
+@family("dots1")
 def dots1(c: Settings) -> Entry:
     first = c.get("max_window_layers", 0)
     return each(llama(c, windows(c, lambda i: i >= first)), experts=sigmoids(c)), {**LLAMA, **MOE, **SHARED}
 
 
+@family("hy_v3")
 def hy_v3(c: Settings) -> Entry:
     names = {"router_bias": M + "e_score_correction_bias"}
     return each(
@@ -142,6 +172,7 @@ def hy_v3(c: Settings) -> Entry:
     ), {**LLAMA, **MOE, **SHARED, **names}
 
 
+@family("afmoe")
 def afmoe(c: Settings) -> Entry:
     s = llama(
         c,
@@ -159,6 +190,7 @@ def afmoe(c: Settings) -> Entry:
     return s, {**LLAMA, **MOE, **SHARED, **names}
 
 
+@family("laguna")
 def laguna(c: Settings) -> Entry:
     heads, s = c.get("num_attention_heads_per_layer") or (), llama(c, windows(c, lambda i: False), gate="softplus")
     if set(heads) - {s.heads}:
@@ -167,17 +199,22 @@ def laguna(c: Settings) -> Entry:
     return each(s, experts=e), {**LLAMA, **MOE, **SHARED, "head_gate": A + "g_proj"}
 
 
+@family("deepseek_v3", "glm4_moe_lite")
 def deepseek_v3(c: Settings) -> Entry:
+    c.only(scoring_func="sigmoid", topk_method="noaux_tc")
     s, names = latent(c)
     return each(s, experts=sigmoids(c)), {**names, **MOE, **SHARED}
 
 
+@family("axk1")
 def axk1(c: Settings) -> Entry:
     s, names = deepseek_v3(c)
     return s, {**names, "mlp_out": M + "post_mlp_layernorm"}
 
 
+@family("deepseek_v2")
 def deepseek_v2(c: Settings) -> Entry:
+    c.only(scoring_func="softmax")
     (s, names), grouped = latent(c), c.topk_method == "group_limited_greedy"
     if not grouped and c.topk_method != "greedy":
         raise Unknown(f"experts chosen by {c.topk_method}")
@@ -189,6 +226,7 @@ def deepseek_v2(c: Settings) -> Entry:
     return each(s, experts=e), {**names, **MOE, **SHARED}
 
 
+@family("cohere2_moe")
 def cohere2_moe(c: Settings) -> Entry:
     pattern, first = c.get("sliding_window_pattern", 4), c.get("first_k_dense_replace", 0)
     dense = c.prefix_dense_sliding_window_pattern
@@ -209,15 +247,6 @@ def cohere2_moe(c: Settings) -> Entry:
     return s, {**names, **MOE, **SHARED}
 
 
+@family("exaone_moe")
 def exaone_moe(c: Settings) -> Entry:
     return each(exaone(c), experts=sigmoids(c, "num_experts")), {**LLAMA, **MOE, **SHARED}
-
-
-MIXTURES: dict[str, Callable[[Settings], Entry]] = {
-    **dict.fromkeys(("granitemoe", "granitemoeshared"), granite_moe),
-    **dict.fromkeys(("deepseek_v3", "glm4_moe_lite"), deepseek_v3),
-    "mixtral": mixtral, "phimoe": phimoe, "minimax_m2": minimax_m2, "qwen2_moe": qwen2_moe, "qwen3_moe": qwen3_moe,
-    "olmoe": olmoe, "flex_olmo": flex_olmo, "gpt_oss": gpt_oss, "ernie4_5_moe": ernie4_5_moe, "hunyuan_v1_moe": hunyuan_moe,
-    "glm4_moe": glm4_moe, "solar_open": solar_open, "dots1": dots1, "hy_v3": hy_v3, "afmoe": afmoe, "laguna": laguna,
-    "axk1": axk1, "deepseek_v2": deepseek_v2, "cohere2_moe": cohere2_moe, "exaone_moe": exaone_moe,
-}  # fmt: skip

@@ -11,10 +11,13 @@ from decgraph.runtime.models.decoder.shape import Unknown
 SILENT = """
     model_type architectures transformers_version _name_or_path name_or_path dtype torch_dtype use_cache return_dict id2label
     label2id problem_type max_position_embeddings n_positions n_ctx tokenizer_class is_decoder pretraining_tp
-    chunk_size_feed_forward attn_implementation
+    chunk_size_feed_forward attn_implementation _attn_implementation_autoset cache_implementation task_specific_params prefix
+    is_llama_config transformers.js_config gradient_checkpointing initial_context_length ep_size pre_allocate_kv_cache
+    pad_key_length validate_runner_input max_sequence_length
     bos_token_id eos_token_id pad_token_id sep_token_id eod_token_id decoder_start_token_id mask_token_id
     attention_dropout attn_pdrop embd_pdrop resid_pdrop dropout hidden_dropout activation_dropout layerdrop hidden_dropout_prob
-    attention_probs_dropout_prob classifier_dropout classifier_pooling residual_dropout summary_first_dropout embedding_dropout ffn_dropout
+    attention_probs_dropout_prob classifier_dropout classifier_pooling residual_dropout summary_first_dropout embedding_dropout
+    ffn_dropout
     summary_type summary_use_proj summary_activation summary_proj_to_labels
     initializer_range init_std embedding_initializer_range lambda_std_dev initializer_factor
     router_aux_loss_coef router_z_loss_coef aux_loss_alpha seq_aux output_router_logits router_jitter_noise input_jitter_noise
@@ -27,6 +30,7 @@ SHOWN = """
     n_shared_experts num_shared_experts moe_num_shared_experts first_k_dense_replace num_dense_layers moe_layer_freq
     mlp_layer_types decoder_sparse_step mlp_only_layers moe_layer_start_index moe_layer_end_index moe_layer_interval
     attention_bias mlp_bias use_bias qkv_bias bias enable_bias lm_head_bias use_qk_norm qk_layernorm use_qkv_bias use_post_norm
+    attention_out_bias
     num_nextn_predict_layers num_mtp_layers gating
 """
 """Settings that the tensors themselves show: sizes, biases, and which layers have what."""
@@ -60,6 +64,12 @@ class Settings(Mapping[str, Any]):
         if not found or any(value != found[0] for value in found):
             raise Unknown(f"its config has {'several values' if found else 'no value'} of {', '.join(names)}")
         return found[0]
+
+    def only(self, **values: Any) -> None:
+        """Raises Unknown where a setting is there and is not this."""
+        for name, value in values.items():
+            if self.get(name, value) != value:
+                raise Unknown(f"setting {name} = {self.get(name)!r}")
 
     def unread(self) -> list[str]:
         """The settings that say something and that nothing read."""

@@ -62,7 +62,7 @@ class ModuleSource:
         return sorted(set(self._named) - self._taken)
 
     def joined(self, parts: list[Tensor]) -> list[Tensor]:
-        """See `Source`. The parameters become views of the joined matrix."""
+        """See `Source`. The parameters become views of the joined matrix [sum n_i, in]."""
         if len(parts) == 1 or not self._owned or any(p.is_inference() or type(p) is not torch.nn.Parameter for p in parts):
             return parts
         base = parts[0]._base
@@ -84,8 +84,8 @@ JOINED = {"qkv": ("wq", "wk", "wv"), "up": ("gate", "up"), "shared_up": ("shared
 
 
 def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Tensor], dict[str, Product]]:
-    """The tensors and products of a model by the decoder's names. names: from these to the source's, `{i}` for the layer's
-    number; see `families.LLAMA`. Raises Unknown for a tensor that is missing or that nobody reads."""
+    """The tensors and products [out, in] of a model by the decoder's names. names: from these to the source's, `{i}` for the
+    layer's number; see `llama.LLAMA`. Raises Unknown for a tensor that is missing or that nobody reads."""
     weights: dict[str, Tensor] = {}
     products: dict[str, Product] = {}
     turned = "transposed" in names

@@ -32,9 +32,8 @@ def shape(config: dict[str, Any]) -> Shape | str:
 
 def test_every_row_has_an_entry_or_a_reason() -> None:
     assert {row.kind for row in ROWS.values() if row.kind not in FAMILIES} == set(WITHOUT)
-    assert set(FAMILIES) - {"eurobert"} == {
-        kind for kind, _ in CONFIGS.values()
-    }  # an encoder: tests/runtime/engine/test_masked.py
+    encoders = {"eurobert"}  # tests/runtime/engine/test_masked.py
+    assert set(FAMILIES) - encoders == {kind for kind, _ in CONFIGS.values()}
     assert len(FAMILIES) >= 60
 
 
@@ -110,6 +109,30 @@ def test_a_setting_that_no_entry_reads_is_refused(kind: str, key: str, value: An
 def test_what_an_entry_does_not_do_is_refused_by_name(kind: str, changed: dict[str, Any], word: str) -> None:
     with pytest.raises(Unknown, match=word):
         shape_of({**made(kind, ROWS[kind].config).to_dict(), **changed})
+
+
+@pytest.mark.parametrize(
+    ("kind", "published", "changed"),
+    [
+        (
+            "llama",
+            {"is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {"dtype": "q4"}},
+            {"rope_interleaved": True},
+        ),
+        ("gpt2", {"n_ctx": 128, "task_specific_params": {"text-generation": {"max_length": 50}}}, {"alibi": True}),
+        ("gptj", {"rotary": True, "tokenizer_class": "GPT2Tokenizer"}, {"rotary": False}),
+        ("starcoder2", {"mlp_type": "default", "norm_type": "layer_norm"}, {"norm_type": "rms_norm"}),
+        ("deepseek_v3", {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "ep_size": 1}, {"scoring_func": "softmax"}),
+        ("deepseek_v2", {"scoring_func": "softmax", "aux_loss_alpha": 0.001}, {"scoring_func": "sigmoid"}),
+        ("gemma2", {"cache_implementation": "hybrid", "hidden_act": "gelu"}, {"use_bidirectional_attention": True}),
+    ],
+)
+def test_what_published_configs_have_besides(kind: str, published: dict[str, Any], changed: dict[str, Any]) -> None:
+    """Settings of files on the hub that transformers' classes do not know; with other values they are refused."""
+    config = made(kind, ROWS[kind].config).to_dict()
+    assert shape_of({**config, **published}) == shape_of(config)
+    with pytest.raises(Unknown, match="setting"):
+        shape_of({**config, **published, **changed})
 
 
 def test_a_family_without_an_entry_says_why() -> None:
