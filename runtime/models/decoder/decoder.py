@@ -257,7 +257,7 @@ class Decoder:
     def _layer(self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], turn: Turn | None, cache: Cache) -> Tensor:
         """States [B T, width] through a layer. cache: the rows of new tokens, keys, values and mask, as `__call__` has them."""
         shape, at, products = self.shape, f"{n}.", self.products
-        if shape.paired:  # EAGLE-3: an embedding and a feature side by side
+        if at + "feature_in" in self.weights:  # EAGLE-3: an embedding and a feature side by side
             embedded, feature = x.split(shape.width, -1)
             normed = self._norm(at + "feature_in", feature)
             entering = torch.cat([self._norm(at + "attn_in", embedded), normed], -1)

@@ -30,8 +30,9 @@ _OURS = ("torch.nn.modules.", "transformers.activations", "transformers.models."
 
 def decoder_of(base: Any, plain: Callable[[Tensor], Tensor]) -> Decoder | None:
     """The decoder of a transformers base module whose last states of tokens int64[1, n] are plain's [1, n, width]; or None
-    where it has something that the decoder does not know: then the module runs as it is, and `forwards.py` and the log say why.
-    The module's joined matrices become views of shared storage, with the same values, unless they are a caller's (shadow.py)."""
+    where it has something that the decoder does not know: then the module runs as it is, and `forwards.py` and the log say
+    why. The module's joined matrices become views of shared storage, with the same values, unless they are a caller's
+    (shadow.py)."""
     try:
         with uncollected(), torch.no_grad():
             made = of_module(base)
@@ -73,7 +74,8 @@ def decoder_of_layers(module: Any) -> Decoder | None:
     try:
         config = module.config.to_dict()
         if isinstance(module.config, LlamaConfig) and config["model_type"] not in FAMILIES:
-            config["model_type"] = "llama"
+            # Its layers read Llama's settings; its own are of what stands around them.
+            config = {key: value for key, value in config.items() if key in LlamaConfig().to_dict()} | {"model_type": "llama"}
         shape, names = shape_of(config)
         names = {key: name for key, name in names.items() if key not in ("embed", "norm")}
         first = module.layers[0]
