@@ -44,7 +44,7 @@ class Backend(ABC):
     """The token ids of what the program returned, the n best of a search."""
     second_call: tuple[float, int] | None = None
     """When the target was called the second time (`time.perf_counter`), and how many tokens were committed by then: what came
-    before is the first call, in which models are captured. None until then, and where a device calls them by itself."""
+    before is the first call, in which models get their decoders. None until then, and where a device calls them by itself."""
     _target_calls = 0
 
     def note_call(self, *, answered: bool = False) -> None:

@@ -16,7 +16,7 @@ from decgraph.ir.values import Module
 from decgraph.runtime.models.forwards import Forward, forwards_of
 from decgraph.runtime.session import check_params
 
-MODEL = "With --emit cost: target=FOLDER or a shipped model's name; says whether its forward is captured."
+MODEL = "With --emit cost: target=FOLDER or a shipped model's name; says whether the decoder or its own module runs it."
 
 
 class Emit(StrEnum):
@@ -103,7 +103,7 @@ def command(
 
 
 def forwards(chosen: decgraph.Algorithm, folders: Mapping[str, str]) -> dict[str, Forward]:
-    """Which way the models that were named run, found by capturing them. Raises DecError for unusable ones."""
+    """Which way the models that were named run, found by making their engines. Raises DecError for unusable ones."""
     if not folders:
         return {}
     from decgraph.models import bind

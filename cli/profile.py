@@ -137,7 +137,7 @@ def command(
 ) -> None:
     """Say where the time of a run goes, by line of the program: forwards by model, draws, verification, host work, waiting.
 
-    On the torch backend. The first run, which captures models, is not counted.
+    On the torch backend. The first run, in which models get their decoders, is not counted.
     """
     from decgraph.cli.explain import texts
     from decgraph.cli.run import open_session
@@ -168,7 +168,7 @@ def command(
 
 def measured(session: Session, request: Request, repeats: int, *, traced: bool = False) -> tuple[Profile, Clock]:
     """The run of median time of `repeats` runs with the clock; between them the same runs without it. A first run, in which
-    models are captured, has to come before. Raises DecError for a run that ends with an error."""
+    models get their decoders, has to come before. Raises DecError for a run that ends with an error."""
     from decgraph.backends.torch.profiling import Clock, profiled
 
     plain = session.machine

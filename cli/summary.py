@@ -88,7 +88,7 @@ def rows(session: Session, result: Result) -> list[tuple[str, str]]:
     out.append(("device", result.placement.text() + others))
     if result.mode:
         out.append(("mode", result.mode))
-    odd = {name: f.text() for name, f in result.forwards.items() if f.way == "module" or f.dropped}
+    odd = {name: f.text() for name, f in result.forwards.items() if f.way == "module"}
     if odd:
         out.append(("forwards", "; ".join(f"{name} {text}" for name, text in odd.items())))
     out.append(("tokens", f"{s.tokens}, ended by {WHY.get(result.reason, result.reason)}"))

@@ -1,4 +1,4 @@
-"""Garbage collection held back while much is made that stays: imports, models and captured graphs.
+"""Garbage collection held back while much is made that stays: imports and models.
 
 Python walks all young objects whenever some hundred more were made, and all old ones from time to time. Importing torch and
 transformers makes more than a million that live to the end, and the walks over them cost a fifth of a start.

@@ -119,7 +119,7 @@ class Placement:
 
 def refuse_autocast(placed: Placement) -> None:
     """Raises DecError inside `torch.autocast` of the device that a run computes on: it changes dtypes in the middle of a
-    forward, by rules of each function's, which no captured forward and no cache follows."""
+    forward, by rules of each function's, which no decoder and no cache follows."""
     torch = sys.modules.get("torch")
     kind = placed.device.split(":")[0]
     if torch is not None and torch.is_autocast_enabled(kind):
@@ -135,7 +135,7 @@ EXACT = Placement("cpu", "float64")
 
 def first_parameter(model: object) -> Any | None:  # Any: a torch.nn.Parameter
     """The first weight of a model, ours or a module, that is a floating-point number in memory; None where it has none."""
-    for holder in (model, getattr(getattr(model, "net", None), "base", None), getattr(model, "module", None)):
+    for holder in (model, getattr(model, "net", None), getattr(model, "module", None)):
         parameters: Any = getattr(holder, "parameters", list)
         for weight in parameters():
             if weight.is_floating_point() and weight.device.type != "meta":  # meta: accelerate has it on the disk or the host

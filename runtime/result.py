@@ -17,8 +17,8 @@ class Result:
     """What a request produced. `error` is set when it ended early; `tokens` is kept all the same. `logprobs`: where the request
     asked for them and ended without an error. `forwards`: which way each transformers model ran, by its parameter's name.
     `placement`: the device and the dtype of the first model's weights. `seconds`: the whole run. `load_seconds`: what making
-    the session took. `first_call_seconds`: of the run, until the target was called again: models are captured in it; None where
-    a device calls them by itself. `decoding_tokens`: committed after that."""
+    the session took. `first_call_seconds`: of the run, until the target was called again: models get their decoders in it; None
+    where a device calls them by itself. `decoding_tokens`: committed after that."""
 
     tokens: tuple[int, ...]
     text: str

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from decgraph.runtime.models.decoder.families import WITHOUT
+
 T: dict[str, Any] = {
     "vocab_size": 97,
     "hidden_size": 32,
@@ -40,14 +42,18 @@ DBRX = {
 
 @dataclass(frozen=True)
 class Row:
-    """kind: transformers' model_type. way: "captured", "module" or "refused". word: in the reason, where it is not captured.
-    has: what is special about it, for the page."""
+    """kind: transformers' model_type. way: "decoder", "module" or "refused". word: in the reason, where it is not the decoder;
+    a kind that the decoder has no entry for has its reason in `WITHOUT`. has: what is special about it, for the page."""
 
     kind: str
     config: dict[str, Any]
     has: str = ""
-    way: str = "captured"
+    way: str = "decoder"
     word: str = ""
+
+    @property
+    def why(self) -> str:
+        return self.word or (WITHOUT[self.kind] if self.way == "module" else "")
 
 
 ROWS: dict[str, Row] = {
@@ -63,7 +69,7 @@ ROWS: dict[str, Row] = {
     "gemma": Row("gemma", H, "scaled embeddings"),
     "gemma2": Row("gemma2", {**H, **WINDOW, "query_pre_attn_scalar": 8}, "soft caps of scores and logits, sliding windows"),
     "gemma3_text": Row("gemma3_text", {**H, **WINDOW}, "sliding windows, norms of queries and keys"),
-    "gemma4_text": Row("gemma4_text", {**H, **WINDOW}, "sliding windows"),
+    "gemma4_text": Row("gemma4_text", {**H, **WINDOW}, "sliding windows, an embedding for each layer", "module"),
     "vaultgemma": Row("vaultgemma", {**H, **WINDOW, "query_pre_attn_scalar": 8}, "soft caps, sliding windows"),
     "gpt2": Row("gpt2", GPT, "learned positions, matrices stored transposed"),
     "gpt_bigcode": Row("gpt_bigcode", GPT, "learned positions, one head of keys and values"),
@@ -75,10 +81,10 @@ ROWS: dict[str, Row] = {
     "gptj": Row("gptj", {**GPT, "rotary_dim": 4}, "interleaved partial rotary"),
     "codegen": Row("codegen", {**GPT, "rotary_dim": 4}, "interleaved partial rotary"),
     "xglm": Row("xglm", {"vocab_size": 97, "d_model": 32, "num_layers": 3, "attention_heads": 4, "ffn_dim": 48,
-                         "max_position_embeddings": 128, "pad_token_id": 0}, "a mask sliced by sizes", "module", "sizes"),
-    "gpt_neox_japanese": Row("gpt_neox_japanese", T, "a mask sliced by sizes", "module", "sizes"),
+                         "max_position_embeddings": 128, "pad_token_id": 0}, "sinusoidal positions", "module"),
+    "gpt_neox_japanese": Row("gpt_neox_japanese", T, "parallel branches, a bias after attention"),
     "diffllama": Row("diffllama", T, "difference of two attentions"),
-    "doge": Row("doge", T, "mask that depends on the states"),
+    "doge": Row("doge", T, "mask that depends on the states", "module"),
     "mixtral": Row("mixtral", {**T, **E}, "mixture of experts"),
     "qwen2_moe": Row("qwen2_moe", {**T, **E, "shared_expert_intermediate_size": 24}, "mixture with a shared expert"),
     "qwen3_moe": Row("qwen3_moe", {**H, **E}, "mixture of experts"),
@@ -89,7 +95,7 @@ ROWS: dict[str, Row] = {
     "phimoe": Row("phimoe", {**T, **E}, "mixture of experts, sparse mixer"),
     "gpt_oss": Row("gpt_oss", {**H, **E, **WINDOW}, "sinks, mixture of experts with biases, sliding windows"),
     "minimax_m2": Row("minimax_m2", {**H, **E}, "mixture of experts"),
-    "mimo_v2_flash": Row("mimo_v2_flash", {**H, **E}, "sinks, mixture of experts"),
+    "mimo_v2_flash": Row("mimo_v2_flash", {**H, **E}, "sinks, mixture of experts", "module"),
     "granite_swa": Row("granite_swa", T, "sinks"),
     "deepseek_v2": Row("deepseek_v2", LATENT, "latent attention, mixture of experts"),
     "deepseek_v3": Row("deepseek_v3", LATENT, "latent attention, mixture of experts with groups"),
@@ -107,9 +113,9 @@ ROWS: dict[str, Row] = {
     "hy_v3": Row("hy_v3", {**H, **E}, "mixture of experts"),
     "laguna": Row("laguna", {**H, **E}, "mixture of experts"),
     "ernie4_5_moe": Row("ernie4_5_moe", {**T, **E, "moe_num_experts": 4, "moe_k": 2, "moe_layer_start_index": 1}, "mixture"),
-    "dbrx": Row("dbrx", DBRX, "mixture that loops over its experts itself", "module", "another way"),
-    "jetmoe": Row("jetmoe", {**T, **E, "kv_channels": 8}, "mixture of attentions", "module", "tolist"),
-    "longcat_flash": Row("longcat_flash", LATENT, "two attentions a layer, experts that do nothing", "module", "item"),
+    "dbrx": Row("dbrx", DBRX, "mixture that loops over its experts itself", "module"),
+    "jetmoe": Row("jetmoe", {**T, **E, "kv_channels": 8}, "mixture of attentions", "module"),
+    "longcat_flash": Row("longcat_flash", LATENT, "two attentions a layer, experts that do nothing", "module"),
     "cohere": Row("cohere", T, "parallel branches, scaled logits"),
     "cohere2": Row("cohere2", {**H, **WINDOW}, "layers without positions, scaled logits"),
     "olmo": Row("olmo", T, "norms without weights"),
@@ -142,7 +148,8 @@ ROWS: dict[str, Row] = {
     "llama4_text": Row("llama4_text", {**H, **E, "intermediate_size_mlp": 48, "attention_chunk_size": 32}, "chunks",
                        "refused", "chunked_attention"),
     "deepseek_v32": Row("deepseek_v32", LATENT, "attention to an index of chosen tokens", "refused", "indexed_attention"),
-    "mamba": Row("mamba", {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2}, "recurrent", "module", "recurrent"),
+    "mamba": Row("mamba", {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2}, "recurrent",
+                 "module", "its recurrent layers compute tokens one at a time"),
 }  # fmt: skip
 
 
@@ -163,17 +170,18 @@ def architecture(name: str, dtype: torch.dtype = torch.float32) -> Any:
 
 _HEAD = """# Architectures
 
-A causal model of transformers runs in one of two ways. *Captured*: its forward is recorded once as a graph of the
-operations that its authors wrote, which decgraph improves and calls without the module's Python; the graph is used if every
-layer of it is about as near to float64 as the module itself (`runtime/models/capture/judge.py`), and a pass that is at fault
-on a model is left out by name. *As a module*: transformers' own code runs, which takes longer for few tokens and gives the
-same ones. `decgraph run --json`, `Result.forwards` and `decgraph compile ALGORITHM --emit cost --model target=FOLDER` say which
-way a model runs and why.
+A causal model of transformers runs in one of two ways. By the *decoder*: decgraph's own forward, one for all families
+(`runtime/models/decoder`), in which an entry of a few lines says how a family differs from Llama. It is used where every
+tensor of the model and every setting of its config has a meaning in the entry, and the states of some tokens are found equal
+to the module's. *As a module*: transformers' own code runs, which takes longer for few tokens and gives the same ones.
+`decgraph run --json`, `Result.forwards` and `decgraph compile ALGORITHM --emit cost --model target=FOLDER` say which way a
+model runs and why.
+[A recipe](recipes/architecture.md) adds a family.
 
 Each row is a test: a small model of the architecture with random weights gives `generate`'s tokens, alone and in a
-left-padded batch, with `autoregressive` and `prompt_lookup`. What is not in the table is tried in the same way. In 16 bits the
-same holds of the errors: no layer is further from float64 than three times the module's own error and half a unit in the last
-place; tokens may differ where two are as likely as each other to within such a rounding.
+left-padded batch, with `autoregressive` and `prompt_lookup`; and in float64 the decoder's states are the module's to 1e-12,
+at once, in chunks and over a tree (`tests/runtime/models/test_decoder.py`). In 16 bits tokens may differ where two are as
+likely as each other to within a rounding. What is not in the table has no entry, and runs as a module.
 
 | architecture | what is special | forward |
 |---|---|---|"""
@@ -181,10 +189,10 @@ place; tokens may differ where two are as likely as each other to within such a 
 
 def page() -> str:
     """docs/architectures.md."""
-    says = {"captured": "captured", "module": "as a module", "refused": "refused"}
+    says = {"decoder": "decoder", "module": "as a module", "refused": "refused"}
     lines = [_HEAD]
     for name, row in ROWS.items():
-        why = "" if row.way == "captured" else f" (`{row.word}`)"
+        why = f": {row.why}" if row.way == "module" else f" (`{row.word}`)" if row.word else ""
         lines.append(f"| {name} | {row.has} | {says[row.way]}{why} |")
     return "\n".join(lines) + "\n"
 

@@ -16,7 +16,6 @@ from quick import is_slow_file, slow_cases
 # Before anything imports torch or transformers: no network, no thread contention on small machines.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-os.environ.setdefault("DECGRAPH_VERDICTS", "0")  # tests plant broken passes: their verdicts are no other test's
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest-xdist gives every core a worker
 
 # A deadline measures the machine, not the code. In CI the examples are fixed: a red run is about the change.

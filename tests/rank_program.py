@@ -24,14 +24,13 @@ PROMPT = [3, 5, 7, 9, 11, 3, 5, 7]
 
 def main(folder: str, store: str, rank: int) -> dict[str, Any]:
     warnings.simplefilter("ignore")
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", DECGRAPH_VERDICTS="0")
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
     import torch
     import torch.distributed as dist
     from transformers import AutoModelForCausalLM
 
     import decgraph
     from decgraph.hf.modules import _kept
-    from decgraph.runtime.models.engine.of import engine_of
     from decgraph.runtime.models.forwards import forwards_of
 
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
@@ -57,19 +56,14 @@ def main(folder: str, store: str, rank: int) -> dict[str, Any]:
                 made.append(module.generate(ids, custom_generate=door, **asked)[0, len(PROMPT) :].tolist())
             tokens[f"{name} {temperature}"] = made
     (model,) = _kept(cut).models.values()
-    engine: Any = engine_of(model)
     refused = ""
     try:
         cut.generate(ids, custom_generate=decgraph.hf("draft_and_verify"), max_new_tokens=4, pad_token_id=0)
     except decgraph.DecError as error:
         refused = str(error)
-    program = getattr(engine.step, "program", None)
-    sums = [] if program is None else [n for n in program.graph.nodes if n.meta["op"] == "other:all_reduced"]
     said = {
         "tokens": tokens,
         "forward": forwards_of({"target": model})["target"].to_json(),
-        "sums": len(sums),
-        "heads": [] if program is None else program.heads,
         "shards": sum(p.numel() for p in model.module.parameters()),  # type: ignore[attr-defined]
         "whole": sum(p.numel() for p in whole.parameters()),
         "refused": refused,

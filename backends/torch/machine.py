@@ -60,10 +60,10 @@ class TorchMachine(DraftLoops):
 
     @classmethod
     def compile(cls, models: Mapping[str, Model], notice: Callable[[str], None]) -> None:
-        """Compile every captured forward with torch.compile, which takes time at the first calls."""
+        """Compile every decoder with torch.compile, which takes time at the first calls."""
         for name, model in models.items():
             if not engine_of(model).compile(notice):
-                notice(f"`{name}` is not compiled: its forward is not a captured graph")
+                notice(f"`{name}` is not compiled: no decoder runs it")
 
     @classmethod
     def supports(cls, opcode: str) -> str | None:

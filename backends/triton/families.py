@@ -1,4 +1,4 @@
-"""The launches that `decgraph tune --kernels` measures: attention, products and vocabulary kernels at real models' shapes.
+"""The launches that `decgraph tune --kernels` measures: attention and vocabulary kernels at real models' shapes.
 
 A launch does not state its key: it is run once while `tuned.recording` records its look-ups, so that exactly the looked-up keys
 are measured. Sizes of kernels that cost microseconds are not measured.
@@ -30,7 +30,7 @@ class Launch:
 @dataclass(frozen=True)
 class Shapes:
     """The shapes to measure. models: (query heads, key/value heads, head size) by name; positions of a step; tokens cached;
-    vocabularies; rows of scores; dtype of keys and logits; inner size and columns of a layer's matrices, in bfloat16."""
+    vocabularies; rows of scores; dtype of keys and logits."""
 
     models: tuple[tuple[str, int, int, int], ...] = (("8B", 32, 8, 128), ("1B", 32, 8, 64))
     cells: tuple[int, ...] = (1, 8, 64)
@@ -38,16 +38,6 @@ class Shapes:
     vocabularies: tuple[int, ...] = (32000, 128256)
     rows: tuple[int, ...] = (1, 8, 64)
     dtype: torch.dtype = torch.bfloat16
-    products: tuple[tuple[int, int], ...] = (
-        (4096, 6144),
-        (4096, 4096),
-        (4096, 28672),
-        (14336, 4096),
-        (2048, 3072),
-        (2048, 2048),
-        (2048, 16384),
-        (8192, 2048),
-    )
 
 
 def launches(shapes: Shapes | None = None) -> Iterator[Launch]:
@@ -58,9 +48,6 @@ def launches(shapes: Shapes | None = None) -> Iterator[Launch]:
             for cached in s.cached:
                 title = f"attention, {name}, {cells} cells after {cached}"
                 yield Launch(title, "attend", _attention(heads, groups, size, cells, cached, s.dtype))
-    for inner, columns in s.products:
-        for cells in s.cells:
-            yield Launch(f"product, {cells} rows of {inner} to {columns}", "product", _product(cells, inner, columns))
     for vocabulary in s.vocabularies:
         for rows in s.rows:
             for what in ("softmax", "argmax", "draw", "topk", "entropy", "residual"):
@@ -70,10 +57,6 @@ def launches(shapes: Shapes | None = None) -> Iterator[Launch]:
 def candidates(asked: LaunchRequest) -> tuple[Config, ...]:
     """Sizes to try for a launch, its default first: block and warps together, stages and splits by themselves, since every
     one of them is compiled, which takes longer than to measure it."""
-    if asked.family == "product":
-        from decgraph.backends.triton.step.causal_stream import CANDIDATES
-
-        return CANDIDATES
     d = asked.default
     blocks = (d.block // 2, d.block, 2 * d.block) if asked.family == "attend" else (d.block // 4, d.block // 2, d.block)
     found = [
@@ -126,15 +109,6 @@ def _attention(
         bits = torch.where(seen >= 1 << 31, seen - (1 << 32), seen).to(torch.int32).to(device)[None]
         length = torch.tensor([cached], dtype=torch.int32, device=device)
         return lambda: attend(q, keys, values, length, bits, 0, scale=size**-0.5)
-
-    return make
-
-
-def _product(rows: int, inner: int, columns: int) -> Callable[[torch.device], Run]:
-    def make(device: torch.device) -> Run:
-        from decgraph.backends.triton.step.causal_stream import launch
-
-        return launch(rows, inner, columns, torch.bfloat16)(device)
 
     return make
 

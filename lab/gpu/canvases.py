@@ -10,8 +10,7 @@ import torch
 from decgraph.bench.contenders import request_of, run
 from decgraph.bench.prompts import of_ids
 from decgraph.bench.timing import alternated
-from decgraph.runtime.models.capture.make import capture
-from lab.gpu.forwards import ALLOWED, apart, inputs, milliseconds
+from lab.gpu.forwards import ALLOWED, apart, decoder, inputs, milliseconds
 from lab.gpu.lab import Lab
 from lab.gpu.report import Items, Row
 from lab.gpu.sides import counted, masked_session, profiled, waits_seen
@@ -27,29 +26,27 @@ def stage(lab: Lab) -> Items:
 
 @torch.no_grad()
 def forwards(lab: Lab, module: Any) -> Row:
-    """Milliseconds of a forward, without the output matrix: the module's own over the canvas, the captured one over the
+    """Milliseconds of a forward, without the output matrix: the module's own over the canvas, the decoder's over the
     canvas, and over one block that sees all of it."""
     sizes = lab.sizes
     rows = sizes.canvas_prompt + sizes.canvas
-    notices: list[str] = []
-    step: Any = capture(module, notice=notices.append)
-    if step is None:
-        return {"right": False, "says": f"not captured: {notices}"}
+    step = decoder(module)
+    if isinstance(step, str):
+        return {"right": False, "says": f"no decoder: {step}"}
     seen = dict.fromkeys(step.kinds)  # every cell sees every row
     whole, block = ((*inputs(module.config, n, rows, lab.device, sizes.dtype)[:5], seen) for n in (rows, sizes.block))
     own = lambda: module.base_model(input_ids=whole[0]).last_hidden_state
     gap = apart(step(*whole).clone(), own())
     found = {
         "module, canvas": milliseconds(lab, own),
-        "captured, canvas": milliseconds(lab, partial(step, *whole)),
-        "captured, block": milliseconds(lab, partial(step, *block)),
+        "decoder, canvas": milliseconds(lab, partial(step, *whole)),
+        "decoder, block": milliseconds(lab, partial(step, *block)),
     }
     floor = lab.floor(module, rows, base=True)
     says = ", ".join(f"{name} {took['median']:.2f}" for name, took in found.items())
     return {
         "cells": rows,
         "block": sizes.block,
-        "operations": step.nodes,
         "gap": gap,
         "right": gap < ALLOWED[sizes.dtype],
         "floor_ms": floor,
@@ -134,10 +131,10 @@ def iteration(lab: Lab, module: Any) -> Row:
 
 @torch.no_grad()
 def whole_ms(lab: Lab, module: Any, rows: int) -> float:
-    """Milliseconds of a captured forward of the whole canvas (the module's own where it cannot be captured)."""
-    step = capture(module)
+    """Milliseconds of the decoder's forward of the whole canvas (the module's own where it has none)."""
+    step = decoder(module)
     given = inputs(module.config, rows, rows, lab.device, lab.sizes.dtype)
-    if step is None:
+    if isinstance(step, str):
         return milliseconds(lab, lambda: module.base_model(input_ids=given[0]))["median"]
     whole = (*given[:5], dict.fromkeys(step.kinds))
     return milliseconds(lab, partial(step, *whole))["median"]

@@ -2,7 +2,7 @@
 
     python lab/gpu/first.py [--out first.json] [--device cuda|cpu] [--sizes 8b|tiny] [--only doors,capture]
 
-Eight steps in the order of what is most likely to be wrong. Each has a limit in seconds, and the result file is written after
+Seven steps in the order of what is most likely to be wrong. Each has a limit in seconds, and the result file is written after
 each item, so a run that is stopped loses one item. Where a kernel breaks the device, another process goes on with the next.
 """
 
@@ -41,7 +41,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "eagle2": {"depth": 3, "k": 4, "budget": 12},
     "fast_dllm": {"length": 16, "block": 8},
 }
-LIMITS = {"machine": 20, "doors": 60, "tables": 120, "kernels": 40, "products": 60, "steps": 200, "capture": 30, "start": 30}
+LIMITS = {"machine": 20, "doors": 60, "tables": 120, "kernels": 40, "steps": 200, "capture": 30, "start": 30}
 """Seconds of each step: an item is broken off when its step has used that much on a GPU (six times as much on a CPU)."""
 
 
@@ -174,39 +174,8 @@ def kernels(lab: Lab) -> Items:
     yield "rows", partial(rows.checks, lab)
 
 
-def products(lab: Lab) -> Items:
-    """5. Products of few rows with a large matrix over a copy: the kernel, cuBLAS and Inductor: who makes them?"""
-    from lab.gpu import products as of
-
-    yield "against float64", partial(of.checks, lab)
-    for inner, columns in [(4096, 6144), (14336, 4096)] if lab.sizes.name != "tiny" else [(64, 32)]:
-        yield f"{inner} x {columns}", partial(of.timed, lab, inner, columns)
-        yield f"{inner} x {columns}, Inductor", partial(inductor, lab, inner, columns)
-
-
-def inductor(lab: Lab, inner: int, columns: int) -> Row:
-    """torch.compile's product of one row, with and without a norm before it. On a CPU nothing is compiled."""
-    from lab.gpu.clocks import copies, launch_ms, over_copy
-    from lab.gpu.exact import apart
-    from lab.gpu.products import ALLOWED, random
-
-    import torch  # isort: skip
-
-    def made(x: Any, matrix: Any) -> Any:
-        return torch.mm(torch.nn.functional.rms_norm(x, x.shape[-1:]), matrix)
-
-    compiled = torch.compile(made, fullgraph=True, mode="max-autotune-no-cudagraphs") if lab.cuda else made
-    each = 2 * inner * columns
-    matrices = [random(lab, n, columns, inner).t() for n in range(copies(lab, each))]
-    x = random(lab, 7, 1, inner)
-    normed = torch.nn.functional.rms_norm(x.double(), x.shape[-1:]).to(torch.bfloat16).double()
-    gap = apart(compiled(x, matrices[0]), normed @ matrices[0].double())
-    found = over_copy(lab, each + 2 * (inner + columns), launch_ms(lab, [partial(compiled, x, m) for m in matrices]))
-    return {**found, "gap": gap, "right": gap <= ALLOWED, "says": f"{found['of_copy']:.0%} of a copy, {gap:.1e} from float64"}
-
-
 def steps(lab: Lab) -> Items:
-    """6. Decoding steps as graphs over the time that reading the weights takes: causal, a tree, a canvas; with a profile."""
+    """5. Decoding steps as graphs over the time that reading the weights takes: causal, a tree, a canvas; with a profile."""
     from lab.gpu import canvases
     from lab.gpu import steps as of
 
@@ -218,7 +187,7 @@ def steps(lab: Lab) -> Items:
 
 
 def capture(lab: Lab) -> Items:
-    """7. What capture must bear: other threads that allocate, and programs for two temperatures beside each other."""
+    """6. What capture must bear: other threads that allocate, and programs for two temperatures beside each other."""
     yield "another thread allocates", partial(beside, lab)
     yield "two temperatures, twice", partial(mixed, lab)
 
@@ -282,7 +251,7 @@ def mixed(lab: Lab) -> Row:
 
 
 def start(lab: Lab) -> Items:
-    """8. From nothing to the first token: a process, the models, kernels that nothing has compiled."""
+    """7. From nothing to the first token: a process, the models, kernels that nothing has compiled."""
     yield "cold, then warm", partial(cold, lab)
 
 
@@ -300,9 +269,7 @@ def cold(lab: Lab) -> Row:
     return {"right": right, "seconds": took, "says": ", ".join(f"{s:.1f} s" for s in took)}
 
 
-STEPS: dict[str, Callable[[Lab], Items]] = {
-    f.__name__: f for f in (machine, doors, tables, kernels, products, steps, capture, start)
-}
+STEPS: dict[str, Callable[[Lab], Items]] = {f.__name__: f for f in (machine, doors, tables, kernels, steps, capture, start)}
 
 
 def main(arguments: list[str]) -> int:

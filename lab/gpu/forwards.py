@@ -1,4 +1,4 @@
-"""One cached forward on the device: the module's own, the captured graph, the same compiled, the same as a CUDA graph."""
+"""One cached forward on the device: the module's own, the decoder, the same compiled, the same as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.capture.compiled import compiled
-from decgraph.runtime.models.capture.make import capture
+from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.make import of_module
+from decgraph.runtime.models.decoder.shape import Unknown
 from decgraph.runtime.models.engine.step import FULL, SLIDING, ModuleStep
 from lab.gpu.clocks import graphed
 from lab.gpu.lab import Lab
@@ -23,7 +24,7 @@ Step = Callable[..., Any]
 
 
 def stage(lab: Lab) -> Items:
-    """The items of the stage `capture`."""
+    """The items of the stage `decoder`."""
     for family in FAMILIES:
         yield f"{family} in float32", partial(equal, lab, family, torch.float32)
     yield "llama in bfloat16", partial(equal, lab, "llama", torch.bfloat16)
@@ -72,20 +73,24 @@ def apart(one: Tensor, other: Tensor) -> float:
 
 @torch.no_grad()
 def equal(lab: Lab, family: str, dtype: torch.dtype) -> Row:
-    """Whether capturing works on the device, with the module's results."""
-    model, notices = module(family, lab.device).to(dtype).requires_grad_(False), list[str]()
-    model.config.pad_token_id = None  # GPT-2 looks for padding in the ids where it has one, which is not captured
+    """Whether the decoder works on the device, with the module's results."""
+    model = module(family, lab.device).to(dtype).requires_grad_(False)
     plain = ModuleStep(model.base_model, family)
-    step = capture(model, notice=notices.append)
-    if step is None:
-        elsewhere = capture(module(family, torch.device("cpu")).to(dtype).requires_grad_(False)) is not None
-        says = f"not captured, on the CPU {'it is' if elsewhere else 'neither'}: {notices}"
-        return {"right": not elsewhere, "notices": notices, "says": says}
+    step = decoder(model)
+    if isinstance(step, str):
+        return {"right": False, "says": f"no decoder: {step}"}
     given = inputs(model.config, 3, 40, lab.device, dtype, plain.layout.window)
     mine = step(*given).clone()
     gap = apart(mine, plain(*given))
-    says = f"{step.nodes} operations, {gap:.1e} apart"
-    return {"operations": step.nodes, "gap": gap, "right": gap < ALLOWED[dtype], "says": says}
+    return {"gap": gap, "right": gap < ALLOWED[dtype], "says": f"{gap:.1e} apart"}
+
+
+def decoder(model: Any) -> Decoder | str:
+    """The decoder of a causal or masked model, or why it has none."""
+    try:
+        return of_module(model.base_model)
+    except Unknown as unknown:
+        return str(unknown)
 
 
 @torch.no_grad()
@@ -94,15 +99,15 @@ def timed(lab: Lab, which: str, compiles: bool = False) -> Row:
     model = getattr(lab.weights(), which)
     plain = ModuleStep(model.base_model, which)
     notices: list[str] = []
-    seconds = lab.seconds(lambda: capture(model), 1, 0).median
-    step = capture(model, notice=notices.append)
-    if step is None:
-        return {"right": False, "notices": notices, "says": f"not captured: {notices}"}
+    seconds = lab.seconds(lambda: decoder(model), 1, 0).median
+    step = decoder(model)
+    if isinstance(step, str):
+        return {"right": False, "says": f"no decoder: {step}"}
     rows = -(-(lab.sizes.prompt + CELLS[-1]) // 64) * 64
-    contenders: dict[str, Step] = {"module": plain, "captured": step}
+    contenders: dict[str, Step] = {"module": plain, "decoder": step}
     if compiles and lab.cuda:
-        contenders["compiled"] = compiled(step, notice=notices.append)
-    row: Row = {"capture_s": seconds, "operations": step.nodes, "rows": rows, "steps": [], "notices": notices}
+        contenders["compiled"] = step.compiled(notices.append)
+    row: Row = {"made_s": seconds, "rows": rows, "steps": [], "notices": notices}
     says = []
     for cells in CELLS:
         given = inputs(model.config, cells, rows, lab.device, lab.sizes.dtype)

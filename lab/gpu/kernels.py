@@ -10,12 +10,12 @@ import torch
 
 from decgraph import stdlib
 from decgraph.backends.triton.cubin import Report, Spec, report
-from lab.gpu import attention, products, rows, small
+from lab.gpu import attention, rows, small
 from lab.gpu.lab import Lab
 from lab.gpu.pool import spread
 from lab.gpu.report import Items, Row
 
-FAMILIES = {"rows": rows, "attention": attention, "products": products, "small kernels": small}
+FAMILIES = {"rows": rows, "attention": attention, "small kernels": small}
 
 
 def stage(lab: Lab) -> Items:

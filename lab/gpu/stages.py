@@ -17,7 +17,7 @@ STAGES: dict[str, Callable[[Lab], Items]] = {
     "tokens": tokens.stage,
     "decoding": decoding.stage,
     "canvas": canvases.on_device,
-    "capture": forwards.stage,
+    "decoder": forwards.stage,
     "speed": speed.stage,
     "masked": canvases.stage,
     "cubins": kernels.cubins,

@@ -18,7 +18,7 @@ import torch
 from lab.gpu.lab import Lab
 from lab.gpu.report import Items, OutOfTime, Row, limited
 
-SECONDS = {"product": 40.0, "rows": 20.0, "attend": 25.0}
+SECONDS = {"rows": 20.0, "attend": 25.0}
 
 
 def stage(lab: Lab) -> Items:
@@ -39,7 +39,6 @@ def wanted(lab: Lab, family: str) -> list[Any]:
             vocabularies=(40,),
             rows=(1,),
             dtype=torch.float32,
-            products=((32, 32),),
         )
         return [x for x in launches(small) if x.family == family][:2]
     shapes = Shapes(models=(("8B", 32, 8, 128),), cells=(1, 64), vocabularies=(128256,), rows=(64, 1))

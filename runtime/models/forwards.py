@@ -53,6 +53,9 @@ def note_output(base: Any, copies: Copies) -> None:
 def forward_of(model: Any) -> Forward | None:
     """Which way a model ran, of decgraph's models; None for one that is no transformers model, or did not run yet."""
     net = getattr(getattr(model, "root", model), "net", None)
+    decoder = getattr(net, "decoder", None)
+    if decoder is not None:
+        return Forward("decoder", packed=0 if decoder.copies is None else decoder.copies.bytes)
     bases = (getattr(net, "base", None), getattr(getattr(model, "module", None), "base_model", None))
     base = next((b for b in bases if b is not None), None)
     found: Forward | None = None if base is None else memo_of(base).get("forward")

@@ -5,6 +5,7 @@ Weights are safetensors, read in the dtype and moved to the device of a `Placeme
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 from collections import Counter
@@ -21,12 +22,16 @@ from decgraph.runtime.text import Tokenizer
 if TYPE_CHECKING:
     import torch
 
+    from decgraph.runtime.models.decoder.net import DecoderNet
     from decgraph.runtime.models.heads.layout import Part
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
     from decgraph.runtime.models.hf_live import Live
     from decgraph.runtime.models.hf_reading import HFReading
     from decgraph.runtime.models.hf_rooted import HFRooted
+
+
+_LOG = logging.getLogger("decgraph.engine")
 
 
 def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | None = None) -> HFCausal | Live:
@@ -42,18 +47,35 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
     endings = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
     folder, config = _folder(path, "causal", endings, merged="medusa_num_heads")
     from decgraph.runtime.models.hf_causal import HFCausal
-    from decgraph.runtime.models.hf_net import Net
 
     names = config.get("architectures") or ["" if "text_config" in config else "ForCausalLM"]  # none: by its model_type
     if not any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names) and "medusa_num_heads" not in config:
         return _of_text(folder, config, placed)
     vocab = _vocab(folder, config)
+    net = _decoder(folder, config, placed)
+    if net is not None:
+        return HFCausal(net, name=folder.name, vocab=vocab, context=_context(config), family=str(folder), reuse=reuse)
     module = attending(folder, "AutoModelForCausalLM", placed)
+    from decgraph.runtime.models.hf_net import Net
+
     try:
         net = Net(module)
     except (DecError, TypeError) as refused:  # TypeError: a forward that takes no keyword arguments but its own
         return _live(folder, vocab, refused, placed)
     return HFCausal(net, name=folder.name, vocab=vocab, context=_context(config), family=str(folder), reuse=reuse)
+
+
+def _decoder(folder: Path, config: dict[str, Any], placed: Placement | None) -> DecoderNet | None:
+    """The decoder's net of a folder; None where transformers' module is to run, which the log says with the reason."""
+    from decgraph.runtime.models.decoder.folder import net_of_folder
+    from decgraph.runtime.models.decoder.shape import Unknown
+
+    placed = (placed or Placement()).found()
+    try:
+        return net_of_folder(folder, config, placed.precision(own_dtype(folder)), placed.device)
+    except Unknown as unknown:
+        _LOG.info("%s runs as transformers' own module: %s", folder.name, unknown)
+        return None
 
 
 def _of_text(folder: Path, config: dict[str, Any], placed: Placement | None) -> Live:
@@ -259,7 +281,7 @@ def _part(path: str | Path, target: HFCausal, part: Part) -> tuple[Path, Any]:
     head = load.read(folder)
     load.expect(head, folder, part)
     embedding = target.token_embeddings()
-    config = target.net.base.config.get_text_config().to_dict()
+    config = dict(target.net.config)
     module = load.module(head, folder, embedding.dtype, config).to(embedding.device)
     if part not in ("features", "head"):
         check_width(module, target, folder.name)

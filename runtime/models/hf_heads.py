@@ -207,7 +207,7 @@ def attach(module: Any, target: HFCausal, name: str) -> None:
     if module.reads is None:
         check_width(module, target, name)
     try:
-        module.attach(target.token_embeddings(), target.net._out, target.layers)
+        module.attach(target.token_embeddings(), target.net.read, target.layers)
     except DecError as error:
         raise DecError(f"{name!r} does not fit {target.name!r}: {error.diagnostics[0]}", hint=error.hint) from error
 

@@ -13,7 +13,7 @@ EuroBERT and ModernBERT do. Loading checks this.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -109,6 +109,38 @@ class Net:
         self.run(torch.zeros(1, dtype=torch.long, device=at), probe)
         if set(probe.keys) != set(range(len(self.layers))) or set(probe.states) != set(probe.keys):
             raise DecError(f"{type(model).__name__} is not supported: its layers do not use the attention registered")
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings, as config.json has them."""
+        found: dict[str, Any] = self.base.config.get_text_config().to_dict()
+        return found
+
+    @property
+    def lookup(self) -> Any:
+        """Embeddings of tokens: the module's own."""
+        return self.base.get_input_embeddings()
+
+    @property
+    def read(self) -> Any:
+        """Last states [..., width] to logits [..., vocabulary], in the weights' dtype."""
+        return self._out
+
+    @property
+    def output(self) -> Tensor:
+        """The output matrix [vocabulary, width]."""
+        weight: Tensor = self._out.weight
+        return weight
+
+    def parameters(self) -> Iterator[Tensor]:
+        """The weights."""
+        yield from self.base.parameters()
+
+    def expert(self, rank: int, name: str) -> Net:
+        """See `hf_experts.expert_net`."""
+        from decgraph.runtime.models.hf_experts import expert_net
+
+        return expert_net(self, rank, name)
 
     @property
     def width(self) -> int:

@@ -85,7 +85,7 @@ class Forest:
                 held[layer] = joined(held[layer], own) if layer in held else own
         among = torch.from_numpy(self._sees[np.ix_(np.array(fresh), np.array(fresh))]).to(at)
         tape = Tape(positions, among, held, attended=attended)
-        return tape, net.run(inputs(net.base.get_input_embeddings(), [self.tokens[n] for n in fresh]), tape)
+        return tape, net.run(inputs(net.lookup, [self.tokens[n] for n in fresh]), tape)
 
     def attention(self, net: Net, given: Memory | None, path: Path, start: int, last: int) -> list[float]:
         """How much attention each position of a path gets from its last `last` positions, of those from `start` on: the mean

@@ -1,7 +1,7 @@
 """Masked models from folders and from modules: their settings, and the best way in which each can run.
 
-The best way is by layers (`HFMasked`: cached, batched, captured). A module whose layers cannot be reached is called as it is
-(`CalledMasked`), and says why if a program asks for its keys and values.
+The best way is by layers (`HFMasked`: cached, batched, with a decoder). A module whose layers cannot be reached is called as it
+is (`CalledMasked`), and says why if a program asks for its keys and values.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 LLaDA is a Llama, Dream and Fast-dLLM v2 are Qwen2, SDAR is Qwen3, each without the causal mask. Their own classes are code in
 the model's folder, which is not run. Their weights, under transformers' names, are; so they run with caches, batched and
-captured like any other model. What is not that computation (another norm, ALiBi, fused projections of another order) is
+by the decoder, like any other model. What is not that computation (another norm, ALiBi, fused projections of another order) is
 refused by name.
 """
 

@@ -45,7 +45,7 @@ _SMALL = 1 << 16  # numbers
 
 _version = attrgetter("_version")  # read of all weights in every forward
 
-_log = logging.getLogger("decgraph.capture")
+_log = logging.getLogger("decgraph.engine")
 
 
 def packable(matrix: Tensor | None) -> bool:
@@ -107,50 +107,10 @@ def version(weights: Sequence[Tensor]) -> int:
     return sum(map(_version, weights))
 
 
-class Packs:
-    """The packed copies of a captured graph's matrices, each made when a product first reads it.
-
-    weights: the module's parameters; when one of them is changed in place, all copies are dropped. bytes: what they take.
-    """
-
-    def __init__(self, weights: Iterable[Tensor] = ()) -> None:
-        self.weights = [w for w in weights if not w.is_inference()]
-        self.bytes = 0
-        self._dropped = 0
-        self._version = 0
-        self._made: dict[str, Tensor] = {}
-        self._allowed: bool | None = None
-
-    def dropped(self) -> int:
-        """How often the copies were dropped because a weight had changed: also now, if one has."""
-        if self._made and version(self.weights) != self._version:
-            self._made, self.bytes = {}, 0
-            self._dropped += 1
-        return self._dropped
-
-    def allowed(self, matrices: Sequence[Tensor]) -> bool:
-        """Whether there is memory for copies of all of a graph's matrices [m, n]. Asked once."""
-        if self._allowed is None:
-            asked = size(matrices)
-            self._allowed = room(asked)
-            if self._allowed:
-                _log.info("%d bytes for packed copies of matrices", asked)
-        return self._allowed
-
-    def of(self, name: str, matrix: Tensor) -> Tensor:
-        """The packed copy of a constant [n, m]."""
-        if not self._made:
-            self._version = version(self.weights)
-        if name not in self._made:
-            self._made[name] = reordered(matrix)
-            self.bytes += size([matrix])
-        return self._made[name]
-
-
 class Linear(nn.Linear):
     """A linear module whose products of several rows read a packed copy of its matrix, where no gradient is wanted.
 
-    For the matrices of drafting heads, which no graph is captured of. Parameters, names and the module's own product, that of
+    For the matrices of drafting heads that no decoder has. Parameters, names and the module's own product, that of
     one row and of training, are those of `nn.Linear`. The copy is made when it is first read, again for other weights, and is
     neither copied nor saved with the module.
     """

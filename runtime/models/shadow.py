@@ -1,6 +1,6 @@
 """A caller's module as decgraph runs it: Python objects of its own around the caller's tensors.
 
-What decgraph changes while it captures or runs a module (the attention in its `config`, hooks that record, evaluation mode) it
+What decgraph changes while it runs a module (the attention in its `config`, hooks that record, evaluation mode) it
 changes on the shadow, so an error or another thread that runs the module meets no trace of it. Weights that are written in
 place are the shadow's too; what else changes is seen by watch.py, and a new shadow is made.
 """

@@ -1,8 +1,7 @@
 """Modules under transformers' tensor parallelism, as plain modules of this rank's shards.
 
-transformers keeps the whole matrix's shape (a DTensor) and converts at every layer's border, which no recorder can follow.
-Here a rank's module has its own shards as plain parameters, fewer heads in every attention, and the sums over ranks as
-functions of one tensor, so that a capture (`capture/`) has them as operations: two a layer, one of the embeddings.
+transformers keeps the whole matrix's shape (a DTensor) and converts at every layer's border. Here a rank's module has its
+own shards as plain parameters, fewer heads in every attention, and sums over ranks: two a layer, one of the embeddings.
 
 All ranks decode the same requests in step: noise is keyed by seed and request, and what a rank decides depends on states that
 are the same on all. Megatron-LM (Shoeybi et al., 2019) cuts matrices like this.
@@ -17,32 +16,17 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import handle_torch_function, has_torch_function_unary
 
 COLUMNS, ROWS, GATHERED, VOCABULARY = "colwise", "rowwise", "colwise_gather_output", "embedding_rowwise"
 """transformers' names of the ways in which a matrix may be cut here: linear maps by their outputs, by their inputs (and the
 results summed), by their outputs (and those gathered), embeddings by tokens (and the vectors summed)."""
 
 
-class AllReduce:
-    """The sum over ranks of a tensor [...], as a function that is recorded as one call; equal for the same ranks."""
-
-    def __init__(self, ranks: Any) -> None:  # Any: a process group
-        self.ranks, self.__name__ = ranks, "all_reduced"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AllReduce) and other.ranks is self.ranks
-
-    def __hash__(self) -> int:
-        return id(self.ranks)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        if has_torch_function_unary(x):
-            made: Tensor = handle_torch_function(self, (x,), x)
-            return made
-        out = x.clone()
-        torch.distributed.all_reduce(out, group=self.ranks)
-        return out
+def _summed(x: Tensor, ranks: Any) -> Tensor:  # Any: a process group
+    """The sum over ranks of a tensor [...]."""
+    out = x.clone()
+    torch.distributed.all_reduce(out, group=ranks)
+    return out
 
 
 class RowShard(nn.Module):
@@ -50,10 +34,10 @@ class RowShard(nn.Module):
 
     def __init__(self, linear: nn.Linear, ranks: Any) -> None:
         super().__init__()
-        self.weight, self.bias, self.summed = linear.weight, linear.bias, AllReduce(ranks)
+        self.weight, self.bias, self.ranks = linear.weight, linear.bias, ranks
 
     def forward(self, x: Tensor) -> Tensor:
-        out = self.summed(F.linear(x, self.weight))
+        out = _summed(F.linear(x, self.weight), self.ranks)
         return out if self.bias is None else out + self.bias
 
 
@@ -62,14 +46,14 @@ class VocabularyShard(nn.Module):
 
     def __init__(self, embedding: nn.Embedding, ranks: Any) -> None:
         super().__init__()
-        self.weight, self.summed = embedding.weight, AllReduce(ranks)
+        self.weight, self.ranks = embedding.weight, ranks
         self.first = torch.distributed.get_rank(ranks) * len(embedding.weight)
 
     def forward(self, ids: Tensor) -> Tensor:
         place = ids - self.first
         mine = (place >= 0) & (place < self.weight.shape[0])
         vectors = F.embedding(torch.where(mine, place, 0), self.weight)
-        return self.summed(vectors * mine.unsqueeze(-1).to(vectors.dtype))
+        return _summed(vectors * mine.unsqueeze(-1).to(vectors.dtype), self.ranks)
 
 
 class GatheredOutput(nn.Module):
@@ -130,15 +114,3 @@ def of_this_rank(module: Any) -> Any | None:
             home, _, last = name.rpartition(".")
             setattr(made.get_submodule(home), last, _SHARDS[style](one, mesh.get_group()))
     return made.eval()
-
-
-def ranks_of(base: nn.Module) -> Any | None:
-    """The process group over which a module's sums go; None for a module of one process."""
-    return next((m.summed.ranks for m in base.modules() if isinstance(m, RowShard | VocabularyShard)), None)
-
-
-def agreed(fault: str | None, ranks: Any) -> str | None:
-    """A fault, if any rank found one: what follows has to be the same on all."""
-    found = torch.tensor([0 if fault is None else 1])
-    torch.distributed.all_reduce(found, op=torch.distributed.ReduceOp.MAX, group=ranks)
-    return fault if fault is not None or not int(found) else "another rank found a fault in its shards"

@@ -1,6 +1,6 @@
 """Whether a caller's module is what it was when something was made of it: its structure, its weights, and what it runs.
 
-A captured forward, a copy of a matrix or kept keys and values are made of a module at one time. Between two calls its owner may
+A decoder, a copy of a matrix or kept keys and values are made of a module at one time. Between two calls its owner may
 register a hook, switch an adapter, set `config` values, replace a child or a buffer, patch a class, or write weights; PyTorch
 counts the writes of some of these ways only: fused optimizers and writes through `.data` move no version counter. So three
 things are compared:

@@ -61,7 +61,7 @@ def test_what_no_backend_compiles_is_refused() -> None:
         machine("reference").compile({}, print)
     told: list[str] = []
     machine("torch").compile({"target": TableModel(4, seed=1)}, told.append)
-    assert told == ["`target` is not compiled: its forward is not a captured graph"]
+    assert told == ["`target` is not compiled: no decoder runs it"]
 
 
 class Failing(TableModel):

@@ -1,4 +1,4 @@
-"""As many decoder architectures as transformers has: generate's tokens, and captured or not as docs/architectures.md says."""
+"""As many decoder architectures as transformers has: generate's tokens, by the decoder or not as docs/architectures.md says."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def test_tokens_are_those_of_generate(name: str) -> None:
                 continue
             assert decoded(model, ids, custom_generate=door) == decoded(model, ids)
             (forward,) = door.last[0].forwards.values()
-            assert forward.way == row.way and row.word in forward.reason and not forward.dropped, forward
+            assert forward.way == row.way and row.why in forward.reason, forward
 
 
 def test_the_page_says_what_is_tested() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "python tests/architecture_table.py > docs/architectures.md"
-    assert sum(row.way == "captured" for row in ROWS.values()) >= 50
+    assert sum(row.way == "decoder" for row in ROWS.values()) >= 65

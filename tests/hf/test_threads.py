@@ -1,4 +1,4 @@
-"""Threads: one session, sessions over the same modules, first uses, and `generate` of transformers beside a capture."""
+"""Threads: one session, sessions over the same modules, first uses, and `generate` of transformers beside a first use."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_first_uses_of_a_module(shared: bool) -> None:
     assert m.eval().generate(input_ids=PROMPT, **GREEDY).tolist() == wanted
 
 
-def test_their_generate_beside_a_capture() -> None:
+def test_their_generate_beside_first_uses() -> None:
     """transformers decodes with the module in one thread while others make models of it, again and again."""
     m = llama(8)
     wanted = m.generate(input_ids=PROMPT, **GREEDY).tolist()
@@ -156,7 +156,7 @@ def test_their_generate_beside_a_capture() -> None:
         assert all(one == wanted for one in made)
 
 
-def test_a_capture_that_fails_leaves_no_trace() -> None:
+def test_a_module_that_fails_leaves_no_trace() -> None:
     class Failing(torch.nn.Module):
         calls = 0
 

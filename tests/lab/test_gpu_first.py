@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tree import ROOT
 
-STEPS = ["machine", "doors", "tables", "kernels", "products", "steps", "capture", "start"]
+STEPS = ["machine", "doors", "tables", "kernels", "steps", "capture", "start"]
 
 
 @pytest.mark.nightly

@@ -9,9 +9,12 @@ import torch
 from far import Elsewhere, Far, away
 
 from decgraph.hf.generate import custom_generate
-from decgraph.runtime.models.capture.make import capture
+from decgraph.ir.memo import memo_of
+from decgraph.runtime.models.decoder.make import decoder_of, of_module
+from decgraph.runtime.models.engine.step import ModuleStep
 from decgraph.runtime.request import Request
 from lab.gpu import lab, tokens
+from lab.gpu.forwards import inputs
 from lab.gpu.sides import masked_session
 
 CPU = torch.device("cpu")
@@ -106,8 +109,18 @@ def test_masked_models(name: str) -> None:
     assert got.error is None and got.tokens == plain.tokens
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3"])
-def test_forwards_are_captured(family: str) -> None:
-    reasons: list[str] = []
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma3"])
+def test_decoders(family: str) -> None:
+    """Found equal to the module there, and of the same states as near."""
+    near = of_module(module(family).base_model)
+    asked = inputs(module(family).config, 3, 20, CPU, torch.float32)
+    states = near(*asked)
     with Elsewhere():
-        assert capture(away(module(family)), notice=reasons.append) is not None, reasons
+        moved = away(module(family)).base_model
+        made = decoder_of(moved, ModuleStep(moved, family).plain)
+        assert made is not None, memo_of(moved).get("forward")
+        ids, at, write, keys, values, masks = asked
+        masks = {kind: mask.to("cuda") for kind, mask in masks.items()}
+        caches = [[k.to("cuda") for k in group] for group in (keys, values)]
+        got = made(ids.to("cuda"), at.to("cuda"), write.to("cuda"), *caches, masks)
+        assert torch.allclose(got.cpu(), states, atol=1e-5)

@@ -38,7 +38,7 @@ def test_from_a_checkout_with_nothing_installed(tmp_path: Path) -> None:
         "--device",
         "cpu",
         "--only",
-        "facts,kernels,capture",
+        "facts,kernels,decoder",
         "--threads",
         "1",
     ]
@@ -46,11 +46,11 @@ def test_from_a_checkout_with_nothing_installed(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     made = json.loads(out.read_text(encoding="utf-8"))
     assert made["wrong"] == [] and made["about"] | {"device": "cpu", "sizes": "tiny"} == made["about"]
-    assert list(made["stages"]) == ["facts", "kernels", "capture"]
+    assert list(made["stages"]) == ["facts", "kernels", "decoder"]
     items = {f"{stage}: {name}": item for stage, kept in made["stages"].items() for name, item in kept["items"].items()}
     assert all(item["says"] and "error" not in item for item in items.values())
-    assert items["capture: llama in float32"]["gap"] < 1e-4
-    assert [step["cells"] for step in items["capture: target's step"]["steps"]] == [1, 8, 64]
+    assert items["decoder: llama in float32"]["gap"] < 1e-4
+    assert [step["cells"] for step in items["decoder: target's step"]["steps"]] == [1, 8, 64]
     assert all(line in ran.stdout for line in ("== facts", "wrong: nothing"))
 
 

@@ -11,62 +11,67 @@ import torch
 
 import decgraph
 from decgraph.cli.main import main
-from decgraph.runtime.models.capture import make
+from decgraph.runtime.models.decoder import decoder, make
 from decgraph.runtime.models.forwards import Forward
 
 
-class Branching(torch.nn.Module):
-    """An MLP whose code looks at values."""
+class Doubling(torch.nn.Module):
+    """An MLP of a class of its own."""
 
     def __init__(self, inner: torch.nn.Module) -> None:
         super().__init__()
         self.inner = inner
 
     def forward(self, x: torch.Tensor) -> Any:
-        return self.inner(x) * (2 if bool((x > 0).any()) else 1)
+        return self.inner(x) * 2
 
 
 def ran(model: Any, **options: Any) -> dict[str, Forward]:
     return decgraph.load("autoregressive").session(target=model, **options).run(decgraph.Request((1, 5), limit=3)).forwards
 
 
-def test_captured_and_not_run_yet() -> None:
+def test_by_the_decoder_and_not_run_yet() -> None:
     model = hf_models.llama(1)
-    assert ran(model) == {"target": Forward("captured")}
+    assert ran(model) == {"target": Forward("decoder")}
     assert ran(model, backend="reference") == {}
 
 
 def test_as_a_module_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     model = hf_models.llama(1)
-    model.model.layers[0].mlp = Branching(model.model.layers[0].mlp)
+    model.model.layers[0].mlp = Doubling(model.model.layers[0].mlp)
     found = ran(model)["target"]
-    assert found.way == "module" and "branches" in found.reason and "branches" in found.text()
-    assert [r.levelname for r in caplog.records if "runs unmodified" in r.message] == ["WARNING"]
+    assert found.way == "module" and "Doubling is no class of transformers' models" in found.reason
+    assert found.reason in found.text()
+    assert [r.levelname for r in caplog.records if "runs as transformers' own module" in r.message] == ["WARNING"]
 
 
-def test_a_dropped_pass_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    def fails(program: Any, tied: Any) -> None:
-        raise IndexError("none left")
+def test_states_that_differ_are_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever an entry got wrong, tokens are the module's."""
+    right = ran(hf_models.llama(1))
+    monkeypatch.setitem(decoder.ACTIVATIONS, "silu", torch.nn.functional.gelu)
+    wrong = ran(hf_models.llama(1))["target"]
+    assert right["target"].way == "decoder" and wrong.way == "module"
+    assert "differ from the module's by" in wrong.reason
 
+
+def test_the_cost_says_it(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     hf_models.llama(1).save_pretrained(tmp_path)
-    monkeypatch.setitem(make.PASSES, "heads", fails)
-    found = ran(hf_models.llama(1))["target"]
-    assert found.way == "captured" and set(found.dropped) == {"heads"} and "without heads" in found.text()
-    assert main(["compile", "autoregressive", "--emit", "cost", "--model", f"target={tmp_path}", "--json"]) == 0
+    command = ["compile", "autoregressive", "--emit", "cost", "--model", f"target={tmp_path}"]
+    assert main([*command, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)["forwards"]["target"]
-    assert shown == {"way": "captured", "dropped": {"heads": "it raised IndexError: none left"}, "reason": "", "packed": 0}
-    assert main(["compile", "autoregressive", "--emit", "cost", "--model", f"target={tmp_path}"]) == 0
-    assert "target  captured, without heads" in capsys.readouterr().out
+    assert shown == {"way": "decoder", "reason": "", "packed": 0}
+    assert main(command) == 0
+    assert "target  decoder" in capsys.readouterr().out
 
 
 def test_a_run_in_json_and_in_its_summary(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["run", "autoregressive", "-p", "The", "-n", "2"]
     assert main([*arguments, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)["forwards"]["target"]
-    assert (shown["way"], shown["dropped"], shown["reason"]) == ("captured", {}, "")
+    assert (shown["way"], shown["reason"]) == ("decoder", "")
     assert main(arguments) == 0
     assert "forwards" not in capsys.readouterr().out  # nothing unusual
-    monkeypatch.setattr(make, "merge", lambda *_: 1 / 0)
+    monkeypatch.setattr(make, "different", lambda *_: 1 / 0)
     assert main(arguments) == 0
     assert "as a module: ZeroDivisionError" in " ".join(capsys.readouterr().out.split())
 
@@ -78,4 +83,4 @@ def test_what_compile_does_not_take() -> None:
 def test_the_door_keeps_it() -> None:
     model, door = hf_models.llama(2), decgraph.hf("prompt_lookup")
     model.generate(torch.tensor([[1, 5, 9]]), max_new_tokens=3, do_sample=False, custom_generate=door)
-    assert door.last[0].forwards == {"target": Forward("captured")}
+    assert door.last[0].forwards == {"target": Forward("decoder")}

@@ -134,7 +134,7 @@ class _Part(Part):
 
 class HFCanvas:
     """A Hugging Face masked model. `engine` is its engine (runtime/models/engine/masked.py), whose weights it shares; width:
-    the widest prompt; length: cells of a canvas; unmodified: whether the module runs as it is though it could be captured;
+    the widest prompt; length: cells of a canvas; unmodified: whether the module runs as it is though it has a decoder;
     kernels: whether attention over the cache is the template's, and the operations between two products are one kernel (None:
     where there is CUDA)."""
 

@@ -1,7 +1,7 @@
 """Hugging Face causal models on the device: a forward over caches of a fixed size, and the choice of its implementation.
 
 Keys and values are [B, H, capacity, D] by layer. A forward computes new tokens at the slots after the cached ones, in one
-call of the captured graph (causal_graph.py); a module that cannot be captured runs as it is, with dense masks built on the
+call of the decoder (causal_graph.py); a module that has none runs as it is, with dense masks built on the
 device. Scores have the dtype of the model's output matrix: the kernels that read them accumulate in float32.
 """
 
@@ -35,7 +35,7 @@ from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.table import TableModel
 
 CHUNK = 512  # the most prompt tokens that one forward computes
-_MARGIN = 512  # slots past a model's context: a step begun within it writes no further (capture/tables.py has as many rows)
+_MARGIN = 512  # slots past a model's context: a step begun within it writes no further
 
 
 class CausalOnDevice:
@@ -122,7 +122,7 @@ class CausalOnDevice:
         masks: dict[str, Any] = {}
         for kind, window in kinds.items():
             if kind in self.layout.types:
-                masks[kind] = Site(cells, placed, window) if self.weights.captured else cells.seen(placed, window)[:, None]
+                masks[kind] = Site(cells, placed, window) if self.weights.sites else cells.seen(placed, window)[:, None]
         states = self.weights.step(entering, placed.positions, placed.write, self.keys, self.values, masks)
         if self.last is not None:
             self.last.index_put_((cells.lanes, placed.write), states)

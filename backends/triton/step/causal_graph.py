@@ -1,4 +1,4 @@
-"""A decoder (runtime/models/decoder) with the device's attention instead of the one over masks: `masks[kind]` is a `Site` here."""
+"""A decoder (runtime/models/decoder) with the device's attention in place of one over masks: `masks[kind]` is a `Site` here."""
 
 from __future__ import annotations
 
@@ -62,8 +62,9 @@ def dense_attention(
 
 
 class DeviceStep(Decoder):
-    """The decoder with `attention` in it; `masks` maps kinds to sites. kernels: one kernel norms, rotates and writes the heads of new
-    tokens. Unlike a decoder's, results are ordinary tensors, and nothing is read on the host. Without gradients only."""
+    """The decoder with `attention` in it; `masks` maps kinds to sites. kernels: one kernel norms, rotates and writes the
+    heads of new tokens. Unlike a decoder's, results are ordinary tensors, and nothing is read on the host. Without
+    gradients only."""
 
     def __init__(self, whole: Decoder, part: Part | None, attention: Attention, kernels: bool) -> None:
         super().__init__(whole.shape, whole.weights, whole.products, whole.ropes, part)
@@ -115,8 +116,8 @@ class DeviceStep(Decoder):
 
 
 def device_step(whole: Decoder | None, attention: Attention) -> DeviceStep | None:
-    """A decoder as such a step; None where there is none, or where it caps its scores or has sinks: the kernels of attention have
-    neither."""
+    """A decoder as such a step; None where there is none, or where it caps its scores or has sinks, which the kernels of
+    attention do not know."""
     if whole is None or whole.shape.cap is not None or any(name.endswith(".sinks") for name in whole.weights):
         return None
     return DeviceStep(whole, whole.part, attention, attention is kernel_attention)

@@ -22,7 +22,7 @@ from decgraph.runtime.models.hf_causal import HFCausal
 
 @dataclass(frozen=True)
 class Weights:
-    """The parts of a model's forward. step: a decoder or the module's own, called as `Step`; `captured`: whether its
+    """The parts of a model's forward. step: a decoder or the module's own, called as `Step`; `sites`: whether its
     masks are sites; `kernels`: whether it uses the kernels of this folder. head: last states [..., width] to logits [..., size
     or more]. context: the most positions it reads. guesses: Medusa heads, states [B, 1, width] to one such tensor per head."""
 
@@ -32,7 +32,7 @@ class Weights:
     name: str
     size: int
     context: int | None
-    captured: bool
+    sites: bool
     kernels: bool
     guesses: Callable[[Tensor], list[Tensor]] | None = None
 
@@ -46,8 +46,8 @@ def whole(
     context: int | None,
     attention: Attention,
 ) -> Weights:
-    """A whole model: its base module captured, or as it is; `head` maps states [..., width] to logits. Raises DecError for one
-    whose code reads tensor values on the host."""
+    """A whole model: its base module's decoder, or the module as it is; `head` maps states [..., width] to logits. Raises
+    DecError for one whose code reads tensor values on the host."""
     step = device_step(decoder_of(base, plain.plain), attention)
     if step is None:
         _silent(plain, name)

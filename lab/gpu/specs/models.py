@@ -1,4 +1,4 @@
-"""The kernels of captured forwards at the sizes that real models launch."""
+"""The kernels of forwards at the sizes that real models launch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from typing import Any
 
 from decgraph.backends.triton.attention.sizes import power
 from decgraph.backends.triton.cubin import Spec
-from decgraph.backends.triton.step.causal_kernels import CELLS_BLOCK, GATE_BLOCK, norm_warps
-from decgraph.backends.triton.step.causal_stream import MOST, step_of
+from decgraph.backends.triton.step.causal_kernels import CELLS_BLOCK
 
 MODULE = "decgraph.backends.triton.step.causal_kernels"
-STREAM = "decgraph.backends.triton.step.causal_stream"
 MODELS: dict[str, tuple[int, int, int, dict[str, Any]]] = {
     "8b": (32, 8, 128, {}),
     "1b": (32, 8, 64, {}),
@@ -34,28 +32,9 @@ def specs() -> list[Spec]:
             sizes = {"QUERIES": queries, "KEYS": keys, "SIZE": size, "PAD": power(size), "ROTARY": True, "NORM": False, **flags}
             out.append(Spec(f"heads {name} {dtype}", "heads_kernel", signature, sizes, module=MODULE, warps=1,
                             aligned=counts[1:]))  # fmt: skip
-    for size in (2048, 4096, 5376, 8192, 16384):
-        for dtype in ("bf16", "fp32"):
-            pointers, block = dict.fromkeys(("states", "more", "weight", "total", "out"), f"*{dtype}"), power(size)
-            out.append(Spec(f"sum norm {size} {dtype}", "sum_norm_kernel", {**pointers, "eps": "fp32", "size": "i32"},
-                            {"BLOCK": block}, module=MODULE, warps=norm_warps(block), aligned=("size",)))  # fmt: skip
-    for rows in (16, MOST):
-        for block, stages in ((32, 4), (64, 3)):
-            strides = ("columns", "inner", "x_row", "weight_row", "gate_at", "up_at")
-            types = {**dict.fromkeys(("x", "more", "scale", "total", "weight", "out"), "*bf16"), "eps": "fp32",
-                     **dict.fromkeys(("rows", *strides), "i32")}  # fmt: skip
-            for form in range(3):
-                sizes = {"ROWS": rows, "BLOCK": block, "STEP": step_of(rows), "EVEN": True, "FORM": form, "ACT": 0}
-                out.append(Spec(f"stream {rows}x{block} {form}", "stream_kernel", types, sizes, module=STREAM, warps=4,
-                                stages=stages, aligned=strides))  # fmt: skip
     numbers64 = dict.fromkeys(("tokens", "positions", "tokens_out", "positions_out", "write", "tail_positions"), "*i64")
     for block, words in ((1, 1), (CELLS_BLOCK, 2), (CELLS_BLOCK, 16)):
         sizes = dict.fromkeys(("cells", "words", "first", "tail", "spare"), "i32")
         out.append(Spec(f"cells {block}x{words}", "cells_kernel", {**numbers64, "bits": "*i32", "cached": "*i32", **sizes},
                         {"BLOCK": block, "WORDS": words}, module=MODULE, warps=1))  # fmt: skip
-    for act in range(3):
-        for dtype in ("bf16", "fp32"):
-            numbers = dict.fromkeys(("width", "gate_at", "up_at", "size"), "i32")
-            out.append(Spec(f"gate {act} {dtype}", "gate_kernel", {"rows": f"*{dtype}", "out": f"*{dtype}", **numbers},
-                            {"BLOCK": GATE_BLOCK, "ACT": act}, module=MODULE, warps=4, aligned=tuple(numbers)))  # fmt: skip
     return out

@@ -59,9 +59,9 @@ class Part:
 class Decoder:
     """A model's forward over caches that the caller owns; see the module.
 
-    weights: by canonical names, "0.qkv", "0.qkv.b", ...; see `weights.canonical`. products: the matrices among them. ropes: by name
-    the frequencies [r / 2] of rotary positions, and the factor of their cosines and sines. copies: what products
-    read in place of the matrices. Results are inference tensors.
+    weights: by canonical names, "0.qkv", "0.qkv.b", ...; see `weights.canonical`. products: the matrices among them. ropes: by
+    name the frequencies [r / 2] of rotary positions, and the factor of their cosines and sines. copies: what products read in
+    place of the matrices. Results are inference tensors.
     """
 
     additive = True
@@ -124,6 +124,19 @@ class Decoder:
         takes embeddings. Caches are those of its layers."""
         self._check(layer)
         return self._like(replace(self.part, uses=tuple(use for use in self.uses if use.layer >= layer), embedded=True))
+
+    def above(self) -> Decoder:
+        """The same layers, called with the states [B, T, width] that enter the first one in place of token ids."""
+        return self._like(replace(self.part, embedded=True))
+
+    def without_norm(self) -> Decoder:
+        """The same layers, without the final norm."""
+        return self._like(replace(self.part, norm=False))
+
+    def copied(self, **changed: Any) -> Decoder:
+        """The same part with another `shape`, other `weights` or `products`, of which no copies are kept."""
+        given = {"shape": self.shape, "weights": self.weights, "products": self.products, **changed}
+        return Decoder(**given, ropes=self.ropes, part=self.part)
 
     def using(self, uses: Sequence[Use]) -> Decoder:
         """These layers, or halves of layers, alone."""
@@ -224,7 +237,14 @@ class Decoder:
 
     def embedded(self, ids: Tensor, positions: Tensor) -> Tensor:
         """The states [B T, width] of tokens int64[B, T] that enter the first layer."""
-        x = F.embedding(ids.reshape(-1), self.weights["embed"])
+        return self.placed(self.looked_up(ids.reshape(-1)), positions)
+
+    def looked_up(self, ids: Tensor) -> Tensor:
+        """The embeddings [n, width] of tokens int64[n], as the matrix has them."""
+        return F.embedding(ids, self.weights["embed"])
+
+    def placed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Embeddings [B T, width] of positions int64[B, T], or mixtures of such, as they enter the first layer."""
         if self._embed_scale != 1.0:
             x = x * self._embed_scale
         if "positions" in self.weights:
@@ -283,7 +303,7 @@ class Decoder:
         """States x [B T, width] through a layer whose attention reads `read`. cache: the rows of new tokens, keys, values and mask,
         as `__call__` has them; None: its attention is left out. mlp: whether its MLP runs."""
         shape, at, products = self.shape, f"{n}.", self.products
-        if shape.paired:  # EAGLE-3: an embedding and a feature side by side
+        if at + "feature_in" in self.weights:  # EAGLE-3: an embedding and a feature side by side
             embedded, feature = read.split(shape.width, -1)
             normed = self._norm(at + "feature_in", feature)
             entering = torch.cat([self._norm(at + "attn_in", embedded), normed], -1)
@@ -438,7 +458,10 @@ class Decoder:
             return F.layer_norm(x, (x.shape[-1],), None if shape.unit_norms else w, bias, shape.eps)
         return F.layer_norm(x, (x.shape[-1],), None, None, shape.eps) * w  # a weight a head
 
-    @torch.inference_mode()
+    def final(self, x: Tensor) -> Tensor:
+        """The final norm of states [n, width]."""
+        return self._norm("norm", x)
+
     def logits(self, states: Tensor) -> Tensor:
         """Logits [n, V] of last states [n, width] after the final norm."""
         y = self.products["out"](states)

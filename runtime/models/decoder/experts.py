@@ -22,6 +22,9 @@ def mixture(decoder: Decoder, at: str, experts: Experts, x: Tensor) -> Tensor:
     """States [n, width] through the chosen experts of the layer whose weights' names begin with `at`, and its shared ones."""
     w = decoder.weights
     chosen, shares = routed(decoder, at, experts, x)
+    if experts.rank:
+        chosen = chosen[:, experts.rank - 1 : experts.rank]
+        shares = torch.ones_like(shares[:, :1])
     out = (_gathered if decoder.gathers else _grouped)(decoder, at, experts, x, chosen, shares).to(x.dtype)
     if at + "shared_up" in decoder.products:
         shared = decoder.products[at + "shared_down"](decoder.gated(at + "shared_up", x))

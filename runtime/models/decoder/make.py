@@ -29,9 +29,10 @@ _OURS = ("torch.nn.modules.", "transformers.activations", "transformers.models."
 
 
 def decoder_of(base: Any, plain: Callable[[Tensor], Tensor]) -> Decoder | None:
-    """The decoder of a transformers base module whose last states of tokens int64[1, n] are plain's [1, n, width]; or None where it has something that the decoder does not know: then the module
-    runs as it is, and `forwards.py` and the log say why. The module's joined matrices become views of shared storage, with the
-    same values, unless they are a caller's (shadow.py)."""
+    """The decoder of a transformers base module whose last states of tokens int64[1, n] are plain's [1, n, width]; or None
+    where it has something that the decoder does not know: then the module runs as it is, and `forwards.py` and the log say
+    why. The module's joined matrices become views of shared storage, with the same values, unless they are a caller's
+    (shadow.py)."""
     try:
         with uncollected(), torch.no_grad():
             made = of_module(base)
@@ -66,14 +67,15 @@ def of_module(base: Any) -> Decoder:
 
 
 def decoder_of_layers(module: Any) -> Decoder | None:
-    """The decoder of a head's layers on the states [B, T, width] that enter the first one; None where they have something that the
-    decoder does not know. module: with `config`, `layers` and `rotary`, as those of runtime/models/heads have."""
+    """The decoder of a head's layers on the states [B, T, width] that enter the first one; None where they have something that
+    the decoder does not know. module: with `config`, `layers` and `rotary`, as those of runtime/models/heads have."""
     base = nn.Module()
     base.layers, base.rotary = nn.ModuleList(module.layers), module.rotary
     try:
         config = module.config.to_dict()
         if isinstance(module.config, LlamaConfig) and config["model_type"] not in FAMILIES:
-            config["model_type"] = "llama"
+            # Its layers read Llama's settings; its own are of what stands around them.
+            config = {key: value for key, value in config.items() if key in LlamaConfig().to_dict()} | {"model_type": "llama"}
         shape, names = shape_of(config)
         names = {key: name for key, name in names.items() if key not in ("embed", "norm")}
         first = module.layers[0]

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from decgraph.errors import DecError
@@ -60,9 +61,10 @@ class DecoderNet:
         for product in self.decoder.products.values():
             yield from product.weights
 
-    def embed(self, ids: Tensor) -> Tensor:
-        """What a lookup of tokens int64[n] gives, scaled as the model scales it: [n, width]."""
-        return self.decoder.looked_up(ids)
+    @property
+    def lookup(self) -> Lookup:
+        """Embeddings of tokens."""
+        return Lookup(self.embedding)
 
     @torch.no_grad()
     def run(self, cells: Tensor, tape: Tape) -> Tensor:
@@ -80,6 +82,10 @@ class DecoderNet:
         """Last states [n, width] to logits [n, vocabulary], for engines."""
         return self.decoder.logits
 
+    def read(self, states: Tensor) -> Tensor:
+        """Last states [..., width] to logits [..., vocabulary], in the weights' dtype."""
+        return self.decoder.logits(states.reshape(-1, states.shape[-1])).view(*states.shape[:-1], -1)
+
     @torch.no_grad()
     def normed(self, states: Tensor) -> Tensor:
         """The final norm of states [n, width] that have not been through it."""
@@ -91,7 +97,7 @@ class DecoderNet:
 
     def without_norm(self) -> DecoderNet:
         """The same layers, whose last states have not been through the final norm."""
-        return self._with(self.decoder.part_of(norm=False))
+        return self._with(self.decoder.without_norm())
 
     def quantized(self, bits: int) -> DecoderNet:
         """The same layers with their matrices rounded to so many bits, row by row."""
@@ -125,6 +131,16 @@ class DecoderNet:
         made = self._with(decoder)
         made.layers = list(self.layers)
         return made
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """The embeddings [n, width] of tokens int64[n], as the matrix `weight` has them."""
+
+    weight: Tensor
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        return F.embedding(ids, self.weight)
 
 
 class _Eager(Decoder):

@@ -1,8 +1,8 @@
 """Products of states with a model's matrices: which kernel computes them, and the copies of matrices that it reads.
 
 On a CPU a product of several rows reads a copy of its matrix packed for oneDNN, and one row does where that is the fastest on
-this processor (packs.py has the figures, one_row.py measures). On other devices, and where there is no memory for copies, matrices
-are read as they lie.
+this processor (packs.py has the figures, one_row.py measures). On other devices, and where there is no memory for copies,
+matrices are read as they lie.
 """
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ class Product:
         self.copies: Copies | None = None
         self._packed: list[Tensor] | None = None
         self._one = False  # whether one row reads the packed copy
+
+    @property
+    def matrix(self) -> Tensor:
+        """The matrix [out, in], where it is one."""
+        (whole,) = self.weights
+        return whole
 
     def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """[n, out]; with `added` [n, out], the sum of both."""

@@ -35,6 +35,7 @@ class Experts:
     scores: Literal["two", "one"] = "two"
     columns: bool = False
     interleaved: bool = False
+    rank: int = 0
     jitter: float = 0.0
 
 

@@ -120,7 +120,7 @@ class MaskedEngine(Protocol):
         ...
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Compile captured forwards with torch.compile; returns whether there is one."""
+        """Compile decoders with torch.compile; returns whether there is one."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The engine of Hugging Face causal models: one forward per batch of calls, over the tokens that are not cached.
 
 `engine_of` creates a `CausalEngine`, which all users of a model's weights share. It needs a step (step.py, or a
-captured graph with the same signature) and a read-out from last states to logits.
+decoder with the same signature) and a read-out from last states to logits.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.net import Lookup
 from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
 from decgraph.runtime.models.engine.cache import LENGTH, ROWS, Part, Store, TooLarge
 from decgraph.runtime.models.engine.draft_loop import draft
@@ -421,14 +422,20 @@ class CausalEngine:
     def _softly(self, batch: Batch, part: Part, plans: Sequence[SlotPlan]) -> Tensor:
         """The forward of tokens some of which are mixtures of embeddings, by the module itself. Raises DecError for an engine
         without one."""
-        if self.plain is None:
+        step = getattr(self.step, "inner", self.step)
+        if self.plain is None and not isinstance(step, Decoder):
             raise DecError(f"{self.name!r} reads tokens here, and a soft node has none")
-        embed = self.plain.base.get_input_embeddings()
+        embed = Lookup(step.weights["embed"]) if self.plain is None else self.plain.base.get_input_embeddings()
         width = batch.ids.shape[1]
         rows = [
             replaced(embed, ids, {n - p.done: cell for n, cell in p.soft.items() if 0 <= n - p.done < width})
             for ids, p in zip(batch.ids, plans, strict=True)
         ]
+        if self.plain is None:
+            flat = step.placed(torch.cat(rows), batch.positions)
+            return self.step.above()(
+                flat.view(*batch.ids.shape, -1), batch.positions, batch.write, part.keys, part.values, batch.masks
+            )
         return self.plain(torch.stack(rows), batch.positions, batch.write, part.keys, part.values, batch.masks)
 
     def inputs(self, batch: Batch, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:

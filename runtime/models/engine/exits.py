@@ -10,30 +10,28 @@ Liu et al., Kangaroo, 2024. Zhang et al., Draft & Verify (skipped layers), 2024.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.make import decoder_of
+from decgraph.runtime.models.decoder.net import DecoderNet
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
 from decgraph.runtime.models.engine.heads import layer_step
 from decgraph.runtime.models.engine.output import output_of
-from decgraph.runtime.models.engine.step import ModuleStep, Step
-from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.hf_net import Net, plainly
+from decgraph.runtime.models.engine.step import Layout, ModuleStep, Step
+from decgraph.runtime.models.hf_causal import AnyNet, HFCausal
+from decgraph.runtime.models.hf_net import plainly
 from decgraph.runtime.models.parts import Use, untouched
 
 if TYPE_CHECKING:
     from decgraph.runtime.models.engine.given import Memories
-
-_log = logging.getLogger("decgraph.capture")
 
 Head = Callable[[Tensor], Tensor]
 Caches = Sequence[Tensor]
@@ -65,7 +63,7 @@ class ReadEngine:
         self.core.limit(budget)
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Compile captured forwards with torch.compile; returns whether there is one."""
+        """Compile decoders with torch.compile; returns whether there is one."""
         return self.core.compile(notice)
 
     def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
@@ -82,7 +80,7 @@ class ReadEngine:
 
 def exit_engine(target: HFCausal, engine: CausalEngine, layer: int, *, bare: bool = False) -> ReadEngine:
     """`target.exit(layer)`: the lower layers, the target's norm (bare: none) and head."""
-    head = output_of(target.net._out, target.net.base) if bare else normed(target.net)
+    head = head_of_net(target.net) if bare else normed(target.net)
     return ReadEngine(lower(target, engine, layer), head)
 
 
@@ -92,7 +90,7 @@ def part_engine(target: HFCausal, engine: CausalEngine, uses: Sequence[Use], nam
     if first == len(uses):
         return exit_engine(target, engine, first)
     below = lower(target, engine, first)
-    return _engine(target, target.net.using(uses[first:]), output_of(target.net._out, target.net.base), name, engine, below)
+    return _engine(target, target.net.using(uses[first:]), head_of_net(target.net), name, engine, below)
 
 
 def adapted_engine(target: HFCausal, engine: CausalEngine, layer: int, adapter: Any, name: str) -> CausalEngine:
@@ -109,17 +107,33 @@ def adapted_engine(target: HFCausal, engine: CausalEngine, layer: int, adapter: 
     )
 
 
-def adapted_head(net: Net, module: Any) -> Head:
+def adapted_head(net: AnyNet, module: Any) -> Head:
     """The head of an adapter's states: the target's norm and output matrix, or the matrix after the adapter's own norm."""
     own = module.norm
     if own is None:
         return normed(net)
-    output = output_of(net._out, net.base)
+    output = head_of_net(net)
+    return lambda states: output(own(states))
 
-    def head(states: Tensor) -> Tensor:
-        return output(own(states))
 
-    return head
+def head_of_net(net: AnyNet) -> Head:
+    """Last states [n, width] to logits [n, V]."""
+    return net.head if isinstance(net, DecoderNet) else output_of(net._out, net.base)
+
+
+def step_of(net: AnyNet, name: str) -> tuple[Step, Layout, ModuleStep | None]:
+    """The step of a net, the layout of its caches, and the module as it is, where it is one. Raises DecError for a module that
+    cannot be run on a mask, positions and a cache from outside."""
+    if isinstance(net, DecoderNet):
+        return net.decoder, layout_of(net.decoder), None
+    plain = ModuleStep(net.base, name, plainly(net))
+    return fastest(net.base, plain), plain.layout, plain
+
+
+def layout_of(decoder: Decoder) -> Layout:
+    """The layout of a decoder's caches."""
+    window = next((w for w in decoder.windows if w is not None), None)
+    return Layout(decoder.caches, decoder.kinds, window, decoder.width, decoder.dtype, decoder.device)
 
 
 def lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:
@@ -132,14 +146,10 @@ def lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:
     return made
 
 
-def normed(net: Net) -> Head:
+def normed(net: AnyNet) -> Head:
     """The head of states that have not been through the final norm."""
-    output = output_of(net._out, net.base)
-
-    def head(states: Tensor) -> Tensor:
-        return output(net.norm(states))
-
-    return head
+    output = head_of_net(net)
+    return lambda states: output(net.normed(states))
 
 
 def fastest(base: Any, step: ModuleStep) -> Step:
@@ -149,10 +159,7 @@ def fastest(base: Any, step: ModuleStep) -> Step:
 
 
 def _lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:
-    net = target.net.using(range(layer))
-    for name in ("norm", "final_norm"):
-        if hasattr(net.base, name):
-            net.base._modules[name] = nn.Identity()
+    net = target.net.using(range(layer)).without_norm()
     made = _engine(target, net, normed(target.net), target.name, engine)
     if isinstance(engine.step, Decoder):
         made.step = engine.step.upto(layer)
@@ -160,13 +167,18 @@ def _lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:
 
 
 def _engine(
-    target: HFCausal, net: Net, head: Head, name: str, like: CausalEngine, below: CausalEngine | None = None
+    target: HFCausal, net: AnyNet, head: Head, name: str, like: CausalEngine, below: CausalEngine | None = None
 ) -> CausalEngine:
-    """An engine of some of the target's layers, with the settings of another."""
-    step = ModuleStep(net.base, name, plainly(net))
+    """An engine of some of the target's layers, with the settings of another. above `below` it begins with that one's states."""
+    if isinstance(net, DecoderNet):
+        plain, step = None, net.decoder if below is None else net.decoder.above()
+        layout = layout_of(step)
+    else:
+        step = plain = ModuleStep(net.base, name, plainly(net))
+        layout = plain.layout
     made = CausalEngine(
         step,
-        step.layout,
+        layout,
         head,
         name=name,
         size=target.vocab.size,
@@ -175,31 +187,19 @@ def _engine(
         budget=like.store.budget,
         below=below,
     )
-    made.plain = step
+    made.plain = plain
     return made
 
 
 def _split(target: HFCausal, engine: CausalEngine, layer: int, below: CausalEngine) -> None:
     """From now on the target's engine computes the layers from `layer` on, above those that it shares."""
+    if isinstance(engine.step, Decoder):
+        upper = engine.step.since(layer)
+        engine.onto(below, upper, layout_of(upper))
+        return
     try:
         net = target.net.using(range(layer, target.layers))
-        step = ModuleStep(net.base, target.name, plainly(net))
+        step = ModuleStep(net.base, target.name, plainly(net))  # type: ignore[union-attr]  # a decoder's net has its step
     except DecError:
         return  # layers whose kind depends on their place in the list: the target stays whole
-    engine.onto(below, _since(engine.step, layer, step), step.layout)
-
-
-def _since(whole: Step, layer: int, plain: Step) -> Step:
-    """A decoder's layers from `layer` on, with the caches of those layers only; else `plain`."""
-    if not isinstance(whole, Decoder):
-        return plain
-    try:
-        upper, missing = whole.since(layer), [torch.empty(0)] * layer
-    except DecError:
-        return plain
-
-    def run(states: Tensor, at: Tensor, write: Tensor, keys: Caches, values: Caches, masks: Mapping[str, Tensor]) -> Tensor:
-        last: Tensor = upper(states, at, write, [*missing, *keys], [*missing, *values], masks)
-        return last
-
-    return run
+    engine.onto(below, step, step.layout)

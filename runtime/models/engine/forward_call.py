@@ -192,7 +192,7 @@ class Engine(Protocol):
         ...
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Compile captured forwards with torch.compile; returns whether there is one. `notice` gets a message for each
+        """Compile decoders with torch.compile; returns whether there is one. `notice` gets a message for each
         that cannot be compiled."""
         ...
 

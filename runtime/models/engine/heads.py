@@ -78,7 +78,7 @@ class HeadsEngine:
         self.core.limit(budget)
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Compile captured forwards with torch.compile; returns whether there is one."""
+        """Compile decoders with torch.compile; returns whether there is one."""
         return self.core.compile(notice)
 
     def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
@@ -159,12 +159,12 @@ def layer_step(module: Any) -> tuple[Step, Layout]:
     return (plain if made is None or made.caches != plain.layout.shapes else made), plain.layout
 
 
-def head_of(model: HFFeatures) -> Callable[[Tensor], Tensor]:
+def head_of(model: HFFeatures, target: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """What reads own outputs [n, hidden] of a head as logits: its norm, then its own output matrix or the target's, packed. Of
     a draft vocabulary the matrix's rows."""
-    module, net = model.module, model.target.net
+    module = model.module
     output, norm = getattr(module, "output", None), getattr(module, "norm", None)
-    matrix = output_of(net._out, net.base) if output is None else output_of(output.matrix, module)
+    matrix = target if output is None else output_of(output.matrix, module)
     if norm is None:
         return matrix
 

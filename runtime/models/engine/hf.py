@@ -13,7 +13,15 @@ from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.exits import ReadEngine, adapted_engine, exit_engine, fastest, part_engine
+from decgraph.runtime.models.engine.exits import (
+    ReadEngine,
+    adapted_engine,
+    exit_engine,
+    fastest,
+    head_of_net,
+    part_engine,
+    step_of,
+)
 from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.engine.given import Memories, copying
 from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine, head_of
@@ -28,7 +36,6 @@ from decgraph.runtime.models.engine.taps import tap
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
 from decgraph.runtime.models.hf_live import Live
-from decgraph.runtime.models.hf_net import plainly
 from decgraph.runtime.models.hf_rooted import HFRooted
 from decgraph.runtime.models.hf_soft_prompts import SoftPrompted
 from decgraph.runtime.models.interface import Model
@@ -51,16 +58,16 @@ def net_engine(model: HFCausal) -> CausalEngine:
 
 def _net_engine(model: HFCausal) -> CausalEngine:
     net = model.net
-    step = ModuleStep(net.base, model.name, plainly(net))
+    step, layout, plain = step_of(net, model.name)
     made = CausalEngine(
-        fastest(net.base, step),
-        step.layout,
-        output_of(net._out, net.base),
+        step,
+        layout,
+        head_of_net(net),
         name=model.name,
         size=model.vocab.size,
         context=model.context,
     )
-    made.plain = step
+    made.plain = plain
     return made
 
 
@@ -125,7 +132,7 @@ def features_engine(model: HFFeatures) -> FeaturesEngine:
     engine = net_engine(target)
     if module.reads is not None:
         tap(engine, target.net, module.reads, lambda: _net_engine(target))
-    return FeaturesEngine(model, engine, head_of(model))
+    return FeaturesEngine(model, engine, head_of(model, head_of_net(target.net)))
 
 
 def rooted_engine(model: HFRooted) -> RootedEngine:

@@ -88,7 +88,7 @@ class LengthsEngine:
             engine.limit(self._budget)
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """Whether there is a captured forward to compile."""
+        """Whether there is a decoder to compile."""
         compiled = [engine.compile(notice) for engine in self._engines.values()]
         return any(compiled)
 

@@ -57,16 +57,16 @@ class _Plan:
 
 class HFMaskedEngine(RememberingEngine):
     """See `MaskedEngine`. budget: bytes that one forward may take for rows, scores and copied memories; larger
-    batches are split. remembered: bytes that remembered calls may take. captured: whether the forward may be a
-    captured one."""
+    batches are split. remembered: bytes that remembered calls may take. decoder: whether the decoder may run in
+    the place of the module."""
 
     def __init__(
-        self, model: HFMasked, *, budget: int | None = None, remembered: int | None = None, captured: bool = True
+        self, model: HFMasked, *, budget: int | None = None, remembered: int | None = None, decoder: bool = True
     ) -> None:
         net = model.net
         self.model = model
         module = ModuleStep(net)
-        self.step: MaskedForward = fastest(net, module) if captured else module
+        self.step: MaskedForward = fastest(net, module) if decoder else module
         self.device = net.embedding.device
         free = torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 2 * _CPU_BUDGET
         super().__init__(

@@ -82,7 +82,7 @@ class PlainMaskedEngine:
         return
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """False: there is no captured forward to compile."""
+        """False: there is no decoder to compile."""
         return False
 
     def close(self, sequence: Hashable) -> None:

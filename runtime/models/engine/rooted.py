@@ -130,7 +130,7 @@ class RootedEngine:
         self.target.limit(budget)
 
     def compile(self, notice: Callable[[str], None]) -> bool:
-        """False: there is no captured forward to compile."""
+        """False: there is no decoder to compile."""
         return False
 
     def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:

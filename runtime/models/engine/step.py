@@ -4,7 +4,7 @@
 
 keys and values are lists by layer of [B,H,S,D], written in place at the rows `write`; masks are bool[B,1,T,S] by
 layer type, "full_attention" and "sliding_attention". The result is the last hidden states after the final norm.
-A captured graph of the module has the same signature and takes this one's place.
+The decoder of the module has the same signature and takes this one's place.
 """
 
 from __future__ import annotations

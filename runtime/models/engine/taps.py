@@ -67,6 +67,10 @@ class _Tapped:
         self.base = getattr(inner, "base", None)
         self._decoder = inner.tapped(*layers) if isinstance(inner, Decoder) else None
 
+    def above(self) -> _Tapped:
+        """The same step, called with the states that enter the first layer."""
+        return _Tapped(self.inner.above(), self.net, self.layers)
+
     def __call__(
         self,
         ids: Tensor,

@@ -88,7 +88,7 @@ def _sharing(head: ReadHead, folder: Path, target: Any) -> ReadHead:  # Any: a t
     matrix = head.tensors.get(_MATRIX)
     if head.model_type not in ("decgraph_eagle2", "decgraph_eagle3") or matrix is None:
         raise DecError(f"{folder} has no output matrix to leave out", hint="EAGLE's heads may have one")
-    rows = target.net._out.weight
+    rows = target.net.output
     tokens = head.tensors.get("output.tokens")
     rows = rows[: len(matrix)] if tokens is None else rows[tokens.to(rows.device)]
     if rows.shape != matrix.shape or not torch.equal(rows.to(matrix.dtype).cpu(), matrix):

@@ -1,4 +1,4 @@
-"""The layers that drafting heads are made of, in the form that transformers' attention interface and our capturing need.
+"""The layers that drafting heads are made of, in the form that transformers' attention interface needs.
 
 transformers' own decoder layers do not fit: an EAGLE-1 layer has no norm before its attention, EAGLE-3's reads two states
 side by side, Kangaroo's has no MLP. A layer here has the parts that its options name.

@@ -262,13 +262,13 @@ class Player:
             self.kept, self.memory = output.memory, memory
 
 
-@pytest.mark.quick(first=1, each="captured")
+@pytest.mark.quick(first=1, each="decoder")
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("captured", [False, True], ids=["module", "captured"])
-def test_any_asks_are_answered_as_the_model_itself_answers(name: str, captured: bool) -> None:
+@pytest.mark.parametrize("decoder", [False, True], ids=["module", "decoder"])
+def test_any_asks_are_answered_as_the_model_itself_answers(name: str, decoder: bool) -> None:
     model = MODELS[name]()
-    engine = HFMaskedEngine(model, captured=captured)
-    assert isinstance(engine.step, DecoderStep if captured else ModuleStep)
+    engine = HFMaskedEngine(model, decoder=decoder)
+    assert isinstance(engine.step, DecoderStep if decoder else ModuleStep)
     rng = Random(7)
     players = [Player(f"s{n}", model, engine.mask, Random(n)) for n in range(4)]
     for _ in range(10 if name == "shipped" else 50):

@@ -48,7 +48,7 @@ def net() -> Net:
     return Net(transformers.EuroBertForMaskedLM(config))
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["module", "captured"])
+@pytest.fixture(scope="module", params=[False, True], ids=["module", "decoder"])
 def step(request: pytest.FixtureRequest, net: Net) -> MaskedForward:
     module = ModuleStep(net)
     return fastest(net, module) if request.param else module
@@ -57,14 +57,14 @@ def step(request: pytest.FixtureRequest, net: Net) -> MaskedForward:
 @pytest.fixture
 def engine(net: Net, step: MaskedForward) -> HFMaskedEngine:
     model = HFMasked(net, name="tiny", vocab=Vocab("test", V), context=64, family="tiny", mask=MASK_ID)
-    made = HFMaskedEngine(model, captured=False)
+    made = HFMaskedEngine(model, decoder=False)
     made.step = step
     return made
 
 
 def another(engine: HFMaskedEngine, **options: Any) -> HFMaskedEngine:
     """A fresh engine of the same model, which packs its forwards."""
-    return HFMaskedEngine(engine.model, captured=False, **options)
+    return HFMaskedEngine(engine.model, decoder=False, **options)
 
 
 def canvas(length: int, seed: int = 0, base: int = 3) -> torch.Tensor:

@@ -52,12 +52,12 @@ def plain() -> Plain:
     return of_module(module("llama", num_hidden_layers=LAYERS))
 
 
-@pytest.fixture(params=["captured", "module"])
+@pytest.fixture(params=["decoder", "module"])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """With captured forwards, and with the unmodified modules."""
+    """With decoders, and with the unmodified modules."""
     if request.param == "module":
         for room in (heads, exits):
-            monkeypatch.setattr(room, "capture", lambda *_: None)
+            monkeypatch.setattr(room, "decoder_of" if room is exits else "decoder_of_layers", lambda *_: None)
     return str(request.param)
 
 

@@ -27,7 +27,7 @@ from decgraph.runtime.request import Request
 PROMPTS = [(1, 2, 3, 4), (5, 6)]
 FIRST = [[5, -1, 3, -1, 4, 4, -1, 2], [-1] * 8]
 THEN = [[5, -1, 3, 9, 4, 4, 7, 2], [-1, 3, -1, 4, -1, -1, -1, -1]]
-WAYS: dict[str, dict[str, bool]] = {"captured": {}, "template": {"kernels": True}, "module": {"unmodified": True}}
+WAYS: dict[str, dict[str, bool]] = {"decoder": {}, "template": {"kernels": True}, "module": {"unmodified": True}}
 
 
 def canvas(cells: list[list[int]]) -> DeviceCanvas:
@@ -44,7 +44,7 @@ SLOW = pytest.mark.nightly  # the interpreter has a program for every head of ev
 @pytest.mark.parametrize(
     ("kind", "way"),
     [
-        *((kind, way) for kind in ("eurobert", "llama", "blocks", "modernbert") for way in ("captured", "module")),
+        *((kind, way) for kind in ("eurobert", "llama", "blocks", "modernbert") for way in ("decoder", "module")),
         ("modernbert", "template"),
         *(pytest.param(kind, "template", marks=SLOW) for kind in ("eurobert", "llama", "blocks")),
     ],

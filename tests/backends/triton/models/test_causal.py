@@ -45,8 +45,8 @@ def test_every_architecture_over_random_trees(kind: str) -> None:
     run = Lockstep(made, 61, 3, checks(of, counted))
     run.run([1, 9, 4], steps=5, nodes=9)
     assert sum(counted) > 40 and 0 in run.moved and run.shifted > 2
-    captured = isinstance(made.weights.step, DeviceStep)
-    assert captured == (kind not in ("gemma2", "gpt_oss")), "gemma2 caps its scores, gpt_oss has sinks"
+    decoder = isinstance(made.weights.step, DeviceStep)
+    assert decoder == (kind not in ("gemma2", "gpt_oss", "opt")), "caps, sinks, and a module"
 
 
 @pytest.mark.quick("gemma3")
@@ -135,7 +135,7 @@ def test_refusals_and_what_runs_unmodified(caplog: pytest.LogCaptureFixture) -> 
 def test_a_module_that_runs_unmodified_has_the_kernels_beside_it() -> None:
     of = module("gemma2", num_hidden_layers=2)
     made = device_model(from_module(of, name="capped"), 2, 50, 30, attention=kernel_attention)
-    assert isinstance(made, CausalOnDevice) and made.weights.kernels and not made.weights.captured
+    assert isinstance(made, CausalOnDevice) and made.weights.kernels and not made.weights.sites
     run = Lockstep(made, 61, 10, checks(of, []))
     run.run([5, 2], steps=2, nodes=4)
     assert run.shifted > 1

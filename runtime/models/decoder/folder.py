@@ -1,0 +1,142 @@
+"""The decoder of a model's folder: safetensors files, mapped and read as they lie, without transformers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.families import shape_of
+from decgraph.runtime.models.decoder.net import DecoderNet
+from decgraph.runtime.models.decoder.products import Copies
+from decgraph.runtime.models.decoder.shape import Shape, Unknown
+from decgraph.runtime.models.decoder.weights import canonical
+
+OUTPUTS = ("lm_head", "embed_out", "output_projection")
+"""What families call the output matrix. It stands beside the base model, whose names have a prefix."""
+UNREAD = re.compile(r"rotary_emb\.inv_freq$|rotary\.inv_freq$|\.attn\.(masked_)?bias$|\.attention\.(masked_)?bias$")
+"""Tensors of older files that are computed anew."""
+EXPERTS = {
+    "experts.gate_up_proj": (("gate_proj", "up_proj"), ("w1", "w3")),
+    "experts.down_proj": (("down_proj",), ("w2",)),
+}
+"""What files have by expert and modules in one tensor: [experts, out, in]."""
+
+
+class FolderSource:
+    """The tensors of a folder, by the names of the base module. dtype: what floating-point numbers are read as."""
+
+    def __init__(self, folder: Path, dtype: torch.dtype, device: str) -> None:
+        from safetensors import safe_open
+
+        self._files = {}
+        for file in sorted(folder.glob("*.safetensors")):
+            if not file.name.startswith("adapter_"):
+                handle = safe_open(file, framework="pt")
+                self._files.update(dict.fromkeys(handle.keys(), handle))
+        self._dtype, self._device = dtype, device
+        self.prefix = ""
+        self._taken: set[str] = set()
+
+    def begin(self, embedding: str) -> None:
+        """Finds the prefix of the base model's names. Raises Unknown where no tensor is the embedding."""
+        found = [name for name in self._files if name == embedding or name.endswith("." + embedding)]
+        if len(found) != 1:
+            raise Unknown(f"there is no {embedding}" if not found else f"there are several {embedding}")
+        self.prefix = found[0][: -len(embedding)]
+
+    def take(self, name: str) -> Tensor | None:
+        """See `weights.Source`; "/" begins a name that has no prefix."""
+        whole = name[1:] if name.startswith("/") else self.prefix + name
+        if whole in self._files:
+            return self._read(whole)
+        for end, ways in EXPERTS.items():
+            if whole.endswith(end):
+                return self._experts(whole[: -len(end)], ways)
+        if ".mlp.gate" in whole and (old := whole.replace(".mlp.", ".block_sparse_moe.")) in self._files:
+            return self._read(old)
+        return None
+
+    def _experts(self, at: str, ways: tuple[tuple[str, ...], ...]) -> Tensor | None:
+        for start in (at, at.replace(".mlp.", ".block_sparse_moe.")):
+            for parts in ways:
+                made: list[Tensor] = []
+                while f"{start}experts.{len(made)}.{parts[0]}.weight" in self._files:
+                    j = len(made)
+                    made.append(torch.cat([self._read(f"{start}experts.{j}.{part}.weight") for part in parts]))
+                if made:
+                    return torch.stack(made)
+        return None
+
+    def _read(self, name: str) -> Tensor:
+        self._taken.add(name)
+        found: Tensor = self._files[name].get_tensor(name)
+        return found.to(self._device, self._dtype if found.is_floating_point() else None)
+
+    def rest(self) -> list[str]:
+        """See `weights.Source`."""
+        return sorted(name for name in set(self._files) - self._taken if not UNREAD.search(name))
+
+    def joined(self, parts: list[Tensor]) -> list[Tensor]:
+        """See `weights.Source`: mapped matrices stay where they lie."""
+        return parts if len(parts) == 1 else [torch.cat(parts)]
+
+
+def net_of_folder(folder: Path, config: Mapping[str, Any], dtype: torch.dtype, device: str) -> DecoderNet:
+    """The net of a folder. Raises Unknown where it has something that the decoder does not know."""
+    if (folder / "adapter_config.json").is_file():
+        raise Unknown("an adapter of PEFT lies beside its weights")
+    if config.get("quantization_config"):
+        raise Unknown("its weights are quantised")
+    shape, names = shape_of({key: value for key, value in config.items() if key != "auto_map"})
+    source = FolderSource(folder, dtype, device)
+    source.begin(names["embed"])
+    names = dict(names)
+    found = next((name for name in OUTPUTS if source.take(f"/{name}.weight") is not None), None)
+    if shape.tied:
+        names["out"] = "/"  # the embedding, whatever the file has beside it
+    elif found is None:
+        raise Unknown("there is no output matrix")
+    else:
+        names["out"] = f"/{found}"
+    with torch.no_grad():
+        weights, products = canonical(shape, names, source)
+        ropes = frequencies(shape, device)
+        copies = Copies(products.values(), ())
+    return DecoderNet(Decoder(shape, weights, products, ropes, copies=copies), config)
+
+
+def frequencies(shape: Shape, device: str) -> dict[str, tuple[Tensor, float]]:
+    """The frequencies [r / 2] of rotary positions by kind of layer, and the factor of their cosines and sines. Raises Unknown for
+    kinds that transformers alone computes."""
+    found: dict[str, tuple[Tensor, float]] = {}
+    for kind in {layer.rope for layer in shape.layers if layer.rope}:
+        r, size = shape.rope[kind], shape.rotary or shape.head
+        inverse = 1.0 / (r["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32) / size))
+        match r["rope_type"]:
+            case "default":
+                pass
+            case "linear":
+                inverse = inverse / r["factor"]
+            case "llama3":
+                inverse = _llama3(inverse, r)
+            case other:
+                raise Unknown(f"rotary frequencies of kind {other}")
+        found[kind] = inverse.to(device), 1.0
+    return found
+
+
+def _llama3(inverse: Tensor, r: Mapping[str, Any]) -> Tensor:
+    """Llama 3.1's: long waves are slowed down, short ones are not, and those between in part."""
+    length = r["original_max_position_embeddings"]
+    waves = 2 * torch.pi / inverse
+    part = (length / waves - r["low_freq_factor"]) / (r["high_freq_factor"] - r["low_freq_factor"])
+    between = (1 - part) * inverse / r["factor"] + part * inverse
+    slow = torch.where(waves > length / r["low_freq_factor"], inverse / r["factor"], inverse)
+    middle = ~(waves < length / r["high_freq_factor"]) & ~(waves > length / r["low_freq_factor"])
+    return torch.where(middle, between, slow)
