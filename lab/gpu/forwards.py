@@ -12,7 +12,8 @@ from torch import Tensor
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.make import of_module
 from decgraph.runtime.models.decoder.shape import Unknown
-from decgraph.runtime.models.engine.step import FULL, SLIDING, ModuleStep
+from decgraph.runtime.models.engine.layout import FULL, SLIDING
+from decgraph.runtime.models.engine.step import ModuleStep
 from lab.gpu.clocks import graphed
 from lab.gpu.lab import Lab
 from lab.gpu.report import Items, Row

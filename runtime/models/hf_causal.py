@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.net import DecoderNet
-from decgraph.runtime.models.hf_net import Net
 from decgraph.runtime.models.hf_rows import Forest, held_of
 from decgraph.runtime.models.interface import (
     Cell,
@@ -31,7 +30,11 @@ from decgraph.runtime.models.renewal import renewed
 from decgraph.runtime.models.rotary import bounded
 from decgraph.runtime.models.tape import Tape
 
-AnyNet = Net | DecoderNet
+if TYPE_CHECKING:
+    from decgraph.runtime.models.hf_net import Net
+
+    AnyNet = Net | DecoderNet
+
 _REMEMBERED = 2048  # rows of scores kept
 _NODES = 4096  # nodes after which a reused forest starts afresh
 

@@ -25,7 +25,8 @@ from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.hf import read_out
-from decgraph.runtime.models.engine.step import FULL, SLIDING, ModuleStep
+from decgraph.runtime.models.engine.layout import FULL, SLIDING
+from decgraph.runtime.models.engine.step import ModuleStep
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter
 from decgraph.runtime.models.hf_live import Live

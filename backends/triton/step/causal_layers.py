@@ -16,7 +16,8 @@ from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.make import decoder_of, decoder_of_layers
 from decgraph.runtime.models.engine.exits import adapted_head, normed
 from decgraph.runtime.models.engine.heads import LayerStep
-from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout, ModuleStep
+from decgraph.runtime.models.engine.layout import FULL, SLIDING, Layout
+from decgraph.runtime.models.engine.step import ModuleStep
 from decgraph.runtime.models.hf_causal import HFCausal
 
 

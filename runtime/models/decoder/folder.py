@@ -83,8 +83,8 @@ class FolderSource:
         return sorted(name for name in set(self._files) - self._taken if not UNREAD.search(name))
 
     def joined(self, parts: list[Tensor]) -> list[Tensor]:
-        """See `weights.Source`: mapped matrices stay where they lie."""
-        return parts if len(parts) == 1 else [torch.cat(parts)]
+        """See `weights.Source`: on a CPU mapped matrices stay where they lie."""
+        return parts if len(parts) == 1 or self._device == "cpu" else [torch.cat(parts)]
 
 
 def net_of_folder(folder: Path, config: Mapping[str, Any], dtype: torch.dtype, device: str) -> DecoderNet:
@@ -107,7 +107,7 @@ def net_of_folder(folder: Path, config: Mapping[str, Any], dtype: torch.dtype, d
     with torch.no_grad():
         weights, products = canonical(shape, names, source)
         ropes = frequencies(shape, device)
-        copies = Copies(products.values(), ())
+        copies = Copies(products.values(), (), mapped=device == "cpu")
     return DecoderNet(Decoder(shape, weights, products, ropes, copies=copies), config)
 
 

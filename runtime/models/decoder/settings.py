@@ -73,7 +73,9 @@ class Settings(Mapping[str, Any]):
 
     def unread(self) -> list[str]:
         """The settings that say something and that nothing read."""
-        return sorted(name for name, value in self._given.items() if value and name[0] != "_" and name not in self._read | NEUTRAL)
+        return sorted(
+            name for name, value in self._given.items() if value and name[0] != "_" and name not in self._read | NEUTRAL
+        )
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from decgraph.runtime.models.engine.cache import LENGTH
+from decgraph.runtime.models.engine.layout import FULL, SLIDING, Layout
 from decgraph.runtime.models.engine.slots import SlotPlan
-from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout
 
 _POSITIONS, _WRITE, _LIMIT = 1, 2, 3  # rows of a table with a column per new token; row 0 has the token ids
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.engine.step import Layout
+from decgraph.runtime.models.engine.layout import Layout
 
 ROWS = 64  # capacities are multiples of this
 LENGTH = 16  # lengths handed to a forward are: attention costs what they say, and each new one is a view of every layer

@@ -19,13 +19,12 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder
-from decgraph.runtime.models.decoder.make import decoder_of
 from decgraph.runtime.models.decoder.net import DecoderNet
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
 from decgraph.runtime.models.engine.heads import layer_step
-from decgraph.runtime.models.engine.output import output_of
-from decgraph.runtime.models.engine.step import Layout, ModuleStep, Step
+from decgraph.runtime.models.engine.nets import head_of_net, layout_of
+from decgraph.runtime.models.engine.step import ModuleStep
 from decgraph.runtime.models.hf_causal import AnyNet, HFCausal
 from decgraph.runtime.models.hf_net import plainly
 from decgraph.runtime.models.parts import Use, untouched
@@ -116,26 +115,6 @@ def adapted_head(net: AnyNet, module: Any) -> Head:
     return lambda states: output(own(states))
 
 
-def head_of_net(net: AnyNet) -> Head:
-    """Last states [n, width] to logits [n, V]."""
-    return net.head if isinstance(net, DecoderNet) else output_of(net._out, net.base)
-
-
-def step_of(net: AnyNet, name: str) -> tuple[Step, Layout, ModuleStep | None]:
-    """The step of a net, the layout of its caches, and the module as it is, where it is one. Raises DecError for a module that
-    cannot be run on a mask, positions and a cache from outside."""
-    if isinstance(net, DecoderNet):
-        return net.decoder, layout_of(net.decoder), None
-    plain = ModuleStep(net.base, name, plainly(net))
-    return fastest(net.base, plain), plain.layout, plain
-
-
-def layout_of(decoder: Decoder) -> Layout:
-    """The layout of a decoder's caches."""
-    window = next((w for w in decoder.windows if w is not None), None)
-    return Layout(decoder.caches, decoder.kinds, window, decoder.width, decoder.dtype, decoder.device)
-
-
 def lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:
     """The engine of the target's first layers, shared with the target's own engine where that is possible."""
     made = engine.lowers.get(layer)
@@ -150,12 +129,6 @@ def normed(net: AnyNet) -> Head:
     """The head of states that have not been through the final norm."""
     output = head_of_net(net)
     return lambda states: output(net.normed(states))
-
-
-def fastest(base: Any, step: ModuleStep) -> Step:
-    """The decoder of a module, found equal to it, or else `step`, the module as it is."""
-    made = decoder_of(base, step.plain)
-    return step if made is None or made.caches != step.layout.shapes else made
 
 
 def _lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:

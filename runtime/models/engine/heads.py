@@ -23,10 +23,10 @@ from decgraph.runtime.models.engine.cache import Part
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
 from decgraph.runtime.models.engine.given import features_of, inside, strange
+from decgraph.runtime.models.engine.layout import FULL, Layout, Step
 from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.slots import SlotPlan
-from decgraph.runtime.models.engine.step import FULL, Layout, Step
 from decgraph.runtime.models.engine.taps import columns
 from decgraph.runtime.models.heads.base import DraftOutput
 from decgraph.runtime.models.hf_heads import HFFeatures

@@ -13,19 +13,12 @@ from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.exits import (
-    ReadEngine,
-    adapted_engine,
-    exit_engine,
-    fastest,
-    head_of_net,
-    part_engine,
-    step_of,
-)
+from decgraph.runtime.models.engine.exits import ReadEngine, adapted_engine, exit_engine, part_engine
 from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.engine.given import Memories, copying
 from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine, head_of
 from decgraph.runtime.models.engine.lengths import LengthsEngine
+from decgraph.runtime.models.engine.nets import fastest, fresh_engine, head_of_net, net_engine
 from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.prefixed import PrefixedStep
@@ -43,32 +36,6 @@ from decgraph.runtime.models.parts import untouched
 from decgraph.runtime.models.rotary import Boundary, at_length
 
 _log = logging.getLogger("decgraph.engine")
-
-
-def net_engine(model: HFCausal) -> CausalEngine:
-    """The engine of a model's weights. Models that share their weights and layers (`with_heads`) share it."""
-    memo = memo_of(model.net)
-    made: CausalEngine | None = memo.get("engine")
-    if made is None:
-        made = memo.once("engine", lambda: _net_engine(model))
-        root = model.root  # may be a model of the same net
-        made.memories = Memories(model, copying(model, net_engine(root), lambda: made) if root is not model else None)
-    return made
-
-
-def _net_engine(model: HFCausal) -> CausalEngine:
-    net = model.net
-    step, layout, plain = step_of(net, model.name)
-    made = CausalEngine(
-        step,
-        layout,
-        head_of_net(net),
-        name=model.name,
-        size=model.vocab.size,
-        context=model.context,
-    )
-    made.plain = plain
-    return made
 
 
 def module_engine(module: Any, name: str, size: int, context: int | None) -> CausalEngine:
@@ -131,7 +98,7 @@ def features_engine(model: HFFeatures) -> FeaturesEngine:
     target, module = model.target, model.module
     engine = net_engine(target)
     if module.reads is not None:
-        tap(engine, target.net, module.reads, lambda: _net_engine(target))
+        tap(engine, target.net, module.reads, lambda: fresh_engine(target))
     return FeaturesEngine(model, engine, head_of(model, head_of_net(target.net)))
 
 
@@ -140,7 +107,7 @@ def rooted_engine(model: HFRooted) -> RootedEngine:
     target, reads = model.target, model.module.reads
     engine = net_engine(target)
     if reads is not None:
-        tap(engine, target.net, reads, lambda: _net_engine(target))
+        tap(engine, target.net, reads, lambda: fresh_engine(target))
     return RootedEngine(model, engine)
 
 

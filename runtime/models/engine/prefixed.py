@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.engine.step import SLIDING, Step
+from decgraph.runtime.models.engine.layout import SLIDING, Step
 
 
 class PrefixedStep:

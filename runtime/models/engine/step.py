@@ -10,7 +10,6 @@ The decoder of the module has the same signature and takes this one's place.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,35 +17,10 @@ from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.attention import Written, additive, attending
+from decgraph.runtime.models.engine.layout import FULL, SLIDING, Layout
 
-Step = Callable[[Tensor, Tensor, Tensor, Sequence[Tensor], Sequence[Tensor], Mapping[str, Tensor]], Tensor]
-
-FULL, SLIDING = "full_attention", "sliding_attention"
 _NO_POSITIONS = {"bloom", "mpt"}  # attention biases by distance, computed from a mask of the library's
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over the largest entry; else 1e-1
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The cache layout of a module: per layer the heads and the sizes of keys and values; its layers' types in order,
-    the window of sliding ones, the width of its last states, their dtype and device."""
-
-    shapes: tuple[tuple[int, int, int], ...]
-    types: tuple[str, ...]
-    window: int | None
-    width: int
-    dtype: torch.dtype
-    device: torch.device
-
-    def zeros(self, *shape: int) -> Tensor:
-        """Zeros of this dtype on this device."""
-        return torch.zeros(shape, dtype=self.dtype, device=self.device)
-
-    @property
-    def cell_bytes(self) -> int:
-        """Bytes of one token in a cache: keys, values and its last state."""
-        kept = sum(heads * (keys + values) for heads, keys, values in self.shapes)
-        return int((kept + self.width) * self.dtype.itemsize)
 
 
 class ModuleStep:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout
+from decgraph.runtime.models.engine.layout import FULL, SLIDING, Layout
 
 MOST = 64  # tokens
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from decgraph.runtime.models.engine.step import FULL, SLIDING, Layout
+from decgraph.runtime.models.engine.layout import FULL, SLIDING, Layout
 from decgraph.runtime.models.engine.straight import MOST, StraightMasks
 
 
