@@ -304,6 +304,6 @@ def test_what_cannot_be_evaluated_says_why(folders: dict[str, Path], target: HFC
     with pytest.raises(DecError, match="outside 0..1"):
         load_masked(folders["eurobert"]).eval_canvas((1, MASK), [2])
     broken = hf.load_causal(folders["llama"])
-    broken.net._out.weight.data[5, 0] = float("nan")
+    broken.net.output.data[5, 0] = float("nan")
     with pytest.raises(DecError, match="'llama' gave logits that are not numbers at position 2"):
         broken.eval([(1, 2, 3)])

@@ -13,7 +13,7 @@ from torch import Tensor
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.families import shape_of
 from decgraph.runtime.models.decoder.net import DecoderNet
-from decgraph.runtime.models.decoder.products import Copies
+from decgraph.runtime.models.decoder.products import Copies, Product
 from decgraph.runtime.models.decoder.shape import Shape, Unknown
 from decgraph.runtime.models.decoder.weights import canonical
 
@@ -106,9 +106,34 @@ def net_of_folder(folder: Path, config: Mapping[str, Any], dtype: torch.dtype, d
         names["out"] = f"/{found}"
     with torch.no_grad():
         weights, products = canonical(shape, names, source)
+        _check_shapes(shape, weights, products, config)
         ropes = frequencies(shape, device)
         copies = Copies(products.values(), (), mapped=device == "cpu")
     return DecoderNet(Decoder(shape, weights, products, ropes, copies=copies), config)
+
+
+def _check_shapes(
+    shape: Shape, weights: Mapping[str, Tensor], products: Mapping[str, Product], config: Mapping[str, Any]
+) -> None:
+    """Raises Unknown for a tensor of another shape than the settings say; transformers then refuses the folder by name."""
+    value, wide = shape.value or shape.head, shape.width
+    inner, vocabulary = config.get("intermediate_size"), shape.vocabulary
+    rows = {"o": wide, "down": wide, "shared_down": wide, "out": vocabulary}
+    columns = {"qkv": wide, "up": wide, "shared_up": wide, "out": wide, "o": shape.heads * value}
+    if shape.latent is None:
+        rows["qkv"] = (shape.heads + 2 * shape.kv_heads) * shape.head
+    if inner is not None and all(layer.experts is None for layer in shape.layers):
+        rows["up"], columns["down"] = inner * (2 if shape.gated else 1), inner
+    for name, product in products.items():
+        key = name.rsplit(".", 1)[-1]
+        found = (sum(len(w) for w in product.weights), product.weights[0].shape[1])
+        if found != (rows.get(key, found[0]), columns.get(key, found[1])):
+            raise Unknown(f"{name} has the shape {found}")
+    if tuple(weights["embed"].shape) != (vocabulary, wide):
+        raise Unknown(f"the embedding has the shape {tuple(weights['embed'].shape)}")
+    for name, w in weights.items():
+        if name.rsplit(".", 1)[-1] in ("attn_in", "attn_out", "mlp_in", "mlp_out", "norm") and w.numel() not in (1, wide):
+            raise Unknown(f"{name} has the shape {tuple(w.shape)}")
 
 
 def frequencies(shape: Shape, device: str) -> dict[str, tuple[Tensor, float]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder, Turn
@@ -82,9 +82,17 @@ class DecoderNet:
         """Last states [n, width] to logits [n, vocabulary], for engines."""
         return self.decoder.logits
 
-    def read(self, states: Tensor) -> Tensor:
-        """Last states [..., width] to logits [..., vocabulary], in the weights' dtype."""
-        return self.decoder.logits(states.reshape(-1, states.shape[-1])).view(*states.shape[:-1], -1)
+    @property
+    def read(self) -> Callable[[Tensor], Tensor]:
+        """Last states [..., width] to logits [..., vocabulary], in the weights' dtype: a linear module where it is no more."""
+        shape, product = self.decoder.shape, self.decoder.products["out"]
+        if shape.logit_scale != 1.0 or shape.logit_cap is not None or not product.matrix.is_floating_point():
+            return lambda x: self.decoder.logits(x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], -1)
+        made = nn.Linear(1, 1, device="meta")
+        made.weight = nn.Parameter(product.matrix, requires_grad=False)
+        made.bias = None if product.biases[0] is None else nn.Parameter(product.biases[0], requires_grad=False)
+        made.out_features, made.in_features = product.matrix.shape
+        return made
 
     @torch.no_grad()
     def normed(self, states: Tensor) -> Tensor:

@@ -25,12 +25,13 @@ from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Ou
 from decgraph.runtime.models.engine.heads import layer_step
 from decgraph.runtime.models.engine.nets import head_of_net, layout_of
 from decgraph.runtime.models.engine.step import ModuleStep
-from decgraph.runtime.models.hf_causal import AnyNet, HFCausal
+from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_net import plainly
 from decgraph.runtime.models.parts import Use, untouched
 
 if TYPE_CHECKING:
     from decgraph.runtime.models.engine.given import Memories
+    from decgraph.runtime.models.hf_causal import AnyNet
 
 Head = Callable[[Tensor], Tensor]
 Caches = Sequence[Tensor]
@@ -134,7 +135,7 @@ def normed(net: AnyNet) -> Head:
 def _lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:
     net = target.net.using(range(layer)).without_norm()
     made = _engine(target, net, normed(target.net), target.name, engine)
-    if isinstance(engine.step, Decoder):
+    if isinstance(engine.step, Decoder) and not engine.step.part.embedded:
         made.step = engine.step.upto(layer)
     return made
 
