@@ -148,7 +148,7 @@ class Algorithm:
         (generated kernels; docs/triton.md) or reference. `plan`: which passes run (all, on the reference none, unless it
         says so), the backend where `backend` does not say it, and how many sequences `generate` runs at a time; it never
         changes a token.
-        `compile`: run the models' captured forwards through torch.compile (seconds to minutes at the first calls); what cannot
+        `compile`: run the models' decoders through torch.compile (seconds to minutes at the first calls); what cannot
         be compiled runs as it is, with a warning.
         `device` (auto, cpu, cuda, cuda:1) and `dtype` (auto, float32, bfloat16, float16): where folders are loaded. `auto` is
         what a module beside them has; else CUDA where there is one and the folder's own dtype there, float32 on a CPU. A

@@ -7,6 +7,7 @@ does not know.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -47,6 +48,7 @@ class ModuleSource:
             }
             self._named |= {f"{at}.{name}" if at else name: b for name, b in kept.items()}
         self._owned = owned
+        self._places = Counter(t.data_ptr() for t in self._named.values())
         self._taken: set[str] = set()
 
     def take(self, name: str) -> Tensor | None:
@@ -62,19 +64,30 @@ class ModuleSource:
         return sorted(set(self._named) - self._taken)
 
     def joined(self, parts: list[Tensor]) -> list[Tensor]:
-        """See `Source`. The parameters become views of the joined matrix [sum n_i, in]."""
-        if len(parts) == 1 or not self._owned or any(p.is_inference() or type(p) is not torch.nn.Parameter for p in parts):
+        """See `Source`. The parameters become views of the joined matrix [sum n_i, in]; one that is another's too stays."""
+        if len(parts) == 1 or any(p.is_inference() or type(p) is not torch.nn.Parameter for p in parts):
             return parts
-        base = parts[0]._base
-        whole = sum(len(p) for p in parts)
-        if base is not None and all(p._base is base for p in parts) and len(base) == whole:
-            return [base]
+        if (whole := _side_by_side(parts)) is not None:  # an earlier decoder's
+            return [whole]
+        if not self._owned or any(self._places[p.data_ptr()] > 1 for p in parts):
+            return parts
         made = torch.cat([p.detach() for p in parts])
         first = 0
         for p in parts:
             p.data = made[first : first + len(p)]
             first += len(p)
         return [made]
+
+
+def _side_by_side(parts: list[Tensor]) -> Tensor | None:
+    """The matrix [sum n_i, in] that matrices [n_i, in] are parts of, where they follow each other in memory."""
+    first = parts[0]
+    storage, at = first.untyped_storage().data_ptr(), first.storage_offset()
+    for part in parts:
+        if part.untyped_storage().data_ptr() != storage or part.storage_offset() != at or not part.is_contiguous():
+            return None
+        at += part.numel()
+    return first.detach().as_strided((sum(map(len, parts)), first.shape[1]), first.stride(), first.storage_offset())
 
 
 NORMS = ("attn_in", "feature_in", "attn_out", "attn_sub", "mlp_in", "mlp_out", "mlp_sub", "q", "k", "q_latent", "kv_latent")

@@ -27,7 +27,7 @@ def test_kernels_are_interpreted() -> None:
 
 @pytest.mark.slow
 def test_what_needs_a_device_runs_when_it_is_asked_for_and_fails_without() -> None:
-    marked = str(FOLDER / "runtime/capture/test_captured_equals_module.py")
+    marked = str(FOLDER / "runtime/models/test_sharing.py")
     assert "no tests collected" in run("--collect-only", "-k", "on_a_gpu", marked).stdout
     asked = run("-m", "gpu", "-x", marked).stdout
     assert "1 failed" in asked and ("CUDA" in asked or "NVIDIA" in asked)
