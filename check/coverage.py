@@ -18,6 +18,7 @@ from typing import Any
 
 from decgraph.backends.exact.coverage import LOGIC, PICKS, Outcome, Ran, outcomes, user_condition
 from decgraph.ir.ranges import impossible
+from decgraph.ir.settings import alternatives
 from decgraph.ir.values import Function, Op, Value
 from decgraph.passes.dead import Liveness
 from decgraph.runtime.arguments import ParamValue
@@ -97,7 +98,8 @@ def pinned(f: Function, given: Mapping[str, ParamValue] | None) -> Function:
 
 def demanded(f: Function, ran: Ran) -> list[tuple[Op, str]]:
     """The outcomes that must be seen before a claim is said to hold: those that can happen (ir/ranges.py)."""
-    cannot = impossible(f, outcomes)
+    setting = f.claims[0].setting if f.claims else ()
+    cannot = frozenset.intersection(*(impossible(g, outcomes) for g in alternatives(f, setting)))
     made: dict[Value, Op] = {v: op for op in ran.watched.values() for v in op.results}
     for op in f.body.walk():
         made.update(dict.fromkeys(op.results, op))

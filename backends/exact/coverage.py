@@ -212,8 +212,8 @@ def _numbers(x: Any) -> list[Any]:
 
 
 def user_condition(v: Value, made: dict[Value, Op]) -> bool:
-    """Whether a condition is the author's, and not one that lowering made: of `accept`, `break` and `emit` (names with a %), or of
-    a draft that an error may end."""
+    """Whether a condition is the author's, and not one that lowering made: of `accept`, `break` and `emit` (names with a %), or
+    of a draft that an error may end."""
     if v.name.startswith("%"):
         return False
     op = made.get(v)

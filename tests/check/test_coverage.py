@@ -130,6 +130,7 @@ FAILS = """algorithm fails(target: causal, k: int in 1..4 = 2):
 """
 
 
+@pytest.mark.budget(8)
 def test_whether_an_error_ends_a_draft_is_no_condition_of_the_program() -> None:
     """Such a draft stands in a branch that lowering makes, of which no run says whether it is taken."""
     module = load_text(FAILS)
