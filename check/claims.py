@@ -47,7 +47,7 @@ class Case:
     """One world. others: scores of the batch's other candidates (None: an adversary's). steps: decoding steps before the
     specification goes on (None: the whole text). length: new tokens whose distribution is compared. start: the state in which
     the first step begins. ran: takes note of what of the program runs. plan: of the world. limit: most runs. sampled: how many
-    runs are drawn at random in the place of an enumeration (0: none).
+    runs are drawn at random in the place of an enumeration (0: none). spec_engine: the machine of the specification.
     folds: see CheckedProgram."""
 
     module: Module
@@ -69,6 +69,7 @@ class Case:
     others: tuple[Any, ...] | None = None
     flags: set[str] = field(default_factory=set)
     sampled: int = 0
+    spec_engine: type[ExactMachine] = ExactMachine
     folds: Folds = None
 
     def program(self) -> CheckedProgram:
@@ -96,7 +97,7 @@ class Case:
             else:
                 params[name] = got
         return CheckedProgram(
-            self.module, f.name, models, check_params(f, params), ExactMachine, self.externs, self.detokenizer
+            self.module, f.name, models, check_params(f, params), self.spec_engine, self.externs, self.detokenizer
         )
 
     def speaks(self) -> bool:
