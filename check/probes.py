@@ -52,7 +52,7 @@ class Counting(ExactMachine):
 
     def start_run(self) -> None:
         super().start_run()
-        self.taken, self.reals = 0, SPENT[0] + RUN_REALS
+        self.taken, self.reals_until = 0, SPENT[0] + RUN_REALS
 
     def apply(self, op: Op) -> Any:
         rows = bool(op.results) and op.results[0].type.elem in ("dist", "scores")
@@ -60,7 +60,7 @@ class Counting(ExactMachine):
         cost += sum(len(self.env[v].nodes) // (2 * ELEMENT) for v in op.operands if v.type.elem == "tree")
         self.taken += cost
         self.budget[0] -= cost
-        if SPENT[0] > self.reals:  # of which an op may take any time: few such runs are tried
+        if SPENT[0] > self.reals_until:  # of which an op may take any time: few such runs are tried
             self.budget[0] -= GIVEN_UP
             raise TooMany("more arithmetic of reals than a probe may take")
         if self.budget[0] < 0:

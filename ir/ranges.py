@@ -107,7 +107,7 @@ class Ranges:
         self.reached: set[int] = set()
         self.made = {v: op for op in f.body.walk() for v in op.results}
         self.counters: dict[Value, tuple[Value, Value]] = {
-            op.regions[0].args[0]: op.operands[:2] for op in f.body.walk() if op.opcode == "for"
+            op.regions[0].args[0]: (op.operands[0], op.operands[1]) for op in f.body.walk() if op.opcode == "for"
         }
         self.lengths = {op.results[0]: op.operands[0] for op in f.body.walk() if op.opcode == "len"}
         self.length_of = {of: v for v, of in self.lengths.items()}  # one for each vector
@@ -283,7 +283,8 @@ class Ranges:
             low, high = self.counters[counter]
             end = self.sum_of(high) - 1 if factor > 0 else self.sum_of(low)
             left = left - Linear.of(counter).times(factor) + end.times(factor)
-        ends = [f * (self.env[s].high if f > 0 else self.env[s].low) for s, f in left.terms]
+        known: Mapping[Any, Interval] = self.env
+        ends = [f * (known[s].high if f > 0 else known[s].low) for s, f in left.terms]
         return INF if any(abs(e) == INF for e in ends) else left.constant + sum(ends)
 
     def sum_of(self, v: Value) -> Linear:
