@@ -124,12 +124,16 @@ def contradicted(module: Module, claim: Claim, *, worlds: int = WORLDS, seconds:
         return _contradicted(module, claim, worlds, tally)
 
 
+class Endless(BaseException):
+    """Something took too long. No Exception: machines turn these into errors of the program."""
+
+
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raises TimeoutError where what runs in it takes more seconds of CPU."""
+    """Raises Endless where what runs in it takes more seconds of CPU."""
 
     def late(*_: object) -> None:
-        raise TimeoutError
+        raise Endless
 
     before = signal.signal(signal.SIGVTALRM, late)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
@@ -224,7 +228,7 @@ def examine(name: str, module: Module, claim: Claim, proof: Derivation, out: Cou
     out.seen[key] += 1
     try:
         failure, decided = contradicted(module, claim, seconds=each)
-    except Exception as error:  # of the machine, at IR that no program is lowered to
+    except (Exception, Endless) as error:  # of the machine, at IR that no program is lowered to
         out.counts[f"fault {type(error).__name__}"] += 1
         kept(f"fault-{type(error).__name__}-{name}", key, f"{claim.text}\n{error}\n{print_module(module)}")
         return
