@@ -234,7 +234,7 @@ def examine(name: str, module: Module, claim: Claim, proof: Derivation, out: Cou
         return
     out.counts["enumerated"] += decided > 0
     out.counts["worlds"] += decided
-    if failure is not None and failure.kind == "error" and not proof.ends:
+    if failure is not None and failure.kind == "error" and (proof.errors or proof.mode in ("scheduled", "same", "inside")):
         out.counts["ends in an error"] += 1  # of which such a derivation says nothing
     elif failure is not None:
         out.counts["refuted"] += 1
