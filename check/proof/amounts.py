@@ -188,12 +188,7 @@ class Known:
             return None
         if (found := a.over(b)) is not None:
             return found
-        low, high, below, under = self.low(a), -self.low(-a), self.low(b), -self.low(-b)
-        ends: tuple[Bound, Bound] = (-INF, INF)
-        if low >= 0 and below > 0:
-            high = INF if high == INF else Fraction(high) / Fraction(below)
-            ends = (0 if under == INF else Fraction(low) / Fraction(under), high)
-        made = self.atom(*ends, real=True, key=("/", a, b))
+        made = self.atom(real=True, key=("/", a, b))
         self.facts += [f for holds, f in ((a, made), (b - a, ONE - made)) if self.at_least(holds)]
         return made
 
@@ -201,30 +196,17 @@ class Known:
         """x rounded towards zero."""
         if self.whole(x):
             return x
-        if x.number is not None:
-            return Amount.of(math.trunc(x.number))
         low, high = self.low(x), -self.low(-x)
-        if low > -1 and high < 1:
-            return ZERO
         ends = (math.floor(low), INF if high == INF else math.floor(high)) if low >= 0 else (-INF, INF)
         made = self.atom(*ends, key=("int", x))
         if self.at_least(x):
             self.facts += [made, x - made]
         return made
 
-    def remainder(self, a: Amount, b: Amount) -> Amount:
-        """a modulo b, of whole numbers."""
-        if b.number == 1:
-            return ZERO
-        if a.number is not None and b.number:
-            return Amount.of(a.number % b.number)
-        if self.at_least(a) and self.at_least(b, 1):
-            if self.at_least(b - a, 1):
-                return a
-            ratio = self.quotient(a, b)
-            if ratio is not None:
-                return a - b * self.rounded(ratio)
-        return self.atom(key=("mod", a, b))
+    def remainder(self, a: Amount, b: Amount) -> Amount | None:
+        """a modulo b, of whole numbers, where neither is negative."""
+        ratio = self.quotient(a, b) if self.at_least(a) and self.at_least(b, 1) else None
+        return None if ratio is None else a - b * self.rounded(ratio)
 
     def extreme(self, kind: str, a: Amount, b: Amount) -> Amount:
         """The larger or the smaller of two (`max`, `min`)."""

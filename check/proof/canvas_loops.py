@@ -16,7 +16,7 @@ from decgraph.check.proof.canvases import Canvas, Canvases, Lost, Part, then
 from decgraph.check.proof.cells import BLOCK
 from decgraph.check.proof.choices import AnyOpen, Column, Node
 from decgraph.check.proof.invariants import Stopped
-from decgraph.check.proof.parts import NONE, Blocks, Cells, Counts, Edit, Rows, Vector
+from decgraph.check.proof.parts import NONE, Blocks, Cells, Counts, Edit, Vector
 from decgraph.check.proof.vectors import size, vector
 from decgraph.ir.values import Op, Region
 
@@ -89,8 +89,6 @@ class Walk(Canvases):
             return a if isinstance(a, Lost) else b if isinstance(b, Lost) else Lost(op, "which cells are decided is not known")
         if isinstance(a, Edit) and b is NONE or isinstance(b, Edit) and a is NONE:
             return a if isinstance(a, Edit) else b
-        if isinstance(a, Rows) and isinstance(b, Rows) and a.canvas is b.canvas and a.at is b.at:
-            return replace(a, face="one of two")
         n = size(self, a)
         return Vector(n) if n is not None and n == size(self, b) else None
 
@@ -107,11 +105,9 @@ class Walk(Canvases):
     # -- loops
     def for_(self, op: Op, low: Any, high: Any, *carried: Any) -> list[Any]:
         if not isinstance(low, Amount) or not isinstance(high, Amount):
-            return self.attempt(op, carried, [lambda: self.filling(op, ZERO, None, carried)])
+            return self.attempt(op, carried, [])
         low, high = self.known.rounded(low), self.known.rounded(high)
         times, now = high - low, list(carried)
-        if self.known.at_least(-times):
-            return now
         if low == ZERO and high in self.blocks:
             return self.attempt(op, carried, [lambda: self.over_blocks(op, self.blocks[high], carried)])
         if times.number is None or times.number > UNROLLED:
@@ -136,9 +132,7 @@ class Walk(Canvases):
             if goes is not True or i == UNROLLED:
                 break
             now, stops = self.body(op, Amount.of(i), now)
-            if stops:
-                return now
-            if stops is None:
+            if stops is not False:
                 break
         self.known.back(mark)
         self.steps = steps
@@ -198,8 +192,6 @@ class Walk(Canvases):
         head, mark, steps = list(carried), self.known.mark(), list(self.steps)
         while True:
             counter = self.any_counter(op)
-            if op.opcode == "while":
-                self.goes_on(op, counter, head)
             found, _ = self.body(op, counter, head)
             self.known.back(mark)
             changed = [n for n, (a, b) in enumerate(zip(head, found, strict=True)) if a is not None and not _alike(a, b)]

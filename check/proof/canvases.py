@@ -141,13 +141,8 @@ class Canvases:
     def masked_at(self, canvas: Canvas, at: Cells) -> Any:
         """Which of some cells are masked, by their place among them."""
         part = canvas.part
-        if part is None:
-            return within(self, Between(canvas.done, self.length), at)
-        if at.ordered and (at.low, at.high) == (part.low, part.high):
-            return Open(canvas, at.low, at.high)
-        if self.known.at_least(canvas.done - at.high) or self.known.at_least(at.low - part.high):
-            return self.known.at_least(at.low - part.high)
-        return unknown(self, each=True)
+        same = part is not None and at.ordered and (at.low, at.high) == (part.low, part.high)
+        return Open(canvas, at.low, at.high) if same else unknown(self, each=True)
 
     def decided(self, canvas: Canvas) -> Amount:
         """How many cells are decided."""

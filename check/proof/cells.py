@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from decgraph.check.proof.amounts import ONE, PLACE, ZERO, Amount
+from decgraph.check.proof.amounts import ONE, ZERO, Amount
 from decgraph.check.proof.choices import (
     Best,
     Column,
@@ -53,8 +53,6 @@ def _gathered(w: Walks, op: Op, x: Any, *index: Any) -> Any:
             return Vector(size(w, i), w.masked_at(canvas, i))
         case Cells(), Places() if x.low == ZERO and x.high == i.size:
             return Cells(x.low, x.high, ordered=False)
-        case Cells(), Amount() if x.ordered and not position and w.known.at_least(i):
-            return x.low + i
         case Counts(), Amount() if w.known.at_least(i):
             return w.known.atom(0, key=("counts", x.cells, x.steps, i))
         case Vector(), Amount() if w.known.at_least(i):
@@ -63,22 +61,18 @@ def _gathered(w: Walks, op: Op, x: Any, *index: Any) -> Any:
             n = size(w, i)
             if isinstance(x.item, Between):
                 return Vector(n, within(w, x.item, i)) if x.size == w.length else Vector(n, unknown(w, each=True))
-            if isinstance(x.item, Amount) and PLACE in x.item.atoms and not x.item.hidden and i.ordered and x.size == w.length:
-                return Vector(n, x.item.with_(PLACE, i.low + K))
             return Vector(n, _again(w, x))
     return Vector(size(w, i)) if op.result.type.dims and op.operands[1].type.dims else scalar(w, op)
 
 
 def _picked(w: Walks, x: Vector, i: Amount) -> Any:
     """One entry of a vector."""
-    if isinstance(x.item, Amount) and not x.item.hidden:
-        return x.item.with_(PLACE, i)
     return x.item if x.size == ONE or not varies(x.item) else None
 
 
 def _again(w: Walks, x: Vector) -> Any:
     """The entries of a vector at other places."""
-    if x.size == ONE or isinstance(x.item, bool) or not varies(x.item):
+    if not varies(x.item):
         return x.item
     return unknown(w, each=True) if isinstance(x.item, Formula | Between) else None
 
@@ -99,40 +93,18 @@ def _compacted(w: Walks, op: Op, x: Any, cond: Any) -> Any:
     if isinstance(item, MaskedOf) and isinstance(x, Cells):
         item = w.masked_at(item.canvas, x)
     if isinstance(item, Open):
-        return _opened(x, item)
+        same = isinstance(x, Cells) and x.ordered and (x.low, x.high) == (item.low, item.high)
+        return item if same else None
     if isinstance(item, Between):
-        if n is None or not isinstance(x, Vector) and not (isinstance(x, Cells) and x.ordered):
+        if n is None or not isinstance(x, Cells) or not x.ordered:
             return None
         low, high = w.known.largest(item.low, ZERO), w.known.least(item.high, n)
         if low is None or high is None or w.known.compared(high, low) is None:
             return None
-        if w.known.at_least(high - low):
-            if isinstance(x, Cells):
-                return Cells(x.low + low, x.low + high)
-            plain = isinstance(x.item, Amount) and not x.item.hidden
-            return Vector(high - low, x.item.with_(PLACE, low + K) if plain else None)
-        item = False
+        return Cells(x.low + low, x.low + high) if w.known.at_least(high - low) else Cells(ZERO, ZERO)
     if item is False:
-        if isinstance(x, Rows | Drawn):
-            return replace(x, at=Cells(ZERO, ZERO))
         return Cells(ZERO, ZERO) if isinstance(x, Cells) else Vector(ZERO)
     return x if item is True else None
-
-
-def _opened(x: Any, item: Open) -> Any:
-    """What stands at the masked ones of some cells."""
-
-    def these(at: Any) -> bool:
-        return isinstance(at, Cells) and at.ordered and (at.low, at.high) == (item.low, item.high)
-
-    match x:
-        case Cells() if these(x):
-            return item
-        case Rows() | Drawn() if these(x.at):
-            return replace(x, at=item)
-        case Vector(item=Score() as score) if these(score.at):
-            return Vector(None, replace(score, at=item))
-    return None
 
 
 def _first(w: Walks, op: Op, x: Any, k: Any, *keys: Any) -> Any:
@@ -214,8 +186,6 @@ def _ranked(w: Walks, op: Op, x: Any) -> Any:
     n = size(w, x)
     if len(op.result.type.dims) != 1:
         return Vector(n)
-    if n == ONE:
-        return Vector(n, ZERO)
     place = w.known.atom(0, name=f"@r{len(w.known.ranges)}")
     if n is not None:
         w.known.facts.append(n - place - ONE)
@@ -256,8 +226,6 @@ def _positions(w: Walks, op: Op, x: Any, *rest: Any) -> Any:
         return Blocks(rest[0]) if good else None
     if kind in ("start", "stop"):
         return (x.low if kind == "start" else x.high) if isinstance(x, Cells) and x.ordered else k.atom(0)
-    if kind == "minus" and x is rest[0]:
-        return Cells(ZERO, ZERO)
     if kind in ("span", "from", "before") and all(isinstance(r, Amount) and k.whole(r) for r in rest):
         low = ZERO if kind == "before" else k.largest(rest[0], ZERO)
         ends = {"span": lambda: rest[0] + rest[1], "from": lambda: w.length, "before": lambda: rest[0]}[kind]()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from decgraph.check.proof.amounts import INF, ONE, PLACE, ZERO, Amount, Known
+from decgraph.check.proof.amounts import INF, ONE, PLACE, ZERO, Amount
 from decgraph.check.proof.choices import AnyOpen, Best, MaskedOf, Open, Ranked, Score, number
 from decgraph.check.proof.parts import NONE, Between, Blocks, Cells, Counts, Drawn, Edit, Formula, K, Places, Rows, Vector
 from decgraph.ir.values import Op
@@ -33,8 +33,6 @@ def size(w: Walks, x: Any) -> Any:
             return w.length if x.step == ONE else ONE if w.known.at_least(x.step - w.length) else None
         case Counts():
             return w.known.extreme("max", ONE, w.known.rounded(x.steps))
-        case tuple():
-            return Amount.of(len(x))
     return None
 
 
@@ -46,8 +44,6 @@ def unknown(w: Walks, each: bool = False) -> Formula:
 
 def settled(f: Any) -> Any:
     """A condition as a _constant, if it is the same whatever its atoms are."""
-    if not isinstance(f, Formula):
-        return f
     atoms = sorted(_atoms(f.parts))
     if len(atoms) > MOST_ATOMS:
         return f
@@ -72,23 +68,13 @@ def _truth(f: Any, values: dict[str, bool]) -> bool:
 
 def varies(x: Any) -> bool:
     """Whether the entries of a vector may differ."""
-    match x:
-        case Amount():
-            return x.varies
-        case Formula():
-            return any(a.startswith("@") for a in _atoms(x.parts))
-    return not isinstance(x, bool)
+    return x.varies if isinstance(x, Amount) else not isinstance(x, bool)
 
 
 # -- one _entry
 def _entry(w: Walks, fn: str, xs: list[Any]) -> Any:
     """An elementwise function of numbers and conditions; None where nothing is known of the result."""
     if fn in ("and", "or", "not"):
-        if any(isinstance(x, Between | Best) for x in xs):
-            rest = [x for x in xs if x is not (fn == "and")]
-            if fn != "not" and (fn == "or") in rest:
-                return fn == "or"
-            return rest[0] if len(rest) == 1 and fn != "not" else unknown(w, each=True)
         parts = [x.parts if isinstance(x, Formula) else x if isinstance(x, bool) else unknown(w, each=True).parts for x in xs]
         return settled(Formula((fn, *parts)))
     if fn == "select":
@@ -127,23 +113,14 @@ def _compared(w: Walks, fn: str, a: Any, b: Any) -> Any:
     return unknown(w, each=True)
 
 
-def _power(k: Known, a: Amount, b: Amount) -> Amount | None:
-    x, n = a.number, b.number
-    return Amount.of(x**n) if x is not None and n is not None and n.denominator == 1 and 0 <= n <= 64 else None
-
-
 NUMBERS: dict[str, Callable[..., Amount | None]] = {
     "add": lambda k, a, b: a + b,
     "sub": lambda k, a, b: a - b,
     "mul": lambda k, a, b: a * b,
-    "weigh": lambda k, a, b: a * b,
-    "neg": lambda k, a: -a,
     "div": lambda k, a, b: k.quotient(a, b),
     "mod": lambda k, a, b: k.remainder(a, b) if k.whole(a) and k.whole(b) else None,
     "maximum": lambda k, a, b: k.extreme("max", a, b),
     "minimum": lambda k, a, b: k.extreme("min", a, b),
-    "relu": lambda k, a: k.largest(a, ZERO),
-    "pow": _power,
 }
 
 
@@ -184,8 +161,6 @@ def _reduced(w: Walks, op: Op, x: Any) -> Any:
             return AnyOpen(every) if isinstance(every, Open) else unknown(w)
         if n == ONE and isinstance(item, bool | Formula):
             return item
-        if item is (fn == "all"):  # also of no entries
-            return item
         if n is not None and w.known.at_least(n, 1):
             if isinstance(item, bool):
                 return item
@@ -195,13 +170,8 @@ def _reduced(w: Walks, op: Op, x: Any) -> Any:
     if fn == "count" and n is not None:
         if isinstance(item, bool):
             return n if item else ZERO
-        if isinstance(item, Between) and w.known.at_least(item.low) and w.known.at_least(n - item.high):
-            if w.known.at_least(item.high - item.low):
-                return item.high - item.low
         return w.known.atom(0)
     if fn in ("max", "min") and n is not None and w.known.at_least(n, 1) and isinstance(item, Amount):
-        if not varies(item):
-            return item
         slope = (item - item.with_(PLACE, ZERO)).over(K)
         if slope is not None and slope.number is not None and not item.hidden:
             return item.with_(PLACE, n - ONE if (slope.number > 0) == (fn == "max") else ZERO)
@@ -259,11 +229,8 @@ RULES: dict[str, Callable[..., Any]] = {
     "edit.get": lambda w, op, e: (e.at if op.attrs["field"] == "position" else e.token) if isinstance(e, Edit) else None,
     "scan": lambda w, op, x: w.known.atom(0, INF) if op.attrs["fn"] == "leading" and not op.result.type.dims else None,
     "info": _like,
-    "maxpool": _like,
     "draw.get": _like,
     "draw.point": _like,
-    "draw.race": _like,
-    "renorm": _like,
 }
 
 
