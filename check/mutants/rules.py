@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from decgraph.check.mutant import Mutant
-from decgraph.check.planting import Rewrite, rewrite
+from decgraph.check.planting import CLAIMS, Rewrite, rewrite
 from decgraph.check.profile import Profile
 from decgraph.dsl import syntax as S
 
@@ -25,11 +25,8 @@ def in_algorithm(f: Rewrite) -> Rewrite:
     def g(node: Any) -> Any:
         if not isinstance(node, S.Algorithm):
             return node
-        claims = (S.Refines, S.Ensures, S.KeepsSupport)
-        body: list[Any] = []
-        for s in node.body:
-            body += [s] if isinstance(s, claims) else list(rewrite((s,), f))
-        return replace(node, body=tuple(body))
+        body = (s if isinstance(s, CLAIMS) else rewrite((s,), f) for s in node.body)
+        return replace(node, body=tuple(x for s in body for x in (s if isinstance(s, tuple) else (s,))))
 
     return g
 
@@ -215,7 +212,7 @@ def root_index(node: Any) -> Any:
     """Every candidate canvas reads the noise of the root."""
     if not isinstance(node, S.Algorithm):
         return node
-    trees = {s.tree: s.of for s in _drafts(node) if s.of is not None}
+    trees = {s.tree: s.of for s in S.walk(node) if isinstance(s, S.Draft) and s.of is not None}
 
     def stream(inner: Any) -> Any:
         if isinstance(inner, S.Attr) and inner.name == "decided" and isinstance(inner.value, S.Name):
@@ -228,18 +225,6 @@ def root_index(node: Any) -> Any:
         return inner
 
     return in_algorithm(f)(node)
-
-
-def _drafts(node: Any) -> list[S.Draft]:
-    found: list[S.Draft] = []
-
-    def f(inner: Any) -> Any:
-        if isinstance(inner, S.Draft):
-            found.append(inner)
-        return inner
-
-    in_algorithm(f)(node)
-    return found
 
 
 def at_once(node: Any) -> Any:
