@@ -234,8 +234,9 @@ def _argued(w: Walks, op: Op, x: Any, *keys: Any) -> Any:
     if size(w, x) != ONE:
         drawn = isinstance(x, Drawn)
         score = _score(x.at if drawn else x, keys) if op.attrs["fn"] == "max" and x is not None else None
-        own = score is not None and (not drawn or x.draw is score.draw and x.canvas is score.canvas)
-        return Best(score, ONE, token=drawn) if own else None
+        if score is None or drawn and (x.draw is not score.draw or x.canvas is not score.canvas):
+            return None
+        return Best(score, ONE, token=drawn)
     return x.low if isinstance(x, Cells) else x if isinstance(x, Drawn) else None
 
 
