@@ -118,6 +118,18 @@ class Case:
 
         return prepare
 
+    def starts(self, world: World, steps: int | None = None) -> Callable[[Choices], ExactMachine]:
+        """A function from choices to a machine in the start, ready to run with them. steps: decoding steps (None: all)."""
+        program, prepare = self.program(), self.setup()
+
+        def start(choices: Choices) -> ExactMachine:
+            world.restart(choices)
+            m = program.machine(self.request, world, steps).resume(self.start.committed)
+            prepare(m)
+            return m
+
+        return start
+
 
 @dataclass
 class Failure:
@@ -188,12 +200,17 @@ def ended(case: Case, error: DecError, tally: Tally) -> Failure | None:
     try:
         check_derivations(case.function, case.models, case.params)
         check_shapes(case.function, case.params, next(iter(case.models.values())).vocab.size)
-        setup, done = case.setup(), case.start.committed
+        start, done, spec = replace(case, ran=None).starts(World(coupled=True)), case.start.committed, case.spec()
         if any(Failing(case.module.functions[case.claim.spec]).outside_drafts()):
-            for _, found in outcomes(case.spec(), case.request, done, case.limit, tally):
-                if isinstance(found, DecError):
-                    return None
-        for choices, found in outcomes(replace(case, ran=None).program(), case.request, done, case.limit, tally, setup):
+            world = World(coupled=True)
+
+            def spec_start(choices: Choices) -> ExactMachine:
+                world.restart(choices)
+                return spec.machine(case.request, world).resume(done)
+
+            if any(isinstance(found, DecError) for _, found in outcomes(spec_start, case.limit, tally)):
+                return None
+        for choices, found in outcomes(start, case.limit, tally):
             if isinstance(found, DecError):
                 said = str(found.diagnostics[0]).removeprefix("error: ")
                 text = (done, True)
@@ -209,21 +226,11 @@ ENDLESS = ("does not end", "committed nothing and decided nothing", "decided no 
 """Words of the errors with which a run ends that would go on for ever."""
 
 
-def outcomes(
-    program: CheckedProgram,
-    request: Request,
-    done: tuple[int, ...],
-    limit: int,
-    tally: Tally,
-    setup: Callable[[ExactMachine], None] = lambda m: None,
-) -> Iterator[tuple[Choices, Any]]:
-    """The runs of a program from the tokens `done` on, each with the error that ended it, or None."""
-    world = World(coupled=True)
+def outcomes(start: Callable[[Choices], ExactMachine], limit: int, tally: Tally) -> Iterator[tuple[Choices, DecError | None]]:
+    """The runs of the machines that `start` returns for choices, each with the error that ended it, or None."""
 
     def run(choices: Choices) -> DecError | None:
-        world.restart(choices)
-        m = program.machine(request, world).resume(done)
-        setup(m)
+        m = start(choices)
         try:
             execute(m)
         except DecError as error:
@@ -327,19 +334,9 @@ def in_distribution(case: Case, tally: Tally) -> Failure | None:
             theirs = whole_distribution(b, case.request, case.limit, tally)
             ours = whole_distribution(a, case.request, case.limit, tally, setup)
     except AdversaryWins as wins:
-        one, other = (
-            wins.laws[0],
-            next(d for d in wins.laws if d != wins.laws[0]),
-        )
-        return Failure(
-            case,
-            "adversary",
-            one,
-            other,
-            total_variation(one, other),
-            [wins.point],
-            f"the value of {wins.point.label} changes the distribution",
-        )
+        one, other = wins.laws[0], next(d for d in wins.laws if d != wins.laws[0])
+        words = f"the value of {wins.point.label} changes the distribution"
+        return Failure(case, "adversary", one, other, total_variation(one, other), [wins.point], words)
     if ours == theirs:
         return None
     return Failure(case, "distribution", ours, theirs, total_variation(ours, theirs), [])
@@ -350,30 +347,26 @@ def in_tokens(case: Case, tally: Tally) -> Failure | None:
     step is compared with as many tokens of the specification."""
     if not case.speaks():
         return None
-    a, b = case.program(), case.spec()
-    world = World(coupled=True, ran=case.ran)
-    setup, done = case.setup(), case.start.committed
+    world, spec_program, done = World(coupled=True, ran=case.ran), case.spec(), case.start.committed
     started = bool(done) or case.start.arbitrary is not None
     steps = (case.steps or 1) if started and memoryless(case.module.functions[case.claim.spec]) else None
 
-    merge = mergeable(case)
+    start = case.starts(world, steps)
 
     def both(choices: Choices) -> tuple[Any, Any]:
-        world.restart(choices)
-        m = a.machine(case.request, world, steps).resume(done)
-        setup(m)
+        m = start(choices)
         whole = run_steps(m)
         ours = m.committed_tokens()
         choices.known = None  # the states of the specification do not say what we have committed
         world.ran = None
-        spec = b.machine(case.request, world).resume(done)
+        spec = spec_program.machine(case.request, world).resume(done)
         if not whole:
             spec.until = lambda s: s.committed() >= len(ours)
         theirs = execute(spec).committed_tokens() if not spec.done() else done
         world.ran = case.ran
         return ours, theirs
 
-    for choices, found in attempts(case, both, merge):
+    for choices, found in attempts(case, both, mergeable(case)):
         tally.count()
         if isinstance(found, Arrived):
             continue
@@ -390,13 +383,11 @@ def too_likely(case: Case, tally: Tally) -> Failure | None:
     up to is a bound from below, so that no more of them need be known."""
     if not case.speaks():
         return None
-    a, b = case.program(), case.spec()
-    world, setup, first = World(coupled=False, ran=case.ran), case.setup(), ByChance(0)
+    world, b, first = World(coupled=False, ran=case.ran), case.spec(), ByChance(0)
+    start = case.starts(world)
 
     def one(choices: Choices) -> tuple[Tokens, bool]:
-        world.restart(choices)
-        m = a.machine(case.request, world)
-        setup(m)
+        m = start(choices)
         whole = run_steps(m)
         return m.committed_tokens(), whole
 
@@ -449,15 +440,11 @@ def every_token(case: Case, tally: Tally) -> Failure | None:
     decided)."""
     if not case.speaks():
         return None
-    a = case.program()
-    world = World(coupled=True, ran=case.ran)
-    setup, done = case.setup(), case.start.committed
+    start, done = case.starts(World(coupled=True, ran=case.ran)), case.start.committed
     on_canvas = masked(case.function)
 
     def one(choices: Choices) -> Any:
-        world.restart(choices)
-        m = a.machine(case.request, world).resume(done)
-        setup(m)
+        m = start(choices)
         if on_canvas and case.claim.kind == "keeps_support":
             m.watch_canvas = partial(unsupported, case, m)
             execute(m)

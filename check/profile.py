@@ -57,6 +57,11 @@ class Profile:
     draws: frozenset[str] = field(default_factory=frozenset)  # opcodes that draw
     drafting: frozenset[str] = field(default_factory=frozenset)  # those of them outside of rules
 
+    @property
+    def lossless(self) -> bool:
+        """Whether a program verifies drafts and claims the tokens or the distribution of another."""
+        return self.walks and bool({"distribution", "tokens", "greedy"} & self.modes)
+
 
 class Probe(ExactMachine):
     """The exact machine, taking notes."""
