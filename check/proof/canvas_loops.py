@@ -14,9 +14,8 @@ from typing import Any
 from decgraph.check.proof.amounts import ONE, ZERO, anywhere
 from decgraph.check.proof.canvases import Canvas, Canvases, Lost, Part, then
 from decgraph.check.proof.cells import BLOCK
-from decgraph.check.proof.choices import AnyOpen, Column, Node
 from decgraph.check.proof.invariants import Stopped
-from decgraph.check.proof.parts import NONE, Blocks, Cells, Counts, Edit, Vector
+from decgraph.check.proof.parts import NONE, AnyOpen, Blocks, Cells, Column, Counts, Edit, Node, Vector
 from decgraph.check.proof.vectors import size, vector
 from decgraph.ir.linear import Linear
 from decgraph.ir.values import Op, Region

@@ -1,7 +1,7 @@
 """What the ops of a program do to its canvas: which cells become decided, and by what draws (schedules.py).
 
 A canvas is known by how many of its cells, from the left, are decided, and by the steps that decided them. Then may come a
-*part* in which some cells are decided: by steps that each decide the surest masked cells there (choices.py). A step of any
+*part* in which some cells are decided: by steps that each decide the surest masked cells there (cells.py). A step of any
 other kind loses the canvas. So does a step that may or may not be made: its draws could decide about themselves. Only where all
 draws have the `output` noise whose number is how many cells are decided, a step that is put off is made later with the same
 draws, and how many steps were made may depend on anything.
@@ -14,10 +14,25 @@ from typing import Any
 
 from decgraph.check.proof.amounts import ONE, ZERO, Known
 from decgraph.check.proof.cells import within
-from decgraph.check.proof.choices import Best, Column, MaskedOf, Node, Open, Tree, same_cells
 from decgraph.check.proof.invariants import Step, Stopped
 from decgraph.check.proof.judgments import digest
-from decgraph.check.proof.parts import NONE, NOTHING, Between, Cells, Drawn, Edit, Rows, Vector
+from decgraph.check.proof.parts import (
+    NONE,
+    NOTHING,
+    Best,
+    Between,
+    Cells,
+    Column,
+    Drawn,
+    Edit,
+    MaskedOf,
+    Node,
+    Open,
+    Rows,
+    Tree,
+    Vector,
+    same_cells,
+)
 from decgraph.check.proof.vectors import size, unknown
 from decgraph.ir.linear import Linear
 from decgraph.ir.values import Function, Op, Region, Value

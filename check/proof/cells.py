@@ -7,27 +7,51 @@ from dataclasses import replace
 from typing import Any
 
 from decgraph.check.proof.amounts import ONE, ZERO, varying
-from decgraph.check.proof.choices import (
+from decgraph.check.proof.parts import (
     Best,
+    Between,
+    Blocks,
+    Cells,
     Column,
+    Counts,
+    Drawn,
+    Formula,
+    K,
     MaskedOf,
     Node,
     Open,
     Order,
+    Places,
     Ranked,
+    Rows,
     Score,
-    best_tokens,
-    chosen_by,
-    ordered_by,
-    scored,
+    Vector,
+    same_cells,
 )
-from decgraph.check.proof.parts import Between, Blocks, Cells, Counts, Drawn, Formula, K, Places, Rows, Vector
 from decgraph.check.proof.vectors import RULES, Walks, as_vector, scalar, size, unknown, varies
 from decgraph.ir.linear import Linear
 from decgraph.ir.values import Op
 
 BLOCK = Linear.of(" block")
 """The number of a block, in the loop that goes through all of them."""
+
+
+def _scored(rows: Rows, x: Any, entry: Linear) -> Any:
+    """What a lookup of drawn tokens in the rows that they were drawn from gives."""
+    same = isinstance(x, Drawn) and rows.face == "raw" and rows.canvas is x.canvas and same_cells(rows.at, x.at)
+    return Score(entry, rows.canvas, rows.at, x.draw) if same else entry
+
+
+def _score(at: Any, keys: tuple[Any, ...]) -> Score | None:
+    """The score that cells are chosen by."""
+    key = keys[0].item if len(keys) == 1 and isinstance(keys[0], Vector) else None
+    return key if isinstance(key, Score) and isinstance(at, Open | Cells | None) and same_cells(at, key.at) else None
+
+
+def _best_tokens(x: Drawn, i: Best) -> Any:
+    """The draws at the best cells."""
+    own = not i.token and x.draw is i.score.draw and x.canvas is i.score.canvas
+    return Best(i.score, i.count, token=True) if own else None
 
 
 def _gathered(w: Walks, op: Op, x: Any, *index: Any) -> Any:
@@ -45,7 +69,7 @@ def _gathered(w: Walks, op: Op, x: Any, *index: Any) -> Any:
         case Column(), Node(one=True) if x.tree is i.tree:
             return x.value
         case Drawn(), Best():
-            return best_tokens(x, i)
+            return _best_tokens(x, i)
         case Rows() | Drawn(), Cells() | Open() if position:
             return replace(x, at=i)
         case Vector(item=Score(at=None) as score), Cells() | Open() if position:
@@ -111,11 +135,11 @@ def _compacted(w: Walks, op: Op, x: Any, cond: Any) -> Any:
 def _first(w: Walks, op: Op, x: Any, k: Any, *keys: Any) -> Any:
     """The first or the best k of a vector; the best in any order."""
     best = op.opcode == "select.top"
-    order = ordered_by(op, x, keys) if best else x
-    if isinstance(order, Order) and isinstance(k, Linear) and w.known.whole(k):
+    score = (_score(x, keys) if x is not None else None) if best else x.score if isinstance(x, Order) else None
+    if score is not None and isinstance(k, Linear) and w.known.whole(k):
         n = size(w, x)
         if n is None or not w.known.at_least(k - n):
-            return Best(order.score, k)
+            return Best(score, k)
     if op.operands[0].type.elem == "bool" and op.result.type.elem == "position" or not isinstance(k, Linear):
         return None
     n = size(w, x)
@@ -129,8 +153,9 @@ def _first(w: Walks, op: Op, x: Any, k: Any, *keys: Any) -> Any:
 
 
 def _sorted_(w: Walks, op: Op, x: Any, *keys: Any) -> Any:
-    if op.attrs.get("descending") and (order := ordered_by(op, x, keys)) is not None and size(w, x) != ONE:
-        return order
+    score = _score(x, keys) if op.attrs.get("descending") and x is not None else None
+    if score is not None and size(w, x) != ONE:
+        return Order(score)
     return replace(x, ordered=False) if isinstance(x, Cells) else Vector(size(w, x))
 
 
@@ -207,7 +232,11 @@ def _argued(w: Walks, op: Op, x: Any, *keys: Any) -> Any:
     if not keys:
         return Vector(size(w, x)) if op.result.type.dims else scalar(w, op)
     if size(w, x) != ONE:
-        return chosen_by(op, x, keys)
+        drawn = isinstance(x, Drawn)
+        score = _score(x.at if drawn else x, keys) if op.attrs["fn"] == "max" and x is not None else None
+        if score is None or drawn and (x.draw is not score.draw or x.canvas is not score.canvas):
+            return None
+        return Best(score, ONE, token=drawn)
     return x.low if isinstance(x, Cells) else x if isinstance(x, Drawn) else None
 
 
@@ -216,7 +245,7 @@ def _looked_up(w: Walks, op: Op, x: Any, i: Any) -> Any:
     n = size(w, x)
     if not isinstance(x, Rows) or len(op.result.type.dims) != 1 or x.face not in ("raw", "shaped"):
         return Vector(n)
-    return Vector(n, scored(x, i, w.known.atom(0, 1, real=True, name=f"@p{len(w.known.bounds)}")))
+    return Vector(n, _scored(x, i, w.known.atom(0, 1, real=True, name=f"@p{len(w.known.bounds)}")))
 
 
 def _positions(w: Walks, op: Op, x: Any, *rest: Any) -> Any:

@@ -1,4 +1,7 @@
-"""Values of programs on canvases (canvases.py): sets of cells, vectors, conditions, rows and draws."""
+"""Values of programs on canvases (canvases.py): sets of cells, vectors, conditions, rows and draws, and choices of the surest
+masked cells: by the model's own probability of the token that was drawn for each, the best first, of equals the first.
+`static_masked`, `llada` and what refines them decide by this choice. It depends on what was drawn, which does no harm where
+every program with the schedule chooses so: it is a function of the canvas and of the draws."""
 
 from __future__ import annotations
 
@@ -93,3 +96,93 @@ class Counts:
 
     cells: Linear
     steps: Linear
+
+
+@dataclass(frozen=True)
+class MaskedOf:
+    """Which cells are masked, of a canvas some of whose cells are decided."""
+
+    canvas: Any
+
+
+@dataclass(frozen=True)
+class Open:
+    """The masked cells of a canvas from low to high, in order. As a condition on those from low to high: which are masked."""
+
+    canvas: Any
+    low: Linear
+    high: Linear
+
+
+@dataclass(frozen=True)
+class AnyOpen:
+    """Whether any of these cells is masked."""
+
+    cells: Open
+
+
+@dataclass(frozen=True)
+class Score:
+    """The model's probability of each token that was drawn, as a number between 0 and 1."""
+
+    number: Linear
+    canvas: Any
+    at: Any
+    draw: Any
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The place of each score from the best."""
+
+    number: Linear
+    score: Score
+
+
+@dataclass(frozen=True)
+class Best:
+    """The `count` best cells by a score: as a condition, as positions, or (`token`) the draws there."""
+
+    score: Score
+    count: Linear
+    token: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A tree of canvases whose root is this one."""
+
+    base: Any
+
+
+@dataclass(frozen=True)
+class Node:
+    """All nodes of a tree; `one`: any one of them."""
+
+    tree: Tree
+    one: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """Something for each canvas of a tree: `value` is that of any one of them."""
+
+    tree: Tree
+    value: Any
+
+
+@dataclass(frozen=True)
+class Order:
+    """Cells from the best by a score to the worst."""
+
+    score: Score
+
+
+def number(x: Any) -> Any:
+    """A score or a rank as a number of which no more than its range is known."""
+    return x.number if isinstance(x, Score | Ranked) else x
+
+
+def same_cells(a: Any, b: Any) -> bool:
+    """Whether two values name the same cells in the same order."""
+    return a is b or isinstance(a, Open) and a == b

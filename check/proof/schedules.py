@@ -7,7 +7,7 @@ difference. So two programs with one schedule agree. Claims `when block == 1` an
 programs decide the cells one by one from the left, or all at once. With the specification's own noise, by how many cells are
 decided, the tokens are the same (`scheduled_tokens`).
 
-canvas_loops.py goes through a function once. Numbers are polynomials over parameters (amounts.py), a set of cells is an
+canvas_loops.py goes through a function once. Numbers are sums over parameters (amounts.py), a set of cells is an
 interval, and what depends on draws is unknown (vectors.py, cells.py). canvases.py has the rules of what is done to a canvas: an
 op without one loses it.
 """

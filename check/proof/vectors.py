@@ -9,8 +9,27 @@ from fractions import Fraction
 from typing import Any
 
 from decgraph.check.proof.amounts import INF, ONE, ZERO, at_place, hidden, slope, varying
-from decgraph.check.proof.choices import AnyOpen, Best, MaskedOf, Open, Ranked, Score, number
-from decgraph.check.proof.parts import NONE, Between, Blocks, Cells, Counts, Drawn, Edit, Formula, K, Places, Rows, Vector
+from decgraph.check.proof.parts import (
+    NONE,
+    AnyOpen,
+    Best,
+    Between,
+    Blocks,
+    Cells,
+    Counts,
+    Drawn,
+    Edit,
+    Formula,
+    K,
+    MaskedOf,
+    Open,
+    Places,
+    Ranked,
+    Rows,
+    Score,
+    Vector,
+    number,
+)
 from decgraph.ir.linear import Atom, Linear, contradiction, negated
 from decgraph.ir.values import Op
 
