@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from decgraph.check.proof.amounts import ONE, Amount
+from decgraph.check.proof.amounts import ONE
 from decgraph.check.proof.parts import Cells, Drawn, Rows, Vector
+from decgraph.ir.linear import Linear
 from decgraph.ir.values import Op
 
 
@@ -25,8 +26,8 @@ class Open:
     """The masked cells of a canvas from low to high, in order. As a condition on those from low to high: which are masked."""
 
     canvas: Any
-    low: Amount
-    high: Amount
+    low: Linear
+    high: Linear
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class AnyOpen:
 class Score:
     """The model's probability of each token that was drawn, as a number between 0 and 1."""
 
-    number: Amount
+    number: Linear
     canvas: Any
     at: Any
     draw: Any
@@ -50,7 +51,7 @@ class Score:
 class Ranked:
     """The place of each score from the best."""
 
-    number: Amount
+    number: Linear
     score: Score
 
 
@@ -59,7 +60,7 @@ class Best:
     """The `count` best cells by a score: as a condition, as positions, or (`token`) the draws there."""
 
     score: Score
-    count: Amount
+    count: Linear
     token: bool = False
 
 
@@ -103,7 +104,7 @@ def same_cells(a: Any, b: Any) -> bool:
     return a is b or isinstance(a, Open) and a == b
 
 
-def scored(rows: Any, x: Any, entry: Amount) -> Any:
+def scored(rows: Any, x: Any, entry: Linear) -> Any:
     """What a lookup of drawn tokens in the rows that they were drawn from gives."""
     if isinstance(rows, Rows) and isinstance(x, Drawn) and rows.face == "raw" and rows.canvas is x.canvas:
         if same_cells(rows.at, x.at):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from decgraph.check.proof.amounts import PLACE, Amount
+from decgraph.check.proof.amounts import PLACE
+from decgraph.ir.linear import Linear
 
-K = Amount.of(PLACE)
+K = Linear.of(PLACE)
 NOTHING = "a memory that holds nothing"
 NONE = "none"
 
@@ -16,8 +17,8 @@ NONE = "none"
 class Cells:
     """The cells from low to high (left out), each once; in this order or in any."""
 
-    low: Amount
-    high: Amount
+    low: Linear
+    high: Linear
     ordered: bool = True
 
 
@@ -25,7 +26,7 @@ class Cells:
 class Blocks:
     """The canvas in blocks of so many cells."""
 
-    step: Amount
+    step: Linear
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,15 +51,15 @@ class Drawn:
 class Between:
     """A condition that is true of the places from low to high (left out)."""
 
-    low: Amount
-    high: Amount
+    low: Linear
+    high: Linear
 
 
 @dataclass(frozen=True)
 class Formula:
-    """A condition made of others of which nothing is known: ("atom", name), ("not", a), ("and", a, b), ("or", a, b)."""
+    """A condition (ir/linear.py) made of others of which nothing is known: whether some number is negative."""
 
-    parts: tuple[Any, ...]
+    condition: Any
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Vector:
     """A vector: how many entries it has along its first dimension, and of a plain one the entry at place k, by `K` (None:
     nothing is known). Atoms whose names begin with "@" may differ from entry to entry."""
 
-    size: Amount | None
+    size: Linear | None
     item: Any = None
 
 
@@ -74,7 +75,7 @@ class Vector:
 class Places:
     """The numbers below `size`, each once, in any order; `even`: a distribution that gives mass to each of them."""
 
-    size: Amount
+    size: Linear
     even: bool = False
 
 
@@ -90,5 +91,5 @@ class Edit:
 class Counts:
     """So many cells, spread over so many steps (at least one): how many each step decides."""
 
-    cells: Amount
-    steps: Amount
+    cells: Linear
+    steps: Linear
