@@ -14,7 +14,7 @@ from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.chances import ByChance, attempts
-from decgraph.check.constants import facts
+from decgraph.check.constants import facts, loop_of, masked
 from decgraph.check.distributions import (
     AdversaryWins,
     CheckedProgram,
@@ -157,11 +157,6 @@ def memoryless(f: Function) -> bool:
     )
 
 
-def stepwise(f: Function) -> bool:
-    """Whether an algorithm can be left after a step: its `while not done` is at the top."""
-    return any(op.opcode == "while" and op.attrs.get("bound") == "done" for op in f.body.ops)
-
-
 def decide(case: Case, tally: Tally, *, far: bool = True) -> Failure | None:
     """None where the claim holds in this world. Raises TooMany or Unlikely where that cannot be said.
 
@@ -253,7 +248,7 @@ def begun(case: Case) -> Case:
     """The world with the tokens that are committed at its start: by the specification, or where there is none by the
     program."""
     plan = case.plan
-    if plan is None or not plan.committed or case.start.committed or not stepwise(case.function):
+    if plan is None or not plan.committed or case.start.committed or loop_of(case.function) is None:
         return case
     lucky = World(coupled=True)
     program = case.spec() if case.claim.kind == "refines" else replace(case, engine=ExactMachine, ran=None).program()
@@ -312,11 +307,6 @@ def certain(case: Case) -> bool:
     return not choices.points
 
 
-def masked(f: Function) -> bool:
-    """Whether the first model of an algorithm fills canvases."""
-    return next((p.value.type.of[0] for p in f.params if p.value.type.elem == "model"), "") == "masked"
-
-
 def in_distribution(case: Case, tally: Tally) -> Failure | None:
     """One step (or a few) and then the specification, against the specification alone."""
     if not case.speaks():
@@ -325,7 +315,7 @@ def in_distribution(case: Case, tally: Tally) -> Failure | None:
     a, b = case.program(), case.spec()
     setup, done = case.setup(), case.start.committed
     try:
-        if memoryless(spec_f) and stepwise(case.function):
+        if memoryless(spec_f) and loop_of(case.function) is not None:
             spec = Specification(b, case.request, case.limit, tally)
             length = len(done) + case.length
             theirs: Distribution = {}

@@ -97,8 +97,18 @@ def _ops(f: Function, others: tuple[Function, ...]) -> list[Op]:
 
 
 def loop_of(f: Function) -> Op | None:
-    """The `while not done` of an algorithm, or None."""
+    """The `while not done` of an algorithm, at which it can be left after a step, or None."""
     return next((op for op in f.body.ops if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
+
+
+def masked(f: Function) -> bool:
+    """Whether the first model of an algorithm fills canvases."""
+    return first_kind(f) == "masked"
+
+
+def first_kind(f: Function) -> str:
+    """The kind of an algorithm's first model, "" where it has none."""
+    return next((str(p.value.type.of[0]) for p in f.params if p.value.type.elem == "model"), "")
 
 
 def random_from_before(f: Function) -> list[Value]:
@@ -239,7 +249,6 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
         return next((params[x] for x in slice_of(v) if x in params), "")
 
     loop = loop_of(f)
-    main = next((p.value.type.of[0] for p in f.params if p.value.type.elem == "model"), "")
     opcodes = {op.opcode for op in ops}
     return Facts(
         counts=tuple(sorted(n for n in counts if 0 <= n <= 4 * LARGEST)),
@@ -261,7 +270,7 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
         memory=any(o.startswith("memory") or o in MEMORIES for o in opcodes)
         or any("given" in op.attrs.get("with", ()) for op in ops)
         or bool(f.policies),
-        masked=main == "masked",
+        masked=masked(f),
         stepwise=loop is not None,
         ends="ended" in opcodes,
         marks=tuple(marks),

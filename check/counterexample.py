@@ -154,9 +154,7 @@ class Counterexample:
             out.append(f"distribution of the first tokens: total variation {self.distance} = {float(self.distance):.4f}")
             out.append(f"    {'tokens':<16} {self.names[0]:>{w}}   {self.names[1]:>{w}}")
             for k in keys[:rows]:
-                a, b = self.ours.get(k, Fraction(0)), self.theirs.get(k, Fraction(0))
-                mark = "" if a == b else "   <-"
-                out.append(f"    {_spelled(k, ends):<16} {_ratio(a):>{w}}   {_ratio(b):>{w}}{mark}")
+                out.append(_row(_spelled(k, ends), self.ours.get(k, Fraction(0)), self.theirs.get(k, Fraction(0)), w))
             if len(keys) > rows:
                 equal = ", equal on both sides" if apart <= rows else ""
                 out.append(f"    ... and {len(keys) - rows} more{equal}")
@@ -164,9 +162,7 @@ class Counterexample:
             if first is not None and first.after:
                 after, share = " ".join(map(str, first.after)), _ratio(first.share)
                 out.append(f"apart first after {after}, which both commit with probability {share}; there")
-                for name, a, b in first.rows:
-                    mark = "" if a == b else "   <-"
-                    out.append(f"    {name:<16} {_ratio(a):>{w}}   {_ratio(b):>{w}}{mark}")
+                out += [_row(name, a, b, w) for name, a, b in first.rows]
         return "\n".join(out)
 
     def to_json(self) -> dict[str, Any]:
@@ -231,6 +227,11 @@ def _spelled(key: tuple[tuple[int, ...], bool], ends: bool) -> str:
     """Tokens of a distribution, and whether the text ends after them, where that is not plain."""
     tokens, over = key
     return " ".join(map(str, tokens)) + (" end" if over and ends else "")
+
+
+def _row(name: str, a: Fraction, b: Fraction, width: int) -> str:
+    """A line of both distributions, marked where they differ."""
+    return f"    {name:<16} {_ratio(a):>{width}}   {_ratio(b):>{width}}{'' if a == b else '   <-'}"
 
 
 def _ratio(x: Fraction) -> str:
