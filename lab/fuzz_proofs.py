@@ -213,7 +213,17 @@ def fuzz(seed: int, count: int, *, names: list[str] | None = None, seconds: floa
             continue
         out.counts["valid"] += 1
         for claim in module.entry.claims:
-            if isinstance(proof := prove(module, claim), Derivation):
+            try:
+                proof = prove(module, claim)
+            except Exception as error:  # at IR that no program is lowered to: it derives nothing, and is to be looked at
+                out.counts[f"prover {type(error).__name__}"] += 1
+                kept(
+                    f"prover-{type(error).__name__}-{name}",
+                    digest(module, claim),
+                    f"{claim.text}\n{error}\n{print_module(module)}",
+                )
+                continue
+            if isinstance(proof, Derivation):
                 out.counts["derived"] += 1
                 examine(name, module, claim, proof, out, each)
     return out
