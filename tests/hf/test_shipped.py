@@ -79,7 +79,8 @@ def test_parts_of_a_model(algorithm: str, given: dict[str, Any], shipped: Any, t
         door = decgraph.hf(algorithm, backend=backend, **parts)
         assert greedy(shipped, inputs, max_new_tokens=16, custom_generate=door) == expected
     coarse = AutoModelForCausalLM.from_pretrained(zoo.path("target"), dtype=torch.bfloat16)
-    expected = greedy(coarse, inputs, max_new_tokens=8)
+    # In 16 bits tokens may be as likely as each other: what is lossless gives what decgraph decodes alone.
+    expected = greedy(coarse, inputs, max_new_tokens=8, custom_generate=decgraph.hf("autoregressive", backend=backend))
     assert (
         greedy(coarse, inputs, max_new_tokens=8, custom_generate=decgraph.hf(algorithm, backend=backend, **given)) == expected
     )

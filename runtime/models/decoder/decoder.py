@@ -123,6 +123,9 @@ class Decoder:
         """The layers from this one on; called with the states [B, T, width] that enter it in place of token ids. `since(0)`
         takes embeddings. Caches are those of its layers."""
         self._check(layer)
+        end = self.uses[-1].layer + 1 if self.uses else 0
+        if layer > end:
+            raise DecError(f"these layers end before layer {end}, so none begins with layer {layer}")
         return self._like(replace(self.part, uses=tuple(use for use in self.uses if use.layer >= layer), embedded=True))
 
     def above(self) -> Decoder:

@@ -119,13 +119,18 @@ class DecoderNet:
     def expert(self, rank: int, name: str) -> DecoderNet:
         """The same layers with mixtures whose tokens all go to the expert of this rank alone. Raises DecError for a model without
         mixtures, and for a rank that they do not have."""
-        most = min((layer.experts.top for layer in self.decoder.shape.layers if layer.experts is not None), default=0)
-        if not most:
-            raise DecError(f"{name!r} has no mixtures of experts", hint="a model whose layers have experts")
-        if not 1 <= rank <= most:
-            raise DecError(f"{name!r} has no expert of rank {rank}: a token goes to {most} experts")
+        count = min((layer.experts.count for layer in self.decoder.shape.layers if layer.experts is not None), default=0)
+        if not count:
+            raise DecError(
+                f"{name!r} has no expert({rank}): none of its layers is a mixture of experts that decgraph knows",
+                hint="Mixtral, Qwen-MoE, OLMoE and their like have a router for each layer",
+            )
+        if not 1 <= rank <= count:
+            raise DecError(f"{name!r} has no expert({rank}): a router has {count} experts", hint=f"a rank in 1..{count}")
         layers = tuple(
-            layer if layer.experts is None else replace(layer, experts=replace(layer.experts, rank=rank))
+            layer
+            if layer.experts is None
+            else replace(layer, experts=replace(layer.experts, rank=rank, top=max(rank, layer.experts.top)))
             for layer in self.decoder.shape.layers
         )
         return self._copied(self.decoder.copied(shape=replace(self.decoder.shape, layers=layers)))

@@ -166,9 +166,7 @@ def test_results_say_what_copies_take() -> None:
     result = session.run(decgraph.models.request_for(session, prompt="x = ", limit=3))
     (forward,) = result.forwards.values()
     (model,) = session.models.values()
-    base = model.net.base
-    inside = sum(p.numel() * 4 for n, p in base.named_parameters() if p.dim() == 2 and "embed" not in n)
-    assert forward.packed == inside + model.net._out.weight.numel() * 4
+    assert forward.packed == 4 * sum(w.numel() for p in model.net.decoder.products.values() for w in p.weights)
     assert f"{forward.packed / 1e6:.0f} MB" in forward.text() and forward.to_json()["packed"] == forward.packed
 
 
