@@ -303,7 +303,7 @@ class Run(Backend):
     # -- the caller's functions
     def extern(self, op: Op, args: Sequence[Any]) -> Any:
         """Call a function of the caller, once per distinct arguments; over a vector of what it takes, element by element.
-        Raises DecError where there is none, and for what it raises."""
+        Raises DecError where there is none, for what it raises, and for a probability that is none."""
         name = op.attrs["extern"]
         f = self.externs.get(name)
         if f is None:
@@ -311,10 +311,17 @@ class Run(Backend):
         each = (a for a, wanted in zip(args, op.attrs["params"], strict=True) if not wanted.dims)
         vector = next((a for a in each if isinstance(a, list | np.ndarray) and np.ndim(a)), None)
         if vector is not None:
-            return np.array(
-                [self.extern_once(name, f, tuple(a[i] if a is vector else a for a in args)) for i in range(len(vector))]
-            )
-        return self.extern_once(name, f, tuple(args))
+            calls = [tuple(a[i] if a is vector else a for a in args) for i in range(len(vector))]
+            found: Any = np.array([self.extern_once(name, f, call) for call in calls])
+        else:
+            found = self.extern_once(name, f, tuple(args))
+        if op.attrs["returns"].elem == "prob":
+            wrong = next((x for x in np.ravel(np.asarray(found, dtype=object)) if not 0 <= x <= 1), None)
+            if wrong is not None:
+                raise noted_outside(
+                    DecError(f"`{name}` gave the probability {wrong}", hint="probabilities are between 0 and 1")
+                )
+        return found
 
     def extern_once(self, name: str, f: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """The result of a function of the caller, called once for equal arguments. Raises DecError for what it raises."""

@@ -14,7 +14,7 @@ from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.chances import ByChance, attempts
-from decgraph.check.constants import facts
+from decgraph.check.constants import facts, loop_of, masked
 from decgraph.check.distributions import (
     AdversaryWins,
     CheckedProgram,
@@ -47,7 +47,7 @@ class Case:
     """One world. others: scores of the batch's other candidates (None: an adversary's). steps: decoding steps before the
     specification goes on (None: the whole text). length: new tokens whose distribution is compared. start: the state in which
     the first step begins. ran: takes note of what of the program runs. plan: of the world. limit: most runs. sampled: how many
-    runs are drawn at random in the place of an enumeration (0: none).
+    runs are drawn at random in the place of an enumeration (0: none). spec_engine: the machine of the specification.
     folds: see CheckedProgram."""
 
     module: Module
@@ -69,6 +69,7 @@ class Case:
     others: tuple[Any, ...] | None = None
     flags: set[str] = field(default_factory=set)
     sampled: int = 0
+    spec_engine: type[ExactMachine] = ExactMachine
     folds: Folds = None
 
     def program(self) -> CheckedProgram:
@@ -96,7 +97,7 @@ class Case:
             else:
                 params[name] = got
         return CheckedProgram(
-            self.module, f.name, models, check_params(f, params), ExactMachine, self.externs, self.detokenizer
+            self.module, f.name, models, check_params(f, params), self.spec_engine, self.externs, self.detokenizer
         )
 
     def speaks(self) -> bool:
@@ -117,6 +118,18 @@ class Case:
                 m.begin = Arbitrary(self.start.arbitrary, known, self.flags)
 
         return prepare
+
+    def starts(self, world: World, steps: int | None = None) -> Callable[[Choices], ExactMachine]:
+        """A function from choices to a machine in the start, ready to run with them. steps: decoding steps (None: all)."""
+        program, prepare = self.program(), self.setup()
+
+        def start(choices: Choices) -> ExactMachine:
+            world.restart(choices)
+            m = program.machine(self.request, world, steps).resume(self.start.committed)
+            prepare(m)
+            return m
+
+        return start
 
 
 @dataclass
@@ -142,11 +155,6 @@ def memoryless(f: Function) -> bool:
         and not whiles[0].results
         and not any(op.opcode in ("canvas.new", "commit") for op in f.body.ops)
     )
-
-
-def stepwise(f: Function) -> bool:
-    """Whether an algorithm can be left after a step: its `while not done` is at the top."""
-    return any(op.opcode == "while" and op.attrs.get("bound") == "done" for op in f.body.ops)
 
 
 def decide(case: Case, tally: Tally, *, far: bool = True) -> Failure | None:
@@ -188,12 +196,17 @@ def ended(case: Case, error: DecError, tally: Tally) -> Failure | None:
     try:
         check_derivations(case.function, case.models, case.params)
         check_shapes(case.function, case.params, next(iter(case.models.values())).vocab.size)
-        setup, done = case.setup(), case.start.committed
+        start, done, spec = replace(case, ran=None).starts(World(coupled=True)), case.start.committed, case.spec()
         if any(Failing(case.module.functions[case.claim.spec]).outside_drafts()):
-            for _, found in outcomes(case.spec(), case.request, done, case.limit, tally):
-                if isinstance(found, DecError):
-                    return None
-        for choices, found in outcomes(replace(case, ran=None).program(), case.request, done, case.limit, tally, setup):
+            world = World(coupled=True)
+
+            def spec_start(choices: Choices) -> ExactMachine:
+                world.restart(choices)
+                return spec.machine(case.request, world).resume(done)
+
+            if any(isinstance(found, DecError) for _, found in outcomes(spec_start, case.limit, tally)):
+                return None
+        for choices, found in outcomes(start, case.limit, tally):
             if isinstance(found, DecError):
                 said = str(found.diagnostics[0]).removeprefix("error: ")
                 text = (done, True)
@@ -209,21 +222,11 @@ ENDLESS = ("does not end", "committed nothing and decided nothing", "decided no 
 """Words of the errors with which a run ends that would go on for ever."""
 
 
-def outcomes(
-    program: CheckedProgram,
-    request: Request,
-    done: tuple[int, ...],
-    limit: int,
-    tally: Tally,
-    setup: Callable[[ExactMachine], None] = lambda m: None,
-) -> Iterator[tuple[Choices, Any]]:
-    """The runs of a program from the tokens `done` on, each with the error that ended it, or None."""
-    world = World(coupled=True)
+def outcomes(start: Callable[[Choices], ExactMachine], limit: int, tally: Tally) -> Iterator[tuple[Choices, DecError | None]]:
+    """The runs of the machines that `start` returns for choices, each with the error that ended it, or None."""
 
     def run(choices: Choices) -> DecError | None:
-        world.restart(choices)
-        m = program.machine(request, world).resume(done)
-        setup(m)
+        m = start(choices)
         try:
             execute(m)
         except DecError as error:
@@ -245,7 +248,7 @@ def begun(case: Case) -> Case:
     """The world with the tokens that are committed at its start: by the specification, or where there is none by the
     program."""
     plan = case.plan
-    if plan is None or not plan.committed or case.start.committed or not stepwise(case.function):
+    if plan is None or not plan.committed or case.start.committed or loop_of(case.function) is None:
         return case
     lucky = World(coupled=True)
     program = case.spec() if case.claim.kind == "refines" else replace(case, engine=ExactMachine, ran=None).program()
@@ -304,11 +307,6 @@ def certain(case: Case) -> bool:
     return not choices.points
 
 
-def masked(f: Function) -> bool:
-    """Whether the first model of an algorithm fills canvases."""
-    return next((p.value.type.of[0] for p in f.params if p.value.type.elem == "model"), "") == "masked"
-
-
 def in_distribution(case: Case, tally: Tally) -> Failure | None:
     """One step (or a few) and then the specification, against the specification alone."""
     if not case.speaks():
@@ -317,7 +315,7 @@ def in_distribution(case: Case, tally: Tally) -> Failure | None:
     a, b = case.program(), case.spec()
     setup, done = case.setup(), case.start.committed
     try:
-        if memoryless(spec_f) and stepwise(case.function):
+        if memoryless(spec_f) and loop_of(case.function) is not None:
             spec = Specification(b, case.request, case.limit, tally)
             length = len(done) + case.length
             theirs: Distribution = {}
@@ -327,19 +325,9 @@ def in_distribution(case: Case, tally: Tally) -> Failure | None:
             theirs = whole_distribution(b, case.request, case.limit, tally)
             ours = whole_distribution(a, case.request, case.limit, tally, setup)
     except AdversaryWins as wins:
-        one, other = (
-            wins.laws[0],
-            next(d for d in wins.laws if d != wins.laws[0]),
-        )
-        return Failure(
-            case,
-            "adversary",
-            one,
-            other,
-            total_variation(one, other),
-            [wins.point],
-            f"the value of {wins.point.label} changes the distribution",
-        )
+        one, other = wins.laws[0], next(d for d in wins.laws if d != wins.laws[0])
+        words = f"the value of {wins.point.label} changes the distribution"
+        return Failure(case, "adversary", one, other, total_variation(one, other), [wins.point], words)
     if ours == theirs:
         return None
     return Failure(case, "distribution", ours, theirs, total_variation(ours, theirs), [])
@@ -350,30 +338,26 @@ def in_tokens(case: Case, tally: Tally) -> Failure | None:
     step is compared with as many tokens of the specification."""
     if not case.speaks():
         return None
-    a, b = case.program(), case.spec()
-    world = World(coupled=True, ran=case.ran)
-    setup, done = case.setup(), case.start.committed
+    world, spec_program, done = World(coupled=True, ran=case.ran), case.spec(), case.start.committed
     started = bool(done) or case.start.arbitrary is not None
     steps = (case.steps or 1) if started and memoryless(case.module.functions[case.claim.spec]) else None
 
-    merge = mergeable(case)
+    start = case.starts(world, steps)
 
     def both(choices: Choices) -> tuple[Any, Any]:
-        world.restart(choices)
-        m = a.machine(case.request, world, steps).resume(done)
-        setup(m)
+        m = start(choices)
         whole = run_steps(m)
         ours = m.committed_tokens()
         choices.known = None  # the states of the specification do not say what we have committed
         world.ran = None
-        spec = b.machine(case.request, world).resume(done)
+        spec = spec_program.machine(case.request, world).resume(done)
         if not whole:
             spec.until = lambda s: s.committed() >= len(ours)
         theirs = execute(spec).committed_tokens() if not spec.done() else done
         world.ran = case.ran
         return ours, theirs
 
-    for choices, found in attempts(case, both, merge):
+    for choices, found in attempts(case, both, mergeable(case)):
         tally.count()
         if isinstance(found, Arrived):
             continue
@@ -390,13 +374,11 @@ def too_likely(case: Case, tally: Tally) -> Failure | None:
     up to is a bound from below, so that no more of them need be known."""
     if not case.speaks():
         return None
-    a, b = case.program(), case.spec()
-    world, setup, first = World(coupled=False, ran=case.ran), case.setup(), ByChance(0)
+    world, b, first = World(coupled=False, ran=case.ran), case.spec(), ByChance(0)
+    start = case.starts(world)
 
     def one(choices: Choices) -> tuple[Tokens, bool]:
-        world.restart(choices)
-        m = a.machine(case.request, world)
-        setup(m)
+        m = start(choices)
         whole = run_steps(m)
         return m.committed_tokens(), whole
 
@@ -449,15 +431,11 @@ def every_token(case: Case, tally: Tally) -> Failure | None:
     decided)."""
     if not case.speaks():
         return None
-    a = case.program()
-    world = World(coupled=True, ran=case.ran)
-    setup, done = case.setup(), case.start.committed
+    start, done = case.starts(World(coupled=True, ran=case.ran)), case.start.committed
     on_canvas = masked(case.function)
 
     def one(choices: Choices) -> Any:
-        world.restart(choices)
-        m = a.machine(case.request, world).resume(done)
-        setup(m)
+        m = start(choices)
         if on_canvas and case.claim.kind == "keeps_support":
             m.watch_canvas = partial(unsupported, case, m)
             execute(m)

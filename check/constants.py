@@ -16,6 +16,7 @@ from typing import Any
 from decgraph.backends.exact.states import free_values, read_again
 from decgraph.ir.types import Type
 from decgraph.ir.values import Function, Module, Op, Value
+from decgraph.ir.walk import ops_of
 
 COMPARE = frozenset(
     {"eq", "ne", "lt", "le", "gt", "ge", "minimum", "maximum", "mod", "sub", "clamp", "div", "mul", "weigh", "contrast"}
@@ -29,6 +30,12 @@ LONGEST = 1024  # contexts of up to so many tokens for a constant that texts or 
 MEMORIES = frozenset({"model.attention", "model.memory", "model.derive", "model.layers"})
 """Ops of which a table of one layer would show too little."""
 
+
+FIXED = frozenset(
+    {"const", "map", "model.derive", "list", "vocab_size", "as_int", "len", "topology", "topology.narrow"}
+    | {"request", "level.get", "tile"}
+)
+"""Ops whose results depend on parameters and the request alone, where their operands do."""
 
 CUTTING = frozenset({("ctx.get", "last"), ("slice", None), ("tile", "iota"), ("take_first", None)})
 """Ops, with their fields or kinds, that leave out what is longer than a number says."""
@@ -44,9 +51,8 @@ class Facts:
     value of a parameter; uncut: those that are longer than any context that is generated. met: for each parameter the
     constants that it meets. length, block: the parameters that a canvas and its blocks depend on. carries: whether the loop
     of the algorithm carries values or reads random ones from before it. states, session, batch: of which scopes there are
-    states. text, extern, automaton, window, memory: whether the program reads text, calls functions, walks automata, asks how
-    much room there is, keeps memories. layers: whether it reads how many layers a model has. ends: whether it asks which
-    drafts end the text. marks: strings that texts are looked at for.
+    states. text, memory: whether the program reads text, keeps memories. layers: whether it reads how many layers a model has.
+    ends: whether it asks which drafts end the text. marks: strings that texts are looked at for.
     """
 
     counts: tuple[int, ...] = ()
@@ -64,7 +70,6 @@ class Facts:
     session: bool = False
     batch: bool = False
     text: bool = False
-    extern: bool = False
     memory: bool = False
     layers: bool = False
     masked: bool = False
@@ -83,21 +88,27 @@ def _ops(f: Function, others: tuple[Function, ...]) -> list[Op]:
     out: list[Op] = []
     todo, done = [f], {f.name}
     while todo:
-        here = todo.pop()
-        ops = list(here.body.walk()) + [o for s in here.states for o in s.init.walk()]
-        ops += [o for c in here.claims if c.region is not None for o in c.region.walk()]
+        ops = list(ops_of(todo.pop()))
+        callees = dict.fromkeys(op.attrs["callee"] for op in ops if op.opcode == "run")
+        todo += [functions[name] for name in callees if name not in done]
+        done |= callees.keys()
         out += ops
-        for op in ops:
-            callee = op.attrs.get("callee") if op.opcode == "run" else None
-            if callee and callee not in done:
-                done.add(callee)
-                todo.append(functions[callee])
     return out
 
 
 def loop_of(f: Function) -> Op | None:
-    """The `while not done` of an algorithm, or None."""
+    """The `while not done` of an algorithm, at which it can be left after a step, or None."""
     return next((op for op in f.body.ops if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
+
+
+def masked(f: Function) -> bool:
+    """Whether the first model of an algorithm fills canvases."""
+    return first_kind(f) == "masked"
+
+
+def first_kind(f: Function) -> str:
+    """The kind of an algorithm's first model, "" where it has none."""
+    return next((str(p.value.type.of[0]) for p in f.params if p.value.type.elem == "model"), "")
 
 
 def random_from_before(f: Function) -> list[Value]:
@@ -112,26 +123,8 @@ def random_from_before(f: Function) -> list[Value]:
     def is_fixed(v: Value) -> bool:
         if v not in fixed:
             op = made.get(v)
-            fixed[v] = (
-                op is not None
-                and not op.regions
-                and op.opcode
-                in (
-                    "const",
-                    "map",
-                    "model.derive",
-                    "list",
-                    "vocab_size",
-                    "as_int",
-                    "len",
-                    "topology",
-                    "topology.narrow",
-                    "request",
-                    "level.get",
-                    "tile",
-                )
-                and all(is_fixed(o) for o in op.operands)
-            )
+            known = op is not None and not op.regions and op.opcode in FIXED
+            fixed[v] = known and all(is_fixed(o) for o in made[v].operands)
         return fixed[v]
 
     return [v for v in inside if not is_fixed(v)]
@@ -256,7 +249,6 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
         return next((params[x] for x in slice_of(v) if x in params), "")
 
     loop = loop_of(f)
-    main = next((p.value.type.of[0] for p in f.params if p.value.type.elem == "model"), "")
     opcodes = {op.opcode for op in ops}
     return Facts(
         counts=tuple(sorted(n for n in counts if 0 <= n <= 4 * LARGEST)),
@@ -274,12 +266,11 @@ def _facts(f: Function, others: tuple[Function, ...]) -> Facts:
         session=any(s.scope != "sequence" for s in f.states),
         batch=bool(opcodes & {"batch.top", "batch.fold"}) or any(s.scope == "batch" for s in f.states),
         text=bool(opcodes & {"text_of", "completes"}),
-        extern="extern" in opcodes,
         layers="model.layers" in opcodes,
         memory=any(o.startswith("memory") or o in MEMORIES for o in opcodes)
         or any("given" in op.attrs.get("with", ()) for op in ops)
         or bool(f.policies),
-        masked=main == "masked",
+        masked=masked(f),
         stepwise=loop is not None,
         ends="ended" in opcodes,
         marks=tuple(marks),

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from decgraph.backends.exact.choices import Choices, Point, TooMany, runs
+from decgraph.backends.exact.choices import Point, TooMany, runs
 from decgraph.backends.exact.reals import NotSeparated
 from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.claims import Case, Failure, decide
 from decgraph.check.distributions import Distribution, Tally, execute
 from decgraph.check.functions import Drawn
-from decgraph.check.worlds import models_for, params_for
+from decgraph.check.worlds import least, models_for
 from decgraph.errors import DecError
 from decgraph.runtime.parameters import shown, written
 from decgraph.runtime.request import Request
@@ -154,9 +154,7 @@ class Counterexample:
             out.append(f"distribution of the first tokens: total variation {self.distance} = {float(self.distance):.4f}")
             out.append(f"    {'tokens':<16} {self.names[0]:>{w}}   {self.names[1]:>{w}}")
             for k in keys[:rows]:
-                a, b = self.ours.get(k, Fraction(0)), self.theirs.get(k, Fraction(0))
-                mark = "" if a == b else "   <-"
-                out.append(f"    {_spelled(k, ends):<16} {_ratio(a):>{w}}   {_ratio(b):>{w}}{mark}")
+                out.append(_row(_spelled(k, ends), self.ours.get(k, Fraction(0)), self.theirs.get(k, Fraction(0)), w))
             if len(keys) > rows:
                 equal = ", equal on both sides" if apart <= rows else ""
                 out.append(f"    ... and {len(keys) - rows} more{equal}")
@@ -164,9 +162,7 @@ class Counterexample:
             if first is not None and first.after:
                 after, share = " ".join(map(str, first.after)), _ratio(first.share)
                 out.append(f"apart first after {after}, which both commit with probability {share}; there")
-                for name, a, b in first.rows:
-                    mark = "" if a == b else "   <-"
-                    out.append(f"    {name:<16} {_ratio(a):>{w}}   {_ratio(b):>{w}}{mark}")
+                out += [_row(name, a, b, w) for name, a, b in first.rows]
         return "\n".join(out)
 
     def to_json(self) -> dict[str, Any]:
@@ -233,6 +229,11 @@ def _spelled(key: tuple[tuple[int, ...], bool], ends: bool) -> str:
     return " ".join(map(str, tokens)) + (" end" if over and ends else "")
 
 
+def _row(name: str, a: Fraction, b: Fraction, width: int) -> str:
+    """A line of both distributions, marked where they differ."""
+    return f"    {name:<16} {_ratio(a):>{width}}   {_ratio(b):>{width}}{'' if a == b else '   <-'}"
+
+
 def _ratio(x: Fraction) -> str:
     text = str(x)
     return text if len(text) <= 14 else f"{float(x):.6f}"
@@ -265,9 +266,9 @@ def smaller(failure: Failure) -> Failure:
             best = again
             break  # candidates come smallest first
     for change in (_short_prompt, _shorter, _plain):
+        moved = change(best.case)
         try:
-            moved = change(best.case)
-            again = decide(moved, Tally()) if moved is not None else None
+            again = decide(moved, Tally()) if moved != best.case else None
         except (TooMany, Unlikely, NotSeparated, DecError):
             again = None
         if again is not None and (again.kind == "error") == (failure.kind == "error"):
@@ -282,43 +283,27 @@ def _size(case: Case) -> tuple[int, ...]:
 
 
 def _candidates(case: Case) -> list[Case]:
-    out = []
-    least = {
-        p.name: max(1, int(p.low) if p.low is not None else 1)
-        for p in case.function.params
-        if p.value.type.elem == "int" and p.name not in case.given
-    }
     size = next((m.vocab.size for m in case.models.values()), 3)
-    for v in range(2, size + 1):
-        for p in ({**case.params, **least}, case.params):
-            for seed in range(6):
-                out.append(
-                    replace(
-                        case,
-                        models=models_for(case.function, v, 500 + seed),
-                        params=p,
-                        length=min(case.length, 2),
-                        request=Request(
-                            prompt=(0, 1)[: len(case.request.prompt)],
-                            limit=case.request.limit,
-                            temperature=case.request.temperature,
-                        ),
-                    )
-                )
-    return out
+    request = plain_request(replace(case.request, prompt=(0, 1)[: len(case.request.prompt)]))
+    small = replace(case, length=min(case.length, 2), request=request)
+    return [
+        replace(small, models=models_for(case.function, v, 500 + seed), params=p)
+        for v in range(2, size + 1)
+        for p in (least(case, lowest=True).params, case.params)
+        for seed in range(6)
+    ]
 
 
-def _short_prompt(case: Case) -> Case | None:
-    return replace(case, request=replace(case.request, prompt=(0,))) if len(case.request.prompt) > 1 else None
+def _short_prompt(case: Case) -> Case:
+    return replace(case, request=replace(case.request, prompt=(0,))) if len(case.request.prompt) > 1 else case
 
 
-def _shorter(case: Case) -> Case | None:
-    return replace(case, length=1) if case.length > 1 else None
+def _shorter(case: Case) -> Case:
+    return replace(case, length=min(case.length, 1))
 
 
-def _plain(case: Case) -> Case | None:
-    plain = plain_request(case.request)
-    return replace(case, request=plain) if plain != case.request else None
+def _plain(case: Case) -> Case:
+    return replace(case, request=plain_request(case.request))
 
 
 def explain(failure: Failure) -> Counterexample:
@@ -362,20 +347,10 @@ def most_telling(case: Case, failure: Failure) -> list[Point]:
         return []
     worst = max(failure.ours, key=lambda k: (failure.ours[k] - failure.theirs.get(k, Fraction(0)), k))
     allowed = failure.theirs.get(worst, Fraction(0))
-    world = World(coupled=False)
     ways: list[tuple[Fraction, list[Point]]] = []
-    a = case.program()
-
-    setup, done = case.setup(), case.start.committed
-
-    def run(choices: Choices) -> Any:
-        world.restart(choices)
-        m = a.machine(case.request, world, case.steps).resume(done)
-        setup(m)
-        return execute(m).committed_tokens()
-
+    start = case.starts(World(coupled=False), case.steps)
     try:
-        for choices, tokens in runs(run, case.limit):
+        for choices, tokens in runs(lambda choices: execute(start(choices)).committed_tokens(), case.limit):
             if worst[0][: len(tokens)] == tokens[: len(worst[0])]:
                 ways.append((choices.weight(), choices.points))
     except (TooMany, NotSeparated):
@@ -411,4 +386,4 @@ def _value(v: Any) -> str:
     return str(getattr(v, "value", v))
 
 
-__all__ = ["Counterexample", "explain", "params_for", "smaller"]
+__all__ = ["Counterexample", "explain", "smaller"]

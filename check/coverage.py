@@ -18,6 +18,7 @@ from typing import Any
 
 from decgraph.backends.exact.coverage import LOGIC, PICKS, Outcome, Ran, outcomes, user_condition
 from decgraph.ir.ranges import impossible
+from decgraph.ir.settings import alternatives
 from decgraph.ir.values import Function, Op, Value
 from decgraph.passes.dead import Liveness
 from decgraph.runtime.arguments import ParamValue
@@ -66,10 +67,10 @@ class Missing:
             return f"{where}: {name} was {self.value} in every world"
         if op.opcode in ("for", "while"):
             times = {
-                "never": "always turned at least once",
-                "once": "never turned exactly once",
-                "again": "never turned more than once",
-                "ran": "never turned",
+                "never": "always ran at least once",
+                "once": "never ran exactly once",
+                "again": "never ran more than once",
+                "ran": "never ran",
             }[self.outcome]
             return f"{where}: this loop {times}"
         what = {
@@ -97,7 +98,8 @@ def pinned(f: Function, given: Mapping[str, ParamValue] | None) -> Function:
 
 def demanded(f: Function, ran: Ran) -> list[tuple[Op, str]]:
     """The outcomes that must be seen before a claim is said to hold: those that can happen (ir/ranges.py)."""
-    cannot = impossible(f, outcomes)
+    setting = f.claims[0].setting if f.claims else ()
+    cannot = frozenset.intersection(*(impossible(g, outcomes) for g in alternatives(f, setting)))
     made: dict[Value, Op] = {v: op for op in ran.watched.values() for v in op.results}
     for op in f.body.walk():
         made.update(dict.fromkeys(op.results, op))
@@ -112,7 +114,7 @@ def demanded(f: Function, ran: Ran) -> list[tuple[Op, str]]:
             if user_condition(op.operands[0], made):
                 out += [(op, k) for k in kinds]
         elif op.opcode in ("for", "while"):
-            out += [(op, k) for k in turns_of(op, made, ranges)]
+            out += [(op, k) for k in iterations_of(op, made, ranges)]
         elif op.opcode in ("draw", "draw.many"):
             if chance:
                 out.append((op, "open"))
@@ -135,7 +137,7 @@ def _fixed(op: Op, made: dict[Value, Op]) -> bool:
     )
 
 
-def turns_of(op: Op, made: dict[Value, Op], ranges: dict[Value, tuple[Any, Any]]) -> list[str]:
+def iterations_of(op: Op, made: dict[Value, Op], ranges: dict[Value, tuple[Any, Any]]) -> list[str]:
     """How many iterations of a loop must be seen: as its bounds say where they are constants or parameters, else one."""
     if op.opcode == "while":
         return ["again"] if op.attrs.get("bound") == "done" else ["once"] if op.attrs.get("limited") else ["again"]

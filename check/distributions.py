@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from decgraph.backends.exact.choices import AdversaryWins, Choices, Point, combine, runs
-from decgraph.backends.exact.run import ExactMachine, exact_machine
+from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Enough, World
 from decgraph.backends.run import Stop
 from decgraph.ir.ranges import narrowed
@@ -266,9 +266,7 @@ __all__ = [
     "Setup",
     "Specification",
     "Tally",
-    "combine",
     "continued_distribution",
-    "exact_machine",
     "execute",
     "distribution_of",
     "run_steps",

@@ -33,7 +33,6 @@ WATCHED = frozenset(
     | {"batch.top"}
 )
 SEEDS = 3  # runs of each world
-CHANCES = 200  # worlds of any sort in which lines are looked for
 EFFECTS = 400  # written down of one run
 
 
@@ -77,12 +76,8 @@ def effects(case: Case, seed: int, ran: Ran | None = None, *, noise: bool = True
     engine = case.engine
     case = begun(case)
     case = replace(case, engine=type("Noted", (engine,), {"apply": apply}))
-    world = World(coupled=True, ran=ran)
-    world.restart(ByChance(seed))
     try:
-        m = case.program().machine(case.request, world, None).resume(case.start.committed)
-        case.setup()(m)
-        execute(m)
+        m = execute(case.starts(World(coupled=True, ran=ran))(ByChance(seed)))
         notes.append(("ended", tuple(m.committed_tokens()), m.done()))
     except Enough:
         pass

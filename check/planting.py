@@ -3,7 +3,7 @@ specification."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ from decgraph.ir.values import Module
 
 Rewrite = Callable[[Any], Any]
 MARK = "planted_"
+CLAIMS = (S.Refines, S.Ensures, S.KeepsSupport)
 
 
 def rewrite(node: Any, f: Rewrite) -> Any:
@@ -92,27 +93,14 @@ class Planting:
         return load_text(text, self.path, check_labels=False)
 
 
-def _used(item: S.Item) -> list[S.Name]:
+def _used(item: S.Item) -> Iterator[S.Name]:
     """Names in the places of calls and rules, claims left out."""
-    out: list[S.Name] = []
-
-    def look(node: Any) -> None:
-        if isinstance(node, S.Refines | S.Ensures | S.KeepsSupport):
-            return
-        if isinstance(node, S.Call) and isinstance(node.func, S.Name):
-            out.append(node.func)
-        if isinstance(node, S.Verify) and isinstance(node.rule, S.Name):
-            out.append(node.rule)
-        if isinstance(node, S.Node):
-            for part in fields(node):
-                if part.name not in ("span", "name_span"):
-                    look(getattr(node, part.name))
-        elif isinstance(node, tuple) and not hasattr(node, "_fields"):
-            for n in node:
-                look(n)
-
-    look(item)
-    return out
+    for part in S.children(item):
+        for node in () if isinstance(part, CLAIMS) else S.walk(part):
+            if isinstance(node, S.Call) and isinstance(node.func, S.Name):
+                yield node.func
+            if isinstance(node, S.Verify) and isinstance(node.rule, S.Name):
+                yield node.rule
 
 
 def _renamed(names: set[str]) -> Rewrite:

@@ -14,7 +14,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from time import process_time
 from typing import Any
 
 from decgraph.backends.exact.choices import TooMany
@@ -30,10 +29,11 @@ from decgraph.check.worlds import FEATURES, PROBE, WorldPlan, automaton_for
 from decgraph.errors import DecError
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.values import Claim, Function, Op, Param
+from decgraph.runtime.reals.limits import SPENT
 
-OPS = 8_000  # of all probes of a claim, for each world of the first kind that was asked for
+OPS = 12_000  # of all probes of a claim, for each world of the first kind that was asked for
 RUN_OPS = 34_000  # of one run, of which then the text so far is compared
-RUN_SECONDS, GIVEN_UP = 4, 50_000  # what a run may take in all, and what it counts for where it takes more
+RUN_REALS, GIVEN_UP = 400_000, 50_000  # what a run may compute with reals, and what it counts for where it takes more
 SHORT = 220  # small probes
 EARLY = 80  # of them before the large ones, which take longer
 MANY = 1000  # tokens of vocabularies with which parameters are small, as runs take long
@@ -43,26 +43,29 @@ ELEMENT = 12  # elements of a row that cost as much as an op
 
 
 class Counting(ExactMachine):
-    """A machine that stops where a run has taken too many ops, and gives up where all probes of a claim have."""
+    """A machine that stops where a run has taken too many ops, and gives up where all probes of a claim have. most: ops of a
+    run (None: a specification must come to its end)."""
 
     budget: list[int]
     canvas_cells = 0
+    most: int | None = RUN_OPS
 
     def start_run(self) -> None:
         super().start_run()
-        self.taken, self.deadline = 0, process_time() + RUN_SECONDS
+        self.taken, self.reals_until = 0, SPENT[0] + RUN_REALS
 
     def apply(self, op: Op) -> Any:
         rows = bool(op.results) and op.results[0].type.elem in ("dist", "scores")
         cost = 1 + ((self.vocab_size + len(self.tokens) // 16) // ELEMENT + self.canvas_cells if rows else 0)
+        cost += sum(len(self.env[v].nodes) // (2 * ELEMENT) for v in op.operands if v.type.elem == "tree")
         self.taken += cost
         self.budget[0] -= cost
-        if process_time() > self.deadline:  # exact reals, of which an op may take any time: few such runs are tried
+        if SPENT[0] > self.reals_until:  # of which an op may take any time: few such runs are tried
             self.budget[0] -= GIVEN_UP
-            raise TooMany("more time than a probe may take")
+            raise TooMany("more arithmetic of reals than a probe may take")
         if self.budget[0] < 0:
             raise TooMany("more ops than probes may take")
-        if self.taken > RUN_OPS:
+        if self.most is not None and self.taken > self.most:
             raise Enough
         return super().apply(op)
 
@@ -233,12 +236,13 @@ def canvases(f: Function, known: Facts) -> Iterator[WorldPlan]:
         params = values(f, known, r, n, 3)
         if known.block:
             params[known.block] = min(block, cells)
+        free = known.memory and n % 2 == 0 and cells < 64
         yield WorldPlan(
             PROBE,
             30_000 + n,
             r.choice((2, 3, 5)),
-            Style("plain", shared=30_000 + n, point_until=ALWAYS),
-            free=known.memory and n % 2 == 0 and cells < 64,
+            Style("plain", shared=30_000 + n, point_until=ALWAYS, rare=ALWAYS if free else 0),
+            free=free,
             prompt=1 + n % 3,
             limit=cells,
             span=cells,
@@ -310,10 +314,15 @@ def again(survey: Survey, plan: WorldPlan, left: list[int]) -> Failure | None:
     case = survey.make(plan)
     if case is None:
         return None
-    failure = tried(
-        replace(case, engine=type("Counted", (Counting, case.engine), {"budget": left, "canvas_cells": plan.span})), survey
+    counted = {"budget": left, "canvas_cells": plan.span}
+    ours = type("Counted", (Counting, case.engine), counted)
+    theirs = type("Counted", (Counting, case.spec_engine), {**counted, "most": None})
+    failure = tried(replace(case, engine=ours, spec_engine=theirs), survey)
+    return (
+        None
+        if failure is None
+        else replace(failure, case=replace(failure.case, engine=case.engine, spec_engine=case.spec_engine))
     )
-    return None if failure is None else replace(failure, case=replace(failure.case, engine=case.engine))
 
 
 __all__ = ["probed"]

@@ -10,6 +10,7 @@ from decgraph.backends.exact.run import ExactMachine
 from decgraph.backends.exact.world import Unlikely, World
 from decgraph.check.chances import ByChance
 from decgraph.check.claims import Case
+from decgraph.check.constants import first_kind
 from decgraph.check.distributions import execute
 from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas
@@ -56,6 +57,11 @@ class Profile:
     allied: bool = False  # a claim of support names several models: what one of them allows may be committed
     draws: frozenset[str] = field(default_factory=frozenset)  # opcodes that draw
     drafting: frozenset[str] = field(default_factory=frozenset)  # those of them outside of rules
+
+    @property
+    def lossless(self) -> bool:
+        """Whether a program verifies drafts and claims the tokens or the distribution of another."""
+        return self.walks and bool({"distribution", "tokens", "greedy"} & self.modes)
 
 
 class Probe(ExactMachine):
@@ -146,7 +152,7 @@ def profile(cases: Sequence[Case], tries: int = 12) -> Profile:
     """The facts, from `tries` random runs in each of the cases."""
     notes = Profile()
     case = cases[0]
-    ops = [o for f in (case.function,) for o in f.body.walk()]
+    ops = list(case.function.body.walk())
     notes.draws = frozenset(o.opcode for o in ops if o.opcode in ("draw", "draw.many", "draw.race", "bernoulli", "beta"))
     notes.output = any(o.opcode == "noise" and o.attrs.get("kind") == "output" for o in ops)
     walked = {id(o) for w in ops if w.opcode == "tree.walk" for r in w.regions for o in r.walk()}
@@ -157,7 +163,7 @@ def profile(cases: Sequence[Case], tries: int = 12) -> Profile:
         and (o.operands[0].type.elem == "path" or o.operands[0] in tokens)
         for o in ops
     )
-    notes.causal = next((p.value.type.of[0] for p in case.function.params if p.value.type.elem == "model"), "") == "causal"
+    notes.causal = first_kind(case.function) == "causal"
     notes.allied = any(c.kind == "keeps_support" and len(c.models) > 1 for c in case.function.claims)
     notes.modes = frozenset(c.mode if c.kind == "refines" else c.kind for c in case.function.claims)
     engine = type("Probing", (Probe,), {"notes": notes})

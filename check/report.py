@@ -34,6 +34,8 @@ Progress = Callable[[str, int, int], None]
 CROSS_CHECK, CROSS_RUNS = 12, 200
 """Worlds in which a claim with a derivation is compared, and runs of each: they show errors of programs, and ours."""
 NOT_SOUGHT = "none was looked for"
+GIVEN = ("params", "engine", "externs")
+"""Options that a world is built with."""
 
 
 @dataclass
@@ -257,18 +259,8 @@ def decide_claims(module: Module, report: Report, tally: Tally, progress: Progre
         return
     for n, (group, place, claim) in enumerate(pairs):
         proof = report.proofs[place]
-        survey = Survey(
-            module,
-            claim,
-            tally,
-            group.ran,
-            report.tried,
-            params=options["params"],
-            engine=options["engine"],
-            externs=options["externs"],
-            notes=report.notes,
-            faults=report.faults,
-        )
+        given = {key: options[key] for key in GIVEN}
+        survey = Survey(module, claim, tally, group.ran, report.tried, **given, notes=report.notes, faults=report.faults)
         try:
             if proof.found:
                 few = first_plans(module, claim, options["vocab"], min(options["models"], CROSS_CHECK))
@@ -360,29 +352,28 @@ def plant_all(
     out that change nothing there (check/outside.py)."""
     module = restricted(module, group)
 
+    models, params, externs = options["models"], options["params"], options["externs"]
+
     def every(m: Module, e: type[ExactMachine], part: int) -> list[Case]:
         out: list[Case] = []
         m = restricted(m, group)
         for claim in m.entry.claims:
-            plans = first_plans(m, claim, options["vocab"], options["models"], part * options["models"])
-            if part == 1 or (part == 2 and options["models"] < QUICK):  # those of a quick look, then all of them
-                many = options["models"] if part == 1 else QUICK
-                plans = further_plans(m, claim, options["vocab"], many, options["params"] or {})
+            plans = first_plans(m, claim, options["vocab"], models, part * models)
+            if part == 1 or (part == 2 and models < QUICK):  # those of a quick look, then all of them
+                plans = further_plans(m, claim, options["vocab"], models if part == 1 else QUICK, params or {})
             for plan in plans:
                 try:
-                    out.append(world(m, claim, plan, given=options["params"], engine=e, externs=options["externs"]))
+                    out.append(world(m, claim, plan, given=params, engine=e, externs=externs))
                 except DecError:
                     continue
         return out
 
     def without(case: Case) -> Case:
         assert case.plan is not None
-        sound = world(
-            module, case.claim, case.plan, given=options["params"], engine=options["engine"], externs=options["externs"]
-        )
+        sound = world(module, case.claim, case.plan, given=params, engine=options["engine"], externs=externs)
         return replace(sound, params=case.params, length=case.length, request=case.request)
 
-    models = options["models"]  # where they are few there are more rounds: only what is not found takes them
+    # Where worlds are few there are more rounds: only what is not found takes them.
     rounds = ROUNDS + max(0, -(-(WANTED - 2 * models) // models))
     kills = plant(module, planting, MUTANTS, every, without, progress, tally, setting=bool(group.when), rounds=rounds)
     report.mutants += kills
@@ -398,20 +389,10 @@ def plant_all(
 
 def against_controllers(module: Module, tally: Tally, faults: list[str], **options: Any) -> str:
     """ "any" where each claim is true whatever controllers return, "own" where it needs their own results, "undecided"."""
-    engine = adversarial(options["engine"])
     decided, open_ = 0, False
     for claim in module.entry.claims:
-        survey = Survey(
-            module,
-            claim,
-            tally,
-            None,
-            Tried(),
-            params=options["params"],
-            engine=engine,
-            externs=options["externs"],
-            faults=faults,
-        )
+        given = {**{key: options[key] for key in GIVEN}, "engine": adversarial(options["engine"])}
+        survey = Survey(module, claim, tally, None, Tried(), **given, faults=faults)
         for plan in first_plans(module, claim, options["vocab"], options["models"]):
             case = survey.make(plan)
             if case is None:

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from decgraph.check.claims import Case
 
 
+def row_after(case: Case, m: ExactMachine, name: str, path: tuple[int, ...]) -> Any:
+    """A model's row after a text, whatever the machine gets wrong."""
+    scores = partial(ExactMachine.score_path, m, case.models[name], path, None)
+    return ExactMachine.model_row(m, case.models[name], scores, path, None, None)
+
+
 def given_to(case: Case, m: ExactMachine, path: tuple[int, ...], x: int) -> str:
     """What the claim's models give a token that a claim does not hold of."""
     names = (
@@ -23,8 +29,7 @@ def given_to(case: Case, m: ExactMachine, path: tuple[int, ...], x: int) -> str:
     )
     rows = []
     for name in names:
-        scores = partial(ExactMachine.score_path, m, case.models[name], path, None)
-        row = ExactMachine.model_row(m, case.models[name], scores, path, None, None)
+        row = row_after(case, m, name, path)
         rows.append(f"{name} gives it probability {row.face('raw' if case.claim.kind == 'keeps_support' else 'shaped')[x]}")
     return ", where " + " and ".join(rows[:2]) if rows else ""
 
@@ -69,11 +74,7 @@ def _cell_scores(model: Any, cells: tuple[Any, ...], at: int) -> Any:
 def token_holds(case: Case, m: ExactMachine, path: tuple[int, ...], x: int) -> bool:
     """Whether the claim holds of one token at its context."""
     if case.claim.kind == "keeps_support":
-        for name in case.claim.models:
-            scores = partial(ExactMachine.score_path, m, case.models[name], path, None)  # whatever the machine gets wrong
-            if ExactMachine.model_row(m, case.models[name], scores, path, None, None).face("raw")[x] > 0:
-                return True
-        return False
+        return any(row_after(case, m, name, path).face("raw")[x] > 0 for name in case.claim.models)
     model = next(v for v in case.models.values() if v.kind == "causal")
     row = m.model_row(model, partial(m.score_path, model, path, None), path, None, None)
     assert case.claim.region is not None

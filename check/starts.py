@@ -57,8 +57,6 @@ class Start:
         words = []
         if self.committed:
             words.append(f"after {list(self.committed)} were committed")
-        if self.arbitrary is not None:
-            words.append("with carried values of any kind")
         if self.session:
             words.append(f"in request {self.session + 1} of a session")
         return ", ".join(words)
@@ -198,7 +196,7 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
         for n, i in enumerate(np.ndindex(shape)):
             found[i] = _any_row(m, f"{r.random()} {n}")
         return Dist(found) if shape else Dist(box0(found[()]))
-    if t.elem in ("int", "bool", "real", "prob", "token", "position") and t.elem != "position":
+    if t.elem in ("int", "bool", "real", "prob", "token"):
         make: Any = {
             "int": lambda: r.choice(wholes(facts)),
             "bool": lambda: r.random() < 0.5,
@@ -230,7 +228,11 @@ def _value(m: ExactMachine, name: str, t: Type, old: Any, r: random.Random, fact
     if t.elem == "node" and isinstance(old, tuple):
         return m.context()
     if isinstance(old, NoiseKey):
-        return NoiseRead(m, old, r).key
+        if old.kind == "race":  # as a later step finds it: a draw from some distribution has read it
+            weights = small_weights(f"noise {r.random()}", m.vocab_size)
+            token = r.choice([v for v, w in enumerate(weights) if w > 0])
+            m.read_before.append((old.site, tuple(weights), token))
+        return old
     raise NoValue(f"{name} ({t})")
 
 
@@ -275,34 +277,15 @@ def _tree(m: ExactMachine, name: str, old: Tree, r: random.Random) -> Tree:
     )
 
 
-class NoiseRead:
-    """Noise created before the loop, as a later step finds it: a draw from some distribution has read it."""
-
-    def __init__(self, m: ExactMachine, old: NoiseKey, r: random.Random) -> None:
-        self.key = old
-        weights = small_weights(f"noise {r.random()}", m.vocab_size)
-        if old.kind == "race":
-            token = r.choice([v for v, w in enumerate(weights) if w > 0])
-            m.read_before.append((old.site, tuple(weights), token))
-
-
-def left_seen(values: Sequence[Any]) -> bool:
-    """Whether draws among carried values have been read: their distribution no longer describes them."""
-    return any(_seen(v) for v in values)
-
-
-def _seen(v: Any) -> bool:
-    if isinstance(v, Draw):
-        return v.known and not v.point
-    if isinstance(v, Draws):
-        return any(_seen(x) for x in v.items.ravel() if x is not None)
-    if isinstance(v, Tree):
-        return any(_seen(n.edge) for n in v.nodes)
-    if isinstance(v, Path):
-        return False
-    if isinstance(v, list | tuple):
-        return any(_seen(x) for x in v)
-    return False
+def left_seen(value: Any) -> bool:
+    """Whether a draw of a carried value, or of several, has been read: its distribution no longer describes it."""
+    if isinstance(value, Draw):
+        return value.known and not value.point
+    if isinstance(value, Draws):
+        return any(left_seen(x) for x in value.items.ravel() if x is not None)
+    if isinstance(value, Tree):
+        return any(left_seen(n.edge) for n in value.nodes)
+    return isinstance(value, list | tuple) and not isinstance(value, Path) and any(left_seen(x) for x in value)
 
 
 __all__ = ["OTHER", "SEEN", "Arbitrary", "NoValue", "Start", "left_seen"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -19,13 +19,12 @@ from zlib import crc32
 
 from decgraph.runtime.models.free import FreeModel, small_weights
 from decgraph.runtime.models.interface import Model, Scores
-from decgraph.runtime.models.table import TableAdapter, TableFeatures, TableModel, _Table
+from decgraph.runtime.models.table import TableFeatures, TableModel, _Table
 from decgraph.runtime.noise import hash32
 
 NOTHING, ALL, SMALL = Fraction(0), Fraction(1), Fraction(1, 10)
 BESIDE = (Fraction(1, 2), Fraction(1), Fraction(3, 2))  # masses beside a number, as parts of it
 MODELS = 101  # a model's seed is its number in the program beside a multiple of this
-SORTS = ("plain", "zeros", "peaked", "tails", "ties", "sure", "mixed", "apart", "near", "exactly")
 
 
 @dataclass(frozen=True)
@@ -255,10 +254,4 @@ def styled_features(target: Model, seed: int, style: Style) -> TableFeatures:
     return made
 
 
-def styled_adapter(target: TableModel, seed: int) -> TableAdapter:
-    """An adapter for a table target; its rows are the target's."""
-    return TableAdapter(target, seed)
-
-
-Models = Mapping[str, Any]
-__all__ = ["Models", "SORTS", "Style", "StyledFree", "StyledModel", "row", "styled_adapter", "styled_features", "tokens_in"]
+__all__ = ["Style", "StyledFree", "StyledModel", "row", "styled_features", "tokens_in"]

@@ -13,7 +13,7 @@ from decgraph.check.constants import Facts, facts
 from decgraph.check.functions import AnyFunction, any_head, functions_for
 from decgraph.check.settings import at_setting
 from decgraph.check.starts import Start
-from decgraph.check.tables import MODELS, Style, StyledFree, StyledModel, styled_adapter, styled_features
+from decgraph.check.tables import MODELS, Style, StyledFree, StyledModel, styled_features
 from decgraph.errors import DecError
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.settings import names
@@ -23,6 +23,7 @@ from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.models.free import FreeAdapter, FreeFeatures
 from decgraph.runtime.models.reading import AnyReading
 from decgraph.runtime.models.spelling import spelled
+from decgraph.runtime.models.table import TableAdapter
 from decgraph.runtime.request import Factor, Request
 from decgraph.runtime.text import Detokenizer, detokenizer_of
 
@@ -126,7 +127,7 @@ def models_for(
         elif kind == "features":
             out[p.name] = FreeFeatures(families[family], s) if free else styled_features(families[family], s, style)
         elif kind == "layers":
-            out[p.name] = FreeAdapter(families[family], s) if free else styled_adapter(families[family], s)
+            out[p.name] = (FreeAdapter if free else TableAdapter)(families[family], s)
         elif kind == "head":
             out[p.name] = AnyReading(families[family], visibility, s, name=p.name)
         else:
@@ -312,17 +313,6 @@ def request_for(
     for name in features:
         fields.update(known[name])
     return Request(**fields)
-
-
-def sized(function: Function, vocab: int, seed: int) -> tuple[int, int]:
-    """(tokens, cells of the canvas) of a world; no cells where there is no canvas. A drawn canvas of n cells has about
-    vocab ** (n + ... + 1) runs, so that most are of two cells, some of three; every third is decoded greedily and has four."""
-    masked = next((p.value.type.of[0] for p in function.params if p.value.type.elem == "model"), "") == "masked"
-    if not masked:
-        return vocab, 0
-    if seed % 3 == 2:
-        return vocab, 4
-    return (vocab, 2) if seed % 3 == 0 else (2, 3 if seed % 6 == 1 else 2)
 
 
 def layers_for(params: Mapping[str, ParamValue], named: Sequence[int] = ()) -> int:

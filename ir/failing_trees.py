@@ -173,6 +173,27 @@ def of_model(k: Failing, v: Value, deep: int = 8) -> bool:
     return made.opcode in ("model.eval", "model.evals", "model.read")
 
 
+def without_place(k: Failing, op: Op) -> bool:
+    """Whether a draw reads output noise without an index for a distribution that may stand at no position of the text."""
+    noise = k.made.get(op.operands[1])
+    output = noise is None or noise.attrs.get("kind") == "output" and not noise.operands
+    return output and not has_place(k, op.operands[0])
+
+
+def has_place(k: Failing, v: Value, deep: int = 8) -> bool:
+    """Whether a distribution stands where a model was called, whatever it was shaped to since."""
+    v = k.same.get(v, v)
+    made = k.made.get(v)
+    if made is None or not deep:
+        return v.type.elem == "dist"  # of a path, a loop or a rule: lowering counts those of no place (`State.nowhere`)
+    if made.opcode == "if":
+        return all(has_place(k, r.yields[made.results.index(v)], deep - 1) for r in made.regions)
+    if made.opcode in ("model.eval", "model.evals", "model.read", "head.read", "warp"):
+        return True
+    first = made.operands[0] if made.operands else None
+    return first is not None and first.type.elem == "dist" and made.opcode != "normalize" and has_place(k, first, deep - 1)
+
+
 def _derive(k: Failing, op: Op) -> str:
     """Layers that parameters name are tried before a run; those of `layers` are there."""
     given = {p.value for p in k.function.params}

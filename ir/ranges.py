@@ -16,11 +16,13 @@ from typing import Any
 
 from decgraph.ir.intervals import (
     BOTH,
+    FALSE,
     FINITE,
     INF,
     INFINITE,
     NONNEGATIVE,
     SHARE,
+    TRUE,
     UNKNOWN,
     Interval,
     counted,
@@ -31,7 +33,8 @@ from decgraph.ir.intervals import (
     whole,
     widened,
 )
-from decgraph.ir.types import Type
+from decgraph.ir.linear import Linear
+from decgraph.ir.types import INT, Type
 from decgraph.ir.values import Function, Op, Param, Region, Value
 
 PATIENCE, MOST = 3, 12  # rounds before ends are moved on to constants, and before they are moved to infinity
@@ -48,6 +51,7 @@ COUNTS: dict[str, frozenset[str]] = {  # ops that count: whatever they say, or t
     "level.get": frozenset({"index", "rank", "width"}),
 }
 LAWS = {"draw.get": ("field", ("law", "prob")), "tree.get": ("column", ("law", "prob")), "path.get": ("field", ("prob",))}
+OF_SAME = {"eq": TRUE, "le": TRUE, "ge": TRUE, "ne": FALSE, "lt": FALSE, "gt": FALSE}  # comparisons of a value with itself
 LAW = object()  # the cell for the probabilities in the distributions of draws
 
 
@@ -101,7 +105,12 @@ class Ranges:
         self.env: dict[Value, Interval] = {p.value: declared(p) for p in f.params}
         self.cells: dict[Any, Interval] = {LAW: SHARE}
         self.reached: set[int] = set()
+        self.made = {v: op for op in f.body.walk() for v in op.results}
+        self.counters: dict[Value, tuple[Value, Value]] = {
+            op.regions[0].args[0]: (op.operands[0], op.operands[1]) for op in f.body.walk() if op.opcode == "for"
+        }
         self.lengths = {op.results[0]: op.operands[0] for op in f.body.walk() if op.opcode == "len"}
+        self.length_of = {of: v for v, of in self.lengths.items()}  # one for each vector
         self.at_least: dict[Value, Any] = {}  # of vectors that a loop goes over: their length inside it
         self.round, self.changed = 0, True
         ops = [o for r in (f.body, *(s.init for s in f.states)) for o in r.walk()]
@@ -171,7 +180,11 @@ class Ranges:
         return [self.result(op, xs), *(UNKNOWN for _ in op.results[1:])]
 
     def branches(self, op: Op, condition: Interval) -> list[Interval]:
-        """The results of an `if`: of the branches that can be taken."""
+        """The results of an `if`: of the branches that can be taken. A draft may end at any of its trees."""
+        if "draft" in op.attrs:
+            for r in op.regions:
+                self.enter(r)
+            return [UNKNOWN for _ in op.results]
         taken = [self.enter(r) for r, can in zip(op.regions, condition.truths, strict=True) if can]
         return [hull(*parts) for parts in zip(*taken, strict=True)]
 
@@ -193,6 +206,8 @@ class Ranges:
                 self.at_least[over] = max(self.at_least.get(over, 0), xs[0].low + 1)
             out = self.enter(body, (counter, *carried_on))[1 if op.attrs.get("stops") else 0 :]
             self.at_least = before
+            if op.opcode == "for" and iterations(op, xs)[1] <= 1:  # no iteration begins with what another one yields
+                return [hull(x, y) for x, y in zip(carried_on, out, strict=True)]
             carried_on = [self.join(v, x) for v, x in zip(body.args[1:], out, strict=True)]
         return carried_on
 
@@ -206,6 +221,8 @@ class Ranges:
         if code == "map":
             if attrs["fn"] == "mod" and [t.elem for t in types] == ["int", "int"] and 1 <= xs[1].low <= xs[1].high < INF:
                 return Interval(0, xs[1].high - 1)  # of whole numbers the remainder is less than what they are divided by
+            if attrs["fn"] in OF_SAME and (known := self.compared(op, xs)) is not None:
+                return known
             return mapped(attrs["fn"], xs) if all(t.elem in NUMBERS for t in types) else UNKNOWN
         if code == "reduce" and types[0].elem in NUMBERS:
             return folded(attrs["fn"], xs[0], types[0].elem == "bool", types[0].elem != "dist")
@@ -229,17 +246,69 @@ class Ranges:
             return UNKNOWN if grows else hull(xs[0], xs[1], *([NONNEGATIVE] if attrs["mode"] == "sum" else []))
         if code == "as_int":
             return whole(xs[0])
+        if code == "tree.new":
+            return Interval(0, 0)
+        if code in ("tree.set", "tree.front", "tree.keep"):
+            return Interval(0, xs[0].high)
+        if code == "tree.size":
+            return Interval(0, xs[0].high)
         if code == "len" and op.operands[0] in self.at_least:
             return Interval(self.at_least[op.operands[0]], INF)
         if code in COUNTS and (not COUNTS[code] or any(attrs.get(a) in COUNTS[code] for a in ("field", "column", "what"))):
             return NONNEGATIVE
         return self.distribution(op, xs)
 
+    def compared(self, op: Op, xs: Sequence[Interval]) -> Interval | None:
+        """What a comparison says where its two sides are the same value, or whole numbers of which one is never the larger."""
+        fn, (a, b) = op.attrs["fn"], op.operands
+        if a is b:
+            return OF_SAME[fn] if xs[0].ordered or a.type.elem in ("int", "token", "draw") else None
+        if fn not in ("lt", "le", "gt", "ge") or not a.type == b.type == INT:
+            return None
+        if fn in ("gt", "ge"):
+            fn, a, b = {"gt": "lt", "ge": "le"}[fn], b, a
+        strict = int(fn == "lt")
+        if self.most(a, b) <= -strict:
+            return TRUE
+        return FALSE if self.most(b, a) < strict else None
+
+    def most(self, a: Value, b: Value) -> Any:
+        """An upper bound of a - b, for whole numbers: a loop's counter is less than the loop's end."""
+        left = self.sum_of(a) - self.sum_of(b)
+        for _ in range(4):
+            counter = next((s for s in left.symbols if s in self.counters), None)
+            if counter is None:
+                break
+            factor = dict(left.terms)[counter]
+            low, high = self.counters[counter]
+            end = self.sum_of(high) - 1 if factor > 0 else self.sum_of(low)
+            left = left - Linear.of(counter).times(factor) + end.times(factor)
+        known: Mapping[Any, Interval] = self.env
+        ends = [f * (known[s].high if f > 0 else known[s].low) for s, f in left.terms]
+        return INF if any(abs(e) == INF for e in ends) else left.constant + sum(ends)
+
+    def sum_of(self, v: Value) -> Linear:
+        """A whole number as a sum of others."""
+        op, known = self.made.get(v), self.env[v]
+        if known.low == known.high and abs(known.low) != INF:
+            return Linear.of(known.low)
+        if op is not None and op.opcode == "len":
+            return Linear.of(self.length_of[op.operands[0]])
+        if op is not None and op.opcode == "within":
+            return self.sum_of(op.operands[0])
+        if op is not None and op.opcode == "if" and "draft" not in op.attrs:
+            taken = [r for r, can in zip(op.regions, self.env[op.operands[0]].truths, strict=True) if can]
+            return self.sum_of(taken[0].yields[op.results.index(v)]) if len(taken) == 1 else Linear.of(v)
+        if op is None or op.opcode != "map" or op.attrs["fn"] not in ("add", "sub") or any(o.type != INT for o in op.operands):
+            return Linear.of(v)
+        a, b = (self.sum_of(o) for o in op.operands)
+        return a + b if op.attrs["fn"] == "add" else a - b
+
     def distribution(self, op: Op, xs: list[Interval]) -> Interval:
         """The entries of distributions, and what is read of draws."""
         code, attrs = op.opcode, op.attrs
         positive = bool(xs) and xs[0].kind == FINITE and xs[0].low >= 0
-        if code == "model.attention" or code == "head.read" and op.result.type.elem == "prob":
+        if code == "model.attention" or code in ("head.read", "extern") and op.result.type.elem == "prob":
             return SHARE
         if code == "model.eval" or (code == "index.ask" and attrs["what"] == "score"):
             return SHARE
@@ -271,6 +340,9 @@ class Ranges:
             a, b = xs
             left, right = mapped("lt", [a, b]), mapped("lt", [b, a])
             wins = [o.truths[0] for o in ((left, right) if op.attrs["fn"] == "minimum" else (right, left))]
+            if all(v.type == INT for v in op.operands):
+                pair = op.operands if op.attrs["fn"] == "maximum" else op.operands[::-1]
+                wins = [can and self.most(*ends) > 0 for can, ends in zip(wins, (pair, pair[::-1]), strict=True)]
             return [k for k, can in zip(kinds, wins, strict=True) if not can]
         if kinds == ("above", "zero") and xs[0].ordered:
             return [k for k, can in (("above", xs[0].high > 0), ("zero", xs[0].low <= 0)) if not can]
@@ -306,6 +378,8 @@ def fitting(t: Type, a: Interval) -> Interval:
     """What is known of a value of a type: a bool is one whatever was found, and of what is no number nothing is."""
     if t.elem == "bool":
         return a if a.ordered and a.low >= 0 and a.high <= 1 else BOTH
+    if t.elem == "tree":  # its nodes, the root aside
+        return a if a.ordered and a.low >= 0 else NONNEGATIVE
     return a if t.elem in NUMBERS - {"token", "draw"} or t.elem == "list" else UNKNOWN
 
 

@@ -221,6 +221,15 @@ def conjuncts(condition: Condition) -> Iterable[Condition]:
         yield condition
 
 
+def alternatives(function: Function, condition: Condition) -> list[Function]:
+    """The function with its parameters' ranges narrowed, once for each part of a condition with `or`, without those parts that
+    leave a parameter no value."""
+    parts = condition[1:] if condition[:1] == ("or",) else ()
+    found = [g for part in parts for g in alternatives(narrowed(function, part), part)] or [function]
+    empty = [any(p.low is not None and p.high is not None and p.low > p.high for p in g.params) for g in found]
+    return [g for g, none in zip(found, empty, strict=True) if not none] or [function]
+
+
 def narrowed(function: Function, condition: Condition) -> Function:
     """The function with the ranges of its parameters narrowed by the comparisons with constants that a condition demands."""
     params = {p.name: p for p in function.params}
@@ -256,6 +265,7 @@ def narrowed(function: Function, condition: Condition) -> Function:
 __all__ = [
     "REQUEST",
     "Condition",
+    "alternatives",
     "conjuncts",
     "constants",
     "evaluate",

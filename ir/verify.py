@@ -196,6 +196,7 @@ class Verifier:
             self.region(region, visible, (*counters, region.args[0]) if counted else counters, op)
         self.types(op, row)
         self.carried(op)
+        self.ends(op)
         self.keys(op, counters)
         self.names(op)
         for value in op.results:
@@ -255,6 +256,16 @@ class Verifier:
         for cond, arg in zip(op.regions[0].args, body.args, strict=True):
             if unbounded(cond.type) != unbounded(arg.type):
                 self.fail(f"the condition takes {cond!r} where the body takes {arg!r}", op)
+
+    def ends(self, op: Op) -> None:
+        """A loop that is said to end with the text has that for its condition."""
+        if op.opcode != "while" or op.attrs.get("bound") != "done":
+            return
+        made = {v: o for o in op.regions[0].ops for v in o.results}
+        asked = made.get(op.regions[0].yields[0]) if op.regions[0].yields else None
+        done = made.get(asked.operands[0]) if asked is not None and asked.attrs.get("fn") == "not" else None
+        if done is None or done.opcode != "done":
+            self.fail('has bound = "done", and another condition than `not done`', op)
 
     def keys(self, op: Op, counters: tuple[Value, ...]) -> None:
         """Noise in a loop is keyed by its iteration, outermost loop first; else every iteration would read the

@@ -14,9 +14,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -117,7 +119,33 @@ class Spent(Tally):
 
 def contradicted(module: Module, claim: Claim, *, worlds: int = WORLDS, seconds: float = 2.0) -> tuple[Failure | None, int]:
     """The first of some small worlds in which a claim does not hold, and how many were decided."""
-    tally, decided = Spent(until=time.process_time() + seconds), 0
+    tally = Spent(until=time.process_time() + seconds)
+    with limited(4 * seconds):
+        return _contradicted(module, claim, worlds, tally)
+
+
+class Endless(BaseException):
+    """Something took too long. No Exception: machines turn these into errors of the program."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raises Endless where what runs in it takes more seconds of CPU."""
+
+    def late(*_: object) -> None:
+        raise Endless
+
+    before = signal.signal(signal.SIGVTALRM, late)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def _contradicted(module: Module, claim: Claim, worlds: int, tally: Tally) -> tuple[Failure | None, int]:
+    decided = 0
     for n, plan in enumerate(first_plans(module, claim, 3, worlds)):
         plan = replace(plan, runs=RUNS, limit=min(plan.limit, 3), steps=1 + n % 2)
         for size in (1, 2, 3):
@@ -185,10 +213,19 @@ def fuzz(seed: int, count: int, *, names: list[str] | None = None, seconds: floa
             continue
         out.counts["valid"] += 1
         for claim in module.entry.claims:
-            if isinstance(proof := prove(module, claim), Derivation):
+            try:
+                proof = prove(module, claim)
+            except Exception as error:  # at IR that no program is lowered to: it derives nothing, and is to be looked at
+                out.counts[f"prover {type(error).__name__}"] += 1
+                kept(
+                    f"prover-{type(error).__name__}-{name}",
+                    digest(module, claim),
+                    f"{claim.text}\n{error}\n{print_module(module)}",
+                )
+                continue
+            if isinstance(proof, Derivation):
                 out.counts["derived"] += 1
                 examine(name, module, claim, proof, out, each)
-    return out
     return out
 
 
@@ -201,18 +238,24 @@ def examine(name: str, module: Module, claim: Claim, proof: Derivation, out: Cou
     out.seen[key] += 1
     try:
         failure, decided = contradicted(module, claim, seconds=each)
-    except Exception as error:  # of the machine, at IR that no program is lowered to
+    except (Exception, Endless) as error:  # of the machine, at IR that no program is lowered to
         out.counts[f"fault {type(error).__name__}"] += 1
+        kept(f"fault-{type(error).__name__}-{name}", key, f"{claim.text}\n{error}\n{print_module(module)}")
         return
     out.counts["enumerated"] += decided > 0
     out.counts["worlds"] += decided
-    if failure is not None and failure.kind == "error" and proof.mode in ("scheduled", "inside"):
+    if failure is not None and failure.kind == "error" and (proof.errors or proof.mode in ("scheduled", "same", "inside")):
         out.counts["ends in an error"] += 1  # of which such a derivation says nothing
     elif failure is not None:
         out.counts["refuted"] += 1
         out.wrong.append(f"{name}: {claim.text}: {failure.kind}")
-        FOUND.mkdir(parents=True, exist_ok=True)
-        (FOUND / f"{name}-{key[:8]}.txt").write_text(f"{claim.text}\n{failure.kind}\n{print_module(module)}")
+        kept(name, key, f"{claim.text}\n{failure.kind}\n{print_module(module)}")
+
+
+def kept(name: str, key: str, text: str) -> None:
+    """Writes a program that is to be looked at."""
+    FOUND.mkdir(parents=True, exist_ok=True)
+    (FOUND / f"{name}-{key[:8]}.txt").write_text(text)
 
 
 def fuzz_facts(seed: int, count: int, *, names: list[str] | None = None, seconds: float = 1e9) -> tuple[Counts, Compared]:
@@ -237,8 +280,7 @@ def fuzz_facts(seed: int, count: int, *, names: list[str] | None = None, seconds
                     continue
             if len(found.wrong) > before:
                 out.wrong.append(f"{name}: {found.wrong[before]}")
-                FOUND.mkdir(parents=True, exist_ok=True)
-                (FOUND / f"{name}-{digest(module, claim)[:8]}.txt").write_text(f"{out.wrong[-1]}\n{print_module(module)}")
+                kept(name, digest(module, claim), f"{out.wrong[-1]}\n{print_module(module)}")
     return out, found
 
 

@@ -160,7 +160,7 @@ class Maker:
         args = [self.arg(INT), *(self.arg(v.type) for v in inits)]
         cond = self.region(test, depth, lambda: [self.const(False, BOOL)], True)
         body = self.region(args, depth, lambda: [self.fitting(a.type, a) for a in args[1:]], True)
-        self.emit("while", inits, {"bound": "done"}, [cond, body])
+        self.emit("while", inits, {"bound": "progress"}, [cond, body])
 
     def make_if(self, depth: int) -> None:
         some = self.carried()

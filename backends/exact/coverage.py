@@ -212,13 +212,14 @@ def _numbers(x: Any) -> list[Any]:
 
 
 def user_condition(v: Value, made: dict[Value, Op]) -> bool:
-    """Whether a condition is the author's, and not one that lowering made of `accept`, `break` and `emit` (names with a %)."""
+    """Whether a condition is the author's, and not one that lowering made: of `accept`, `break` and `emit` (names with a %), or
+    of a draft that an error may end."""
     if v.name.startswith("%"):
         return False
     op = made.get(v)
     if op is None:
         return True
-    if op.opcode == "const":
+    if op.opcode in ("const", "unfailing"):
         return False
     if op.opcode == "map" and op.attrs["fn"] in ("and", "or", "not"):
         return any(user_condition(o, made) for o in op.operands)

@@ -1,239 +1,179 @@
-"""Numbers that a program computes from its parameters, as polynomials, and what follows from inequalities between them."""
+"""What numbers of a program on a canvas are: sums of parameters, counters and other symbols (ir/linear.py), each by its name,
+and what is known of them."""
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import product
 from typing import Any
+
+from decgraph.ir.linear import Atom, Linear, at_least, contradiction, negated
 
 INF = math.inf
 Bound = int | float | Fraction
 PLACE = " k"
-"""The atom that stands for the place in a vector (no parameter has a space in its name)."""
+"""The symbol that stands for the place in a vector (no parameter has a space in its name)."""
+ZERO, ONE = Linear(), Linear.of(1)
 
 
-@dataclass(frozen=True)
-class Amount:
-    """A polynomial over atoms (parameters, counters, numbers that nothing else is known of); its terms, without zeros."""
-
-    terms: frozenset[tuple[tuple[str, ...], Fraction]]
-
-    @staticmethod
-    def of(x: Any) -> Amount:
-        """A number, or an atom by its name."""
-        if isinstance(x, str):
-            return Amount(frozenset({((x,), Fraction(1))}))
-        return Amount(frozenset({((), Fraction(x))} if x else ()))
-
-    def __add__(self, other: Amount) -> Amount:
-        total = dict(self.terms)
-        for atoms, c in other.terms:
-            total[atoms] = total.get(atoms, Fraction(0)) + c
-        return Amount(frozenset((a, c) for a, c in total.items() if c))
-
-    def __mul__(self, other: Amount) -> Amount:
-        pairs = itertools.product(self.terms, other.terms)
-        parts = [Amount(frozenset({(tuple(sorted((*a, *b))), c * d)})) for (a, c), (b, d) in pairs]
-        return sum(parts, Amount.of(0))
-
-    def __neg__(self) -> Amount:
-        return Amount(frozenset((a, -c) for a, c in self.terms))
-
-    def __sub__(self, other: Amount) -> Amount:
-        return self + -other
-
-    @property
-    def number(self) -> Fraction | None:
-        """The number that it is, if it has no atoms."""
-        return next((c for _, c in self.terms), Fraction(0)) if all(not a for a, _ in self.terms) else None
-
-    @property
-    def atoms(self) -> set[str]:
-        """The atoms that it reads."""
-        return {x for a, _ in self.terms for x in a}
-
-    @property
-    def hidden(self) -> bool:
-        """Whether it reads an atom that may be another number at each place of a vector, in a way that is not followed."""
-        return any(a.startswith("@") for a in self.atoms)
-
-    @property
-    def text(self) -> str:
-        """The polynomial as text, the same for the same one."""
-        return "+".join("*".join((str(c), *atoms)) for atoms, c in sorted(self.terms))
-
-    @property
-    def known(self) -> bool:
-        """Whether it reads parameters and the canvas's length alone: an unknown number has a name in one walk only."""
-        return not any(a[0] in "?@" for a in self.atoms)
-
-    @property
-    def varies(self) -> bool:
-        """Whether it may be another number at each place of a vector."""
-        return self.hidden or PLACE in self.atoms
-
-    def with_(self, atom: str, value: Amount) -> Amount:
-        """The polynomial with a value in the place of an atom."""
-        total = Amount.of(0)
-        for atoms, c in self.terms:
-            part = Amount.of(c)
-            for x in atoms:
-                part = part * (value if x == atom else Amount.of(x))
-            total += part
-        return total
-
-    def over(self, other: Amount) -> Amount | None:
-        """The quotient by a single term, where that divides every term."""
-        if len(other.terms) != 1:
-            return None
-        ((atoms, c),) = other.terms
-        out = []
-        for a, d in self.terms:
-            rest = list(a)
-            for x in atoms:
-                if x not in rest:
-                    return None
-                rest.remove(x)
-            out.append((tuple(rest), d / c))
-        return Amount(frozenset(out))
+def hidden(x: Linear) -> bool:
+    """Whether it may be another number at each place of a vector, in a way that is not followed."""
+    return any(str(s).startswith("@") for s in x.symbols)
 
 
-ZERO, ONE = Amount.of(0), Amount.of(1)
+def varying(x: Linear) -> bool:
+    """Whether it may be another number at each place of a vector."""
+    return hidden(x) or PLACE in x.symbols
+
+
+def anywhere(x: Linear) -> bool:
+    """Whether it has parameters and the canvas's length alone: an unknown number has a name in one walk only."""
+    return not any(str(s)[0] in "?@" for s in x.symbols)
+
+
+def slope(x: Linear) -> int | Fraction:
+    """By how much a number differs from that at the next place."""
+    return dict(x.terms).get(PLACE, 0)
+
+
+def at_place(x: Linear, place: Linear) -> Linear:
+    """The number at a place."""
+    return x + (place - Linear.of(PLACE)).times(slope(x))
+
+
+def _text(x: Linear) -> str:
+    return "+".join((*sorted(f"{f}*{s}" for s, f in x.terms), str(x.constant)))
 
 
 @dataclass
 class Known:
-    """What is known of atoms: ranges, which are whole numbers, and polynomials that are not below 0 (`facts`). A range holds
-    everywhere; a fact may have been met under a condition, and is forgotten with it (`back`)."""
+    """What is known of symbols: bounds, which are real numbers, and inequalities (`facts`). Bounds hold everywhere; a fact may
+    have been met under a condition, and is forgotten with it (`back`)."""
 
-    ranges: dict[str, tuple[Bound, Bound]] = field(default_factory=lambda: {PLACE: (0, INF)})
-    reals: set[str] = field(default_factory=set)
-    facts: list[Amount] = field(default_factory=list)
-    made: dict[Any, Amount] = field(default_factory=dict)
+    bounds: dict[Hashable, tuple[Atom, ...]] = field(default_factory=lambda: {PLACE: (Atom(Linear.of(PLACE)),)})
+    reals: set[Hashable] = field(default_factory=set)
+    facts: list[Linear] = field(default_factory=list)
+    made: dict[Any, Linear] = field(default_factory=dict)
+    factors: dict[Linear, dict[Linear, Linear]] = field(default_factory=dict)
 
-    def mark(self) -> list[Amount]:
+    def mark(self) -> list[Linear]:
         """What is known here, for `back`."""
         return list(self.facts)
 
-    def back(self, mark: list[Amount]) -> None:
+    def back(self, mark: list[Linear]) -> None:
         """Forget what became known since `mark`."""
         self.facts = list(mark)
 
-    def atom(self, low: Bound = -INF, high: Bound = INF, *, real: bool = False, name: str = "", key: Any = None) -> Amount:
-        """A number of which no more than a range is known. The same one for the same key, also in another walk, where the key's
-        amounts are the same numbers there."""
+    def symbol(self, name: str, low: Bound = -INF, high: Bound = INF) -> Linear:
+        """A symbol between two numbers."""
+        x = Linear.of(name)
+        ends = [x - Linear.of(Fraction(low))] if low > -INF else []
+        ends += [Linear.of(Fraction(high)) - x] if high < INF else []
+        self.bounds[name] = tuple(map(Atom, ends))
+        return x
+
+    def atom(self, low: Bound = -INF, high: Bound = INF, *, real: bool = False, name: str = "", key: Any = None) -> Linear:
+        """A number of which no more than bounds is known. The same one for the same key, also in another walk, where the key's
+        numbers are the same there."""
         if key is not None and key in self.made:
             return self.made[key]
-        parts = [x for x in key or () if isinstance(x, Amount)]
-        if key is not None and all(isinstance(x, str | Amount) for x in key) and all(x.known for x in parts):
-            name = f"({' '.join(x if isinstance(x, str) else x.text for x in key)})"
-        name = name or f"{'@' if any(x.varies for x in parts) else '?'}{len(self.ranges)}"
-        self.ranges[name] = (low, high)
+        parts = [x for x in key or () if isinstance(x, Linear)]
+        varies = "@" if any(map(varying, parts)) else ""
+        if key is not None and all(isinstance(x, str | Linear) for x in key) and all(map(anywhere, parts)):
+            name = f"{varies}({' '.join(x if isinstance(x, str) else _text(x) for x in key)})"
+        name = name or f"{varies or '?'}{len(self.bounds)}"
         if real:
             self.reals.add(name)
-        made = Amount.of(name)
+        made = self.symbol(name, low, high)
         if key is not None:
             self.made[key] = made
         return made
 
-    def whole(self, x: Amount) -> bool:
+    def whole(self, x: Linear) -> bool:
         """Whether it is a whole number."""
-        return all(c.denominator == 1 and not self.reals & set(a) for a, c in x.terms)
+        return all(Fraction(c).denominator == 1 for c in (x.constant, *(c for _, c in x.terms))) and not self.reals & x.symbols
 
-    def low(self, x: Amount) -> Bound:
-        """A number that it is not below, by the ranges of its atoms."""
-        total: Bound = 0
-        for atoms, c in x.terms:
-            ends: tuple[Bound, Bound] = (1, 1)
-            for a in atoms:
-                products = [_times(e, f) for e in ends for f in self.ranges[a]]
-                ends = min(products), max(products)
-            total += min(_times(c, e) for e in ends)
-        return total
+    def _proves(self, atom: Atom) -> bool:
+        if atom.sum.number is not None:
+            return atom.sum.number > 0 or not atom.strict and atom.sum.number == 0
+        conditions = [*map(Atom, self.facts), negated(atom)]
+        return contradiction(conditions, lambda s: s not in self.reals, lambda s: self.bounds.get(s, ()))
 
-    def at_least(self, x: Amount, least: Bound = 0) -> bool:
-        """Whether x >= least follows from the ranges and from at most three of the facts."""
-        return self._follows(x - Amount.of(least), 3)
+    def at_least(self, x: Linear, least: int = 0) -> bool:
+        """Whether x >= least follows from the bounds and the facts."""
+        return self._proves(at_least(x, least))
 
-    def _follows(self, x: Amount, deep: int) -> bool:
-        if self.low(x) >= 0:
-            return True
-        low = {(a, c > 0) for a, c in x.terms if a and self.low(Amount(frozenset({(a, c)}))) < 0}
-        close = [f for f in self.facts if any((a, c > 0) in low for a, c in f.terms)] if deep else []
-        return any(self._follows(x - f, deep - 1) for f in close)  # each leaves less of what may be small
-
-    def above(self, x: Amount) -> bool:
+    def above(self, x: Linear) -> bool:
         """Whether x > 0 follows."""
-        return self.at_least(x, 1) if self.whole(x) else self.low(x) > 0
+        return self._proves(Atom(x, True))
 
-    def compared(self, a: Amount, b: Amount) -> bool | None:
+    def compared(self, a: Linear, b: Linear) -> bool | None:
         """Whether a >= b, where that follows."""
         return True if self.at_least(a - b) else False if self.above(b - a) else None
 
-    def largest(self, a: Amount, b: Amount) -> Amount | None:
+    def largest(self, a: Linear, b: Linear) -> Linear | None:
         """The larger of two, where that is known."""
         return a if self.at_least(a - b) else b if self.at_least(b - a) else None
 
-    def least(self, a: Amount, b: Amount) -> Amount | None:
+    def least(self, a: Linear, b: Linear) -> Linear | None:
         """The smaller of two, where that is known."""
         return a if self.at_least(b - a) else b if self.at_least(a - b) else None
 
-    def quotient(self, a: Amount, b: Amount) -> Amount | None:
+    def product(self, a: Linear, b: Linear) -> Linear:
+        """a * b, where the product of two symbols is a symbol, by both their names."""
+        total = b.times(a.constant) + a.times(b.constant) - Linear.of(a.constant * b.constant)
+        for (s, f), (t, g) in product(a.terms, b.terms):
+            x, y = (Linear.of(name) for name in sorted((str(s), str(t))))
+            made = self.atom(real=not self.whole(x + y), key=("*", x, y))
+            if self.at_least(x) and self.at_least(y):
+                self.facts.append(made)
+            self.factors[made] = {x: y, y: x}
+            total += made.times(f * g)
+        return total
+
+    def _over(self, a: Linear, b: Linear) -> Linear | None:
+        """The quotient by a symbol, where that divides every term."""
+        total = Linear()
+        for s, f in a.terms:
+            rest = ONE if Linear.of(s) == b else self.factors.get(Linear.of(s), {}).get(b)
+            if rest is None:
+                return None
+            total += rest.times(f)
+        return None if a.constant else total
+
+    def quotient(self, a: Linear, b: Linear) -> Linear | None:
         """a / b, for b that is above 0, or a number."""
         if b.number is not None:
-            return a * Amount.of(1 / b.number) if b.number else None
+            return a.times(1 / Fraction(b.number)) if b.number else None
         if not self.above(b):
             return None
-        if (found := a.over(b)) is not None:
+        if (found := self._over(a, b)) is not None:
             return found
-        low, high, below, under = self.low(a), -self.low(-a), self.low(b), -self.low(-b)
-        ends: tuple[Bound, Bound] = (-INF, INF)
-        if low >= 0 and below > 0:
-            high = INF if high == INF else Fraction(high) / Fraction(below)
-            ends = (0 if under == INF else Fraction(low) / Fraction(under), high)
-        made = self.atom(*ends, real=True, key=("/", a, b))
+        made = self.atom(real=True, key=("/", a, b))
         self.facts += [f for holds, f in ((a, made), (b - a, ONE - made)) if self.at_least(holds)]
         return made
 
-    def rounded(self, x: Amount) -> Amount:
+    def rounded(self, x: Linear) -> Linear:
         """x rounded towards zero."""
         if self.whole(x):
             return x
-        if x.number is not None:
-            return Amount.of(math.trunc(x.number))
-        low, high = self.low(x), -self.low(-x)
-        if low > -1 and high < 1:
-            return ZERO
-        ends = (math.floor(low), INF if high == INF else math.floor(high)) if low >= 0 else (-INF, INF)
-        made = self.atom(*ends, key=("int", x))
+        made = self.atom(key=("int", x))
         if self.at_least(x):
             self.facts += [made, x - made]
         return made
 
-    def remainder(self, a: Amount, b: Amount) -> Amount:
-        """a modulo b, of whole numbers."""
-        if b.number == 1:
-            return ZERO
-        if a.number is not None and b.number:
-            return Amount.of(a.number % b.number)
-        if self.at_least(a) and self.at_least(b, 1):
-            if self.at_least(b - a, 1):
-                return a
-            ratio = self.quotient(a, b)
-            if ratio is not None:
-                return a - b * self.rounded(ratio)
-        return self.atom(key=("mod", a, b))
+    def remainder(self, a: Linear, b: Linear) -> Linear | None:
+        """a modulo b, of whole numbers, where neither is negative."""
+        ratio = self.quotient(a, b) if self.at_least(a) and self.at_least(b, 1) else None
+        return None if ratio is None else a - self.product(b, self.rounded(ratio))
 
-    def extreme(self, kind: str, a: Amount, b: Amount) -> Amount:
+    def extreme(self, kind: str, a: Linear, b: Linear) -> Linear:
         """The larger or the smaller of two (`max`, `min`)."""
         found = self.largest(a, b) if kind == "max" else self.least(a, b)
         if found is None:
             found = self.atom(real=not (self.whole(a) and self.whole(b)), key=(kind, a, b))
             self.facts += [found - x if kind == "max" else x - found for x in (a, b)]
         return found
-
-
-def _times(a: Bound, b: Bound) -> Bound:
-    return 0 if a == 0 or b == 0 else a * b

@@ -11,18 +11,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from decgraph.check.proof.amounts import INF, ONE, ZERO, Amount
+from decgraph.check.proof.amounts import ONE, ZERO, anywhere
 from decgraph.check.proof.canvases import Canvas, Canvases, Lost, Part, then
 from decgraph.check.proof.cells import BLOCK
-from decgraph.check.proof.choices import AnyOpen, Column, Node
 from decgraph.check.proof.invariants import Stopped
-from decgraph.check.proof.parts import NONE, Blocks, Cells, Counts, Edit, Rows, Vector
+from decgraph.check.proof.parts import NONE, AnyOpen, Blocks, Cells, Column, Counts, Edit, Node, Vector
 from decgraph.check.proof.vectors import size, vector
+from decgraph.ir.linear import Linear
 from decgraph.ir.values import Op, Region
 
 UNROLLED = 3
 """Iterations that are followed one by one."""
-STEP = Amount.of(" step")
+STEP = Linear.of(" step")
 """The counter of a loop that decides so many of the surest cells in each iteration."""
 HEAD = "the steps before this iteration"
 
@@ -32,14 +32,14 @@ class Walk(Canvases):
 
     def run(self) -> Canvas:
         """The canvas that is committed; Stopped where it is not known how its cells are decided."""
-        self.known.ranges |= {"".join(x.atoms): (0, INF) for x in (STEP, BLOCK)}
-        self.known.ranges |= {" low": (0, INF), " high": (1, INF)}
+        for name, low in ((" step", 0), (" block", 0), (" low", 0), (" high", 1)):
+            self.known.symbol(name, low)
         self.region(self.function.body)
         if self.end is None or self.asked is None:
             raise Stopped(None, "it commits no canvas")
         if len(self.models) != 1:
             raise Stopped(None, "cells are drawn from more than one model")
-        if not all(x.known for x in (self.asked, *_amounts(self.end.steps))):
+        if not all(map(anywhere, (self.asked, *_amounts(self.end.steps)))):
             raise Stopped(None, "how many cells are decided is not known")
         return self.end
 
@@ -89,8 +89,6 @@ class Walk(Canvases):
             return a if isinstance(a, Lost) else b if isinstance(b, Lost) else Lost(op, "which cells are decided is not known")
         if isinstance(a, Edit) and b is NONE or isinstance(b, Edit) and a is NONE:
             return a if isinstance(a, Edit) else b
-        if isinstance(a, Rows) and isinstance(b, Rows) and a.canvas is b.canvas and a.at is b.at:
-            return replace(a, face="one of two")
         n = size(self, a)
         return Vector(n) if n is not None and n == size(self, b) else None
 
@@ -106,19 +104,17 @@ class Walk(Canvases):
 
     # -- loops
     def for_(self, op: Op, low: Any, high: Any, *carried: Any) -> list[Any]:
-        if not isinstance(low, Amount) or not isinstance(high, Amount):
-            return self.attempt(op, carried, [lambda: self.filling(op, ZERO, None, carried)])
+        if not isinstance(low, Linear) or not isinstance(high, Linear):
+            return self.attempt(op, carried, [])
         low, high = self.known.rounded(low), self.known.rounded(high)
         times, now = high - low, list(carried)
-        if self.known.at_least(-times):
-            return now
         if low == ZERO and high in self.blocks:
             return self.attempt(op, carried, [lambda: self.over_blocks(op, self.blocks[high], carried)])
         if times.number is None or times.number > UNROLLED:
             ways = [self.induction, self.filling, self.counting]
             return self.attempt(op, carried, [partial(way, op, low, times, carried) for way in ways])
         for i in range(int(times.number)):
-            now, stops = self.body(op, low + Amount.of(i), now)
+            now, stops = self.body(op, low + Linear.of(i), now)
             if stops:
                 break
             if stops is None:
@@ -129,16 +125,14 @@ class Walk(Canvases):
         limit, carried = (operands[0], operands[1:]) if op.attrs.get("limited") else (None, operands)
         mark, steps, now = self.known.mark(), list(self.steps), list(carried)
         for i in range(UNROLLED + 1):
-            more = limit is None or (self.known.compared(limit, Amount.of(i + 1)) if isinstance(limit, Amount) else None)
-            goes = more and self.goes_on(op, Amount.of(i), now)
+            more = limit is None or (self.known.compared(limit, Linear.of(i + 1)) if isinstance(limit, Linear) else None)
+            goes = more and self.goes_on(op, Linear.of(i), now)
             if goes is False:
                 return now
             if goes is not True or i == UNROLLED:
                 break
-            now, stops = self.body(op, Amount.of(i), now)
-            if stops:
-                return now
-            if stops is None:
+            now, stops = self.body(op, Linear.of(i), now)
+            if stops is not False:
                 break
         self.known.back(mark)
         self.steps = steps
@@ -146,10 +140,10 @@ class Walk(Canvases):
         ways = [lambda: self.induction(op, ZERO, left(), carried), lambda: self.filling(op, ZERO, limit, carried)]
         return self.attempt(op, carried, ways)
 
-    def left(self, op: Op, limit: Any, carried: Sequence[Any]) -> Callable[[], Amount]:
+    def left(self, op: Op, limit: Any, carried: Sequence[Any]) -> Callable[[], Linear]:
         """How many iterations a loop makes that decides one cell in each, while cells are masked."""
 
-        def times() -> Amount:
+        def times() -> Linear:
             canvases = [v for v in carried if isinstance(v, Canvas)]
             found = self.length - canvases[0].done
             if len(canvases) != 1 or limit is not None and not self.limited(limit, found):
@@ -158,16 +152,16 @@ class Walk(Canvases):
 
         return times
 
-    def limited(self, limit: Any, times: Amount) -> bool:
+    def limited(self, limit: Any, times: Linear) -> bool:
         """Whether a limit is no less than the number of iterations."""
-        return isinstance(limit, Amount) and self.known.at_least(limit - times)
+        return isinstance(limit, Linear) and self.known.at_least(limit - times)
 
-    def goes_on(self, op: Op, counter: Amount, carried: Sequence[Any]) -> Any:
+    def goes_on(self, op: Op, counter: Linear, carried: Sequence[Any]) -> Any:
         """What the condition of a loop says."""
         self.now |= dict(zip(op.regions[0].args, (counter, *carried), strict=True))
         return self.region(op.regions[0])[0]
 
-    def body(self, op: Op, counter: Amount, carried: Sequence[Any]) -> tuple[list[Any], bool | None]:
+    def body(self, op: Op, counter: Linear, carried: Sequence[Any]) -> tuple[list[Any], bool | None]:
         """What an iteration leaves, and whether it ends the loop (None: nobody knows)."""
         self.now |= dict(zip(op.regions[-1].args, (counter, *carried), strict=True))
         found = self.region(op.regions[-1])
@@ -198,8 +192,6 @@ class Walk(Canvases):
         head, mark, steps = list(carried), self.known.mark(), list(self.steps)
         while True:
             counter = self.any_counter(op)
-            if op.opcode == "while":
-                self.goes_on(op, counter, head)
             found, _ = self.body(op, counter, head)
             self.known.back(mark)
             changed = [n for n, (a, b) in enumerate(zip(head, found, strict=True)) if a is not None and not _alike(a, b)]
@@ -211,17 +203,17 @@ class Walk(Canvases):
                 return head
             self.steps = list(steps)
 
-    def any_counter(self, op: Op) -> Amount:
+    def any_counter(self, op: Op) -> Linear:
         """The counter of any iteration, with what is known of it."""
         counter = self.known.atom()
         low, high = (self.now.get(v) for v in op.operands[:2]) if op.opcode == "for" else (ZERO, None)
-        if isinstance(low, Amount):
+        if isinstance(low, Linear):
             self.known.facts.append(counter - self.known.rounded(low))
-        if isinstance(high, Amount):
+        if isinstance(high, Linear):
             self.known.facts.append(self.known.rounded(high) - counter - ONE)
         return counter
 
-    def induction(self, op: Op, low: Amount, times: Amount, carried: Sequence[Any]) -> list[Any]:
+    def induction(self, op: Op, low: Linear, times: Linear, carried: Sequence[Any]) -> list[Any]:
         """A loop of `times` iterations, each of which decides the next cell. What it carries is guessed from the first one and
         then shown: it holds before the loop, and every iteration takes it to the next counter."""
         if not self.known.at_least(times):
@@ -259,7 +251,7 @@ class Walk(Canvases):
         """Why an iteration is not of some kind: what it does to the canvas."""
         return Stopped(found.op, found.why) if isinstance(found, Lost) else Stopped(op, why)
 
-    def head(self, op: Op, counter: Amount, carried: Sequence[Any]) -> tuple[int, Canvas, Part]:
+    def head(self, op: Op, counter: Linear, carried: Sequence[Any]) -> tuple[int, Canvas, Part]:
         """The one canvas that a loop carries: its place and value, and the part in which the first iteration decides cells."""
         places = [n for n, v in enumerate(carried) if isinstance(v, Canvas)]
         if len(places) != 1:
@@ -271,7 +263,7 @@ class Walk(Canvases):
             raise self.unlike(op, found[n], "an iteration does not decide the surest cells of a part")
         return n, carried[n], found[n].part
 
-    def within_part(self, op: Op, counter: Amount, carried: Sequence[Any], n: int, head: Canvas) -> Canvas:
+    def within_part(self, op: Op, counter: Linear, carried: Sequence[Any], n: int, head: Canvas) -> Canvas:
         """What an iteration makes of a canvas of whose part some cells are decided: another one such."""
         now = _with(carried, head)
         if op.opcode == "while":
@@ -286,7 +278,7 @@ class Walk(Canvases):
             raise Stopped(op, "an iteration decides cells of another part")
         return after
 
-    def filling(self, op: Op, low: Amount, limit: Any, carried: Sequence[Any]) -> list[Any]:
+    def filling(self, op: Op, low: Linear, limit: Any, carried: Sequence[Any]) -> list[Any]:
         """A loop each of whose iterations decides the surest masked cell of a part. It fills the part if it runs while a cell
         is masked, or as often as there are cells. limit: how often it runs at most (of a `for` loop, in fact)."""
         n, before, part = self.head(op, low, carried)
@@ -304,7 +296,7 @@ class Walk(Canvases):
             end = Canvas(part.high, then(head.steps, "surest", part.low, part.high), went=True)
         return _with(carried, end)
 
-    def counting(self, op: Op, low: Amount, times: Amount, carried: Sequence[Any]) -> list[Any]:
+    def counting(self, op: Op, low: Linear, times: Linear, carried: Sequence[Any]) -> list[Any]:
         """A loop each of whose iterations decides so many of the surest masked cells of a part, as `spread` shares all of them
         among the iterations."""
         n, before, part = self.head(op, low, carried)
@@ -325,13 +317,13 @@ class Walk(Canvases):
         end = Canvas(part.high, (*before.steps, ("counts", part.low, part.high, atom, times)), went=True)
         return _with(carried, end)
 
-    def over_blocks(self, op: Op, step: Amount, carried: Sequence[Any]) -> list[Any]:
+    def over_blocks(self, op: Op, step: Linear, carried: Sequence[Any]) -> list[Any]:
         """A loop through all blocks, whose body decides any one of them; all before it are decided."""
         places = [n for n, v in enumerate(carried) if isinstance(v, Canvas)]
         if len(places) != 1 or self.block is not None:
             raise Stopped(op, "more than one canvas")
         (n,) = places
-        before, low, high = carried[n], Amount.of(" low"), Amount.of(" high")
+        before, low, high = carried[n], Linear.of(" low"), Linear.of(" high")
         if before.done != ZERO or before.part is not None:
             raise Stopped(op, "some cells are decided before the loop")
         mark = self.known.mark()
@@ -354,48 +346,48 @@ def _with(carried: Sequence[Any], canvas: Canvas) -> list[Any]:
     return [canvas if isinstance(v, Canvas) else v if isinstance(v, Lost) else None for v in carried]
 
 
-def _ends(canvas: Canvas) -> tuple[Amount, Amount]:
+def _ends(canvas: Canvas) -> tuple[Linear, Linear]:
     assert canvas.part is not None
     return canvas.part.low, canvas.part.high
 
 
-def _amounts(steps: Any) -> list[Amount]:
-    if isinstance(steps, Amount):
+def _amounts(steps: Any) -> list[Linear]:
+    if isinstance(steps, Linear):
         return [steps]
     return [a for part in steps for a in _amounts(part)] if isinstance(steps, tuple) else []
 
 
 def _alike(a: Any, b: Any) -> bool:
     """Whether two values are known to be one."""
-    return a is b or isinstance(a, Amount | bool | Blocks) and a == b
+    return a is b or isinstance(a, Linear | bool | Blocks) and a == b
 
 
 def _slope(a: Any, b: Any) -> Any:
     """How a value may change from iteration to iteration: by so much, not at all (0), or in no way that is followed (None)."""
-    if isinstance(a, Amount) and isinstance(b, Amount):
+    if isinstance(a, Linear) and isinstance(b, Linear):
         return b - a if (b - a).number is not None else None
     if isinstance(a, Canvas):
         return ZERO if a is b else ONE
     return ZERO if a is b and a is not None else None
 
 
-def _after(v: Any, slope: Any, times: Amount) -> Any:
+def _after(v: Any, slope: Any, times: Linear) -> Any:
     """A carried value after so many iterations."""
     if slope is None:
         return v if isinstance(v, Lost) else None
-    if isinstance(v, Amount):
-        return v + slope * times
+    if isinstance(v, Linear):
+        return v + times.times(slope.constant)
     if isinstance(v, Canvas) and slope == ONE:
         return Canvas(v.done + times, then(v.steps, "each", v.done, v.done + times))
     return v
 
 
-def _kept(found: Any, head: Any, v: Any, slope: Amount, i: Amount) -> bool:
+def _kept(found: Any, head: Any, v: Any, slope: Linear, i: Linear) -> bool:
     """Whether an iteration takes a value to that of the next counter."""
     want = _after(v, slope, i + ONE)
     if isinstance(v, Canvas) and slope == ONE:
         return isinstance(found, Canvas) and (found.done, found.steps, found.part) == (want.done, want.steps, None)
-    return found == want if isinstance(v, Amount) else found is head
+    return found == want if isinstance(v, Linear) else found is head
 
 
 OWN: dict[str, Callable[..., Any]] = {

@@ -1,7 +1,7 @@
 """What the ops of a program do to its canvas: which cells become decided, and by what draws (schedules.py).
 
 A canvas is known by how many of its cells, from the left, are decided, and by the steps that decided them. Then may come a
-*part* in which some cells are decided: by steps that each decide the surest masked cells there (choices.py). A step of any
+*part* in which some cells are decided: by steps that each decide the surest masked cells there (cells.py). A step of any
 other kind loses the canvas. So does a step that may or may not be made: its draws could decide about themselves. Only where all
 draws have the `output` noise whose number is how many cells are decided, a step that is put off is made later with the same
 draws, and how many steps were made may depend on anything.
@@ -12,13 +12,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from decgraph.check.proof.amounts import ONE, ZERO, Amount, Known
+from decgraph.check.proof.amounts import ONE, ZERO, Known
 from decgraph.check.proof.cells import within
-from decgraph.check.proof.choices import Best, Column, MaskedOf, Node, Open, Tree, same_cells
 from decgraph.check.proof.invariants import Step, Stopped
 from decgraph.check.proof.judgments import digest
-from decgraph.check.proof.parts import NONE, NOTHING, Between, Cells, Drawn, Edit, Rows, Vector
+from decgraph.check.proof.parts import (
+    NONE,
+    NOTHING,
+    Best,
+    Between,
+    Cells,
+    Column,
+    Drawn,
+    Edit,
+    MaskedOf,
+    Node,
+    Open,
+    Rows,
+    Tree,
+    Vector,
+    same_cells,
+)
 from decgraph.check.proof.vectors import size, unknown
+from decgraph.ir.linear import Linear
 from decgraph.ir.values import Function, Op, Region, Value
 
 AGREED = "6e53ec70bed140e8594f0047d5b1993391b5c2cd8451b25e7b2dfd57e3894e56"
@@ -33,8 +49,8 @@ Steps = tuple[tuple[Any, ...], ...]
 class Part:
     """Cells of which some are decided, by steps that each decided the surest, or the `counts` surest; own: with own noise."""
 
-    low: Amount
-    high: Amount
+    low: Linear
+    high: Linear
     counts: tuple[Any, ...] = ()
     own: bool = True
 
@@ -44,7 +60,7 @@ class Canvas:
     """A canvas whose first `done` cells are decided, by these steps, then some of a part, and whose others are masked. went: a
     step was made since the head of the loop around."""
 
-    done: Amount
+    done: Linear
     steps: Steps = ()
     part: Part | None = None
     went: bool = False
@@ -65,7 +81,7 @@ class Noise:
     own: bool
 
 
-def then(steps: Steps, kind: str, low: Amount, high: Amount) -> Steps:
+def then(steps: Steps, kind: str, low: Linear, high: Linear) -> Steps:
     """One more step; cells that are decided one by one are one step together."""
     if steps and kind == "each" and steps[-1][0] == "each" and steps[-1][2] == low:
         return (*steps[:-1], ("each", steps[-1][1], high))
@@ -80,9 +96,9 @@ class Canvases:
     known: Known
     given: dict[str, Any]
     steps: list[Step] = field(default_factory=list)
-    length: Amount = field(default_factory=lambda: Amount.of(" n"))
-    blocks: dict[Amount, Amount] = field(default_factory=dict)
-    block: tuple[Amount, Cells] | None = None
+    length: Linear = field(default_factory=lambda: Linear.of(" n"))
+    blocks: dict[Linear, Linear] = field(default_factory=dict)
+    block: tuple[Linear, Cells] | None = None
 
     def __post_init__(self) -> None:
         self.now: dict[Value, Any] = {p.value: self.given.get(p.name) for p in self.function.params}
@@ -92,7 +108,7 @@ class Canvases:
         self._place(self.function.body, ())
         sites = [op.attrs["site"] for op in self.made.values() if op.opcode == "noise"]
         self.shared = {s for s in sites if sites.count(s) > 1}
-        self.asked: Amount | None = None
+        self.asked: Linear | None = None
         self.models: set[str] = set()
         self.end: Canvas | None = None
         self.own = True
@@ -114,10 +130,10 @@ class Canvases:
 
     # -- what is masked
     def new(self, op: Op, *operands: Any) -> Canvas:
-        if self.asked is not None or len(operands) != 1 or self.loops[op.result] or not isinstance(operands[0], Amount):
+        if self.asked is not None or len(operands) != 1 or self.loops[op.result] or not isinstance(operands[0], Linear):
             raise Stopped(op, "more than one canvas, or one that grows")
         self.asked = operands[0]
-        self.known.ranges.setdefault(" n", (1, float("inf")))  # an empty canvas is committed as it is
+        self.known.symbol(" n", 1)  # an empty canvas is committed as it is
         self.known.facts.append(operands[0] - self.length)
         return Canvas(ZERO)
 
@@ -141,15 +157,10 @@ class Canvases:
     def masked_at(self, canvas: Canvas, at: Cells) -> Any:
         """Which of some cells are masked, by their place among them."""
         part = canvas.part
-        if part is None:
-            return within(self, Between(canvas.done, self.length), at)
-        if at.ordered and (at.low, at.high) == (part.low, part.high):
-            return Open(canvas, at.low, at.high)
-        if self.known.at_least(canvas.done - at.high) or self.known.at_least(at.low - part.high):
-            return self.known.at_least(at.low - part.high)
-        return unknown(self, each=True)
+        same = part is not None and at.ordered and (at.low, at.high) == (part.low, part.high)
+        return Open(canvas, at.low, at.high) if same else unknown(self)
 
-    def decided(self, canvas: Canvas) -> Amount:
+    def decided(self, canvas: Canvas) -> Linear:
         """How many cells are decided."""
         return canvas.done if canvas.part is None else self.known.atom(0, key=("decided", canvas))
 
@@ -180,7 +191,7 @@ class Canvases:
         x = rest[0]
         if isinstance(where, Best) or isinstance(mask, Best):
             return self.surest(op, canvas, where, x, mask)
-        if isinstance(where, Amount):
+        if isinstance(where, Linear):
             where = Cells(where, where + ONE)
         new = self.chosen(where, mask, size(self, rest[-1])) if isinstance(where, Cells) else None
         if new is None:
@@ -209,7 +220,7 @@ class Canvases:
         dims = op.operands[2].type.dims
         return x.at is None and bool(dims) and dims[0].kind == "cells"
 
-    def chosen(self, where: Cells, mask: Any, entries: Amount | None) -> Cells | None:
+    def chosen(self, where: Cells, mask: Any, entries: Linear | None) -> Cells | None:
         """Those cells at which a condition is true, one for each of them or for each of the canvas."""
         if mask is True:
             return where

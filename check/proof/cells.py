@@ -6,27 +6,52 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from decgraph.check.proof.amounts import ONE, PLACE, ZERO, Amount
-from decgraph.check.proof.choices import (
+from decgraph.check.proof.amounts import ONE, ZERO, varying
+from decgraph.check.proof.parts import (
     Best,
+    Between,
+    Blocks,
+    Cells,
     Column,
+    Counts,
+    Drawn,
+    Formula,
+    K,
     MaskedOf,
     Node,
     Open,
     Order,
+    Places,
     Ranked,
+    Rows,
     Score,
-    best_tokens,
-    chosen_by,
-    ordered_by,
-    scored,
+    Vector,
+    same_cells,
 )
-from decgraph.check.proof.parts import Between, Blocks, Cells, Counts, Drawn, Formula, K, Places, Rows, Vector
 from decgraph.check.proof.vectors import RULES, Walks, as_vector, scalar, size, unknown, varies
+from decgraph.ir.linear import Linear
 from decgraph.ir.values import Op
 
-BLOCK = Amount.of(" block")
+BLOCK = Linear.of(" block")
 """The number of a block, in the loop that goes through all of them."""
+
+
+def _scored(rows: Rows, x: Any, entry: Linear) -> Any:
+    """What a lookup of drawn tokens in the rows that they were drawn from gives."""
+    same = isinstance(x, Drawn) and rows.face == "raw" and rows.canvas is x.canvas and same_cells(rows.at, x.at)
+    return Score(entry, rows.canvas, rows.at, x.draw) if same else entry
+
+
+def _score(at: Any, keys: tuple[Any, ...]) -> Score | None:
+    """The score that cells are chosen by."""
+    key = keys[0].item if len(keys) == 1 and isinstance(keys[0], Vector) else None
+    return key if isinstance(key, Score) and isinstance(at, Open | Cells | None) and same_cells(at, key.at) else None
+
+
+def _best_tokens(x: Drawn, i: Best) -> Any:
+    """The draws at the best cells."""
+    own = not i.token and x.draw is i.score.draw and x.canvas is i.score.canvas
+    return Best(i.score, i.count, token=True) if own else None
 
 
 def _gathered(w: Walks, op: Op, x: Any, *index: Any) -> Any:
@@ -36,7 +61,7 @@ def _gathered(w: Walks, op: Op, x: Any, *index: Any) -> Any:
     position = op.operands[1].type.elem == "position"
     match x, i:
         case Blocks(), _:
-            if x.step == ONE and isinstance(i, Amount) and w.known.at_least(i):
+            if x.step == ONE and isinstance(i, Linear) and w.known.at_least(i):
                 return Cells(i, i + ONE)
             if w.block is not None and (x.step, i) == (w.block[0], BLOCK):
                 return w.block[1]
@@ -44,7 +69,7 @@ def _gathered(w: Walks, op: Op, x: Any, *index: Any) -> Any:
         case Column(), Node(one=True) if x.tree is i.tree:
             return x.value
         case Drawn(), Best():
-            return best_tokens(x, i)
+            return _best_tokens(x, i)
         case Rows() | Drawn(), Cells() | Open() if position:
             return replace(x, at=i)
         case Vector(item=Score(at=None) as score), Cells() | Open() if position:
@@ -53,34 +78,28 @@ def _gathered(w: Walks, op: Op, x: Any, *index: Any) -> Any:
             return Vector(size(w, i), w.masked_at(canvas, i))
         case Cells(), Places() if x.low == ZERO and x.high == i.size:
             return Cells(x.low, x.high, ordered=False)
-        case Cells(), Amount() if x.ordered and not position and w.known.at_least(i):
-            return x.low + i
-        case Counts(), Amount() if w.known.at_least(i):
+        case Counts(), Linear() if w.known.at_least(i):
             return w.known.atom(0, key=("counts", x.cells, x.steps, i))
-        case Vector(), Amount() if w.known.at_least(i):
+        case Vector(), Linear() if w.known.at_least(i):
             return _picked(w, x, i)
         case Vector(), Cells() if position:
             n = size(w, i)
             if isinstance(x.item, Between):
-                return Vector(n, within(w, x.item, i)) if x.size == w.length else Vector(n, unknown(w, each=True))
-            if isinstance(x.item, Amount) and PLACE in x.item.atoms and not x.item.hidden and i.ordered and x.size == w.length:
-                return Vector(n, x.item.with_(PLACE, i.low + K))
+                return Vector(n, within(w, x.item, i) if x.size == w.length else unknown(w))
             return Vector(n, _again(w, x))
     return Vector(size(w, i)) if op.result.type.dims and op.operands[1].type.dims else scalar(w, op)
 
 
-def _picked(w: Walks, x: Vector, i: Amount) -> Any:
+def _picked(w: Walks, x: Vector, i: Linear) -> Any:
     """One entry of a vector."""
-    if isinstance(x.item, Amount) and not x.item.hidden:
-        return x.item.with_(PLACE, i)
     return x.item if x.size == ONE or not varies(x.item) else None
 
 
 def _again(w: Walks, x: Vector) -> Any:
     """The entries of a vector at other places."""
-    if x.size == ONE or isinstance(x.item, bool) or not varies(x.item):
+    if not varies(x.item):
         return x.item
-    return unknown(w, each=True) if isinstance(x.item, Formula | Between) else None
+    return unknown(w) if isinstance(x.item, Formula | Between) else None
 
 
 def within(w: Walks, cond: Between, at: Cells) -> Any:
@@ -89,7 +108,7 @@ def within(w: Walks, cond: Between, at: Cells) -> Any:
         return True
     if w.known.at_least(cond.low - at.high) or w.known.at_least(at.low - cond.high):
         return False
-    return Between(cond.low - at.low, cond.high - at.low) if at.ordered else unknown(w, each=True)
+    return Between(cond.low - at.low, cond.high - at.low) if at.ordered else unknown(w)
 
 
 def _compacted(w: Walks, op: Op, x: Any, cond: Any) -> Any:
@@ -99,54 +118,32 @@ def _compacted(w: Walks, op: Op, x: Any, cond: Any) -> Any:
     if isinstance(item, MaskedOf) and isinstance(x, Cells):
         item = w.masked_at(item.canvas, x)
     if isinstance(item, Open):
-        return _opened(x, item)
+        same = isinstance(x, Cells) and x.ordered and (x.low, x.high) == (item.low, item.high)
+        return item if same else None
     if isinstance(item, Between):
-        if n is None or not isinstance(x, Vector) and not (isinstance(x, Cells) and x.ordered):
+        if n is None or not isinstance(x, Cells) or not x.ordered:
             return None
         low, high = w.known.largest(item.low, ZERO), w.known.least(item.high, n)
         if low is None or high is None or w.known.compared(high, low) is None:
             return None
-        if w.known.at_least(high - low):
-            if isinstance(x, Cells):
-                return Cells(x.low + low, x.low + high)
-            plain = isinstance(x.item, Amount) and not x.item.hidden
-            return Vector(high - low, x.item.with_(PLACE, low + K) if plain else None)
-        item = False
+        return Cells(x.low + low, x.low + high) if w.known.at_least(high - low) else Cells(ZERO, ZERO)
     if item is False:
-        if isinstance(x, Rows | Drawn):
-            return replace(x, at=Cells(ZERO, ZERO))
         return Cells(ZERO, ZERO) if isinstance(x, Cells) else Vector(ZERO)
     return x if item is True else None
-
-
-def _opened(x: Any, item: Open) -> Any:
-    """What stands at the masked ones of some cells."""
-
-    def these(at: Any) -> bool:
-        return isinstance(at, Cells) and at.ordered and (at.low, at.high) == (item.low, item.high)
-
-    match x:
-        case Cells() if these(x):
-            return item
-        case Rows() | Drawn() if these(x.at):
-            return replace(x, at=item)
-        case Vector(item=Score() as score) if these(score.at):
-            return Vector(None, replace(score, at=item))
-    return None
 
 
 def _first(w: Walks, op: Op, x: Any, k: Any, *keys: Any) -> Any:
     """The first or the best k of a vector; the best in any order."""
     best = op.opcode == "select.top"
-    order = ordered_by(op, x, keys) if best else x
-    if isinstance(order, Order) and isinstance(k, Amount) and w.known.whole(k):
+    score = (_score(x, keys) if x is not None else None) if best else x.score if isinstance(x, Order) else None
+    if score is not None and isinstance(k, Linear) and w.known.whole(k):
         n = size(w, x)
         if n is None or not w.known.at_least(k - n):
-            return Best(order.score, k)
-    if op.operands[0].type.elem == "bool" and op.result.type.elem == "position" or not isinstance(k, Amount):
+            return Best(score, k)
+    if op.operands[0].type.elem == "bool" and op.result.type.elem == "position" or not isinstance(k, Linear):
         return None
     n = size(w, x)
-    if w.known.at_least(-k):
+    if w.known.at_least(k.times(-1)):
         return Cells(ZERO, ZERO) if isinstance(x, Cells) else None
     if n is not None and w.known.at_least(k - n):
         return replace(x, ordered=False) if isinstance(x, Cells) and best else None if best else x
@@ -156,8 +153,9 @@ def _first(w: Walks, op: Op, x: Any, k: Any, *keys: Any) -> Any:
 
 
 def _sorted_(w: Walks, op: Op, x: Any, *keys: Any) -> Any:
-    if op.attrs.get("descending") and (order := ordered_by(op, x, keys)) is not None and size(w, x) != ONE:
-        return order
+    score = _score(x, keys) if op.attrs.get("descending") and x is not None else None
+    if score is not None and size(w, x) != ONE:
+        return Order(score)
     return replace(x, ordered=False) if isinstance(x, Cells) else Vector(size(w, x))
 
 
@@ -166,14 +164,14 @@ def _sliced(w: Walks, op: Op, x: Any, *ends: Any) -> Any:
     low = bounds.pop(0) if op.attrs.get("has_lo") else ZERO
     n = size(w, x)
     high = bounds.pop(0) if op.attrs.get("has_hi") else n
-    if not isinstance(low, Amount) or not isinstance(high, Amount) or n is None:
+    if not isinstance(low, Linear) or not isinstance(high, Linear) or n is None:
         return None
     return x if low == ZERO and w.known.at_least(high - n) else None
 
 
 def _tiled(w: Walks, op: Op, *xs: Any) -> Any:
     kind, dims = op.attrs["kind"], op.result.type.dims
-    numbers = [x for x in xs if isinstance(x, Amount)]
+    numbers = [x for x in xs if isinstance(x, Linear)]
     if not xs or len(numbers) < len(xs) or dims[0].kind == "vocab" and kind == "zeros":
         return None
     low = xs[0] if kind == "iota" and len(xs) == 2 else ZERO
@@ -187,7 +185,7 @@ def _tiled(w: Walks, op: Op, *xs: Any) -> Any:
 def _normalized(w: Walks, op: Op, x: Any) -> Any:
     """Numbers above 0, all the same, give mass to every place."""
     v = as_vector(w, x)
-    even = isinstance(v.item, Amount) and not v.item.varies and w.known.above(v.item)
+    even = isinstance(v.item, Linear) and not varying(v.item) and w.known.above(v.item)
     if even and v.size is not None and op.operands[0].type.dims[0].of == "places":
         return Places(v.size, even=True)
     return Vector(v.size)
@@ -201,23 +199,21 @@ def _many(w: Walks, op: Op, x: Any, k: Any, _noise: Any) -> Any:
 def _whole(w: Walks, op: Op, x: Any) -> Any:
     if isinstance(x, Places):
         return x if not x.even else None
-    if isinstance(x, Amount):
+    if isinstance(x, Linear):
         return w.known.rounded(x)
     if not op.result.type.dims:
         return w.known.atom()
     v = as_vector(w, x)
-    return Vector(v.size, w.known.rounded(v.item) if isinstance(v.item, Amount) else None)
+    return Vector(v.size, w.known.rounded(v.item) if isinstance(v.item, Linear) else None)
 
 
 def _ranked(w: Walks, op: Op, x: Any) -> Any:
-    """Ranks are below the number of ranked values."""
+    """Ranks are below the number of ranked values, where there are any."""
     n = size(w, x)
     if len(op.result.type.dims) != 1:
         return Vector(n)
-    if n == ONE:
-        return Vector(n, ZERO)
-    place = w.known.atom(0, name=f"@r{len(w.known.ranges)}")
-    if n is not None:
+    place = w.known.atom(0, name=f"@r{len(w.known.bounds)}")
+    if n is not None and w.known.at_least(n, 1):
         w.known.facts.append(n - place - ONE)
     score = x.item if isinstance(x, Vector) else None
     return Vector(n, Ranked(place, score) if isinstance(score, Score) else place)
@@ -228,7 +224,7 @@ def _largest(w: Walks, op: Op, x: Any) -> Any:
     if n == ONE and len(op.result.type.dims) == 1:
         return Vector(n, True)
     score = x.item if isinstance(x, Vector) else None
-    return Vector(n, Best(score, ONE) if isinstance(score, Score) else unknown(w, each=True))
+    return Vector(n, Best(score, ONE) if isinstance(score, Score) else unknown(w))
 
 
 def _argued(w: Walks, op: Op, x: Any, *keys: Any) -> Any:
@@ -236,7 +232,11 @@ def _argued(w: Walks, op: Op, x: Any, *keys: Any) -> Any:
     if not keys:
         return Vector(size(w, x)) if op.result.type.dims else scalar(w, op)
     if size(w, x) != ONE:
-        return chosen_by(op, x, keys)
+        drawn = isinstance(x, Drawn)
+        score = _score(x.at if drawn else x, keys) if op.attrs["fn"] == "max" and x is not None else None
+        if score is None or drawn and (x.draw is not score.draw or x.canvas is not score.canvas):
+            return None
+        return Best(score, ONE, token=drawn)
     return x.low if isinstance(x, Cells) else x if isinstance(x, Drawn) else None
 
 
@@ -245,20 +245,18 @@ def _looked_up(w: Walks, op: Op, x: Any, i: Any) -> Any:
     n = size(w, x)
     if not isinstance(x, Rows) or len(op.result.type.dims) != 1 or x.face not in ("raw", "shaped"):
         return Vector(n)
-    return Vector(n, scored(x, i, w.known.atom(0, 1, real=True, name=f"@p{len(w.known.ranges)}")))
+    return Vector(n, _scored(x, i, w.known.atom(0, 1, real=True, name=f"@p{len(w.known.bounds)}")))
 
 
 def _positions(w: Walks, op: Op, x: Any, *rest: Any) -> Any:
     kind = op.attrs["kind"]
     k = w.known
     if kind == "blocks":
-        good = isinstance(rest[0], Amount) and k.at_least(rest[0], 1) and k.whole(rest[0])
+        good = isinstance(rest[0], Linear) and k.at_least(rest[0], 1) and k.whole(rest[0])
         return Blocks(rest[0]) if good else None
     if kind in ("start", "stop"):
         return (x.low if kind == "start" else x.high) if isinstance(x, Cells) and x.ordered else k.atom(0)
-    if kind == "minus" and x is rest[0]:
-        return Cells(ZERO, ZERO)
-    if kind in ("span", "from", "before") and all(isinstance(r, Amount) and k.whole(r) for r in rest):
+    if kind in ("span", "from", "before") and all(isinstance(r, Linear) and k.whole(r) for r in rest):
         low = ZERO if kind == "before" else k.largest(rest[0], ZERO)
         ends = {"span": lambda: rest[0] + rest[1], "from": lambda: w.length, "before": lambda: rest[0]}[kind]()
         high = k.least(ends, w.length)
@@ -270,20 +268,20 @@ def _positions(w: Walks, op: Op, x: Any, *rest: Any) -> Any:
 def _tossed(w: Walks, op: Op, p: Any, _noise: Any) -> Any:
     """A coin whose probability is 0 or 1 is none."""
     x = p.item if isinstance(p, Vector) else p
-    certain = isinstance(x, Amount) and (w.known.at_least(x, 1) or w.known.at_least(-x))
-    found = w.known.at_least(x, 1) if certain else unknown(w, each=bool(op.result.type.dims))
+    certain = isinstance(x, Linear) and (w.known.at_least(x, 1) or w.known.at_least(x.times(-1)))
+    found = w.known.at_least(x, 1) if certain else unknown(w)
     return Vector(p.size, found) if isinstance(p, Vector) else found
 
 
 def _contained(w: Walks, op: Op, x: Any, xs: Any) -> Any:
     if not op.result.type.dims:
         return False if xs == () else unknown(w)
-    return Vector(size(w, x), False if xs == () else unknown(w, each=True))
+    return Vector(size(w, x), False if xs == () else unknown(w))
 
 
 def _scheduled(w: Walks, op: Op, n: Any, steps: Any) -> Any:
     """n cells in so many steps: of one step all, of n steps one each."""
-    if not isinstance(n, Amount) or not isinstance(steps, Amount) or not w.known.at_least(n) or not w.known.whole(n):
+    if not isinstance(n, Linear) or not isinstance(steps, Linear) or not w.known.at_least(n) or not w.known.whole(n):
         return None
     steps = w.known.rounded(steps)
     if w.known.at_least(ONE - steps):

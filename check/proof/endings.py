@@ -10,6 +10,7 @@ from decgraph.check.proof.invariants import Stopped
 from decgraph.check.proof.unread import written
 from decgraph.ir.draft_ends import decisive
 from decgraph.ir.facts import NONE, Fact, Row, Tree, one_model
+from decgraph.ir.failing_trees import without_place
 from decgraph.ir.values import Op
 
 if TYPE_CHECKING:
@@ -76,4 +77,5 @@ def of_model(k: Kernel, op: Op) -> bool:
     """Whether what an op draws from or computes is known to be a model's row."""
     row = k.facts.get(op.operands[0] if op.opcode == "draw" else op.result) if op.results else None
     whole = isinstance(row, Row) and row.face in ("shaped", "raw", "logits")
-    return whole and op.opcode in ("draw", "warp", "adjust", "renorm")
+    placed = op.opcode != "draw" or not without_place(k.failing, op)
+    return whole and placed and op.opcode in ("draw", "warp", "adjust", "renorm")

@@ -7,7 +7,6 @@ the language, also of a logarithm of 0 (ir/data/numbers.py), so that 1 * x - 0 *
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
@@ -16,29 +15,8 @@ from decgraph.ir.linear import Linear
 from decgraph.ir.values import Op, Value
 
 INF = float("inf")
-FOLDED: dict[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "weigh": operator.mul,
-    "neg": operator.neg,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "not": operator.not_,
-    "and": lambda a, b: a and b,
-    "or": lambda a, b: a or b,
-    "minimum": min,
-    "maximum": max,
-    "clamp": lambda x, low, high: min(max(x, low), high),
-    "floor": math.floor,
-    "relu": lambda x: max(x, 0),
-    "abs": abs,
-}
-UNLESS_ZERO: dict[str, Callable[..., Any]] = {"div": Fraction, "mod": operator.mod}
+FOLDED: dict[str, Callable[..., Any]] = {"clamp": lambda x, low, high: min(max(x, low), high), "floor": math.floor}
+"""Functions that are not followed as sums (terms.py)."""
 FOLDS = ("map", "len", "list", "gather", "within", "as_int", "tile")
 """Ops that `constant` knows."""
 Number = int | float | Fraction
@@ -66,11 +44,9 @@ def constant(op: Op, consts: Mapping[Value, Any]) -> Any:
         x = number(known[0])
         return x if op.opcode == "within" or x is None else math.trunc(x)
     fn = op.attrs["fn"]
-    if fn in UNLESS_ZERO and known[1] not in (0, None) and all(isinstance(x, int | Fraction) for x in known):
-        return UNLESS_ZERO[fn](*known)
     if fn in ("log", "exp") and number(known[0]) == (1 if fn == "log" else 0):
         return 0 if fn == "log" else 1
-    if fn in FOLDED and known and all(isinstance(x, bool | int | float | Fraction) for x in known):
+    if fn in FOLDED and all(isinstance(x, int | float | Fraction) for x in known):
         return FOLDED[fn](*known)
     if fn == "and" and False in [x for x in known if isinstance(x, bool)]:
         return False

@@ -22,7 +22,7 @@ from decgraph.ir.values import Op, Value
 def iterated(k: Known, op: Op) -> dict[Value, Path]:
     """The results of a `for` loop that are own tokens after the context by that argument."""
     out: dict[Value, Path] = {}
-    if op.attrs.get("lanes"):
+    if op.attrs.get("lanes") or "fills" in op.attrs:  # it ends early where some tree is full, whatever the guesses are
         return out
     for n, result in enumerate(op.results):
         path = _Loop(k, op, n).path()

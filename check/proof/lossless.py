@@ -123,12 +123,8 @@ class Lossless:
             raise NoRule("accepted mass + the rest's mass * what is owed then is not what was owed before")
         divided = {s for _, row in again for x in row.values() for m in x for s, e in m if e < 0}
         for symbol in divided:
-            rest = accepted
-            for mass, row in again:
-                left = {m: x for m, x in mass.items() if not dict(m).get(symbol)}
-                if left:  # it goes on with mass where the sum is 0
-                    rest = added(rest, scaled(where_zero(row, symbol), left))
-            if where_zero(added(rest, P, -1), symbol):
+            goes_on = any(dict(m).get(symbol, 0) <= 0 for mass, _ in again for m in mass)
+            if goes_on or where_zero(added(accepted, P, -1), symbol):
                 raise NoRule(f"not right where {symbol} is 0")
 
     def _after(self, region: Region, loop: Op, start: tuple[Any, ...], owed: int, consts: dict[Value, Any]) -> None:

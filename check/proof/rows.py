@@ -98,18 +98,7 @@ class Rows:
 
 
 def where_zero(row: Row, symbol: str) -> Row:
-    """The row where a sum is 0: its `relu` row is 0 there too. Raises NoRule where it is divided by."""
-    out: dict[str, Scalar] = {}
-    for atom, s in row.items():
-        if f"sum {atom}" == symbol:
-            continue
-        left: dict[Monomial, Fraction] = {}
-        for m, x in s.items():
-            power = dict(m).get(symbol, 0)
-            if power < 0:
-                raise NoRule(f"divides by {symbol} where it is 0")
-            if power == 0:
-                left[m] = x
-        if left:
-            out[atom] = left
-    return out
+    """The row where a sum is 0: its `relu` row is 0 there too. Raises NoRule where the sum is a factor of something."""
+    if any(s == symbol for x in row.values() for m in x for s, _ in m):
+        raise NoRule(f"{symbol} is a factor where it is 0")
+    return {atom: x for atom, x in row.items() if f"sum {atom}" != symbol}

@@ -7,7 +7,7 @@ difference. So two programs with one schedule agree. Claims `when block == 1` an
 programs decide the cells one by one from the left, or all at once. With the specification's own noise, by how many cells are
 decided, the tokens are the same (`scheduled_tokens`).
 
-canvas_loops.py goes through a function once. Numbers are polynomials over parameters (amounts.py), a set of cells is an
+canvas_loops.py goes through a function once. Numbers are sums over parameters (amounts.py), a set of cells is an
 interval, and what depends on draws is unknown (vectors.py, cells.py). canvases.py has the rules of what is done to a canvas: an
 op without one loses it.
 """
@@ -17,9 +17,10 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from decgraph.check.proof.amounts import INF, ONE, ZERO, Amount, Known
+from decgraph.check.proof.amounts import INF, ONE, ZERO, Known
 from decgraph.check.proof.canvas_loops import Walk
 from decgraph.check.proof.invariants import Step, Stopped
+from decgraph.ir.linear import Linear
 from decgraph.ir.settings import conjuncts
 from decgraph.ir.values import Claim, Function, Module, Param
 
@@ -54,7 +55,7 @@ def _value(x: Any) -> Any:
         return x
     if isinstance(x, tuple | list | frozenset):
         return None if x else ()
-    return Amount.of(x) if isinstance(x, int | float | Fraction) else None
+    return Linear.of(Fraction(x)) if isinstance(x, int | float | Fraction) else None
 
 
 def _setting(function: Function, claim: Claim) -> tuple[dict[str, Any], Known]:
@@ -74,13 +75,13 @@ def _setting(function: Function, claim: Claim) -> tuple[dict[str, Any], Known]:
                 given[name] = False
             case ("==", ("param", name), other):
                 old, new = given[name], amount(other)
-                if isinstance(old, Amount) and isinstance(new, Amount):
+                if isinstance(old, Linear) and isinstance(new, Linear):
                     given = {k: new if v == old else v for k, v in given.items()}
-                elif old is None and not isinstance(new, Amount):
+                elif old is None and not isinstance(new, Linear):
                     given[name] = new
             case ("<=" | "<" as op, a, b) | (">=" | ">" as op, b, a):
                 x, y = amount(a), amount(b)
-                if isinstance(x, Amount) and isinstance(y, Amount):
+                if isinstance(x, Linear) and isinstance(y, Linear):
                     known.facts.append(y - x - (ONE if op in "<>" and known.whole(y - x) else ZERO))
     return given, known
 

@@ -46,8 +46,6 @@ class Sizes(Terms):
             case "sort" | "within":
                 return self.covers(op.operands[0], n)
             case "compact" if self.sums.get(op.operands[0]) == Linear.of(INDEX) and self.covers(op.operands[0], n):
-                if self.consts.get(op.operands[1]) is True:
-                    return True
                 kept = self.conditions.get(op.operands[1])
                 return self.proves(("or", negated(self.within(n)), kept))
         return False

@@ -247,6 +247,8 @@ class Terms:
                 self.facts[op.result] = (*self.facts[op.result], at_least(v, a))
                 return v
             case "mod" if b.number and b.number > 0 and op.result.type.elem == "int":
+                if a.number is not None:
+                    return Linear.of(a.number % b.number)
                 return ZERO if b.number == 1 else self._symbol(op.result, 0, b.number - 1)
         return None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Protocol
 
-from decgraph.check.proof.folding import Number, number
+from decgraph.check.proof.folding import Number
 from decgraph.ir.values import Function, Op, Value
 
 MODELS = ("model.eval", "model.read", "head.read", "softmax", "warp", "beta")
@@ -69,9 +69,6 @@ def not_negative(k: Walked, v: Value, seen: frozenset[Value] = frozenset()) -> b
             return isinstance(op.attrs["value"], int | Fraction) and op.attrs["value"] >= 0
         case "face":
             return op.attrs["face"] != "logits" and again(op.operands[0])
-        case "const":  # of a value that a loop carries round the kernel may not have come to it yet
-            value = number(op.attrs["value"])
-            return value is not None and value >= 0
         case "map" if op.attrs["fn"] in POSITIVE:
             return True
         case "map" if op.attrs["fn"] in KEEP:

@@ -3,18 +3,35 @@ Those that choose among cells stand in cells.py. An op without a rule gives None
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
-from decgraph.check.proof.amounts import INF, ONE, PLACE, ZERO, Amount, Known
-from decgraph.check.proof.choices import AnyOpen, Best, MaskedOf, Open, Ranked, Score, number
-from decgraph.check.proof.parts import NONE, Between, Blocks, Cells, Counts, Drawn, Edit, Formula, K, Places, Rows, Vector
+from decgraph.check.proof.amounts import INF, ONE, ZERO, at_place, hidden, slope, varying
+from decgraph.check.proof.parts import (
+    NONE,
+    AnyOpen,
+    Best,
+    Between,
+    Blocks,
+    Cells,
+    Counts,
+    Drawn,
+    Edit,
+    Formula,
+    K,
+    MaskedOf,
+    Open,
+    Places,
+    Ranked,
+    Rows,
+    Score,
+    Vector,
+    number,
+)
+from decgraph.ir.linear import Atom, Linear, contradiction, negated
 from decgraph.ir.values import Op
-
-MOST_ATOMS = 6
-
 
 Walks = Any
 """The walk (canvas_loops.py): what is known of numbers, and the canvas's length."""
@@ -33,73 +50,42 @@ def size(w: Walks, x: Any) -> Any:
             return w.length if x.step == ONE else ONE if w.known.at_least(x.step - w.length) else None
         case Counts():
             return w.known.extreme("max", ONE, w.known.rounded(x.steps))
-        case tuple():
-            return Amount.of(len(x))
     return None
 
 
-def unknown(w: Walks, each: bool = False) -> Formula:
-    """A condition of which nothing is known; each: it may differ from entry to entry."""
-    (name,) = w.known.atom(name=f"{'@' if each else '?'}c{len(w.known.ranges)}").atoms
-    return Formula(("atom", name))
+def unknown(w: Walks) -> Formula:
+    """A condition of which nothing is known; of a vector it may be another one for each entry."""
+    return Formula(Atom(w.known.atom()))
 
 
-def settled(f: Any) -> Any:
-    """A condition as a _constant, if it is the same whatever its atoms are."""
-    if not isinstance(f, Formula):
-        return f
-    atoms = sorted(_atoms(f.parts))
-    if len(atoms) > MOST_ATOMS:
-        return f
-    values = {
-        _truth(f.parts, dict(zip(atoms, row, strict=True))) for row in itertools.product((False, True), repeat=len(atoms))
-    }
-    return values.pop() if len(values) == 1 else f
-
-
-def _atoms(f: Any) -> set[str]:
-    return set() if isinstance(f, bool) else {f[1]} if f[0] == "atom" else set().union(*(_atoms(p) for p in f[1:]))
-
-
-def _truth(f: Any, values: dict[str, bool]) -> bool:
-    if isinstance(f, bool):
-        return f
-    if f[0] == "atom":
-        return values[f[1]]
-    found = [_truth(p, values) for p in f[1:]]
-    return not found[0] if f[0] == "not" else all(found) if f[0] == "and" else any(found)
+def settled(condition: Any) -> Any:
+    """A condition as a constant, if it is the same whatever the unknown ones in it are."""
+    for answer, it in ((True, condition), (False, negated(condition))):
+        if contradiction([negated(it)], lambda s: True, lambda s: ()):
+            return answer
+    return Formula(condition)
 
 
 def varies(x: Any) -> bool:
     """Whether the entries of a vector may differ."""
-    match x:
-        case Amount():
-            return x.varies
-        case Formula():
-            return any(a.startswith("@") for a in _atoms(x.parts))
-    return not isinstance(x, bool)
+    return varying(x) if isinstance(x, Linear) else not isinstance(x, bool)
 
 
 # -- one _entry
 def _entry(w: Walks, fn: str, xs: list[Any]) -> Any:
     """An elementwise function of numbers and conditions; None where nothing is known of the result."""
     if fn in ("and", "or", "not"):
-        if any(isinstance(x, Between | Best) for x in xs):
-            rest = [x for x in xs if x is not (fn == "and")]
-            if fn != "not" and (fn == "or") in rest:
-                return fn == "or"
-            return rest[0] if len(rest) == 1 and fn != "not" else unknown(w, each=True)
-        parts = [x.parts if isinstance(x, Formula) else x if isinstance(x, bool) else unknown(w, each=True).parts for x in xs]
-        return settled(Formula((fn, *parts)))
+        parts = [x if isinstance(x, bool) else (x if isinstance(x, Formula) else unknown(w)).condition for x in xs]
+        return settled(negated(parts[0]) if fn == "not" else (fn, *parts))
     if fn == "select":
         cond, a, b = xs
-        return (a if cond else b) if isinstance(cond, bool) else a if isinstance(a, Amount) and a == b else None
+        return (a if cond else b) if isinstance(cond, bool) else a if isinstance(a, Linear) and a == b else None
     if fn in COMPARED:
         return _compared(w, fn, *xs)
     if fn in ("mul", "weigh") and ONE in xs and any(isinstance(x, Score) for x in xs):
         return next(x for x in xs if isinstance(x, Score))
     xs = [number(x) for x in xs]
-    if not all(isinstance(x, Amount) for x in xs):
+    if not all(isinstance(x, Linear) for x in xs):
         return ZERO if fn in ("mul", "weigh") and ZERO in xs else None
     return NUMBERS[fn](w.known, *xs) if fn in NUMBERS else None
 
@@ -111,39 +97,30 @@ def _compared(w: Walks, fn: str, a: Any, b: Any) -> Any:
     """A comparison of numbers; which places are below a number are the best so many."""
     if fn in ("gt", "le"):
         fn, a, b = {"gt": "lt", "le": "ge"}[fn], b, a
-    if fn == "lt" and isinstance(a, Ranked) and isinstance(b, Amount) and not b.varies and w.known.whole(b):
+    if fn == "lt" and isinstance(a, Ranked) and isinstance(b, Linear) and not varying(b) and w.known.whole(b):
         return True if w.known.compared(a.number, b) is False else Best(a.score, b)
     a, b = number(a), number(b)
-    if not isinstance(a, Amount) or not isinstance(b, Amount):
-        return unknown(w, each=True)
+    if not isinstance(a, Linear) or not isinstance(b, Linear):
+        return unknown(w)
     if fn in ("lt", "ge"):
         found = w.known.compared(a, b)
-        return unknown(w, each=True) if found is None else found if fn == "ge" else not found
+        return unknown(w) if found is None else found if fn == "ge" else not found
     if a == b or w.known.above(a - b) or w.known.above(b - a):
         return (a == b) == (fn == "eq")
-    rest = b - (a - K) if fn == "eq" and PLACE in a.atoms else None  # k + r == b
+    rest = b - (a - K) if fn == "eq" and slope(a) == 1 else None  # k + r == b
     if rest is not None and not varies(rest) and w.known.whole(rest):
         return Between(rest, rest + ONE)
-    return unknown(w, each=True)
+    return unknown(w)
 
 
-def _power(k: Known, a: Amount, b: Amount) -> Amount | None:
-    x, n = a.number, b.number
-    return Amount.of(x**n) if x is not None and n is not None and n.denominator == 1 and 0 <= n <= 64 else None
-
-
-NUMBERS: dict[str, Callable[..., Amount | None]] = {
+NUMBERS: dict[str, Callable[..., Linear | None]] = {
     "add": lambda k, a, b: a + b,
     "sub": lambda k, a, b: a - b,
-    "mul": lambda k, a, b: a * b,
-    "weigh": lambda k, a, b: a * b,
-    "neg": lambda k, a: -a,
+    "mul": lambda k, a, b: k.product(a, b),
     "div": lambda k, a, b: k.quotient(a, b),
     "mod": lambda k, a, b: k.remainder(a, b) if k.whole(a) and k.whole(b) else None,
     "maximum": lambda k, a, b: k.extreme("max", a, b),
     "minimum": lambda k, a, b: k.extreme("min", a, b),
-    "relu": lambda k, a: k.largest(a, ZERO),
-    "pow": _power,
 }
 
 
@@ -159,7 +136,7 @@ def _mapped(w: Walks, op: Op, *xs: Any) -> Any:
         return Vector(length)
     items = [as_vector(w, x).item if v.type.dims else x for x, v in zip(xs, op.operands, strict=True)]
     if length is None and len(wide) > 1:  # one of them may be read at every place
-        items = [None if isinstance(x, Between) or isinstance(x, Amount) and PLACE in x.atoms else x for x in items]
+        items = [None if isinstance(x, Between) or isinstance(x, Linear) and slope(x) else x for x in items]
     return Vector(length, _entry(w, fn, items))
 
 
@@ -184,8 +161,6 @@ def _reduced(w: Walks, op: Op, x: Any) -> Any:
             return AnyOpen(every) if isinstance(every, Open) else unknown(w)
         if n == ONE and isinstance(item, bool | Formula):
             return item
-        if item is (fn == "all"):  # also of no entries
-            return item
         if n is not None and w.known.at_least(n, 1):
             if isinstance(item, bool):
                 return item
@@ -195,20 +170,14 @@ def _reduced(w: Walks, op: Op, x: Any) -> Any:
     if fn == "count" and n is not None:
         if isinstance(item, bool):
             return n if item else ZERO
-        if isinstance(item, Between) and w.known.at_least(item.low) and w.known.at_least(n - item.high):
-            if w.known.at_least(item.high - item.low):
-                return item.high - item.low
         return w.known.atom(0)
-    if fn in ("max", "min") and n is not None and w.known.at_least(n, 1) and isinstance(item, Amount):
-        if not varies(item):
-            return item
-        slope = (item - item.with_(PLACE, ZERO)).over(K)
-        if slope is not None and slope.number is not None and not item.hidden:
-            return item.with_(PLACE, n - ONE if (slope.number > 0) == (fn == "max") else ZERO)
+    if fn in ("max", "min") and n is not None and w.known.at_least(n, 1) and isinstance(item, Linear):
+        if not hidden(item):
+            return at_place(item, n - ONE if (slope(item) > 0) == (fn == "max") else ZERO)
     return scalar(w, op)
 
 
-def _some(w: Walks, cond: Between, n: Amount) -> Any:
+def _some(w: Walks, cond: Between, n: Linear) -> Any:
     low, high = w.known.largest(cond.low, ZERO), w.known.least(cond.high, n)
     found = w.known.compared(high, low + ONE) if low is not None and high is not None else None
     return unknown(w) if found is None else found
@@ -226,7 +195,7 @@ def _constant(w: Walks, op: Op) -> Any:
         return NONE
     if isinstance(value, bool) or isinstance(value, list | tuple) and not value:
         return value if isinstance(value, bool) else ()
-    return Amount.of(value) if isinstance(value, int | float) or hasattr(value, "denominator") else None
+    return Linear.of(Fraction(value)) if isinstance(value, int | float | Fraction) else None
 
 
 def _faced(w: Walks, op: Op, x: Any) -> Any:
@@ -259,11 +228,8 @@ RULES: dict[str, Callable[..., Any]] = {
     "edit.get": lambda w, op, e: (e.at if op.attrs["field"] == "position" else e.token) if isinstance(e, Edit) else None,
     "scan": lambda w, op, x: w.known.atom(0, INF) if op.attrs["fn"] == "leading" and not op.result.type.dims else None,
     "info": _like,
-    "maxpool": _like,
     "draw.get": _like,
     "draw.point": _like,
-    "draw.race": _like,
-    "renorm": _like,
 }
 
 

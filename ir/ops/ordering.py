@@ -200,7 +200,7 @@ class TakeFirst:
         if t.elem == "bool" and op.results[0].type.elem == "position":
             return (np.flatnonzero(np.asarray(x))[:k],)
         if isinstance(x, Draws):
-            return (x.pick(slice(k), None if x.at is None else x.at[:k]),)
+            return (x.pick(slice(k), None if x.at is None else x.at[:k]) if t.elem == "draw" else x.tokens()[:k],)
         if isinstance(x, Dist):
             return (x.pick(slice(k), (x.at if x.at is not None else np.arange(x.shape[0]))[:k]),)
         return (x[:k],)

@@ -9,6 +9,8 @@ BITS = 200_000  # of a numerator or denominator
 TERMS = 2_000  # of a polynomial
 DEPTH = 30  # of powers of sums of powers of sums
 DIGITS = (25, 50, 100, 200, 400)
+SPENT = [0]
+"""How much has been computed with reals, in products of terms: what a run takes, on whatever machine it is."""
 
 
 class NotSeparated(Exception):

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from decgraph.runtime.reals import intervals
-from decgraph.runtime.reals.limits import DIGITS, NotSeparated, raised
+from decgraph.runtime.reals.limits import DIGITS, SPENT, NotSeparated, raised
 from decgraph.runtime.reals.polynomials import (
     Atom,
     Polynomial,
@@ -99,6 +99,7 @@ class Real:
         if isinstance(other, float) and not np.isfinite(other):
             return other
         if isinstance(other, Real):
+            SPENT[0] += len(self.num) + len(other.num)
             if self.den == other.den:
                 return make(plus(self.num, other.num), self.den)
             den = {f: max(self.den.get(f, 0), other.den.get(f, 0)) for f in {*self.den, *other.den}}
@@ -132,6 +133,7 @@ class Real:
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, Real):
+            SPENT[0] += len(self.num) * len(other.num)
             den = dict(self.den)
             for f, n in other.den.items():
                 den[f] = den.get(f, 0) + n
@@ -187,6 +189,7 @@ class Real:
     def around(self, digits: int) -> intervals.Interval:
         """An interval around it."""
         if digits not in self._bounds:
+            SPENT[0] += (len(self.num) + sum(len(f.poly) for f in self.den)) * digits // DIGITS[0]
             out = around(self.num, digits, atom_around)
             for f, n in self.den.items():
                 out = intervals.multiply(out, intervals.whole_power(f.around(digits), -n, digits), digits)

@@ -13,8 +13,7 @@ import pytest
 import decgraph
 from decgraph.check.constants import facts
 from decgraph.check.functions import answers
-from decgraph.check.plans import further_plans
-from decgraph.check.plans.parameters import places
+from decgraph.check.plans import further_plans, places
 from decgraph.check.profile import profile
 from decgraph.check.tables import MODELS, Style, row
 from decgraph.check.worlds import WorldPlan, world

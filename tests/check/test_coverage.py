@@ -117,6 +117,27 @@ def test_conditions_that_lowering_made_are_not_demanded() -> None:
     assert inside and all(line.startswith(f"line {verify} (rules.dec line ") for line in inside), inside
 
 
+FAILS = """algorithm fails(target: causal, k: int in 1..4 = 2):
+    refines autoregressive(target) in tokens
+
+    while not done:
+        draft t:
+            xs = [0, 1]
+            for i in 0..k:
+                grow point(xs[i]) at root
+        verify t by match against target(t)
+        commit t.accepted
+"""
+
+
+@pytest.mark.budget(8)
+def test_whether_an_error_ends_a_draft_is_no_condition_of_the_program() -> None:
+    """Such a draft stands in a branch that lowering makes, of which no run says whether it is taken."""
+    module = load_text(FAILS)
+    assert any("draft" in op.attrs for op in module.entry.body.walk())
+    assert check_algorithm(FAILS, mutants=False, models=4, derive=False).verdict == "holds"
+
+
 def test_a_missed_bug_takes_the_verdict_back(monkeypatch: pytest.MonkeyPatch) -> None:
     from decgraph.check import report as reports
     from decgraph.check.mutant import Kill

@@ -6,13 +6,12 @@ from fractions import Fraction as F
 
 import pytest
 
-from decgraph.backends.exact.choices import Choices, TooMany, runs
+from decgraph.backends.exact.choices import Choices, TooMany, combine, runs
 from decgraph.backends.exact.world import World
 from decgraph.check.distributions import (
     AdversaryWins,
     CheckedProgram,
     Tally,
-    combine,
     continued_distribution,
     distribution_of,
     execute,

@@ -5,7 +5,14 @@ from __future__ import annotations
 
 import pytest
 
+from decgraph.backends.exact.coverage import Ran
+from decgraph.backends.exact.run import ExactMachine
 from decgraph.check import check_algorithm
+from decgraph.check.distributions import Tally
+from decgraph.check.probes import OPS, RUN_OPS, probed
+from decgraph.check.survey import Survey, Tried
+from decgraph.dsl.lower import load_text
+from decgraph.ir.values import Op
 
 MIXED = """algorithm mixed(target: causal, drafter: causal{params}):
     refines autoregressive(target) {mode}
@@ -128,3 +135,41 @@ def test_the_bound_is_exact() -> None:
     found = check_algorithm(program, mutants=False)
     assert found.verdict == "refuted" and found.counterexample is not None
     assert found.counterexample.kind == "text" and "probability" in found.counterexample.words
+
+
+STALE = """from static_masked import static_masked
+
+algorithm stale(model: masked, length: int in 1..1024 = 256, block: int in 1..256 = 32):
+    refines static_masked(model, length, block) in distribution
+    canvas c: length
+    first_ = model.memory(c)
+
+    for b in blocks(c, block):
+        while any(c.masked[b]):
+            p = model(c, at = b, given = first_) if count(c.decided) > 9 else model(c, at = b)
+            x ~ p as output(count(c.decided))
+            e = one(p, x, b where c.masked[b])
+            c[e.position] = e.token
+    commit c
+"""
+
+
+@pytest.mark.budget(8)
+def test_a_memory_that_is_stale_in_large_canvases_is_refuted() -> None:
+    """The rows of models that can tell memories apart are certain there, so that one run is enough."""
+    assert check_algorithm(STALE, mutants=False).verdict == "refuted"
+
+
+@pytest.mark.parametrize("text", [text("two counters", "target"), STALE.replace("> 9", "> 9000"), OTHERS["large blocks"]])
+def test_all_ops_of_probes_are_counted(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the specification, too, whichever way it is run."""
+    module, taken, apply = load_text(text), [0], ExactMachine.apply
+
+    def counted(self: ExactMachine, op: Op) -> object:
+        taken[0] += 1
+        return apply(self, op)
+
+    monkeypatch.setattr(ExactMachine, "apply", counted)
+    claim = module.entry.claims[0]
+    probed(Survey(module, claim, Tally(), Ran.of(module, module.entry), Tried()), models=1)
+    assert 500 < taken[0] <= OPS + RUN_OPS

@@ -90,6 +90,52 @@ def never(states: str, body: str) -> set[str]:
             "q = target(ctx)\nif max(q) <= 1:  # A\n    k = 1\nif sum(q) <= 1:  # B\n    k = 1",
             {"A le false", "A if false"},
         ),
+        # a value beside itself, and a counter beside its end
+        ("state k: int per sequence = 0", "if slack == slack:  # A\n    k = 1", {"A eq false", "A if false"}),
+        (
+            "state k: int per sequence = 0",
+            "for i in 0..slack:\n    if i + 1 > slack:  # A\n        k = 1",
+            {"A gt true", "A if true"},
+        ),
+        ("state k: int per sequence = 0", "for i in 0..slack:\n    if i + 2 > slack:  # A\n        k = 1", set()),
+        ("", "for i in 0..slack:\n    y = i > slack - 1  # A", {"A gt true"}),
+        ("state k: int per sequence = 0", "for i in 0..slack:\n    k = min(i + 1, slack)  # A", {"A minimum right"}),
+        ("state k: int per sequence = 0", "for i in 0..slack:\n    k = min(i + 2, slack)  # A", set()),
+        ("state k: int per sequence = 0", "for i in 0..slack:\n    k = max(slack - 1, i)  # A", {"A maximum right"}),
+        ("state k: int per sequence = 0", "for i in 0..slack:\n    k = max(slack - i, 1)  # A", {"A maximum right"}),
+        ("state k: int per sequence = 0", "for i in 0..slack:\n    k = max(slack - i, 2)  # A", set()),
+        # a loop of one iteration begins with nothing but what it is entered with
+        (
+            "state k: int per sequence = 0",
+            "n = 0\nfor i in 0..gamma - gamma + 1:  # A\n    n = n + 1\nk = n",
+            set(),
+        ),
+        (
+            "state k: int per sequence = 0",
+            "n = 0\nfor i in 0..min(gamma, 1):\n    if n == 0:  # A\n        k = 1\n    n = n + 1",
+            {"A eq false", "A if false"},
+        ),
+        (
+            "state k: int per sequence = 0",
+            "n = 0\nfor i in 0..min(gamma, 2):\n    if n == 0:  # A\n        k = 1\n    n = n + 1",
+            set(),
+        ),
+        (
+            "state k: int per sequence = 0",
+            "n = 0\nfor j in 0..2:\n    for i in 0..min(gamma, 1):\n        if n == 0:  # A\n            k = 1\n        n += 1",
+            set(),
+        ),
+        # trees of which nothing is grown
+        (
+            "state k: int per sequence = 0",
+            "draft t:\n    repeat gamma - 1:\n        y ~ target(t.leaves)\n        grow y\nif t.size > 0:  # A\n    k = 1",
+            set(),
+        ),
+        (
+            "state k: int per sequence = 0",
+            "draft t:\n    repeat min(gamma, 0):\n        y ~ target(t.leaves)\n        grow y\nif t.size > 0:  # A\n    k = 1",
+            {"A gt true", "A if true"},
+        ),
     ],
 )
 def test_what_cannot_happen(states: str, body: str, expected: set[str]) -> None:
@@ -156,6 +202,32 @@ def test_widening_stops_at_constants() -> None:
     assert widened(Interval(0, 5), Interval(-1, 5), (0, 4)) == Interval(-INF, 5)
 
 
+EITHER = """algorithm either(target: causal, drafter: causal, a: int in 0..4 = 1, b: int in 0..4 = 1, c: int in 0..4 = 1):
+    refines autoregressive(target) in distribution when {when}
+
+    while not done:
+        x ~ drafter(ctx) if {bad} else target(ctx)
+        commit x
+"""
+
+
+@pytest.mark.budget(6)
+@pytest.mark.parametrize(
+    ("when", "bad", "verdict"),
+    [
+        ("a == 0 or b == 0", "a * b > 0", ("holds",)),
+        ("a == 0 or (b == 0 or c == 0)", "a * b * c > 0", ("holds",)),
+        ("a == 0 or b == 1", "a * b > 0", ("refuted",)),
+        ("a == 0 or b <= 1", "a * b > 0", ("refuted",)),
+        ("a == 0 or b == 0", "a + b > 4 * 2", ("holds",)),
+        ("a == 0 or b == 0", "a + b > 3", ("refuted",)),
+    ],
+)
+def test_what_is_impossible_whichever_part_of_a_condition_holds(when: str, bad: str, verdict: tuple[str, ...]) -> None:
+    text = EITHER.format(when=when, bad=bad)
+    assert decgraph.check(text, mutants=False, derive=False, models=3).verdict in verdict
+
+
 KEPT = """
 rule residual_if(p: dist, children: draws, keep: bool = yes):
     for x in children:
@@ -189,7 +261,7 @@ def test_a_condition_is_no_hindrance_only_if_it_always_holds(tmp_path: Path, kee
     assert decgraph.check(path, mutants=False, derive=False).verdict == verdict
 
 
-def test_a_loop_over_a_vector_turns_where_the_vector_is_not_empty() -> None:
+def test_a_loop_over_a_vector_runs_where_the_vector_is_not_empty() -> None:
     """A condition that only an empty vector meets is never met inside a loop over it."""
     text = """rule reject(p: dist, children: draws):
     for x in children:

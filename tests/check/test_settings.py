@@ -103,9 +103,7 @@ def test_a_branch_that_only_other_claims_reach_is_not_asked_for() -> None:
 @pytest.mark.budget(30)
 def test_mutants_of_dead_branches_are_outside_and_others_are_not() -> None:
     none = check(DRAFTED.format(mode="distribution", when="gamma == 0", rule="rejection"), mutants=True)
-    assert (
-        none.verdict == "undecided" and "this loop never turned exactly once" in none.reasons[0]
-    )  # no derivation is asked for
+    assert none.verdict == "undecided" and "this loop never ran exactly once" in none.reasons[0]  # no derivation is asked for
     assert none.killed == none.planted
     drafts = check(DRAFTED.format(mode="distribution", when="gamma <= 2", rule="rejection"), mutants=True)
     assert drafts.verdict == "holds" and drafts.killed == drafts.planted > 10

@@ -8,7 +8,7 @@ import pytest
 
 import decgraph
 from decgraph.backends.exact.run import folds_of
-from decgraph.check.mutants.stopping import MUTANTS
+from decgraph.check.mutants.walks import MUTANTS
 from decgraph.check.profile import Profile
 from decgraph.ir.intervals import FALSE, Interval
 

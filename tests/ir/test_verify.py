@@ -61,6 +61,7 @@ def test_a_good_module_passes() -> None:
 
 BROKEN = [
     ('main = "f"', 'main = "g"', "main is 'g', which is not one of its functions (f)"),
+    ('%go: bool = map(%d, fn = "not")', '%go: bool = map(%d, %d, fn = "or")', "another condition than `not done`"),
     ("per session", "per universe", "count has scope 'universe'"),
     ("    yield %zero\n", "    yield %zero, %zero\n", "the start of state count yields 2 values"),
     ("claim refines", "claim promises", "a claim is 'promises'"),

@@ -122,3 +122,9 @@ def test_phi_decoding_of_a_greedy_request_is_the_target_and_it_ends_where_foresi
         assert foreseen(seed, lambda a, b: a == b, temperature=0).tokens == greedy
         apart, together = foreseen(seed, lambda a, b: a == b, sure=1.0), foreseen(seed, lambda a, b: True, sure=1.0)
         assert together.stats.target_calls < apart.stats.target_calls
+
+
+def test_phi_decoding_goes_on_where_the_mark_is_empty() -> None:
+    """A step is complete before it begins there, so that there is none to choose."""
+    greedy = session("autoregressive", tables(1))(seed=1, temperature=0).tokens
+    assert foreseen(1, lambda a, b: a == b, temperature=0, mark="").tokens == greedy

@@ -86,6 +86,27 @@ SAFE = {
 }
 
 
+def test_a_row_that_is_a_models_stands_nowhere_once_it_is_computed() -> None:
+    text = """def tossed(p):
+    y ~ p as output
+    return y
+
+algorithm computed(target: causal):
+    refines autoregressive(target) in distribution
+
+    while not done:
+        y = tossed({row})
+        x ~ target(ctx)
+        commit x
+        if not done and int(y) > 0:
+            z ~ target(ctx)
+            commit z
+"""
+    found = prove_text(text.format(row="1.0 * target(ctx)"))
+    assert isinstance(found, Open) and "end the run in an error" in found.why
+    assert not isinstance(prove_text(text.format(row="target(ctx)")), Open)
+
+
 @pytest.mark.parametrize("name", SAFE)
 def test_what_cannot_fail_or_fails_in_a_draft_is_proved(name: str) -> None:
     part, text = SAFE[name]

@@ -20,6 +20,7 @@ NO_WORLD = {
     "normalized_negative": "it ends in an error",
     "cells_after_a_commit": "worlds look at cells where a canvas gets them, and these are committed without one",
     "register_of_fifteen": "its worlds are too large",
+    "jacobi_ends_with_a_tree": "its worlds take minutes; with a limit of 5 tokens 12 runs in 40 end with another last token",
 }
 
 
