@@ -11,6 +11,7 @@ import torch
 
 import decgraph
 from decgraph.cli.main import main
+from decgraph.runtime.models import hf
 from decgraph.runtime.models.decoder import decoder, make
 from decgraph.runtime.models.forwards import Forward
 

@@ -48,7 +48,8 @@ LATENT_EPS = 1e-6
 @dataclass(frozen=True)
 class Part:
     """Which part of a decoder runs. uses: layers, in order, or halves of them (parts.py); None: all. embedded: it begins with
-    states in place of tokens. norm: the final norm follows. taps: the layers whose entering states are wanted beside the result."""
+    states in place of tokens. norm: the final norm follows. taps: the layers whose entering states are wanted beside the
+    result."""
 
     uses: tuple[Use, ...] | None = None
     embedded: bool = False
@@ -153,8 +154,8 @@ class Decoder:
         return Decoder(self.shape, self.weights, self.products, self.ropes, part, self.copies)
 
     def compiled(self, notice: Callable[[str], None], backend: str = "inductor") -> Decoder:
-        """The same decoder, its layers compiled with torch.compile when they first run; sizes stay dynamic. Where that fails (no
-        compiler on this machine, say) `notice` gets the reason and they run as they are."""
+        """The same decoder, its layers compiled with torch.compile when they first run; sizes stay dynamic. Where that fails
+        (no compiler on this machine, say) `notice` gets the reason and they run as they are."""
         made = self._like(self.part)
         fast = torch.compile(made._layers, dynamic=True, backend=backend)
 
@@ -303,8 +304,8 @@ class Decoder:
         *,
         mlp: bool = True,
     ) -> Tensor:
-        """States x [B T, width] through a layer whose attention reads `read`. cache: the rows of new tokens, keys, values and mask,
-        as `__call__` has them; None: its attention is left out. mlp: whether its MLP runs."""
+        """States x [B T, width] through a layer whose attention reads `read`. cache: the rows of new tokens, keys, values and
+        mask, as `__call__` has them; None: its attention is left out. mlp: whether its MLP runs."""
         shape, at, products = self.shape, f"{n}.", self.products
         if at + "feature_in" in self.weights:  # EAGLE-3: an embedding and a feature side by side
             embedded, feature = read.split(shape.width, -1)

@@ -137,8 +137,8 @@ def _check_shapes(
 
 
 def frequencies(shape: Shape, device: str) -> dict[str, tuple[Tensor, float]]:
-    """The frequencies [r / 2] of rotary positions by kind of layer, and the factor of their cosines and sines. Raises Unknown for
-    kinds that transformers alone computes."""
+    """The frequencies [r / 2] of rotary positions by kind of layer, and the factor of their cosines and sines. Raises Unknown
+    for kinds that transformers alone computes."""
     found: dict[str, tuple[Tensor, float]] = {}
     for kind in {layer.rope for layer in shape.layers if layer.rope}:
         r, size = shape.rope[kind], shape.rotary or shape.head

@@ -93,8 +93,8 @@ def decoder_of_layers(module: Any) -> Decoder | None:
 
 
 def frequencies(base: Any, shape: Shape) -> dict[str, tuple[Tensor, float]]:
-    """The frequencies that a module's rotary positions have, by kind of layer, and the factor of their cosines and sines: its
-    own buffers, whichever way it computed them."""
+    """The frequencies [r / 2] that a module's rotary positions have, by kind of layer, and the factor of their cosines and
+    sines: its own buffers, whichever way it computed them. Raises Unknown where one is not found."""
     wanted = {layer.rope for layer in shape.layers if layer.rope}
     found: dict[str, tuple[Tensor, float]] = {}
     for module in base.modules():
@@ -116,7 +116,8 @@ def frequencies(base: Any, shape: Shape) -> dict[str, tuple[Tensor, float]]:
 
 
 def different(decoder: Decoder, plain: Callable[[Tensor], Tensor]) -> None:
-    """Raises Unknown where a decoder's states of 20 tokens, in two parts, are not the module's."""
+    """Raises Unknown where a decoder's states of 20 tokens, in two parts, are not the module's. plain: from tokens int64[1, n]
+    to states [1, n, width]."""
     shape, device = decoder.shape, decoder.device
     count, first = 20, 13
     ids = (torch.arange(count, device=device)[None] * 7 + 1) % shape.vocabulary

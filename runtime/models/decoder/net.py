@@ -1,5 +1,5 @@
-"""A decoder as a function of (fresh positions, cached rows), as `hf_net.Net` is one of a module: the reference's forward, and what
-derived models (exits, skipped layers, quantised matrices) are made of."""
+"""A decoder as a function of (fresh positions, cached rows), as `hf_net.Net` is one of a module: the reference's forward, and
+what derived models (exits, skipped layers, quantised matrices) are made of."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from decgraph.runtime.models.tape import Tape
 
 
 class DecoderNet:
-    """A model's decoder, with its settings (config.json's, as a dictionary). See `Net`, whose place it takes for the families that
-    the decoder knows."""
+    """A model's decoder, with its settings (config.json's, as a dictionary). See `Net`, whose place it takes for the families
+    that the decoder knows."""
 
     def __init__(self, decoder: Decoder, config: Mapping[str, Any]) -> None:
         self.decoder, self.config = decoder, config
@@ -117,8 +117,8 @@ class DecoderNet:
         return self._copied(self.decoder.copied(weights=weights, products=products))
 
     def expert(self, rank: int, name: str) -> DecoderNet:
-        """The same layers with mixtures whose tokens all go to the expert of this rank alone. Raises DecError for a model without
-        mixtures, and for a rank that they do not have."""
+        """The same layers with mixtures whose tokens all go to the expert of this rank alone. Raises DecError for a model
+        without mixtures, and for a rank that they do not have."""
         count = min((layer.experts.count for layer in self.decoder.shape.layers if layer.experts is not None), default=0)
         if not count:
             raise DecError(

@@ -90,8 +90,8 @@ class Copies:
             product._one = all(for_one_row(w, streamed=often) for w in product.weights)
 
     def forget(self, tensor: Tensor) -> None:
-        """Lets the pages of a mapped tensor leave memory: they are read from the file again where they are wanted. Nothing where it
-        does not lie in a mapped file of weights."""
+        """Lets the pages of a mapped tensor leave memory: they are read from the file again where they are wanted. Nothing
+        where it does not lie in a mapped file of weights."""
         if self._regions is None:
             self._regions = _mapped_files()
         first, last = tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size()

@@ -143,7 +143,8 @@ def _lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:
 def _engine(
     target: HFCausal, net: AnyNet, head: Head, name: str, like: CausalEngine, below: CausalEngine | None = None
 ) -> CausalEngine:
-    """An engine of some of the target's layers, with the settings of another. above `below` it begins with that one's states."""
+    """An engine of some of the target's layers, with the settings of another. above `below` it begins with that one's
+    states."""
     if isinstance(net, DecoderNet):
         plain, step = None, net.decoder if below is None else net.decoder.above()
         layout = layout_of(step)

@@ -12,8 +12,8 @@ from hf_modules import LAYER, large, module
 
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
-from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.decoder import make
+from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.engine import heads
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Output, Remembered
