@@ -52,9 +52,9 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
     if not any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names) and "medusa_num_heads" not in config:
         return _of_text(folder, config, placed)
     vocab = _vocab(folder, config)
-    net = _decoder(folder, config, placed)
-    if net is not None:
-        return HFCausal(net, name=folder.name, vocab=vocab, context=_context(config), family=str(folder), reuse=reuse)
+    found = _decoder(folder, config, placed)
+    if found is not None:
+        return HFCausal(found, name=folder.name, vocab=vocab, context=_context(config), family=str(folder), reuse=reuse)
     module = attending(folder, "AutoModelForCausalLM", placed)
     from decgraph.runtime.models.hf_net import Net
 

@@ -23,6 +23,8 @@ from decgraph.backends.triton.step.model import DeviceModel
 from decgraph.backends.triton.step.table import TableOnDevice, refusal
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
+from decgraph.runtime.models.decoder.make import decoder_of
+from decgraph.runtime.models.decoder.net import DecoderNet
 from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.hf import read_out
 from decgraph.runtime.models.engine.layout import FULL, SLIDING
@@ -185,8 +187,11 @@ def _net(model: HFCausal, attention: Attention | None) -> Weights:
     net = model.net
 
     def make(how: Attention) -> Weights:
+        named = (model.name, model.vocab.size, model.context)
+        if isinstance(net, DecoderNet):
+            return whole(net.decoder, None, net.read, *named, how)
         plain = ModuleStep(net.base, model.name, plainly(net))
-        return whole(net.base, plain, net._out, model.name, model.vocab.size, model.context, how)
+        return whole(decoder_of(net.base, plain.plain), plain, net.read, *named, how)
 
     made = _named(_once(net, suited(attention, net.embedding), make), model)
     return made if model.attached is None else replace(made, guesses=model.attached.module)
@@ -195,7 +200,7 @@ def _net(model: HFCausal, attention: Attention | None) -> Weights:
 def _module(model: Live, attention: Attention) -> Weights:
     base, plain = model.module.base_model, ModuleStep(model.module.base_model, model.name)
     head = read_out(model.module, plain, model.name)
-    return whole(base, plain, head, model.name, model.vocab.size, model.context, attention)
+    return whole(decoder_of(base, plain.plain), plain, head, model.name, model.vocab.size, model.context, attention)
 
 
 def _named(made: Weights, model: Model) -> Weights:
@@ -209,7 +214,7 @@ def suited(attention: Attention | None, weight: Tensor) -> Attention:
     return kernel_attention if weight.is_cuda and weight.dtype.itemsize <= 4 else dense_attention
 
 
-def _once(holder: Model | Net, attention: Attention, make: Callable[[Attention], Weights]) -> Weights:
+def _once(holder: Model | Net | DecoderNet, attention: Attention, make: Callable[[Attention], Weights]) -> Weights:
     """The weights of a model or net for an attention, cached with it."""
     return memo_of(holder).once(("device weights", attention), lambda: make(attention))
 

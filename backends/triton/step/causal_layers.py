@@ -13,10 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from decgraph.backends.triton.step.causal_graph import Attention, DeviceStep, device_step, kernel_attention
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder
-from decgraph.runtime.models.decoder.make import decoder_of, decoder_of_layers
+from decgraph.runtime.models.decoder.make import decoder_of_layers
 from decgraph.runtime.models.engine.exits import adapted_head, normed
 from decgraph.runtime.models.engine.heads import LayerStep
 from decgraph.runtime.models.engine.layout import FULL, SLIDING, Layout
+from decgraph.runtime.models.engine.nets import layout_of
 from decgraph.runtime.models.engine.step import ModuleStep
 from decgraph.runtime.models.hf_causal import HFCausal
 
@@ -39,20 +40,24 @@ class Weights:
 
 
 def whole(
-    base: Any,
-    plain: ModuleStep,
+    decoder: Decoder | None,
+    plain: ModuleStep | None,
     head: Callable[[Tensor], Tensor],
     name: str,
     size: int,
     context: int | None,
     attention: Attention,
 ) -> Weights:
-    """A whole model: its base module's decoder, or the module as it is; `head` maps states [..., width] to logits. Raises
-    DecError for one whose code reads tensor values on the host."""
-    step = device_step(decoder_of(base, plain.plain), attention)
-    if step is None:
+    """A whole model: its decoder with the device's attention, or else as it is, over dense masks; `head` maps states
+    [..., width] to logits. plain: the module, where there is one. Raises DecError for one whose code reads tensor values on the
+    host."""
+    step = device_step(decoder, attention)
+    kernels = attention is kernel_attention
+    if step is None and plain is not None:
         _silent(plain, name)
-    return Weights(step or plain, plain.layout, head, name, size, context, step is not None, attention is kernel_attention)
+        return Weights(plain, plain.layout, head, name, size, context, False, kernels)
+    assert decoder is not None
+    return Weights(step or decoder.unread(), layout_of(decoder), head, name, size, context, step is not None, kernels)
 
 
 class _Reading(TorchDispatchMode):

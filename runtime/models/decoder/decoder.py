@@ -133,6 +133,12 @@ class Decoder:
         """The same layers, called with the states [B, T, width] that enter the first one in place of token ids."""
         return self._like(replace(self.part, embedded=True))
 
+    def unread(self) -> Decoder:
+        """The same part, whose forward reads nothing on the host."""
+        made = self._like(self.part)
+        made.gathers = True
+        return made
+
     def without_norm(self) -> Decoder:
         """The same layers, without the final norm."""
         return self._like(replace(self.part, norm=False))
@@ -259,7 +265,7 @@ class Decoder:
         """By name of the frequencies, the cosines and sines [B, T, 1, r] of positions int64[B, T]."""
         if not self.ropes:
             return {}
-        if self.device.type == "cpu":  # looked up: a small model's step is some hundred operations
+        if not self.gathers:  # looked up: a small model's step is some hundred operations
             self._grow(int(positions.max()) + 1)
             return {name: tuple(table[positions] for table in tables) for name, tables in self._tables.items()}
         return {name: self._turn(name, positions) for name in self.ropes}

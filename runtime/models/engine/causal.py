@@ -422,7 +422,8 @@ class CausalEngine:
     def _softly(self, batch: Batch, part: Part, plans: Sequence[SlotPlan]) -> Tensor:
         """The forward of tokens some of which are mixtures of embeddings, by the module itself. Raises DecError for an engine
         without one."""
-        step = getattr(self.step, "inner", self.step)
+        whole: Any = self.step  # a decoder, or one with taps
+        step = getattr(whole, "inner", whole)
         if self.plain is None and not isinstance(step, Decoder):
             raise DecError(f"{self.name!r} reads tokens here, and a soft node has none")
         embed = Lookup(step.weights["embed"]) if self.plain is None else self.plain.base.get_input_embeddings()
@@ -433,7 +434,7 @@ class CausalEngine:
         ]
         if self.plain is None:
             flat = step.placed(torch.cat(rows), batch.positions)
-            return self.step.above()(
+            return whole.above()(
                 flat.view(*batch.ids.shape, -1), batch.positions, batch.write, part.keys, part.values, batch.masks
             )
         return self.plain(torch.stack(rows), batch.positions, batch.write, part.keys, part.values, batch.masks)

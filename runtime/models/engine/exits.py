@@ -145,9 +145,11 @@ def _engine(
 ) -> CausalEngine:
     """An engine of some of the target's layers, with the settings of another. above `below` it begins with that one's
     states."""
+    plain: ModuleStep | None = None
     if isinstance(net, DecoderNet):
-        plain, step = None, net.decoder if below is None else net.decoder.above()
-        layout = layout_of(step)
+        decoder = net.decoder if below is None else net.decoder.above()
+        step: Step = decoder
+        layout = layout_of(decoder)
     else:
         step = plain = ModuleStep(net.base, name, plainly(net))
         layout = plain.layout
@@ -168,13 +170,14 @@ def _engine(
 
 def _split(target: HFCausal, engine: CausalEngine, layer: int, below: CausalEngine) -> None:
     """From now on the target's engine computes the layers from `layer` on, above those that it shares."""
-    if isinstance(engine.step, Decoder):
+    if isinstance(engine.step, Decoder) or isinstance(target.net, DecoderNet):
+        assert isinstance(engine.step, Decoder)
         upper = engine.step.since(layer)
         engine.onto(below, upper, layout_of(upper))
         return
     try:
         net = target.net.using(range(layer, target.layers))
-        step = ModuleStep(net.base, target.name, plainly(net))  # type: ignore[union-attr]  # a decoder's net has its step
+        step = ModuleStep(net.base, target.name, plainly(net))
     except DecError:
         return  # layers whose kind depends on their place in the list: the target stays whole
     engine.onto(below, step, step.layout)

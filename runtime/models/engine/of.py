@@ -31,10 +31,11 @@ def _make(model: Model) -> Any:  # Any: see `engine_of`
         from decgraph.runtime.models.engine.masked import masked_engine
 
         return masked_engine(model)
-    if hasattr(getattr(model, "net", None), "decoder") and model.attached is None and model.origin is None:
+    whole: Any = model
+    if hasattr(getattr(model, "net", None), "decoder") and whole.attached is None and whole.origin is None:
         from decgraph.runtime.models.engine.nets import net_engine
 
-        return net_engine(model)  # without transformers
+        return net_engine(whole)  # without transformers
     base = getattr(model, "target", model)
     if any(kind.__module__.startswith("decgraph.runtime.models.hf_") for kind in type(base).__mro__):
         from decgraph.runtime.models.engine.hf import hf_engine

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.hf_net import Net
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.hf_causal import AnyNet
 
 
-def tap(engine: CausalEngine, net: Net, layers: Sequence[int], whole: Callable[[], CausalEngine]) -> None:
+def tap(engine: CausalEngine, net: AnyNet, layers: Sequence[int], whole: Callable[[], CausalEngine]) -> None:
     """From now on the engine's rows hold the states entering these layers too. Drops its cache where that is news.
 
     whole: a fresh engine of all layers, for one that was split among models which share lower layers. The number of layers
@@ -62,7 +64,7 @@ def _beginning(head: Callable[[Tensor], Tensor], width: int) -> Callable[[Tensor
 class _Tapped:
     """A step that gives, side by side with the last states, those entering some layers."""
 
-    def __init__(self, inner: Any, net: Net, layers: tuple[int, ...]) -> None:  # Any: a `Step`
+    def __init__(self, inner: Any, net: AnyNet, layers: tuple[int, ...]) -> None:  # Any: a `Step`
         self.inner, self.net, self.layers = inner, net, layers
         self.base = getattr(inner, "base", None)
         self._decoder = inner.tapped(*layers) if isinstance(inner, Decoder) else None
@@ -91,7 +93,8 @@ class _Tapped:
 
             return hook
 
-        handles = [self.net.layers[n].register_forward_pre_hook(record(n), with_kwargs=True) for n in self.layers]
+        layers: Any = self.net.layers  # of a module: its own
+        handles = [layers[n].register_forward_pre_hook(record(n), with_kwargs=True) for n in self.layers]
         try:
             last = self.inner(ids, positions, write, keys, values, masks)
         finally:
