@@ -101,7 +101,9 @@ class NativeDecoder(Decoder):
     ) -> Any:
         if not self._few(size):
             if self.native and size[1] <= FEW:
-                masks = {kind: None if m is None else super(NativeDecoder, self)._prepared(m, size[1]) for kind, m in masks.items()}
+                masks = {
+                    kind: None if m is None else super(NativeDecoder, self)._prepared(m, size[1]) for kind, m in masks.items()
+                }
             return super()._layers(x, size, turns, where, keys, values, masks)
         part, tapped = self.part, {}
         # Layers add to the states in place: not to a caller's.
@@ -143,7 +145,13 @@ def plain(decoder: Decoder) -> bool:
     odd = (s.unit_norms, s.joined_norms, s.late_norms, s.parallel, s.cap, s.clip, s.rotary_at, s.pairs, s.qkv, s.stretch)
     if any(odd) or s.backward or s.latent or s.paired or s.bare or not s.gated or s.norm != "rms" or s.residual != 1.0:
         return False
-    if s.activation not in ACTIVATIONS or s.width % 8 or s.head % 16 or s.value not in (0, s.head) or decoder.dtype != torch.float32:
+    if (
+        s.activation not in ACTIVATIONS
+        or s.width % 8
+        or s.head % 16
+        or s.value not in (0, s.head)
+        or decoder.dtype != torch.float32
+    ):
         return False
     for n, layer in enumerate(s.layers):
         there = {name for name in (*decoder.weights, *decoder.products) if name.startswith(f"{n}.")}

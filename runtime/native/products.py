@@ -34,7 +34,9 @@ PART = 1 << 20  # numbers
 class Matrix(ctypes.Structure):
     """See native.cpp."""
 
-    _fields_ = [("data", ctypes.c_void_p), ("bias", ctypes.c_void_p)] + [(n, ctypes.c_int64) for n in ("n", "k", "format", "dot")]
+    _fields_ = [("data", ctypes.c_void_p), ("bias", ctypes.c_void_p)] + [
+        (n, ctypes.c_int64) for n in ("n", "k", "format", "dot")
+    ]
 
 
 class Parts(ctypes.Structure):
@@ -57,7 +59,12 @@ class Blocks:
         _, numbers, size = FORMATS[self.format]
         outputs, inputs = self.shape
         d = self.data
-        if inputs % numbers or d.dtype != torch.uint8 or not d.is_contiguous() or d.numel() != outputs * (inputs // numbers) * size:
+        if (
+            inputs % numbers
+            or d.dtype != torch.uint8
+            or not d.is_contiguous()
+            or d.numel() != outputs * (inputs // numbers) * size
+        ):
             raise DecError(f"{d.numel()} bytes of {d.dtype} are no matrix {list(self.shape)} of {self.format}")
 
 
@@ -65,7 +72,7 @@ class NativeProduct(Product):
     """y = x W' + b for states x [n, in], by runtime/native; see `Product`.
 
     matrices: at most three float32 [out, in] or blocks, of the same `in`. activations: what blocks are multiplied with.
-    "int16" (for one and two rows; float32 for more) differs from the float32 product by 1e-5 of the greatest output, "int8" by
+    "int16" (for up to three rows; float32 for more) differs from the float32 product by 1e-5 of the greatest output, "int8" by
     3e-3. Raises DecError where the library is not there or a matrix is not such."""
 
     def __init__(
@@ -85,7 +92,11 @@ class NativeProduct(Product):
         for n, (matrix, bias) in enumerate(zip(matrices, self.biases, strict=True)):
             data = matrix.data if isinstance(matrix, Blocks) else matrix
             for tensor in (data,) if bias is None else (data, bias):
-                if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.dtype not in (torch.float32, torch.uint8):
+                if (
+                    tensor.device.type != "cpu"
+                    or not tensor.is_contiguous()
+                    or tensor.dtype not in (torch.float32, torch.uint8)
+                ):
                     raise DecError("matrices are float32 or blocks on the CPU, as they lie in a file")
             form = FORMATS[matrix.format][0] if isinstance(matrix, Blocks) else 0
             at = None if bias is None else bias.data_ptr()
