@@ -46,21 +46,36 @@ template <int S> static void stream(const float* x, const float* w, long ldw, lo
         for (int j = 0; j < least(4, S); j++) y[(s + j) * ldo] += f[j];
     }
 }
-// O rows of weights, R of activations.
-template <int O, int R>
-static void tile(const float* x, long ldx, const float* w, long ldw, long k, float* y, long ldy, long ldo) {
+// Several rows are multiplied in tiles of R, accumulators in registers, for which they are laid out vector by vector, R of each.
+static inline long tiled(long rows) {
+    constexpr long most = L == 16 ? 6 : 3;
+    const long many = (rows + most - 1) / most;
+    return (rows + many - 1) / many;
+}
+static const float* packed(const float* x, long ldx, long rows, long k) {
+    if (rows == 1) return x;
+    const long wide = (k + L - 1) / L * L;
+    float *made = scratch(ROWS, rows * wide), *to = made;
+    for (long r; rows > 0; rows -= r, x += r * ldx) {
+        r = tiled(rows);
+        for (long i = 0; i < k; i += L)
+            for (long j = 0; j < r; j++, to += L)
+                store(to, i + L <= k ? load(x + j * ldx + i) : first(x + j * ldx + i, k - i));
+    }
+    return made;
+}
+// O rows of weights.
+template <int O, int R> static void tile(const float* x, const float* w, long ldw, long k, float* y, long ldy, long ldo) {
     V a[O][R] = {};
     auto step = [&](auto get, long i) {
-        V b[R];
-        UNROLLED for (int r = 0; r < R; r++) b[r] = get(x + r * ldx + i);
         UNROLLED for (int o = 0; o < O; o++) {
             const V c = get(w + o * ldw + i);
-            UNROLLED for (int r = 0; r < R; r++) a[o][r] += c * b[r];
+            UNROLLED for (int r = 0; r < R; r++) a[o][r] += c * load(x + i * R + r * L);
         }
     };
     long i = 0;
     for (; i + L <= k; i += L) {
-        UNROLLED for (int o = 0; o < O; o++) _mm_prefetch((const char*)(w + o * ldw + i + k), _MM_HINT_T0);  // the next row
+        UNROLLED for (int o = 0; o < O; o++) _mm_prefetch((const char*)(w + o * ldw + i + k), _MM_HINT_T1);  // the next row
         step(load, i);
     }
     if (i < k) step([=](const float* p) { return first(p, k - i); }, i);
@@ -69,33 +84,30 @@ static void tile(const float* x, long ldx, const float* w, long ldw, long k, flo
         for (int o = 0; o < O; o++) y[r * ldy + o * ldo] += f[o];
     }
 }
-template <int O>
-static void tiles(const float* x, long ldx, long rows, const float* w, long ldw, long k, float* y, long ldy, long ldo) {
-    constexpr long most = L == 16 ? 6 : 3;  // accumulators are kept in registers
-    while (rows > 0) {
-        const long many = (rows + most - 1) / most, r = (rows + many - 1) / many;
+template <int O> static void tiles(const float* x, long rows, const float* w, long ldw, long k, float* y, long ldy, long ldo) {
+    for (long r; rows > 0; rows -= r, x += r * ((k + L - 1) / L * L), y += r * ldy) {
+        r = tiled(rows);
         switch (r) {
-            case 1: tile<O, 1>(x, ldx, w, ldw, k, y, ldy, ldo); break;
-            case 2: tile<O, 2>(x, ldx, w, ldw, k, y, ldy, ldo); break;
-            case 3: tile<O, 3>(x, ldx, w, ldw, k, y, ldy, ldo); break;
+            case 1: tile<O, 1>(x, w, ldw, k, y, ldy, ldo); break;
+            case 2: tile<O, 2>(x, w, ldw, k, y, ldy, ldo); break;
+            case 3: tile<O, 3>(x, w, ldw, k, y, ldy, ldo); break;
 #if LANES == 16
-            case 4: tile<O, 4>(x, ldx, w, ldw, k, y, ldy, ldo); break;
-            case 5: tile<O, 5>(x, ldx, w, ldw, k, y, ldy, ldo); break;
-            case 6: tile<O, 6>(x, ldx, w, ldw, k, y, ldy, ldo); break;
+            case 4: tile<O, 4>(x, w, ldw, k, y, ldy, ldo); break;
+            case 5: tile<O, 5>(x, w, ldw, k, y, ldy, ldo); break;
+            case 6: tile<O, 6>(x, w, ldw, k, y, ldy, ldo); break;
 #endif
         }
-        x += r * ldx, y += r * ldy, rows -= r;
     }
 }
-static void floats(const float* x, long ldx, long rows, const float* w, long ldw, long outputs, long k, float* y, long ldy) {
-    const long far = outputs / (rows == 1 ? 8 : 4);
-    long o = 0;
-    for (; o < far; o++)
+// x: as `packed` gives it.
+static void floats(const float* x, long rows, const float* w, long ldw, long outputs, long k, float* y, long ldy) {
+    const long many = rows == 1 ? 8 : 4, far = outputs / many;
+    for (long o = 0; o < far; o++)
         if (rows == 1) stream<8>(x, w + o * ldw, far * ldw, k, y + o, far);
-        else tiles<4>(x, ldx, rows, w + o * ldw, far * ldw, k, y + o, ldy, far);
-    for (o *= rows == 1 ? 8 : 4; o < outputs; o++)
+        else tiles<4>(x, rows, w + o * ldw, far * ldw, k, y + o, ldy, far);
+    for (long o = far * many; o < outputs; o++)
         if (rows == 1) stream<1>(x, w + o * ldw, 0, k, y + o, 0);
-        else tiles<1>(x, ldx, rows, w + o * ldw, 0, k, y + o, ldy, 0);
+        else tiles<1>(x, rows, w + o * ldw, 0, k, y + o, ldy, 0);
 }
 
 // ---- Blocks: 32 weights are d q + m.
@@ -281,25 +293,25 @@ static void product(const Product& p, const float* x, long rows, bool keep, floa
         if (!keep) for (long r = 0; r < rows; r++) memset(y + r * p.n, 0, 4 * m.n);
         if (m.bias) for (long r = 0; r < rows; r++) for (long o = 0; o < m.n; o++) y[r * p.n + o] += m.bias[o];
         const long step = (least(m.n, m.n / (4 * threads) + 16) + 3) & ~3L;
-        if (m.format == F32)
-            split(threads, m.n, step, [&](long a, long b) {
-                floats(x, m.k, rows, (const float*)m.data + a * m.k, m.k, b - a, m.k, y + a, p.n);
-            });
-        else if (m.dot == 8 && m.format != Q6_K) {
+        const long dot = m.format == F32 ? 0 : m.dot;
+        if (dot == 8 && m.format != Q6_K) {
             const auto q = integers<int8_t>(x, rows, m.k);
             split(threads, m.n, step, [&](long a, long b) { integral(m, q, rows, a, b, y, p.n); });
-        } else if (m.dot && rows <= 3) {
+        } else if (dot && rows <= 3) {
             const auto q = integers<int16_t>(x, rows, m.k);
             split(threads, m.n, step, [&](long a, long b) { integral(m, q, rows, a, b, y, p.n); });
-        } else  // for more rows weights are made float32 once: exact, and no slower than integers
+        } else {  // for more rows weights are made float32 once: exact, and no slower than integers
+            const float* q = packed(x, m.k, rows, m.k);
             split(threads, m.n, step, [&](long a, long b) {
+                if (m.format == F32) return floats(q, rows, (const float*)m.data + a * m.k, m.k, b - a, m.k, y + a, p.n);
                 float* w = scratch(WEIGHTS, 4 * m.k);
                 for (long o = a; o < b; o += 4) {
                     const long some = least(4, b - o);
                     reals(m, o, o + some, w);
-                    floats(x, m.k, rows, w, m.k, some, m.k, y + o, p.n);
+                    floats(q, rows, w, m.k, some, m.k, y + o, p.n);
                 }
             });
+        }
     }
 }
 
@@ -357,7 +369,7 @@ static void attention(const Layer& l, const Call& c, long b, long h, const float
         for (long s = S; s < wide; s++) p[r * wide + s] = -INFINITY;
     }
     const float* keys = c.keys + b * c.key_strides[0] + h * c.key_strides[1];
-    floats(from, D, rows, keys, c.key_strides[2], S, D, p, wide);
+    floats(packed(from, D, rows, D), rows, keys, c.key_strides[2], S, D, p, wide);
     for (long r = 0; r < rows; r++) {
         float* z = p + r * wide;
         V top = every(-3.4028235e38f), total = {};
