@@ -72,7 +72,7 @@ class NativeProduct(Product):
     """y = x W' + b for states x [n, in], by runtime/native; see `Product`.
 
     matrices: at most three float32 [out, in] or blocks, of the same `in`. activations: what blocks are multiplied with.
-    "int16" (for up to three rows; float32 for more) differs from the float32 product by 1e-5 of the greatest output, "int8" by
+    "int16" (for up to six rows; float32 for more) differs from the float32 product by 1e-5 of the greatest output, "int8" by
     3e-3. Raises DecError where the library is not there or a matrix is not such."""
 
     def __init__(
