@@ -23,6 +23,7 @@ from decgraph.runtime.models.decoder.net import DecoderNet
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
 from decgraph.runtime.models.engine.heads import layer_step
+from decgraph.runtime.models.engine.layout import Step
 from decgraph.runtime.models.engine.nets import head_of_net, layout_of
 from decgraph.runtime.models.engine.step import ModuleStep
 from decgraph.runtime.models.hf_causal import HFCausal
