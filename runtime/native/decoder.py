@@ -15,6 +15,7 @@ from torch import Tensor
 
 from decgraph.runtime.models.decoder.decoder import Decoder, Part, Turn
 from decgraph.runtime.models.decoder.products import Product
+from decgraph.runtime.models.parts import Use
 from decgraph.runtime.native import library, threads
 from decgraph.runtime.native.products import NativeProduct, Parts
 
@@ -55,12 +56,17 @@ class NativeDecoder(Decoder):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.native = plain(self)
+        self._whole = all(use == Use(use.layer) for use in self.uses)  # no half of a layer is left out
         self._made = [self._structure(n) for n in range(self.layers)] if self.native else []
         found = library()
         self._call = None if found is None else found.native_layer
 
     def _like(self, part: Part) -> Decoder:
         return NativeDecoder(self.shape, self.weights, self.products, self.ropes, part, self.copies)
+
+    def copied(self, **changed: Any) -> Decoder:
+        """See `Decoder`."""
+        return native(super().copied(**changed))
 
     def _structure(self, n: int) -> Layer:
         shape, layer = self.shape, self.shape.layers[n]
@@ -80,7 +86,7 @@ class NativeDecoder(Decoder):
         )
 
     def _few(self, size: tuple[int, int]) -> bool:
-        return self.native and size[0] * size[1] <= FEW
+        return self.native and self._whole and size[0] * size[1] <= FEW
 
     def _prepared(self, mask: Tensor, count: int) -> Tensor:
         if not self.native or count > FEW:
@@ -105,20 +111,22 @@ class NativeDecoder(Decoder):
                     kind: None if m is None else super(NativeDecoder, self)._prepared(m, size[1]) for kind, m in masks.items()
                 }
             return super()._layers(x, size, turns, where, keys, values, masks)
-        part, tapped = self.part, {}
+        part = self.part
+        tapped: dict[int, Tensor] = {}
         # Layers add to the states in place: not to a caller's.
         x = x.clone(memory_format=torch.contiguous_format) if part.embedded else x.contiguous()
         rows = where.reshape(-1).contiguous()
-        call = Call(size[0], size[1], keys[part.first].shape[2] if part.last > part.first else 0, threads(), x.data_ptr())
+        call = Call(size[0], size[1], 0, threads(), x.data_ptr())
         call.rows = rows.data_ptr()
         there = {kind: None if m is None else rowwise(m, size) for kind, m in masks.items()}
         turned = {name: tuple(t.contiguous() for t in turn[:2]) for name, turn in turns.items()}
         at = ctypes.addressof(call)
-        for n in range(part.first, part.last):
-            layer, mask = self.shape.layers[n], there[self.kinds[n]]
+        for place, use in enumerate(self.uses):
+            n = use.layer
+            layer, mask = self.shape.layers[n], there[self.kinds[place]]
             if n in part.taps:
                 tapped[n] = x.clone().view(*size, -1)
-            k, v = keys[n], values[n]
+            k, v = keys[place], values[place]
             call.keys, call.values, call.used = k.data_ptr(), v.data_ptr(), k.shape[2]
             call.key_strides[:], call.value_strides[:] = k.stride()[:3], v.stride()[:3]
             call.mask = None if mask is None else mask.data_ptr()
@@ -128,8 +136,9 @@ class NativeDecoder(Decoder):
                 cosines, sines = turned[layer.rope]
                 call.cosines, call.sines = cosines.data_ptr(), sines.data_ptr()
             self._call(ctypes.addressof(self._made[n]), at)
-        if part.last in part.taps:
-            tapped[part.last] = x.clone().view(*size, -1)
+        end = self.uses[-1].layer + 1 if self.uses else 0
+        if end in part.taps:
+            tapped[end] = x.clone().view(*size, -1)
         last = (self._norm("norm", x) if part.norm else x).view(*size, -1)
         return (last, tuple(tapped[tap] for tap in part.taps)) if part.taps else last
 
@@ -143,7 +152,7 @@ def plain(decoder: Decoder) -> bool:
     """Whether each of a decoder's layers is of the native shape, its products and all."""
     s = decoder.shape
     odd = (s.unit_norms, s.joined_norms, s.late_norms, s.parallel, s.cap, s.clip, s.rotary_at, s.pairs, s.qkv, s.stretch)
-    if any(odd) or s.backward or s.latent or s.paired or s.bare or not s.gated or s.norm != "rms" or s.residual != 1.0:
+    if any(odd) or s.backward or s.latent or s.bare or not s.gated or s.norm != "rms" or s.residual != 1.0:
         return False
     if (
         s.activation not in ACTIVATIONS
