@@ -23,7 +23,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.tune import kept
 
 ISAS = {"": 0, "avx2": 2, "avx512": 5}
-_FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-Wno-psabi")
+_FLAGS = ("-O3", "-fno-math-errno", "-std=c++17", "-shared", "-fPIC", "-Wno-psabi")
 _SOURCES = ("native.cpp", "kernels.h")
 _log = logging.getLogger("decgraph.native")
 _forked = False
@@ -41,7 +41,7 @@ def library() -> ctypes.CDLL | None:
     found = ctypes.CDLL(str(path))
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     found.native_product.argtypes = [pointer, pointer, number, number, pointer, number]
-    found.native_reals.argtypes = [pointer, number, number, pointer, number]
+    found.native_reals.argtypes = [pointer, number, number, pointer]
     found.native_layer.argtypes = [pointer, pointer]
     found.native_threads.argtypes = [pointer]
     for function in (found.native_product, found.native_reals, found.native_layer, found.native_threads):

@@ -153,31 +153,18 @@ template <typename T> static Rows<T> integers(const float* x, long rows, long k)
     T* q = (T*)scratch(ROWS, rows * k * (long)sizeof(T) / 4);
     float *scales = scratch(SCALES, 2 * rows * groups), *sums = scales + rows * groups;
     for (long i = 0; i < rows * groups; i++, x += 32, q += 32) {
-        __m256 most = _mm256_setzero_ps(), total = most;
-        for (int j = 0; j < 32; j += 8) most = _mm256_max_ps(most, _mm256_andnot_ps(_mm256_set1_ps(-0.f), _mm256_loadu_ps(x + j)));
-        float a = 0;
-        for (int j = 0; j < 8; j++) a = most[j] > a ? most[j] : a;
-        __m256i n[4];
-        for (int j = 0; j < 4; j++) {
-            n[j] = _mm256_cvtps_epi32(_mm256_loadu_ps(x + 8 * j) * (a ? top / a : 0));
-            total += _mm256_cvtepi32_ps(n[j]);
-        }
-        const __m256i b = _mm256_permute4x64_epi64(_mm256_packs_epi32(n[0], n[1]), 0xd8);
-        const __m256i c = _mm256_permute4x64_epi64(_mm256_packs_epi32(n[2], n[3]), 0xd8);
-        const __m256i d = _mm256_permute4x64_epi64(_mm256_packs_epi16(b, c), 0xd8);
-        _mm256_storeu_si256((__m256i*)q, sizeof(T) == 1 ? d : b);
-        if (sizeof(T) == 2) _mm256_storeu_si256((__m256i*)q + 1, c);
-        scales[i] = a / top, sums[i] = sum(total) * (a / top) / 8;
+        float most = 0;
+        for (int j = 0; j < 32; j++) most = fabsf(x[j]) > most ? fabsf(x[j]) : most;
+        const float scale = most ? top / most : 0;
+        int total = 0;
+        for (int j = 0; j < 32; j++) total += q[j] = (T)lrintf(x[j] * scale);
+        scales[i] = most / top, sums[i] = (float)total * (most / top) / 8;
     }
     return {q - rows * k, scales, sums, k};
 }
 static inline __m256 dot(const Group& g, const int16_t* x) {
-    const __m256i a = _mm256_madd_epi16(g.low, bytes(x));
-#if LANES == 16
-    return _mm256_cvtepi32_ps(_mm256_dpwssd_epi32(a, g.high, bytes(x + 16)));
-#else
-    return _mm256_cvtepi32_ps(_mm256_add_epi32(a, _mm256_madd_epi16(g.high, bytes(x + 16))));
-#endif
+    const __m256i a = _mm256_madd_epi16(g.low, bytes(x)), b = _mm256_madd_epi16(g.high, bytes(x + 16));
+    return _mm256_cvtepi32_ps(_mm256_add_epi32(a, b));
 }
 static inline __m256 dot(const Group& g, const int8_t* x) {
     const __m256i a = _mm256_abs_epi8(g.q), b = _mm256_sign_epi8(bytes(x), g.q);
@@ -225,13 +212,13 @@ static void product(const Product& p, const float* x, long rows, bool keep, floa
         if (!keep) for (long r = 0; r < rows; r++) memset(y + r * p.n, 0, 4 * m.n);
         if (m.bias) for (long r = 0; r < rows; r++) for (long o = 0; o < m.n; o++) y[r * p.n + o] += m.bias[o];
         const long step = (least(m.n, m.n / (4 * threads) + 16) + 3) & ~3L, dot = m.format == F32 ? 0 : m.dot;
-        if (dot == 8 && m.format != Q6_K) {
-            const auto q = integers<int8_t>(x, rows, m.k);
+        auto ints = [&](auto kind) {
+            const auto q = integers<decltype(kind)>(x, rows, m.k);
             split(threads, m.n, step, [&](long a, long b) { integral(m, q, rows, b - a, a, y + a, p.n); });
-        } else if (dot && rows <= 6) {
-            const auto q = integers<int16_t>(x, rows, m.k);
-            split(threads, m.n, step, [&](long a, long b) { integral(m, q, rows, b - a, a, y + a, p.n); });
-        } else {  // for more rows weights are made float32 once: exact, and no slower than integers
+        };
+        if (dot == 8 && m.format != Q6_K) ints(int8_t());
+        else if (dot && rows <= 6) ints(int16_t());
+        else {  // for more rows weights are made float32 once: exact, and no slower than integers
             const float* q = packed(x, m.k, rows, m.k);
             split(threads, m.n, step, [&](long a, long b) {
                 if (m.format == F32) return floats(q, rows, (const float*)m.data + a * m.k, m.k, b - a, m.k, y + a, p.n);
@@ -256,8 +243,7 @@ static void rms(const float* x, const float* w, long n, float eps, float* y) {  
     for (i = 0; i < n; i++) y[i] = x[i] * f * w[i];
 }
 static inline V exponential(V x) {  // Cephes' polynomial: two units in the last place
-    x = x < -87.f ? every(-87.f) : x;
-    x = x > 88.f ? every(88.f) : x;
+    x = x < -87.f ? every(-87.f) : x > 88.f ? every(88.f) : x;
     const V n = (x * 1.44269504f + 12582912.f) - 12582912.f;
     x = x - n * 0.693359375f + n * 2.12194440e-4f;
     V p = every(1.9875691500e-4f);
@@ -289,7 +275,7 @@ template <int R> static void mixed(const float* p, long ldp, const float* v, lon
 }
 // The attention of one head of keys for all queries that share it. q, out: [count, heads, head] of one sequence.
 static void attention(const Layer& l, const Call& c, long b, long h, const float* q, long ldq, float* out, long ldo) {
-    const long G = l.heads / l.kv_heads, D = l.head, S = c.used, rows = c.count * G, wide = (S + L - 1) / L * L;
+    const long G = l.heads / l.kv_heads, D = l.head, S = c.used, rows = c.count * G, wide = padded(S);
     float *p = scratch(SCORES, rows * (wide + 2 * D)), *from = p + rows * wide, *to = from + rows * D;
     for (long r = 0; r < rows; r++) {
         const float* one = q + r / G * ldq + r % G * D;
@@ -302,10 +288,9 @@ static void attention(const Layer& l, const Call& c, long b, long h, const float
     floats(packed(from, D, rows, D), rows, keys, c.key_strides[2], S, D, p, wide);
     for (long r = 0; r < rows; r++) {
         float* z = p + r * wide;
-        V top = every(-3.4028235e38f), total = {};
-        for (long s = 0; s < wide; s += L) { const V v = load(z + s); top = v > top ? v : top; }
-        float most = top[0];
-        for (int i = 1; i < L; i++) most = top[i] > most ? top[i] : most;
+        float most = -3.4028235e38f;
+        V total = {};
+        for (long s = 0; s < S; s++) most = z[s] > most ? z[s] : most;
         for (long s = 0; s < wide; s += L) {
             const V v = load(z + s) - most, e = v < -87.f ? V{} : exponential(v);
             store(z + s, e), total += e;
@@ -336,11 +321,11 @@ static void layer(const Layer& l, const Call& c) {
                 x[j] = x0 * cos[j] - z0 * sin[j], z[j] = z0 * cos[half + j] + x0 * sin[half + j];
             }
         }
-        for (long i = 0; i < N; i++) {
-            const float* k = y + t * Q + (H + i) * D;
-            memcpy(c.keys + b * c.key_strides[0] + i * c.key_strides[1] + c.rows[t] * c.key_strides[2], k, 4 * D);
-            memcpy(c.values + b * c.value_strides[0] + i * c.value_strides[1] + c.rows[t] * c.value_strides[2], k + N * D, 4 * D);
-        }
+        auto kept = [&](float* to, const int64_t* strides, const float* from) {
+            to += b * strides[0] + c.rows[t] * strides[2];
+            for (long i = 0; i < N; i++) memcpy(to + i * strides[1], from + i * D, 4 * D);
+        };
+        kept(c.keys, c.key_strides, y + t * Q + H * D), kept(c.values, c.value_strides, y + t * Q + (H + N) * D);
     }
     split(c.threads, c.batch * N, 1, [&](long from, long to) {
         for (long i = from; i < to; i++) {

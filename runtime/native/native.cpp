@@ -9,6 +9,7 @@
 #include <vector>
 
 enum Format { F32, Q8_0, Q4_0, Q4_1, Q4_K, Q6_K };
+static const long BYTES[] = {4, 34, 18, 20, 144, 210}, NUMBERS[] = {1, 32, 32, 32, 256, 256};  // of a block
 
 // A matrix [n, k], rows of n outputs one after the other. dot: 0 float32 activations, 16 or 8 for int16 or int8 ones.
 struct Matrix { const uint8_t* data; const float* bias; int64_t n, k, format, dot; };
@@ -21,8 +22,8 @@ struct Layer {
     const float *attn_in, *mlp_in, *q, *k;
     Product qkv, o, up, down;
 };
-// What a layer is called with: states x [batch * count, width]; cosines and sines [batch * count, rotated]; rows of the caches
-// [batch * count]; caches by their strides of batch, head and row; a mask to be added [batch, count, used], or null.
+// States x [batch * count, width]; cosines and sines [batch * count, rotated]; rows of the caches [batch * count]; caches by
+// their strides of batch, head and row; a mask to be added [batch, count, used], or null.
 struct Call {
     int64_t batch, count, used, threads;
     float* x;
@@ -35,27 +36,22 @@ struct Call {
 };
 
 // Torch's own threads: GOMP_parallel of the OpenMP library that torch has loaded, null where there is none.
-typedef void (*Parallel)(void (*)(void*), void*, unsigned, unsigned);
-static Parallel parallel = nullptr;
+static void (*parallel)(void (*)(void*), void*, unsigned, unsigned) = nullptr;
 
-static const long BYTES[] = {4, 34, 18, 20, 144, 210};  // of a block, by format
-static const long NUMBERS[] = {1, 32, 32, 32, 256, 256};
-
-template <typename F> struct Job {
-    F* work;
+// work(from, to) over 0 .. count - 1, in parts of `step` that idle threads take.
+template <typename W> struct Job {
+    W* work;
     long count, step, next;
     static void run(void* given) {
         Job& job = *(Job*)given;
-        long from;
-        while ((from = __atomic_fetch_add(&job.next, job.step, __ATOMIC_RELAXED)) < job.count)
+        for (long from; (from = __atomic_fetch_add(&job.next, job.step, __ATOMIC_RELAXED)) < job.count;)
             (*job.work)(from, from + job.step < job.count ? from + job.step : job.count);
     }
 };
-// work(from, to) over 0 .. count - 1, in parts of `step` that idle threads take.
-template <typename F> static void split(long threads, long count, long step, F work) {
+template <typename W> static void split(long threads, long count, long step, W work) {
     if (threads < 2 || !parallel || count <= step) return work(0, count);
-    Job<F> job{&work, count, step, 0};
-    parallel(Job<F>::run, &job, threads, 0);
+    Job<W> job{&work, count, step, 0};
+    parallel(Job<W>::run, &job, threads, 0);
 }
 
 // Memory of a thread that it keeps: one for each use, as they are held at the same time.
@@ -68,44 +64,36 @@ static float* scratch(Use use, long count) {
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c")
-namespace avx2 {
 #define LANES 8
+namespace avx2 {
 #include "kernels.h"
-#undef LANES
 }
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,prefer-vector-width=512")
-namespace avx512 {
-#define LANES 16
-#include "kernels.h"
 #undef LANES
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,prefer-vector-width=512")
+#define LANES 16
+namespace avx512 {
+#include "kernels.h"
 }
 #pragma GCC pop_options
 
 static int isa = 0;
-
 extern "C" {
-// The instruction set that is used from now on: 2 for AVX2, 5 for AVX-512, the best for 0. Gives 0 where this processor has none.
+// The instruction set used from now on: 2 for AVX2, 5 for AVX-512, the best for 0. Gives 0 where this processor has none such.
 int native_isa(int wanted) {
     __builtin_cpu_init();
-    bool two = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-    bool five = two && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
-    int best = wanted == 2 ? (two ? 2 : 0) : wanted == 5 ? (five ? 5 : 0) : five ? 5 : two ? 2 : 0;
-    return best ? isa = best : 0;
+#define HAS __builtin_cpu_supports
+    const bool two = HAS("avx2") && HAS("fma") && HAS("f16c");
+    const bool five = two && HAS("avx512f") && HAS("avx512bw") && HAS("avx512dq") && HAS("avx512vl") && HAS("avx512vnni");
+    const int found = five && wanted != 2 ? 5 : two && wanted != 5 ? 2 : 0;
+    return found && (wanted == 0 || wanted == found) ? isa = found : 0;
 }
-void native_threads(void* found) { parallel = (Parallel)found; }
+void native_threads(void* found) { parallel = (decltype(parallel))found; }
 
 // y[rows, p.n] = x[rows, p.k] W' + b, added to what y is where `keep`.
 void native_product(const Product* p, const float* x, int64_t rows, int64_t keep, float* y, int64_t threads) {
     (isa == 5 ? avx512::product : avx2::product)(*p, x, rows, keep, y, threads);
 }
 // Rows from .. to - 1 of a matrix in float32.
-void native_reals(const Matrix* m, int64_t from, int64_t to, float* y, int64_t threads) {
-    split(threads, to - from, 64, [=](long a, long b) {
-        (isa == 5 ? avx512::reals : avx2::reals)(*m, from + a, from + b, y + a * m->k);
-    });
-}
+void native_reals(const Matrix* m, int64_t from, int64_t to, float* y) { (isa == 5 ? avx512::reals : avx2::reals)(*m, from, to, y); }
 void native_layer(const Layer* l, const Call* c) { (isa == 5 ? avx512::layer : avx2::layer)(*l, *c); }
 }

@@ -133,7 +133,7 @@ class NativeProduct(Product):
         at = self._at + Parts.part.offset + part * ctypes.sizeof(Matrix)
         found = library()
         assert found is not None
-        found.native_reals(at, first, last, made.data_ptr(), threads())
+        found.native_reals(at, first, last, made.data_ptr())
         return made
 
     def dequantised(self) -> list[Tensor]:
