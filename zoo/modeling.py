@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModel, LlamaConfig, PreTrainedConfig, P
 from transformers.masking_utils import create_causal_mask
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from decgraph.runtime.models.packs import Linear
+from decgraph.runtime.native.linear import Linear
 
 
 class MedusaConfig(PreTrainedConfig):

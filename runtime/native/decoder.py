@@ -59,10 +59,11 @@ class NativeDecoder(Decoder):
         self._whole = all(use == Use(use.layer) for use in self.uses)  # no half of a layer is left out
         self._made = [self._structure(n) for n in range(self.layers)] if self.native else []
         found = library()
-        self._call = None if found is None else found.native_layer
+        assert found is not None
+        self._call = found.native_layer
 
     def _like(self, part: Part) -> Decoder:
-        return NativeDecoder(self.shape, self.weights, self.products, self.ropes, part, self.copies)
+        return NativeDecoder(self.shape, self.weights, self.products, self.ropes, part)
 
     def copied(self, **changed: Any) -> Decoder:
         """See `Decoder`."""
@@ -178,7 +179,7 @@ def plain(decoder: Decoder) -> bool:
 
 def native(decoder: Decoder) -> Decoder:
     """The decoder with native products and layers, as far as they go: on the CPU, in float32; itself where there are none.
-    Matrices are read as they lie, so no copies are kept."""
+    Matrices are read as they lie."""
     if library() is None or decoder.device.type != "cpu" or decoder.dtype != torch.float32:
         return decoder
     products = {name: native_product(product) for name, product in decoder.products.items()}

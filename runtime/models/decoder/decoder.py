@@ -19,7 +19,7 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.experts import mixture
-from decgraph.runtime.models.decoder.products import Copies, Product
+from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Layer, Shape, Unknown
 from decgraph.runtime.models.parts import Use
 
@@ -74,9 +74,8 @@ class Decoder:
         products: dict[str, Product],
         ropes: dict[str, tuple[Tensor, float]],
         part: Part | None = None,
-        copies: Copies | None = None,
     ) -> None:
-        self.shape, self.weights, self.products, self.ropes, self.copies = shape, weights, products, ropes, copies
+        self.shape, self.weights, self.products, self.ropes = shape, weights, products, ropes
         self.part, self.layers = part or Part(), len(shape.layers)
         self.uses = tuple(map(Use, range(self.layers))) if self.part.uses is None else self.part.uses
         attending = [shape.layers[use.layer] for use in self.uses if use.attention]
@@ -144,7 +143,7 @@ class Decoder:
         return self._like(replace(self.part, norm=False))
 
     def copied(self, **changed: Any) -> Decoder:
-        """The same part with another `shape`, other `weights` or `products`, of which no copies are kept."""
+        """The same part with another `shape`, other `weights` or `products`."""
         given = {"shape": self.shape, "weights": self.weights, "products": self.products, **changed}
         return Decoder(**given, ropes=self.ropes, part=self.part)
 
@@ -157,7 +156,7 @@ class Decoder:
             raise DecError(f"a model of {self.layers} layers has no layer {layer}")
 
     def _like(self, part: Part) -> Decoder:
-        return Decoder(self.shape, self.weights, self.products, self.ropes, part, self.copies)
+        return Decoder(self.shape, self.weights, self.products, self.ropes, part)
 
     def compiled(self, notice: Callable[[str], None], backend: str = "inductor") -> Decoder:
         """The same decoder, its layers compiled with torch.compile when they first run; sizes stay dynamic. Where that fails
@@ -193,8 +192,6 @@ class Decoder:
         masks: Masks,
     ) -> Any:
         """The last hidden states [B, T, width]; with taps, a pair of them and the tuple of states [B, T, width]."""
-        if self.copies is not None:
-            self.copies.fresh()
         part = self.part
         batch, count = positions.shape
         x = ids.reshape(batch * count, -1) if part.embedded else self.embedded(ids, positions)

@@ -13,9 +13,10 @@ from torch import Tensor
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.families import shape_of
 from decgraph.runtime.models.decoder.net import DecoderNet
-from decgraph.runtime.models.decoder.products import Copies, Product
+from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Shape, Unknown
 from decgraph.runtime.models.decoder.weights import canonical
+from decgraph.runtime.native.decoder import native
 
 OUTPUTS = ("lm_head", "embed_out", "output_projection")
 """What families call the output matrix. It stands beside the base model, whose names have a prefix."""
@@ -108,8 +109,7 @@ def net_of_folder(folder: Path, config: Mapping[str, Any], dtype: torch.dtype, d
         weights, products = canonical(shape, names, source)
         _check_shapes(shape, weights, products, config)
         ropes = frequencies(shape, device)
-        copies = Copies(products.values(), (), mapped=device == "cpu")
-    return DecoderNet(Decoder(shape, weights, products, ropes, copies=copies), config)
+    return DecoderNet(native(Decoder(shape, weights, products, ropes)), config)
 
 
 def _check_shapes(

@@ -14,7 +14,6 @@ from transformers import LlamaConfig
 from decgraph.runtime.collecting import uncollected
 from decgraph.runtime.models.decoder.decoder import Decoder, Part
 from decgraph.runtime.models.decoder.families import FAMILIES, shape_of
-from decgraph.runtime.models.decoder.products import Copies
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Shape, Unknown
 from decgraph.runtime.models.decoder.weights import ModuleSource, canonical
 from decgraph.runtime.models.forwards import Forward, note
@@ -22,6 +21,7 @@ from decgraph.runtime.models.heads.parts import PairLayer
 from decgraph.runtime.models.hf_net import is_recorder
 from decgraph.runtime.models.shadow import borrows
 from decgraph.runtime.models.watch import runs_others
+from decgraph.runtime.native.decoder import native
 
 _log = logging.getLogger("decgraph.engine")
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over the largest number; else 1e-1
@@ -42,7 +42,7 @@ def decoder_of(base: Any, plain: Callable[[Tensor], Tensor]) -> Decoder | None:
     except Exception as error:  # a config's or a module's that is not what its family's are
         reason = f"{type(error).__name__}: {error}"
     else:
-        note(base, Forward("decoder"), made.copies)
+        note(base, Forward("decoder"))
         return made
     note(base, Forward("module", reason=reason))
     _log.warning("%s runs as transformers' own module: %s", type(base).__name__, reason)
@@ -63,7 +63,7 @@ def of_module(base: Any) -> Decoder:
     weights, products = canonical(shape, names, ModuleSource(base, owned=not borrows(base)))
     if len({t.device for t in weights.values()}) != 1:
         raise Unknown("it lies on several devices")
-    return Decoder(shape, weights, products, frequencies(base, shape), copies=Copies(products.values(), base.parameters()))
+    return native(Decoder(shape, weights, products, frequencies(base, shape)))
 
 
 def decoder_of_layers(module: Any) -> Decoder | None:
@@ -86,7 +86,7 @@ def decoder_of_layers(module: Any) -> Decoder | None:
         with torch.no_grad():
             weights, products = canonical(shape, names, ModuleSource(base, owned=True))
         part = Part(embedded=True, norm=False)
-        return Decoder(shape, weights, products, frequencies(base, shape), part, Copies(products.values(), base.parameters()))
+        return native(Decoder(shape, weights, products, frequencies(base, shape), part))
     except Unknown as unknown:
         _log.warning("the layers of %s run as they are: %s", type(module).__name__, unknown)
         return None

@@ -53,7 +53,8 @@ class DecoderNet:
     @property
     def output(self) -> Tensor:
         """The output matrix [vocabulary, width]."""
-        return self.decoder.products["out"].matrix
+        (whole,) = self.decoder.products["out"].dequantised()
+        return whole
 
     def parameters(self) -> Iterator[Tensor]:
         """The weights."""
@@ -86,7 +87,7 @@ class DecoderNet:
     def read(self) -> Callable[[Tensor], Tensor]:
         """Last states [..., width] to logits [..., vocabulary], in the weights' dtype: a linear module where it is no more."""
         shape, product = self.decoder.shape, self.decoder.products["out"]
-        if shape.logit_scale != 1.0 or shape.logit_cap is not None or not product.matrix.is_floating_point():
+        if shape.logit_scale != 1.0 or shape.logit_cap is not None or len(product.weights) != 1:
             return lambda x: self.decoder.logits(x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], -1)
         made = nn.Linear(1, 1, device="meta")
         made.weight = nn.Parameter(product.matrix, requires_grad=False)
@@ -113,7 +114,7 @@ class DecoderNet:
         weights = dict(self.decoder.weights)
         for name, product in products.items():
             if name != "out":
-                products[name] = Product(*(rounded(w, bits) for w in product.weights), biases=product.biases)
+                products[name] = Product(*(rounded(w, bits) for w in product.dequantised()), biases=product.biases)
         return self._copied(self.decoder.copied(weights=weights, products=products))
 
     def expert(self, rank: int, name: str) -> DecoderNet:
@@ -160,7 +161,7 @@ class _Eager(Decoder):
     """A decoder that attends to the rows of a tape: one sequence, weights in float32."""
 
     def __init__(self, whole: Decoder) -> None:
-        super().__init__(whole.shape, whole.weights, whole.products, whole.ropes, whole.part, whole.copies)
+        super().__init__(whole.shape, whole.weights, whole.products, whole.ropes, whole.part)
 
     def run(self, cells: Tensor, tape: Tape) -> Tensor:
         at = tape.positions[None]

@@ -24,12 +24,12 @@ from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
 from decgraph.runtime.models.engine.given import features_of, inside, strange
 from decgraph.runtime.models.engine.layout import FULL, Layout, Step
-from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.slots import SlotPlan
 from decgraph.runtime.models.engine.taps import columns
 from decgraph.runtime.models.heads.base import DraftOutput
 from decgraph.runtime.models.hf_heads import HFFeatures
+from decgraph.runtime.native.linear import output_of
 
 
 class HeadsEngine:
@@ -164,7 +164,7 @@ def head_of(model: HFFeatures, target: Callable[[Tensor], Tensor]) -> Callable[[
     a draft vocabulary the matrix's rows."""
     module = model.module
     output, norm = getattr(module, "output", None), getattr(module, "norm", None)
-    matrix = target if output is None else output_of(output.matrix, module)
+    matrix = target if output is None else output_of(output.matrix)
     if norm is None:
         return matrix
 

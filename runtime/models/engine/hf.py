@@ -19,7 +19,6 @@ from decgraph.runtime.models.engine.given import Memories, copying
 from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine, head_of
 from decgraph.runtime.models.engine.lengths import LengthsEngine
 from decgraph.runtime.models.engine.nets import fastest, fresh_engine, head_of_net, net_engine
-from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.prefixed import PrefixedStep
 from decgraph.runtime.models.engine.recurrent import is_recurrent, recurrent_engine
@@ -34,6 +33,7 @@ from decgraph.runtime.models.hf_soft_prompts import SoftPrompted
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.parts import untouched
 from decgraph.runtime.models.rotary import Boundary, at_length
+from decgraph.runtime.native.linear import output_of
 
 _log = logging.getLogger("decgraph.engine")
 
@@ -53,7 +53,7 @@ def _lengths_engine(model: Live, boundary: Boundary) -> LengthsEngine:
     def make(past: bool) -> CausalEngine:
         module = at_length(model.module, boundary, past)
         made = module_engine(module, model.name, model.vocab.size, model.context)
-        for name in ("forward", "copies"):  # told of the model, not of the module with fixed frequencies
+        for name in ("forward",):  # told of the model, not of the module with fixed frequencies
             if (found := memo_of(module.base_model).get(name)) is not None:
                 memo_of(model.module.base_model).once(name, lambda found=found: found)  # type: ignore[misc]
         return made
@@ -69,7 +69,7 @@ def read_out(module: Any, step: ModuleStep, name: str) -> Callable[[Tensor], Ten
     config, matrix = module.config.get_text_config(), module.get_output_embeddings()
     if matrix is None:
         raise DecError(f"{name!r} is not supported: {type(module).__name__} has no output matrix")
-    output = output_of(matrix, module.base_model)
+    output = output_of(matrix)
     scale = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
     cap = getattr(config, "final_logit_softcapping", None)
 

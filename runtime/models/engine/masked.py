@@ -24,10 +24,10 @@ from decgraph.runtime.models.engine.masked_forward import MaskedForward, ModuleS
 from decgraph.runtime.models.engine.masked_memo import Entry, Key
 from decgraph.runtime.models.engine.masked_memory import CachedMemory
 from decgraph.runtime.models.engine.masked_remembering import RememberingEngine
-from decgraph.runtime.models.engine.output import output_of
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import Model, check_size
 from decgraph.runtime.models.masked_called import CalledMasked
+from decgraph.runtime.native.linear import output_of
 
 _CPU_BUDGET = 2 << 30
 
@@ -305,7 +305,7 @@ class HFMaskedEngine(RememberingEngine):
     def _scores(self, states: Tensor) -> Tensor:
         """Logits [n, rows of the output matrix] of last hidden states [n, width]."""
         net = self.model.net
-        return output_of(net._out, net.base)(states if net._head is None else net._head(states))
+        return output_of(net._out)(states if net._head is None else net._head(states))
 
     # -- outputs
 

@@ -52,9 +52,9 @@ def head_of_net(net: AnyNet) -> Head:
     """Last states [n, width] to logits [n, V]."""
     if isinstance(net, DecoderNet):
         return net.head
-    from decgraph.runtime.models.engine.output import output_of
+    from decgraph.runtime.native.linear import output_of
 
-    return output_of(net._out, net.base)
+    return output_of(net._out)
 
 
 def step_of(net: AnyNet, name: str) -> tuple[Step, Layout, ModuleStep | None]:

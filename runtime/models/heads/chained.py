@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from decgraph.errors import DecError
 from decgraph.runtime.models.heads.base import DraftOutput, Head, causal_mask
 from decgraph.runtime.models.heads.parts import Layer, Norm, PairLayer, Rotary
-from decgraph.runtime.models.packs import Linear
+from decgraph.runtime.native.linear import Linear
 
 
 class Chained(Head):

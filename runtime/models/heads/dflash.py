@@ -19,7 +19,7 @@ from decgraph.runtime.models.heads.eagle import draft_tokens
 from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source, count_of, layer_settings, renamed
 from decgraph.runtime.models.heads.parts import Layer, Norm, Rotary
 from decgraph.runtime.models.heads.rooted import Before, Grown, Rooted
-from decgraph.runtime.models.packs import Linear
+from decgraph.runtime.native.linear import Linear
 
 
 class DFlash(Rooted):

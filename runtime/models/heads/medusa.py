@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from decgraph.errors import DecError
 from decgraph.runtime.models.heads.base import Head
 from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source
-from decgraph.runtime.models.packs import Linear
+from decgraph.runtime.native.linear import Linear
 
 _BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.(weight|bias)")
 _MATRIX = re.compile(r"(\d+)\.(\d+)\.(weight|bias)")

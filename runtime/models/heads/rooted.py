@@ -19,7 +19,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.heads.base import Head
 from decgraph.runtime.models.heads.medusa import Block
 from decgraph.runtime.models.heads.parts import Layer, Norm, Rotary
-from decgraph.runtime.models.packs import Linear
+from decgraph.runtime.native.linear import Linear
 
 
 @dataclass

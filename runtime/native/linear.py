@@ -1,0 +1,65 @@
+"""The output matrix of a model: from last states to logits, by runtime/native's product where it is no more than a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from decgraph.ir.memo import memo_of
+from decgraph.runtime.native import library
+from decgraph.runtime.native.products import NativeProduct
+
+Head = Callable[[Tensor], Tensor]
+
+
+def output_of(matrix: Any) -> Head:  # Any: a module
+    """What the output matrix of a model makes of states [n, width]: logits [n, V]. One for all engines of the matrix. A module
+    that is more than a matrix (quantised, hooked, of a class of its own) is itself."""
+    if type(matrix) is not nn.Linear or _hooked(matrix):
+        head: Head = matrix
+        return head
+    made: Head = memo_of(matrix).once("output", lambda: product_of(matrix))
+    return made
+
+
+def product_of(linear: nn.Linear) -> Head:
+    """What a linear module makes of states [..., in], by the native product of few rows: again for other weights."""
+    known: list[Any] = [0, None]
+
+    def product(states: Tensor) -> Tensor:
+        weight = linear.weight
+        if not _native(weight, linear.bias, states):
+            out: Tensor = nn.functional.linear(states, weight, linear.bias)
+            return out
+        now = (weight.data_ptr(), None if linear.bias is None else linear.bias.data_ptr())
+        if known[0] != now:
+            known[:] = now, NativeProduct(weight.detach(), biases=(None if linear.bias is None else linear.bias.detach(),))
+        made: Tensor = known[1](states.reshape(-1, states.shape[-1])).view(*states.shape[:-1], len(weight))
+        return made
+
+    return product
+
+
+class Linear(nn.Linear):
+    """A linear module by the native product where no gradient is wanted: for the matrices of drafting heads. Parameters, names and
+    the product of training are those of `nn.Linear`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[..., in] -> [..., out]."""
+        if torch.is_grad_enabled() and (input.requires_grad or self.weight.requires_grad):
+            return super().forward(input)
+        product: Head = memo_of(self).once("product", lambda: product_of(self))
+        return product(input)
+
+
+def _native(weight: Tensor, bias: Tensor | None, states: Tensor) -> bool:
+    tensors = (weight, states) if bias is None else (weight, bias, states)
+    plain = all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
+    return plain and weight.is_contiguous() and type(weight) in (nn.Parameter, Tensor) and library() is not None
+
+
+def _hooked(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in vars(module)
