@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from decgraph.backends.triton.step.causal_graph import Attention, DeviceStep, device_step, kernel_attention
+from decgraph.backends.triton.step.causal_graph import UNKNOWN, Attention, DeviceStep, device_step, kernel_attention
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.make import decoder_of, decoder_of_layers
@@ -18,6 +18,7 @@ from decgraph.runtime.models.engine.exits import adapted_head, normed
 from decgraph.runtime.models.engine.heads import LayerStep
 from decgraph.runtime.models.engine.layout import FULL, SLIDING, Layout
 from decgraph.runtime.models.engine.step import ModuleStep
+from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.hf_causal import HFCausal
 
 
@@ -49,9 +50,12 @@ def whole(
 ) -> Weights:
     """A whole model: its base module's decoder, or the module as it is; `head` maps states [..., width] to logits. Raises
     DecError for one whose code reads tensor values on the host."""
-    step = device_step(decoder_of(base, plain.plain), attention)
+    made = decoder_of(base, plain.plain)
+    step = device_step(made, attention)
     if step is None:
         _silent(plain, name)
+        if made is not None:
+            note(base, Forward("module", reason=UNKNOWN))
     return Weights(step or plain, plain.layout, head, name, size, context, step is not None, attention is kernel_attention)
 
 
