@@ -17,8 +17,8 @@ from decgraph.backends.triton.step.causal_graph import DeviceStep, kernel_attent
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.forward_call import ForwardCall
 from decgraph.runtime.models.engine.of import engine_of
-from decgraph.runtime.models.free import FreeModel
 from decgraph.runtime.models.forwards import forward_of
+from decgraph.runtime.models.free import FreeModel
 from decgraph.runtime.models.hf_live import from_module
 from decgraph.runtime.models.interface import Vocab
 
