@@ -30,7 +30,7 @@ def forwards(lab: Lab, module: Any) -> Row:
     canvas, and over one block that sees all of it."""
     sizes = lab.sizes
     rows = sizes.canvas_prompt + sizes.canvas
-    step = decoder(module)
+    step: Any = decoder(module)
     if isinstance(step, str):
         return {"right": False, "says": f"no decoder: {step}"}
     seen = dict.fromkeys(step.kinds)  # every cell sees every row
@@ -132,7 +132,7 @@ def iteration(lab: Lab, module: Any) -> Row:
 @torch.no_grad()
 def whole_ms(lab: Lab, module: Any, rows: int) -> float:
     """Milliseconds of the decoder's forward of the whole canvas (the module's own where it has none)."""
-    step = decoder(module)
+    step: Any = decoder(module)
     given = inputs(module.config, rows, rows, lab.device, lab.sizes.dtype)
     if isinstance(step, str):
         return milliseconds(lab, lambda: module.base_model(input_ids=given[0]))["median"]

@@ -60,7 +60,7 @@ def test_the_cost_says_it(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> 
     command = ["compile", "autoregressive", "--emit", "cost", "--model", f"target={tmp_path}"]
     assert main([*command, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)["forwards"]["target"]
-    assert shown == {"way": "decoder", "reason": "", "packed": 0}
+    assert shown == {"way": "decoder", "reason": ""}
     assert main(command) == 0
     assert "target  decoder" in capsys.readouterr().out
 

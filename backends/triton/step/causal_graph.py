@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -115,9 +116,16 @@ class DeviceStep(Decoder):
         return out.transpose(1, 2).reshape(size[0] * size[1], -1)
 
 
+_log = logging.getLogger("decgraph.engine")
+
+UNKNOWN = "the kernels of attention know neither caps of scores nor sinks"
+
+
 def device_step(whole: Decoder | None, attention: Attention) -> DeviceStep | None:
-    """A decoder as such a step; None where there is none, or where it caps its scores or has sinks, which the kernels of
-    attention do not know."""
-    if whole is None or whole.shape.cap is not None or any(name.endswith(".sinks") for name in whole.weights):
+    """A decoder as such a step; None where there is none, or where it caps its scores or has sinks, which is logged."""
+    if whole is None:
+        return None
+    if whole.shape.cap is not None or any(name.endswith(".sinks") for name in whole.weights):
+        _log.warning("in graph mode transformers' own module runs: %s", UNKNOWN)
         return None
     return DeviceStep(whole, whole.part, attention, attention is kernel_attention)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from decgraph.backends.triton.step.causal_graph import Attention, DeviceStep, device_step, kernel_attention
+from decgraph.backends.triton.step.causal_graph import UNKNOWN, Attention, DeviceStep, device_step, kernel_attention
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.make import decoder_of_layers
@@ -19,6 +19,7 @@ from decgraph.runtime.models.engine.heads import LayerStep
 from decgraph.runtime.models.engine.layout import FULL, SLIDING, Layout
 from decgraph.runtime.models.engine.nets import layout_of
 from decgraph.runtime.models.engine.step import ModuleStep
+from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.hf_causal import HFCausal
 
 
@@ -55,6 +56,8 @@ def whole(
     kernels = attention is kernel_attention
     if step is None and plain is not None:
         _silent(plain, name)
+        if decoder is not None:
+            note(plain.base, Forward("module", reason=UNKNOWN))
         return Weights(plain, plain.layout, head, name, size, context, False, kernels)
     assert decoder is not None
     return Weights(step or decoder.unread(), layout_of(decoder), head, name, size, context, step is not None, kernels)

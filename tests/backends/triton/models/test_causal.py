@@ -17,6 +17,7 @@ from decgraph.backends.triton.step.causal_graph import DeviceStep, kernel_attent
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.forward_call import ForwardCall
 from decgraph.runtime.models.engine.of import engine_of
+from decgraph.runtime.models.forwards import forward_of
 from decgraph.runtime.models.free import FreeModel
 from decgraph.runtime.models.hf_live import from_module
 from decgraph.runtime.models.interface import Vocab
@@ -128,8 +129,10 @@ def test_refusals_and_what_runs_unmodified(caplog: pytest.LogCaptureFixture) -> 
         device_model(FreeModel(3, visibility="full"), 1, 20, 4)
     of = module("gpt_oss")
     with caplog.at_level(logging.WARNING):
-        device_model(from_module(of, name="sinks"), 1, 40, 8)
-    assert "captured" in caplog.text
+        device_model(model_with_sinks := from_module(of, name="sinks"), 1, 40, 8)
+    assert "own module runs: the kernels of attention know neither caps of scores nor sinks" in caplog.text
+    forward = forward_of(model_with_sinks)
+    assert forward is not None and forward.way == "module"
 
 
 def test_a_module_that_runs_unmodified_has_the_kernels_beside_it() -> None:
@@ -147,4 +150,4 @@ def test_a_module_that_reads_values_back_has_no_form(caplog: pytest.LogCaptureFi
     of.model.norm.forward = lambda states: had(states) * (1.0 if float(states.sum()) < 1e30 else 2.0)
     with caplog.at_level(logging.WARNING), pytest.raises(DecError, match="'reads'.*reads a tensor's values"):
         device_model(from_module(of, name="reads"), 1, 40, 8)
-    assert "captured" in caplog.text
+    assert "LlamaModel runs as transformers' own module" in caplog.text
