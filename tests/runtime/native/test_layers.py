@@ -184,7 +184,7 @@ def test_other_shapes_run_by_torch(more):
     close(run(mine, 2), run(decoder, 2))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     kv=st.integers(1, 3),
     groups=st.integers(1, 4),
