@@ -17,7 +17,7 @@ from decgraph.runtime.models.decoder.shape import Layer
 from decgraph.runtime.native import library, threads
 from decgraph.runtime.native.products import NativeProduct, Parts
 
-FEW = 16
+FEW = 64
 """Tokens of one call by native layers."""
 ACTIVATIONS = {"silu": 0, "swish": 0, "gelu_new": 1, "gelu_fast": 1, "gelu_pytorch_tanh": 1, "gelu": 2}
 NORMS, PRODUCTS = ("attn_in", "mlp_in", "q", "k"), ("qkv", "o", "up", "down")

@@ -19,8 +19,8 @@ FORMATS = {"Q8_0": (1, 32, 34), "Q4_0": (2, 32, 18), "Q4_1": (3, 32, 20), "Q4_K"
 """By name: the library's number, and how many numbers and bytes a block has."""
 Activations = Literal["int16", "float32", "int8"]
 DOTS: dict[Activations, int] = {"float32": 0, "int16": 16, "int8": 8}
-MANY = 64
-"""From so many rows on a matrix is made float32 part by part, for torch's product."""
+MANY = 256
+"""From so many rows on torch's product is no slower: blocks are made float32 for it part by part."""
 PART = 1 << 20  # numbers
 
 
@@ -97,7 +97,7 @@ class NativeProduct(Product):
             for first in range(0, outputs, step):
                 last = min(outputs, first + step)
                 weight = matrix if isinstance(matrix, Tensor) else self._reals(n, first, last)
-                y[:, at + first : at + last] = F.linear(x, weight, None if bias is None else bias[first:last])
+                y[:, at + first : at + last] = _linear(x, weight, None if bias is None else bias[first:last])
             at += outputs
         return y if added is None else y.add_(added)
 
@@ -110,3 +110,10 @@ class NativeProduct(Product):
     def dequantised(self) -> list[Tensor]:
         """The matrices [out, in] in float32 that the product is with."""
         return [m if isinstance(m, Tensor) else self._reals(n, 0, m.shape[0]) for n, m in enumerate(self.matrices)]
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """oneDNN's product, which takes nine tenths of the time of MKL's on an AMD processor, where torch has it."""
+    if torch.backends.mkldnn.is_available() and x.is_inference():
+        return torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, "none", [], "")
+    return F.linear(x, weight, bias)

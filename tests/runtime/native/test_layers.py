@@ -131,6 +131,12 @@ def test_layers_are_the_decoders(kind, batch, scattered, threads, isa):
         torch.set_num_threads(before)
 
 
+def test_more_tokens_run_by_torch(monkeypatch):
+    decoder = small()
+    monkeypatch.setattr("decgraph.runtime.native.decoder.FEW", 4)
+    close(run(made_native(decoder), 2), run(decoder, 2))
+
+
 def test_parts_of_a_model(isa):
     decoder = small()
     mine = made_native(decoder)
