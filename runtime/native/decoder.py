@@ -87,7 +87,7 @@ def _plain(decoder: Decoder) -> bool:
     """Whether each of a decoder's layers is of the native shape, its products and all."""
     s = decoder.shape
     odd = (s.unit_norms, s.joined_norms, s.late_norms, s.parallel, s.cap, s.clip, s.rotary_at, s.pairs, s.qkv, s.stretch)
-    others = (s.backward, s.latent, s.paired, s.bare, not s.gated, s.norm != "rms", s.residual != 1, s.width % 8, s.head % 16)
+    others = (s.backward, s.latent, s.paired, s.bare, not s.gated, s.norm != "rms", s.residual != 1)
     if any(odd) or any(others) or s.activation not in ACTIVATIONS or s.value not in (0, s.head):
         return False
     for n, layer in enumerate(s.layers):

@@ -289,10 +289,10 @@ static void attention(const Layer& l, const Call& c, long b, long h, const float
             for (long d = 0; d < D; d += L) {
                 V a[R.value] = {};
                 for (long s = 0; s < S; s++) {
-                    const V value = load(values + s * c.value_strides[2] + d);
+                    const V value = part(values + s * c.value_strides[2], d, D);
                     UNROLLED for (int i = 0; i < R.value; i++) a[i] += value * p[(r + i) * wide + s];
                 }
-                for (int i = 0; i < R.value; i++) store(to + (r + i) * D + d, a[i]);
+                for (int i = 0; i < R.value; i++) memcpy(to + (r + i) * D + d, &a[i], 4 * least(L, D - d));
             }
         });
     for (long r = 0; r < rows; r++) memcpy(out + r / G * ldo + r % G * D, to + r * D, 4 * D);
