@@ -14,9 +14,7 @@ static inline long padded(long k) { return (k + L - 1) / L * L; }
 static inline __m256i bytes(const void* p) { return _mm256_loadu_si256((const __m256i*)p); }
 #if LANES == 16
 static inline V first(const float* p, long n) { return (V)_mm512_maskz_loadu_ps((1 << n) - 1, p); }
-static inline __m256 folded(V v) {
-    return _mm256_add_ps(_mm512_castps512_ps256((__m512)v), _mm512_extractf32x8_ps((__m512)v, 1));
-}
+static inline __m256 folded(V v) { return _mm512_castps512_ps256((__m512)v) + _mm512_extractf32x8_ps((__m512)v, 1); }
 #else
 static inline V first(const float* p, long n) {
     const __m256i below = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -29,6 +27,8 @@ static inline __m128 four(__m256 a, __m256 b, __m256 c, __m256 d) {
     return _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1));
 }
 static inline float sum(__m256 v) { return _mm_cvtss_f32(four(v, v, v, v)); }
+// Numbers i .. i + L - 1 of n at p, zeros after the last.
+static inline V part(const float* p, long i, long n) { return i + L <= n ? load(p + i) : first(p + i, n - i); }
 // Adds the sums of accumulators a[O][R] to y.
 template <int O, int R, typename A> static inline void summed(const A (&a)[O][R], float* y, long ldy, long ldo) {
     UNROLLED for (int r = 0; r < R; r++) UNROLLED for (int o = 0; o < O; o += 4) {
@@ -58,7 +58,7 @@ static const float* packed(const float* x, long ldx, long rows, long k) {
     for (long r; rows > 0; rows -= r, x += r * ldx) {
         r = some(rows, TILE);
         for (long i = 0; i < k; i += L)
-            for (const float* p = x + i; p < x + i + r * ldx; p += ldx, to += L) store(to, i + L <= k ? load(p) : first(p, k - i));
+            for (long j = 0; j < r; j++, to += L) store(to, part(x + j * ldx, i, k));
     }
     return made;
 }
@@ -130,7 +130,6 @@ template <int F> static inline Group group(const uint8_t* p, int j) {
     return g;
 }
 static void reals(const Matrix& m, long from, long to, float* y) {
-    if (m.format == F32) memcpy(y, m.data + from * m.k * 4, (to - from) * m.k * 4);
     by<Q6_K>(m.format, [=](auto F) {
         const uint8_t* p = m.data + from * (m.k / NUMBERS[F.value]) * BYTES[F.value];
         float* out = y;
@@ -234,13 +233,11 @@ static void product(const Product& p, const float* x, long rows, bool keep, floa
 
 // ---- A layer.
 
-static void rms(const float* x, const float* w, long n, float eps, float* y) {  // n is a multiple of 8
+static void rms(const float* x, const float* w, long n, float eps, float* y) {
     V s = {};
-    long i = 0;
-    for (; i + L <= n; i += L) s += load(x + i) * load(x + i);
-    if (i < n) s += first(x + i, n - i) * first(x + i, n - i);
+    for (long i = 0; i < n; i += L) s += part(x, i, n) * part(x, i, n);
     const float f = 1.f / sqrtf(sum(folded(s)) / n + eps);
-    for (i = 0; i < n; i++) y[i] = x[i] * f * w[i];
+    for (long i = 0; i < n; i++) y[i] = x[i] * f * w[i];
 }
 static inline V exponential(V x) {  // Cephes' polynomial: two units in the last place
     x = x < -87.f ? every(-87.f) : x > 88.f ? every(88.f) : x;
@@ -255,22 +252,10 @@ static inline V exponential(V x) {  // Cephes' polynomial: two units in the last
 static void inner(float* gate, const float* up, long n, long activation) {
     if (activation == 2) for (long i = 0; i < n; i++) gate[i] *= .5f * (1.f + erff(gate[i] * 0.70710678f)) * up[i];
     else for (long i = 0; i < n; i += L) {
-        const V g = i + L <= n ? load(gate + i) : first(gate + i, n - i), u = i + L <= n ? load(up + i) : first(up + i, n - i);
+        const V g = part(gate, i, n), u = part(up, i, n);
         const V z = activation ? (g + g * g * g * 0.044715f) * 1.5957691216f : g;  // gelu by tanh is g sigmoid(z)
         const V made = g / (1.f + exponential(-z)) * u;
-        if (i + L <= n) store(gate + i, made);
-        else memcpy(gate + i, &made, 4 * (n - i));
-    }
-}
-// R rows of weights [used] times values: out [R, head].
-template <int R> static void mixed(const float* p, long ldp, const float* v, long ldv, long used, long head, float* out, long ldo) {
-    for (long d = 0; d < head; d += L) {
-        V a[R] = {};
-        for (long s = 0; s < used; s++) {
-            const V value = load(v + s * ldv + d);
-            UNROLLED for (int r = 0; r < R; r++) a[r] += value * p[r * ldp + s];
-        }
-        for (int r = 0; r < R; r++) store(out + r * ldo + d, a[r]);
+        memcpy(gate + i, &made, 4 * least(L, n - i));
     }
 }
 // The attention of one head of keys for all queries that share it. q, out: [count, heads, head] of one sequence.
@@ -301,7 +286,14 @@ static void attention(const Layer& l, const Call& c, long b, long h, const float
     const float* values = c.values + b * c.value_strides[0] + h * c.value_strides[1];
     for (long r = 0, n; r < rows; r += n)
         by<4>(n = some(rows - r, 4), [&](auto R) {
-            mixed<R.value>(p + r * wide, wide, values, c.value_strides[2], S, D, to + r * D, D);
+            for (long d = 0; d < D; d += L) {
+                V a[R.value] = {};
+                for (long s = 0; s < S; s++) {
+                    const V value = part(values + s * c.value_strides[2], d, D);
+                    UNROLLED for (int i = 0; i < R.value; i++) a[i] += value * p[(r + i) * wide + s];
+                }
+                for (int i = 0; i < R.value; i++) memcpy(to + (r + i) * D + d, &a[i], 4 * least(L, D - d));
+            }
         });
     for (long r = 0; r < rows; r++) memcpy(out + r / G * ldo + r % G * D, to + r * D, 4 * D);
 }

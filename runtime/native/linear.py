@@ -44,8 +44,8 @@ def product_of(linear: nn.Linear) -> Head:
 
 
 class Linear(nn.Linear):
-    """A linear module by the native product where no gradient is wanted: for the matrices of drafting heads. Parameters, names and
-    the product of training are those of `nn.Linear`."""
+    """A linear module by the native product where no gradient is wanted: for the matrices of drafting heads. Parameters, names
+    and the product of training are those of `nn.Linear`."""
 
     def forward(self, input: Tensor) -> Tensor:
         """[..., in] -> [..., out]."""

@@ -26,32 +26,23 @@ struct Layer {
 // their strides of batch, head and row; a mask to be added [batch, count, used], or null.
 struct Call {
     int64_t batch, count, used, threads;
-    float* x;
-    const float *cosines, *sines;
-    const int64_t* rows;
-    float *keys, *values;
-    int64_t key_strides[3], value_strides[3];
-    const float* mask;
-    int64_t mask_strides[2];
+    float* x; const float *cosines, *sines; const int64_t* rows;
+    float *keys, *values; int64_t key_strides[3], value_strides[3];
+    const float* mask; int64_t mask_strides[2];
 };
 
 // Torch's own threads: GOMP_parallel of the OpenMP library that torch has loaded, null where there is none.
 static void (*parallel)(void (*)(void*), void*, unsigned, unsigned) = nullptr;
 
 // work(from, to) over 0 .. count - 1, in parts of `step` that idle threads take.
-template <typename W> struct Job {
-    W* work;
-    long count, step, next;
-    static void run(void* given) {
+template <typename W> static void split(long threads, long count, long step, W work) {
+    if (threads < 2 || !parallel || count <= step) return work(0, count);
+    struct Job { W* work; long count, step, next; } job{&work, count, step, 0};
+    parallel([](void* given) {
         Job& job = *(Job*)given;
         for (long from; (from = __atomic_fetch_add(&job.next, job.step, __ATOMIC_RELAXED)) < job.count;)
             (*job.work)(from, from + job.step < job.count ? from + job.step : job.count);
-    }
-};
-template <typename W> static void split(long threads, long count, long step, W work) {
-    if (threads < 2 || !parallel || count <= step) return work(0, count);
-    Job<W> job{&work, count, step, 0};
-    parallel(Job<W>::run, &job, threads, 0);
+    }, &job, threads, 0);
 }
 
 // Memory of a thread that it keeps: one for each use, as they are held at the same time.

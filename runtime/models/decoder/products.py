@@ -1,5 +1,5 @@
-"""Products of states with a model's matrices, as they lie in memory or in a file. On a CPU runtime/native computes them where its
-library is (runtime/native/products.py); these are torch's."""
+"""Products of states with a model's matrices, as they lie in memory or in a file. On a CPU runtime/native computes them where
+its library is (runtime/native/products.py); these are torch's."""
 
 from __future__ import annotations
 

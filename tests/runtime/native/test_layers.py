@@ -114,6 +114,7 @@ KINDS = {
     "seven a group": {"heads": 7, "kv_heads": 1, "head": 48, "width": 8},
     "some numbers": {"rotary": 6, "eps": 1e-3},
     "no rotation": {"rope": False},
+    "odd sizes": {"head": 10, "width": 21, "norms": True},
 }
 
 
@@ -129,6 +130,12 @@ def test_layers_are_the_decoders(kind, batch, scattered, threads, isa):
         close(run(made_native(decoder), batch, scattered=scattered), run(decoder, batch, scattered=scattered))
     finally:
         torch.set_num_threads(before)
+
+
+def test_more_tokens_run_by_torch(monkeypatch):
+    decoder = small()
+    monkeypatch.setattr("decgraph.runtime.native.decoder.FEW", 4)
+    close(run(made_native(decoder), 2), run(decoder, 2))
 
 
 def test_parts_of_a_model(isa):
@@ -175,7 +182,7 @@ def test_a_row_that_sees_nothing_gives_numbers(isa):
 
 
 @pytest.mark.parametrize(
-    "more", [{"norm": "layer"}, {"cap": 30.0}, {"parallel": True}, {"residual": 0.5}, {"activation": "relu"}, {"head": 8}]
+    "more", [{"norm": "layer"}, {"cap": 30.0}, {"parallel": True}, {"residual": 0.5}, {"activation": "relu"}]
 )
 def test_other_shapes_run_by_torch(more):
     decoder = small(**more)
@@ -184,18 +191,18 @@ def test_other_shapes_run_by_torch(more):
     close(run(mine, 2), run(decoder, 2))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     kv=st.integers(1, 3),
     groups=st.integers(1, 4),
-    head=st.sampled_from([16, 32, 64]),
-    width=st.integers(1, 9),
+    head=st.sampled_from([2, 8, 16, 20, 32, 64]),
+    width=st.integers(1, 70),
     inner=st.integers(1, 70),
     batch=st.integers(1, 4),
     kind=st.sampled_from(sorted(KINDS)),
     seed=st.integers(0, 9),
 )
 def test_any_sizes(kv, groups, head, width, inner, batch, kind, seed):
-    sizes = {"heads": kv * groups, "kv_heads": kv, "head": head, "width": 8 * width, "inner": inner}
+    sizes = {"heads": kv * groups, "kv_heads": kv, "head": head, "width": width, "inner": inner}
     decoder = small(**{**KINDS[kind], **sizes}, seed=seed)
     close(run(made_native(decoder), batch, seed), run(decoder, batch, seed))
