@@ -31,7 +31,11 @@ Backend = Annotated[str | None, option("--backend", help="torch, triton or refer
 # Where.
 Device = Annotated[str, option("--device", help="auto, cpu, cuda or cuda:1. auto: CUDA where there is one.")]
 Dtype = Annotated[
-    str, option("--dtype", help="auto, float32, bfloat16 or float16. auto: the model's own on CUDA, float32 on a CPU.")
+    str,
+    option(
+        "--dtype",
+        help="auto, float32, bfloat16, float16; int8, int4: weights, on a CPU. auto: a model's own on CUDA, float32 on a CPU.",
+    ),
 ]
 
 # How.

@@ -150,9 +150,9 @@ class Algorithm:
         changes a token.
         `compile`: run the models' decoders through torch.compile (seconds to minutes at the first calls); what cannot
         be compiled runs as it is, with a warning.
-        `device` (auto, cpu, cuda, cuda:1) and `dtype` (auto, float32, bfloat16, float16): where folders are loaded. `auto` is
-        what a module beside them has; else CUDA where there is one and the folder's own dtype there, float32 on a CPU. A
-        module stays as it is. `session.placement` has what it came to.
+        `device` (auto, cpu, cuda, cuda:1) and `dtype` (auto, float32, bfloat16, float16; int8, int4: weights on a CPU): where
+        folders are loaded. `auto` is what a module beside them has; else CUDA where there is one and the folder's own dtype
+        there, float32 on a CPU. A module stays as it is. `session.placement` has what it came to.
         Raises DecError for models and parameters that do not fit, and for a device that is not there.
         """
         takes = [*self.models, *self.params, *keywords_of(Algorithm.session)]

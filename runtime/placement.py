@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 DeviceLike: TypeAlias = "str | torch.device"
 """auto, cpu, cuda or cuda:1, or a `torch.device`."""
 DtypeLike: TypeAlias = "str | torch.dtype"
-"""auto, float32, bfloat16 or float16, or a `torch.dtype`."""
+"""auto, float32, bfloat16 or float16, int8 or int4 (of a folder's matrices, on a CPU), or a `torch.dtype`."""
 
 AUTO = "auto"
-DTYPES = (AUTO, "float32", "bfloat16", "float16")
+DTYPES = (AUTO, "float32", "bfloat16", "float16", "int8", "int4")
+BLOCKS = ("int8", "int4")
+"""Precisions of matrices alone: what is computed, and kept, is float32."""
 _DEVICES = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
@@ -73,7 +75,7 @@ class Placement:
             if self.device not in (AUTO, now.device, now.device.split(":")[0]):
                 raise DecError(f"device is {self.device}, and `{name}` lies on {now.device}",
                                hint=f'{asked}: leave device out, or {name}.to("{self.device}") before')  # fmt: skip
-            if self.dtype not in (AUTO, now.dtype):
+            if self.dtype not in (AUTO, now.dtype, *BLOCKS):
                 raise DecError(f"dtype is {self.dtype}, and `{name}` is in {now.dtype}",
                                hint=f"{asked}: leave dtype out, or {name}.to(torch.{self.dtype}) before")  # fmt: skip
             first = first or (name, now)
@@ -103,6 +105,8 @@ class Placement:
 
         if self.dtype == AUTO:
             return torch.float32 if self.device == "cpu" else own
+        if self.dtype in BLOCKS:
+            return torch.float32
         dtype: torch.dtype = getattr(torch, self.dtype)
         return dtype
 

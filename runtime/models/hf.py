@@ -16,7 +16,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.folders import check_weights, configuration, settings
 from decgraph.runtime.models.interface import Model, Vocab, check_vocab
-from decgraph.runtime.placement import Placement
+from decgraph.runtime.placement import BLOCKS, Placement
 from decgraph.runtime.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -72,8 +72,13 @@ def _decoder(folder: Path, config: dict[str, Any], placed: Placement | None) -> 
 
     placed = (placed or Placement()).found()
     try:
-        return net_of_folder(folder, config, placed.precision(own_dtype(folder)), placed.device)
+        made = net_of_folder(folder, config, placed.precision(own_dtype(folder)), placed.device)
+        return made if placed.dtype not in BLOCKS else made.in_blocks(placed.dtype)
     except Unknown as unknown:
+        if placed.dtype in BLOCKS:
+            raise DecError(
+                f"{folder} has no weights in {placed.dtype}: transformers' own module runs it ({unknown})", hint="dtype float32"
+            ) from None
         _LOG.info("%s runs as transformers' own module: %s", folder.name, unknown)
         return None
 

@@ -117,6 +117,12 @@ class DecoderNet:
                 products[name] = Product(*(rounded(w, bits) for w in product.dequantised()), biases=product.biases)
         return self._copied(self.decoder.copied(weights=weights, products=products))
 
+    def in_blocks(self, precision: str) -> DecoderNet:
+        """The same layers with their matrices in blocks of 8 or 4 bits (runtime/native/blocks.py): "int8" or "int4"."""
+        from decgraph.runtime.native.blocks import in_blocks
+
+        return self._copied(in_blocks(self.decoder, precision))
+
     def expert(self, rank: int, name: str) -> DecoderNet:
         """The same layers with mixtures whose tokens all go to the expert of this rank alone. Raises DecError for a model
         without mixtures, and for a rank that they do not have."""

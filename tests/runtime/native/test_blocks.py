@@ -1,0 +1,76 @@
+"""Weights in 8 and 4 bits: as near as their blocks allow, with the tokens of the float32 model that they stand for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hf_modules import module
+
+import decgraph
+from decgraph.errors import DecError
+from decgraph.runtime.native import library
+from decgraph.runtime.native.blocks import FORMATS, rounded
+from decgraph.runtime.native.products import NativeProduct
+
+pytestmark = pytest.mark.skipif(library() is None, reason="there is no C++ compiler or no x86-64 processor")
+
+
+@pytest.mark.parametrize(("precision", "levels"), [("int8", 254), ("int4", 15)])
+def test_a_number_goes_to_the_nearest_of_its_block(precision: str, levels: int) -> None:
+    torch.manual_seed(1)
+    matrix = torch.randn(7, 96)
+    matrix[3, 32:64] = 0.0
+    (back,) = NativeProduct(rounded(matrix, FORMATS[precision])).dequantised()
+    blocks = matrix.view(7, 3, 32)
+    span = (blocks.amax(-1) - blocks.amin(-1)) if precision == "int4" else 2 * blocks.abs().amax(-1)
+    error = (back - matrix).view(7, 3, 32).abs().amax(-1)
+    assert bool((error <= span / levels * 0.51 + 2e-3 * blocks.abs().amax(-1)).all())
+    assert bool((back[3, 32:64] == 0).all())
+
+
+@pytest.mark.parametrize("precision", FORMATS)
+def test_tokens_are_those_of_the_model_that_the_blocks_stand_for(precision: str, tmp_path: Path) -> None:
+    made = module("llama", hidden_size=64, intermediate_size=96)
+    made.save_pretrained(tmp_path / "whole")
+    session = decgraph.load("prompt_lookup").session(target=str(tmp_path / "whole"), dtype=precision)
+    target: Any = session.models["target"]
+    decoder = target.net.decoder
+    products = {name: product.dequantised() for name, product in decoder.products.items()}
+    shape = decoder.shape
+    with torch.no_grad():  # transformers' module of the same rounded matrices
+        for n, layer in enumerate(made.model.layers):
+            q, k, v = (
+                products[f"{n}.qkv"]
+                if len(products[f"{n}.qkv"]) == 3
+                else products[f"{n}.qkv"][0].split(
+                    [shape.heads * shape.head, shape.kv_heads * shape.head, shape.kv_heads * shape.head]
+                )
+            )
+            gate, up = products[f"{n}.up"] if len(products[f"{n}.up"]) == 2 else products[f"{n}.up"][0].chunk(2)
+            attention, mlp = layer.self_attn, layer.mlp
+            for linear, weight in (
+                (attention.q_proj, q), (attention.k_proj, k), (attention.v_proj, v), (attention.o_proj, products[f"{n}.o"][0]),
+                (mlp.gate_proj, gate), (mlp.up_proj, up), (mlp.down_proj, products[f"{n}.down"][0]),
+            ):  # fmt: skip
+                assert linear.weight.shape == weight.shape and not torch.equal(linear.weight, weight)
+                linear.weight.copy_(weight)
+        made.lm_head.weight = torch.nn.Parameter(products["out"][0])
+    for seed in range(3):
+        prompt = torch.randint(1, made.config.vocab_size, (1, 9), generator=torch.Generator().manual_seed(seed))
+        want = made.generate(prompt, max_new_tokens=24, do_sample=False, eos_token_id=None)[0, 9:].tolist()
+        got = session.run(decgraph.Request(tuple(prompt[0].tolist()), limit=24, temperature=0)).tokens
+        assert list(got) == want
+
+
+def test_what_has_no_blocks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module("llama").save_pretrained(tmp_path)
+    with pytest.raises(DecError, match="one of auto"):
+        decgraph.load("autoregressive").session(target=str(tmp_path), dtype="int2")
+    from decgraph.runtime.native import blocks
+
+    monkeypatch.setattr(blocks, "library", lambda: None)
+    with pytest.raises(DecError, match="there is none here"):
+        decgraph.load("autoregressive").session(target=str(tmp_path), dtype="int8")
