@@ -70,7 +70,7 @@ def test_every_verb_refuses_what_is_no_word_or_not_there(
 def test_every_function_refuses_them_too(door: Any) -> None:
     for more, said in (
         ({"device": "gpu"}, "cuda:1"),
-        ({"dtype": "int8"}, "bfloat16"),
+        ({"dtype": "int3"}, "bfloat16"),
         ({"device": "cuda"}, "what is there: cpu"),
     ):
         with pytest.raises(DecError, match="try") as caught:
