@@ -34,6 +34,7 @@ from decgraph.bench.prompts import Prompt
 from decgraph.bench.render import Table, markdown_table, number
 from decgraph.cli.output import plain
 from decgraph.errors import DecError
+from decgraph.runtime.models import processor
 
 BYTES = {"F32": 4.0, "F16": 2.0, "Q8_0": 34 / 32, "Q4_1": 20 / 32, "float32": 4.0, "int8": 1.0}
 """Bytes of a weight of a matrix by the form that it is read in; vectors are float32 in all of them."""
@@ -43,22 +44,28 @@ DTYPES = {"float32": "F32", "int8": "Q8_0", "int4": "Q4_1"}
 
 @dataclass(frozen=True)
 class Peer:
-    """An engine. module: whose presence says that it is installed. package: what pip installs. weights: by decgraph's dtype,
-    the form in which the engine reads the matrices. start: what its process runs."""
+    """An engine. modules: those that it needs, its own first. package: what pip installs. weights: by decgraph's dtype, the
+    form in which the engine reads the matrices. start: what its process runs."""
 
-    module: str
+    modules: tuple[str, ...]
     package: str
     weights: Mapping[str, str]
     start: tuple[str, ...] = (sys.executable, "-m", "decgraph.bench.engines")
 
+    @property
+    def lacking(self) -> str:
+        """What to install, in the words of a shell; "" where everything is there."""
+        names = [self.package, *self.modules[1:]]
+        return " ".join(name for name, module in zip(names, self.modules) if find_spec(module) is None)
+
 
 PEERS = {
-    "llama.cpp": Peer("xllamacpp", "xllamacpp", DTYPES),
-    "ctranslate2": Peer("ctranslate2", "ctranslate2", {"float32": "float32", "int8": "int8"}),
-    "openvino": Peer("openvino_genai", "openvino-genai", {"float32": "F16", "int8": "Q8_0", "int4": "Q4_1"}),
-    "transformers": Peer("transformers", "transformers", dict.fromkeys(DTYPES, "float32")),
+    "llama.cpp": Peer(("xllamacpp", "gguf"), "xllamacpp", DTYPES),
+    "ctranslate2": Peer(("ctranslate2", "transformers"), "ctranslate2", {"float32": "float32", "int8": "int8"}),
+    "openvino": Peer(("openvino_genai", "gguf"), "openvino-genai", {"float32": "F16", "int8": "Q8_0", "int4": "Q4_1"}),
+    "transformers": Peer(("transformers",), "transformers", dict.fromkeys(DTYPES, "float32")),
 }
-OURS = Peer("decgraph", "decgraph", DTYPES)
+OURS = Peer(("decgraph",), "decgraph", DTYPES)
 
 
 class Process:
@@ -116,18 +123,17 @@ def bandwidth() -> float:
     return 4 * numbers.numel() / best
 
 
-def sizes(model: Path) -> tuple[int, int]:
-    """How many numbers of matrices and of vectors a token reads: all of a model's but a table of embeddings that is not the
-    output's too. Raises DecError for a mixture of experts, of which a token reads a part."""
-    counts: dict[str, list[int]] = {}
+def sizes(model: Path) -> tuple[int, int] | None:
+    """How many numbers of matrices and of vectors a token reads: all of a model's, but a table of embeddings that is not the
+    output's too. None for a mixture of experts, of which a token reads a part."""
+    shapes: dict[str, list[int]] = {}
     for file in sorted(model.glob("*.safetensors")):
         with safe_open(file, "np") as held:
-            counts |= {name: held.get_slice(name).get_shape() for name in list(held.keys())}
-    if any("expert" in name for name in counts):
-        raise DecError("the weights that a token reads are not counted for a mixture of experts")
-    read = {n: shape for n, shape in counts.items() if not ("embed_tokens" in n and "lm_head.weight" in counts)}
-    matrices, vectors = (sum(prod(s) for s in read.values() if (len(s) > 1) is many) for many in (True, False))
-    return matrices, vectors
+            shapes |= {name: held.get_slice(name).get_shape() for name in list(held.keys())}
+    if any("expert" in name for name in shapes):
+        return None
+    read = [shape for name, shape in shapes.items() if not ("embed_tokens" in name and "lm_head.weight" in shapes)]
+    return sum(prod(s) for s in read if len(s) > 1), sum(prod(s) for s in read if len(s) < 2)
 
 
 def measure(
@@ -245,8 +251,8 @@ class Comparison:
             made[f"decgraph {one.label}"] = OURS, {**common, **own, "parts": dict(self.parts)}
         for name in dict.fromkeys(self.peers):
             peer = PEERS[name]
-            if find_spec(peer.module) is None:
-                failed[name] = f"it is not installed: pip install {peer.package}"
+            if peer.lacking:
+                failed[name] = f"it is not installed: pip install {peer.lacking}"
             elif self.dtype not in peer.weights:
                 failed[name] = f"it has no {self.dtype} weights on a CPU"
             else:
@@ -258,19 +264,16 @@ class Comparison:
         measured."""
         started, machine = time.strftime("%Y-%m-%dT%H:%M:%S%z"), facts()
         engines, failed = self.engines()
-        matrices, vectors = sizes(self.model)
-        speed = bandwidth()
+        counted, speed = sizes(self.model), bandwidth()
         made, broken, interrupted = measure(engines, self.prompts, self.settings, told)
-        speed = max(speed, bandwidth())
+        speed, failed = max(speed, bandwidth()), {**failed, **broken}
         if not made:
-            raise DecError(
-                "no engine could be measured", hint="; ".join(f"{n}: {why}" for n, why in {**failed, **broken}.items())
-            )
+            raise DecError("no engine could be measured", hint="; ".join(f"{name}: {why}" for name, why in failed.items()))
         rows = []
         for label in made:
             peer, job = engines[label]
-            read = matrices * BYTES[job["weights"]] + 4 * vectors
-            row = row_of(label, made, next(iter(engines)), self.ends, read / speed)
+            read = None if counted is None else counted[0] * BYTES[job["weights"]] + 4 * counted[1]
+            row = row_of(label, made, next(iter(engines)), self.ends, None if read is None else read / speed)
             rows.append({**row, "weights": job["weights"], "bytes_per_token": read, "version": version_of(peer.package)})
         lengths = [len(one.tokens) for one in self.prompts]
         return {
@@ -278,14 +281,14 @@ class Comparison:
             "command": command,
             "started": started,
             "machine": {**machine, "features": features(), "load_after": load()},
-            "model": {"name": self.model.name, "folder": str(self.model), "numbers": matrices + vectors},
+            "model": {"name": self.model.name, "folder": str(self.model), "numbers": counted and sum(counted)},
             "dtype": self.dtype,
             "threads": self.threads,
             "settings": {"limit": self.settings.limit, "rounds": self.settings.rounds, "seed": self.settings.seed},
             "prompts": {"count": len(lengths), "least": min(lengths), "most": max(lengths), **(source or {})},
             "bandwidth": speed,
             "rows": rows,
-            "failed": {**failed, **broken},
+            "failed": failed,
             "interrupted": interrupted,
             "times": {label: one["times"] for label, one in made.items()},
         }
@@ -300,13 +303,9 @@ def version_of(package: str) -> str:
 
 
 def features() -> list[str]:
-    """What the processor has of the instructions that decide such figures."""
-    named = ("avx2", "f16c", "avx512f", "avx512_bf16", "avx512_vnni", "avx_vnni", "amx_int8")
-    file = Path("/proc/cpuinfo")
-    flags = (
-        next((line.split() for line in file.read_text().splitlines() if line.startswith("flags")), []) if file.is_file() else []
-    )
-    return [name for name in named if name in flags]
+    """What the processor has of the instructions that decide such figures, as far as the system says."""
+    wanted = ("avx2", "f16c", "avx512f", "avx512_bf16", "avx512_vnni", "avx_vnni", "amx_int8")
+    return [name for name in wanted if name in processor.features().split()]
 
 
 def table(document: Row) -> Table:
@@ -327,12 +326,13 @@ def table(document: Row) -> Table:
 def caption(document: Row) -> str:
     """Model, precision and settings, in a line."""
     model, settings, prompts = document["model"], document["settings"], document["prompts"]
-    threads, rounds = (
-        f"{n} {word}{'s' * (n != 1)}" for n, word in ((document["threads"], "thread"), (settings["rounds"], "round"))
-    )
+    counts = {
+        word: f"{n} {word}{'s' * (n != 1)}" for word, n in (("thread", document["threads"]), ("round", settings["rounds"]))
+    }
+    read = f" ({model['numbers'] / 1e6:.1f}M numbers read a token)" if model["numbers"] else ""
     return (
-        f"{model['name']} ({model['numbers'] / 1e6:.1f}M numbers read a token), {document['dtype']}, {threads}, greedy, "
-        f"{settings['limit']} new tokens, {rounds}; {prompts['count']} prompts ({prompts['least']} to {prompts['most']} tokens)"
+        f"{model['name']}{read}, {document['dtype']}, {counts['thread']}, greedy, {settings['limit']} new tokens, "
+        f"{counts['round']}; {prompts['count']} prompts ({prompts['least']} to {prompts['most']} tokens)"
     )
 
 
@@ -344,8 +344,8 @@ def notes(document: Row) -> list[str]:
     lines = [
         (
             "CPU seconds are user and system time of an engine's own process, the prompt taken off. A memory floor is the time "
-            f"in which one thread reads the weights of a token once, at {bandwidth} (a sum over 256 MB of float32 in this run), "
-            "and is given of the best round. Tokens are compared with decgraph's, up to the end of its text."
+            f"in which one thread reads the weights of a token once, at {bandwidth} (a sum over 256 MB of float32 in this "
+            "run), and is given of the best round. Tokens are compared with decgraph's, up to the end of its text."
         ),
         (
             f"{named(machine)} ({' '.join(machine['features'])}), {machine['cores']} cores, load {machine['load']} before and "
