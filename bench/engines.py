@@ -109,7 +109,10 @@ def _openvino(job: Job) -> Decode:
     import openvino_genai
 
     file = gguf_of(Path(job["model"]), job["weights"])
-    how = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": job["threads"]}
+    scheduler = openvino_genai.SchedulerConfig()
+    scheduler.enable_prefix_caching = False  # a prompt that comes again would cost nothing
+    scheduler.max_num_batched_tokens = 1 << 30  # as the pipeline has it by itself: a prompt in one call
+    how = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": job["threads"], "scheduler_config": scheduler}
     pipeline = openvino_genai.LLMPipeline(str(file), "CPU", **how)
 
     def decode(prompt: list[int], limit: int) -> Sequence[int]:

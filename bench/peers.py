@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -27,12 +26,11 @@ from safetensors import safe_open
 
 import decgraph
 from decgraph.bench.baselines import ended
-from decgraph.bench.compare import Asked
+from decgraph.bench.compare import Asked, plain
 from decgraph.bench.machine import facts, load, named
 from decgraph.bench.measure import Row, Settings, Told, silent
 from decgraph.bench.prompts import Prompt
 from decgraph.bench.render import Table, markdown_table, number
-from decgraph.cli.output import plain
 from decgraph.errors import DecError
 from decgraph.runtime.models import processor
 
@@ -236,19 +234,19 @@ class Comparison:
             raise DecError(f"there is no peer {unknown!r}", hint=f"one of {', '.join(PEERS)}")
         if self.dtype not in DTYPES:
             raise DecError(f"no peer is measured in {self.dtype}", hint=f"--dtype {', '.join(DTYPES)}")
-        if masked := next((one.label for one in self.algorithms if one.masked), None):
-            raise DecError(f"{masked} decodes with a masked model, and peers do not", hint="autoregressive")
+        if masked := [one.label for one in self.algorithms if one.masked]:
+            raise DecError(f"{masked[0]} decodes with a masked model, and peers do not", hint="autoregressive")
 
     def engines(self) -> tuple[dict[str, tuple[Peer, Row]], dict[str, str]]:
         """By label, the engines and their jobs; and those that cannot be measured, with the reason."""
         context = max(len(one.tokens) for one in self.prompts) + self.settings.limit + 8
         common = {"model": str(self.model), "dtype": self.dtype, "threads": self.threads, "context": context}
-        made: dict[str, tuple[Peer, Row]] = {}
-        failed: dict[str, str] = {}
+        made, failed = dict[str, tuple[Peer, Row]](), dict[str, str]()
         for one in self.algorithms:
             spec = str(one.algorithm.path or one.algorithm.name)
-            own = {"engine": "decgraph", "weights": DTYPES[self.dtype], "algorithm": spec, "params": plain(one.known)}
-            made[f"decgraph {one.label}"] = OURS, {**common, **own, "parts": dict(self.parts)}
+            parts = {name: value for name, value in self.parts.items() if name.split(".")[0] in one.algorithm.models}
+            own = {"weights": DTYPES[self.dtype], "algorithm": spec, "params": plain(one.known), "parts": parts}
+            made[f"decgraph {one.label}"] = OURS, {**common, "engine": "decgraph", **own}
         for name in dict.fromkeys(self.peers):
             peer = PEERS[name]
             if peer.lacking:
@@ -260,11 +258,11 @@ class Comparison:
         return made, failed
 
     def document(self, told: Told = silent, *, command: str = "", source: Row | None = None) -> Row:
-        """Measures, and returns the result file. source: where the prompts come from. Raises DecError where no engine could be
-        measured."""
-        started, machine = time.strftime("%Y-%m-%dT%H:%M:%S%z"), facts()
+        """Measures, and returns the result file. source: of the prompts. Raises DecError where no engine could be measured."""
         engines, failed = self.engines()
+        started, machine = time.strftime("%Y-%m-%dT%H:%M:%S%z"), facts(*(peer.package for peer, _ in engines.values()))
         counted, speed = sizes(self.model), bandwidth()
+        versions: Mapping[str, str] = machine["versions"]
         made, broken, interrupted = measure(engines, self.prompts, self.settings, told)
         speed, failed = max(speed, bandwidth()), {**failed, **broken}
         if not made:
@@ -274,7 +272,7 @@ class Comparison:
             peer, job = engines[label]
             read = None if counted is None else counted[0] * BYTES[job["weights"]] + 4 * counted[1]
             row = row_of(label, made, next(iter(engines)), self.ends, None if read is None else read / speed)
-            rows.append({**row, "weights": job["weights"], "bytes_per_token": read, "version": version_of(peer.package)})
+            rows.append({**row, "weights": job["weights"], "bytes_per_token": read, "version": versions[peer.package]})
         lengths = [len(one.tokens) for one in self.prompts]
         return {
             "version": 1,
@@ -292,14 +290,6 @@ class Comparison:
             "interrupted": interrupted,
             "times": {label: one["times"] for label, one in made.items()},
         }
-
-
-def version_of(package: str) -> str:
-    """The installed version of a package."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "?"
 
 
 def features() -> list[str]:
@@ -326,13 +316,11 @@ def table(document: Row) -> Table:
 def caption(document: Row) -> str:
     """Model, precision and settings, in a line."""
     model, settings, prompts = document["model"], document["settings"], document["prompts"]
-    counts = {
-        word: f"{n} {word}{'s' * (n != 1)}" for word, n in (("thread", document["threads"]), ("round", settings["rounds"]))
-    }
+    threads, rounds = document["threads"], settings["rounds"]
     read = f" ({model['numbers'] / 1e6:.1f}M numbers read a token)" if model["numbers"] else ""
     return (
-        f"{model['name']}{read}, {document['dtype']}, {counts['thread']}, greedy, {settings['limit']} new tokens, "
-        f"{counts['round']}; {prompts['count']} prompts ({prompts['least']} to {prompts['most']} tokens)"
+        f"{model['name']}{read}, {document['dtype']}, {threads} thread{'s' * (threads != 1)}, {settings['limit']} new tokens, "
+        f"{rounds} round{'s' * (rounds != 1)}; {prompts['count']} prompts ({prompts['least']} to {prompts['most']} tokens)"
     )
 
 
