@@ -30,10 +30,11 @@ Decode: TypeAlias = Callable[[list[int], int], Sequence[int]]
 def _decgraph(job: Job) -> Decode:
     """An algorithm's session."""
     from decgraph.bench.compare import asked
+    from decgraph.hf.modules import main_parameter
     from decgraph.runtime.request import Request
 
     (one,) = asked([job["algorithm"]], job["params"])
-    main = next(iter(one.algorithm.models))
+    main = main_parameter(one.algorithm.function)
     session = one.algorithm.session({main: job["model"], **job["parts"]}, dtype=job["dtype"], device="cpu", **one.known)
 
     def decode(prompt: list[int], limit: int) -> Sequence[int]:
@@ -63,7 +64,7 @@ def _transformers(job: Job) -> Decode:
 
 def _llama_cpp(job: Job) -> Decode:
     """llama.cpp's server inside the process, with its own defaults but for threads."""
-    import xllamacpp
+    import xllamacpp  # pyright: ignore[reportMissingImports]
 
     wanted = xllamacpp.CommonParams()
     wanted.model.path = str(gguf_of(Path(job["model"]), job["weights"]))
@@ -85,7 +86,7 @@ def _llama_cpp(job: Job) -> Decode:
 
 def _ctranslate2(job: Job) -> Decode:
     """CTranslate2's generator, on what its own converter wrote."""
-    import ctranslate2
+    import ctranslate2  # pyright: ignore[reportMissingImports]
 
     def convert(path: Path) -> None:
         form = None if job["weights"] == "float32" else job["weights"]
@@ -97,16 +98,20 @@ def _ctranslate2(job: Job) -> Decode:
     )
     names = json.loads((folder / "vocabulary.json").read_text(encoding="utf-8"))
     fixed = {"include_prompt_in_result": False, "sampling_topk": 1, "end_token": []}
-    return lambda prompt, limit: made.generate_batch([[names[n] for n in prompt]], max_length=limit, min_length=limit, **fixed)[
-        0
-    ].sequences_ids[0]
+
+    def decode(prompt: list[int], limit: int) -> Sequence[int]:
+        (text,) = made.generate_batch([[names[n] for n in prompt]], max_length=limit, min_length=limit, **fixed)
+        tokens: Sequence[int] = text.sequences_ids[0]
+        return tokens
+
+    return decode
 
 
 def _openvino(job: Job) -> Decode:
     """OpenVINO GenAI's pipeline on the GGUF file; it refuses one in F32."""
     import numpy
-    import openvino
-    import openvino_genai
+    import openvino  # pyright: ignore[reportMissingImports]
+    import openvino_genai  # pyright: ignore[reportMissingImports]
 
     file = gguf_of(Path(job["model"]), job["weights"])
     scheduler = openvino_genai.SchedulerConfig()
@@ -157,8 +162,8 @@ def _write_gguf(model: Path, form: str, path: Path) -> None:
     kind, rope = config["model_type"], config.get("rope_parameters") or {}
     if kind not in ARCHITECTURES or rope.get("rope_type", "default") != "default" or config.get("rope_scaling"):
         raise DecError(f"a {kind} of these settings is not written as GGUF here", hint=", ".join(ARCHITECTURES))
-    layers, heads, width = (config[f"num_{n}"] for n in ("hidden_layers", "attention_heads", "key_value_heads"))
-    groups, width = width, config.get("head_dim") or config["hidden_size"] // heads
+    layers, heads, groups = (config[f"num_{n}"] for n in ("hidden_layers", "attention_heads", "key_value_heads"))
+    width = config.get("head_dim") or config["hidden_size"] // heads
     out = gguf.GGUFWriter(path, kind)
     out.add_name(model.name)
     out.add_context_length(config["max_position_embeddings"])
@@ -181,11 +186,13 @@ def _write_gguf(model: Path, form: str, path: Path) -> None:
         with safe_open(file, "pt") as held:
             for name in list(held.keys()):
                 array = held.get_tensor(name).float().numpy()
-                turned = heads if ".q_proj." in name else groups if ".k_proj." in name else 0
-                if turned and kind == "llama":  # its rotary pairs are neighbours in a GGUF, and halves in transformers
-                    array = array.reshape(turned, 2, width // 2, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
+                rotated = heads if ".q_proj." in name else groups if ".k_proj." in name else 0
+                if rotated and kind == "llama":  # its rotary pairs are neighbours in a GGUF, and halves in transformers
+                    array = array.reshape(rotated, 2, width // 2, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
+                if (known := names.get_name(name, (".weight", ".bias"))) is None:
+                    raise DecError(f"a GGUF has no place for {name}")
                 own = type_ if array.ndim > 1 else gguf.GGMLQuantizationType.F32
-                out.add_tensor(names.get_name(name, (".weight", ".bias")), gguf.quants.quantize(array, own), raw_dtype=own)
+                out.add_tensor(known, gguf.quants.quantize(array, own), raw_dtype=own)
     out.write_header_to_file()
     out.write_kv_data_to_file()
     out.write_tensors_to_file()
@@ -197,6 +204,8 @@ def _write_vocabulary(out: Any, model: Path, config: Job) -> None:  # Any: a GGU
     from gguf import TokenType
 
     read = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))
+    if read["model"]["type"] != "BPE" or read["model"].get("byte_fallback"):
+        raise DecError("a vocabulary that is not of bytes is not written as GGUF here")
     tokens = {n: token for token, n in read["model"]["vocab"].items()}
     special = {one["id"]: one["content"] for one in read["added_tokens"]}
     tokens |= special

@@ -25,7 +25,6 @@ import torch
 from safetensors import safe_open
 
 import decgraph
-from decgraph.bench.baselines import ended
 from decgraph.bench.compare import Asked, plain
 from decgraph.bench.machine import facts, load, named
 from decgraph.bench.measure import Row, Settings, Told, silent
@@ -53,8 +52,8 @@ class Peer:
     @property
     def lacking(self) -> str:
         """What to install, in the words of a shell; "" where everything is there."""
-        names = [self.package, *self.modules[1:]]
-        return " ".join(name for name, module in zip(names, self.modules) if find_spec(module) is None)
+        packages = zip((self.package, *self.modules[1:]), self.modules)
+        return " ".join(package for package, module in packages if find_spec(module) is None)
 
 
 PEERS = {
@@ -208,8 +207,9 @@ def row_of(label: str, made: Mapping[str, Row], first: str, ends: frozenset[int]
         pairs = {(one["round"], one["prompt"]): one["cpu"] / one["tokens"] for one in made[first]["times"]}
         row["ratio"] = median(one["cpu"] / one["tokens"] / pairs[one["round"], one["prompt"]] for one in times
                               if (one["round"], one["prompt"]) in pairs)  # fmt: skip
-        texts = zip(made[first]["tokens"], made[label]["tokens"], strict=True)
-        row["tokens_equal"] = sum(ended(ours, ends) == ended(theirs, ends) for ours, theirs in texts)
+        texts = list(zip(made[first]["tokens"], made[label]["tokens"], strict=True))
+        lengths = [next((n for n, token in enumerate(ours) if token in ends), len(ours)) for ours, _ in texts]
+        row["tokens_equal"] = sum(a[:n] == b[:n] for n, (a, b) in zip(lengths, texts, strict=True))
     return row
 
 
@@ -217,7 +217,7 @@ def row_of(label: str, made: Mapping[str, Row], first: str, ends: frozenset[int]
 class Comparison:
     """What `decgraph bench --peer` measures. algorithms: decgraph's; the others are compared with the first. peers: names of
     `PEERS`. model: its folder; parts: folders of other models by the name of an algorithm's parameter. ends: the tokens that
-    end a text, up to which tokens are compared."""
+    end a text: tokens are compared before them, since some engines forbid them."""
 
     algorithms: tuple[Asked, ...]
     peers: tuple[str, ...]
@@ -271,7 +271,7 @@ class Comparison:
         for label in made:
             peer, job = engines[label]
             read = None if counted is None else counted[0] * BYTES[job["weights"]] + 4 * counted[1]
-            row = row_of(label, made, next(iter(engines)), self.ends, None if read is None else read / speed)
+            row = row_of(label, made, next(iter(engines)), self.ends, read and read / speed)
             rows.append({**row, "weights": job["weights"], "bytes_per_token": read, "version": versions[peer.package]})
         lengths = [len(one.tokens) for one in self.prompts]
         return {
