@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 
-def facts() -> dict[str, object]:
-    """Processor, its instructions, cores, threads, load and versions.
+def facts(*packages: str) -> dict[str, Any]:
+    """Processor, its instructions, cores, threads, load and versions, also of further packages.
 
     `instructions`: those that torch computes with (AVX2, AVX512), where torch is loaded: the same name is sold with and without
     AVX-512, and ratios differ. `threads` is what torch computes with where torch is loaded, else what OMP_NUM_THREADS says.
@@ -25,7 +25,7 @@ def facts() -> dict[str, object]:
         names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
         model = names[0] if names else model
     versions = {}
-    for name in ("decgraph", "lark", "numpy", "torch", "transformers"):
+    for name in ("decgraph", "lark", "numpy", "torch", "transformers", *packages):
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -20,11 +20,12 @@ from decgraph.errors import DecError
 from decgraph.runtime.placement import AUTO, Placement
 
 if TYPE_CHECKING:
+    from decgraph.bench.benchmark import Benchmark
     from decgraph.bench.measure import Told
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("model", "all", "drafter", "prompts", "chat", "take", "dtype", "device", "temperature", "max_new", "limit", "threads",
-       "rounds", "batch", "seed", "baseline", "set", "ignore_eos", "one_copy", "quick", "format", "out", "json",
+       "rounds", "batch", "seed", "baseline", "peer", "set", "ignore_eos", "one_copy", "quick", "format", "out", "json",
        "plot")  # fmt: skip
 FORMATS = {"table": (".md", ".txt"), "md": (".md", ".txt"), "csv": (".csv",), "latex": (".tex",), "json": (".json",)}
 """How tables are written, with the endings of their files."""
@@ -69,6 +70,10 @@ def command(
         list[str] | None,
         option("--baseline", help="generate, assisted, assisted_default, prompt_lookup, early_exit, or another algorithm."),
     ] = None,
+    peer: Annotated[
+        list[str] | None,
+        option("--peer", help="Another engine, in a process of its own: llama.cpp, ctranslate2, openvino or transformers."),
+    ] = None,
     set_: Annotated[
         list[str] | None, option("--set", help="A parameter of those that have it: gamma=5. Also as --gamma 5.")
     ] = None,
@@ -87,6 +92,7 @@ def command(
     Every request is run by every contender, one after the other in a random order, before the next request. Ratios are of the
     time a token takes; above 1, decgraph is faster. Greedy tokens are compared with generate's: where an algorithm claims them
     and they differ by more than near-ties in float32, the exit code is 1. After Ctrl-C what was measured is shown.
+    With --peer, decgraph and other engines decode the same weights in processes of their own, and CPU time is compared.
     """
     # What is wrong with the command line is said before anything is loaded.
     placed = Placement.of(device, dtype)
@@ -120,6 +126,8 @@ def command(
         raise DecError(
             "--all and names of algorithms exclude each other", hint="decgraph bench --all, or decgraph bench eagle2"
         )
+    if peer:
+        named = named or ["autoregressive"]
     names = tuple(named or (benchmark.causal() if all_ else ON_SHIPPED if target is None else ON_OWN))
     known = {name for one in compare.asked(names, {}) for name in one.algorithm.params}
     common = {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), OWN)}
@@ -132,6 +140,9 @@ def command(
         tuple(asked), wanted, target, drafter or small, parts, tuple(baseline) if baseline else None, prompts, chat, take,
         placed, not ignore_eos, one_copy,
     )  # fmt: skip
+    if peer:
+        beside_peers(context, order, peer, threads, format, out, json)
+        return
     with progress() as told:
         document = benchmark.document(lambda: order.runs(told), command=written(context))
     if json is not None:
@@ -156,6 +167,46 @@ def command(
         raise DecError("; ".join(faults))
     if not any(row["side"] == "decgraph" for run in document["runs"] for row in run["rows"]):
         raise DecError("no algorithm could be measured", hint="the reasons are below the table")
+
+
+def beside_peers(
+    context: typer.Context, order: Benchmark, peers: list[str], threads: int, format: str, out: Path | None, json: Path | None
+) -> None:
+    """`--peer`: other engines on the model of a benchmark. Raises DecError for options that have no meaning there."""
+    from decgraph.bench import loading
+    from decgraph.bench import peers as others
+    from decgraph.bench import prompts as prompts_
+    from decgraph.runtime.models.folders import ends
+    from decgraph.zoo.folders import check_folder, folder_of
+
+    if order.target in loading.SIZES or order.placed.device not in (AUTO, "cpu") or order.settings.temperature > 0:
+        raise DecError(
+            "--peer compares greedy decoding of a model in a folder, on the CPU", hint="leave --temperature and --device out"
+        )
+    if order.settings.batch > 1 or order.baselines or context.params.get("plot") is not None or format in ("csv", "latex"):
+        raise DecError("--peer has no --batch, --baseline, --plot, csv or latex", hint="--format table, md or json")
+    target = order.target or "target"
+    check_folder(target)
+    folder = folder_of(target)
+    texts = prompts_.taken(order.source.texts, order.most)
+    made = others.Comparison(
+        order.algorithms, tuple(peers), folder, tuple(prompts_.encoded(texts, folder, chat=order.chat)), order.settings,
+        "float32" if order.placed.dtype == AUTO else order.placed.dtype, threads,
+        {**order.parts, **({"drafter": order.drafter} if order.drafter else {})}, ends(folder),
+    )  # fmt: skip
+    source = {"source": order.source.name, "sha256": order.source.digest, "chat": order.chat}
+    with progress() as told:
+        document = made.document(told, command=written(context), source=source)
+    if json is not None:
+        write(json, json_.dumps(document, indent=1) + "\n")
+    if format == "table" and out is None:
+        print(others.caption(document))
+        output.print_table(*others.table(document))
+        print("\n".join(others.notes(document)))
+    else:
+        write(out, json_.dumps(document, indent=1) + "\n" if format == "json" else others.markdown(document))
+    if document["interrupted"]:
+        raise typer.Exit(output.INTERRUPTED)
 
 
 def apart(words: list[str]) -> tuple[list[str], list[str]]:

@@ -22,6 +22,7 @@ PACKAGES = {
     "evals": ("lm_eval",),
     "grammars": ("llguidance",),
     "serve": ("fastapi", "pydantic", "uvicorn", "prometheus_client"),
+    "peers": ("xllamacpp", "ctranslate2", "openvino_genai", "gguf"),
     "plots": ("matplotlib",),
     "editor": ("pygls", "lsprotocol"),
     "ray": ("ray",),

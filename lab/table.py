@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from decgraph.bench import render
+from decgraph.bench import peers, render
 from decgraph.bench.machine import named
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -109,6 +109,15 @@ def compiling(results: Path) -> str:
     return f"{len(files)} files: median {totals[len(totals) // 2]:.0f} ms, longest {totals[0]:.0f} ms.\n\n{table}\n{grown}"
 
 
+def against(results: Path) -> str:
+    """What `decgraph bench --peer` measured."""
+    found = read(results, "peers")
+    if not found:
+        return "(not measured)\n"
+    notes = "\n\n".join(peers.notes(found))
+    return f"{peers.caption(found)}.\n\n{render.markdown_table(peers.table(found))}\n{notes}\n"
+
+
 PARTS = {
     "chat": "SmolLM2-135M-Instruct, chat template",
     "context": "the same, 2,000 tokens of context",
@@ -148,6 +157,7 @@ def goals(results: Path) -> str:
 
 TABLES: dict[str, Callable[[Path], str]] = {
     **{name: partial(measured, name) for name in ("shipped", "sampled", "batches", "random25", "random135", "chat")},
+    "peers": against,
     "masked": masked,
     "machine": machine,
     "compiling": compiling,

@@ -1,0 +1,350 @@
+"""Other engines beside decgraph on the same weights: `decgraph bench --peer llama.cpp`.
+
+Every engine runs in a process of its own (engines.py). A request is run for its first token alone and in full: what the second
+takes more is decoding. The engines alternate in an order drawn for each prompt of each round, so that other work on the machine
+falls on all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from math import prod
+from pathlib import Path
+from statistics import median
+
+import torch
+from safetensors import safe_open
+
+import decgraph
+from decgraph.bench.compare import Asked, plain
+from decgraph.bench.machine import facts, load, named
+from decgraph.bench.measure import Row, Settings, Told, silent
+from decgraph.bench.prompts import Prompt
+from decgraph.bench.render import Table, markdown_table, number
+from decgraph.errors import DecError
+from decgraph.runtime.models import processor
+
+BYTES = {"F32": 4.0, "F16": 2.0, "Q8_0": 34 / 32, "Q4_1": 20 / 32, "float32": 4.0, "int8": 1.0}
+"""Bytes of a weight of a matrix by the form that it is read in; vectors are float32 in all of them."""
+DTYPES = {"float32": "F32", "int8": "Q8_0", "int4": "Q4_1"}
+"""decgraph's precisions, and the GGUF form of each."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """An engine. modules: those that it needs, its own first. package: what pip installs. weights: by decgraph's dtype, the
+    form in which the engine reads the matrices. start: what its process runs."""
+
+    modules: tuple[str, ...]
+    package: str
+    weights: Mapping[str, str]
+    start: tuple[str, ...] = (sys.executable, "-m", "decgraph.bench.engines")
+
+    @property
+    def lacking(self) -> str:
+        """What to install, in the words of a shell; "" where everything is there."""
+        packages = zip((self.package, *self.modules[1:]), self.modules)
+        return " ".join(package for package, module in packages if find_spec(module) is None)
+
+
+PEERS = {
+    "llama.cpp": Peer(("xllamacpp", "gguf"), "xllamacpp", DTYPES),
+    "ctranslate2": Peer(("ctranslate2", "transformers"), "ctranslate2", {"float32": "float32", "int8": "int8"}),
+    "openvino": Peer(("openvino_genai", "gguf"), "openvino-genai", {"float32": "F16", "int8": "Q8_0", "int4": "Q4_1"}),
+    "transformers": Peer(("transformers",), "transformers", dict.fromkeys(DTYPES, "float32")),
+}
+OURS = Peer(("decgraph",), "decgraph", DTYPES)
+
+
+class Process:
+    """An engine's process, as the one that measures sees it."""
+
+    def __init__(self, start: Sequence[str], job: Row) -> None:
+        """Starts it and waits until its model is loaded. Raises DecError with the engine's own words where it is not."""
+        ours = str(Path(decgraph.__file__).resolve().parents[1])
+        environment = {**os.environ, "OMP_NUM_THREADS": str(job["threads"]), "OMP_WAIT_POLICY": "passive"}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")]))
+        self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
+        self.process = subprocess.Popen(
+            start, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment,
+            start_new_session=True,  # Ctrl-C is for the process that measures
+        )  # fmt: skip
+        try:
+            self.ask(job)
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, line: Row) -> Row:
+        """The answer to a line. Raises DecError where the engine says an error, or ends."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps(line) + "\n")
+            self.process.stdin.flush()
+            answer: Row = json.loads(self.process.stdout.readline())
+        except (OSError, ValueError):
+            code = self.process.wait()
+            self.log.seek(0)
+            raise DecError(
+                f"its process ended with {code}: {(self.log.read().strip().splitlines() or [''])[-1][:300]}"
+            ) from None
+        if "error" in answer:
+            raise DecError(answer["error"])
+        return answer
+
+    def close(self) -> None:
+        """Ends the process."""
+        self.process.kill()
+        self.process.communicate()
+        self.log.close()
+
+
+def bandwidth() -> float:
+    """Bytes that one thread reads in a second: a sum over 256 MB of float32, the best of eight."""
+    threads, numbers, best = torch.get_num_threads(), torch.ones(64 << 20), float("inf")
+    torch.set_num_threads(1)
+    for _ in range(8):
+        began = time.process_time()
+        numbers.sum()
+        best = min(best, time.process_time() - began)
+    torch.set_num_threads(threads)
+    return 4 * numbers.numel() / best
+
+
+def sizes(model: Path) -> tuple[int, int] | None:
+    """How many numbers of matrices and of vectors a token reads: all of a model's, but a table of embeddings that is not the
+    output's too. None for a mixture of experts, of which a token reads a part."""
+    shapes: dict[str, list[int]] = {}
+    for file in sorted(model.glob("*.safetensors")):
+        with safe_open(file, "np") as held:
+            shapes |= {name: held.get_slice(name).get_shape() for name in list(held.keys())}
+    if any("expert" in name for name in shapes):
+        return None
+    read = [shape for name, shape in shapes.items() if not ("embed_tokens" in name and "lm_head.weight" in shapes)]
+    return sum(prod(s) for s in read if len(s) > 1), sum(prod(s) for s in read if len(s) < 2)
+
+
+def measure(
+    engines: Mapping[str, tuple[Peer, Row]], prompts: Sequence[Prompt], settings: Settings, told: Told = silent
+) -> tuple[dict[str, Row], dict[str, str], bool]:
+    """Every engine on every prompt, `settings.rounds` times after one that is not timed.
+
+    engines: by label, the engine and its job. Returns by label the tokens of every prompt and a record of times for each round
+    and prompt; why an engine is not measured; and whether Ctrl-C came. Raises it where nothing was timed.
+    """
+    order, made, failed = random.Random(settings.seed), dict[str, Row](), dict[str, str]()
+    going: dict[str, Process] = {}
+
+    def ask(label: str, n: int, limit: int) -> Row:
+        return going[label].ask({"prompt": list(prompts[n].tokens), "limit": limit})
+
+    def run(round_: int, n: int) -> None:
+        for label in order.sample(list(going), len(going)):
+            try:
+                first, full = ask(label, n, 1), ask(label, n, settings.limit)
+            except DecError as error:
+                failed[label] = str(error.diagnostics[0])
+                going.pop(label).close()
+                made.pop(label)
+                continue
+            if round_ < 0:
+                made[label]["tokens"].append(full["tokens"])
+            else:
+                count = max(len(full["tokens"]) - 1, 1)
+                times = {clock: max(full[clock] - first[clock], 1e-9) for clock in ("cpu", "wall")}
+                made[label]["times"].append({"round": round_, "prompt": n, "tokens": count, **times, "first": first["cpu"]})
+
+    try:
+        for label, (peer, job) in engines.items():
+            told(f"loading {label}", 0.0)
+            try:
+                going[label] = Process(peer.start, job)
+                made[label] = {"tokens": [], "times": []}
+            except DecError as error:
+                failed[label] = str(error.diagnostics[0])
+        for round_ in range(-1, settings.rounds):
+            for n in range(len(prompts)):
+                told(f"round {round_ + 1} of {settings.rounds}", (round_ + 1 + n / len(prompts)) / (settings.rounds + 1))
+                run(round_, n)
+    except KeyboardInterrupt:
+        made = {label: row for label, row in made.items() if row["times"]}
+        if not made:
+            raise
+        return made, failed, True
+    finally:
+        for process in going.values():
+            process.close()
+    return made, failed, False
+
+
+def row_of(label: str, made: Mapping[str, Row], first: str, ends: frozenset[int], floor: float | None) -> Row:
+    """The figures of an engine. first: decgraph's row, which the others are compared with. floor: the least seconds a token."""
+    times = made[label]["times"]
+    rounds = {clock: [] for clock in ("cpu", "wall")}  # type: dict[str, list[float]]
+    for round_ in sorted({one["round"] for one in times}):
+        part = [one for one in times if one["round"] == round_]
+        for clock, speeds in rounds.items():
+            speeds.append(sum(one["tokens"] for one in part) / sum(one[clock] for one in part))
+    row: Row = {
+        "engine": label,
+        "tokens_per_cpu_second": {"best": max(rounds["cpu"]), "median": median(rounds["cpu"])},
+        "tokens_per_second": median(rounds["wall"]),
+        "prompt_cpu_seconds": median(one["first"] for one in times),
+        "floors": None if floor is None else 1 / max(rounds["cpu"]) / floor,
+        "ratio": None,
+        "tokens_equal": None,
+    }
+    if first in made and label != first:
+        pairs = {(one["round"], one["prompt"]): one["cpu"] / one["tokens"] for one in made[first]["times"]}
+        row["ratio"] = median(one["cpu"] / one["tokens"] / pairs[one["round"], one["prompt"]] for one in times
+                              if (one["round"], one["prompt"]) in pairs)  # fmt: skip
+        texts = list(zip(made[first]["tokens"], made[label]["tokens"], strict=True))
+        lengths = [next((n for n, token in enumerate(ours) if token in ends), len(ours)) for ours, _ in texts]
+        row["tokens_equal"] = sum(a[:n] == b[:n] for n, (a, b) in zip(lengths, texts, strict=True))
+    return row
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `decgraph bench --peer` measures. algorithms: decgraph's; the others are compared with the first. peers: names of
+    `PEERS`. model: its folder; parts: folders of other models by the name of an algorithm's parameter. ends: the tokens that
+    end a text: tokens are compared before them, since some engines forbid them."""
+
+    algorithms: tuple[Asked, ...]
+    peers: tuple[str, ...]
+    model: Path
+    prompts: tuple[Prompt, ...]
+    settings: Settings
+    dtype: str = "float32"
+    threads: int = 1
+    parts: Mapping[str, str] = field(default_factory=dict)
+    ends: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        if unknown := next((name for name in self.peers if name not in PEERS), None):
+            raise DecError(f"there is no peer {unknown!r}", hint=f"one of {', '.join(PEERS)}")
+        if self.dtype not in DTYPES:
+            raise DecError(f"no peer is measured in {self.dtype}", hint=f"--dtype {', '.join(DTYPES)}")
+        if masked := [one.label for one in self.algorithms if one.masked]:
+            raise DecError(f"{masked[0]} decodes with a masked model, and peers do not", hint="autoregressive")
+
+    def engines(self) -> tuple[dict[str, tuple[Peer, Row]], dict[str, str]]:
+        """By label, the engines and their jobs; and those that cannot be measured, with the reason."""
+        context = max(len(one.tokens) for one in self.prompts) + self.settings.limit + 8
+        common = {"model": str(self.model), "dtype": self.dtype, "threads": self.threads, "context": context}
+        made, failed = dict[str, tuple[Peer, Row]](), dict[str, str]()
+        for one in self.algorithms:
+            spec = str(one.algorithm.path or one.algorithm.name)
+            parts = {name: value for name, value in self.parts.items() if name.split(".")[0] in one.algorithm.models}
+            own = {"weights": DTYPES[self.dtype], "algorithm": spec, "params": plain(one.known), "parts": parts}
+            made[f"decgraph {one.label}"] = OURS, {**common, "engine": "decgraph", **own}
+        for name in dict.fromkeys(self.peers):
+            peer = PEERS[name]
+            if peer.lacking:
+                failed[name] = f"it is not installed: pip install {peer.lacking}"
+            elif self.dtype not in peer.weights:
+                failed[name] = f"it has no {self.dtype} weights on a CPU"
+            else:
+                made[name] = peer, {**common, "engine": name, "weights": peer.weights[self.dtype]}
+        return made, failed
+
+    def document(self, told: Told = silent, *, command: str = "", source: Row | None = None) -> Row:
+        """Measures, and returns the result file. source: of the prompts. Raises DecError where no engine could be measured."""
+        engines, failed = self.engines()
+        started, machine = time.strftime("%Y-%m-%dT%H:%M:%S%z"), facts(*(peer.package for peer, _ in engines.values()))
+        counted, speed = sizes(self.model), bandwidth()
+        versions: Mapping[str, str] = machine["versions"]
+        made, broken, interrupted = measure(engines, self.prompts, self.settings, told)
+        speed, failed = max(speed, bandwidth()), {**failed, **broken}
+        if not made:
+            raise DecError("no engine could be measured", hint="; ".join(f"{name}: {why}" for name, why in failed.items()))
+        rows = []
+        for label in made:
+            peer, job = engines[label]
+            read = None if counted is None else counted[0] * BYTES[job["weights"]] + 4 * counted[1]
+            row = row_of(label, made, next(iter(engines)), self.ends, read and read / speed)
+            rows.append({**row, "weights": job["weights"], "bytes_per_token": read, "version": versions[peer.package]})
+        lengths = [len(one.tokens) for one in self.prompts]
+        return {
+            "version": 1,
+            "command": command,
+            "started": started,
+            "machine": {**machine, "features": features(), "load_after": load()},
+            "model": {"name": self.model.name, "folder": str(self.model), "numbers": counted and sum(counted)},
+            "dtype": self.dtype,
+            "threads": self.threads,
+            "settings": {"limit": self.settings.limit, "rounds": self.settings.rounds, "seed": self.settings.seed},
+            "prompts": {"count": len(lengths), "least": min(lengths), "most": max(lengths), **(source or {})},
+            "bandwidth": speed,
+            "rows": rows,
+            "failed": failed,
+            "interrupted": interrupted,
+            "times": {label: one["times"] for label, one in made.items()},
+        }
+
+
+def features() -> list[str]:
+    """What the processor has of the instructions that decide such figures, as far as the system says."""
+    wanted = ("avx2", "f16c", "avx512f", "avx512_bf16", "avx512_vnni", "avx_vnni", "amx_int8")
+    return [name for name in wanted if name in processor.features().split()]
+
+
+def table(document: Row) -> Table:
+    """The rows for people."""
+    head = ["engine", "weights", "tokens a CPU second, best", "median", "decgraph is times as fast", "memory floors",
+            "prompt, CPU ms", "tokens a second", "same tokens"]  # fmt: skip
+    count, rows = document["prompts"]["count"], []
+    for row in document["rows"]:
+        speeds = row["tokens_per_cpu_second"]
+        rows.append([
+            f"{row['engine']} {row['version']}", row["weights"], number(speeds["best"], 1), number(speeds["median"], 1),
+            number(row["ratio"]), number(row["floors"]), number(1000 * row["prompt_cpu_seconds"], 0),
+            number(row["tokens_per_second"], 1), "-" if row["tokens_equal"] is None else f"{row['tokens_equal']} of {count}",
+        ])  # fmt: skip
+    return head, rows
+
+
+def caption(document: Row) -> str:
+    """Model, precision and settings, in a line."""
+    model, settings, prompts = document["model"], document["settings"], document["prompts"]
+    threads, rounds = document["threads"], settings["rounds"]
+    read = f" ({model['numbers'] / 1e6:.1f}M numbers read a token)" if model["numbers"] else ""
+    return (
+        f"{model['name']}{read}, {document['dtype']}, {threads} thread{'s' * (threads != 1)}, {settings['limit']} new tokens, "
+        f"{rounds} round{'s' * (rounds != 1)}; {prompts['count']} prompts ({prompts['least']} to {prompts['most']} tokens)"
+    )
+
+
+def notes(document: Row) -> list[str]:
+    """What stands below the table."""
+    machine = document["machine"]
+    versions = ", ".join(f"{name} {value}" for name, value in machine["versions"].items())
+    bandwidth = f"{document['bandwidth'] / 1e9:.1f} GB/s"
+    lines = [
+        (
+            "CPU seconds are user and system time of an engine's own process, the prompt taken off. A memory floor is the time "
+            f"in which one thread reads the weights of a token once, at {bandwidth} (a sum over 256 MB of float32 in this "
+            "run), and is given of the best round. Tokens are compared with decgraph's, up to the end of its text."
+        ),
+        (
+            f"{named(machine)} ({' '.join(machine['features'])}), {machine['cores']} cores, load {machine['load']} before and "
+            f"{machine['load_after']} after; Python {machine['python']}, {versions}."
+        ),
+    ]
+    lines += [f"Command: {document['command']}"] if document["command"] else []
+    lines += ["Interrupted: fewer rounds were measured."] if document["interrupted"] else []
+    return [*lines, *(f"{label} is not measured: {why}" for label, why in document["failed"].items())]
+
+
+def markdown(document: Row) -> str:
+    """All of it as Markdown."""
+    return f"**{caption(document)}**\n\n{markdown_table(table(document))}\n" + "".join(f"- {one}\n" for one in notes(document))
