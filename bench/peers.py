@@ -134,13 +134,14 @@ def sizes(model: Path) -> tuple[int, int] | None:
 
 
 def measure(
-    engines: Mapping[str, tuple[Peer, Row]], prompts: Sequence[Prompt], settings: Settings, told: Told = silent
-) -> tuple[dict[str, Row], dict[str, str], bool]:
-    """Every engine on every prompt, `settings.rounds` times after one that is not timed.
+    wanted: Comparison, engines: Mapping[str, tuple[Peer, Row]], told: Told
+) -> tuple[dict[str, Row], dict[str, str], float, bool]:
+    """Every engine on every prompt, `rounds` times after one that is not timed. engines: by label, the engine and its job.
 
-    engines: by label, the engine and its job. Returns by label the tokens of every prompt and a record of times for each round
-    and prompt; why an engine is not measured; and whether Ctrl-C came. Raises it where nothing was timed.
+    Returns by label the tokens of every prompt and a record of times for each round and prompt; why an engine is not measured;
+    the greatest bandwidth that was found before a round; whether Ctrl-C came. Raises it where nothing was timed.
     """
+    prompts, settings, speed = wanted.prompts, wanted.settings, 0.0
     order, made, failed = random.Random(settings.seed), dict[str, Row](), dict[str, str]()
     going: dict[str, Process] = {}
 
@@ -172,6 +173,7 @@ def measure(
             except DecError as error:
                 failed[label] = str(error.diagnostics[0])
         for round_ in range(-1, settings.rounds):
+            speed = max(speed, bandwidth())
             for n in range(len(prompts)):
                 told(f"round {round_ + 1} of {settings.rounds}", (round_ + 1 + n / len(prompts)) / (settings.rounds + 1))
                 run(round_, n)
@@ -179,17 +181,16 @@ def measure(
         made = {label: row for label, row in made.items() if row["times"]}
         if not made:
             raise
-        return made, failed, True
+        return made, failed, speed, True
     finally:
         for process in going.values():
             process.close()
-    return made, failed, False
+    return made, failed, speed, False
 
 
 def row_of(label: str, made: Mapping[str, Row], first: str, ends: frozenset[int], floor: float | None) -> Row:
     """The figures of an engine. first: decgraph's row, which the others are compared with. floor: the least seconds a token."""
-    times = made[label]["times"]
-    rounds = {clock: [] for clock in ("cpu", "wall")}  # type: dict[str, list[float]]
+    times, rounds = made[label]["times"], {"cpu": list[float](), "wall": list[float]()}
     for round_ in sorted({one["round"] for one in times}):
         part = [one for one in times if one["round"] == round_]
         for clock, speeds in rounds.items():
@@ -261,10 +262,9 @@ class Comparison:
         """Measures, and returns the result file. source: of the prompts. Raises DecError where no engine could be measured."""
         engines, failed = self.engines()
         started, machine = time.strftime("%Y-%m-%dT%H:%M:%S%z"), facts(*(peer.package for peer, _ in engines.values()))
-        counted, speed = sizes(self.model), bandwidth()
-        versions: Mapping[str, str] = machine["versions"]
-        made, broken, interrupted = measure(engines, self.prompts, self.settings, told)
-        speed, failed = max(speed, bandwidth()), {**failed, **broken}
+        counted, versions = sizes(self.model), machine["versions"]
+        made, broken, speed, interrupted = measure(self, engines, told)
+        failed |= broken
         if not made:
             raise DecError("no engine could be measured", hint="; ".join(f"{name}: {why}" for name, why in failed.items()))
         rows = []

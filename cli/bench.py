@@ -207,6 +207,8 @@ def beside_peers(
         write(out, json_.dumps(document, indent=1) + "\n" if format == "json" else others.markdown(document))
     if document["interrupted"]:
         raise typer.Exit(output.INTERRUPTED)
+    if not any(row["engine"].startswith("decgraph ") for row in document["rows"]):
+        raise DecError("no algorithm could be measured", hint="the reasons are below the table")
 
 
 def apart(words: list[str]) -> tuple[list[str], list[str]]:

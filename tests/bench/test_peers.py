@@ -113,6 +113,19 @@ def test_engines_in_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.M
     assert {label: len(found) for label, found in made["times"].items()} == {"decgraph autoregressive": 2, "llama.cpp": 2}
 
 
+def test_without_a_row_of_decgraphs_own_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    refuses = fake(tmp_path, 'print(\'{"error": "a refusal"}\', flush=True)\ninput()')
+    monkeypatch.setattr(peers, "OURS", refuses)
+    monkeypatch.setattr(peers, "PEERS", {"llama.cpp": fake(tmp_path, FAKE), "absent": peers.Peer(("no_such_engine",), "x", {})})
+    assert main(["bench", "--peer", "llama.cpp", *SHORT]) == 1
+    said = capsys.readouterr()
+    assert "decgraph autoregressive is not measured: a refusal" in said.out and "\t2.0\t2.0\t-\t" in said.out
+    assert "no algorithm could be measured" in said.err
+    assert main(["bench", "--peer", "absent", *SHORT]) == 1
+    said = capsys.readouterr()
+    assert said.out == "" and "no engine could be measured" in said.err and "pip install x" in said.err
+
+
 @pytest.mark.slow
 @pytest.mark.budget(30)
 def test_transformers_makes_the_same_tokens(tmp_path: Path) -> None:
