@@ -5,6 +5,7 @@ additive mask, a gated MLP with silu or gelu. All else runs by `Decoder`'s own c
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from ctypes import c_float, c_int64, c_void_p
 from typing import Any
 
@@ -56,6 +57,11 @@ class NativeDecoder(Decoder):
     def copied(self, **changed: Any) -> Decoder:
         """See `Decoder`."""
         return native(super().copied(**changed))
+
+    def compiled(self, notice: Callable[[str], None], backend: str = "inductor") -> Decoder:
+        """See `Decoder`: torch's products are compiled."""
+        products = {name: Product(*p.dequantised(), biases=p.biases) for name, p in self.products.items()}
+        return Decoder(self.shape, self.weights, products, self.ropes, self.part).compiled(notice, backend)
 
     def _structure(self, n: int, layer: Layer) -> _Layer:
         s, rotated = self.shape, 2 * len(self.ropes[layer.rope][0]) if layer.rope else 0

@@ -14,6 +14,7 @@ from decgraph.cli.main import main
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.decoder import decoder, make
 from decgraph.runtime.models.forwards import Forward
+from decgraph.runtime.native import decoder as native_decoder
 
 
 class Doubling(torch.nn.Module):
@@ -49,6 +50,7 @@ def test_as_a_module_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
 def test_states_that_differ_are_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever an entry got wrong, tokens are the module's."""
     right = ran(hf_models.llama(1))
+    monkeypatch.setattr(native_decoder, "library", lambda: None)
     monkeypatch.setitem(decoder.ACTIVATIONS, "silu", torch.nn.functional.gelu)
     wrong = ran(hf_models.llama(1))["target"]
     assert right["target"].way == "decoder" and wrong.way == "module"

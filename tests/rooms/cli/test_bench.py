@@ -168,7 +168,7 @@ def test_ctrl_c_keeps_what_was_measured(capsys: Capture, monkeypatch: pytest.Mon
     (["autoregressive", "--model", "/nowhere/at/all"], "is not a folder with a model"),
     (["autoregressive", "--model", "head=/nowhere"], "none of the algorithms takes a model `head`"),
     (["autoregressive", "--prompts", "/nowhere.txt"], "cannot read"),
-    (["autoregressive", "--dtype", "int8"], "dtype is 'int8'"),
+    (["autoregressive", "--dtype", "int3"], "dtype is 'int3'"),
     (["autoregressive", "--device", "abacus"], "device is 'abacus'"),
     (["autoregressive", "--json", "/nowhere/at/all.json"], "cannot write"),
     (["autoregressive", "--out", "/tmp"], "cannot write"),
