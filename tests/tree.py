@@ -16,7 +16,7 @@ ROOMS = (
 )  # fmt: skip
 
 # What lies here may import torch and its family at the top of a file; everyone else does so in functions.
-HEAVY_FOLDERS = ("runtime/models", "zoo", "backends/torch", "backends/triton", "bench", "decgraph/evals")
+HEAVY_FOLDERS = ("runtime/models", "runtime/native", "zoo", "backends/torch", "backends/triton", "bench", "decgraph/evals")
 
 # Names and pages may be missing until the thread from text to proof stands; from then on none may.
 LANDED = all((ROOT / file).exists() for file in ("stdlib/speculative.dec", "cli/run.py", "cli/check.py", "check/report.py"))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.hf_net import Net
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.hf_net import Net
 
 
 class OfRank(nn.Module):

@@ -133,7 +133,7 @@ class Net:
         return weight
 
     def parameters(self) -> Iterator[Tensor]:
-        """The weights."""
+        """The weights [...]."""
         yield from self.base.parameters()
 
     def expert(self, rank: int, name: str) -> Net:

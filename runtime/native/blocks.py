@@ -9,8 +9,8 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.products import Product
-from decgraph.runtime.native import library
 from decgraph.runtime.native.decoder import native
+from decgraph.runtime.native.library import library
 from decgraph.runtime.native.products import Blocks, NativeProduct
 
 FORMATS = {"int8": "Q8_0", "int4": "Q4_1"}

@@ -15,7 +15,7 @@ from torch import Tensor
 from decgraph.runtime.models.decoder.decoder import Cache, Decoder, Part, Turn
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Layer
-from decgraph.runtime.native import library, threads
+from decgraph.runtime.native.library import library, threads
 from decgraph.runtime.native.products import NativeProduct, Parts
 
 FEW = 64

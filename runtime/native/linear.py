@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from decgraph.ir.memo import memo_of
-from decgraph.runtime.native import library
+from decgraph.runtime.native.library import library
 from decgraph.runtime.native.products import NativeProduct
 
 Head = Callable[[Tensor], Tensor]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.products import Product
-from decgraph.runtime.native import library, threads
+from decgraph.runtime.native.library import library, threads
 
 FORMATS = {"Q8_0": (1, 32, 34), "Q4_0": (2, 32, 18), "Q4_1": (3, 32, 20), "Q4_K": (4, 256, 144), "Q6_K": (5, 256, 210)}
 """By name: the library's number, and how many numbers and bytes a block has."""

@@ -31,6 +31,11 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
     return module, hf.load_causal(Path(folder))
 
 
+def near(states: torch.Tensor) -> float:
+    """How far float32 states may be from others computed in another order."""
+    return 1e-5 * max(1.0, float(states.abs().max()))
+
+
 @pytest.mark.parametrize("layer", range(LAYERS + 1))
 def test_states_are_those_of_transformers(both: tuple[Any, Any], layer: int) -> None:
     module, target = both
@@ -49,9 +54,9 @@ def test_states_are_those_of_transformers(both: tuple[Any, Any], layer: int) -> 
     trunk: Any = derive(target, "upto", layer)
     paths = [PATH[:n] for n in (1, 4, len(PATH))]
     for path, row in zip(paths, trunk.hidden_states(paths), strict=True):
-        torch.testing.assert_close(row, kept[layer][len(path) - 1].float(), atol=3e-5, rtol=1e-4)
+        torch.testing.assert_close(row, kept[layer][len(path) - 1].float(), atol=near(kept[layer]), rtol=1e-4)
     on_rows = trunk.hidden_states([PATH], target.memory(PATH[:-2]))
-    torch.testing.assert_close(on_rows[0], kept[layer][-1].float(), atol=3e-5, rtol=1e-4)
+    torch.testing.assert_close(on_rows[0], kept[layer][-1].float(), atol=near(kept[layer]), rtol=1e-4)
 
 
 def test_states_after_the_last_norm_are_those_of_transformers(both: tuple[Any, Any]) -> None:

@@ -108,7 +108,8 @@ class Decoder:
     # Parts of a model.
 
     def tapped(self, *layers: int) -> Decoder:
-        """Gives also the states that enter these layers (`self.layers`: that leave the last)."""
+        """Gives also the states that enter these layers (`self.layers`: that leave the last). Raises DecError for layers that
+        it does not run."""
         end = self.uses[-1].layer + 1 if self.uses else 0
         if any(tap != end and all(use.layer != tap for use in self.uses) for tap in layers):
             raise DecError(f"layers {[use.layer for use in self.uses]} do not pass all of the states {list(layers)}")
@@ -121,7 +122,7 @@ class Decoder:
 
     def since(self, layer: int) -> Decoder:
         """The layers from this one on; called with the states [B, T, width] that enter it in place of token ids. `since(0)`
-        takes embeddings. Caches are those of its layers."""
+        takes embeddings. Caches are those of its layers. Raises DecError for a layer past its end."""
         self._check(layer)
         end = self.uses[-1].layer + 1 if self.uses else 0
         if layer > end:

@@ -84,7 +84,7 @@ class FolderSource:
         return sorted(name for name in set(self._files) - self._taken if not UNREAD.search(name))
 
     def joined(self, parts: list[Tensor]) -> list[Tensor]:
-        """See `weights.Source`: on a CPU mapped matrices stay where they lie."""
+        """See `weights.Source`, matrices [n, in]: on a CPU mapped ones stay where they lie."""
         return parts if len(parts) == 1 or self._device == "cpu" else [torch.cat(parts)]
 
 

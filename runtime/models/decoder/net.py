@@ -57,7 +57,7 @@ class DecoderNet:
         return whole
 
     def parameters(self) -> Iterator[Tensor]:
-        """The weights."""
+        """The weights [...]."""
         yield from self.decoder.weights.values()
         for product in self.decoder.products.values():
             yield from product.weights

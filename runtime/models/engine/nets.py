@@ -34,6 +34,7 @@ def net_engine(model: HFCausal) -> CausalEngine:
 
 
 def fresh_engine(model: HFCausal) -> CausalEngine:
+    """A new engine of a model's weights, with a cache of its own."""
     net = model.net
     step, layout, plain = step_of(net, model.name)
     made = CausalEngine(

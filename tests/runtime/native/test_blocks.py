@@ -11,8 +11,8 @@ from hf_modules import module
 
 import decgraph
 from decgraph.errors import DecError
-from decgraph.runtime.native import library
 from decgraph.runtime.native.blocks import FORMATS, rounded
+from decgraph.runtime.native.library import library
 from decgraph.runtime.native.products import NativeProduct
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no C++ compiler or no x86-64 processor")

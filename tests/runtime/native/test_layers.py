@@ -9,8 +9,8 @@ from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.make import caches
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Layer, Shape
-from decgraph.runtime.native import library
 from decgraph.runtime.native.decoder import NativeDecoder, native
+from decgraph.runtime.native.library import library
 from decgraph.runtime.native.products import Blocks, NativeProduct
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C++ compiler or no AVX2")

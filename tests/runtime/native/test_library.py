@@ -5,9 +5,10 @@ import threading
 
 import pytest
 import torch
+from waiting import ended
 
 from decgraph.errors import DecError
-from decgraph.runtime import native
+from decgraph.runtime.native import library as native
 from decgraph.runtime.native.products import NativeProduct
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="no C++ compiler or no AVX2")
@@ -85,9 +86,9 @@ def test_sessions_at_once(two_threads):
             if not torch.equal(products[n](rows[n]), exact[n]):
                 wrong.append(n)
 
-    threads = [threading.Thread(target=session, args=(n,)) for n in range(4)]
+    threads = [threading.Thread(target=session, args=(n,), daemon=True) for n in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        ended("a session", thread)
     assert not wrong

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from decgraph.errors import DecError
-from decgraph.runtime.native import library
+from decgraph.runtime.native.library import library
 from decgraph.runtime.native.products import DOTS, FORMATS, Blocks, NativeProduct
 
 gguf = pytest.importorskip("gguf")
