@@ -110,6 +110,7 @@ def timed(lab: Lab, which: str, compiles: bool = False) -> Row:
         contenders["compiled"] = step.compiled(notices.append)
     row: Row = {"made_s": seconds, "rows": rows, "steps": [], "notices": notices}
     says = []
+    whole: Step = step
     for cells in CELLS:
         given = inputs(model.config, cells, rows, lab.device, lab.sizes.dtype)
         floor = lab.floor(model, rows, base=True)
@@ -118,7 +119,7 @@ def timed(lab: Lab, which: str, compiles: bool = False) -> Row:
             found[name] = milliseconds(lab, partial(one, *given))
         if lab.cuda:
             try:
-                found["graph"] = milliseconds(lab, graphed(partial(step, *given)))
+                found["graph"] = milliseconds(lab, graphed(partial(whole, *given)))
             except Exception as error:  # what a capture of CUDA's may say
                 found["graph_error"] = f"{type(error).__name__}: {error}"[:300]
         row["steps"].append(found)

@@ -15,6 +15,7 @@ from decgraph.backends.triton.attention.attend import attend
 from decgraph.backends.triton.step.causal_cells import Cells, Placed
 from decgraph.backends.triton.step.causal_kernels import place_heads
 from decgraph.runtime.models.decoder.decoder import Cache, Decoder, Part, Turn
+from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Layer
 
 
@@ -68,7 +69,9 @@ class DeviceStep(Decoder):
     gradients only."""
 
     def __init__(self, whole: Decoder, part: Part | None, attention: Attention, kernels: bool) -> None:
-        super().__init__(whole.shape, whole.weights, whole.products, whole.ropes, part)
+        # A graph records torch's operations, so products are torch's.
+        products = {name: Product(*p.dequantised(), biases=p.biases) for name, p in whole.products.items()}
+        super().__init__(whole.shape, whole.weights, products, whole.ropes, part)
         self.attention, self.kernels, self.gathers = attention, kernels, True
         shape = self.shape
         plain = shape.qkv == "" and shape.pairs == "" and shape.latent is None and shape.clip is None

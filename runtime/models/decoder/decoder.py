@@ -471,8 +471,9 @@ class Decoder:
         return self._norm("norm", x)
 
     def logits(self, states: Tensor) -> Tensor:
-        """Logits [n, V] of last states [n, width] after the final norm."""
-        y = self.products["out"](states)
+        """Logits [..., V] of last states [..., width] after the final norm."""
+        y = self.products["out"](states.reshape(-1, states.shape[-1]))
+        y = y.view(*states.shape[:-1], y.shape[-1])
         if self.shape.logit_scale != 1.0:
             y = y * self.shape.logit_scale
         cap = self.shape.logit_cap

@@ -88,7 +88,7 @@ class DecoderNet:
         """Last states [..., width] to logits [..., vocabulary], in the weights' dtype: a linear module where it is no more."""
         shape, product = self.decoder.shape, self.decoder.products["out"]
         if shape.logit_scale != 1.0 or shape.logit_cap is not None or len(product.weights) != 1:
-            return lambda x: self.decoder.logits(x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], -1)
+            return self.decoder.logits
         made = nn.Linear(1, 1, device="meta")
         made.weight = nn.Parameter(product.matrix, requires_grad=False)
         made.bias = None if product.biases[0] is None else nn.Parameter(product.biases[0], requires_grad=False)
