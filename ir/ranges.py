@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from decgraph.ir.intervals import (
     BOTH,
@@ -275,7 +275,7 @@ class Ranges:
     def most(self, a: Value, b: Value) -> Any:
         """An upper bound of a - b, for whole numbers: a loop's counter is less than the loop's end."""
         left = self.sum_of(a) - self.sum_of(b)
-        counters: dict[Any, tuple[Value, Value]] = {**self.counters}
+        counters = cast(dict[Any, tuple[Value, Value]], self.counters)
         for _ in range(4):
             counter = next((s for s in left.symbols if s in counters), None)
             if counter is None:
@@ -284,7 +284,7 @@ class Ranges:
             low, high = counters[counter]
             end = self.sum_of(high) - 1 if factor > 0 else self.sum_of(low)
             left = left - Linear.of(counter).times(factor) + end.times(factor)
-        known: dict[Any, Interval] = {**self.env}
+        known = cast(dict[Any, Interval], self.env)
         ends = [f * (known[s].high if f > 0 else known[s].low) for s, f in left.terms]
         return INF if any(abs(e) == INF for e in ends) else left.constant + sum(ends)
 
