@@ -21,7 +21,23 @@ from waiting import SECONDS
 
 import decgraph
 
-DATA = {".csv", ".dec", ".lark", ".json", ".jsonl", ".safetensors", ".toml", ".md", ".txt", ".pyi", ".js", ".css", ".html"}
+DATA = {
+    ".csv",
+    ".dec",
+    ".lark",
+    ".json",
+    ".jsonl",
+    ".safetensors",
+    ".toml",
+    ".md",
+    ".txt",
+    ".pyi",
+    ".js",
+    ".css",
+    ".html",
+    ".cpp",
+    ".h",
+}
 HEAVY = ("torch", "transformers", "tokenizers", "triton", "typer", "rich", "pytest", "hypothesis")
 
 

@@ -182,7 +182,7 @@ def test_an_eagle_head_leaves_its_output_matrix_to_the_target(written: bool, cha
     assert {tensor.dtype for tensor in stored.values() if tensor.is_floating_point()} == {torch.bfloat16}
     target: Any = hf.load_causal(chat)
     head: Any = hf.load_features(tmp_path / "eagle", target)
-    rows = target.net._out.weight[stored["d2t"] + torch.arange(64)]
+    rows = target.net.output[stored["d2t"] + torch.arange(64)]
     torch.testing.assert_close(head.module.output.matrix.weight, rows.bfloat16().float() if written else rows, atol=0, rtol=0)
 
 

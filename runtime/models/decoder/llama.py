@@ -79,7 +79,7 @@ def rotary(c: Settings, r: dict[str, Any]) -> dict[str, Any]:
 def windows(c: Settings, sliding: Callable[[int], Any]) -> tuple[int | None, ...]:
     """The window of each layer. sliding: which layers have one where the config does not list their kinds."""
     window, count = c.get("sliding_window") or None, c.num_hidden_layers
-    kinds = c.get("layer_types") or [SLIDING if sliding(i) else FULL for i in range(count)]
+    kinds = (c.get("layer_types") or [SLIDING if sliding(i) else FULL for i in range(count)])[:count]
     if set(kinds) - {FULL, SLIDING}:
         raise Unknown(f"layers of kind {', '.join(sorted(set(kinds) - {FULL, SLIDING}))}")
     return tuple(window if kind == SLIDING else None for kind in kinds)

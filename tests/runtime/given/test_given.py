@@ -20,8 +20,9 @@ from plain_transformer import Half, Plain, Rows, fresh_of, of_module, skipping
 
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
+from decgraph.runtime.models.decoder import make
 from decgraph.runtime.models.derive import derive
-from decgraph.runtime.models.engine import exits, heads
+from decgraph.runtime.models.engine import heads
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -56,8 +57,9 @@ def plain() -> Plain:
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """With decoders, and with the unmodified modules."""
     if request.param == "module":
-        for room in (heads, exits):
-            monkeypatch.setattr(room, "decoder_of" if room is exits else "decoder_of_layers", lambda *_: None)
+        monkeypatch.setattr(hf, "_decoder", lambda *_: None)
+        monkeypatch.setattr(make, "decoder_of", lambda *_: None)
+        monkeypatch.setattr(heads, "decoder_of_layers", lambda *_: None)
     return str(request.param)
 
 
