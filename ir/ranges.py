@@ -285,12 +285,16 @@ class Ranges:
             end = self.sum_of(high) - 1 if factor > 0 else self.sum_of(low)
             left = left - Linear.of(counter).times(factor) + end.times(factor)
         known = cast(dict[Any, Interval], self.env)
+        if any(s not in known for s in left.symbols):  # of a region that is not followed yet
+            return INF
         ends = [f * (known[s].high if f > 0 else known[s].low) for s, f in left.terms]
         return INF if any(abs(e) == INF for e in ends) else left.constant + sum(ends)
 
     def sum_of(self, v: Value) -> Linear:
         """A whole number as a sum of others."""
-        op, known = self.made.get(v), self.env[v]
+        op, known = self.made.get(v), self.env.get(v)
+        if known is None:
+            return Linear.of(v)
         if known.low == known.high and abs(known.low) != INF:
             return Linear.of(known.low)
         if op is not None and op.opcode == "len":
