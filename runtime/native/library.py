@@ -74,7 +74,7 @@ def built() -> Path | None:
     here = Path(__file__).parent
     compiler = shutil.which(os.environ.get("CXX") or "g++")
     if compiler is None:
-        _log.info("there is no C++ compiler: torch's products are used")
+        _log.warning("there is no C++ compiler (g++), so models run by torch's products, slower and without int8 and int4")
         return None
     stat = Path(compiler).resolve().stat()
     key = hashlib.sha256(repr((compiler, stat.st_size, stat.st_mtime_ns, _FLAGS)).encode())
