@@ -173,3 +173,27 @@ def test_all_ops_of_probes_are_counted(text: str, monkeypatch: pytest.MonkeyPatc
     claim = module.entry.claims[0]
     probed(Survey(module, claim, Tally(), Ran.of(module, module.entry), Tried()), models=1)
     assert 500 < taken[0] <= OPS + RUN_OPS
+
+
+AT_ONCE = """algorithm at_once(target: causal):
+    draft t:
+        repeat room while not ended(t.new[0] if len(t.new) > 0 else root):
+            grow topk(target(t.leaves).raw, 1)
+    commit t.leaves[0]
+
+algorithm again(target: causal):
+    refines at_once(target) in tokens
+
+    draft t:
+        repeat room while not ended(t.new[0] if len(t.new) > 0 else root):
+            grow topk(target(t.leaves).raw, 1)
+    commit t.leaves[0]
+"""
+
+
+def test_a_run_that_is_stopped_refutes_nothing_by_what_it_has_not_committed_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both commit the whole text at once."""
+    module = load_text(AT_ONCE)
+    monkeypatch.setattr("decgraph.check.probes.Counting.most", 40)
+    survey = Survey(module, module.entry.claims[0], Tally(), Ran.of(module, module.entry), Tried())
+    assert probed(survey, models=4) is None and survey.seen.probes > 5
