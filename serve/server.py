@@ -72,12 +72,14 @@ class Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 is any free one. Raises OSError for a port that is taken."""
+    """A socket that listens: from here on clients can connect, and are answered once the server runs. Port 0 is any free one.
+    Raises OSError for a port that is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))
+        made.listen(2048)  # before anybody is told where: uvicorn itself listens only when it has started
     except OSError:
         made.close()
         raise

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -116,20 +115,6 @@ def door(lab: Lab, name: str) -> Row:
             "says": f"{steps['device']}, {steps['mode']}; tokens {'equal' if same else 'NOT equal'}"}  # fmt: skip
 
 
-def answered(post: urllib.request.Request, seconds: float = 60) -> Row:
-    """The answer of a server that has said where it is, and may still be starting."""
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            with urllib.request.urlopen(post, timeout=seconds) as answer:
-                found: Row = json.load(answer)
-                return found
-        except urllib.error.URLError as error:
-            if not isinstance(error.reason, ConnectionRefusedError) or time.monotonic() > until:
-                raise
-            time.sleep(0.1)
-
-
 def served(lab: Lab) -> Row:
     """One answer of `decgraph serve`, and what /v1/models says of the device."""
     line = command("speculative", lab.device.type, "serve", "-a", "speculative", "--port", "0", "--json")
@@ -146,7 +131,8 @@ def served(lab: Lab) -> Row:
         body = {"model": "decgraph", "prompt": PROMPT, "max_tokens": 12, "temperature": 0}
         kind = {"Content-Type": "application/json"}
         post = urllib.request.Request(f"{about['url']}/completions", json.dumps(body).encode(), kind)
-        text = answered(post)["choices"][0]["text"]
+        with urllib.request.urlopen(post, timeout=60) as answer:
+            text = json.load(answer)["choices"][0]["text"]
     finally:
         server.terminate()
         server.wait(30)

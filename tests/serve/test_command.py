@@ -15,6 +15,7 @@ from waiting import SECONDS, started
 from decgraph.cli.main import main
 from decgraph.serve.catalogue import Catalogue
 from decgraph.serve.logs import JsonFormatter
+from decgraph.serve.server import listen
 
 Capture = pytest.CaptureFixture[str]
 
@@ -45,6 +46,11 @@ def test_serves_until_a_signal() -> None:
     assert (told["algorithm"], told["completion_tokens"], told["answers"], told["ended"]) == ("speculative", 3, 1, "limit")
     assert secret not in json.dumps(lines) and answer.json()["choices"][0]["text"] not in told.values()
     assert any(line["message"] == "draining" for line in lines)
+
+
+def test_clients_connect_as_soon_as_the_address_is_told() -> None:
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname(), timeout=5):
+        pass
 
 
 def test_a_port_that_is_taken(capsys: Capture) -> None:
