@@ -12,9 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map
 
 CUDA = torch.device("cuda", 0)
+WORD = 16
+"""Bytes that attention kernels of a GPU read at a time."""
 _CPU = torch.device("cpu")
 _MAY_MIX = {"copy_", "to", "__getitem__", "__setitem__", "type_as"}
 
@@ -37,6 +39,10 @@ class Far(Tensor):
         """Outside of `Elsewhere`: what modules do to their parameters when they are made or copied."""
         held = tree_map(lambda x: x.inner if isinstance(x, Far) else x, (args, kwargs or {}))
         return tree_map(lambda x: Far(x) if isinstance(x, Tensor) else x, func(*held[0], **held[1]))
+
+
+def _tensor(x: Any) -> bool:
+    return isinstance(x, Tensor)
 
 
 def _cuda(place: Any) -> bool:
@@ -90,7 +96,12 @@ class Elsewhere(TorchFunctionMode):
             raise RuntimeError(f"{name}: tensors of the CPU {[tuple(t.shape) for t in near]} and of a GPU meet")
         known = {id(t.inner): t for t in far}
         inner, named = tree_map(self._near, (args, kwargs))
+        attends = bool(far) and name == "scaled_dot_product_attention"
+        if attends and any(t.storage_offset() * t.element_size() % WORD for t in tree_flatten((inner, named))[0] if _tensor(t)):
+            raise RuntimeError(f"{name}: a tensor does not begin at a multiple of {WORD} bytes: CUDA's misaligned address")
         out = func(*inner, **named)
+        if attends:  # CUDA's kernels give a token's heads side by side
+            out = out.transpose(1, 2).contiguous().transpose(1, 2)
         if not result:
             return out
         return tree_map(lambda x: known[id(x)] if id(x) in known else Far(x) if isinstance(x, Tensor) else x, out)

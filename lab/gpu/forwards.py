@@ -110,7 +110,7 @@ def timed(lab: Lab, which: str, compiles: bool = False) -> Row:
         contenders["compiled"] = step.compiled(notices.append)
     row: Row = {"made_s": seconds, "rows": rows, "steps": [], "notices": notices}
     says = []
-    whole: Step = step
+    whole: Step = contenders.get("compiled", step)
     for cells in CELLS:
         given = inputs(model.config, cells, rows, lab.device, lab.sizes.dtype)
         floor = lab.floor(model, rows, base=True)

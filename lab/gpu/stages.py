@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lab.gpu import canvases, decoding, facts, forwards, kernels, speed, steps, tokens, tuning
+from lab.gpu import canvases, decoding, facts, forwards, kernels, products, speed, steps, tokens, tuning
 from lab.gpu.lab import Lab
 from lab.gpu.report import Items
 
@@ -13,6 +13,7 @@ STAGES: dict[str, Callable[[Lab], Items]] = {
     "kernels": kernels.stage,
     "tuning": tuning.stage,
     "timings": kernels.timings,
+    "products": products.stage,
     "steps": steps.stage,
     "tokens": tokens.stage,
     "decoding": decoding.stage,

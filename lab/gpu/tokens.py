@@ -13,9 +13,11 @@ import torch
 import decgraph
 from decgraph import stdlib
 from decgraph.bench.agreement import NEAR_TIE
+from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
 from decgraph.hf.generate import custom_generate
 from decgraph.runtime.request import Request
+from decgraph.runtime.text import detokenizer_of
 from lab.gpu import lab as labs
 from lab.gpu.lab import Lab
 from lab.gpu.pool import spread
@@ -88,15 +90,44 @@ def compared_tables(_: Lab, task: tuple[str, str]) -> list[str]:
     seed, wrong = stdlib.names().index(name), list[str]()
     algorithm = decgraph.load(name)
     models, params = models_for(algorithm.function, 7, seed), params_for(algorithm.function, seed)
+    externs = outside(algorithm.module)["externs"]
     for temperature in (0, 1):
         request = Request((1, 2, 3, 1, 2), limit=10, temperature=temperature, seed=seed)
         made = [
-            algorithm.session(models, backend=backend, **params).run(request, keep_events=False)
+            algorithm.session(models, backend=backend, tokenizer=LETTERS, externs=externs, **params).run(request, keep_events=False)
             for backend in ("reference", tried)
         ]
-        if made[0].tokens != made[1].tokens or any(r.error is not None for r in made):
+        ends = [str(r.error).split(" request ")[0] for r in made]  # the line that an error stands at; backends say why differently
+        if made[0].tokens != made[1].tokens or ends[0] != ends[1]:
             wrong.append(f"at {temperature}: {[str(r.error) if r.error else r.tokens for r in made]}")
     return wrong
+
+
+class Letters:
+    """A tokenizer of a letter a token, for programs that read text."""
+
+    def __init__(self, size: int) -> None:
+        self.pieces = [chr(ord("a") + n) for n in range(size)]
+        self.detokenizer = detokenizer_of(self.pieces)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Token 0 for what is no letter of these."""
+        return tuple(self.pieces.index(c) if c in self.pieces else 0 for c in text)
+
+    def decode(self, tokens: tuple[int, ...]) -> str:
+        """The text of tokens."""
+        return self.detokenizer.text(tokens)
+
+    def token(self, text: str) -> int | None:
+        """The token of a text, if there is one."""
+        return self.pieces.index(text) if text in self.pieces else None
+
+    def spelled(self, token: int) -> str | None:
+        """None: no token has another spelling."""
+        return None
+
+
+LETTERS = Letters(7)
 
 
 def module(family: str, device: torch.device, seed: int = 11) -> Any:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.cubin import Spec
+from decgraph.backends.triton.placement import home
 from decgraph.backends.triton.rows.emit import Emitter, Kernel, kernel_texts
 from decgraph.backends.triton.rows.folds import power
 from decgraph.backends.triton.rows.program import RowProgram, reached
@@ -29,6 +30,18 @@ def usual(size: int, rows: int, largest: int = LARGEST) -> Config:
         return Config(min(largest, max(SMALLEST, power(size))), warps=max(1, min(8, power(size) // 256)), splits=1)
     blocks = -(-size // largest)
     return Config(largest, warps=8, splits=max(1, min(blocks, 64, -(-1024 // max(rows, 1)))))
+
+
+def _within_reach(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The tensors where kernels can read them: rows of a table, or of `uniform(vocab)`, are the host's."""
+    flat = [x for v in given.values() for x in (v if isinstance(v, tuple) else (v,)) if isinstance(x, Tensor)]
+    if all(x.device.type != "cpu" for x in flat):
+        return given
+    device = next((x.device for x in flat if x.device.type != "cpu"), home({}))
+    if device.type == "cpu":
+        return given
+    move: Any = lambda x: x.to(device) if isinstance(x, Tensor) else x
+    return {name: tuple(map(move, v)) if isinstance(v, tuple) else move(v) for name, v in given.items()}
 
 
 class Made:
@@ -74,7 +87,7 @@ class Made:
         c = sizes or self.sizes(rows)
         split = c.splits > 1
         emitter, kernels, text = self.kernels(c.block, split=split)
-        bound, device = self._bound(given)
+        bound, device = self._bound(_within_reach(given))
         out: dict[str, Tensor] = {}
         for name, n in self.program.outputs:
             shape = {"vector": (rows, self.size), "number": (rows,)}.get(n.shape) or (rows, n.args[0].attrs["k"])

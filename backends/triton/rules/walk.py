@@ -10,7 +10,7 @@ from torch import Tensor
 
 from decgraph.backends.torch.canvases import Canvas, canvas_at
 from decgraph.backends.torch.draws import Mixed, TorchDraws
-from decgraph.backends.torch.rows import TorchDist, TorchVectors
+from decgraph.backends.torch.rows import TorchDist, TorchVectors, on_one_device
 from decgraph.backends.torch.shaping import nothing_left
 from decgraph.backends.torch.transfer import fetched
 from decgraph.backends.torch.trees import TorchTree, path_of
@@ -276,7 +276,7 @@ def _laws(m: Any, t: TorchTree) -> tuple[np.ndarray | None, Tensor | None]:
             parts.append(vectors.reshape(-1, vectors.shape[-1]))
             law_row[where] = count + np.arange(len(where))
             count += len(where)
-    return (law_row, torch.cat(parts)) if parts else (None, None)
+    return (law_row, torch.cat(on_one_device(parts))) if parts else (None, None)
 
 
 def _together(drawn: Any, nodes: np.ndarray) -> list[tuple[np.ndarray, TorchDraws]]:

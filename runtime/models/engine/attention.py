@@ -78,7 +78,7 @@ def attention(
     if groups > 1 and attention_mask.shape[2] == groups * count:
         folded = query.reshape(batch, -1, groups * count, size)
         out = F.scaled_dot_product_attention(folded, key, value, attn_mask=attention_mask, scale=scaling)
-        out = out.view(batch, heads, count, -1)
+        out = out.reshape(batch, heads, count, -1)
     else:
         out = F.scaled_dot_product_attention(query, key, value, attn_mask=attention_mask, scale=scaling, enable_gqa=groups > 1)
     return out.transpose(1, 2).contiguous(), None

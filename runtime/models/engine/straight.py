@@ -25,12 +25,15 @@ class StraightMasks:
         self._tables: dict[str, Tensor] = {}
 
     def of(self, first: int, count: int, length: int) -> dict[str, Tensor]:
-        """Views [1, 1, count, length] for `count` <= MOST tokens from position `first` on, whose rows are their positions,
-        over `length` rows."""
+        """Masks [1, 1, count, length] for `count` <= MOST tokens from position `first` on, whose rows are their positions,
+        over `length` rows; on a GPU copies, since its attention kernels read masks in aligned words of 16 bytes."""
         if max(first, length) > self._reach:
             self._grow(max(first, length))
         start = self._reach - first
-        return {kind: table.narrow(2, 0, count).narrow(3, start, length) for kind, table in self._tables.items()}
+        views = {kind: table.narrow(2, 0, count).narrow(3, start, length) for kind, table in self._tables.items()}
+        if self.layout.device.type == "cpu":
+            return views
+        return {kind: view.clone(memory_format=torch.contiguous_format) for kind, view in views.items()}
 
     def _grow(self, wanted: int) -> None:
         reach = max(self._reach, 256)
