@@ -140,10 +140,11 @@ def away(module: nn.Module) -> Any:
 
 class Launched:
     """Inside it Triton's interpreter takes tensors that say they lie on a GPU, and none of the CPU beside them: a kernel on a
-    GPU cannot read those. `count` is how many kernels were launched on such tensors."""
+    GPU cannot read those. `count` is how many kernels were launched on such tensors. near: whether kernels may be launched on
+    tensors of the CPU alone."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, near: bool = True) -> None:
+        self.count, self.near = 0, near
 
     def __enter__(self) -> Launched:
         from triton.runtime.interpreter import InterpretedFunction
@@ -153,8 +154,10 @@ class Launched:
         def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
             given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
             far = [x for x in given if isinstance(x, Far)]
-            if far and len(far) < len(given):
-                raise RuntimeError(f"{kernel.fn.__name__}: tensors of the CPU and of a GPU meet in a kernel")
+            if len(far) < len(given) and (far or not self.near):
+                raise RuntimeError(
+                    f"{kernel.fn.__name__}: tensors of the CPU {'and of a GPU meet' if far else 'are'} in a kernel"
+                )
             self.count += bool(far)
             near = [x.inner if isinstance(x, Far) else x for x in args]
             named = {k: x.inner if isinstance(x, Far) else x for k, x in kwargs.items()}

@@ -14,6 +14,9 @@ from decgraph.ir.values import Op
 LARGEST = 1_000_000
 """Iterations of a loop, elements of a vector, positions of a canvas, tokens chosen: what one program may ask for at once."""
 
+TABLE = 32 * LARGEST
+"""Entries of a table of zeros of two dimensions and more: some for each token of a vocabulary of 256,000."""
+
 WIDEST = 1 << 63
 """What a whole number stays below, with either sign: the backends compute with 64 bits."""
 
@@ -116,4 +119,4 @@ def fits(x: Any, sizes: list[int], what: str) -> None:
             raise OpError(f"{what} has room for {most}, this is {have}", "make it shorter: xs[-n:], first(xs, n), or more room")
 
 
-__all__ = ["LARGEST", "NODES", "WIDEST", "allowed", "bounded", "fits", "joined_length", "room_for_nodes"]
+__all__ = ["LARGEST", "NODES", "TABLE", "WIDEST", "allowed", "bounded", "fits", "joined_length", "room_for_nodes"]

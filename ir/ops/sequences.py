@@ -14,7 +14,7 @@ from decgraph.ir.labels import Abs, Checker
 from decgraph.ir.linear import Linear
 from decgraph.ir.opdef import op
 from decgraph.ir.ops.common import array, as_int, broadcast, joined, need, need_one, numeric, spread, stack
-from decgraph.ir.ops.limits import allowed, joined_length
+from decgraph.ir.ops.limits import LARGEST, TABLE, allowed, joined_length
 from decgraph.ir.sizes import Known, Sizes, add, least
 from decgraph.ir.types import ANY, INT, Dim, Type, join_dims, listing
 from decgraph.ir.values import Op, Value
@@ -420,7 +420,7 @@ class Tile:
         if kind == "zeros":
             sizes = iter(xs)
             shape = tuple(m.vocab_size if d.kind == "vocab" else max(0, as_int(next(sizes))) for d in op.attrs["dims"])
-            allowed(prod(shape), "zeros(...)")
+            allowed(prod(shape), "zeros(...)", TABLE if len(shape) > 1 else LARGEST)
             return (m.num.zeros(shape, op.attrs.get("elem", "real")),)
         return (stack(m, [xs[0]] * as_int(xs[1])) if as_int(xs[1]) else _none(xs[0]),)
 

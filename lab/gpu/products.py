@@ -47,7 +47,9 @@ def timed(lab: Lab, inner: int, outer: int) -> Row:
         x = torch.randn(count, inner, device=lab.device, dtype=dtype)
         contenders: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cublas": F.linear}
         if count == 1 and lab.cuda:
-            contenders["inductor"] = torch.compile(lambda a, w: (w.float() * a.float()).sum(-1, keepdim=True).to(w.dtype), dynamic=False)
+            contenders["inductor"] = torch.compile(
+                lambda a, w: (w.float() * a.float()).sum(-1, keepdim=True).to(w.dtype), dynamic=False
+            )
         found: Row = {"T": count}
         for name, product in contenders.items():
             moved = each + count * (inner + outer) * dtype.itemsize
@@ -55,7 +57,7 @@ def timed(lab: Lab, inner: int, outer: int) -> Row:
             says.append(f"T {count} {name} {found[name]['of_copy']:.0%}")
         row["rows"].append(found)
         if "inductor" in contenders:
-            want = (weights[0].double() @ x[0].double())
+            want = weights[0].double() @ x[0].double()
             gap = float((contenders["inductor"](x, weights[0]).view(-1).double() - want).abs().max() / want.abs().max())
             row["gap"], row["right"] = gap, gap < 1e-2
     return {**row, "says": ", ".join(says) + " of a copy"}

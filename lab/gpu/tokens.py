@@ -84,7 +84,7 @@ def tables(lab: Lab, tried: str = "torch", only: Collection[str] = ()) -> Row:
     }
 
 
-def compared_tables(_: Lab, task: tuple[str, str]) -> list[str]:
+def compared_tables(_: Lab | None, task: tuple[str, str]) -> list[str]:
     """The runs of an algorithm by a backend that differ from the reference's."""
     name, tried = task
     seed, wrong = stdlib.names().index(name), list[str]()
@@ -94,10 +94,14 @@ def compared_tables(_: Lab, task: tuple[str, str]) -> list[str]:
     for temperature in (0, 1):
         request = Request((1, 2, 3, 1, 2), limit=10, temperature=temperature, seed=seed)
         made = [
-            algorithm.session(models, backend=backend, tokenizer=LETTERS, externs=externs, **params).run(request, keep_events=False)
+            algorithm.session(models, backend=backend, tokenizer=LETTERS, externs=externs, **params).run(
+                request, keep_events=False
+            )
             for backend in ("reference", tried)
         ]
-        ends = [str(r.error).split(" request ")[0] for r in made]  # the line that an error stands at; backends say why differently
+        ends = [
+            str(r.error).split(" request ")[0] for r in made
+        ]  # the line that an error stands at; backends say why differently
         if made[0].tokens != made[1].tokens or ends[0] != ends[1]:
             wrong.append(f"at {temperature}: {[str(r.error) if r.error else r.tokens for r in made]}")
     return wrong

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from far import Elsewhere, Far, away
+from far import Elsewhere, Far, Launched, away
 
+from decgraph import stdlib
 from decgraph.hf.generate import custom_generate
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.decoder.make import decoder_of, of_module
@@ -124,3 +125,22 @@ def test_decoders(family: str) -> None:
         caches = [[k.to("cuda") for k in group] for group in (keys, values)]
         got = made(ids.to("cuda"), at.to("cuda"), write.to("cuda"), *caches, masks)
         assert torch.allclose(got.cpu(), states, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in ("sequoia", "fast_dllm") else [pytest.mark.slow]) for n in stdlib.names()]
+)
+def test_kernels_are_handed_tensors_of_the_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every algorithm on table models, whose rows the host computes: as where kernels are compiled, which cannot read those."""
+    from decgraph.backends.triton import placement
+    from decgraph.backends.triton.step import canvas_run, program
+
+    for module, function, answer in (
+        (placement, "interpreted", False),
+        (program, "captures", False),
+        (canvas_run, "captures", False),
+        (torch.cuda, "is_available", True),
+    ):
+        monkeypatch.setattr(module, function, lambda *_, answer=answer: answer)
+    with Elsewhere(), Launched(near=False):
+        assert tokens.compared_tables(None, (name, "triton")) == []

@@ -21,11 +21,13 @@ _ONE = threading.Lock()
 
 
 @lru_cache
-def _side(index: int) -> tuple[torch.cuda.Stream, Any]:  # Any: torch's handle of a pool is a pair of numbers
+def _side(index: int) -> tuple[torch.cuda.Stream, torch.cuda.MemPool]:
     """The stream on which a device's iterations are captured, and the memory pool that its graphs share. They are replayed one
-    after the other, and none leaves anything in the pool that another needs: what lasts is in buffers of before the capture."""
+    after the other, and none leaves anything in the pool that another needs: what lasts is in buffers of before the capture.
+    The pool is an object that lives as long as the process: one that is known by its number alone ends with its last graph, and
+    the next capture fails."""
     with torch.cuda.device(index):
-        return torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+        return torch.cuda.Stream(), torch.cuda.MemPool()
 
 
 def warm(iteration: Callable[[], Any], device: torch.device) -> Any:
@@ -51,7 +53,7 @@ def captured(iteration: Callable[[], Any], device: torch.device) -> tuple[Callab
     graph = torch.cuda.CUDAGraph()
     with _ONE, torch.cuda.device(device):
         torch.cuda.synchronize()
-        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=pool.id, stream=stream, capture_error_mode="thread_local"):
             out = iteration()
             done += 1
     checked = False
