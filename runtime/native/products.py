@@ -82,11 +82,12 @@ class NativeProduct(Product):
 
     def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """[n, out]; with `added` [n, out], the sum of both."""
-        if len(x) >= MANY:
+        rows = x.shape[0]
+        if rows >= MANY:
             return self._by_torch(x, added)
         x = x.contiguous()
-        y = x.new_empty(len(x), self.parts.n) if added is None else added.clone(memory_format=torch.contiguous_format)
-        self._library.native_product(self._at, x.data_ptr(), len(x), added is not None, y.data_ptr(), threads())
+        y = x.new_empty(rows, self.parts.n) if added is None else added.clone(memory_format=torch.contiguous_format)
+        self._library.native_product(self._at, x.data_ptr(), rows, added is not None, y.data_ptr(), threads())
         return y
 
     def _by_torch(self, x: Tensor, added: Tensor | None) -> Tensor:

@@ -386,22 +386,23 @@ class CausalEngine:
         if len(plans) > 1:
             order = sorted(range(len(plans)), key=lambda n: plans[n].slot.number)
             plans, takes = [plans[n] for n in order], [takes[n] for n in order]
-        self._room([p.slot for p in together], rows_of(plans, takes))
+        length = rows_of(plans, takes)
+        self._room([p.slot for p in together], length)
         count, widest = len(plans), max(takes)
         bucket = getattr(self.step, "bucket", None)
         if bucket is not None:
             widest = bucket(widest)
-        batch = batch_of(plans, takes, widest, self.layout, self._steps)
+        batch = batch_of(plans, takes, widest, length, self.layout, self._steps)
         numbers = [p.slot.number for p in plans]
         first = numbers[0]
         back: Callable[[Tensor], None] | None = None
         if numbers[-1] - first == count - 1:
-            part = self.store.part(first, count, batch.length)
+            part = self.store.part(first, count, length)
         else:
-            part, back = self.store.taken(numbers, batch.length)
+            part, back = self.store.taken(numbers, length)
         states = self._run(batch, part, plans, takes)
         if count == 1:
-            part.last[0].index_copy_(0, batch.write[0], states[0])
+            part.last.index_copy_(1, batch.write[0], states)
         else:
             part.last.scatter_(1, batch.write[:, :, None].expand(states.shape), states)
         if back is not None:
