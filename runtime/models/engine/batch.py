@@ -36,9 +36,7 @@ def rows_of(plans: Sequence[SlotPlan], takes: Sequence[int]) -> int:
     return -(-(rows + 1) // LENGTH) * LENGTH
 
 
-def batch_of(
-    plans: Sequence[SlotPlan], takes: Sequence[int], width: int, length: int, layout: Layout, steps: Tensor
-) -> Batch:
+def batch_of(plans: Sequence[SlotPlan], takes: Sequence[int], width: int, length: int, layout: Layout, steps: Tensor) -> Batch:
     """The next `takes[b]` tokens of every plan, padded to `width`, over `length` rows (`rows_of`). `steps` is int64[n],
     0, 1, 2, ... on the device.
 
