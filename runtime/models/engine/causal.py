@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.engine.given import Memories
 
 _TOKENS = 8192  # of one forward, padding included, at most
-_WASTE = 64  # padding that is not worth another forward
+_WASTE = {"cpu": 12}  # padding that is not worth another forward, in tokens: on a CPU each is arithmetic (`tune --rows`)
+_FREE = 64  # ... elsewhere
 
 
 class CausalEngine:
@@ -70,6 +71,7 @@ class CausalEngine:
         self._steps = torch.arange(ROWS, device=layout.device)
         self._straight = StraightMasks(layout)
         self._clock = 0
+        self._waste = _WASTE.get(layout.device.type, _FREE)
         self._of_tokens = type(self) is CausalEngine  # a forward takes tokens and nothing else
 
     # The public interface.
@@ -318,7 +320,7 @@ class CausalEngine:
             for p in pending[1:]:  # from short to long, as long as padding is worth less than another forward
                 take = self._take(p)
                 waste = padded + len(group) * (take - longest)
-                if waste > _WASTE and 2 * waste > (len(group) + 1) * take or (len(group) + 1) * take > _TOKENS:
+                if waste > self._waste and 2 * waste > (len(group) + 1) * take or (len(group) + 1) * take > _TOKENS:
                     break
                 group.append(p)
                 padded, longest = waste, take
