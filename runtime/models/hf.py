@@ -22,7 +22,7 @@ from decgraph.runtime.text import Tokenizer
 if TYPE_CHECKING:
     import torch
 
-    from decgraph.runtime.models.decoder.net import DecoderNet
+    from decgraph.runtime.models.decoder.net import Net
     from decgraph.runtime.models.heads.layout import Part
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
@@ -55,17 +55,18 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
     found = _decoder(folder, config, placed)
     if found is not None:
         return HFCausal(found, name=folder.name, vocab=vocab, context=_context(config), family=str(folder), reuse=reuse)
-    module = attending(folder, "AutoModelForCausalLM", placed)
-    from decgraph.runtime.models.hf_net import Net
+    import transformers
+
+    from decgraph.runtime.models.decoder.make import net_of_module
 
     try:
-        net = Net(module)
+        net = net_of_module(pretrained(transformers.AutoModelForCausalLM, folder, None, placed), folder.name)
     except (DecError, TypeError) as refused:  # TypeError: a forward that takes no keyword arguments but its own
         return _live(folder, vocab, refused, placed)
     return HFCausal(net, name=folder.name, vocab=vocab, context=_context(config), family=str(folder), reuse=reuse)
 
 
-def _decoder(folder: Path, config: dict[str, Any], placed: Placement | None) -> DecoderNet | None:
+def _decoder(folder: Path, config: dict[str, Any], placed: Placement | None) -> Net | None:
     """The decoder's net of a folder; None where transformers' module is to run, which the log says with the reason."""
     from decgraph.runtime.models.decoder.folder import net_of_folder
     from decgraph.runtime.models.decoder.shape import Unknown
@@ -182,15 +183,6 @@ def _folder(
         raise DecError(f"{folder} is not a {kind} model but a {', '.join(names)}")
     check_weights(folder)
     return folder, config
-
-
-def attending(folder: Path, loader: str, placed: Placement | None) -> Any:
-    """The library's model, with the attention that `Net` needs."""
-    import transformers
-
-    from decgraph.runtime.models.hf_net import ATTENTION
-
-    return pretrained(getattr(transformers, loader), folder, ATTENTION, placed)
 
 
 def pretrained(auto: Any, folder: Path, attention: str | None, placed: Placement | None) -> Any:
