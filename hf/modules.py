@@ -117,7 +117,7 @@ def check_settings(function: Function, given: Mapping[str, Any]) -> None:
 class Binder:
     """The models of a function: `given` ones, created once, around the module on which generate is called.
 
-    A live causal module is taken "as it is" (`hf_live`: any architecture), or by "layers" (`hf_net`: Llama and its like)
+    A live causal module is taken "as it is" (`hf_live`: any architecture), or by "layers" (`net_of_module`: Llama and its like)
     where the algorithm reads its states, memory or heads. The reference backend computes prefixes again with the first and
     caches them with the second, so there layers are tried "first".
     """
@@ -371,13 +371,10 @@ def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -
 
 
 def _attending(module: Module) -> Module:
-    """The module's shadow with decgraph's own attention."""
-    from decgraph.runtime.models.hf_net import ATTENTION
+    """The module's shadow."""
     from decgraph.runtime.models.shadow import shadow
 
-    mine = shadow(module)
-    mine.config._attn_implementation = ATTENTION
-    return mine
+    return shadow(module)
 
 
 @contextmanager
@@ -392,10 +389,10 @@ def _grads_kept(module: Module) -> Iterator[None]:
 
 
 def _net(module: Module) -> Any:
-    """The module's weights under decgraph's own attention."""
-    from decgraph.runtime.models.hf_net import Net
+    """The net of the module's weights."""
+    from decgraph.runtime.models.decoder.make import net_of_module
 
-    return Net(_attending(module))
+    return net_of_module(_attending(module))
 
 
 def _by_layers(module: Module, name: str, vocab: Vocab) -> Any:
@@ -412,8 +409,8 @@ def _check_scores(module: Module, net: Any) -> None:
     """Raises DecError unless a net gives the module's own scores: a class or an object may have a `forward` that does more."""
     import torch
 
-    from decgraph.runtime.models.hf_net import Tape
     from decgraph.runtime.models.shadow import shadow
+    from decgraph.runtime.models.tape import Tape
 
     at = net.embedding.device
     ids = torch.arange(1, 5, device=at) % len(net.embedding)

@@ -23,7 +23,7 @@ from decgraph.runtime.text import Tokenizer, has_tokenizer
 if TYPE_CHECKING:
     import torch
 
-    from decgraph.runtime.models.decoder.net import DecoderNet
+    from decgraph.runtime.models.decoder.net import Net
     from decgraph.runtime.models.heads.layout import Part
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
@@ -58,11 +58,12 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
     found = _decoder(folder, config, placed)
     if found is not None:
         return HFCausal(found, name=folder.name, vocab=vocab, context=_context(config), family=str(folder), reuse=reuse)
-    module = attending(folder, "AutoModelForCausalLM", placed)
-    from decgraph.runtime.models.hf_net import Net
+    import transformers
+
+    from decgraph.runtime.models.decoder.make import net_of_module
 
     try:
-        net = Net(module)
+        net = net_of_module(pretrained(transformers.AutoModelForCausalLM, folder, None, placed), folder.name)
     except (DecError, TypeError) as refused:  # TypeError: a forward that takes no keyword arguments but its own
         return _live(folder, vocab, refused, placed)
     return HFCausal(net, name=folder.name, vocab=vocab, context=_context(config), family=str(folder), reuse=reuse)
@@ -81,7 +82,7 @@ def _of_file(path: Path, reuse: bool, placed: Placement | None) -> HFCausal:
     return HFCausal(net, name=path.stem, vocab=_vocab(path, config), context=_context(config), family=str(path), reuse=reuse)
 
 
-def _decoder(folder: Path, config: dict[str, Any], placed: Placement | None) -> DecoderNet | None:
+def _decoder(folder: Path, config: dict[str, Any], placed: Placement | None) -> Net | None:
     """The decoder's net of a folder; None where transformers' module is to run, which the log says with the reason."""
     from decgraph.runtime.models.decoder.folder import net_of_folder
     from decgraph.runtime.models.decoder.shape import Unknown
@@ -198,15 +199,6 @@ def _folder(
         raise DecError(f"{folder} is not a {kind} model but a {', '.join(names)}")
     check_weights(folder)
     return folder, config
-
-
-def attending(folder: Path, loader: str, placed: Placement | None) -> Any:
-    """The library's model, with the attention that `Net` needs."""
-    import transformers
-
-    from decgraph.runtime.models.hf_net import ATTENTION
-
-    return pretrained(getattr(transformers, loader), folder, ATTENTION, placed)
 
 
 def pretrained(auto: Any, folder: Path, attention: str | None, placed: Placement | None) -> Any:
