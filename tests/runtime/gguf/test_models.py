@@ -11,7 +11,7 @@ from decgraph.runtime.models.hf import load_causal
 from decgraph.runtime.request import Request
 
 pytest.importorskip("gguf")
-from tests.runtime.gguf import written  # noqa: E402 - after what it needs
+from tests.runtime.gguf import written
 
 IDS = tuple(range(3, 40))
 
