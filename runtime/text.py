@@ -18,6 +18,7 @@ from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.folders import is_pointer, unreadable, without_tokenizer
+from decgraph.runtime.models.interface import Vocab
 
 LONG = 10_000
 """Characters of a text whose encoding takes long enough for other threads to notice."""
@@ -184,6 +185,33 @@ class Tokenizer:
         return Detokenizer(tuple(pieces), special)
 
 
+def tokenizer_of(home: Path | None) -> Tokenizer | None:
+    """The tokenizer in a model's folder, or None; the same one as long as the file is what it was. Raises DecError for one that
+    cannot be read."""
+    path = None if home is None else home / "tokenizer.json"
+    if home is None or path is None or not path.is_file():
+        return None
+    found = path.stat()
+    return _kept(str(home.resolve()), (found.st_ino, found.st_mtime_ns, found.st_size))
+
+
+def vocabulary(home: Path | None, size: int, named: Vocab | None = None) -> Vocab:
+    """The vocabulary of a model with so many scores (0: nobody says): that of the tokenizer in its folder, named by a digest of
+    its entries; else `named`, where that has as many tokens; else the model's ids.
+
+    An output matrix is often padded; rows past the tokenizer's size are not tokens.
+    """
+    tokenizer = tokenizer_of(home)
+    if tokenizer is not None:
+        return Vocab(tokenizer.digest, min(size, tokenizer.size) if size else tokenizer.size)
+    return named if named is not None and named.size == size else Vocab("ids", size)
+
+
+@lru_cache(maxsize=2)
+def _kept(folder: str, state: tuple[int, int, int]) -> Tokenizer:
+    return Tokenizer(folder)
+
+
 @lru_cache(maxsize=2)
 def _read(path: str, state: tuple[int, int, int]) -> tuple[Any, Any]:
     """The library's tokenizer and the JSON of a file in this state. Kept, for a start asks twice: for the vocabulary of a model
@@ -193,7 +221,9 @@ def _read(path: str, state: tuple[int, int, int]) -> tuple[Any, Any]:
     backend = Backend.from_file(path)
     backend.no_truncation()  # what training with truncation or padding leaves in the file; transformers switches both off too
     backend.no_padding()
-    return backend, json.loads(Path(path).read_text(encoding="utf-8"))
+    spec = json.loads(Path(path).read_text(encoding="utf-8"))
+    spec.pop("model", None)  # the vocabulary and its merges, which the library has
+    return backend, spec
 
 
 def _decoders(spec: Any) -> set[str]:
