@@ -40,8 +40,8 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
 
     Raises DecError if the folder, its configuration or its architecture cannot be used, and for a device that is not there.
     """
+    placed = (placed or Placement()).found()
     folder = read(path, "causal")
-    placed = placed or Placement().found()
     if folder.composed:
         text = {**folder.config, **folder.config["text_config"]}
         vocab = vocabulary(folder.path, int(text.get("vocab_size") or 0))

@@ -44,10 +44,10 @@ def load_masked(path: str | Path, asked: MaskedSettings | None = None, placed: P
 
     Raises DecError for a folder without such a model, for settings that nobody says, and for a device that is not there.
     """
+    placed = (placed or Placement()).found()
     folder = read(path, "masked", _check_masked)
     config, kind = dict(folder.config), folder.named
-    placed, home = placed or Placement().found(), folder.path
-    vocab = vocabulary(home, folder.size)
+    vocab, home = vocabulary(folder.path, folder.size), folder.path
     reading = _reading(folder.name, kind, config, asked or MaskedSettings(), home)
     named: dict[str, Any] = {"name": folder.name, "vocab": vocab, "family": str(home)}
     if kind in RESTORED:
