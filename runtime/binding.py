@@ -104,7 +104,7 @@ def whole(
 
 
 def masked(value: Any, reading: MaskedSettings, placed: Placement) -> Model:
-    """The masked model of a folder or a module: see `decgraph.models.masked`."""
+    """The masked model of a folder or a module: see `decgraph.models.masked`. Raises DecError for what is none."""
     source, placed = source_of(value), placed.beside({"source": value})
     if isinstance(value, Model):
         raise DecError(f"{value.name!r} is a model of decgraph's already", hint="give decgraph.masked the module or the folder")
