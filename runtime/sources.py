@@ -15,6 +15,7 @@ from typing import Any, Literal
 from decgraph.errors import DecError
 from decgraph.ir.values import Function
 from decgraph.runtime.models.folders import folder, holds_heads
+from decgraph.runtime.models.gguf.file import SUFFIX, is_file
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings
 
@@ -35,8 +36,12 @@ class Names:
     standing: Mapping[str, str]
 
     def folder_of(self, value: str | Path) -> Path:
-        """A model's folder, from a name or a path. Raises DecError for a model that was not fetched yet, a misspelt name, and
-        what looks like an id on the Hub."""
+        """A model's folder or its GGUF file, from a name or a path. Raises DecError for a model that was not fetched yet, a
+        misspelt name, and what looks like an id on the Hub."""
+        if Path(value).suffix == SUFFIX:
+            if not Path(value).exists():
+                raise DecError(f"there is no file {value}")
+            return Path(value)
         if isinstance(value, str) and not Path(value).is_dir():
             if value in self.folders:
                 return self.folders[value]
@@ -59,6 +64,8 @@ class Names:
     def check(self, value: str | Path) -> None:
         """Look whether a model is there, without reading it: before torch is imported. Raises DecError where it is not."""
         found = self.folder_of(value)
+        if is_file(found):
+            return
         if found.is_file():
             folder(found)
         if not found.is_dir():
@@ -91,7 +98,7 @@ class Names:
 
 @dataclass(frozen=True)
 class Source:
-    """What was given for a model: the path of a folder, a module of torch, or a model of decgraph's, or what quacks like one,
+    """What was given for a model: the path of a folder or a GGUF file, a module of torch, or a model of decgraph's, or what quacks like one,
     which is used as it is. home: the folder that it lies in or was loaded from, if that is on this machine."""
 
     value: Any
@@ -221,7 +228,7 @@ def _check_left_out(function: Function, given: Given, names: Names) -> None:
 def _is_shipped(source: Source, names: Names) -> bool:
     """Whether a model is a shipped one, or was read from one's folder. A folder that is not there has its own message."""
     if source.what == "folder":
-        return names.has(source.value) or not source.value.is_dir()
+        return names.has(source.value) or not source.value.exists()
     home = source.home or getattr(source.value, "family", None)
     return home is not None and names.has(Path(home))
 

@@ -18,6 +18,8 @@ from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.folders import is_pointer, unreadable, without_tokenizer
+from decgraph.runtime.models.gguf import file as gguf
+from decgraph.runtime.models.gguf.tokens import tokenizer_of as written_in
 from decgraph.runtime.models.interface import Vocab
 
 LONG = 10_000
@@ -84,25 +86,39 @@ def whole(text: str) -> str:
     return text
 
 
+def has_tokenizer(place: Path | None) -> bool:
+    """Whether a model's folder has a tokenizer.json, or its GGUF file a tokenizer."""
+    if place is not None and gguf.is_file(place):
+        return str(gguf.read(place).settings.get("tokenizer.ggml.model", "none")) != "none"
+    return place is not None and (place / "tokenizer.json").is_file()
+
+
 class Tokenizer:
     """A tokenizer.json: encode, decode and a detokenizer. Byte-level BPE, Metaspace with byte fallback, and BERT's word pieces.
 
-    Raises DecError if the folder has no tokenizer.json or it cannot be read.
+    folder: where the file is, or a GGUF file. Raises DecError if there is none or it cannot be read.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        path = Path(folder) / "tokenizer.json"
-        if not path.is_file():
+        path = Path(folder) if gguf.is_file(folder) else Path(folder) / "tokenizer.json"
+        if not has_tokenizer(Path(folder)):
             raise DecError(f"{folder} has no tokenizer.json", hint=without_tokenizer([Path(folder)]))
         try:
             found = path.stat()
             self._backend, self._spec = _read(str(path.resolve()), (found.st_ino, found.st_mtime_ns, found.st_size))
+        except DecError:
+            raise
         except Exception as error:  # the library raises bare Exception for every malformed file
             if is_pointer(path):
                 raise unreadable(path, error) from None
             raise DecError(f"{path} is not a tokenizer: {error}") from None
         self.path = path
         self.source: Any = None  # transformers' tokenizer of the same folder, which has the chat template (`runtime/chat.py`)
+
+    @property
+    def backend(self) -> Any:
+        """The library's tokenizer."""
+        return self._backend
 
     @property
     def size(self) -> int:
@@ -186,12 +202,11 @@ class Tokenizer:
 
 
 def tokenizer_of(home: Path | None) -> Tokenizer | None:
-    """The tokenizer in a model's folder, or None; the same one as long as the file is what it was. Raises DecError for one that
-    cannot be read."""
-    path = None if home is None else home / "tokenizer.json"
-    if home is None or path is None or not path.is_file():
+    """The tokenizer in a model's folder or GGUF file, or None; the same one as long as the file is what it was. Raises DecError
+    for one that cannot be read."""
+    if home is None or not has_tokenizer(home):
         return None
-    found = path.stat()
+    found = (home if home.is_file() else home / "tokenizer.json").stat()
     return _kept(str(home.resolve()), (found.st_ino, found.st_mtime_ns, found.st_size))
 
 
@@ -218,6 +233,10 @@ def _read(path: str, state: tuple[int, int, int]) -> tuple[Any, Any]:
     and for its text."""
     from tokenizers import Tokenizer as Backend
 
+    if gguf.is_file(path):
+        spec = written_in(gguf.read(Path(path)))
+        backend = Backend.from_str(json.dumps(spec))
+        return backend, {name: part for name, part in spec.items() if name != "model"}
     backend = Backend.from_file(path)
     backend.no_truncation()  # what training with truncation or padding leaves in the file; transformers switches both off too
     backend.no_padding()

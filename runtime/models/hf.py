@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.derivations import unreached
-from decgraph.runtime.models.folders import Folder, read
+from decgraph.runtime.models.folders import Folder, context_of, read
+from decgraph.runtime.models.gguf import file as gguf
 from decgraph.runtime.models.interface import Model, Vocab, check_vocab
 from decgraph.runtime.placement import BLOCKS, Placement
-from decgraph.runtime.text import vocabulary
+from decgraph.runtime.text import has_tokenizer, vocabulary
 
 if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.net import DecoderNet
@@ -31,8 +32,8 @@ _LOG = logging.getLogger("decgraph.engine")
 
 
 def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | None = None) -> HFCausal | Live:
-    """A causal language model. With `reuse` calls share earlier calls' cached nodes (see `HFCausal`). placed: its device and
-    dtype; None: `auto` for both.
+    """A causal language model of a folder or a GGUF file. With `reuse` calls share earlier calls' cached nodes (see
+    `HFCausal`). placed: its device and dtype; None: `auto` for both.
 
     The decoder runs it where it has an entry for the family. Else transformers' module does, by layers; and where its layers do
     not hand on what `HFCausal` needs, as a `Live` model: that is evaluated and decoded with like any other, and has no exits,
@@ -41,6 +42,8 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
     Raises DecError if the folder, its configuration or its architecture cannot be used, and for a device that is not there.
     """
     placed = (placed or Placement()).found()
+    if gguf.is_file(path):
+        return _of_file(Path(path).resolve(), reuse, placed)
     folder = read(path, "causal")
     if folder.composed:
         text = {**folder.config, **folder.config["text_config"]}
@@ -59,6 +62,20 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
     from decgraph.runtime.models.hf_causal import HFCausal
 
     return HFCausal(net, name=folder.name, vocab=vocab, context=folder.context, family=str(folder.path), reuse=reuse)
+
+
+def _of_file(path: Path, reuse: bool, placed: Placement) -> HFCausal:
+    """The model of a GGUF file."""
+    from decgraph.runtime.models.gguf.net import net_of_file, own_dtype
+    from decgraph.runtime.models.gguf.settings import config_of
+    from decgraph.runtime.models.hf_causal import HFCausal
+
+    file = gguf.read(path)
+    config = config_of(file)
+    vocab = vocabulary(path, int(config.get("vocab_size") or 0))
+    net = net_of_file(file, config, placed.precision(own_dtype(file)), placed.device)
+    net = net.in_blocks(placed.dtype) if placed.dtype in BLOCKS else net
+    return HFCausal(net, name=path.stem, vocab=vocab, context=context_of(config), family=str(path), reuse=reuse)
 
 
 def _decoder(folder: Folder, placed: Placement) -> DecoderNet | None:
@@ -228,7 +245,7 @@ def _part(path: str | Path, target: HFCausal, part: Part) -> tuple[Path, Any]:
     module = load.module(head, folder, embedding.dtype, config).to(embedding.device)
     if part not in ("features", "head"):
         check_width(module, target, folder.name)
-    if (folder / "tokenizer.json").is_file():
+    if has_tokenizer(folder):
         own = Model()
         own.name, own.vocab = folder.name, vocabulary(folder, target.vocab.size)
         check_vocab(target, own)

@@ -249,6 +249,8 @@ class Decoder:
 
     def looked_up(self, ids: Tensor) -> Tensor:
         """The embeddings [n, width] of tokens int64[n], as the matrix has them."""
+        if "embed" in self.products:  # in blocks, of which these rows alone are made numbers
+            return self.products["embed"].rows(ids)
         return F.embedding(ids, self.weights["embed"])
 
     def placed(self, x: Tensor, positions: Tensor) -> Tensor:

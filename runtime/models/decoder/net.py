@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
@@ -47,7 +46,9 @@ class DecoderNet:
 
     @property
     def embedding(self) -> Tensor:
-        """The input embeddings [vocabulary, width]."""
+        """The input embeddings [vocabulary, width]. Of a table in blocks these are made anew by each call."""
+        if "embed" in self.decoder.products:
+            return self.decoder.products["embed"].dequantised()[0]
         return self.decoder.weights["embed"]
 
     @property
@@ -65,7 +66,7 @@ class DecoderNet:
     @property
     def lookup(self) -> Lookup:
         """Embeddings of tokens."""
-        return Lookup(self.embedding)
+        return Lookup(self.decoder)
 
     @torch.no_grad()
     def run(self, cells: Tensor, tape: Tape) -> Tensor:
@@ -87,7 +88,7 @@ class DecoderNet:
     def read(self) -> Callable[[Tensor], Tensor]:
         """Last states [..., width] to logits [..., vocabulary], in the weights' dtype: a linear module where it is no more."""
         shape, product = self.decoder.shape, self.decoder.products["out"]
-        if shape.logit_scale != 1.0 or shape.logit_cap is not None or len(product.weights) != 1:
+        if shape.logit_scale != 1.0 or shape.logit_cap is not None or len(product.weights) != 1:  # none: in blocks
             return self.decoder.logits
         made = nn.Linear(1, 1, device="meta")
         made.weight = nn.Parameter(product.matrix, requires_grad=False)
@@ -113,7 +114,7 @@ class DecoderNet:
         products = dict(self.decoder.products)
         weights = dict(self.decoder.weights)
         for name, product in products.items():
-            if name != "out":
+            if name not in ("out", "embed"):
                 products[name] = Product(*(rounded(w, bits) for w in product.dequantised()), biases=product.biases)
         return self._copied(self.decoder.copied(weights=weights, products=products))
 
@@ -155,12 +156,17 @@ class DecoderNet:
 
 @dataclass(frozen=True)
 class Lookup:
-    """The embeddings [n, width] of tokens int64[n], as the matrix `weight` has them."""
+    """The embeddings [n, width] of tokens int64[n], as a decoder's matrix has them."""
 
-    weight: Tensor
+    decoder: Decoder
 
     def __call__(self, ids: Tensor) -> Tensor:
-        return F.embedding(ids, self.weight)
+        return self.decoder.looked_up(ids)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the matrix lies."""
+        return self.decoder.device
 
 
 class _Eager(Decoder):

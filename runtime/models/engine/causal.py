@@ -426,7 +426,7 @@ class CausalEngine:
         step = getattr(whole, "inner", whole)
         if self.plain is None and not isinstance(step, Decoder):
             raise DecError(f"{self.name!r} reads tokens here, and a soft node has none")
-        embed = Lookup(step.weights["embed"]) if self.plain is None else self.plain.base.get_input_embeddings()
+        embed = Lookup(step) if self.plain is None else self.plain.base.get_input_embeddings()
         width = batch.ids.shape[1]
         rows = [
             replaced(embed, ids, {n - p.done: cell for n, cell in p.soft.items() if 0 <= n - p.done < width})

@@ -143,7 +143,7 @@ def test_a_graph_that_recorded_nothing_is_an_error(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torch.cuda, "device", lambda *_: nullcontext())
     monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: nullcontext())
     monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: None))
-    monkeypatch.setattr(captured, "_side", lambda _: (None, None))
+    monkeypatch.setattr(captured, "_side", lambda _: (None, SimpleNamespace(id=None)))
     monkeypatch.setattr(captured, "warm", lambda iteration, _: iteration())
     for module in (canvas_run, program):
         monkeypatch.setattr(module, "captures", lambda _: True)
