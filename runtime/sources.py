@@ -98,8 +98,8 @@ class Names:
 
 @dataclass(frozen=True)
 class Source:
-    """What was given for a model: the path of a folder or a GGUF file, a module of torch, or a model of decgraph's, or what quacks like one,
-    which is used as it is. home: the folder that it lies in or was loaded from, if that is on this machine."""
+    """What was given for a model: the path of a folder or a GGUF file, a module of torch, or a model of decgraph's, or what
+    quacks like one, which is used as it is. home: the folder that it lies in or was loaded from, if that is on this machine."""
 
     value: Any
     what: Literal["folder", "module", "model"]
