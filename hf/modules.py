@@ -78,7 +78,7 @@ def split(function: Function, given: Mapping[str, Any], options: Iterable[str] =
 class Binder:
     """The models of a function: `given` ones, created once, around the module on which generate is called.
 
-    A live causal module is taken "as it is" (`hf_live`: any architecture), or by "layers" (`hf_net`: Llama and its like)
+    A live causal module is taken "as it is" (`hf_live`: any architecture), or by "layers" (`net_of_module`: Llama and its like)
     where the algorithm reads its states, memory or heads. The reference backend computes prefixes again with the first and
     caches them with the second, so there layers are tried "first".
     """

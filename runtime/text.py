@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.folders import is_pointer, unreadable, without_tokenizer
+from decgraph.runtime.models.folders import without_tokenizer
 from decgraph.runtime.models.gguf import file as gguf
 from decgraph.runtime.models.gguf.tokens import tokenizer_of as written_in
 from decgraph.runtime.models.interface import Vocab
+from decgraph.runtime.models.unreadable import is_pointer, unreadable
 
 LONG = 10_000
 """Characters of a text whose encoding takes long enough for other threads to notice."""

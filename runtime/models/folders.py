@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.unreadable import is_pointer, unreadable
 
-_POINTER = b"version https://git-lfs.github.com/spec/"
 _OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf")
 _OTHER_TOKENIZERS = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "sentencepiece.bpe.model", "merges.txt")
 _SAVED = "a folder as save_pretrained writes it, with config.json and model.safetensors"
@@ -213,24 +213,6 @@ def check_whole(file: Path) -> dict[str, Any]:
         return dict(table)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise unreadable(file, error) from None
-
-
-def is_pointer(file: Path) -> bool:
-    """Whether a file is what Git keeps in the place of a large one."""
-    try:
-        with file.open("rb") as stream:
-            return stream.read(len(_POINTER)) == _POINTER
-    except OSError:  # what reads it next says why
-        return False
-
-
-def unreadable(file: Path, error: Exception) -> DecError:
-    """The error of a file that could not be read."""
-    if is_pointer(file):
-        return DecError(f"{file} cannot be read: it is a Git LFS pointer, in the place of a file that was not downloaded",
-                        hint=f"git -C {file.parent} lfs pull, or hf download")  # fmt: skip
-    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return DecError(f"{file} cannot be read: {said}", hint="it may be cut off: compare its size with the original's")
 
 
 def without_tokenizer(places: Iterable[Path | None]) -> str:

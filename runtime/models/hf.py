@@ -19,9 +19,9 @@ from decgraph.runtime.placement import BLOCKS, Placement
 from decgraph.runtime.text import has_tokenizer, vocabulary
 
 if TYPE_CHECKING:
-    from decgraph.runtime.models.decoder.net import DecoderNet
+    from decgraph.runtime.models.decoder.net import Net
     from decgraph.runtime.models.heads.layout import Part
-    from decgraph.runtime.models.hf_causal import AnyNet, HFCausal
+    from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
     from decgraph.runtime.models.hf_live import Live
     from decgraph.runtime.models.hf_reading import HFReading
@@ -50,13 +50,14 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
         vocab = vocabulary(folder.path, int(text.get("vocab_size") or 0))
         return _live(folder, vocab, DecError("it has no text model"), placed, "AutoModelForImageTextToText")
     vocab = vocabulary(folder.path, folder.size)
-    net: AnyNet | None = _decoder(folder, placed)
+    net = _decoder(folder, placed)
     if net is None:
-        module = attending(folder, "AutoModelForCausalLM", placed)
-        from decgraph.runtime.models.hf_net import Net
+        import transformers
+
+        from decgraph.runtime.models.decoder.make import net_of_module
 
         try:
-            net = Net(module)
+            net = net_of_module(pretrained(transformers.AutoModelForCausalLM, folder, None, placed), folder.name)
         except (DecError, TypeError) as refused:  # TypeError: a forward that takes no keyword arguments but its own
             return _live(folder, vocab, refused, placed)
     from decgraph.runtime.models.hf_causal import HFCausal
@@ -78,7 +79,7 @@ def _of_file(path: Path, reuse: bool, placed: Placement) -> HFCausal:
     return HFCausal(net, name=path.stem, vocab=vocab, context=context_of(config), family=str(path), reuse=reuse)
 
 
-def _decoder(folder: Folder, placed: Placement) -> DecoderNet | None:
+def _decoder(folder: Folder, placed: Placement) -> Net | None:
     """The decoder's net of a folder; None where transformers' module is to run, which the log says with the reason."""
     from decgraph.runtime.models.decoder.folder import net_of_folder
     from decgraph.runtime.models.decoder.shape import Unknown
@@ -164,15 +165,6 @@ def load_reading(path: str | Path, target: HFCausal, gives: str, name: str = "")
 
     folder, module = _part(path, target, "head")
     return reading_model(module, target, gives, name or folder.name)
-
-
-def attending(folder: Folder, loader: str, placed: Placement) -> Any:
-    """The library's model, with the attention that `Net` needs."""
-    import transformers
-
-    from decgraph.runtime.models.hf_net import ATTENTION
-
-    return pretrained(getattr(transformers, loader), folder, ATTENTION, placed)
 
 
 def pretrained(auto: Any, folder: Folder, attention: str | None, placed: Placement) -> Any:

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
+from decgraph.runtime.models.decoder.make import net_of_module
+from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.folders import Folder, context_of, read
 from decgraph.runtime.models.hf_masked import HFMasked
-from decgraph.runtime.models.hf_net import ATTENTION, Net
 from decgraph.runtime.models.interface import Vocab
 from decgraph.runtime.models.masked_called import CalledMasked
-from decgraph.runtime.models.masked_net import masked_net
-from decgraph.runtime.models.masked_restored import RESTORED, restored, weights_of
+from decgraph.runtime.models.masked_restored import RESTORED, restored
 from decgraph.runtime.models.masked_settings import OTHERWISE, MaskedSettings, Reading, reading_of
 from decgraph.runtime.models.tape import Tape
 from decgraph.runtime.placement import Placement
@@ -51,15 +51,15 @@ def load_masked(path: str | Path, asked: MaskedSettings | None = None, placed: P
     reading = _reading(folder.name, kind, config, asked or MaskedSettings(), home)
     named: dict[str, Any] = {"name": folder.name, "vocab": vocab, "family": str(home)}
     if kind in RESTORED:
-        net = Net(restored(kind, config, _weights(folder, placed), ATTENTION))
+        net = net_of_module(restored(kind, config, _weights(folder, placed)), folder.name)
         return _at(home, HFMasked(net, context=context_of(net.base.config.to_dict()), **_settings(reading), **named))
     loader = "AutoModelForMaskedLM" if kind.endswith("ForMaskedLM") else "AutoModelForCausalLM"
-    try:
-        module = hf.attending(folder, loader, placed)
-        net = _net(module)
-    except Exception as refused:  # layers that cannot be reached, or called so: another's code raises what it likes
-        import transformers
+    import transformers
 
+    try:
+        module = hf.pretrained(getattr(transformers, loader), folder, None, placed)
+        net = net_of_module(module, folder.name)
+    except Exception as refused:  # layers that cannot be reached, or called so: another's code raises what it likes
         module = hf.pretrained(getattr(transformers, loader), folder, None, placed)
         return _at(home, CalledMasked(module, reading, context=context_of(config), why=_why(refused), **named))
     return _at(home, HFMasked(net, context=context_of(module.config.to_dict()), **_settings(reading), **named))
@@ -75,18 +75,18 @@ def _check_masked(at: Path, kind: str) -> None:
 
 
 def masked_of(module: Any, name: str, vocab: Vocab, asked: MaskedSettings, copied: Callable[[Any], Any]) -> AnyMasked:
-    """The masked model of a live module, whose weights it shares. copied: a copy of the module around the same weights, with
-    the attention of `Net`. Raises DecError as `load_masked` does."""
+    """The masked model of a live module, whose weights it shares. copied: a copy of the module around the same weights. Raises
+    DecError as `load_masked` does."""
     config, kind = _config(module), type(module).__name__
     reading = _reading(name, kind, {"vocab_size": vocab.size, **config}, asked, home_of(module))
     named: dict[str, Any] = {"name": name, "vocab": vocab, "family": f"{name}#{id(module)}"}
     context = context_of(config) or config.get("max_sequence_length")
     try:
         if kind in RESTORED:
-            net = Net(restored(kind, config, weights_of(module), ATTENTION))
+            net = net_of_module(restored(kind, config, dict(module.named_parameters())), name)
             _check_equal(module, net, kind)
         else:
-            net = _net(copied(module))
+            net = net_of_module(copied(module), name)
             context = context_of(net.base.config.to_dict())
     except Exception as refused:  # a class of unknown make, which is called instead: its code raises what it likes
         return _at(home_of(module), CalledMasked(module, reading, context=context, why=_why(refused), **named))
@@ -96,10 +96,6 @@ def masked_of(module: Any, name: str, vocab: Vocab, asked: MaskedSettings, copie
 def _at(home: Path | None, model: AnyMasked) -> AnyMasked:
     model.home = home
     return model
-
-
-def _net(module: Any) -> Net:
-    return masked_net(module) if type(module).__name__.endswith("ForMaskedLM") else Net(module)
 
 
 def _settings(reading: Reading) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -
         from decgraph.runtime.models.masked_load import masked_of
 
         with _grads_kept(module):
-            return masked_of(shadow(module), name, vocab, form, lambda _: _attending(module))
+            return masked_of(shadow(module), name, vocab, form, lambda _: shadow(module))
     refuse_masked(type(module).__name__, name)
     from decgraph.runtime.models.shards import is_sharded, of_this_rank
 
@@ -134,16 +134,6 @@ def _made(module: Module, kind: str, vocab: Vocab, form: str | MaskedSettings) -
     return made
 
 
-def _attending(module: Module) -> Module:
-    """The module's shadow with decgraph's own attention."""
-    from decgraph.runtime.models.hf_net import ATTENTION
-    from decgraph.runtime.models.shadow import shadow
-
-    mine = shadow(module)
-    mine.config._attn_implementation = ATTENTION
-    return mine
-
-
 @contextmanager
 def _grads_kept(module: Module) -> Iterator[None]:
     """A model that shares a module's parameters needs no gradients of them; the module keeps its own choice."""
@@ -155,19 +145,14 @@ def _grads_kept(module: Module) -> Iterator[None]:
             p.requires_grad_(grad)
 
 
-def _net(module: Module) -> Any:
-    """The module's weights under decgraph's own attention."""
-    from decgraph.runtime.models.hf_net import Net
-
-    return Net(_attending(module))
-
-
 def _by_layers(module: Module, name: str, vocab: Vocab) -> Any:
+    from decgraph.runtime.models.decoder.make import net_of_module
     from decgraph.runtime.models.hf_causal import HFCausal
+    from decgraph.runtime.models.shadow import shadow
 
     if getattr(module.config, "is_encoder_decoder", False):
         raise DecError(f"{type(module).__name__} is an encoder-decoder model; decgraph decodes decoder-only and masked models")
-    family, net = f"{name}#{id(module)}", _net(module)
+    family, net = f"{name}#{id(module)}", net_of_module(shadow(module))
     _check_scores(module, net)
     return HFCausal(net, reuse=True, name=name, vocab=vocab, context=_context(module.config), family=family)
 
@@ -176,8 +161,8 @@ def _check_scores(module: Module, net: Any) -> None:
     """Raises DecError unless a net gives the module's own scores: a class or an object may have a `forward` that does more."""
     import torch
 
-    from decgraph.runtime.models.hf_net import Tape
     from decgraph.runtime.models.shadow import shadow
+    from decgraph.runtime.models.tape import Tape
 
     at = net.embedding.device
     ids = torch.arange(1, 5, device=at) % len(net.embedding)

@@ -12,9 +12,9 @@ from hf_models import llama, noisy
 from decgraph.errors import DecError
 from decgraph.ir.data.hidden import states_value
 from decgraph.runtime.models import hf
+from decgraph.runtime.models.decoder.module_parts import Entering, reading
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.free import FreeModel
-from decgraph.runtime.models.hf_parts import Entering, reading
 from decgraph.runtime.models.hf_reading import reading_model
 from decgraph.runtime.models.parts import Use
 from decgraph.runtime.models.table import TableModel

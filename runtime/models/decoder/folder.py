@@ -12,7 +12,7 @@ from torch import Tensor
 
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.families import shape_of
-from decgraph.runtime.models.decoder.net import DecoderNet
+from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Shape, Unknown
 from decgraph.runtime.models.decoder.weights import canonical
@@ -88,7 +88,7 @@ class FolderSource:
         return parts if len(parts) == 1 or self._device == "cpu" else [torch.cat(parts)]
 
 
-def net_of_folder(folder: Path, config: Mapping[str, Any], dtype: torch.dtype, device: str) -> DecoderNet:
+def net_of_folder(folder: Path, config: Mapping[str, Any], dtype: torch.dtype, device: str) -> Net:
     """The net of a folder. Raises Unknown where it has something that the decoder does not know."""
     if (folder / "adapter_config.json").is_file():
         raise Unknown("an adapter of PEFT lies beside its weights")
@@ -109,7 +109,7 @@ def net_of_folder(folder: Path, config: Mapping[str, Any], dtype: torch.dtype, d
         weights, products = canonical(shape, names, source)
         check_shapes(shape, weights, products, config)
         ropes = frequencies(shape, device)
-    return DecoderNet(native(Decoder(shape, weights, products, ropes)), config)
+    return Net(native(Decoder(shape, weights, products, ropes)), config)
 
 
 def check_shapes(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.make import decoder_of_layers
-from decgraph.runtime.models.engine.attention import Written, additive, attending
+from decgraph.runtime.models.decoder.module import Probe, Written, additive, attending
 from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.cache import Part
 from decgraph.runtime.models.engine.causal import CausalEngine
@@ -117,39 +117,24 @@ class LayerStep:
         module = self.module
         mask, rotary = additive(masks[FULL], states.dtype), module.rotary(states, position_ids=positions)
         cache = Written(keys, values, write, {n: n for n in range(self.count)})
-        with attending(module.config):
+        with attending(module.config, cache):
             for layer in module.layers:
                 states = layer(states, attention_mask=mask, past_key_values=cache, position_embeddings=rotary)
         return states
-
-
-class _Shapes(Written):
-    """A cache that stores nothing and notes the shapes of what it is given."""
-
-    def __init__(self) -> None:
-        self.layers = []
-        self.noted: dict[int, tuple[int, int, int]] = {}
-
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        self.noted[layer_idx] = (key_states.shape[1], key_states.shape[-1], value_states.shape[-1])
-        return key_states, value_states
-
-    def __len__(self) -> int:
-        return len(self.noted)
 
 
 @torch.no_grad()
 def _kept(module: Any, weight: Tensor) -> tuple[tuple[int, int, int], ...]:
     """Heads and sizes of keys and values of each layer, from a forward of one state: latent attention (an MTP layer of
     DeepSeek) has others than the configuration's head_dim."""
-    seen, width = _Shapes(), int(getattr(module, "entering", module.config.hidden_size))
+    seen, width = Probe(), int(getattr(module, "entering", module.config.hidden_size))
     states = torch.zeros(1, 1, width, dtype=weight.dtype, device=weight.device)
     rotary = module.rotary(states, position_ids=torch.zeros(1, 1, dtype=torch.long, device=weight.device))
     mask = torch.zeros(1, 1, 1, 1, dtype=weight.dtype, device=weight.device)
-    with attending(module.config):
+    with attending(module.config, seen):
         for layer in module.layers:
             states = layer(states, attention_mask=mask, past_key_values=seen, position_embeddings=rotary)
-    return tuple(seen.noted[n] for n in range(len(module.layers)))
+    return tuple(seen.shapes[n] for n in range(len(module.layers)))
 
 
 def layer_step(module: Any) -> tuple[Step, Layout]:

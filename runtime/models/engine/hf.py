@@ -11,6 +11,8 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
+from decgraph.runtime.models.decoder import make
+from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.exits import ReadEngine, adapted_engine, exit_engine, part_engine
@@ -18,12 +20,11 @@ from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.engine.given import Memories, copying
 from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine, head_of
 from decgraph.runtime.models.engine.lengths import LengthsEngine
-from decgraph.runtime.models.engine.nets import fastest, fresh_engine, head_of_net, net_engine
+from decgraph.runtime.models.engine.nets import fresh_engine, layout_of, net_engine
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.prefixed import PrefixedStep
 from decgraph.runtime.models.engine.recurrent import is_recurrent, recurrent_engine
 from decgraph.runtime.models.engine.rooted import RootedEngine
-from decgraph.runtime.models.engine.step import ModuleStep
 from decgraph.runtime.models.engine.taps import tap
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
@@ -40,11 +41,12 @@ _log = logging.getLogger("decgraph.engine")
 
 def module_engine(module: Any, name: str, size: int, context: int | None) -> CausalEngine:
     """The engine of a live `AutoModelForCausalLM`. Raises DecError, by name, for one that it cannot run."""
-    step = ModuleStep(module.base_model, name)
-    head = read_out(module, step, name)
-    made = CausalEngine(fastest(module.base_model, step), step.layout, head, name=name, size=size, context=context)
-    made.plain = step
-    return made
+    whole = ModuleDecoder(module.base_model, name).probed()
+    layout, head = layout_of(whole), read_out(module, name)
+    step = make.decoder_of(module.base_model, whole.plain)
+    if step is None or step.caches != whole.caches:
+        step = whole
+    return CausalEngine(step, layout, head, name=name, size=size, context=context)
 
 
 def _lengths_engine(model: Live, boundary: Boundary) -> LengthsEngine:
@@ -61,7 +63,7 @@ def _lengths_engine(model: Live, boundary: Boundary) -> LengthsEngine:
     return LengthsEngine(make, boundary.length)
 
 
-def read_out(module: Any, step: ModuleStep, name: str) -> Callable[[Tensor], Tensor]:
+def read_out(module: Any, name: str) -> Callable[[Tensor], Tensor]:
     """A function from last states [n, width] to logits [n, V]: the module's output matrix, its scaling and its soft cap.
 
     Raises DecError if the result differs from the module's own logits.
@@ -82,7 +84,7 @@ def read_out(module: Any, step: ModuleStep, name: str) -> Callable[[Tensor], Ten
         return logits
 
     with torch.no_grad():
-        ids = torch.tensor([[0, 1]], device=step.layout.device)
+        ids = torch.tensor([[0, 1]], device=matrix.weight.device)
         last = module.base_model(input_ids=ids, use_cache=False).last_hidden_state
         mine, theirs = head(last).double(), module(input_ids=ids, use_cache=False).logits.double()
     if not float((mine - theirs).abs().max()) <= 1e-2 * float(theirs.abs().max().clamp_min(1e-6)):
@@ -99,7 +101,7 @@ def features_engine(model: HFFeatures) -> FeaturesEngine:
     engine = net_engine(target)
     if module.reads is not None:
         tap(engine, target.net, module.reads, lambda: fresh_engine(target))
-    return FeaturesEngine(model, engine, head_of(model, head_of_net(target.net)))
+    return FeaturesEngine(model, engine, head_of(model, target.net.head))
 
 
 def rooted_engine(model: HFRooted) -> RootedEngine:
@@ -121,7 +123,7 @@ def hf_engine(model: Model) -> Engine:
             return HeadsEngine(net_engine(model), model.attached.module)
         case SoftPrompted():
             made = module_engine(model.module, model.name, model.vocab.size, model.context)
-            made.step, made.plain = PrefixedStep(made.step, model.prefix, made.layout.window), None
+            made.step = PrefixedStep(made.step, model.prefix, made.layout.window)
             made.memories = Memories(model)
             return made
         case Live() if is_recurrent(model.module):

@@ -15,7 +15,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.families import shape_of
 from decgraph.runtime.models.decoder.folder import check_shapes, frequencies
-from decgraph.runtime.models.decoder.net import DecoderNet
+from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.shape import Unknown
 from decgraph.runtime.models.decoder.weights import canonical
 from decgraph.runtime.models.gguf.file import File
@@ -70,7 +70,7 @@ def own_dtype(file: File) -> torch.dtype:
     return {"F16": torch.float16, "BF16": torch.bfloat16}.get(most, torch.float32)
 
 
-def net_of_file(file: File, config: Mapping[str, Any], dtype: torch.dtype, device: str) -> DecoderNet:
+def net_of_file(file: File, config: Mapping[str, Any], dtype: torch.dtype, device: str) -> Net:
     """The net of a file with these settings. Raises DecError where it has something that the decoder does not know."""
     try:
         shape, theirs = shape_of(config)
@@ -89,7 +89,7 @@ def net_of_file(file: File, config: Mapping[str, Any], dtype: torch.dtype, devic
             ropes = frequencies(shape, device)
             if (factors := source.take(FACTORS)) is not None:
                 ropes = {kind: (_divided(inverse, factors), scale) for kind, (inverse, scale) in ropes.items()}
-        return DecoderNet(native(Decoder(shape, weights, products, ropes)), config)
+        return Net(native(Decoder(shape, weights, products, ropes)), config)
     except Unknown as unknown:
         raise DecError(
             f"{file.path} is not read as a model: {unknown}", hint="give the folder that the file was made from"
