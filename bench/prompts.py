@@ -15,7 +15,7 @@ from typing import Any
 from decgraph.errors import DecError
 from decgraph.runtime import chat as templates
 from decgraph.runtime.prompt_files import Source, Text, digest, read
-from decgraph.runtime.text import Tokenizer
+from decgraph.runtime.text import Tokenizer, has_tokenizer
 
 CHAT = Path(__file__).parent / "chat_prompts.jsonl"
 CODE = (
@@ -90,7 +90,7 @@ def encoded(texts: Sequence[Text], folder: Path | None, *, chat: bool, size: int
     ids that are no tokens.
     """
     tokenizer: Any = None
-    if folder is not None and (folder / "tokenizer.json").is_file():
+    if folder is not None and has_tokenizer(folder):
         tokenizer = Tokenizer(folder)
     elif not all(text.ids for text in texts):
         raise DecError("prompts that are texts need a tokenizer, and the model has none", hint="a folder with a tokenizer.json")

@@ -17,6 +17,7 @@ from decgraph.runtime.models.masked_settings import MaskedSettings, model_of
 from decgraph.runtime.models.reading import Confidence
 from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
 from decgraph.runtime.prompts import request_for
+from decgraph.runtime.text import Tokenizer, has_tokenizer
 from decgraph.zoo.folders import folder_of, is_shipped
 
 if TYPE_CHECKING:
@@ -207,15 +208,13 @@ def _has_heads(value: ModelLike) -> bool:
 def _is_shipped(value: ModelLike) -> bool:
     """Whether a model is a shipped one, or was read from one's folder. A folder that is not there has its own message."""
     if isinstance(value, str | Path):
-        return is_shipped(value) or not folder_of(value).is_dir()
+        return is_shipped(value) or not folder_of(value).exists()
     home = _home(value) or getattr(value, "family", None)
     return home is not None and is_shipped(Path(home))
 
 
 def _tokenizer(folders: Iterable[Path | None]) -> Tokenizing | None:
     for folder in folders:
-        if folder is not None and (folder / "tokenizer.json").is_file():
-            from decgraph.runtime.text import Tokenizer
-
-            return Tokenizer(folder)
+        if has_tokenizer(folder):
+            return Tokenizer(folder)  # type: ignore[arg-type]  # has one, and so is none
     return None

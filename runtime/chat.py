@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from decgraph.errors import DecError
-from decgraph.runtime.text import whole
+from decgraph.runtime.models.gguf import file as gguf
+from decgraph.runtime.models.gguf.tokens import templates_of
+from decgraph.runtime.text import Tokenizer, whole
 
 Messages = Sequence[Mapping[str, object]]
 
@@ -56,7 +58,7 @@ def _templates(tokenizer: Any) -> Any:
         raise DecError("messages need a tokenizer with a chat template, and these models have none", hint="tokenizer=FOLDER")
     source = getattr(tokenizer, "source", None)  # the tokenizer of transformers that one of decgraph's was made from
     if source is None and getattr(tokenizer, "path", None) is not None:
-        source = tokenizer.source = _read(Path(tokenizer.path).parent)
+        source = tokenizer.source = _read(Path(tokenizer.path))
     source = source if source is not None else tokenizer
     if getattr(source, "chat_template", None) is None or not hasattr(source, "apply_chat_template"):
         raise DecError(
@@ -66,11 +68,15 @@ def _templates(tokenizer: Any) -> Any:
     return source
 
 
-def _read(folder: Path) -> Any:
-    """transformers' tokenizer of a folder."""
-    from transformers import AutoTokenizer
+def _read(path: Path) -> Any:
+    """transformers' tokenizer of a folder with this tokenizer.json, or of this GGUF file."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     try:
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        if gguf.is_file(path):
+            return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(path).backend, **templates_of(gguf.read(path)))
+        return AutoTokenizer.from_pretrained(path.parent, trust_remote_code=False)
+    except DecError:
+        raise
     except Exception as error:  # transformers raises many kinds for what it cannot read
-        raise DecError(f"transformers cannot read the tokenizer in {folder}: {error}") from error
+        raise DecError(f"transformers cannot read the tokenizer in {path}: {error}") from error

@@ -18,6 +18,8 @@ from typing import Any
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.folders import is_pointer, unreadable, without_tokenizer
+from decgraph.runtime.models.gguf import file as gguf
+from decgraph.runtime.models.gguf.tokens import tokenizer_of
 
 LONG = 10_000
 """Characters of a text whose encoding takes long enough for other threads to notice."""
@@ -83,25 +85,39 @@ def whole(text: str) -> str:
     return text
 
 
+def has_tokenizer(place: Path | None) -> bool:
+    """Whether a model's folder has a tokenizer.json, or its GGUF file a tokenizer."""
+    if place is not None and gguf.is_file(place):
+        return str(gguf.read(place).settings.get("tokenizer.ggml.model", "none")) != "none"
+    return place is not None and (place / "tokenizer.json").is_file()
+
+
 class Tokenizer:
     """A tokenizer.json: encode, decode and a detokenizer. Byte-level BPE, Metaspace with byte fallback, and BERT's word pieces.
 
-    Raises DecError if the folder has no tokenizer.json or it cannot be read.
+    folder: where the file is, or a GGUF file. Raises DecError if there is none or it cannot be read.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        path = Path(folder) / "tokenizer.json"
-        if not path.is_file():
+        path = Path(folder) if gguf.is_file(folder) else Path(folder) / "tokenizer.json"
+        if not has_tokenizer(Path(folder)):
             raise DecError(f"{folder} has no tokenizer.json", hint=without_tokenizer([Path(folder)]))
         try:
             found = path.stat()
             self._backend, self._spec = _read(str(path.resolve()), (found.st_ino, found.st_mtime_ns, found.st_size))
+        except DecError:
+            raise
         except Exception as error:  # the library raises bare Exception for every malformed file
             if is_pointer(path):
                 raise unreadable(path, error) from None
             raise DecError(f"{path} is not a tokenizer: {error}") from None
         self.path = path
         self.source: Any = None  # transformers' tokenizer of the same folder, which has the chat template (`runtime/chat.py`)
+
+    @property
+    def backend(self) -> Any:
+        """The library's tokenizer."""
+        return self._backend
 
     @property
     def size(self) -> int:
@@ -190,6 +206,10 @@ def _read(path: str, state: tuple[int, int, int]) -> tuple[Any, Any]:
     and for its text."""
     from tokenizers import Tokenizer as Backend
 
+    if gguf.is_file(path):
+        spec = tokenizer_of(gguf.read(Path(path)))
+        backend = Backend.from_str(json.dumps(spec))
+        return backend, {name: part for name, part in spec.items() if name != "model"}
     backend = Backend.from_file(path)
     backend.no_truncation()  # what training with truncation or padding leaves in the file; transformers switches both off too
     backend.no_padding()

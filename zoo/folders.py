@@ -8,11 +8,16 @@ from pathlib import Path
 from decgraph import zoo
 from decgraph.errors import DecError
 from decgraph.runtime.models.folders import folder
+from decgraph.runtime.models.gguf.file import SUFFIX, is_file
 
 
 def folder_of(name: str | Path) -> Path:
-    """A model's folder: the name of a shipped or fetched model, or a path. Raises DecError for a model that was not fetched
-    yet, a misspelt name, and what looks like an id on the Hub."""
+    """A model's folder, or its GGUF file: the name of a shipped or fetched model, or a path. Raises DecError for a model that
+    was not fetched yet, a misspelt name, and what looks like an id on the Hub."""
+    if Path(name).suffix == SUFFIX:
+        if not Path(name).exists():
+            raise DecError(f"there is no file {name}")
+        return Path(name)
     if isinstance(name, str) and not Path(name).is_dir():
         known = [*zoo.names(), *zoo.fetchable()]
         if name in known:
@@ -29,6 +34,8 @@ def folder_of(name: str | Path) -> Path:
 
 def check_folder(name: str | Path) -> None:
     """Look whether a model is there, without reading it: before torch is imported. Raises DecError where it is not."""
+    if is_file(name):
+        return
     if folder_of(name).is_file():
         folder(name)
     if not folder_of(name).is_dir():

@@ -17,7 +17,7 @@ _POINTER = b"version https://git-lfs.github.com/spec/"
 _OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf")
 _OTHER_TOKENIZERS = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "sentencepiece.bpe.model", "merges.txt")
 _SAVED = "a folder as save_pretrained writes it, with config.json and model.safetensors"
-_GGUF = "decgraph.zoo.gguf.convert(Path(FILE), Path(FOLDER)) writes such a file as a folder"
+_GGUF = "a GGUF file is read as a causal model, and given by its own path"
 
 
 def folder(path: str | Path) -> Path:
@@ -63,7 +63,12 @@ def configuration(path: str | Path) -> tuple[Path, dict[str, Any]]:
 
 def ends(at: Path) -> frozenset[int]:
     """The tokens that end a text, as in transformers' `generate`: its generation settings decide where there are any, even if
-    they name none, and else its configuration. Raises DecError for a file that cannot be read."""
+    they name none, and else its configuration; of a GGUF file what it says. Raises DecError for a file that cannot be read."""
+    if at.suffix == ".gguf" and at.is_file():
+        from decgraph.runtime.models.gguf import file as gguf
+        from decgraph.runtime.models.gguf.tokens import bounds
+
+        return frozenset(bounds(gguf.read(at))[1])
     for file in (at / "generation_config.json", at / "config.json"):
         if file.is_file():
             found = settings(file).get("eos_token_id")
@@ -153,7 +158,8 @@ def _no_model(at: Path) -> DecError:
     if (at / "adapter_config.json").is_file():
         return _adapter(at)
     inside = sorted((file.parent for file in at.glob("*/config.json")), key=lambda one: one.stat().st_mtime)
-    hint = f"did you mean {inside[-1]}?" if inside else _GGUF if any(at.glob("*.gguf")) else _SAVED
+    inside = inside or sorted(at.glob("*.gguf"))
+    hint = f"did you mean {inside[-1]}?" if inside else _SAVED
     return DecError(f"{at} has no config.json, so it is not a model's folder", hint=hint)
 
 
@@ -170,5 +176,5 @@ def _no_weights(at: Path) -> DecError:
     other = next((file for file in sorted(at.iterdir()) if file.suffix in _OTHER_WEIGHTS), None)
     if other is None:
         return DecError(f"{at} has no safetensors file: its weights are not there", hint=_SAVED)
-    hint = _GGUF if other.suffix == ".gguf" else "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW) writes them"
+    hint = f"give {other}" if other.suffix == ".gguf" else "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW)"
     return DecError(f"{at} has no safetensors file but {other.name}, and weights are read from safetensors", hint=hint)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from decgraph.errors import DecError
 from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.folders import check_weights, configuration, settings
+from decgraph.runtime.models.gguf import file as gguf
 from decgraph.runtime.models.interface import Model, Vocab, check_vocab
 from decgraph.runtime.placement import BLOCKS, Placement
-from decgraph.runtime.text import Tokenizer
+from decgraph.runtime.text import Tokenizer, has_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -35,14 +36,16 @@ _LOG = logging.getLogger("decgraph.engine")
 
 
 def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | None = None) -> HFCausal | Live:
-    """A causal language model. With `reuse` calls share earlier calls' cached nodes (see `HFCausal`). placed: its device and
-    dtype; None: `auto` for both.
+    """A causal language model of a folder or a GGUF file. With `reuse` calls share earlier calls' cached nodes (see
+    `HFCausal`). placed: its device and dtype; None: `auto` for both.
 
     An architecture whose layers do not hand on what `HFCausal` needs (gpt2, gpt_neox, opt, ...) is a `Live` model: it
     is evaluated and decoded with like any other, and has no exits, heads or memories.
 
     Raises DecError if the folder, its configuration or its architecture cannot be used, and for a device that is not there.
     """
+    if gguf.is_file(path):
+        return _of_file(Path(path).resolve(), reuse, placed)
     # Medusa v1.0 puts its heads into the target's folder, under a class of its own.
     endings = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
     folder, config = _folder(path, "causal", endings, merged="medusa_num_heads")
@@ -64,6 +67,19 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
     except (DecError, TypeError) as refused:  # TypeError: a forward that takes no keyword arguments but its own
         return _live(folder, vocab, refused, placed)
     return HFCausal(net, name=folder.name, vocab=vocab, context=_context(config), family=str(folder), reuse=reuse)
+
+
+def _of_file(path: Path, reuse: bool, placed: Placement | None) -> HFCausal:
+    """The model of a GGUF file."""
+    from decgraph.runtime.models.gguf.net import net_of_file, own_dtype
+    from decgraph.runtime.models.gguf.settings import config_of
+    from decgraph.runtime.models.hf_causal import HFCausal
+
+    file, placed = gguf.read(path), (placed or Placement()).found()
+    config = config_of(file)
+    net = net_of_file(file, config, placed.precision(own_dtype(file)), placed.device)
+    net = net.in_blocks(placed.dtype) if placed.dtype in BLOCKS else net
+    return HFCausal(net, name=path.stem, vocab=_vocab(path, config), context=_context(config), family=str(path), reuse=reuse)
 
 
 def _decoder(folder: Path, config: dict[str, Any], placed: Placement | None) -> Net | None:
@@ -282,7 +298,7 @@ def _part(path: str | Path, target: HFCausal, part: Part) -> tuple[Path, Any]:
     module = load.module(head, folder, embedding.dtype, config).to(embedding.device)
     if part not in ("features", "head"):
         check_width(module, target, folder.name)
-    if (folder / "tokenizer.json").is_file():
+    if has_tokenizer(folder):
         own = Model()
         own.name, own.vocab = folder.name, _vocab(folder, {"vocab_size": target.vocab.size})
         check_vocab(target, own)
@@ -295,7 +311,7 @@ def _vocab(folder: Path, config: dict[str, Any]) -> Vocab:
     An output matrix is often padded; rows past the tokenizer's size are not tokens.
     """
     size = int(config.get("vocab_size") or 0)
-    if not (folder / "tokenizer.json").is_file():
+    if not has_tokenizer(folder):
         return Vocab("ids", size)
     tokenizer = Tokenizer(folder)
     return Vocab(tokenizer.digest, min(size, tokenizer.size) if size else tokenizer.size)

@@ -15,7 +15,7 @@ def mixture(embed: Any, soft: Soft) -> Tensor:
     """The mixture of a module's embeddings [width], as the module looks them up (some scale them)."""
     weights = torch.tensor([float(w) for w in soft.weights])
     used = weights.nonzero()[:, 0]
-    at = embed.weight.device
+    at = device_of(embed)
     rows: Tensor = embed(used.to(at))
     return weights[used].to(at, rows.dtype) @ rows
 
@@ -30,6 +30,12 @@ def replaced(embed: Any, ids: Tensor, soft: Mapping[int, Soft]) -> Tensor:
 
 def inputs(embed: Any, cells: Sequence[int | Soft]) -> Tensor:
     """Token ids int64[n]; embeddings [n, width] where a cell is soft."""
-    ids = torch.tensor([0 if isinstance(c, Soft) else c for c in cells], device=embed.weight.device)
+    ids = torch.tensor([0 if isinstance(c, Soft) else c for c in cells], device=device_of(embed))
     soft = {n: c for n, c in enumerate(cells) if isinstance(c, Soft)}
     return replaced(embed, ids, soft) if soft else ids
+
+
+def device_of(embed: Any) -> torch.device:
+    """Where a module's embeddings, or those of a decoder, lie."""
+    found: torch.device = getattr(embed, "device", None) or embed.weight.device
+    return found

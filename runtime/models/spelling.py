@@ -9,6 +9,7 @@ from typing import Any
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.text import has_tokenizer
 
 FIRST = 0x4E00
 """Where letters of vocabularies without a tokenizer begin: a block of Unicode that is long enough."""
@@ -79,7 +80,7 @@ def _of(model: Any) -> Spelling:
     module = getattr(getattr(model, "net", None), "module", None) or getattr(model, "module", None)
     named = getattr(getattr(module, "config", None), "name_or_path", "")
     for home in (model.home, model.family, named):
-        if home and (Path(str(home)) / "tokenizer.json").is_file():
+        if home and has_tokenizer(Path(str(home))):
             return of_tokenizer(Path(str(home)), model)
     if any(kind.__module__.startswith("decgraph.runtime.models.hf") for kind in type(model).__mro__):
         raise DecError(

@@ -10,8 +10,9 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.native.decoder import native
+from decgraph.runtime.native.formats import Blocks
 from decgraph.runtime.native.library import library
-from decgraph.runtime.native.products import Blocks, NativeProduct
+from decgraph.runtime.native.products import NativeProduct
 
 FORMATS = {"int8": "Q8_0", "int4": "Q4_1"}
 """By the word for a precision, how blocks are laid out."""
@@ -28,11 +29,10 @@ def in_blocks(decoder: Decoder, precision: str) -> Decoder:
     form = FORMATS[precision]
     products: dict[str, Product] = {}
     for name, product in decoder.products.items():
-        weights = product.dequantised()
-        if any(w.shape[1] % 32 for w in weights):
+        if name == "embed" or product.shape[1] % 32:
             products[name] = product
         else:
-            products[name] = NativeProduct(*(rounded(w, form) for w in weights), biases=product.biases)
+            products[name] = NativeProduct(*(rounded(w, form) for w in product.dequantised()), biases=product.biases)
     return native(decoder.copied(products=products))
 
 

@@ -1,5 +1,5 @@
 """A decoder whose layers are one native call each, where its family has the plain shape and few tokens are given at a time: rms
-norms before both branches, queries and keys with norms a head or without, halves of a head rotated from its first number on, an
+norms before both branches, queries and keys with norms a head or without, a head rotated from its first number on, an
 additive mask, a gated MLP with silu or gelu. All else runs by `Decoder`'s own code, with native products where these are."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from decgraph.runtime.models.decoder.decoder import Cache, Decoder, Part, Turn
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Layer
 from decgraph.runtime.native.library import library, threads
-from decgraph.runtime.native.products import NativeProduct, Parts
+from decgraph.runtime.native.products import BlockProduct, NativeProduct, Parts
 
 FEW = 64
 """Tokens of one call by native layers."""
@@ -26,7 +26,7 @@ NORMS, PRODUCTS = ("attn_in", "mlp_in", "q", "k"), ("qkv", "o", "up", "down")
 
 class _Layer(ctypes.Structure):
     _fields_ = [
-        *((name, c_int64) for name in ("width", "heads", "kv_heads", "head", "rotated", "activation")),
+        *((name, c_int64) for name in ("width", "heads", "kv_heads", "head", "rotated", "neighbours", "activation")),
         *((name, c_float) for name in ("eps", "scale")),
         *((name, c_void_p) for name in NORMS),
         *((name, Parts) for name in PRODUCTS),
@@ -65,7 +65,8 @@ class NativeDecoder(Decoder):
 
     def _structure(self, n: int, layer: Layer) -> _Layer:
         s, rotated = self.shape, 2 * len(self.ropes[layer.rope][0]) if layer.rope else 0
-        sizes = (s.width, s.heads, s.kv_heads, s.head, rotated, ACTIVATIONS[s.activation], s.eps, layer.scale or self._scale)
+        sizes = (s.width, s.heads, s.kv_heads, s.head, rotated, bool(s.pairs), ACTIVATIONS[s.activation])
+        sizes += (s.eps, layer.scale or self._scale)
         norms = (self.weights.get(f"{n}.{name}") for name in NORMS)
         products = (self.products[f"{n}.{name}"].parts for name in PRODUCTS)  # type: ignore[attr-defined]
         return _Layer(*sizes, *map(_at, norms), *products)
@@ -109,8 +110,8 @@ def _at(tensor: Tensor | None) -> int | None:
 def _plain(decoder: Decoder) -> bool:
     """Whether each of a decoder's layers is of the native shape, its products and all."""
     s = decoder.shape
-    odd = (s.unit_norms, s.joined_norms, s.late_norms, s.parallel, s.cap, s.clip, s.rotary_at, s.pairs, s.qkv, s.stretch)
-    others = (s.backward, s.latent, s.paired, s.bare, not s.gated, s.norm != "rms", s.residual != 1)
+    odd = (s.unit_norms, s.joined_norms, s.late_norms, s.parallel, s.cap, s.clip, s.rotary_at, s.qkv, s.stretch)
+    others = (s.backward, s.latent, s.paired, s.bare, not s.gated, s.norm != "rms", s.residual != 1, s.pairs == "sorted")
     if any(odd) or any(others) or s.activation not in ACTIVATIONS or s.value not in (0, s.head):
         return False
     for n, layer in enumerate(s.layers):
@@ -121,7 +122,9 @@ def _plain(decoder: Decoder) -> bool:
             return False
         if norms[0] is None or norms[1] is None or (norms[2] is None) != (norms[3] is None):
             return False
-        if any(w is not None and (w.dim() != 1 or not w.is_contiguous() or w.dtype != torch.float32) for w in norms):
+        sizes = (s.width, s.width, s.head, s.head)
+        if any(w is not None and (w.shape != (n,) or not w.is_contiguous() or w.dtype != torch.float32)
+               for w, n in zip(norms, sizes, strict=True)):  # fmt: skip
             return False
     return True
 
@@ -139,6 +142,8 @@ def _native_product(product: Product) -> Product:
     tensors = (*product.weights, *(b for b in product.biases if b is not None))
     if isinstance(product, NativeProduct):
         return product
+    if isinstance(product, BlockProduct):
+        return NativeProduct(*product.matrices, biases=product.biases)
     if len(product.weights) > 3 or not all(t.is_contiguous() and t.dtype == torch.float32 for t in tensors):
         return Product(*product.weights, biases=product.biases)
     return NativeProduct(*product.weights, biases=product.biases)

@@ -104,6 +104,14 @@ static inline __m256i nibbles(const uint8_t* p) {  // of 16 bytes: the low ones,
 static inline __m256i bits(const uint8_t* p, int from, int mask) {
     return _mm256_and_si256(_mm256_srl_epi16(bytes(p), _mm_cvtsi32_si128(from)), _mm256_set1_epi8((char)mask));
 }
+static inline __m256i fifth(const uint8_t* p) {  // of 32 bits: 16 in the byte of each that is set
+    int32_t all;
+    memcpy(&all, p, 4);
+    const __m256i own = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i bit = _mm256_set1_epi64x(0x8040201008040201), x = _mm256_shuffle_epi8(_mm256_set1_epi32(all), own);
+    return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(x, bit), bit), _mm256_set1_epi8(16));
+}
+constexpr bool with_offsets(int F) { return F == Q4_1 || F == Q5_1 || F == Q4_K || F == Q5_K; }
 // Group j of the block at p.
 template <int F> static inline Group group(const uint8_t* p, int j) {
     Group g;
@@ -111,9 +119,12 @@ template <int F> static inline Group group(const uint8_t* p, int j) {
     if (F == Q8_0) g.q = bytes(p + 2);
     if (F == Q4_0) g.q = _mm256_sub_epi8(nibbles(p + 2), _mm256_set1_epi8(8));
     if (F == Q4_1) g.q = nibbles(p + 4), g.m = half(p + 2);
-    if (F == Q4_K) {
+    if (F == Q5_0) g.q = _mm256_sub_epi8(_mm256_or_si256(nibbles(p + 6), fifth(p + 2)), _mm256_set1_epi8(16));
+    if (F == Q5_1) g.q = _mm256_or_si256(nibbles(p + 8), fifth(p + 4)), g.m = half(p + 2);
+    if (F == Q4_K || F == Q5_K) {
         const uint8_t* s = p + 4;
-        g.q = bits(p + 16 + 32 * (j / 2), 4 * (j & 1), 15);
+        g.q = bits(p + (F == Q4_K ? 16 : 48) + 32 * (j / 2), 4 * (j & 1), 15);
+        if (F == Q5_K) g.q = _mm256_or_si256(g.q, _mm256_slli_epi16(bits(p + 16, j, 1), 4));
         g.d *= (float)(j < 4 ? s[j] & 63 : (s[j + 4] & 15) | (s[j - 4] >> 6) << 4);
         g.m = half(p + 2) * -(float)(j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | (s[j] >> 6) << 4);
     }
@@ -129,7 +140,22 @@ template <int F> static inline Group group(const uint8_t* p, int j) {
     }
     return g;
 }
+static void halves(const Matrix& m, long from, long to, float* y) {  // F16 or BF16
+    const uint8_t* p = m.data + 2 * from * m.k;
+    const long n = (to - from) * m.k, whole = n & ~7L;
+    auto eight = [&](const void* p) {
+        const __m128i x = _mm_loadu_si128((const __m128i*)p);
+        return m.format == F16 ? _mm256_cvtph_ps(x) : (__m256)_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16);
+    };
+    for (long i = 0; i < whole; i += 8) _mm256_storeu_ps(y + i, eight(p + 2 * i));
+    if (whole == n) return;
+    uint8_t some[16] = {};
+    memcpy(some, p + 2 * whole, 2 * (n - whole));
+    const __m256 last = eight(some);
+    memcpy(y + whole, &last, 4 * (n - whole));
+}
 static void reals(const Matrix& m, long from, long to, float* y) {
+    if (m.format >= F16) return halves(m, from, to, y);
     by<Q6_K>(m.format, [=](auto F) {
         const uint8_t* p = m.data + from * (m.k / NUMBERS[F.value]) * BYTES[F.value];
         float* out = y;
@@ -186,14 +212,14 @@ static void dots(const Rows<T>& x, long r, const uint8_t* w, long far, float* y,
                 const Group g = group<F>(w + o * far, j);
                 UNROLLED for (int i = 0; i < R; i++) {
                     a[o][i] += dot(g, q + i * x.k + 32 * at) * (g.d * scales[i * groups + at]);
-                    if (F == Q4_1 || F == Q4_K) a[o][i] += g.m * sums[i * groups + at];
+                    if (with_offsets(F)) a[o][i] += g.m * sums[i * groups + at];
                 }
             }
     summed(a, y, ldy, ldo);
 }
 constexpr int DOTS = L == 16 ? 6 : 3;
 template <typename T> static void integral(const Matrix& m, const Rows<T>& x, long rows, long outputs, long from, float* y, long ldy) {
-    by<sizeof(T) == 1 ? Q4_K : Q6_K>(m.format, [&](auto F) {
+    by<sizeof(T) == 1 ? Q5_K : Q6_K>(m.format, [&](auto F) {
         const long row = x.k / NUMBERS[F.value] * BYTES[F.value], far = outputs / 4;
         const uint8_t* w = m.data + from * row;
         auto tiles = [&](auto O, const uint8_t* w, float* y, long far) {
@@ -210,7 +236,7 @@ static void product(const Product& p, const float* x, long rows, bool keep, floa
         const Matrix& m = p.part[i];
         if (!keep) for (long r = 0; r < rows; r++) memset(y + r * p.n, 0, 4 * m.n);
         if (m.bias) for (long r = 0; r < rows; r++) for (long o = 0; o < m.n; o++) y[r * p.n + o] += m.bias[o];
-        const long step = (least(m.n, m.n / (4 * threads) + 16) + 3) & ~3L, dot = m.format == F32 ? 0 : m.dot;
+        const long step = (least(m.n, m.n / (4 * threads) + 16) + 3) & ~3L, dot = m.format == F32 || m.format >= F16 ? 0 : m.dot;
         auto ints = [&](auto kind) {
             const auto q = integers<decltype(kind)>(x, rows, m.k);
             split(threads, m.n, step, [&](long a, long b) { integral(m, q, rows, b - a, a, y + a, p.n); });
@@ -306,11 +332,11 @@ static void layer(const Layer& l, const Call& c) {
         const long b = t / c.count, half = l.rotated / 2;
         const float *cos = c.cosines + t * l.rotated, *sin = c.sines + t * l.rotated;
         for (long i = 0; i < H + N; i++) {
-            float *x = y + t * Q + i * D, *z = x + half;
+            float *x = y + t * Q + i * D, *z = x + (l.neighbours ? 1 : half);
             if (l.q) rms(x, i < H ? l.q : l.k, D, l.eps, x);
-            for (long j = 0; j < half; j++) {
-                const float x0 = x[j], z0 = z[j];
-                x[j] = x0 * cos[j] - z0 * sin[j], z[j] = z0 * cos[half + j] + x0 * sin[half + j];
+            for (long j = 0, at = 0; j < half; j++, at += l.neighbours ? 2 : 1) {
+                const float x0 = x[at], z0 = z[at];
+                x[at] = x0 * cos[j] - z0 * sin[j], z[at] = z0 * cos[half + j] + x0 * sin[half + j];
             }
         }
         auto kept = [&](float* to, const int64_t* strides, const float* from) {

@@ -8,16 +8,17 @@
 #include <cstring>
 #include <vector>
 
-enum Format { F32, Q8_0, Q4_0, Q4_1, Q4_K, Q6_K };
-static const long BYTES[] = {4, 34, 18, 20, 144, 210}, NUMBERS[] = {1, 32, 32, 32, 256, 256};  // of a block
+enum Format { F32, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, F16, BF16 };
+static const long BYTES[] = {4, 34, 18, 20, 22, 24, 144, 176, 210}, NUMBERS[] = {1, 32, 32, 32, 32, 32, 256, 256, 256};  // of a block
 
 // A matrix [n, k], rows of n outputs one after the other. dot: 0 float32 activations, 16 or 8 for int16 or int8 ones.
 struct Matrix { const uint8_t* data; const float* bias; int64_t n, k, format, dot; };
 // Matrices of one input, whose outputs stand side by side.
 struct Product { int64_t parts, n, k; Matrix part[3]; };
-// Norms q and k may be null. rotated: how many numbers of a head are. activation: see `inner` in kernels.h.
+// Norms q and k may be null. rotated: how many numbers of a head are, by pairs (2i, 2i + 1) where `neighbours`, else (i, i + half).
+// activation: see `inner` in kernels.h.
 struct Layer {
-    int64_t width, heads, kv_heads, head, rotated, activation;
+    int64_t width, heads, kv_heads, head, rotated, neighbours, activation;
     float eps, scale;
     const float *attn_in, *mlp_in, *q, *k;
     Product qkv, o, up, down;

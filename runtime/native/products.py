@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import c_int64, c_void_p
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -13,15 +12,14 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.products import Product
+from decgraph.runtime.native.formats import PART, Blocks
 from decgraph.runtime.native.library import library, threads
+from decgraph.runtime.native.sizes import FORMATS
 
-FORMATS = {"Q8_0": (1, 32, 34), "Q4_0": (2, 32, 18), "Q4_1": (3, 32, 20), "Q4_K": (4, 256, 144), "Q6_K": (5, 256, 210)}
-"""By name: the library's number, and how many numbers and bytes a block has."""
 Activations = Literal["int16", "float32", "int8"]
 DOTS: dict[Activations, int] = {"float32": 0, "int16": 16, "int8": 8}
 MANY = 256
 """From so many rows on torch's product is no slower: blocks are made float32 for it part by part."""
-PART = 1 << 20  # numbers
 
 
 class _Matrix(ctypes.Structure):
@@ -34,24 +32,56 @@ class Parts(ctypes.Structure):
     _fields_ = [*((name, c_int64) for name in ("parts", "n", "k")), ("part", _Matrix * 3)]
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """A matrix [outputs, inputs] in blocks of `format`: data uint8, its bytes, mapped or not, aligned or not."""
+class BlockProduct(Product):
+    """y = x W' + b for states x [n, in] by torch, which makes matrices in blocks float32 part by part; see `Product`.
 
-    data: Tensor
-    format: str
-    shape: tuple[int, int]
+    matrices: float32 [out, in] or blocks, of the same `in`."""
 
-    def __post_init__(self) -> None:
-        _, numbers, size = FORMATS.get(self.format, (0, 0, 0))
-        if not numbers:
-            raise DecError(f"there is no product with blocks of {self.format}")
-        count = self.shape[0] * (self.shape[1] // numbers) * size
-        if self.shape[1] % numbers or self.data.dtype != torch.uint8 or self.data.numel() != count:
-            raise DecError(f"{self.data.numel()} bytes are no matrix {list(self.shape)} of {self.format}")
+    def __init__(self, *matrices: Tensor | Blocks, biases: tuple[Tensor | None, ...] = ()) -> None:
+        super().__init__(*(m for m in matrices if isinstance(m, Tensor)), biases=biases or (None,) * len(matrices))
+        self.matrices = matrices
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """See `Product`."""
+        return sum(map(len, self.matrices)), self.matrices[0].shape[1]
+
+    def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        """[n, out]; with `added` [n, out], the sum of both."""
+        y, at = x.new_empty(len(x), sum(map(len, self.matrices))), 0
+        for n, (matrix, bias) in enumerate(zip(self.matrices, self.biases, strict=True)):
+            outputs, inputs = matrix.shape
+            step = outputs if isinstance(matrix, Tensor) else max(1, PART // inputs)
+            for first in range(0, outputs, step):
+                last = min(outputs, first + step)
+                weight = matrix if isinstance(matrix, Tensor) else self._reals(n, first, last)
+                y[:, at + first : at + last] = _linear(x, weight, None if bias is None else bias[first:last])
+            at += outputs
+        return y if added is None else y.add_(added)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """The rows [n, in] of the one matrix by their numbers int64[n]: those of a table of embeddings."""
+        (matrix,) = self.matrices
+        return F.embedding(ids, matrix) if isinstance(matrix, Tensor) else matrix.reals(ids)
+
+    def _reals(self, part: int, first: int, last: int) -> Tensor:
+        matrix = self.matrices[part]
+        assert isinstance(matrix, Blocks)
+        return matrix.reals(slice(first, last))
+
+    def dequantised(self) -> list[Tensor]:
+        """The matrices [out, in] in float32 that the product is with."""
+        return [m if isinstance(m, Tensor) else self._reals(n, 0, len(m)) for n, m in enumerate(self.matrices)]
 
 
-class NativeProduct(Product):
+def product(*matrices: Tensor | Blocks, biases: tuple[Tensor | None, ...] = ()) -> Product:
+    """The product with matrices [out, in] by torch."""
+    if any(isinstance(m, Blocks) for m in matrices):
+        return BlockProduct(*matrices, biases=biases)
+    return Product(*(m for m in matrices if isinstance(m, Tensor)), biases=biases)
+
+
+class NativeProduct(BlockProduct):
     """y = x W' + b for states x [n, in], by runtime/native; see `Product`.
 
     matrices: at most three float32 [out, in] or blocks, of the same `in`. activations: what blocks are multiplied with. "int16"
@@ -61,8 +91,8 @@ class NativeProduct(Product):
     def __init__(
         self, *matrices: Tensor | Blocks, biases: tuple[Tensor | None, ...] = (), activations: Activations = "int16"
     ) -> None:
-        super().__init__(*(m for m in matrices if isinstance(m, Tensor)), biases=biases or (None,) * len(matrices))
-        self.matrices, self.activations = matrices, activations
+        super().__init__(*matrices, biases=biases)
+        self.activations = activations
         found, inputs = library(), int(matrices[0].shape[1])
         if found is None:
             raise DecError("the library of runtime/native is not there")
@@ -75,6 +105,8 @@ class NativeProduct(Product):
             float32 = all(t.dtype == torch.float32 for t in tensors if t is not data or data is matrix)
             if not float32 or any(t.device.type != "cpu" or not t.is_contiguous() for t in tensors):
                 raise DecError("matrices are float32 or blocks on the CPU, as they lie in a file")
+            if bias is not None and bias.shape != (len(matrix),):
+                raise DecError(f"a matrix {list(matrix.shape)} has a bias {list(bias.shape)}")
             form = FORMATS[matrix.format][0] if isinstance(matrix, Blocks) else 0
             at = None if bias is None else bias.data_ptr()
             self.parts.part[n] = _Matrix(data.data_ptr(), at, matrix.shape[0], inputs, form, DOTS[activations])
@@ -83,33 +115,17 @@ class NativeProduct(Product):
     def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """[n, out]; with `added` [n, out], the sum of both."""
         if len(x) >= MANY:
-            return self._by_torch(x, added)
+            return super().__call__(x, added)
         x = x.contiguous()
         y = x.new_empty(len(x), self.parts.n) if added is None else added.clone(memory_format=torch.contiguous_format)
         self._library.native_product(self._at, x.data_ptr(), len(x), added is not None, y.data_ptr(), threads())
         return y
-
-    def _by_torch(self, x: Tensor, added: Tensor | None) -> Tensor:
-        y, at = x.new_empty(len(x), self.parts.n), 0
-        for n, (matrix, bias) in enumerate(zip(self.matrices, self.biases, strict=True)):
-            outputs = int(matrix.shape[0])
-            step = outputs if isinstance(matrix, Tensor) else max(1, PART // self.parts.k)
-            for first in range(0, outputs, step):
-                last = min(outputs, first + step)
-                weight = matrix if isinstance(matrix, Tensor) else self._reals(n, first, last)
-                y[:, at + first : at + last] = _linear(x, weight, None if bias is None else bias[first:last])
-            at += outputs
-        return y if added is None else y.add_(added)
 
     def _reals(self, part: int, first: int, last: int) -> Tensor:
         made = torch.empty(last - first, self.parts.k)
         matrix = self._at + Parts.part.offset + part * ctypes.sizeof(_Matrix)
         self._library.native_reals(matrix, first, last, made.data_ptr())
         return made
-
-    def dequantised(self) -> list[Tensor]:
-        """The matrices [out, in] in float32 that the product is with."""
-        return [m if isinstance(m, Tensor) else self._reals(n, 0, m.shape[0]) for n, m in enumerate(self.matrices)]
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

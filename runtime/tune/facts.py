@@ -12,7 +12,7 @@ from typing import Any
 
 from decgraph.runtime.placement import Placement
 
-WEIGHTS = (".safetensors",)
+WEIGHTS = (".safetensors", ".gguf")
 SETTINGS = ("config.json", "generation_config.json", "tokenizer.json")
 SAMPLE = 1 << 16
 
@@ -57,7 +57,8 @@ def fingerprint(folder: Path) -> str:
     """
     made = hashlib.sha256()
     try:
-        files = sorted(p for p in folder.iterdir() if p.name in SETTINGS or p.suffix in WEIGHTS)
+        inside = [folder] if folder.is_file() else folder.iterdir()
+        files = sorted(p for p in inside if p.name in SETTINGS or p.suffix in WEIGHTS)
         for path in files:
             size = path.stat().st_size
             made.update(f"{path.name} {size}\n".encode())

@@ -128,7 +128,13 @@ def test_decoders(family: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in ("sequoia", "fast_dllm") else [pytest.mark.slow]) for n in stdlib.names()]
+    "name",
+    [
+        pytest.param(
+            n, marks=[pytest.mark.slow if k % 12 == 0 or n in ("dyspec", "staged_speculative") else pytest.mark.nightly]
+        )
+        for k, n in enumerate(stdlib.names())
+    ],
 )
 def test_kernels_are_handed_tensors_of_the_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every algorithm on table models, whose rows the host computes: as where kernels are compiled, which cannot read those."""

@@ -61,12 +61,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Lookup:
-    """The embeddings [n, width] of tokens int64[n], as the matrix `weight` has them."""
+    """The embeddings [n, width] of tokens int64[n], as a decoder's matrix has them."""
 
-    weight: Tensor
+    decoder: Decoder
 
     def __call__(self, ids: Tensor) -> Tensor:
-        return F.embedding(ids, self.weight)
+        return self.decoder.looked_up(ids)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the matrix lies."""
+        return self.decoder.device
 
 
 class Decoder:
@@ -113,13 +118,15 @@ class Decoder:
 
     @property
     def embedding(self) -> Tensor:
-        """The input embeddings [vocabulary, width]."""
+        """The input embeddings [vocabulary, width]. Of a table in blocks these are made anew by each call."""
+        if "embed" in self.products:
+            return self.products["embed"].dequantised()[0]
         return self.weights["embed"]
 
     @property
     def lookup(self) -> Lookup:
         """Embeddings of tokens."""
-        return Lookup(self.embedding)
+        return Lookup(self)
 
     @property
     def caches(self) -> tuple[tuple[int, int, int], ...]:
@@ -177,7 +184,7 @@ class Decoder:
     def quantized(self, bits: int) -> Decoder:
         """The same layers with their matrices rounded to so many bits, row by row."""
         products = {
-            name: p if name == "out" else Product(*(rounded(w, bits) for w in p.dequantised()), biases=p.biases)
+            name: p if name in ("out", "embed") else Product(*(rounded(w, bits) for w in p.dequantised()), biases=p.biases)
             for name, p in self.products.items()
         }
         return self.copied(products=products)
@@ -297,6 +304,8 @@ class Decoder:
 
     def looked_up(self, ids: Tensor) -> Tensor:
         """The embeddings [n, width] of tokens int64[n], as the matrix has them."""
+        if "embed" in self.products:  # in blocks, of which these rows alone are made numbers
+            return self.products["embed"].rows(ids)
         return F.embedding(ids, self.weights["embed"])
 
     def placed(self, x: Tensor, positions: Tensor) -> Tensor:

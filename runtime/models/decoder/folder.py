@@ -107,12 +107,12 @@ def net_of_folder(folder: Path, config: Mapping[str, Any], dtype: torch.dtype, d
         names["out"] = f"/{found}"
     with torch.no_grad():
         weights, products = canonical(shape, names, source)
-        _check_shapes(shape, weights, products, config)
+        check_shapes(shape, weights, products, config)
         ropes = frequencies(shape, device)
     return Net(native(Decoder(shape, weights, products, ropes)), config)
 
 
-def _check_shapes(
+def check_shapes(
     shape: Shape, weights: Mapping[str, Tensor], products: Mapping[str, Product], config: Mapping[str, Any]
 ) -> None:
     """Raises Unknown for a tensor of another shape than the settings say; transformers then refuses the folder by name."""
@@ -126,11 +126,12 @@ def _check_shapes(
         rows["up"], columns["down"] = inner * (2 if shape.gated else 1), inner
     for name, product in products.items():
         key = name.rsplit(".", 1)[-1]
-        found = (sum(len(w) for w in product.weights), product.weights[0].shape[1])
+        found = product.shape
         if found != (rows.get(key, found[0]), columns.get(key, found[1])):
             raise Unknown(f"{name} has the shape {found}")
-    if tuple(weights["embed"].shape) != (vocabulary, wide):
-        raise Unknown(f"the embedding has the shape {tuple(weights['embed'].shape)}")
+    table = products["embed"].shape if "embed" in products else tuple(weights["embed"].shape)
+    if table != (vocabulary, wide):
+        raise Unknown(f"the embedding has the shape {table}")
     for name, w in weights.items():
         if name.rsplit(".", 1)[-1] in ("attn_in", "attn_out", "mlp_in", "mlp_out", "norm") and w.numel() not in (1, wide):
             raise Unknown(f"{name} has the shape {tuple(w.shape)}")

@@ -39,7 +39,7 @@ class Net:
     @property
     def width(self) -> int:
         """The size of a hidden state."""
-        return int(self.embedding.shape[1])
+        return self.decoder.width
 
     @property
     def device(self) -> torch.device:
@@ -97,7 +97,7 @@ class Net:
         if self._read is not None or not isinstance(self.decoder, Decoder):
             return self._read
         shape, product = self.decoder.shape, self.decoder.products["out"]
-        if shape.logit_scale != 1.0 or shape.logit_cap is not None or len(product.weights) != 1:
+        if shape.logit_scale != 1.0 or shape.logit_cap is not None or len(product.weights) != 1:  # none: in blocks
             return self.decoder.logits
         made = nn.Linear(1, 1, device="meta")
         made.weight = nn.Parameter(product.matrix, requires_grad=False)

@@ -16,10 +16,19 @@ class Product:
         self.weights, self.biases = weights, biases or (None,) * len(weights)
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """How many outputs and inputs there are."""
+        return sum(map(len, self.weights)), self.weights[0].shape[1]
+
+    @property
     def matrix(self) -> Tensor:
         """The matrix [out, in], where it is one."""
         (whole,) = self.weights
         return whole
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """The rows [n, in] of the one matrix by their numbers int64[n]: those of a table of embeddings."""
+        return F.embedding(ids, self.matrix)
 
     def dequantised(self) -> list[Tensor]:
         """The matrices [out, in] in full precision that the product is with."""

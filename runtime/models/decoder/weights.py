@@ -16,6 +16,8 @@ from torch import Tensor
 
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Shape, Unknown
+from decgraph.runtime.native.formats import Blocks
+from decgraph.runtime.native.products import BlockProduct, product
 
 Names = Mapping[str, str]
 
@@ -23,15 +25,15 @@ Names = Mapping[str, str]
 class Source(Protocol):
     """Where tensors come from. Each name is taken once or more; `rest` are the names that never were."""
 
-    def take(self, name: str) -> Tensor | None:
-        """The tensor of this name, if there is one."""
+    def take(self, name: str) -> Tensor | Blocks | None:
+        """The tensor of this name, if there is one; a matrix may be blocks."""
         ...
 
     def rest(self) -> list[str]:
         """The names that nobody took."""
         ...
 
-    def joined(self, parts: list[Tensor]) -> list[Tensor]:
+    def joined(self, parts: list[Any]) -> list[Any]:
         """Matrices [n_i, in] of one input as one [sum n_i, in], where their owner allows it; else as they are."""
         ...
 
@@ -106,7 +108,7 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
     def vector(to: str, name: str) -> None:
         found = source.take(name)
         if found is not None:
-            weights[to] = found.detach()
+            weights[to] = found.reals() if isinstance(found, Blocks) else found.detach()
 
     def matrix(to: str, *from_: str, bias: str | None = None) -> bool:
         found = [source.take(f"{name}.weight") for name in from_]
@@ -117,28 +119,32 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
             raise Unknown(f"{to} has no {from_[found.index(None)]}")
         biases = [source.take(f"{name}.bias") if bias is None else source.take(bias) for name in from_]
         whole = [p.t() for p in parts] if turned else source.joined(parts)
-        some = [b for b in biases if b is not None]
+        some = [b for b in biases if isinstance(b, Tensor)]
         if some and len(some) < len(biases):
-            some = [parts[n].new_zeros(len(parts[n])) if b is None else b for n, b in enumerate(biases)]
+            some = [b if isinstance(b, Tensor) else some[0].new_zeros(len(parts[n])) for n, b in enumerate(biases)]
         if len(whole) < len(parts):
             products[to] = Product(whole[0].detach(), biases=(torch.cat(some) if some else None,))
         else:
             given = tuple(b.detach() for b in some) if some else ()
-            products[to] = Product(*(w.detach() for w in whole), biases=given)
+            products[to] = product(*(w if isinstance(w, Blocks) else w.detach() for w in whole), biases=given)
         return True
 
     for key in ("embed", "positions"):
         if key in names:
-            vector(key, names[key])
-            if key not in weights:
+            found = source.take(names[key])
+            if found is None:
                 raise Unknown(f"there is no {names[key]}")
+            if isinstance(found, Blocks) and key == "embed":
+                products[key] = BlockProduct(found)
+            else:
+                vector(key, names[key])
     for key in ("norm", "embed_norm"):
         if key in names:
             vector(key, names[key] + ".weight")
             vector(key + ".b", names[key] + ".bias")
     if "out" in names:
         if not matrix("out", names["out"]):
-            products["out"] = Product(weights["embed"])
+            products["out"] = products["embed"] if "embed" in products else Product(weights["embed"])
     for i, layer in enumerate(shape.layers):
         at, here = f"{i}.", {key: name.format(i=i) for key, name in names.items()}
         for key in NORMS:

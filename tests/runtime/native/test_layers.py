@@ -10,8 +10,9 @@ from decgraph.runtime.models.decoder.make import caches
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Layer, Shape
 from decgraph.runtime.native.decoder import NativeDecoder, native
+from decgraph.runtime.native.formats import Blocks
 from decgraph.runtime.native.library import library
-from decgraph.runtime.native.products import Blocks, NativeProduct
+from decgraph.runtime.native.products import NativeProduct
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C++ compiler or no AVX2")
 ROWS = 40

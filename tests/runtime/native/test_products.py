@@ -5,8 +5,10 @@ import pytest
 import torch
 
 from decgraph.errors import DecError
+from decgraph.runtime.native.formats import Blocks
 from decgraph.runtime.native.library import library
-from decgraph.runtime.native.products import DOTS, FORMATS, Blocks, NativeProduct
+from decgraph.runtime.native.products import DOTS, BlockProduct, NativeProduct
+from decgraph.runtime.native.sizes import FORMATS
 
 gguf = pytest.importorskip("gguf")
 pytestmark = pytest.mark.skipif(library() is None, reason="no C++ compiler or no AVX2")
@@ -30,7 +32,7 @@ def blocks(form, outputs, inputs, seed=0):
     random = np.random.default_rng(seed)
     _, numbers, size = FORMATS[form]
     raw = random.integers(0, 256, (outputs * inputs // numbers, size), dtype=np.uint8)
-    at = {"Q4_1": (0, 2), "Q4_K": (0, 2), "Q6_K": (208,)}.get(form, (0,))
+    at = {"Q6_K": (208,)}.get(form, (0, 2) if form[3:] in ("1", "K") else (0,))
     for place in at:
         scale = (random.standard_normal(len(raw)) * 0.01).astype(np.float16)
         raw[:, place : place + 2] = scale.view(np.uint8).reshape(-1, 2)
@@ -55,8 +57,10 @@ def off(mine, x, w):
 @pytest.mark.parametrize("form", BLOCKS)
 def test_weights_are_those_of_gguf(form, isa):
     raw, real = blocks(form, 7, 512)
-    product = NativeProduct(Blocks(unaligned(raw), form, (7, 512)))
-    assert torch.equal(product.dequantised()[0], real)
+    matrix, ids = Blocks(unaligned(raw), form, (7, 512)), torch.tensor([6, 0, 6, 3])
+    for product in (NativeProduct(matrix), BlockProduct(matrix)):
+        assert torch.equal(product.dequantised()[0], real)
+        assert torch.equal(product.rows(ids), real[ids])
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -74,6 +78,17 @@ def test_blocks(form, activations, threads, isa):
                 assert off(product(x), x, real) < TOLERANCE[activations], (outputs, inputs, rows)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("form", BLOCKS)
+def test_blocks_without_the_library(form, monkeypatch):
+    monkeypatch.setattr("decgraph.runtime.native.products.PART", 1024)  # of a few rows
+    raw, real = blocks(form, 93, 512)
+    w, b, x, added = torch.randn(5, 512), torch.randn(93), torch.randn(3, 512), torch.randn(3, 98)
+    product = BlockProduct(Blocks(unaligned(raw), form, (93, 512)), w, biases=(b, None))
+    want = torch.cat([x @ real.T + b, x @ w.T], 1)
+    assert torch.allclose(product(x), want, rtol=1e-4, atol=1e-4 * float(want.abs().max()))
+    assert torch.allclose(product(x, added), want + added, rtol=1e-4, atol=1e-4 * float(want.abs().max()))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -125,10 +140,11 @@ def test_what_is_no_matrix_is_refused():
     raw, _ = blocks("Q8_0", 4, 64)
     for made in (
         lambda: Blocks(torch.from_numpy(raw), "Q8_0", (4, 96)),
-        lambda: Blocks(torch.from_numpy(raw), "Q5_0", (4, 64)),
+        lambda: Blocks(torch.from_numpy(raw), "Q3_K", (4, 64)),
         lambda: NativeProduct(torch.randn(8, 4).t()),
         lambda: NativeProduct(torch.randn(8, 4).double()),
         lambda: NativeProduct(torch.randn(8, 4), torch.randn(8, 5)),
+        lambda: NativeProduct(torch.randn(8, 4), biases=(torch.randn(7),)),
     ):
         with pytest.raises(DecError):
             made()

@@ -1,0 +1,102 @@
+"""The decoder's net of a GGUF file: its blocks as they lie in the mapped file, multiplied with activations in float32."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.families import shape_of
+from decgraph.runtime.models.decoder.folder import check_shapes, frequencies
+from decgraph.runtime.models.decoder.net import Net
+from decgraph.runtime.models.decoder.shape import Unknown
+from decgraph.runtime.models.decoder.weights import canonical
+from decgraph.runtime.models.gguf.file import File
+from decgraph.runtime.models.gguf.settings import ARCHITECTURES, NAMES
+from decgraph.runtime.native.decoder import native
+from decgraph.runtime.native.formats import Blocks
+
+WHOLE = ("embed", "positions", "norm", "out")
+"""What is not a layer's."""
+FACTORS = "rope_freqs.weight"
+"""By what the frequencies of rotary positions are divided: Llama 3.1's scaling."""
+
+
+class FileSource:
+    """The tensors of a file by their names; see `weights.Source`. dtype: on a CPU in float32 matrices are blocks as they lie in
+    the file, else all are made numbers of it."""
+
+    def __init__(self, file: File, dtype: torch.dtype, device: str) -> None:
+        self._file, self._dtype, self._device = file, dtype, device
+        self._bytes = torch.frombuffer(file.data, dtype=torch.uint8)
+        self._taken = {FACTORS}
+
+    def take(self, name: str) -> Tensor | Blocks | None:
+        """See `weights.Source`."""
+        entry = self._file.tensors.get(name)
+        if entry is None:
+            return None
+        self._taken.add(name)
+        data = self._bytes[entry.at : entry.at + entry.size]
+        if entry.form == "F32":
+            return data.view(torch.float32).view(entry.shape).to(self._device, self._dtype)
+        made = Blocks(data, entry.form, (prod(entry.shape[:-1]), entry.shape[-1]))
+        if len(entry.shape) == 2 and self._dtype == torch.float32 and self._device == "cpu":
+            return made
+        return made.reals().view(entry.shape).to(self._device, self._dtype)
+
+    def rest(self) -> list[str]:
+        """See `weights.Source`."""
+        return sorted(set(self._file.tensors) - self._taken)
+
+    def joined(self, parts: list[Tensor | Blocks]) -> list[Tensor | Blocks]:
+        """See `weights.Source`: what is mapped stays where it lies."""
+        return parts
+
+
+def own_dtype(file: File) -> torch.dtype:
+    """What most bytes of a file are numbers of, where these are half as long; else float32, which holds what blocks are."""
+    sizes: Counter[str] = Counter()
+    for entry in file.tensors.values():
+        sizes[entry.form] += entry.size
+    most = sizes.most_common(1)[0][0] if sizes else ""
+    return {"F16": torch.float16, "BF16": torch.bfloat16}.get(most, torch.float32)
+
+
+def net_of_file(file: File, config: Mapping[str, Any], dtype: torch.dtype, device: str) -> Net:
+    """The net of a file with these settings. Raises DecError where it has something that the decoder does not know."""
+    try:
+        shape, theirs = shape_of(config)
+        shape = replace(
+            shape,
+            pairs="kept" if ARCHITECTURES[file.architecture].neighbours else shape.pairs,
+            offset=0.0,  # is in the file's norms already
+            tied=bool(config["tie_word_embeddings"]),
+        )
+        own = {key: name if key in WHOLE else f"blk.{{i}}.{name}" for key, name in NAMES.items()}
+        names = {key: own[key] for key in (*theirs, "out") if key in own}
+        source = FileSource(file, dtype, device)
+        with torch.no_grad():
+            weights, products = canonical(shape, names, source)
+            check_shapes(shape, weights, products, config)
+            ropes = frequencies(shape, device)
+            if (factors := source.take(FACTORS)) is not None:
+                ropes = {kind: (_divided(inverse, factors), scale) for kind, (inverse, scale) in ropes.items()}
+        return Net(native(Decoder(shape, weights, products, ropes)), config)
+    except Unknown as unknown:
+        raise DecError(
+            f"{file.path} is not read as a model: {unknown}", hint="give the folder that the file was made from"
+        ) from None
+
+
+def _divided(inverse: Tensor, factors: Tensor | Blocks) -> Tensor:
+    if not isinstance(factors, Tensor) or factors.shape != inverse.shape:
+        raise Unknown(f"{FACTORS} are not {len(inverse)} numbers")
+    return inverse / factors.float()

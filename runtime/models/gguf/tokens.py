@@ -1,0 +1,170 @@
+"""The tokenizer of a GGUF file in the form of a tokenizer.json: byte-level BPE, or SentencePiece's with scores of pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.gguf.file import File
+
+_LEVEL: dict[str, Any] = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+_DIGITS: dict[str, Any] = {"type": "Digits", "individual_digits": True}
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
+
+
+def _split(digits: str) -> dict[str, Any]:
+    """Words, and so many digits at a time."""
+    words = {"type": "Split", "pattern": {"Regex": _WORDS.format(digits=digits)}, "behavior": "Isolated", "invert": False}
+    return {"type": "Sequence", "pretokenizers": [words, {**_LEVEL, "use_regex": False}]}
+
+
+_SINGLE = {"type": "Sequence", "pretokenizers": [_DIGITS, _LEVEL]}
+_LLAMA3, _QWEN = _split("{1,3}"), _split("")
+PRE_TOKENIZERS = {
+    **dict.fromkeys(("", "default", "gpt-2", "phi-2", "olmo", "mpt", "jais"), _LEVEL),
+    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell"), _SINGLE),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "smaug-bpe", "dbrx"), _LLAMA3),
+    **dict.fromkeys(("qwen2", "stablelm2", "deepseek-r1-qwen", "hunyuan"), _QWEN),
+}
+"""How a text is split before the merges, by `tokenizer.ggml.pre`."""
+_BPE: dict[str, Any] = {"type": "BPE", "ignore_merges": False, "byte_fallback": False, "dropout": None, "unk_token": None,
+                        "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False}  # fmt: skip
+_NORMAL, _UNKNOWN, _CONTROL, _GIVEN = 1, 2, 3, 4
+_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>")
+"""Tokens that end an answer in chats, where a file names another one alone."""
+_SPACE = "\u2581"
+
+
+def tokenizer_of(file: File) -> dict[str, Any] | None:
+    """What a tokenizer.json would hold; None for a file without a tokenizer. Raises DecError for a kind that is not known."""
+    said = file.settings
+    kind = said.get("tokenizer.ggml.model", "none")
+    if kind == "none":
+        return None
+    tokens, kinds = _tokens(file)
+    special = [n for n, one in enumerate(kinds) if one in (_UNKNOWN, _CONTROL)]
+    added = [
+        {"id": n, "content": tokens[n], "special": one != _GIVEN, "normalized": False, "single_word": False, "lstrip": False,
+         "rstrip": False}
+        for n, one in enumerate(kinds) if one in (_UNKNOWN, _CONTROL, _GIVEN)
+    ]  # fmt: skip
+    if kind == "gpt2":
+        made = _byte_level(file, tokens)
+    elif kind == "llama":
+        made = _pieces(file, tokens, kinds, special)
+    else:
+        raise DecError(f"{file.path} has a tokenizer of the kind {kind}, which is not read from GGUF", hint=_INSTEAD)
+    return {"version": "1.0", "added_tokens": added, "post_processor": _around(file, tokens, kind), **made}
+
+
+_INSTEAD = "the folder that the file was made from has a tokenizer.json"
+
+
+def bounds(file: File) -> tuple[int | None, list[int]]:
+    """The tokens that a text begins and ends with."""
+    ids = {key: file.settings.get(f"tokenizer.ggml.{key}_token_id") for key in ("bos", "eos", "eot", "eom")}
+    count = len(file.settings.get("tokenizer.ggml.tokens", ()))
+    for key, one in ids.items():
+        if one is not None and not (type(one) is int and (0 <= one < count or not count)):
+            raise DecError(f"{file.path} has {one!r} for tokenizer.ggml.{key}_token_id, and {count} tokens")
+    ends = {one for key, one in ids.items() if key != "bos" and one is not None}
+    if count and "tokenizer.ggml.token_type" in file.settings and ids["eot"] is None:
+        tokens, kinds = _tokens(file)
+        ends |= {n for n, one in enumerate(kinds) if one == _CONTROL and tokens[n] in _ENDS}
+    return ids["bos"], sorted(ends)
+
+
+def templates_of(file: File) -> dict[str, str]:
+    """The chat template of a file and the special tokens that it may name, as a tokenizer of transformers takes them."""
+    tokens, _ = _tokens(file)
+    bounds(file)
+    ids = {f"{key}_token": file.settings.get(f"tokenizer.ggml.{key}_token_id") for key in ("bos", "eos")}
+    made = {key: tokens[n] for key, n in ids.items() if n is not None}
+    template = file.settings.get("tokenizer.chat_template")
+    return made if not isinstance(template, str) else {**made, "chat_template": template}
+
+
+def _tokens(file: File) -> tuple[list[str], Sequence[int]]:
+    tokens = file.settings.get("tokenizer.ggml.tokens")
+    if not isinstance(tokens, list) or not all(isinstance(one, str) for one in tokens):
+        raise DecError(f"{file.path} has a tokenizer without tokens", hint=_INSTEAD)
+    kinds = file.settings.get("tokenizer.ggml.token_type", [_NORMAL] * len(tokens))
+    if len(kinds) != len(tokens):
+        raise DecError(f"{file.path} has {len(tokens)} tokens, and kinds of {len(kinds)}", hint=_INSTEAD)
+    return tokens, kinds
+
+
+def _byte_level(file: File, tokens: list[str]) -> dict[str, Any]:
+    pre, merges = file.settings.get("tokenizer.ggml.pre", ""), file.settings.get("tokenizer.ggml.merges", [])
+    if pre not in PRE_TOKENIZERS:
+        known = ", ".join(name for name in PRE_TOKENIZERS if name)
+        raise DecError(f"{file.path} splits texts as {pre!r}, which is not known here", hint=f"known: {known}; {_INSTEAD}")
+    vocabulary = {token: n for n, token in enumerate(tokens)}
+    pairs = [one.split(" ", 1) if isinstance(one, str) else [] for one in merges]
+    if any(len(pair) != 2 or not {*pair, "".join(pair)} <= vocabulary.keys() for pair in pairs):
+        raise DecError(f"{file.path} has a merge of what is no token", hint=_INSTEAD)
+    whole = PRE_TOKENIZERS[pre] is _LLAMA3  # a word that is a token is not split, whatever the merges say
+    model = {**_BPE, "vocab": vocabulary, "merges": pairs, "ignore_merges": whole}
+    return {
+        "normalizer": {"type": "NFC"} if PRE_TOKENIZERS[pre] is _QWEN else None,
+        "pre_tokenizer": PRE_TOKENIZERS[pre],
+        "decoder": _LEVEL,
+        "model": model,
+    }
+
+
+def _pieces(file: File, tokens: list[str], kinds: Sequence[int], special: list[int]) -> dict[str, Any]:
+    """SentencePiece's: two pieces become the piece with the best score that they make."""
+    scores = file.settings.get("tokenizer.ggml.scores", ())
+    if len(scores) != len(tokens):
+        raise DecError(f"{file.path} has {len(tokens)} tokens, and scores of {len(scores)}", hint=_INSTEAD)
+    vocabulary = {token: n for n, token in enumerate(tokens)}
+    found: list[tuple[float, int, int, str, str]] = []
+    for n, token in enumerate(tokens):
+        if kinds[n] == _NORMAL:
+            for cut in range(1, len(token)):
+                left, right = vocabulary.get(token[:cut]), vocabulary.get(token[cut:])
+                if left is not None and right is not None:
+                    found.append((-scores[n], left, right, token[:cut], token[cut:]))
+    unknown = next((tokens[n] for n in special if kinds[n] == _UNKNOWN), None)
+    merges = [[left, right] for *_, left, right in sorted(found)]
+    model = {**_BPE, "vocab": vocabulary, "merges": merges, "byte_fallback": "<0x00>" in vocabulary, "unk_token": unknown,
+             "fuse_unk": True}  # fmt: skip
+    spaced = file.settings.get("tokenizer.ggml.add_space_prefix", True)
+    steps: list[dict[str, Any]] = [{"type": "Prepend", "prepend": _SPACE}] if spaced else []
+    steps.append({"type": "Replace", "pattern": {"String": " "}, "content": _SPACE})
+    back: list[dict[str, Any]] = [{"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}, {"type": "ByteFallback"},
+                                  {"type": "Fuse"}]  # fmt: skip
+    back += [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if spaced else []
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": steps},
+        "pre_tokenizer": None,
+        "decoder": {"type": "Sequence", "decoders": back},
+        "model": model,
+    }
+
+
+def _around(file: File, tokens: list[str], kind: str) -> dict[str, Any] | None:
+    """What stands around a text: the tokens that begin and end it, where the file adds them."""
+    usual = {"bos": kind == "llama" or PRE_TOKENIZERS.get(file.settings.get("tokenizer.ggml.pre", "")) is _LLAMA3, "eos": False}
+    begin, end = (
+        file.settings.get(f"tokenizer.ggml.{key}_token_id")
+        if file.settings.get(f"tokenizer.ggml.add_{key}_token", usual[key]) else None
+        for key in ("bos", "eos")
+    )  # fmt: skip
+    bounds(file)
+    around = {tokens[n]: {"id": tokens[n], "ids": [n], "tokens": [tokens[n]]} for n in (begin, end) if n is not None}
+    if not around:
+        return None
+
+    def part(n: int | None, kind: int) -> list[dict[str, Any]]:
+        return [] if n is None else [{"SpecialToken": {"id": tokens[n], "type_id": kind}}]
+
+    one, two = ([{"Sequence": {"id": name, "type_id": kind}}] for kind, name in enumerate("AB"))
+    single = [*part(begin, 0), *one, *part(end, 0)]
+    return {"type": "TemplateProcessing", "single": single, "pair": [*single, *part(begin, 1), *two, *part(end, 1)],
+            "special_tokens": around}  # fmt: skip
