@@ -12,7 +12,7 @@ from decgraph.bench.weights import SIZES, Weights
 from decgraph.errors import DecError
 from decgraph.runtime.placement import Placement
 from decgraph.runtime.text import Tokenizer
-from decgraph.zoo.folders import folder_of
+from decgraph.zoo import folder_of
 
 WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".gguf")
 

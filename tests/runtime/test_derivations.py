@@ -45,7 +45,9 @@ def xglm() -> Any:
 )
 def test_a_model_whose_layers_are_not_reached_is_refused_with_the_reason(small: str, before: str, backend: str) -> None:
     module = xglm()
-    with pytest.raises(DecError, match="runs as a whole: XGLMModel is not supported: its layers do not use the attention") as found:
+    with pytest.raises(
+        DecError, match="runs as a whole: XGLMModel is not supported: its layers do not use the attention"
+    ) as found:
         program(small, before).session(target=module, backend=backend)
     assert "prompt_lookup" in found.value.hint
     if backend == "torch":  # the other door

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.folders import unreadable
+from decgraph.runtime.models.unreadable import unreadable
 from decgraph.runtime.native.sizes import FORMATS
 
 SUFFIX = ".gguf"

@@ -14,8 +14,9 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.families import shape_of
-from decgraph.runtime.models.decoder.folder import check_shapes, frequencies
+from decgraph.runtime.models.decoder.folder import check_shapes
 from decgraph.runtime.models.decoder.net import Net
+from decgraph.runtime.models.decoder.rotary import frequencies
 from decgraph.runtime.models.decoder.shape import Unknown
 from decgraph.runtime.models.decoder.weights import canonical
 from decgraph.runtime.models.gguf.file import File

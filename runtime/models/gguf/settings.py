@@ -18,7 +18,8 @@ NAMES = {
     "embed": "token_embd.weight", "positions": "position_embd.weight", "norm": "output_norm", "out": "output",
     "attn_in": "attn_norm", "attn_out": "post_attention_norm", "qkv": "attn_qkv", "wq": "attn_q", "wk": "attn_k",
     "wv": "attn_v", "o": "attn_output", "q": "attn_q_norm", "k": "attn_k_norm", "mlp_in": "ffn_norm",
-    "mlp_out": "post_ffw_norm", "gate": "ffn_gate", "up": "ffn_up", "down": "ffn_down",
+    "mlp_out": "post_ffw_norm",
+    "gate": "ffn_gate", "up": "ffn_up", "down": "ffn_down",
 }  # fmt: skip
 """The decoder's names of tensors as a GGUF has them, those of layers after "blk.{i}."."""
 _KEYS = {
