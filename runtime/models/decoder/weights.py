@@ -100,7 +100,8 @@ JOINED = {"qkv": ("wq", "wk", "wv"), "up": ("gate", "up"), "shared_up": ("shared
 
 def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Tensor], dict[str, Product]]:
     """The tensors and products [out, in] of a model by the decoder's names. names: from these to the source's, `{i}` for the
-    layer's number; see `llama.LLAMA`. Raises Unknown for a tensor that is missing or that nobody reads."""
+    layer's number; "0.attn_in" says that layer 0 has none; see `llama.LLAMA`. Raises Unknown for a tensor that is missing or
+    that nobody reads."""
     weights: dict[str, Tensor] = {}
     products: dict[str, Product] = {}
     turned = "transposed" in names
@@ -191,7 +192,7 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
             *(() if f"{i}.router" in weights or shape.bare else ("up", "down")),
         )
         for key in needed:
-            if key in names and f"{i}.{key}" not in weights and f"{i}.{key}" not in products:
+            if key in names and f"{i}.{key}" not in names and f"{i}.{key}" not in weights and f"{i}.{key}" not in products:
                 raise Unknown(f"there is no {names[key].format(i=i)}")
     if "norm" in names and "norm" not in weights:
         raise Unknown(f"there is no {names['norm']}")

@@ -44,7 +44,7 @@ def module_engine(module: Any, name: str, size: int, context: int | None) -> Cau
     """The engine of a live `AutoModelForCausalLM`. Raises DecError, by name, for one that it cannot run."""
     whole = ModuleDecoder(module.base_model, name).probed()
     layout, head = layout_of(whole), read_out(module, name)
-    step = make.decoder_of(module.base_model, whole.plain)
+    step: Any = make.decoder_of(module.base_model, whole.plain)
     if step is None or step.caches != whole.caches:
         step = whole
     return CausalEngine(step, layout, head, name=name, size=size, context=context)
