@@ -19,7 +19,7 @@ from decgraph.runtime.models.decoder.net import DecoderNet
 from decgraph.runtime.models.decoder.shape import Unknown
 from decgraph.runtime.models.decoder.weights import canonical
 from decgraph.runtime.models.gguf.file import File
-from decgraph.runtime.models.gguf.settings import ARCHITECTURES, NAMES
+from decgraph.runtime.models.gguf.settings import ARCHITECTURES, INSTEAD, NAMES
 from decgraph.runtime.native.decoder import native
 from decgraph.runtime.native.formats import Blocks
 
@@ -90,10 +90,9 @@ def net_of_file(file: File, config: Mapping[str, Any], dtype: torch.dtype, devic
             if (factors := source.take(FACTORS)) is not None:
                 ropes = {kind: (_divided(inverse, factors), scale) for kind, (inverse, scale) in ropes.items()}
         return DecoderNet(native(Decoder(shape, weights, products, ropes)), config)
-    except Unknown as unknown:
-        raise DecError(
-            f"{file.path} is not read as a model: {unknown}", hint="give the folder that the file was made from"
-        ) from None
+    except (Unknown, DecError) as unknown:
+        said = unknown.diagnostics[0] if isinstance(unknown, DecError) else unknown
+        raise DecError(f"{file.path} is not read as a model: {said}", hint=INSTEAD) from None
 
 
 def _divided(inverse: Tensor, factors: Tensor | Blocks) -> Tensor:
