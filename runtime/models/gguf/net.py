@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
@@ -63,11 +62,7 @@ class FileSource:
 
 def own_dtype(file: File) -> torch.dtype:
     """What most bytes of a file are numbers of, where these are half as long; else float32, which holds what blocks are."""
-    sizes: Counter[str] = Counter()
-    for entry in file.tensors.values():
-        sizes[entry.form] += entry.size
-    most = sizes.most_common(1)[0][0] if sizes else ""
-    return {"F16": torch.float16, "BF16": torch.bfloat16}.get(most, torch.float32)
+    return {"F16": torch.float16, "BF16": torch.bfloat16}.get(file.form, torch.float32)
 
 
 def net_of_file(file: File, config: Mapping[str, Any], dtype: torch.dtype, device: str) -> DecoderNet:
