@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.gguf.file import is_file
 from decgraph.runtime.tune import kept
 
 Job: TypeAlias = dict[str, Any]
@@ -149,8 +150,10 @@ ARCHITECTURES = {"llama": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3"}
 
 
 def gguf_of(model: Path, form: str) -> Path:
-    """The weights of a model's folder as a GGUF file of F32, F16, Q8_0 or Q4_1 matrices. Raises DecError for a family that is
-    not written here."""
+    """The weights of a model's folder as a GGUF file of F32, F16, Q8_0 or Q4_1 matrices; a GGUF file is itself. Raises DecError
+    for a family that is not written here."""
+    if is_file(model):
+        return model
     return converted(model, f"{form}.gguf", lambda path: _write_gguf(model, form, path))
 
 

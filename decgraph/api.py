@@ -128,7 +128,7 @@ class Algorithm:
 
     def session(
         self,
-        models: Mapping[str, ModelLike] | None = None,
+        models: Mapping[str, ModelLike] | ModelLike | None = None,
         *,
         tokenizer: TokenizerLike | None = None,
         externs: Externs | None = None,
@@ -142,12 +142,12 @@ class Algorithm:
         """Models and parameters bound, ready to run requests.
 
         `given`: parameters and models by the algorithm's own names: `session(target=model, drafter="FOLDER", gamma=4)`.
-        `models`: the same by name, where one is no keyword (`target.heads`). A model is a folder, the name of a shipped
-        model, a transformers module (its weights are shared and it is put in evaluation mode) or a model of decgraph's; what
-        is left out is a shipped model of its kind. `backend`: torch (the default where torch is installed), triton
-        (generated kernels; docs/triton.md) or reference. `plan`: which passes run (all, on the reference none, unless it
-        says so), the backend where `backend` does not say it, and how many sequences `generate` runs at a time; it never
-        changes a token.
+        `models`: the same by name, where one is no keyword (`target.heads`); or the first model alone: `session("FOLDER")`. A
+        model is a folder, a GGUF file, the name of a shipped model, a transformers module (its weights are shared and it is
+        put in evaluation mode) or a model of decgraph's; what is left out is a shipped model of its kind. `backend`: torch
+        (the default where torch is installed), triton (generated kernels; docs/triton.md) or reference. `plan`: which
+        passes run (all, on the reference none, unless it says so), the backend where `backend` does not say it, and how many
+        sequences `generate` runs at a time; it never changes a token.
         `compile`: run the models' decoders through torch.compile (seconds to minutes at the first calls); what cannot
         be compiled runs as it is, with a warning.
         `device` (auto, cpu, cuda, cuda:1) and `dtype` (auto, float32, bfloat16, float16; int8, int4: weights on a CPU): where
@@ -155,6 +155,10 @@ class Algorithm:
         there, float32 on a CPU. A module stays as it is. `session.placement` has what it came to.
         Raises DecError for models and parameters that do not fit, and for a device that is not there.
         """
+        if models is not None and not isinstance(models, Mapping):
+            from decgraph.hf.modules import main_parameter
+
+            models = {main_parameter(self.function): models}
         takes = [*self.models, *self.params, *keywords_of(Algorithm.session)]
         check_keywords(f"a session of {self.name}", given, takes)
         named: dict[str, Any] = {name: given.pop(name) for name in list(given) if name in self.models}
@@ -192,7 +196,8 @@ class Algorithm:
         if wrong := next((name for name in params if name in self.models), None):
             raise DecError(f"`{wrong}` is a model of {self.name}, not a parameter", hint=f'models={{"{wrong}": ...}}')
         known = check_params(self.function, params, unread=True)  # before models are read, which takes seconds
-        bound = bind(self.function, models or {}, tokenizer=tokenizer, device=placed.device, dtype=placed.dtype)
+        apart = {"share": False} if compile else {}  # another session's forwards stay as they are
+        bound = bind(self.function, models or {}, tokenizer=tokenizer, device=placed.device, dtype=placed.dtype, **apart)
         module = self.optimised(known, plan if plan is not None else Plan(passes=() if backend == "reference" else None))
         if compile:
             engine.compile(bound.models, lambda reason: warnings.warn(reason, RuntimeWarning, stacklevel=3))

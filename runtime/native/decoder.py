@@ -66,10 +66,10 @@ class NativeDecoder(Decoder):
     def _structure(self, n: int, layer: Layer) -> _Layer:
         s, rotated = self.shape, 2 * len(self.ropes[layer.rope][0]) if layer.rope else 0
         sizes = (s.width, s.heads, s.kv_heads, s.head, rotated, bool(s.pairs), ACTIVATIONS[s.activation])
-        sizes += (s.eps, layer.scale or self._scale)
+        scales = (s.eps, layer.scale or self._scale)
         norms = (self.weights.get(f"{n}.{name}") for name in NORMS)
         products = (self.products[f"{n}.{name}"].parts for name in PRODUCTS)  # type: ignore[attr-defined]
-        return _Layer(*sizes, *map(_at, norms), *products)
+        return _Layer(*sizes, *scales, *map(_at, norms), *products)
 
     def _prepared(self, mask: Tensor, count: int) -> Tensor:
         return self._added_to_scores(mask)  # native layers share a row themselves
@@ -103,8 +103,8 @@ class NativeDecoder(Decoder):
             k, v = next(caches) if use.attention else (None, None)
             mask, turn = added.get(layer.kind), turned.get(layer.rope or "", (None, None))
             if k is None or v is None or not use.mlp:
-                each = None if mask is None else self._repeated(mask, size[1])
-                cache = None if k is None or v is None else (where, k, v, each)
+                repeated = None if mask is None else self._repeated(mask, size[1])
+                cache = None if k is None or v is None else (where, k, v, repeated)
                 x = self._layer(n, layer, x, x, size, turns.get(layer.rope or ""), cache, mlp=use.mlp).contiguous()
                 continue
             call.used, call.key_strides[:], call.value_strides[:] = k.shape[2], k.stride()[:3], v.stride()[:3]

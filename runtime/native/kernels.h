@@ -219,7 +219,7 @@ static void dots(const Rows<T>& x, long r, const uint8_t* w, long far, float* y,
 }
 constexpr int DOTS = L == 16 ? 6 : 3;
 template <typename T> static void integral(const Matrix& m, const Rows<T>& x, long rows, long outputs, long from, float* y, long ldy) {
-    by<sizeof(T) == 1 ? Q5_K : Q6_K>(m.format, [&](auto F) {
+    by<sizeof(T) == 1 ? Q4_K : Q6_K>(m.format, [&](auto F) {
         const long row = x.k / NUMBERS[F.value] * BYTES[F.value], far = outputs / 4;
         const uint8_t* w = m.data + from * row;
         auto tiles = [&](auto O, const uint8_t* w, float* y, long far) {
@@ -241,7 +241,7 @@ static void product(const Product& p, const float* x, long rows, bool keep, floa
             const auto q = integers<decltype(kind)>(x, rows, m.k);
             split(threads, m.n, step, [&](long a, long b) { integral(m, q, rows, b - a, a, y + a, p.n); });
         };
-        if (dot == 8 && m.format != Q6_K) ints(int8_t());
+        if (dot == 8 && m.format <= Q4_K) ints(int8_t());
         else if (dot && rows <= 6) ints(int16_t());
         else {  // for more rows weights are made float32 once: exact, and no slower than integers
             const float* q = packed(x, m.k, rows, m.k);

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <vector>
 
-enum Format { F32, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, F16, BF16 };
-static const long BYTES[] = {4, 34, 18, 20, 22, 24, 144, 176, 210}, NUMBERS[] = {1, 32, 32, 32, 32, 32, 256, 256, 256};  // of a block
+enum Format { F32, Q8_0, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, F16, BF16 };
+static const long BYTES[] = {4, 34, 18, 20, 144, 22, 24, 176, 210}, NUMBERS[] = {1, 32, 32, 32, 256, 32, 32, 256, 256};  // of a block
 
 // A matrix [n, k], rows of n outputs one after the other. dot: 0 float32 activations, 16 or 8 for int16 or int8 ones.
 struct Matrix { const uint8_t* data; const float* bias; int64_t n, k, format, dot; };

@@ -39,12 +39,7 @@ class BlockProduct(Product):
 
     def __init__(self, *matrices: Tensor | Blocks, biases: tuple[Tensor | None, ...] = ()) -> None:
         super().__init__(*(m for m in matrices if isinstance(m, Tensor)), biases=biases or (None,) * len(matrices))
-        self.matrices = matrices
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """See `Product`."""
-        return sum(map(len, self.matrices)), self.matrices[0].shape[1]
+        self.matrices: tuple[Tensor | Blocks, ...] = matrices
 
     def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """[n, out]; with `added` [n, out], the sum of both."""

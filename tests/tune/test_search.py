@@ -140,7 +140,7 @@ def test_the_best_is_chosen_and_confirmed() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_default_far_from_the_best_is_left_at_once(seed: int) -> None:
-    """Every row costs, so that the least drafts are ten times as fast: few runs find that, though both parameters must change."""
+    """Every row costs, so the least drafts are ten times as fast: few runs find that, though both parameters must change."""
     machine = Machine(lambda v: 0.05 * v["depth"] * v["budget"] ** 0.8, rng=random.Random(seed))
     found = tune(machine, rounds=12)
     assert dict(found.chosen) == {"depth": 1, "budget": 1}

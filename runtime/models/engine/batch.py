@@ -86,7 +86,8 @@ def _of_one(plan: SlotPlan, take: int, length: int, window: int | None) -> Batch
         if branched:
             row[plan.base : plan.base + plan.span] = plan.tail_positions()
         masks[SLIDING] = torch.from_numpy((seen & (row > table[_POSITIONS, 0, :, None] - window))[None, None])
-    return Batch(*torch.from_numpy(table).unbind(0), masks)
+    ids, positions, write = torch.from_numpy(table).unbind(0)
+    return Batch(ids, positions, write, masks)
 
 
 def _columns(plan: SlotPlan, take: int) -> tuple[list[int], list[int], list[int], list[int]]:

@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.decoder import Decoder
-from decgraph.runtime.models.decoder.net import Lookup
 from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
 from decgraph.runtime.models.engine.cache import LENGTH, ROWS, Part, Store, TooLarge
 from decgraph.runtime.models.engine.draft_loop import draft
@@ -64,7 +62,6 @@ class CausalEngine:
         self.below = below
         self.width = layout.width  # of last states; rows are wider where others are kept beside them (taps.py)
         self.taps: tuple[int, ...] = ()  # the layers whose entering states are
-        self.plain: Any = None  # a ModuleStep, or one with taps: the module itself, which reads embeddings too
         self.memories: Memories | None = None  # computes calls with a given memory; None: this engine does itself
         self.lowers: dict[int, CausalEngine] = {}  # engines of this model's first layers, by their number (exits.py)
         self._slots: dict[Hashable, Slot] = {}
@@ -182,7 +179,7 @@ class CausalEngine:
     def compile(self, notice: Callable[[str], None]) -> bool:
         """Compile decoders with torch.compile; returns whether there is one."""
         below = self.below is not None and self.below.compile(notice)
-        if not isinstance(self.step, Decoder):
+        if not hasattr(self.step, "compiled"):
             return below
         self.step = self.step.compiled(notice)
         return True
@@ -427,20 +424,16 @@ class CausalEngine:
         without one."""
         whole: Any = self.step  # a decoder, or one with taps
         step = getattr(whole, "inner", whole)
-        if self.plain is None and not isinstance(step, Decoder):
+        if not hasattr(step, "lookup"):
             raise DecError(f"{self.name!r} reads tokens here, and a soft node has none")
-        embed = Lookup(step) if self.plain is None else self.plain.base.get_input_embeddings()
         width = batch.ids.shape[1]
         rows = [
-            replaced(embed, ids, {n - p.done: cell for n, cell in p.soft.items() if 0 <= n - p.done < width})
+            replaced(step.lookup, ids, {n - p.done: cell for n, cell in p.soft.items() if 0 <= n - p.done < width})
             for ids, p in zip(batch.ids, plans, strict=True)
         ]
-        if self.plain is None:
-            flat = step.placed(torch.cat(rows), batch.positions)
-            return whole.above()(
-                flat.view(*batch.ids.shape, -1), batch.positions, batch.write, part.keys, part.values, batch.masks
-            )
-        return self.plain(torch.stack(rows), batch.positions, batch.write, part.keys, part.values, batch.masks)
+        entering = step.placed(torch.cat(rows), batch.positions).view(*batch.ids.shape, -1)
+        made: Tensor = whole.above()(entering, batch.positions, batch.write, part.keys, part.values, batch.masks)
+        return made
 
     def inputs(self, batch: Batch, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         """The states of the engine below for the tokens of a forward: [B, T, width], zeros for padding."""

@@ -8,7 +8,7 @@ Uncertainty, 2024.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.make import decoder_of_layers
-from decgraph.runtime.models.engine.attention import Written, additive, attending
+from decgraph.runtime.models.decoder.layers import decoder_of_layers
 from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.cache import Part
 from decgraph.runtime.models.engine.causal import CausalEngine
@@ -94,69 +93,15 @@ def _as_it_is(logits: Tensor) -> Tensor:
     return logits
 
 
-class LayerStep:
-    """The layers of a head as a step on the states [B, T, width] that enter the first one. A head's module has `config`,
-    `layers` and `rotary`, as those of zoo/modeling.py and runtime/models/heads have."""
-
-    def __init__(self, module: Any) -> None:
-        config, weight = module.config, next(module.layers[0].parameters())
-        self.module, self.count = module, len(module.layers)
-        self.layout = Layout(
-            _kept(module, weight), (FULL,) * self.count, None, int(config.hidden_size), weight.dtype, weight.device
-        )
-
-    def __call__(
-        self,
-        states: Tensor,
-        positions: Tensor,
-        write: Tensor,
-        keys: Sequence[Tensor],
-        values: Sequence[Tensor],
-        masks: Mapping[str, Tensor],
-    ) -> Tensor:
-        module = self.module
-        mask, rotary = additive(masks[FULL], states.dtype), module.rotary(states, position_ids=positions)
-        cache = Written(keys, values, write, {n: n for n in range(self.count)})
-        with attending(module.config):
-            for layer in module.layers:
-                states = layer(states, attention_mask=mask, past_key_values=cache, position_embeddings=rotary)
-        return states
-
-
-class _Shapes(Written):
-    """A cache that stores nothing and notes the shapes of what it is given."""
-
-    def __init__(self) -> None:
-        self.layers = []
-        self.noted: dict[int, tuple[int, int, int]] = {}
-
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        self.noted[layer_idx] = (key_states.shape[1], key_states.shape[-1], value_states.shape[-1])
-        return key_states, value_states
-
-    def __len__(self) -> int:
-        return len(self.noted)
-
-
-@torch.no_grad()
-def _kept(module: Any, weight: Tensor) -> tuple[tuple[int, int, int], ...]:
-    """Heads and sizes of keys and values of each layer, from a forward of one state: latent attention (an MTP layer of
-    DeepSeek) has others than the configuration's head_dim."""
-    seen, width = _Shapes(), int(getattr(module, "entering", module.config.hidden_size))
-    states = torch.zeros(1, 1, width, dtype=weight.dtype, device=weight.device)
-    rotary = module.rotary(states, position_ids=torch.zeros(1, 1, dtype=torch.long, device=weight.device))
-    mask = torch.zeros(1, 1, 1, 1, dtype=weight.dtype, device=weight.device)
-    with attending(module.config):
-        for layer in module.layers:
-            states = layer(states, attention_mask=mask, past_key_values=seen, position_embeddings=rotary)
-    return tuple(seen.noted[n] for n in range(len(module.layers)))
-
-
 def layer_step(module: Any) -> tuple[Step, Layout]:
     """The step of a head's layers on states: the decoder, or else the module as it is."""
-    plain = LayerStep(module)
     made = decoder_of_layers(module)
-    return (plain if made is None or made.caches != plain.layout.shapes else made), plain.layout
+    if made is not None:
+        return made, Layout(made.caches, (FULL,) * len(made.caches), None, made.width, made.dtype, made.device)
+    from decgraph.runtime.models.engine.head_module import LayerStep
+
+    plain = LayerStep(module)
+    return plain, plain.layout
 
 
 def head_of(model: HFFeatures, target: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

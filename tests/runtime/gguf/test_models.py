@@ -1,0 +1,97 @@
+"""GGUF files as models, against the same files made float32 by the gguf package in modules of transformers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import decgraph
+from decgraph.runtime.models.hf import load_causal
+from decgraph.runtime.request import Request
+
+pytest.importorskip("gguf")
+from tests.runtime.gguf import written
+
+IDS = tuple(range(3, 40))
+
+
+def agree(path: Path, theirs: Any) -> None:
+    """Logits and greedy tokens of a file and a module."""
+    mine = load_causal(path)
+    with torch.no_grad():
+        want = theirs(torch.tensor([IDS])).logits[0].double()
+        made = theirs.generate(torch.tensor([IDS]), max_new_tokens=12, do_sample=False, eos_token_id=None)[0, len(IDS) :]
+    found = torch.stack([torch.from_numpy(one.logits) for one in mine.eval([IDS[: n + 1] for n in range(len(IDS))])])
+    assert (found - want[:, : found.shape[1]]).abs().max() < 2e-4 * want.abs().max()
+    session = decgraph.load("autoregressive").session(str(path), device="cpu")
+    assert session.run(Request(IDS, limit=12, temperature=0)).tokens == tuple(made.tolist())
+
+
+@pytest.mark.parametrize("library", [True, False], ids=["native", "torch"])
+@pytest.mark.parametrize("form", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"])
+def test_blocks_are_the_dequantised_model(form: str, library: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not library:
+        for place in ("decoder", "products"):
+            monkeypatch.setattr(f"decgraph.runtime.native.{place}.library", lambda: None)
+    module = written.module_of("llama", hidden_size=256, intermediate_size=512, tie_word_embeddings=True)
+    path = written.write(tmp_path / "a.gguf", "llama", module, form, random=True)
+    agree(path, written.dequantised(path, module.config))
+
+
+ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "llama": ("llama", {"attention_bias": True, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}},
+              {"rope.freq_base": 5000.0}),
+    "qwen2": ("qwen2", {}, {"rope.freq_base": 10000.0}),
+    "qwen3": ("qwen3", {"head_dim": 32}, {}),
+    "gemma2": ("gemma2", {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 8},
+               {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "attention.sliding_window": 8}),
+    "gemma3": ("gemma3_text", {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 8, "num_hidden_layers": 7},
+               {"attention.sliding_window": 8, "rope.freq_base": 1000000.0}),
+    "phi3": ("phi3", {"sliding_window": 8}, {"attention.sliding_window": 8}),
+    "starcoder2": ("starcoder2", {"sliding_window": None}, {"attention.layer_norm_epsilon": 1e-5}),
+    "stablelm": ("stablelm", {}, {"attention.layer_norm_epsilon": 1e-5, "rope.dimension_count": 4}),
+    "nemotron": ("nemotron", {}, {"attention.layer_norm_epsilon": 1e-5, "rope.dimension_count": 8}),
+}  # fmt: skip
+"""By architecture: transformers' model type, its settings, and those of the file."""
+
+
+ELSEWHERE: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "gemma": ("gemma", {"head_dim": 32}, {}),
+    "smollm3": ("smollm3", {"num_hidden_layers": 5}, {"rope.freq_base": 2000000.0}),
+    "granite": ("granite", {"attention_multiplier": 0.2, "embedding_multiplier": 3.0, "residual_multiplier": 0.5,
+                            "logits_scaling": 2.0},
+                {"attention.scale": 0.2, "embedding_scale": 3.0, "residual_scale": 0.5, "logit_scale": 2.0}),
+    "olmo2": ("olmo2", {}, {}),
+}  # fmt: skip
+"""What transformers does not read from GGUF."""
+
+
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, *ELSEWHERE])
+def test_architectures_are_as_llama_cpp_reads_them(architecture: str, tmp_path: Path) -> None:
+    """Greedy tokens, up to a place where two are as likely to within 0.01: its cache is in float16."""
+    pytest.importorskip("xllamacpp")
+    from decgraph.bench import engines
+
+    model_type, config, settings = {**ARCHITECTURES, **ELSEWHERE}[architecture]
+    if architecture == "phi3":  # llama.cpp leaves its window out
+        config = settings = {}
+    module = written.module_of(model_type, tie_word_embeddings="gemma" in architecture, **config)
+    path = written.write(tmp_path / "a.gguf", architecture, module, "F32", **settings)
+    made = engines.ENGINES["llama.cpp"]({"model": str(path), "weights": "F32", "context": 64, "threads": 1})(list(IDS), 24)
+    mine = decgraph.load("autoregressive").session(str(path), device="cpu").run(Request(IDS, limit=24, temperature=0)).tokens
+    same = next((n for n in range(24) if mine[n] != made[n]), 24)
+    if same < 24:
+        two = torch.from_numpy(load_causal(path).eval([(*IDS, *mine[:same])])[0].logits).topk(2)
+        assert made[same] in two.indices and same > 2 and float(two.values[0] - two.values[1]) < 0.01, (mine, made)
+
+
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_architectures_are_as_transformers_reads_them(architecture: str, tied: bool, tmp_path: Path) -> None:
+    if not tied and "gemma" in architecture:
+        pytest.skip("a gemma's output matrix is its embedding")
+    model_type, config, settings = ARCHITECTURES[architecture]
+    module = written.module_of(model_type, tie_word_embeddings=tied, **config)
+    path = written.write(tmp_path / "a.gguf", architecture, module, "Q8_0", **settings)
+    agree(path, written.dequantised(path, module.config))
