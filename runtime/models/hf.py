@@ -42,8 +42,8 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
     Raises DecError if the folder, its configuration or its architecture cannot be used, and for a device that is not there.
     """
     placed = (placed or Placement()).found()
-    if gguf.is_file(path):
-        return _of_file(Path(path).resolve(), reuse, placed)
+    if Path(path).suffix == gguf.SUFFIX:
+        return _of_file(Path(path).expanduser().resolve(), reuse, placed)
     folder = read(path, "causal")
     if folder.composed:
         text = {**folder.config, **folder.config["text_config"]}
