@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.decoder.compared import Different, refuse_different
+from decgraph.runtime.models.decoder.shape import Unknown
 from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.folders import Folder, context_of, read
+from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.gguf import file as gguf
 from decgraph.runtime.models.interface import Model, Vocab, check_vocab
 from decgraph.runtime.placement import BLOCKS, Placement
@@ -51,15 +54,19 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
         return _live(folder, vocab, DecError("it has no text model"), placed, "AutoModelForImageTextToText")
     vocab = vocabulary(folder.path, folder.size)
     net = _decoder(folder, placed)
-    if net is None:
+    if isinstance(net, Exception):
         import transformers
 
         from decgraph.runtime.models.decoder.make import net_of_module
 
+        differs = net if isinstance(net, Different) else None
         try:
-            net = net_of_module(pretrained(transformers.AutoModelForCausalLM, folder, None, placed), folder.name)
+            module = pretrained(transformers.AutoModelForCausalLM, folder, None, placed)
+            net = net_of_module(module, folder.name, entry=differs is None)
         except (DecError, TypeError) as refused:  # TypeError: a forward that takes no keyword arguments but its own
             return _live(folder, vocab, refused, placed)
+        if differs is not None:
+            note(net.base, Forward("module", reason=str(differs)))
     from decgraph.runtime.models.hf_causal import HFCausal
 
     return HFCausal(net, name=folder.name, vocab=vocab, context=folder.context, family=str(folder.path), reuse=reuse)
@@ -79,12 +86,12 @@ def _of_file(path: Path, reuse: bool, placed: Placement) -> HFCausal:
     return HFCausal(net, name=path.stem, vocab=vocab, context=context_of(config), family=str(path), reuse=reuse)
 
 
-def _decoder(folder: Folder, placed: Placement) -> Net | None:
-    """The decoder's net of a folder; None where transformers' module is to run, which the log says with the reason."""
+def _decoder(folder: Folder, placed: Placement) -> Net | Unknown:
+    """The decoder's net of a folder; or why transformers' module is to run, which the log says."""
     from decgraph.runtime.models.decoder.folder import net_of_folder
-    from decgraph.runtime.models.decoder.shape import Unknown
 
     try:
+        refuse_different(folder.config)
         made = net_of_folder(folder.path, folder.config, placed.precision(folder.dtype), placed.device)
         return made if placed.dtype not in BLOCKS else made.in_blocks(placed.dtype)
     except Unknown as unknown:
@@ -94,7 +101,7 @@ def _decoder(folder: Folder, placed: Placement) -> Net | None:
                 hint="dtype float32",
             ) from None
         _LOG.info("%s runs as transformers' own module: %s", folder.name, unknown)
-        return None
+        return unknown
 
 
 def _live(folder: Folder, vocab: Vocab, refused: Exception, placed: Placement, loader: str = "AutoModelForCausalLM") -> Live:
