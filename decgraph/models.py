@@ -92,8 +92,8 @@ def masked(
 @needs_models()
 def verify(source: str | Path) -> Verdict:
     """Whether the decoder computes what the installed transformers' module does for models of a folder's shape: both compute
-    the logits of a small random model of the same family and switches, in float64. The verdict is kept, by shape and version, and
-    a difference makes folders of that shape run as transformers' module from then on, which results say.
+    the logits of a small random model of the same family and switches, in float64. The verdict is kept, by shape and version,
+    and a difference makes folders of that shape run as transformers' module from then on, which results say.
 
     Takes seconds, and imports transformers. Raises DecError for a folder that is none, and for one without a causal model.
     """

@@ -105,7 +105,7 @@ def cases(at: Path) -> dict[str, tuple[str, Callable[[], dict[str, Any]]]]:
     try:
         from peft import LoraConfig, get_peft_model
 
-        get_peft_model(llama, LoraConfig(target_modules=["q_proj"], r=2)).save_pretrained(at / "adapted")
+        get_peft_model(llama, LoraConfig(target_modules=["q_proj"], r=2)).save_pretrained(str(at / "adapted"))
         llama = LlamaForCausalLM.from_pretrained(at / "entry", trust_remote_code=False)
     except ImportError:
         print("peft is not installed: no walk of an adapter", file=sys.stderr)

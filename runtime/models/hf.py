@@ -53,7 +53,7 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
         vocab = vocabulary(folder.path, int(text.get("vocab_size") or 0))
         return _live(folder, vocab, DecError("it has no text model"), placed, "AutoModelForImageTextToText")
     vocab = vocabulary(folder.path, folder.size)
-    net = _decoder(folder, placed)
+    net = decoder_net(folder, placed)
     if isinstance(net, Exception):
         import transformers
 
@@ -86,7 +86,7 @@ def _of_file(path: Path, reuse: bool, placed: Placement) -> HFCausal:
     return HFCausal(net, name=path.stem, vocab=vocab, context=context_of(config), family=str(path), reuse=reuse)
 
 
-def _decoder(folder: Folder, placed: Placement) -> Net | Unknown:
+def decoder_net(folder: Folder, placed: Placement) -> Net | Unknown:
     """The decoder's net of a folder; or why transformers' module is to run, which the log says."""
     from decgraph.runtime.models.decoder.folder import net_of_folder
 

@@ -153,7 +153,7 @@ class HFMasked(Model):
         return self.net.embedding
 
 
-def inputs_of(table: torch.Tensor, cells: Sequence[Cell], mask: int) -> torch.Tensor:
+def inputs_of(table: torch.Tensor, cells: Sequence[Cell], mask: Any) -> torch.Tensor:
     """Token ids int64[n] of cells, the mask's where one is masked; embeddings [n, width] where a cell is soft. table: [V,
     width]."""
     ids = torch.tensor([c if isinstance(c, int) else mask for c in cells], device=table.device)

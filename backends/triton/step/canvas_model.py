@@ -127,6 +127,7 @@ class HFCanvas:
         whole = model.net.decoder
         self.dense: Any = whole.unread() if isinstance(whole, Decoder) else whole  # over masks
         self.blank: Tensor = engine.step.blank
+        self.read = model.net.read
         self._block = None if isinstance(model.visibility, str) else int(model.visibility[1])
         self.windows = sorted(set(whole.windows), key=lambda w: -1 if w is None else w)
         self.prompt = torch.zeros(batch, width, dtype=torch.int64, device=self.device)
@@ -257,10 +258,10 @@ class _States:
         """See `Scores`."""
         key = ids.tobytes()
         if key not in self._known:
-            net, size = self.model.model.net, self.model.vocab_size
+            size = self.model.vocab_size
             states = picked(self.states, self.place[ids])
             with torch.no_grad():
-                logits = net.read(states)[..., :size].float()
+                logits = self.model.read(states)[..., :size].float()
             if self.model.mask < size:
                 logits[..., self.model.mask].fill_(float("-inf"))
             self._known[key] = logits

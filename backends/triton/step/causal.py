@@ -28,8 +28,8 @@ from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.derive import Applied, Headed, Upto
-from decgraph.runtime.models.engine.hf import read_out
 from decgraph.runtime.models.engine.layout import FULL, SLIDING
+from decgraph.runtime.models.engine.live import read_out
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter
 from decgraph.runtime.models.hf_live import Live

@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from decgraph.backends.triton.step.causal_graph import UNKNOWN, Attention, DeviceStep, device_step, kernel_attention
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder
-from decgraph.runtime.models.decoder.make import decoder_of_layers
+from decgraph.runtime.models.decoder.layers import decoder_of_layers
 from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.engine.exits import adapted_head, normed
-from decgraph.runtime.models.engine.heads import LayerStep
+from decgraph.runtime.models.engine.head_module import LayerStep
 from decgraph.runtime.models.engine.layout import FULL, SLIDING, Layout
 from decgraph.runtime.models.engine.nets import layout_of
 from decgraph.runtime.models.forwards import Forward, note

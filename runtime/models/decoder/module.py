@@ -48,7 +48,7 @@ def _attention(
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Attention of queries [B, Hq, T, D] as the call that is going on has it."""
-    call, layer = _CALL.get(None), int(module.layer_idx)  # type: ignore[arg-type]  # attentions have a number
+    call, layer = _CALL.get(None), int(module.layer_idx)
     if isinstance(call, Tape):
         one = (x[0].transpose(0, 1) for x in (query, key, value))
         made = call.attend(layer, *one, scale=scaling, window=sliding_window, cap=softcap, sinks=s_aux)
@@ -595,7 +595,7 @@ def _listen(base: nn.Module, seen: Probe) -> list[Any]:  # Any: handles of hooks
     """Notes the arguments of attention modules (those with a layer index)."""
 
     def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        layer = int(module.layer_idx)  # type: ignore[arg-type]
+        layer = int(module.layer_idx)
         mask = kwargs.get("attention_mask", next((a for a in args if isinstance(a, Tensor) and a.ndim == 4), None))
         if isinstance(mask, Tensor):
             seen.masks[layer] = mask

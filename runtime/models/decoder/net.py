@@ -39,7 +39,7 @@ class Net:
     @property
     def width(self) -> int:
         """The size of a hidden state."""
-        return int(self.embedding.shape[1])
+        return self.decoder.width
 
     @property
     def device(self) -> torch.device:

@@ -93,8 +93,12 @@ class HFMaskedEngine:
                 else:
                     known[key] = entry
         self._check_consumed(missing, plans, known)
-        for forward in self._forwards(list(missing.values())):
-            known.update(self._computed(forward, missing))
+        keys = {id(unit): key for key, unit in missing.items()}
+        for part in self._parts(list(missing.values())):
+            try:
+                known.update({keys[id(unit)]: entry for unit, entry in zip(part, self._computed(part), strict=True)})
+            except DecError as error:
+                known.update({keys[id(unit)]: error for unit in part})
         for n, plan in plans.items():
             try:
                 new = {key: unit.width for key, unit in zip(plan.keys, plan.units, strict=True) if key in missing}
@@ -224,8 +228,7 @@ class HFMaskedEngine:
                 uses[id(plan.call.given.store), plan.call.given.slot] += max(1, len(plan.units))
             for entry in (known.get(key) for key in plan.keys if plan.call.keep):
                 if entry is not None and entry.kept is not None:
-                    kept = entry.kept if isinstance(entry.kept, CachedMemory) else entry.kept.kept()
-                    uses[id(kept.store), kept.slot] += 1
+                    uses[id(entry.kept.store), entry.kept.slot] += 1
         for unit in missing.values():
             if unit.consumed and unit.given is not None:
                 store, slot = unit.given.store, unit.given.slot
@@ -233,78 +236,54 @@ class HFMaskedEngine:
 
     # -- forwards
 
-    def _forwards(self, units: list[batch.Unit]) -> Iterator[list[list[batch.Unit]]]:
-        """The units by forward and part, no forward much over the budget."""
-        forward: list[list[batch.Unit]] = []
-        spent = 0
+    def _parts(self, units: list[batch.Unit]) -> Iterator[list[batch.Unit]]:
+        """The units of each forward, none of them much over the budget."""
         for group in batch.grouped(units, self.step.whole):
             part: list[batch.Unit] = []
+            spent = 0
             for unit in group:
                 cost = self._cost(unit)
-                if spent and spent + cost > self.budget:
-                    yield [*forward, part] if part else forward
-                    forward, part, spent = [], [], 0
+                if part and spent + cost > self.budget:
+                    yield part
+                    part, spent = [], 0
                 part.append(unit)
                 spent += cost
-            if part:
-                forward.append(part)
-        if forward:
-            yield forward
+            yield part
 
     def _cost(self, unit: batch.Unit) -> int:
         copied = 0 if unit.consumed or unit.given is None else len(unit.cells)
         kept = copied + unit.width
         return unit.width * self._cell_bytes + kept * self.step.blank.nbytes + 8 * len(unit.rows) * self.model.vocab.size
 
-    def _computed(self, forward: list[list[batch.Unit]], missing: dict[Key, batch.Unit]) -> dict[Key, Entry | DecError]:
-        """One forward for each part: the entries of its units, or why there are none."""
-        keys = {id(unit): key for key, unit in missing.items()}
-        entries: dict[Key, Entry | DecError] = {}
-        hidden, units, width = [], [], 0
-        for group in forward:
-            try:
-                made = self._run(group, width)
-            except DecError as error:
-                entries.update({keys[id(unit)]: error for unit in group})
-                continue
-            hidden.append(made)
-            units += group
-            width += len(made)
-        if not units:
-            return entries
-        states = hidden[0] if len(hidden) == 1 else torch.cat(hidden)
-        predicting = batch.moved(states, units) if self.model.shift else states
-        block, good = self._logits(predicting, np.concatenate([unit.start + unit.rows for unit in units]))
-        first = 0
-        for unit in units:
-            mine = slice(unit.start, unit.start + unit.width)
-            own = states[mine] if self.model.shift and not self.step.whole else None
-            wrong = None if good is None else good[first : first + len(unit.rows)]
-            entries[keys[id(unit)]] = Entry(predicting[mine], unit.rows, block, first, unit.kept, wrong, unit.soft, own)
-            first += len(unit.rows)
-        return entries
-
-    def _run(self, group: list[batch.Unit], start: int) -> Tensor:
-        """The last hidden states [n, width] of one part, whose first is number `start` of the forward's."""
-        if group[0].given is None:
-            ids, part = batch.whole_part(group, self._tables, self.mask, self.model.visibility)
+    def _computed(self, units: list[batch.Unit]) -> list[Entry]:
+        """One forward: the entries of its units."""
+        if units[0].given is None:
+            ids, part = batch.whole_part(units, self._tables, self.mask, self.model.visibility)
         else:
-            ids, part = batch.given_part(group, self._tables, self.step.blank, self.model.visibility)
-        for n, unit in enumerate(group):
+            ids, part = batch.given_part(units, self._tables, self.step.blank, self.model.visibility)
+        for n, unit in enumerate(units):
             unit.start, unit.padding = n * part.width, part.width - unit.width
         inputs = torch.from_numpy(ids.ravel()).to(self.device)
-        if any(unit.soft is not None for unit in group):
-            inputs = self._mixed(inputs, group)
-        hidden = self.step(inputs, part, group)
-        computed = sum(unit.width for unit in group)
+        if any(unit.soft is not None for unit in units):
+            inputs = self._mixed(inputs, units)
+        hidden = self.step(inputs, part, units)
+        computed = sum(unit.width for unit in units)
         self.counted.calls += 1
         self.counted.computed += computed
         self.counted.padding += len(hidden) - computed
-        if part.store is not None and part.record:
-            batch.whole_kept(group, part, self.step.blank.nbytes)
-        for unit in group:
-            unit.start += start
-        return hidden
+        if part.record and part.store is not None:
+            for slot, unit in enumerate(units):
+                unit.kept = CachedMemory(self.model.family, part.store, slot, np.ones(unit.width, bool))
+        predicting = batch.moved(hidden, units) if self.model.shift else hidden
+        block, good = self._logits(predicting, np.concatenate([unit.start + unit.rows for unit in units]))
+        entries, first = [], 0
+        for unit in units:
+            mine = slice(unit.start, unit.start + unit.width)
+            own = hidden[mine] if self.model.shift and not self.step.whole else None
+            wrong = None if good is None else good[first : first + len(unit.rows)]
+            entries.append(Entry(predicting[mine], unit.rows, block, first, unit.kept, wrong, unit.soft, own))
+            first += len(unit.rows)
+        return entries
 
     def _mixed(self, ids: Tensor, units: list[batch.Unit]) -> Tensor:
         """Embeddings [n, width] of ids int64[n], mixed where cells are soft."""
@@ -387,9 +366,8 @@ class HFMaskedEngine:
         if not entries:
             kept = self.empty(length) if call.given is None else call.given.join(self.empty(length))
         else:
-            found = entries[0].kept
-            assert found is not None
-            kept = found if isinstance(found, CachedMemory) else found.kept()
+            assert entries[0].kept is not None
+            kept = entries[0].kept
             if entries[0].own is not None:
                 batch.keep_states(kept, plan.units[0], entries[0].own)
         kept.store.handed[kept.slot] += 1

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.masked_memory import CachedMemory, Recorded, Recording, Store, gathered, saved
+from decgraph.runtime.models.engine.masked_memory import CachedMemory, Store, gathered, saved
 from decgraph.runtime.models.hf_masked import no_state
 from decgraph.runtime.models.interface import Visibility
 
@@ -154,7 +154,7 @@ class Unit:
     prompt: int = 0
     start: int = field(default=0, init=False)
     padding: int = field(default=0, init=False)
-    kept: CachedMemory | Recorded | None = field(default=None, init=False)
+    kept: CachedMemory | None = field(default=None, init=False)
 
     @property
     def width(self) -> int:
@@ -320,14 +320,6 @@ def _store(group: list[Unit], width: int, span: int, where: slice | Tensor, blan
 def _fresh(unit: Unit) -> np.ndarray:
     assert unit.fresh is not None
     return unit.fresh
-
-
-def whole_kept(group: list[Unit], part: Part, row_bytes: int) -> None:
-    """Sets the units' `kept` from a recording part. row_bytes: bytes of one position."""
-    assert part.store is not None
-    recording = Recording(part.store, part.width, group[0].family, [len(u.cells) for u in group], row_bytes)
-    for slot, unit in enumerate(group):
-        unit.kept = Recorded(recording, slot)
 
 
 # Scores that stand one position before the one that they are about (Ye et al., Dream, 2025). After a forward every computed

@@ -320,44 +320,6 @@ def _padded(mask: np.ndarray, length: int) -> np.ndarray:
     return out
 
 
-class Recording:
-    """The memories of a part of whole canvases, created when the first is read."""
-
-    def __init__(self, store: Store, width: int, family: str, lengths: list[int], row_bytes: int) -> None:
-        self.store, self.family, self.lengths, self.nbytes = store, family, lengths, row_bytes * width
-        self._kept: list[CachedMemory] = []
-
-    def kept(self, slot: int) -> CachedMemory:
-        """The memory of one canvas: always the same state, also if its rows are overwritten later."""
-        if not self._kept:
-            self._kept = [
-                CachedMemory(self.family, self.store, n, np.ones(width, bool)) for n, width in enumerate(self.lengths)
-            ]
-        return self._kept[slot]
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """One memory of a recording."""
-
-    recording: Recording
-    slot: int
-
-    def kept(self) -> CachedMemory:
-        """The memory."""
-        return self.recording.kept(self.slot)
-
-    @property
-    def alive(self) -> bool:
-        """Whether the memory can still be read."""
-        return not self.recording._kept or self.kept().alive
-
-    @property
-    def nbytes(self) -> int:
-        """Its size in bytes."""
-        return self.recording.nbytes
-
-
 # A memo of computed calls, by their content.
 
 _CALLS = 2  # a sequence's last calls that are remembered: FreeDave reads a canvas, then a tree of canvases
@@ -378,7 +340,7 @@ class Entry:
     rows: np.ndarray
     block: Tensor
     start: int
-    kept: CachedMemory | Recorded | None
+    kept: CachedMemory | None
     good: np.ndarray | None = None
     holding: Any = None  # Any: soft weights
     own: Tensor | None = None
@@ -391,7 +353,7 @@ class Entry:
     @property
     def nbytes(self) -> int:
         """A lower bound of the bytes that it keeps alive."""
-        kept = 0 if self.kept is None else self.kept.store.nbytes if isinstance(self.kept, CachedMemory) else self.kept.nbytes
+        kept = 0 if self.kept is None else self.kept.store.nbytes
         return self.hidden.nbytes + self.block[:1].nbytes * len(self.rows) + kept
 
 
