@@ -10,6 +10,7 @@ from typing import Any
 from decgraph.bench import weights
 from decgraph.bench.weights import SIZES, Weights
 from decgraph.errors import DecError
+from decgraph.runtime.models.gguf.file import is_file
 from decgraph.runtime.placement import Placement
 from decgraph.runtime.text import Tokenizer
 from decgraph.zoo import folder_of
@@ -25,6 +26,9 @@ def loaded(target: str | None, drafter: str | None, parts: Mapping[str, str], pl
     for two models of different vocabularies, and for a device that is not there.
     """
     placed = placed.found()
+    for name in (target, drafter):
+        if name is not None and is_file(name):
+            raise DecError(f"{name} is no folder, and modules of transformers are measured here", hint="--peer llama.cpp")
     if target is None or target in SIZES:
         made = weights.shipped(placed) if target is None else cast(weights.random_llama(target), placed)
         if drafter is not None:

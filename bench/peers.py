@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from math import prod
@@ -32,6 +32,7 @@ from decgraph.bench.prompts import Prompt
 from decgraph.bench.render import Table, markdown_table, number
 from decgraph.errors import DecError
 from decgraph.runtime.models import processor
+from decgraph.runtime.models.gguf import file as gguf
 
 BYTES = {"F32": 4.0, "F16": 2.0, "Q8_0": 34 / 32, "Q4_1": 20 / 32, "float32": 4.0, "int8": 1.0}
 """Bytes of a weight of a matrix by the form that it is read in; vectors are float32 in all of them."""
@@ -42,12 +43,13 @@ DTYPES = {"float32": "F32", "int8": "Q8_0", "int4": "Q4_1"}
 @dataclass(frozen=True)
 class Peer:
     """An engine. modules: those that it needs, its own first. package: what pip installs. weights: by decgraph's dtype, the
-    form in which the engine reads the matrices. start: what its process runs."""
+    form in which the engine reads the matrices. start: what its process runs. files: whether it reads GGUF files."""
 
     modules: tuple[str, ...]
     package: str
     weights: Mapping[str, str]
     start: tuple[str, ...] = (sys.executable, "-m", "decgraph.bench.engines")
+    files: bool = False
 
     @property
     def lacking(self) -> str:
@@ -57,9 +59,11 @@ class Peer:
 
 
 PEERS = {
-    "llama.cpp": Peer(("xllamacpp", "gguf"), "xllamacpp", DTYPES),
+    "llama.cpp": Peer(("xllamacpp", "gguf"), "xllamacpp", DTYPES, files=True),
     "ctranslate2": Peer(("ctranslate2", "transformers"), "ctranslate2", {"float32": "float32", "int8": "int8"}),
-    "openvino": Peer(("openvino_genai", "gguf"), "openvino-genai", {"float32": "F16", "int8": "Q8_0", "int4": "Q4_1"}),
+    "openvino": Peer(
+        ("openvino_genai", "gguf"), "openvino-genai", {"float32": "F16", "int8": "Q8_0", "int4": "Q4_1"}, files=True
+    ),
     "transformers": Peer(("transformers",), "transformers", dict.fromkeys(DTYPES, "float32")),
 }
 OURS = Peer(("decgraph",), "decgraph", DTYPES)
@@ -124,13 +128,26 @@ def sizes(model: Path) -> tuple[int, int] | None:
     """How many numbers of matrices and of vectors a token reads: all of a model's, but a table of embeddings that is not the
     output's too. None for a mixture of experts, of which a token reads a part."""
     shapes: dict[str, list[int]] = {}
+    if gguf.is_file(model):
+        shapes = {name: list(entry.shape) for name, entry in gguf.read(model).tensors.items()}
     for file in sorted(model.glob("*.safetensors")):
         with safe_open(file, "np") as held:
             shapes |= {name: held.get_slice(name).get_shape() for name in list(held.keys())}
     if any("expert" in name for name in shapes):
         return None
-    read = [shape for name, shape in shapes.items() if not ("embed_tokens" in name and "lm_head.weight" in shapes)]
+    read = [shape for name, shape in shapes.items() if name not in idle(shapes)]
     return sum(prod(s) for s in read if len(s) > 1), sum(prod(s) for s in read if len(s) < 2)
+
+
+def idle(names: Collection[str]) -> list[str]:
+    """The tables of embeddings among tensors that are not the output's too: a token reads a row of them."""
+    untied = "lm_head.weight" in names or "output.weight" in names
+    return [name for name in names if untied and ("embed_tokens" in name or name == "token_embd.weight")]
+
+
+def bytes_of(file: gguf.File) -> int:
+    """The bytes of a GGUF file that a token reads."""
+    return sum(entry.size for name, entry in file.tensors.items() if name not in idle(file.tensors))
 
 
 def measure(
@@ -217,8 +234,8 @@ def row_of(label: str, made: Mapping[str, Row], first: str, ends: frozenset[int]
 @dataclass(frozen=True)
 class Comparison:
     """What `decgraph bench --peer` measures. algorithms: decgraph's; the others are compared with the first. peers: names of
-    `PEERS`. model: its folder; parts: folders of other models by the name of an algorithm's parameter. ends: the tokens that
-    end a text: tokens are compared before them, since some engines forbid them."""
+    `PEERS`. model: its folder or GGUF file; parts: folders of other models by the name of an algorithm's parameter. ends: the
+    tokens that end a text: tokens are compared before them, since some engines forbid them."""
 
     algorithms: tuple[Asked, ...]
     peers: tuple[str, ...]
@@ -233,6 +250,8 @@ class Comparison:
     def __post_init__(self) -> None:
         if unknown := next((name for name in self.peers if name not in PEERS), None):
             raise DecError(f"there is no peer {unknown!r}", hint=f"one of {', '.join(PEERS)}")
+        if gguf.is_file(self.model) and self.dtype != "float32":
+            raise DecError(f"{self.model} is measured in the form that it has", hint="leave --dtype out")
         if self.dtype not in DTYPES:
             raise DecError(f"no peer is measured in {self.dtype}", hint=f"--dtype {', '.join(DTYPES)}")
         if masked := [one.label for one in self.algorithms if one.masked]:
@@ -243,19 +262,22 @@ class Comparison:
         context = max(len(one.tokens) for one in self.prompts) + self.settings.limit + 8
         common = {"model": str(self.model), "dtype": self.dtype, "threads": self.threads, "context": context}
         made, failed = dict[str, tuple[Peer, Row]](), dict[str, str]()
+        own_form = gguf.read(self.model).form if gguf.is_file(self.model) else ""
         for one in self.algorithms:
             spec = str(one.algorithm.path or one.algorithm.name)
             parts = {name: value for name, value in self.parts.items() if name.split(".")[0] in one.algorithm.models}
-            own = {"weights": DTYPES[self.dtype], "algorithm": spec, "params": plain(one.known), "parts": parts}
+            own = {"weights": own_form or DTYPES[self.dtype], "algorithm": spec, "params": plain(one.known), "parts": parts}
             made[f"decgraph {one.label}"] = OURS, {**common, "engine": "decgraph", **own}
         for name in dict.fromkeys(self.peers):
             peer = PEERS[name]
             if peer.lacking:
                 failed[name] = f"it is not installed: pip install {peer.lacking}"
+            elif own_form and not peer.files:
+                failed[name] = "it reads no GGUF file"
             elif self.dtype not in peer.weights:
                 failed[name] = f"it has no {self.dtype} weights on a CPU"
             else:
-                made[name] = peer, {**common, "engine": name, "weights": peer.weights[self.dtype]}
+                made[name] = peer, {**common, "engine": name, "weights": own_form or peer.weights[self.dtype]}
         return made, failed
 
     def document(self, told: Told = silent, *, command: str = "", source: Row | None = None) -> Row:
@@ -270,7 +292,9 @@ class Comparison:
         rows = []
         for label in made:
             peer, job = engines[label]
-            read = None if counted is None else counted[0] * BYTES[job["weights"]] + 4 * counted[1]
+            read = None if counted is None else counted[0] * BYTES.get(job["weights"], 0) + 4 * counted[1]
+            if gguf.is_file(self.model) and counted is not None:
+                read = bytes_of(gguf.read(self.model))
             row = row_of(label, made, next(iter(engines)), self.ends, read and read / speed)
             rows.append({**row, "weights": job["weights"], "bytes_per_token": read, "version": versions[peer.package]})
         lengths = [len(one.tokens) for one in self.prompts]

@@ -144,10 +144,10 @@ class Algorithm:
         `given`: parameters and models by the algorithm's own names: `session(target=model, drafter="FOLDER", gamma=4)`.
         `models`: the same by name, where one is no keyword (`target.heads`); or the first model alone: `session("FOLDER")`. A
         model is a folder, a GGUF file, the name of a shipped model, a transformers module (its weights are shared and it is
-        put in evaluation mode) or a model of decgraph's; what is left out is a shipped model of its kind. `backend`: torch (the default where torch is installed), triton
-        (generated kernels; docs/triton.md) or reference. `plan`: which passes run (all, on the reference none, unless it
-        says so), the backend where `backend` does not say it, and how many sequences `generate` runs at a time; it never
-        changes a token.
+        put in evaluation mode) or a model of decgraph's; what is left out is a shipped model of its kind. `backend`: torch
+        (the default where torch is installed), triton (generated kernels; docs/triton.md) or reference. `plan`: which
+        passes run (all, on the reference none, unless it says so), the backend where `backend` does not say it, and how many
+        sequences `generate` runs at a time; it never changes a token.
         `compile`: run the models' decoders through torch.compile (seconds to minutes at the first calls); what cannot
         be compiled runs as it is, with a warning.
         `device` (auto, cpu, cuda, cuda:1) and `dtype` (auto, float32, bfloat16, float16; int8, int4: weights on a CPU): where

@@ -24,8 +24,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("ir", "runtime", "zoo", "backends", "hf", "decgraph", "cli")
 """From the ground up, as far as a model's name goes."""
-WITHIN = ("runtime/models/decoder/", "runtime/models/engine/", "runtime/models/heads/", "runtime/native/", "runtime/models/hf_",
-          "runtime/models/masked_called", "runtime/models/masked_net", "runtime/models/masked_restored")  # fmt: skip
+WITHIN = (
+    "runtime/models/decoder/",
+    "runtime/models/engine/",
+    "runtime/models/heads/",
+    "runtime/native/",
+    "runtime/models/hf_",
+    "runtime/models/masked_restored",
+)
 TOOLS = ("ir/", "decgraph/errors.py", "decgraph/extras.py")
 """Called from everywhere, and no part of a road."""
 
@@ -105,7 +111,7 @@ def cases(at: Path) -> dict[str, tuple[str, Callable[[], dict[str, Any]]]]:
     try:
         from peft import LoraConfig, get_peft_model
 
-        get_peft_model(llama, LoraConfig(target_modules=["q_proj"], r=2)).save_pretrained(at / "adapted")
+        get_peft_model(llama, LoraConfig(target_modules=["q_proj"], r=2)).save_pretrained(str(at / "adapted"))
         llama = LlamaForCausalLM.from_pretrained(at / "entry", trust_remote_code=False)
     except ImportError:
         print("peft is not installed: no walk of an adapter", file=sys.stderr)

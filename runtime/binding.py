@@ -174,8 +174,10 @@ def _readable(target: Any) -> bool:
     return isinstance(target, HFCausal)
 
 
-def _renewal(made: Model, source: Source, target: Any, make: Callable[[Any], Model]) -> Callable[[], Model]:
-    """See `Model.renew`, of a part made of a module or a folder for a target."""
+def _renewal(made: Model, source: Source, target: Any, make: Callable[[Any], Model]) -> Callable[[], Model] | None:
+    """See `Model.renew`, of a part made of a module or a folder for a target; None where neither can change."""
+    if source.what != "module" and getattr(target, "renew", None) is None:
+        return None
     watch = None
     if source.what == "module":
         from decgraph.runtime.models.watch import Watch

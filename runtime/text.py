@@ -236,6 +236,8 @@ def _read(path: str, state: tuple[int, int, int]) -> tuple[Any, Any]:
 
     if gguf.is_file(path):
         spec = written_in(gguf.read(Path(path)))
+        if spec is None:
+            raise DecError(f"{path} has no tokenizer", hint="tokenizer=FOLDER in Python, or a file with one")
         backend = Backend.from_str(json.dumps(spec))
         return backend, {name: part for name, part in spec.items() if name != "model"}
     backend = Backend.from_file(path)

@@ -16,12 +16,10 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
-from decgraph.runtime.models.decoder.make import net_of_module
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.folders import Folder, context_of, read
-from decgraph.runtime.models.hf_masked import HFMasked
+from decgraph.runtime.models.hf_masked import CalledMasked, HFMasked
 from decgraph.runtime.models.interface import Vocab
-from decgraph.runtime.models.masked_called import CalledMasked
 from decgraph.runtime.models.masked_restored import RESTORED, restored
 from decgraph.runtime.models.masked_settings import OTHERWISE, MaskedSettings, Reading, reading_of
 from decgraph.runtime.models.tape import Tape
@@ -51,10 +49,16 @@ def load_masked(path: str | Path, asked: MaskedSettings | None = None, placed: P
     reading = _reading(folder.name, kind, config, asked or MaskedSettings(), home)
     named: dict[str, Any] = {"name": folder.name, "vocab": vocab, "family": str(home)}
     if kind in RESTORED:
+        from decgraph.runtime.models.decoder.make import net_of_module
+
         net = net_of_module(restored(kind, config, _weights(folder, placed)), folder.name)
         return _at(home, HFMasked(net, context=context_of(net.base.config.to_dict()), **_settings(reading), **named))
+    if (made := hf.decoder_net(folder, placed)) is not None:
+        return _at(home, HFMasked(made, context=context_of(config), **_settings(reading), **named))
     loader = "AutoModelForMaskedLM" if kind.endswith("ForMaskedLM") else "AutoModelForCausalLM"
     import transformers
+
+    from decgraph.runtime.models.decoder.make import net_of_module
 
     try:
         module = hf.pretrained(getattr(transformers, loader), folder, None, placed)
@@ -81,6 +85,8 @@ def masked_of(module: Any, name: str, vocab: Vocab, asked: MaskedSettings, copie
     reading = _reading(name, kind, {"vocab_size": vocab.size, **config}, asked, home_of(module))
     named: dict[str, Any] = {"name": name, "vocab": vocab, "family": f"{name}#{id(module)}"}
     context = context_of(config) or config.get("max_sequence_length")
+    from decgraph.runtime.models.decoder.make import net_of_module  # with transformers, as the module is
+
     try:
         if kind in RESTORED:
             net = net_of_module(restored(kind, config, dict(module.named_parameters())), name)

@@ -39,12 +39,7 @@ class BlockProduct(Product):
 
     def __init__(self, *matrices: Tensor | Blocks, biases: tuple[Tensor | None, ...] = ()) -> None:
         super().__init__(*(m for m in matrices if isinstance(m, Tensor)), biases=biases or (None,) * len(matrices))
-        self.matrices = matrices
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """See `Product`."""
-        return sum(map(len, self.matrices)), self.matrices[0].shape[1]
+        self.matrices: tuple[Tensor | Blocks, ...] = matrices
 
     def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """[n, out]; with `added` [n, out], the sum of both."""
@@ -114,11 +109,12 @@ class NativeProduct(BlockProduct):
 
     def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """[n, out]; with `added` [n, out], the sum of both."""
-        if len(x) >= MANY:
+        rows = x.shape[0]
+        if rows >= MANY:
             return super().__call__(x, added)
         x = x.contiguous()
-        y = x.new_empty(len(x), self.parts.n) if added is None else added.clone(memory_format=torch.contiguous_format)
-        self._library.native_product(self._at, x.data_ptr(), len(x), added is not None, y.data_ptr(), threads())
+        y = x.new_empty(rows, self.parts.n) if added is None else added.clone(memory_format=torch.contiguous_format)
+        self._library.native_product(self._at, x.data_ptr(), rows, added is not None, y.data_ptr(), threads())
         return y
 
     def _reals(self, part: int, first: int, last: int) -> Tensor:

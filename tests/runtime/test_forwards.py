@@ -75,7 +75,7 @@ def test_a_run_in_json_and_in_its_summary(monkeypatch: pytest.MonkeyPatch, capsy
     assert main(arguments) == 0
     assert "forwards" not in capsys.readouterr().out  # nothing unusual
     sharing.forget()
-    monkeypatch.setattr(hf, "_decoder", lambda *_: None)
+    monkeypatch.setattr(hf, "decoder_net", lambda *_: None)
     monkeypatch.setattr(make, "different", lambda *_: 1 / 0)
     assert main(arguments) == 0
     assert "as a module: ZeroDivisionError" in " ".join(capsys.readouterr().out.split())

@@ -2,7 +2,7 @@
 
     decoder(ids int64[B, T], positions int64[B, T], write int64[B, T], keys, values, masks) -> [B, T, width]
 
-is a step of the engines (engine/step.py): keys and values are lists by layer of [B, H, S, D], written in place at the rows
+is a step of the engines (engine/layout.py): keys and values are lists by layer of [B, H, S, D], written in place at the rows
 `write`; masks are [B, 1, T, S] by kind of layer, bool or numbers to add to scores, None where nothing is hidden. Causal,
 bidirectional and block-causal models differ in masks alone. What is done to states is written once, in `_layer`; whoever
 attends in another way (a device's kernel) derives a decoder with an `attend` of its own."""
@@ -113,6 +113,7 @@ class Decoder:
         if shape.embed_rounded:
             self._embed_scale = float(torch.tensor(shape.embed_scale).to(self.dtype))
         self._run: Callable[..., Any] = self._layers
+        self._shown = tuple(torch.tensor(n, dtype=self.dtype, device=self.device) for n in (0.0, torch.finfo(self.dtype).min))
         self._tables: dict[str, Turn] = {}
         self._reach = 0
 
@@ -322,7 +323,11 @@ class Decoder:
             return {}
         if not self.gathers:  # looked up: a small model's step is some hundred operations
             self._grow(int(positions.max()) + 1)
-            return {name: tuple(table[positions] for table in tables) for name, tables in self._tables.items()}
+            at, size = positions.reshape(-1), positions.shape
+            return {
+                name: tuple(table.index_select(0, at).view(*size, *table.shape[1:]) for table in tables)
+                for name, tables in self._tables.items()
+            }
         return {name: self._turn(name, positions) for name in self.ropes}
 
     def _turn(self, name: str, positions: Tensor) -> Turn:
@@ -346,9 +351,14 @@ class Decoder:
 
     def _prepared(self, mask: Tensor, count: int) -> Tensor:
         """A mask [B, 1, T, S] as numbers to add to scores, with a row for each query that shares a head of keys."""
-        if not mask.is_floating_point():
-            shown = torch.zeros(mask.shape, dtype=self.dtype, device=mask.device)
-            mask = shown.masked_fill_(~mask, torch.finfo(self.dtype).min)
+        return self._repeated(self._added_to_scores(mask), count)
+
+    def _added_to_scores(self, mask: Tensor) -> Tensor:
+        if mask.is_floating_point():
+            return mask
+        return torch.where(mask, *self._shown)
+
+    def _repeated(self, mask: Tensor, count: int) -> Tensor:
         if count == 1 or self._groups == 1:
             return mask
         return mask.unsqueeze(3).expand(-1, -1, -1, self._groups, -1).reshape(mask.shape[0], 1, count * self._groups, -1)

@@ -128,11 +128,26 @@ def check_shapes(
     for name, product in products.items():
         key = name.rsplit(".", 1)[-1]
         found = product.shape
+        if any(b is not None and b.numel() != len(w) for b, w in zip(product.biases, product.matrices, strict=True)):
+            raise Unknown(f"{name} has a bias of another size")
         if found != (rows.get(key, found[0]), columns.get(key, found[1])):
             raise Unknown(f"{name} has the shape {found}")
     table = products["embed"].shape if "embed" in products else tuple(weights["embed"].shape)
     if table != (vocabulary, wide):
         raise Unknown(f"the embedding has the shape {table}")
     for name, w in weights.items():
-        if name.rsplit(".", 1)[-1] in ("attn_in", "attn_out", "mlp_in", "mlp_out", "norm") and w.numel() not in (1, wide):
+        normal = w.shape == (wide,) or (shape.unit_norms and w.numel() == 1)
+        if name.rsplit(".", 1)[-1] in ("attn_in", "attn_out", "mlp_in", "mlp_out", "norm") and not normal:
             raise Unknown(f"{name} has the shape {tuple(w.shape)}")
+        _check_vector(shape, name, w, weights)
+
+
+def _check_vector(shape: Shape, name: str, w: Tensor, weights: Mapping[str, Tensor]) -> None:
+    """Raises Unknown for a norm of heads, or a bias of a norm, of another size than it has by the settings."""
+    key = name.rsplit(".", 1)[-1]
+    if key in ("q", "k") and w.numel() != 1:
+        count = shape.heads if key == "q" else shape.kv_heads
+        if w.numel() != (count * shape.head if shape.joined_norms or w.dim() > 1 else shape.head):
+            raise Unknown(f"{name} has the shape {tuple(w.shape)}")
+    if key == "b" and (normed := weights.get(name.removesuffix(".b"))) is not None and w.shape != normed.shape:
+        raise Unknown(f"{name} has the shape {tuple(w.shape)}")

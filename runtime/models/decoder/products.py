@@ -3,6 +3,8 @@ its library is (runtime/native/products.py); these are torch's."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,11 +16,12 @@ class Product:
 
     def __init__(self, *weights: Tensor, biases: tuple[Tensor | None, ...] = ()) -> None:
         self.weights, self.biases = weights, biases or (None,) * len(weights)
+        self.matrices: tuple[Any, ...] = weights  # what is multiplied with, be it tensors or not
 
     @property
     def shape(self) -> tuple[int, int]:
         """How many outputs and inputs there are."""
-        return sum(map(len, self.weights)), self.weights[0].shape[1]
+        return sum(map(len, self.matrices)), int(self.matrices[0].shape[1])
 
     @property
     def matrix(self) -> Tensor:

@@ -19,9 +19,8 @@ from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
 from decgraph.runtime.models.engine.cache import LENGTH, ROWS, Part, Store, TooLarge
 from decgraph.runtime.models.engine.draft_loop import draft
 from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, Output
-from decgraph.runtime.models.engine.layout import FULL, SLIDING, Layout, Step
+from decgraph.runtime.models.engine.layout import FULL, MOST, SLIDING, Layout, Step, StraightMasks
 from decgraph.runtime.models.engine.slots import TAIL, Slot, SlotPlan, plan
-from decgraph.runtime.models.engine.straight import MOST, StraightMasks
 from decgraph.runtime.models.interface import check_size
 from decgraph.runtime.models.soft_inputs import replaced
 
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.engine.given import Memories
 
 _TOKENS = 8192  # of one forward, padding included, at most
-_WASTE = 64  # padding that is not worth another forward
+_WASTE = {"cpu": 12}  # padding that is not worth another forward, in tokens: on a CPU each is arithmetic (`tune --rows`)
+_FREE = 64  # ... elsewhere
 
 
 class CausalEngine:
@@ -67,6 +67,7 @@ class CausalEngine:
         self._steps = torch.arange(ROWS, device=layout.device)
         self._straight = StraightMasks(layout)
         self._clock = 0
+        self._waste = _WASTE.get(layout.device.type, _FREE)
         self._of_tokens = type(self) is CausalEngine  # a forward takes tokens and nothing else
 
     # The public interface.
@@ -315,7 +316,7 @@ class CausalEngine:
             for p in pending[1:]:  # from short to long, as long as padding is worth less than another forward
                 take = self._take(p)
                 waste = padded + len(group) * (take - longest)
-                if waste > _WASTE and 2 * waste > (len(group) + 1) * take or (len(group) + 1) * take > _TOKENS:
+                if waste > self._waste and 2 * waste > (len(group) + 1) * take or (len(group) + 1) * take > _TOKENS:
                     break
                 group.append(p)
                 padded, longest = waste, take
@@ -383,22 +384,23 @@ class CausalEngine:
         if len(plans) > 1:
             order = sorted(range(len(plans)), key=lambda n: plans[n].slot.number)
             plans, takes = [plans[n] for n in order], [takes[n] for n in order]
-        self._room([p.slot for p in together], rows_of(plans, takes))
+        length = rows_of(plans, takes)
+        self._room([p.slot for p in together], length)
         count, widest = len(plans), max(takes)
         bucket = getattr(self.step, "bucket", None)
         if bucket is not None:
             widest = bucket(widest)
-        batch = batch_of(plans, takes, widest, self.layout, self._steps)
+        batch = batch_of(plans, takes, widest, length, self.layout, self._steps)
         numbers = [p.slot.number for p in plans]
         first = numbers[0]
         back: Callable[[Tensor], None] | None = None
         if numbers[-1] - first == count - 1:
-            part = self.store.part(first, count, batch.length)
+            part = self.store.part(first, count, length)
         else:
-            part, back = self.store.taken(numbers, batch.length)
+            part, back = self.store.taken(numbers, length)
         states = self._run(batch, part, plans, takes)
         if count == 1:
-            part.last[0].index_copy_(0, batch.write[0], states[0])
+            part.last.index_copy_(1, batch.write[0], states)
         else:
             part.last.scatter_(1, batch.write[:, :, None].expand(states.shape), states)
         if back is not None:

@@ -134,7 +134,7 @@ class FeaturesEngine(CausalEngine):
         wanting = [ForwardCall(a.sequence, a.context[: self._given(a)], a.marks, name=a.name) for a in calls]
         usual = [n for n, call in enumerate(calls) if outputs[n] is None and self._usual(call)]
         reading = [n for n in usual if not self._cached(wanting[n])]
-        for n, made in zip(reading, self.target.states([wanting[n] for n in reading])):
+        for n, made in zip(reading, self.target.states([wanting[n] for n in reading]) if reading else ()):
             outputs[n] = made if isinstance(made, DecError) else None
         mine = [n for n in usual if outputs[n] is None]
         for n in mine:  # after all of the target's work is done: these are views of its cache
@@ -213,29 +213,36 @@ class FeaturesEngine(CausalEngine):
         return made
 
     def _run(self, batch: Batch, part: Part, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
-        module = self.model.module
-        features = self.layout.zeros(*batch.ids.shape, self.layout.width)
+        module, (count, width) = self.model.module, batch.ids.shape
         ids = batch.ids if module.mask is None else batch.ids.clone()
-        for b, (row, p, take) in enumerate(zip(features, plans, takes)):
-            known, late = self._known[p.call.sequence]
-            if p.done < len(p.fresh):
-                if known is not None:
-                    row[:take] = self._features(known[p.start + p.done : p.start + p.done + take])
-                continue
-            first = p.done - len(p.fresh)
-            parents = p.parents[first : first + take]
-            unknown = [n for n, parent in enumerate(parents) if parent >= 0 or not late or known is None]
-            if module.mask is None:
-                own = self.store.states(p.slot.number, [p.base + parent if parent >= 0 else p.base - 1 for parent in parents])
-                row[:take] = module.back(own)
-            else:  # it drafts in parallel: neither the tokens after the context nor their features are known
-                row[unknown], ids[b, unknown] = module.unknown(), module.mask
-            if late and known is not None:
-                for n, parent in enumerate(parents):
-                    if parent < 0:
-                        row[n] = self._features(known[-1])
+        paired = [self._paired(p, take, row) for p, take, row in zip(plans, takes, ids)]
+        if count == 1 and takes[0] == width:
+            features = paired[0][None].to(self.layout.dtype)
+        else:
+            features = self.layout.zeros(count, width, self.layout.width)
+            for row, some in zip(features, paired):
+                row[: len(some)] = some
         entering = module.enter(ids, features)
         return self.step(entering, batch.positions, batch.write, part.keys, part.values, batch.masks)
+
+    def _paired(self, p: SlotPlan, take: int, ids: Tensor) -> Tensor:
+        """The features [take, width] that a plan's next tokens are paired with. Of a head that drafts in parallel neither the
+        tokens after the context nor their features are known: its mask is put into `ids`."""
+        module, first = self.model.module, p.done - len(p.fresh)
+        known, late = self._known[p.call.sequence]
+        if first < 0:
+            at = p.start + p.done
+            return self.layout.zeros(take, self.layout.width) if known is None else self._features(known[at : at + take])
+        parents = p.parents[first : first + take]
+        if module.mask is None:
+            made: Tensor = module.back(self.store.states(p.slot.number, [p.base + max(parent, -1) for parent in parents]))
+        else:
+            made = self.layout.zeros(take, self.layout.width)
+            unknown = [n for n, parent in enumerate(parents) if parent >= 0 or not late or known is None]
+            made[unknown], ids[unknown] = module.unknown(), module.mask
+        if late and known is not None and -1 in parents:
+            made[[n for n, parent in enumerate(parents) if parent < 0]] = self._features(known[-1])
+        return made
 
     def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
         """Forget the head's own rows, each of which belongs to a feature and the token after it; the target keeps its own."""

@@ -1,8 +1,7 @@
-"""Engines of Hugging Face models: which step and which read-out their weights have."""
+"""Engines of nets and of what is made of them: heads that read their states, exits, models that share layers."""
 
 from __future__ import annotations
 
-import copy
 import logging
 
 from decgraph.runtime.models.derive import Applied, Headed, Upto
@@ -11,38 +10,16 @@ from decgraph.runtime.models.engine.exits import ReadEngine, adapted_engine, exi
 from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.engine.given import Memories, copying
 from decgraph.runtime.models.engine.heads import FeaturesEngine, HeadsEngine, head_of
-from decgraph.runtime.models.engine.lengths import LengthsEngine
 from decgraph.runtime.models.engine.nets import fresh_engine, net_engine
 from decgraph.runtime.models.engine.plain import PlainEngine
-from decgraph.runtime.models.engine.prefixed import PrefixedStep
-from decgraph.runtime.models.engine.recurrent import is_recurrent, recurrent_engine
 from decgraph.runtime.models.engine.rooted import RootedEngine
 from decgraph.runtime.models.engine.taps import tap
-from decgraph.runtime.models.forwards import forward_of, note
 from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
-from decgraph.runtime.models.hf_live import Live
-from decgraph.runtime.models.hf_rooted import HFRooted
-from decgraph.runtime.models.hf_soft_prompts import SoftPrompted
+from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads, HFRooted
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.parts import untouched
-from decgraph.runtime.models.rotary import Boundary, at_length
 
 _log = logging.getLogger("decgraph.engine")
-
-
-def _lengths_engine(model: Live, boundary: Boundary) -> LengthsEngine:
-    """The engine of a module whose rotary frequencies change at a boundary."""
-
-    def at(past: bool) -> CausalEngine:
-        fixed = copy.copy(model)
-        fixed.module = at_length(model.module, boundary, past)
-        made = fresh_engine(fixed)
-        if (found := forward_of(fixed)) is not None:  # told of the model, not of the module with fixed frequencies
-            note(model.module.base_model, found)
-        return made
-
-    return LengthsEngine(at, boundary.length)
 
 
 def features_engine(model: HFFeatures) -> FeaturesEngine:
@@ -71,19 +48,6 @@ def hf_engine(model: Model) -> Engine:
             return _derived(model) or net_engine(model)
         case HFCausal():
             return HeadsEngine(net_engine(model), model.attached.module)
-        case SoftPrompted():
-            made = fresh_engine(model)
-            made.step = PrefixedStep(made.step, model.prefix, made.layout.window)
-            made.memories = Memories(model)
-            return made
-        case Live() if is_recurrent(model.module):
-            return recurrent_engine(model)
-        case Live(boundary=Boundary() as boundary):
-            return _lengths_engine(model, boundary)
-        case Live():
-            made = fresh_engine(model)
-            made.memories = Memories(model)
-            return made
         case HFHeads():
             return HeadsEngine(net_engine(model.target), model.module, only=True)
         case HFFeatures():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -51,6 +52,14 @@ class File:
     settings: dict[str, Any]
     tensors: dict[str, Entry]
     data: mmap.mmap
+
+    @property
+    def form(self) -> str:
+        """The form of most bytes of tensors."""
+        sizes: Counter[str] = Counter()
+        for entry in self.tensors.values():
+            sizes[entry.form] += entry.size
+        return max(sizes, key=lambda form: sizes[form], default="")
 
     @property
     def architecture(self) -> str:
@@ -151,7 +160,7 @@ class _Reader:
             return [self._one(kind) for _ in range(self.some(count, 8))]
         size = struct.calcsize(f"<{_SCALARS[kind]}")
         begin, self.at = self.at, self.at + self.some(count, size) * size
-        return memoryview(self._data)[begin : self.at].cast(_SCALARS[kind])  # numbers as they lie in the file
+        return memoryview(self._data)[begin : self.at].cast(_SCALARS[kind])  # type: ignore[call-overload]  # as they lie
 
     def _one(self, kind: int) -> Any:
         if kind not in (*_SCALARS, _STRING):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
@@ -20,7 +19,7 @@ from decgraph.runtime.models.decoder.rotary import frequencies
 from decgraph.runtime.models.decoder.shape import Unknown
 from decgraph.runtime.models.decoder.weights import canonical
 from decgraph.runtime.models.gguf.file import File
-from decgraph.runtime.models.gguf.settings import ARCHITECTURES, NAMES
+from decgraph.runtime.models.gguf.settings import ARCHITECTURES, INSTEAD, NAMES
 from decgraph.runtime.native.decoder import native
 from decgraph.runtime.native.formats import Blocks
 
@@ -64,11 +63,7 @@ class FileSource:
 
 def own_dtype(file: File) -> torch.dtype:
     """What most bytes of a file are numbers of, where these are half as long; else float32, which holds what blocks are."""
-    sizes: Counter[str] = Counter()
-    for entry in file.tensors.values():
-        sizes[entry.form] += entry.size
-    most = sizes.most_common(1)[0][0] if sizes else ""
-    return {"F16": torch.float16, "BF16": torch.bfloat16}.get(most, torch.float32)
+    return {"F16": torch.float16, "BF16": torch.bfloat16}.get(file.form, torch.float32)
 
 
 def net_of_file(file: File, config: Mapping[str, Any], dtype: torch.dtype, device: str) -> Net:
@@ -91,10 +86,9 @@ def net_of_file(file: File, config: Mapping[str, Any], dtype: torch.dtype, devic
             if (factors := source.take(FACTORS)) is not None:
                 ropes = {kind: (_divided(inverse, factors), scale) for kind, (inverse, scale) in ropes.items()}
         return Net(native(Decoder(shape, weights, products, ropes)), config)
-    except Unknown as unknown:
-        raise DecError(
-            f"{file.path} is not read as a model: {unknown}", hint="give the folder that the file was made from"
-        ) from None
+    except (Unknown, DecError) as unknown:
+        said = unknown.diagnostics[0] if isinstance(unknown, DecError) else unknown
+        raise DecError(f"{file.path} is not read as a model: {said}", hint=INSTEAD) from None
 
 
 def _divided(inverse: Tensor, factors: Tensor | Blocks) -> Tensor:

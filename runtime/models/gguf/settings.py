@@ -29,6 +29,7 @@ _KEYS = {
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
 }  # fmt: skip
 """Settings of all architectures, after the architecture's name, and a config's name of each."""
+INSTEAD = "the folder that the file was made from is read by transformers too"
 _SILENT = ("vocab_size", "rope.scaling.finetuned", "tensor_data_layout", "attention.causal", "rope.scaling.attn_factor")
 """Settings that say nothing that the tensors or the others do not."""
 _CAPS = {"attn_logit_softcapping": "attn_logit_softcapping", "final_logit_softcapping": "final_logit_softcapping"}
@@ -94,17 +95,21 @@ def config_of(file: File) -> dict[str, Any]:
         if key in given:
             config[to] = _number(file, f"{name}.{key}", given.pop(key))
     for key in ("max_position_embeddings", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
-        if config.get(key, 0) < 1:
-            raise DecError(f"{file.path} has {config.get(key)} for {key}", hint="write the file again from its folder")
-    config["head_dim"] = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        config.setdefault(key, 0)
+    config.setdefault("head_dim", config["hidden_size"] // max(1, config["num_attention_heads"]))
     config.setdefault("num_key_value_heads", config["num_attention_heads"])
+    for key, most in _most(file).items():
+        if type(config[key]) is not int or not 0 < config[key] <= most:
+            raise DecError(f"{file.path} has {config[key]!r} for {key}, which its tensors cannot have", hint=INSTEAD)
+    if config["num_attention_heads"] % config["num_key_value_heads"]:
+        raise DecError(f"{file.path} has a number of heads that those of keys do not divide", hint=INSTEAD)
     _rotary(file, config, given)
     config |= known.more(config)
     if given.pop("attention.value_length", config["head_dim"]) != config["head_dim"]:
         raise DecError(f"{file.path} has values of another size than keys, which is not read from GGUF")
     for key in set(given) - set(_SILENT):
         if given[key]:
-            raise DecError(f"{file.path} has the setting {name}.{key}, which is not known here", hint="give its folder")
+            raise DecError(f"{file.path} has the setting {name}.{key}, which is not known here", hint=INSTEAD)
     table = file.tensors.get(NAMES["embed"])
     config["vocab_size"] = table.shape[0] if table is not None else 0
     config["tie_word_embeddings"] = "output.weight" not in file.tensors
@@ -112,17 +117,26 @@ def config_of(file: File) -> dict[str, Any]:
     return config | {"bos_token_id": begin}
 
 
+def _most(file: File) -> dict[str, int]:
+    """How great sizes can be in a file: what is made of them is bounded by what it holds."""
+    longest = max((max(entry.shape) for entry in file.tensors.values()), default=0)
+    sizes = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim")
+    return {**dict.fromkeys(sizes, longest), "num_hidden_layers": len(file.tensors), "max_position_embeddings": 1 << 31}
+
+
 def _number(file: File, key: str, value: Any) -> Any:
     if isinstance(value, bool | int | float):
         return value
-    raise DecError(f"{file.path} has {key} by layer or in words, which is not read from GGUF", hint="give its folder")
+    raise DecError(f"{file.path} has {key} by layer or in words, which is not read from GGUF", hint=INSTEAD)
 
 
 def _rotary(file: File, config: dict[str, Any], given: dict[str, Any]) -> None:
     """Rotary settings in the config's words."""
     count = given.pop("rope.dimension_count", config["head_dim"])
+    if type(count) is not int or not 0 < count <= config["head_dim"] or count % 2:
+        raise DecError(f"{file.path} has {count!r} for rope.dimension_count, of heads of {config['head_dim']}", hint=INSTEAD)
     if count != config["head_dim"]:
-        config["partial_rotary_factor"] = _number(file, "rope.dimension_count", count) / config["head_dim"]
+        config["partial_rotary_factor"] = count / config["head_dim"]
     kind, factor = given.pop("rope.scaling.type", "none"), given.pop("rope.scaling.factor", None)
     original = given.pop("rope.scaling.original_context_length", None)
     if kind != "none":

@@ -59,7 +59,8 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 ELSEWHERE: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "gemma": ("gemma", {"head_dim": 32}, {}),
     "smollm3": ("smollm3", {"num_hidden_layers": 5}, {"rope.freq_base": 2000000.0}),
-    "granite": ("granite", {"attention_multiplier": 0.2, "embedding_multiplier": 3.0, "residual_multiplier": 0.5, "logits_scaling": 2.0},
+    "granite": ("granite", {"attention_multiplier": 0.2, "embedding_multiplier": 3.0, "residual_multiplier": 0.5,
+                            "logits_scaling": 2.0},
                 {"attention.scale": 0.2, "embedding_scale": 3.0, "residual_scale": 0.5, "logit_scale": 2.0}),
     "olmo2": ("olmo2", {}, {}),
 }  # fmt: skip

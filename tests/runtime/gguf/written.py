@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,26 @@ def blocks(form: str, rows: int, columns: int, random: np.random.Generator) -> n
     return raw.reshape(rows, -1)
 
 
-def write(path: Path, architecture: str, module: Any, form: str = "F32", *, random: bool = False, **settings: Any) -> Path:
+def write(
+    path: Path,
+    architecture: str,
+    module: Any,
+    form: str = "F32",
+    *,
+    random: bool = False,
+    parts: int = 0,
+    vocabulary: Callable[[Any], None] | None = None,
+    **settings: Any,
+) -> Path:
     """A module as a file. form: of its matrices, where their rows are whole blocks. random: matrices are random blocks.
-    settings: further ones, by their names after the architecture's."""
+    parts: of how many files it says to be one. vocabulary: what writes it; else it is the shipped models'. settings: further
+    ones, by their names after the architecture's."""
     config = module.config
     out = gguf.GGUFWriter(path, architecture)
     heads, groups = config.num_attention_heads, config.num_key_value_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    if parts:
+        out.add_uint16("split.count", parts)
     out.add_context_length(config.max_position_embeddings)
     out.add_embedding_length(config.hidden_size)
     out.add_block_count(config.num_hidden_layers)
@@ -68,7 +82,10 @@ def write(path: Path, architecture: str, module: Any, form: str = "F32", *, rand
         add = out.add_string if isinstance(value, str) else out.add_bool if isinstance(value, bool) else (
             out.add_uint32 if isinstance(value, int) else out.add_float32)  # fmt: skip
         add(f"{architecture}.{key}", value)
-    _write_vocabulary(out, decgraph.zoo.path("target"), config.to_dict())
+    if vocabulary is None:
+        _write_vocabulary(out, decgraph.zoo.path("target"), config.to_dict())
+    else:
+        vocabulary(out)
     kind, generator = gguf.GGMLQuantizationType[form], np.random.default_rng(0)
     names = gguf.get_tensor_name_map(next(k for k, v in gguf.MODEL_ARCH_NAMES.items() if v == architecture),
                                      config.num_hidden_layers)  # fmt: skip
