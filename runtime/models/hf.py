@@ -17,7 +17,7 @@ from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.folders import check_weights, configuration, settings
 from decgraph.runtime.models.gguf import file as gguf
 from decgraph.runtime.models.interface import Model, Vocab, check_vocab
-from decgraph.runtime.placement import BLOCKS, Placement
+from decgraph.runtime.placement import AUTO, BLOCKS, Placement
 from decgraph.runtime.text import Tokenizer, has_tokenizer
 
 if TYPE_CHECKING:
@@ -69,14 +69,16 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
 
 
 def _of_file(path: Path, reuse: bool, placed: Placement | None) -> HFCausal:
-    """The model of a GGUF file."""
+    """The model of a GGUF file. Where float32 is asked for, what its blocks are multiplied with is float32 too."""
     from decgraph.runtime.models.gguf.net import net_of_file, own_dtype
     from decgraph.runtime.models.gguf.settings import config_of
     from decgraph.runtime.models.hf_causal import HFCausal
+    from decgraph.runtime.native.products import Activations
 
     file, placed = gguf.read(path), (placed or Placement()).found()
     config = config_of(file)
-    net = net_of_file(file, config, placed.precision(own_dtype(file)), placed.device)
+    activations: Activations = "int16" if placed.dtype == AUTO else "float32"
+    net = net_of_file(file, config, placed.precision(own_dtype(file)), placed.device, activations)
     net = net.in_blocks(placed.dtype) if placed.dtype in BLOCKS else net
     return HFCausal(net, name=path.stem, vocab=_vocab(path, config), context=_context(config), family=str(path), reuse=reuse)
 

@@ -8,6 +8,7 @@ import torch
 
 import decgraph
 from decgraph.runtime.models.hf import load_causal
+from decgraph.runtime.placement import Placement
 from decgraph.runtime.request import Request
 
 pytest.importorskip("gguf")
@@ -24,8 +25,11 @@ def agree(path: Path, theirs: Any) -> None:
         made = theirs.generate(torch.tensor([IDS]), max_new_tokens=12, do_sample=False, eos_token_id=None)[0, len(IDS) :]
     found = torch.stack([torch.from_numpy(one.logits) for one in mine.eval([IDS[: n + 1] for n in range(len(IDS))])])
     assert (found - want[:, : found.shape[1]]).abs().max() < 2e-4 * want.abs().max()
-    session = decgraph.load("autoregressive").session(str(path), device="cpu")
-    assert session.run(Request(IDS, limit=12, temperature=0)).tokens == tuple(made.tolist())
+    exact = load_causal(path, placed=Placement("cpu", "float32")).eval([IDS[:1], IDS])[1]
+    assert (torch.from_numpy(exact.logits) - want[-1, : found.shape[1]]).abs().max() < 1e-5 * want.abs().max()
+    for dtype in ("auto", "float32"):
+        session = decgraph.load("autoregressive").session(str(path), device="cpu", dtype=dtype)
+        assert session.run(Request(IDS, limit=12, temperature=0)).tokens == tuple(made.tolist())
 
 
 @pytest.mark.parametrize("library", [True, False], ids=["native", "torch"])
