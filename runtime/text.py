@@ -207,7 +207,7 @@ def _read(path: str, state: tuple[int, int, int]) -> tuple[Any, Any]:
     from tokenizers import Tokenizer as Backend
 
     if gguf.is_file(path):
-        spec = tokenizer_of(gguf.read(Path(path)))
+        spec = tokenizer_of(gguf.read(Path(path))) or {}
         backend = Backend.from_str(json.dumps(spec))
         return backend, {name: part for name, part in spec.items() if name != "model"}
     backend = Backend.from_file(path)

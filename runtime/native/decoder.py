@@ -66,10 +66,10 @@ class NativeDecoder(Decoder):
     def _structure(self, n: int, layer: Layer) -> _Layer:
         s, rotated = self.shape, 2 * len(self.ropes[layer.rope][0]) if layer.rope else 0
         sizes = (s.width, s.heads, s.kv_heads, s.head, rotated, bool(s.pairs), ACTIVATIONS[s.activation])
-        sizes += (s.eps, layer.scale or self._scale)
+        scales = (s.eps, layer.scale or self._scale)
         norms = (self.weights.get(f"{n}.{name}") for name in NORMS)
         products = (self.products[f"{n}.{name}"].parts for name in PRODUCTS)  # type: ignore[attr-defined]
-        return _Layer(*sizes, *map(_at, norms), *products)
+        return _Layer(*sizes, *scales, *map(_at, norms), *products)
 
     def _layer(
         self,

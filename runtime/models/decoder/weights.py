@@ -118,7 +118,7 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
         if len(parts) < len(from_):
             raise Unknown(f"{to} has no {from_[found.index(None)]}")
         biases = [source.take(f"{name}.bias") if bias is None else source.take(bias) for name in from_]
-        whole = [p.t() for p in parts] if turned else source.joined(parts)
+        whole = [p.t() for p in parts if isinstance(p, Tensor)] if turned else source.joined(parts)
         some = [b for b in biases if isinstance(b, Tensor)]
         if some and len(some) < len(biases):
             some = [b if isinstance(b, Tensor) else some[0].new_zeros(len(parts[n])) for n, b in enumerate(biases)]

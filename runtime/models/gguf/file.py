@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.folders import unreadable
@@ -160,7 +160,7 @@ class _Reader:
             return [self._one(kind) for _ in range(self.some(count, 8))]
         size = struct.calcsize(f"<{_SCALARS[kind]}")
         begin, self.at = self.at, self.at + self.some(count, size) * size
-        return memoryview(self._data)[begin : self.at].cast(_SCALARS[kind])  # numbers as they lie in the file
+        return memoryview(self._data)[begin : self.at].cast(cast("Any", _SCALARS[kind]))  # numbers as they lie
 
     def _one(self, kind: int) -> Any:
         if kind not in (*_SCALARS, _STRING):
