@@ -13,7 +13,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.gguf.file import is_file
 from decgraph.runtime.placement import Placement
 from decgraph.runtime.text import Tokenizer
-from decgraph.zoo.folders import folder_of
+from decgraph.zoo import folder_of
 
 WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".gguf")
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from decgraph import zoo
+from decgraph.runtime.models import folders
 from decgraph.runtime.models.hf import pretrained
 from decgraph.runtime.placement import Placement
 from decgraph.runtime.text import Tokenizer
@@ -107,7 +108,7 @@ def read(folder: Path, placed: Placement) -> Any:  # Any: a transformers module
     """A causal model of transformers, in evaluation mode. Raises DecError for a folder that cannot be read as one."""
     from transformers import AutoModelForCausalLM
 
-    return pretrained(AutoModelForCausalLM, folder, "sdpa", placed).eval().requires_grad_(False)
+    return pretrained(AutoModelForCausalLM, folders.read(folder, "causal"), "sdpa", placed.found()).eval().requires_grad_(False)
 
 
 def random_llama(name: str, seed: int = 0) -> Weights:

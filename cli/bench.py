@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from decgraph import extras
+from decgraph import extras, zoo
 from decgraph.cli import given, options, output
 from decgraph.errors import DecError
 from decgraph.runtime.placement import AUTO, Placement
@@ -177,7 +177,6 @@ def beside_peers(
     from decgraph.bench import peers as others
     from decgraph.bench import prompts as prompts_
     from decgraph.runtime.models.folders import ends
-    from decgraph.zoo.folders import check_folder, folder_of
 
     if order.target in loading.SIZES or order.placed.device not in (AUTO, "cpu") or order.settings.temperature > 0:
         raise DecError(
@@ -186,8 +185,9 @@ def beside_peers(
     if order.settings.batch > 1 or order.baselines or context.params.get("plot") is not None or format in ("csv", "latex"):
         raise DecError("--peer has no --batch, --baseline, --plot, csv or latex", hint="--format table, md or json")
     target = order.target or "target"
-    check_folder(target)
-    folder = folder_of(target)
+    names = zoo.known()
+    names.check(target)
+    folder = names.folder_of(target)
     texts = prompts_.taken(order.source.texts, order.most)
     made = others.Comparison(
         order.algorithms, tuple(peers), folder, tuple(prompts_.encoded(texts, folder, chat=order.chat)), order.settings,

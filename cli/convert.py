@@ -27,7 +27,7 @@ def command(
     """Read drafting heads in the layout of their authors; write them in decgraph's, or say what they are."""
     placed = Placement.of(device, dtype)
     from decgraph.runtime.models.heads import convert
-    from decgraph.zoo.folders import folder_of
+    from decgraph.zoo import folder_of
 
     output.check_folder(out)
     home = None if target is None else folder_of(target)

@@ -69,7 +69,7 @@ def folders(items: Iterable[str], models: Iterable[str]) -> dict[str, str]:
     """The folders or names of models by parameter: `--model drafter=FOLDER`, and `--model FOLDER` for the first of `models`, an
     algorithm's models in order. Raises DecError as `pairs` does, and for what is no folder, before torch is
     imported."""
-    from decgraph.zoo.folders import check_folder
+    from decgraph import zoo
 
     named = list(models)
     first = next(iter(named), "target")
@@ -77,7 +77,7 @@ def folders(items: Iterable[str], models: Iterable[str]) -> dict[str, str]:
     for name, value in found.items():
         # With a dot it is a setting of a model; a name that no parameter has is refused as such.
         if "." not in name and (name in named or not named):
-            check_folder(value)
+            zoo.known().check(value)
     return found
 
 

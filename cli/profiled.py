@@ -14,7 +14,7 @@ from decgraph.runtime.models.masked_settings import model_of
 from decgraph.runtime.session import Session
 from decgraph.runtime.tune import facts
 from decgraph.runtime.tune.profile import Profile
-from decgraph.zoo.folders import folder_of
+from decgraph.zoo import folder_of
 
 
 def contents_of(sources: Mapping[str, str]) -> dict[str, str]:

@@ -15,7 +15,6 @@ from decgraph.cli import given, options, output, threads
 from decgraph.cli.options import option
 from decgraph.runtime.placement import AUTO, Placement
 from decgraph.serve.worker import QUEUE, WIDTH
-from decgraph.zoo.folders import check_folder
 
 ALGORITHM = "An algorithm to serve; again for more, the first is the default. Default: autoregressive."
 
@@ -59,7 +58,7 @@ def command(
         raise decgraph.DecError("there is one first model", hint="the others by parameter: --model name=FOLDER")
     by_name = given.folders([one for one in model or () if "=" in one], ())
     for one in (*plain, *([drafter] if drafter else [])):
-        check_folder(one)
+        decgraph.zoo.known().check(one)
     for origin in cors or ():
         if not re.fullmatch(r"\*|[a-z][a-z0-9+.-]*://[^/\s]+", origin):
             raise decgraph.DecError(f"{origin!r} is no origin of a page", hint="--cors https://ui.example, or --cors '*'")

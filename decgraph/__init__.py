@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; `_LAZY` says the same t
     from decgraph import models, stdlib, testing, zoo
     from decgraph.api import Algorithm, algorithm, load, parse, run
     from decgraph.check.report import Report
-    from decgraph.hf.masking import masked
+    from decgraph.models import masked
     from decgraph.passes.plan import Plan
     from decgraph.runtime.grammars import Grammar
     from decgraph.runtime.request import Request
@@ -37,7 +37,7 @@ _LAZY: dict[str, tuple[str, str]] = {
     "Result": ("decgraph.runtime.session", "Result"),
     "Session": ("decgraph.runtime.session", "Session"),
     "load": ("decgraph.api", "load"),
-    "masked": ("decgraph.hf.masking", "masked"),
+    "masked": ("decgraph.models", "masked"),
     "parse": ("decgraph.api", "parse"),
     "run": ("decgraph.api", "run"),
     "algorithm": ("decgraph.api", "algorithm"),

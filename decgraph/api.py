@@ -196,7 +196,8 @@ class Algorithm:
         if wrong := next((name for name in params if name in self.models), None):
             raise DecError(f"`{wrong}` is a model of {self.name}, not a parameter", hint=f'models={{"{wrong}": ...}}')
         known = check_params(self.function, params, unread=True)  # before models are read, which takes seconds
-        bound = bind(self.function, models or {}, tokenizer=tokenizer, device=placed.device, dtype=placed.dtype)
+        apart = {"share": False} if compile else {}  # another session's forwards stay as they are
+        bound = bind(self.function, models or {}, tokenizer=tokenizer, device=placed.device, dtype=placed.dtype, **apart)
         module = self.optimised(known, plan if plan is not None else Plan(passes=() if backend == "reference" else None))
         if compile:
             engine.compile(bound.models, lambda reason: warnings.warn(reason, RuntimeWarning, stacklevel=3))

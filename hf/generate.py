@@ -8,18 +8,22 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
+from decgraph import zoo
 from decgraph.errors import DecError
 from decgraph.hf import modules, settings
 from decgraph.hf.criteria import Rule, Stops, stops_of
 from decgraph.hf.processors import Reading, refuse_change, refuse_state, shaping_of, watched
 from decgraph.hf.prompts import Row, assembled, check_embeddings, check_model_arguments, rows_of
 from decgraph.hf.scores import logits_of, scores_of
-from decgraph.hf.text import text_side
 from decgraph.passes.plan import Plan
 from decgraph.runtime.arguments import AlgorithmLike, Externs, ModelLike, ParamValue, TokenizerLike
+from decgraph.runtime.binding import text_side
 from decgraph.runtime.keywords import keywords_of
 from decgraph.runtime.models.locks import making
+from decgraph.runtime.models.modules import width_of
 from decgraph.runtime.session import Result
+from decgraph.runtime.sources import home_of
+from decgraph.runtime.text import tokenizer_of
 from decgraph.runtime.unshaped import adjusts
 
 Tensor = Any  # torch loads when it is used
@@ -124,7 +128,12 @@ class CustomGenerate:
         self.backend = backend or api.default_backend()
         machine(self.backend)
         self.binder = modules.Binder(self.algorithm.module, self.algorithm.function, models, self.backend)
-        self.seed, self.tokenizer, self.streamer, self.externs = seed, tokenizer, streamer, dict(externs or {})
+        self.seed, self.tokenizer, self.streamer, self.externs = (
+            seed,
+            zoo.known().located(tokenizer),
+            streamer,
+            dict(externs or {}),
+        )
         self.stop_strings = [stop_strings] if isinstance(stop_strings, str) else list(stop_strings or ())
         if self.stop_strings and not hasattr(tokenizer, "get_vocab"):
             raise DecError("stop_strings need the model's tokenizer to see text", hint="decgraph.hf(..., tokenizer=tokenizer)")
@@ -223,7 +232,7 @@ class CustomGenerate:
             length=length,
             copies=int(getattr(config, "num_return_sequences", None) or 1),
             eos=stops.eos,
-            width=modules.width_of(model),
+            width=width_of(model),
             size=main.vocab.size,
             device=device,
             adjusts=adjusts(self.algorithm.function),
@@ -266,10 +275,10 @@ class CustomGenerate:
 
     def _session_for(self, model: Any) -> Any:
         """The session of a module, which itself makes its models again when the module has changed (`Session.run`)."""
-        width = modules.width_of(model)
+        width = width_of(model)
         with making:
             if self._session is None or self._session[0]() is not model or self._session[1] != width:
-                text = text_side(self.tokenizer, model) if self.algorithm.module.externs else None
+                text = text_side(self.tokenizer) or tokenizer_of(home_of(model)) if self.algorithm.module.externs else None
                 session = self.algorithm.session(
                     self.binder(model),
                     tokenizer=text,

@@ -60,7 +60,7 @@ PROMPTS: dict[str, Any] = {
 @functools.cache
 def _tokenizer(folder: str) -> Any:
     from decgraph.runtime.text import Tokenizer
-    from decgraph.zoo.folders import folder_of
+    from decgraph.zoo import folder_of
 
     return Tokenizer(folder_of(folder))
 

@@ -54,7 +54,7 @@ def _module(folder: str) -> Any:
     import torch
     import transformers
 
-    from decgraph.zoo.folders import folder_of
+    from decgraph.zoo import folder_of
 
     transformers.logging.disable_progress_bar()
     return transformers.AutoModelForCausalLM.from_pretrained(

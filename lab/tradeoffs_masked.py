@@ -243,7 +243,7 @@ def reads(session: Any, into: Counter[str]) -> Iterator[None]:
 def _config() -> Any:
     import transformers
 
-    from decgraph.zoo.folders import folder_of
+    from decgraph.zoo import folder_of
 
     return transformers.AutoConfig.from_pretrained(folder_of("masked"), trust_remote_code=False)
 
@@ -257,7 +257,7 @@ def shallower(layers: int = 5) -> Any:
     """The shipped masked model without its last layer: a smaller one that has learnt the same things less well."""
     import transformers
 
-    from decgraph.zoo.folders import folder_of
+    from decgraph.zoo import folder_of
 
     module: Any = transformers.AutoModelForMaskedLM.from_pretrained(
         folder_of("masked"), dtype="float32", trust_remote_code=False
@@ -271,7 +271,7 @@ def shallower(layers: int = 5) -> Any:
 def _parameters() -> int:
     import transformers
 
-    from decgraph.zoo.folders import folder_of
+    from decgraph.zoo import folder_of
 
     module: Any = transformers.AutoModelForMaskedLM.from_pretrained(folder_of("masked"), trust_remote_code=False)
     return sum(p.numel() for p in module.parameters())
@@ -292,7 +292,7 @@ def final(_place: int, confidences: Sequence[float]) -> float:
 def _frequencies() -> Mapping[int, float]:
     import tokenizers
 
-    from decgraph.zoo.folders import folder_of
+    from decgraph.zoo import folder_of
 
     tokenizer = tokenizers.Tokenizer.from_file(str(folder_of("masked") / "tokenizer.json"))
     texts = (task.text for task in islice(tasks.stream(11, held=False), 2000))

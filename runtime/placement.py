@@ -99,12 +99,13 @@ class Placement:
             raise DecError(f"device is {self.device}, and no GPU is reserved for a worker", hint="--gpus 1, or device cpu")
         return self
 
-    def precision(self, own: torch.dtype) -> torch.dtype:
-        """The dtype to read a folder in whose weights are stored in `own`."""
+    def precision(self, own: torch.dtype | str) -> torch.dtype:
+        """The dtype to read a folder in whose weights are stored in `own`, a dtype or the name of one."""
         import torch
 
         if self.dtype == AUTO:
-            return torch.float32 if self.device == "cpu" else own
+            stored: torch.dtype = getattr(torch, own) if isinstance(own, str) else own
+            return torch.float32 if self.device == "cpu" else stored
         if self.dtype in BLOCKS:
             return torch.float32
         dtype: torch.dtype = getattr(torch, self.dtype)

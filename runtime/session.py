@@ -146,6 +146,7 @@ class Session:
         refuse_unavailable(replace(module, main=self.function.name))
         self.unread = unread(self.function)
         self._given, self.models = dict(models), check_models(self.function, models)
+        self._caches = object()  # other sessions of the same models have caches of their own
         self._lock = threading.RLock()
         self.params = check_params(self.function, self._in_tokens(params or {}, tokenizer))
         check_derivations(self.function, self.models, self.params)
@@ -205,7 +206,7 @@ class Session:
         with self._alone():
             run = self._start(request, listener, keep_events)
             if cache_key is not None:
-                run.machine.reuse(cache_key)
+                run.machine.reuse((self._caches, cache_key))
             return self._result(run, _outcome(run))
 
     @contextmanager
@@ -241,7 +242,7 @@ class Session:
     def forget(self, cache_key: Hashable) -> None:
         """Free the KV cache that runs with a key left; nothing happens for an unknown one."""
         with self._lock, alone(self.models.values()):
-            self.machine.forget(self.models, cache_key)
+            self.machine.forget(self.models, (self._caches, cache_key))
 
     def generate(
         self,

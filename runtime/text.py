@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.folders import is_pointer, unreadable, without_tokenizer
+from decgraph.runtime.models.folders import without_tokenizer
 from decgraph.runtime.models.gguf import file as gguf
-from decgraph.runtime.models.gguf.tokens import tokenizer_of
+from decgraph.runtime.models.gguf.tokens import tokenizer_of as written_in
+from decgraph.runtime.models.interface import Vocab
+from decgraph.runtime.models.unreadable import is_pointer, unreadable
 
 LONG = 10_000
 """Characters of a text whose encoding takes long enough for other threads to notice."""
@@ -200,6 +202,32 @@ class Tokenizer:
         return Detokenizer(tuple(pieces), special)
 
 
+def tokenizer_of(home: Path | None) -> Tokenizer | None:
+    """The tokenizer in a model's folder or GGUF file, or None; the same one as long as the file is what it was. Raises DecError
+    for one that cannot be read."""
+    if home is None or not has_tokenizer(home):
+        return None
+    found = (home if home.is_file() else home / "tokenizer.json").stat()
+    return _kept(str(home.resolve()), (found.st_ino, found.st_mtime_ns, found.st_size))
+
+
+def vocabulary(home: Path | None, size: int, named: Vocab | None = None) -> Vocab:
+    """The vocabulary of a model with so many scores (0: nobody says): that of the tokenizer in its folder, named by a digest of
+    its entries; else `named`, where that has as many tokens; else the model's ids.
+
+    An output matrix is often padded; rows past the tokenizer's size are not tokens.
+    """
+    tokenizer = tokenizer_of(home)
+    if tokenizer is not None:
+        return Vocab(tokenizer.digest, min(size, tokenizer.size) if size else tokenizer.size)
+    return named if named is not None and named.size == size else Vocab("ids", size)
+
+
+@lru_cache(maxsize=2)
+def _kept(folder: str, state: tuple[int, int, int]) -> Tokenizer:
+    return Tokenizer(folder)
+
+
 @lru_cache(maxsize=2)
 def _read(path: str, state: tuple[int, int, int]) -> tuple[Any, Any]:
     """The library's tokenizer and the JSON of a file in this state. Kept, for a start asks twice: for the vocabulary of a model
@@ -207,13 +235,17 @@ def _read(path: str, state: tuple[int, int, int]) -> tuple[Any, Any]:
     from tokenizers import Tokenizer as Backend
 
     if gguf.is_file(path):
-        spec = tokenizer_of(gguf.read(Path(path))) or {}
+        spec = written_in(gguf.read(Path(path)))
+        if spec is None:
+            raise DecError(f"{path} has no tokenizer", hint="tokenizer=FOLDER in Python, or a file with one")
         backend = Backend.from_str(json.dumps(spec))
         return backend, {name: part for name, part in spec.items() if name != "model"}
     backend = Backend.from_file(path)
     backend.no_truncation()  # what training with truncation or padding leaves in the file; transformers switches both off too
     backend.no_padding()
-    return backend, json.loads(Path(path).read_text(encoding="utf-8"))
+    spec = json.loads(Path(path).read_text(encoding="utf-8"))
+    spec.pop("model", None)  # the vocabulary and its merges, which the library has
+    return backend, spec
 
 
 def _decoders(spec: Any) -> set[str]:

@@ -47,8 +47,6 @@ class Catalogue:
         self.name = name or (Path(main).name if main is not None else "decgraph")
         self._given, self._main, self._drafter = dict(models or {}), main, drafter
         self._asked = Placement.of(device, dtype)
-        self._loaded: dict[tuple[str, str], Model] = {}
-        self._tokenizers: dict[str, Any] = {}  # by the first model's folder
         self.algorithms: dict[str, decgraph.Algorithm] = {}
         self.sessions: dict[str, Session] = {}
         self._own: OrderedDict[tuple[str, str], Session] = OrderedDict()
@@ -117,48 +115,14 @@ class Catalogue:
         return self._own[key]
 
     def _open(self, one: decgraph.Algorithm, params: Mapping[str, Any], backend: str | None) -> Session:
-        """A session of an algorithm on the models that earlier ones have loaded."""
-        folders: dict[str, str] = {}
+        """A session of an algorithm: it shares the models of folders with those that are open."""
+        given: dict[str, Any] = {}
         for number, (name, kind) in enumerate(one.models.items()):
             usual = self._main if number == 0 else self._drafter if kind == "causal" else None
             if (folder := self._given.get(name, usual)) is not None:
-                folders[name] = folder
-        folders.update({name: f for name, f in self._given.items() if "." in name and name.split(".")[0] in one.models})
-        standing = {**decgraph.models.shipped(one.function), **folders}
-        given: dict[str, Any] = dict(folders)
-        for name, folder in standing.items():
-            known = self._loaded.get((folder, one.models.get(name, "")))
-            if known is not None and (ready := _with_heads(one, name, folder, known, folders)) is not None:
-                given[name] = ready
-                given.pop(f"{name}.heads", None)
-        first = standing.get(next(iter(one.models), ""), "")
-        session = one.session(
-            given,
-            tokenizer=self._tokenizers.get(first),
-            backend=backend,
-            device=self._asked.device,
-            dtype=self._asked.dtype,
-            **dict(params),
-        )
-        self._tokenizers.setdefault(first, session.tokenizer)
+                given[name] = folder
+        given |= {name: f for name, f in self._given.items() if "." in name and name.split(".")[0] in one.models}
+        session = one.session(given, backend=backend, device=self._asked.device, dtype=self._asked.dtype, **dict(params))
         if not hasattr(session.machine, "steps"):
             raise DecError(f"the backend {session.machine.name} runs one request after the other", hint="serve with torch")
-        for name, model in session.models.items():
-            if name in standing and type(model).__name__ in ("HFCausal", "Live") or model.kind == "masked":
-                self._loaded.setdefault((standing.get(name, ""), model.kind), original_of(model))
         return session
-
-
-def _with_heads(one: decgraph.Algorithm, name: str, folder: str, known: Model, folders: Mapping[str, str]) -> Model | None:
-    """A loaded model as an algorithm's parameter: with Medusa heads where that calls them. None where none are known: binding
-    the folder says what is missing."""
-    if one.function.param(name).value.type.of[3] != "causal+heads":
-        return known
-    from decgraph.hf.modules import with_heads
-    from decgraph.runtime.models.hf import holds_heads
-    from decgraph.zoo.folders import folder_of, is_shipped
-
-    heads = folders.get(f"{name}.heads")
-    if heads is None:
-        heads = folder if holds_heads(folder_of(folder)) else "medusa" if is_shipped(folder) else None
-    return None if heads is None else with_heads(known, heads)

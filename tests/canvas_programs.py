@@ -11,8 +11,8 @@ import transformers
 
 import decgraph
 from decgraph.backends.torch.machine import TorchMachine
+from decgraph.runtime.models.decoder.make import net_of_module
 from decgraph.runtime.models.hf_masked import HFMasked
-from decgraph.runtime.models.hf_net import ATTENTION, Net
 from decgraph.runtime.models.interface import Vocab
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import check_params
@@ -44,7 +44,7 @@ NAMES = [
 
 
 @cache
-def hf_model(kind: str = "eurobert") -> HFMasked:
+def hf_model(kind: str = "eurobert", unmodified: bool = False) -> HFMasked:
     """A masked model of two layers with random weights; "blocks" sees up to the end of its block of four."""
     torch.manual_seed(5)
     if kind == "modernbert":
@@ -57,19 +57,14 @@ def hf_model(kind: str = "eurobert") -> HFMasked:
                 **IDS,
                 cls_token_id=1,
                 sep_token_id=2,
-                attn_implementation=ATTENTION,
             )
         )
     elif kind == "llama":
-        net = transformers.LlamaForCausalLM(
-            transformers.LlamaConfig(**SIZES, num_key_value_heads=2, attn_implementation=ATTENTION)
-        )
+        net = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, num_key_value_heads=2))
     else:
-        net = transformers.EuroBertForMaskedLM(
-            transformers.EuroBertConfig(**SIZES, num_key_value_heads=2, **IDS, attn_implementation=ATTENTION)
-        )
+        net = transformers.EuroBertForMaskedLM(transformers.EuroBertConfig(**SIZES, num_key_value_heads=2, **IDS))
     return HFMasked(
-        Net(net),
+        net_of_module(net, entry=not unmodified),
         name=kind,
         vocab=Vocab("test", V),
         context=64,

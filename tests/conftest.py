@@ -92,6 +92,14 @@ def _measurements(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["DECGRAPH_CACHE"] = str(tmp_path_factory.mktemp("measurements"))
 
 
+@pytest.fixture(autouse=True)
+def _models_of_one_test() -> None:
+    """A test reads its models itself: what another one left of a folder is not shared with it."""
+    from decgraph.runtime.models import sharing
+
+    sharing.forget()
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """`golden("eagle2.txt", text)`: text equals tests/golden/<test file without test_>/eagle2.txt.

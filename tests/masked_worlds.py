@@ -9,8 +9,8 @@ import torch
 import transformers
 from plain_transformer import Plain, of_module
 
+from decgraph.runtime.models.decoder.make import net_of_module
 from decgraph.runtime.models.hf_masked import HFMasked
-from decgraph.runtime.models.hf_net import ATTENTION, Net
 from decgraph.runtime.models.interface import Visibility, Vocab
 
 V, MASK_ID, CONTEXT = 23, 22, 48
@@ -29,13 +29,13 @@ def module(seed: int) -> Any:
         "initializer_range": 0.3,
     }
     ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "mask_token_id": MASK_ID}
-    return transformers.EuroBertForMaskedLM(transformers.EuroBertConfig(**sizes, **ids, attn_implementation=ATTENTION)).eval()
+    return transformers.EuroBertForMaskedLM(transformers.EuroBertConfig(**sizes, **ids)).eval()
 
 
 def masked(seed: int, visibility: Visibility = "full") -> tuple[HFMasked, Plain]:
     of = module(seed)
-    made = HFMasked(Net(of), name="eurobert", vocab=Vocab("test", V), context=CONTEXT, family=f"eurobert {seed}", mask=MASK_ID,
-                    visibility=visibility)  # fmt: skip
+    named: dict[str, Any] = {"name": "eurobert", "vocab": Vocab("test", V), "family": f"eurobert {seed}"}
+    made = HFMasked(net_of_module(of), context=CONTEXT, mask=MASK_ID, visibility=visibility, **named)
     return made, of_module(of)
 
 

@@ -30,8 +30,8 @@ def main(folder: str, store: str, rank: int) -> dict[str, Any]:
     from transformers import AutoModelForCausalLM
 
     import decgraph
-    from decgraph.hf.modules import _kept
     from decgraph.runtime.models.forwards import forwards_of
+    from decgraph.runtime.models.modules import _kept
 
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     # A model per rank and none of CUDA: `tp_plan` takes the process group that is there.

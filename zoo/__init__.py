@@ -10,14 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from decgraph.errors import DecError
 from decgraph.zoo import fetched
 
-__all__ = ["card", "fetch", "fetchable", "names", "path"]
+if TYPE_CHECKING:
+    from decgraph.runtime.sources import Names
+
+__all__ = ["card", "fetch", "fetchable", "folder_of", "known", "names", "path"]
 
 _MODELS = Path(__file__).parent / "models"
 _NAMES = ("target", "drafter", "medusa", "eagle", "exit", "masked", "smollm2_eagle", "tokenizer")
+
+_STANDING = {"causal": "target", "features": "eagle", "layers": "exit", "masked": "masked"}
 
 
 def names() -> list[str]:
@@ -60,6 +66,26 @@ def path(name: str) -> Path:
             hint=f"train it: python -m decgraph.zoo.train --only {name}",
         )
     return folder
+
+
+def known() -> Names:
+    """What names models have here, and which of them stand in for a model that is left out."""
+    from decgraph.runtime.sources import Names
+
+    folders: dict[str, Path] = {}
+    absent: dict[str, DecError] = {}
+    for name in [*_NAMES, *fetched.FETCHABLE]:
+        try:
+            folders[name] = path(name)
+        except DecError as error:
+            absent[name] = error
+    return Names(folders, absent, _MODELS, _STANDING)
+
+
+def folder_of(name: str | Path) -> Path:
+    """A model's folder: the name of a shipped or fetched model, or a path. Raises DecError for a model that was not fetched
+    yet, a misspelt name, and what looks like an id on the Hub."""
+    return known().folder_of(name)
 
 
 def card(name: str) -> str:

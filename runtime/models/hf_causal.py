@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.net import DecoderNet
+from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.hf_rows import Forest, held_of
 from decgraph.runtime.models.interface import (
     Cell,
@@ -30,11 +30,6 @@ from decgraph.runtime.models.renewal import renewed
 from decgraph.runtime.models.rotary import bounded
 from decgraph.runtime.models.tape import Tape
 
-if TYPE_CHECKING:
-    from decgraph.runtime.models.hf_net import Net
-
-    AnyNet = Net | DecoderNet
-
 _REMEMBERED = 2048  # rows of scores kept
 _NODES = 4096  # nodes after which a reused forest starts afresh
 
@@ -47,10 +42,10 @@ class HFCausal(Model):
     earlier calls, and a call computes only the new ones; without, every call starts from its first token.
     """
 
-    def __init__(self, net: AnyNet, *, name: str, vocab: Vocab, context: int | None, family: str, reuse: bool = False) -> None:
+    def __init__(self, net: Net, *, name: str, vocab: Vocab, context: int | None, family: str, reuse: bool = False) -> None:
         self.kind = "causal"
         self.name, self.vocab, self.family = name, vocab, family
-        self.context, self.bounded = (context, "") if isinstance(net, DecoderNet) else bounded(context, net.base.config, name)
+        self.context, self.bounded = bounded(context, getattr(net.base, "config", None), name)
         self.layers, self.net, self.reuse = len(net.layers), net, reuse
         self.attached: Any = None  # Medusa heads: a model with `read(state)`
         self.origin: tuple[HFCausal, str, tuple[Any, ...]] | None = None  # of a derived model: whose it is, and how
@@ -227,7 +222,7 @@ class HFCausal(Model):
                 return self._with(f"expert({rank})", self.net.expert(rank, self.name), (how, args))
         raise no_such(self.name, self.layers, how, args)
 
-    def _with(self, name: str, net: AnyNet, origin: tuple[str, tuple[Any, ...]]) -> HFCausal:
+    def _with(self, name: str, net: Net, origin: tuple[str, tuple[Any, ...]]) -> HFCausal:
         made = copy.copy(self)
         made.name, made.net, made.attached = f"{self.name}.{name}", net, None
         made.origin = (self, *origin)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.hf_net import Net
+from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.hf_rows import held_of, memory_of
 from decgraph.runtime.models.interface import (
     Cell,
@@ -56,7 +56,7 @@ class HFMasked(Model):
     ) -> None:
         self.kind = "masked"
         self.name, self.vocab, self.family, self.mask = name, vocab, family, mask
-        self.context, self.bounded = bounded(context, net.base.config, name)
+        self.context, self.bounded = bounded(context, getattr(net.base, "config", None), name)
         self.visibility, self.shift, self.prompt = visibility, shift, 0
         self.layers, self.net = len(net.layers), net
         self._calls: OrderedDict[tuple[Any, ...], tuple[Memory | None, _Call]] = OrderedDict()
@@ -145,16 +145,26 @@ class HFMasked(Model):
 
     def _inputs(self, cells: Sequence[Cell]) -> torch.Tensor:
         """Token ids, or embeddings where a cell is soft."""
-        ids = torch.tensor([c if isinstance(c, int) else self.mask for c in cells], device=self.net.device)
-        if not any(isinstance(c, Soft) for c in cells):
-            return ids
-        table = self.net.embedding
-        rows = table[ids].clone()
-        for n, cell in enumerate(cells):
-            if isinstance(cell, Soft):
-                weights = torch.tensor([float(w) for w in cell.weights], dtype=table.dtype, device=table.device)
-                rows[n] = weights @ table[: len(weights)] + float(cell.mask) * table[self.mask]
-        return rows
+        return inputs_of(self.embedding, cells, self.mask)
+
+    @property
+    def embedding(self) -> torch.Tensor:
+        """The input embeddings [vocabulary, width]."""
+        return self.net.embedding
+
+
+def inputs_of(table: torch.Tensor, cells: Sequence[Cell], mask: Any) -> torch.Tensor:
+    """Token ids int64[n] of cells, the mask's where one is masked; embeddings [n, width] where a cell is soft. table: [V,
+    width]."""
+    ids = torch.tensor([c if isinstance(c, int) else mask for c in cells], device=table.device)
+    if not any(isinstance(c, Soft) for c in cells):
+        return ids
+    rows = table[ids].clone()
+    for n, cell in enumerate(cells):
+        if isinstance(cell, Soft):
+            weights = torch.tensor([float(w) for w in cell.weights], dtype=table.dtype, device=table.device)
+            rows[n] = weights @ table[: len(weights)] + float(cell.mask) * table[mask]
+    return rows
 
 
 def source_of(model: Model, position: int) -> int:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.interface import Cell, LayerMemory, Memory, Path
 from decgraph.runtime.models.soft_inputs import inputs
 from decgraph.runtime.models.tape import SeenRows, Tape
-
-if TYPE_CHECKING:
-    from decgraph.runtime.models.hf_causal import AnyNet
 
 _FIRST = 256  # nodes a forest has room for at first
 
@@ -60,7 +57,7 @@ class Forest:
             self._sees[node] = self._sees[parent]
         self._sees[node, node] = True
 
-    def compute(self, net: AnyNet, given: Memory | None) -> None:
+    def compute(self, net: Net, given: Memory | None) -> None:
         """One forward for the nodes added since the last one, on top of the memory."""
         fresh, old = list(range(self._done, len(self))), self._done
         if not fresh:
@@ -73,7 +70,7 @@ class Forest:
         self._done = len(self)
 
     def _forward(
-        self, net: AnyNet, fresh: Sequence[int], seen: np.ndarray, given: Memory | None, attended: Tensor | None = None
+        self, net: Net, fresh: Sequence[int], seen: np.ndarray, given: Memory | None, attended: Tensor | None = None
     ) -> tuple[Tape, Tensor]:
         """The forward of the nodes `fresh` on top of the computed nodes `seen` and the memory, and its last states."""
         at = net.device
@@ -90,7 +87,7 @@ class Forest:
         tape = Tape(positions, among, held, attended=attended)
         return tape, net.run(inputs(net.lookup, [self.tokens[n] for n in fresh]), tape)
 
-    def attention(self, net: AnyNet, given: Memory | None, path: Path, start: int, last: int) -> list[float]:
+    def attention(self, net: Net, given: Memory | None, path: Path, start: int, last: int) -> list[float]:
         """How much attention each position of a path gets from its last `last` positions, of those from `start` on: the mean
         over queries, layers and heads. What lies before these is computed once, they are computed again."""
         first = max(start, len(path) - max(1, last))

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.hf_masked import source_of
+from decgraph.runtime.models.hf_masked import inputs_of, source_of
 from decgraph.runtime.models.interface import (
     Cell,
     Memory,
@@ -76,8 +76,11 @@ class CalledMasked(Model):
         key = (cells, self.prompt)
         if key not in self._calls:
             ids = torch.tensor([[c if isinstance(c, int) else self.mask for c in cells]], device=self.device)
-            soft = {i: c for i, c in enumerate(cells) if isinstance(c, Soft)}
-            self._calls[key] = self.logits(ids, self.prompt, self._mixed(ids, soft))[0].double().cpu()
+            mixed = None
+            if any(isinstance(c, Soft) for c in cells):
+                self.check_mixes()
+                mixed = inputs_of(self.embedding, cells, self.mask)[None]
+            self._calls[key] = self.logits(ids, self.prompt, mixed)[0].double().cpu()
         self._calls.move_to_end(key)
         while len(self._calls) > _REMEMBERED:
             self._calls.popitem(last=False)
@@ -113,23 +116,16 @@ class CalledMasked(Model):
             raise DecError(f"{self.name!r} gave {found} for logits of {wanted}", hint="a masked model's call returns .logits")
         return scores
 
-    def mixed(self, ids: Tensor, soft: tuple[Sequence[int], Tensor, Tensor]) -> Tensor:
-        """Embeddings [1, length, width] of one canvas int64[1, length] with mixtures: positions, weights [n, V] of the tokens'
-        embeddings and weights [n] of the mask's. Raises DecError for a module that takes no embeddings."""
+    @property
+    def embedding(self) -> Tensor:
+        """The input embeddings [vocabulary, width]."""
+        weight: Tensor = self.module.get_input_embeddings().weight
+        return weight
+
+    def check_mixes(self) -> None:
+        """Raises DecError for a module that takes no embeddings."""
         if "inputs_embeds" not in _parameters(self.module):
             raise DecError(f"{self.name!r} takes no inputs_embeds, so a position cannot hold a mixture of tokens")
-        table = self.module.get_input_embeddings().weight
-        rows = table[ids].clone()
-        positions, weights, masked = soft
-        weights = weights.to(table)
-        rows[0, list(positions)] = weights @ table[: weights.shape[1]] + masked.to(table)[:, None] * table[self.mask]
-        return rows
-
-    def _mixed(self, ids: Tensor, soft: dict[int, Soft]) -> Tensor | None:
-        if not soft:
-            return None
-        weights = torch.tensor([[float(w) for w in c.weights] for c in soft.values()])
-        return self.mixed(ids, (list(soft), weights, torch.tensor([float(c.mask) for c in soft.values()])))
 
     def _row(self, logits: np.ndarray, position: int) -> Scores:
         row = logits[: self.vocab.size].copy()

@@ -16,16 +16,17 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
+from decgraph.runtime.models.decoder.net import Net
+from decgraph.runtime.models.folders import Folder, context_of, read
 from decgraph.runtime.models.hf_masked import HFMasked
-from decgraph.runtime.models.hf_net import ATTENTION, Net
 from decgraph.runtime.models.interface import Vocab
 from decgraph.runtime.models.masked_called import CalledMasked
-from decgraph.runtime.models.masked_net import masked_net
-from decgraph.runtime.models.masked_restored import RESTORED, restored, weights_of
+from decgraph.runtime.models.masked_restored import RESTORED, restored
 from decgraph.runtime.models.masked_settings import OTHERWISE, MaskedSettings, Reading, reading_of
 from decgraph.runtime.models.tape import Tape
 from decgraph.runtime.placement import Placement
-from decgraph.runtime.text import Tokenizer
+from decgraph.runtime.sources import home_of
+from decgraph.runtime.text import tokenizer_of, vocabulary
 
 _DECODERS = ("ForCausalLM", "LMHeadModel")
 _SAMPLE = 7  # positions of the forward by which a restored model is compared
@@ -42,57 +43,66 @@ def load_masked(path: str | Path, asked: MaskedSettings | None = None, placed: P
 
     Raises DecError for a folder without such a model, for settings that nobody says, and for a device that is not there.
     """
-    folder, config = hf._folder(path, "masked", "")
-    kind = str((config.get("architectures") or [config.get("model_type")])[0])
+    placed = (placed or Placement()).found()
+    folder = read(path, "masked", _check_masked)
+    config, kind = dict(folder.config), folder.named
+    vocab, home = vocabulary(folder.path, folder.size), folder.path
+    reading = _reading(folder.name, kind, config, asked or MaskedSettings(), home)
+    named: dict[str, Any] = {"name": folder.name, "vocab": vocab, "family": str(home)}
+    if kind in RESTORED:
+        from decgraph.runtime.models.decoder.make import net_of_module
+
+        net = net_of_module(restored(kind, config, _weights(folder, placed)), folder.name)
+        return _at(home, HFMasked(net, context=context_of(net.base.config.to_dict()), **_settings(reading), **named))
+    if (made := hf.decoder_net(folder, placed)) is not None:
+        return _at(home, HFMasked(made, context=context_of(config), **_settings(reading), **named))
+    loader = "AutoModelForMaskedLM" if kind.endswith("ForMaskedLM") else "AutoModelForCausalLM"
+    import transformers
+
+    from decgraph.runtime.models.decoder.make import net_of_module
+
+    try:
+        module = hf.pretrained(getattr(transformers, loader), folder, None, placed)
+        net = net_of_module(module, folder.name)
+    except Exception as refused:  # layers that cannot be reached, or called so: another's code raises what it likes
+        module = hf.pretrained(getattr(transformers, loader), folder, None, placed)
+        return _at(home, CalledMasked(module, reading, context=context_of(config), why=_why(refused), **named))
+    return _at(home, HFMasked(net, context=context_of(module.config.to_dict()), **_settings(reading), **named))
+
+
+def _check_masked(at: Path, kind: str) -> None:
+    """Raises DecError for a folder of a class that is no masked model's."""
     if kind not in (*RESTORED, *OTHERWISE) and not kind.endswith(("ForMaskedLM", *_DECODERS)):
         raise DecError(
-            f"{folder} is not a masked model but a {kind}",
+            f"{at} is not a masked model but a {kind}",
             hint=f"a masked model is a ...ForMaskedLM, a ...ForCausalLM that fills masks, or a {', '.join(RESTORED)}",
         )
-    vocab = hf._vocab(folder, config)
-    reading = _reading(folder.name, kind, config, asked or MaskedSettings(), folder)
-    named: dict[str, Any] = {"name": folder.name, "vocab": vocab, "family": str(folder)}
-    if kind in RESTORED:
-        net = Net(restored(kind, config, _weights(folder, placed), ATTENTION))
-        return _at(folder, HFMasked(net, context=hf._context(net.base.config.to_dict()), **_settings(reading), **named))
-    loader = "AutoModelForMaskedLM" if kind.endswith("ForMaskedLM") else "AutoModelForCausalLM"
-    try:
-        module = hf.attending(folder, loader, placed)
-        net = _net(module)
-    except Exception as refused:  # layers that cannot be reached, or called so: another's code raises what it likes
-        import transformers
-
-        module = hf.pretrained(getattr(transformers, loader), folder, None, placed)
-        return _at(folder, CalledMasked(module, reading, context=hf._context(config), why=_why(refused), **named))
-    return _at(folder, HFMasked(net, context=hf._context(module.config.to_dict()), **_settings(reading), **named))
 
 
 def masked_of(module: Any, name: str, vocab: Vocab, asked: MaskedSettings, copied: Callable[[Any], Any]) -> AnyMasked:
-    """The masked model of a live module, whose weights it shares. copied: a copy of the module around the same weights, with
-    the attention of `Net`. Raises DecError as `load_masked` does."""
+    """The masked model of a live module, whose weights it shares. copied: a copy of the module around the same weights. Raises
+    DecError as `load_masked` does."""
     config, kind = _config(module), type(module).__name__
-    reading = _reading(name, kind, {"vocab_size": vocab.size, **config}, asked, _home(module))
+    reading = _reading(name, kind, {"vocab_size": vocab.size, **config}, asked, home_of(module))
     named: dict[str, Any] = {"name": name, "vocab": vocab, "family": f"{name}#{id(module)}"}
-    context = hf._context(config) or config.get("max_sequence_length")
+    context = context_of(config) or config.get("max_sequence_length")
+    from decgraph.runtime.models.decoder.make import net_of_module  # with transformers, as the module is
+
     try:
         if kind in RESTORED:
-            net = Net(restored(kind, config, weights_of(module), ATTENTION))
+            net = net_of_module(restored(kind, config, dict(module.named_parameters())), name)
             _check_equal(module, net, kind)
         else:
-            net = _net(copied(module))
-            context = hf._context(net.base.config.to_dict())
+            net = net_of_module(copied(module), name)
+            context = context_of(net.base.config.to_dict())
     except Exception as refused:  # a class of unknown make, which is called instead: its code raises what it likes
-        return _at(_home(module), CalledMasked(module, reading, context=context, why=_why(refused), **named))
-    return _at(_home(module), HFMasked(net, context=context, **_settings(reading), **named))
+        return _at(home_of(module), CalledMasked(module, reading, context=context, why=_why(refused), **named))
+    return _at(home_of(module), HFMasked(net, context=context, **_settings(reading), **named))
 
 
 def _at(home: Path | None, model: AnyMasked) -> AnyMasked:
     model.home = home
     return model
-
-
-def _net(module: Any) -> Net:
-    return masked_net(module) if type(module).__name__.endswith("ForMaskedLM") else Net(module)
 
 
 def _settings(reading: Reading) -> dict[str, Any]:
@@ -110,11 +120,6 @@ def _why(refused: Exception) -> str:
     return str(refused.diagnostics[0]) if isinstance(refused, DecError) else f"{type(refused).__name__}: {refused}"
 
 
-def _home(module: Any) -> Path | None:
-    folder = Path(str(getattr(getattr(module, "config", None), "name_or_path", "") or "/nowhere"))
-    return folder if folder.is_dir() else None
-
-
 def _reading(name: str, kind: str, config: dict[str, Any], asked: MaskedSettings, home: Path | None) -> Reading:
     """The settings of a model, with the mask that its folder's tokenizer names where its configuration names none."""
     if config.get("mask_token_id") is None:
@@ -124,9 +129,7 @@ def _reading(name: str, kind: str, config: dict[str, Any], asked: MaskedSettings
 
 def _token(folder: Path | None) -> Callable[[str], int | None]:
     """The id of a special token's text, by a folder's tokenizer."""
-    if folder is None or not (folder / "tokenizer.json").is_file():
-        return lambda text: None
-    return lambda text: Tokenizer(folder).token(text)
+    return lambda text: None if (tokenizer := tokenizer_of(folder)) is None else tokenizer.token(text)
 
 
 def _mask_text(folder: Path | None) -> str | None:
@@ -141,14 +144,13 @@ def _mask_text(folder: Path | None) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def _weights(folder: Path, placed: Placement | None) -> dict[str, Tensor]:
+def _weights(folder: Folder, placed: Placement) -> dict[str, Tensor]:
     """The weights of a folder's safetensors files, in their dtype and on their device."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    placed = (placed or Placement()).found()
-    dtype, found = placed.precision(hf.own_dtype(folder)), dict[str, Tensor]()
-    for path in sorted(folder.glob("*.safetensors")):
+    dtype, found = placed.precision(folder.dtype), dict[str, Tensor]()
+    for path in sorted(folder.path.glob("*.safetensors")):
         try:
             found |= {name: value.to(placed.device, dtype) for name, value in load_file(path).items()}
         except SafetensorError as error:

@@ -51,9 +51,9 @@ _LLADA_NAMES = {
 }
 
 
-def restored(kind: str, config: Mapping[str, Any], weights: Weights, attention: str) -> Any:
-    """A transformers model of a published class `kind` with these weights (shared), its configuration and an attention of
-    transformers' registry. Raises DecError for weights and settings that are not that computation."""
+def restored(kind: str, config: Mapping[str, Any], weights: Weights) -> Any:
+    """A transformers model of a published class `kind` with these weights (shared) and its configuration. Raises DecError for
+    weights and settings that are not that computation."""
     import transformers
 
     family = RESTORED[kind]
@@ -65,7 +65,6 @@ def restored(kind: str, config: Mapping[str, Any], weights: Weights, attention: 
     own = getattr(transformers, f"{family}Config")
     known = own().to_dict().keys() - {"model_type", "architectures", "transformers_version", "dtype", "torch_dtype"}
     made = own(**{key: value for key, value in settings.items() if key in known or key in ("rope_theta", "rope_scaling")})
-    made._attn_implementation = attention
     with torch.device("meta"):
         module = getattr(transformers, f"{family}ForCausalLM")(made)
     if made.tie_word_embeddings or "lm_head.weight" not in named:
@@ -143,8 +142,3 @@ def _pieces(config: Mapping[str, Any], part: str, value: Tensor) -> dict[str, Te
         up, gate = value.chunk(2)
         return {"up_proj": up, "ff_proj": gate}
     return {part: value}
-
-
-def weights_of(module: nn.Module) -> dict[str, Tensor]:
-    """A module's parameters by name, of their own shapes; shared ones once."""
-    return dict(module.named_parameters())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 
@@ -35,3 +36,41 @@ class Tape:
     keys: dict[int, Tensor] = field(default_factory=dict)
     values: dict[int, Tensor] = field(default_factory=dict)
     attended: Tensor | None = None
+
+    def attend(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+        cap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        """Softmax attention of queries [fresh, heads, dim] over cached and fresh rows, weights in float32 at least: [fresh,
+        heads, dim]. Notes queries, keys and values."""
+        self.queries[layer], self.keys[layer], self.values[layer] = query, key, value
+        keys, values, positions, visible = key, value, self.positions, self.visible
+        if layer in self.held:
+            held = self.held[layer]
+            keys, values = torch.cat([held.keys, keys]), torch.cat([held.values, values])
+            positions, visible = torch.cat([held.positions, positions]), torch.cat([held.visible, visible], dim=1)
+        if window is not None:
+            visible = visible & ((self.positions[:, None] - positions[None]).abs() < window)
+        groups = query.shape[1] // keys.shape[1]
+        keys = keys.repeat_interleave(groups, dim=1).permute(1, 2, 0)
+        values = values.repeat_interleave(groups, dim=1).transpose(0, 1)
+        scores = query.transpose(0, 1) @ keys * (query.shape[-1] ** -0.5 if scale is None else scale)
+        if cap is not None:
+            scores = torch.tanh(scores / cap) * cap
+        scores = scores.masked_fill(~visible, float("-inf")).to(torch.promote_types(query.dtype, torch.float32))
+        if sinks is not None:
+            column = sinks.to(scores.dtype).view(-1, 1, 1).expand(-1, scores.shape[1], 1)
+            weights = torch.cat([scores, column], -1).softmax(-1)[..., :-1]
+        else:
+            weights = scores.softmax(-1)
+        if self.attended is not None:
+            self.attended.index_add_(0, positions, weights.double().mean(dim=(0, 1)))
+        return (weights.to(query.dtype) @ values).transpose(0, 1)

@@ -91,7 +91,7 @@ class Watch:
         return self._was
 
     def _compared(self) -> bool:
-        return self.same_structure() and _stamp(self.tensors) == self._stamp and _equal(sums(self.tensors), self._sums)
+        return self.same_structure() and _stamp(self.tensors) == self._stamp and _same_sums(self.tensors, self._sums)
 
     def same_structure(self) -> bool:
         """Whether all but the values of its weights are the same. Never of a module whose parts have hooks or a `forward` of
@@ -213,11 +213,17 @@ def _words(tensor: Tensor) -> Tensor:
     return torch.cat([words, flat[flat.numel() - rest :].long()]) if rest else words
 
 
-def _equal(a: list[Tensor], b: list[Tensor]) -> bool:
-    devices = [{t.device for t in sums} for sums in (a, b)]
-    return devices[0] == devices[1] and all(  # one read-back for each device
-        torch.equal(*(torch.cat([t for t in sums if t.device == device]) for sums in (a, b))) for device in devices[0]
-    )
+def _same_sums(tensors: list[Tensor], known: list[Tensor]) -> bool:
+    """Whether each tensor's checksum is the known one. On the CPU they are compared one by one, so that the memory of one
+    serves the next; on another device together, for one read-back."""
+    far: dict[torch.device, list[tuple[Tensor, Tensor]]] = {}
+    for tensor, was in zip(tensors, known, strict=True):
+        now = _sums(tensor)
+        if now.device != was.device or now.device.type == "cpu" and not torch.equal(now, was):
+            return False
+        if now.device.type != "cpu":
+            far.setdefault(now.device, []).append((now, was))
+    return all(torch.equal(*map(torch.cat, zip(*pairs, strict=True))) for pairs in far.values())
 
 
 def _stamp(tensors: Iterable[Tensor]) -> list[Any]:

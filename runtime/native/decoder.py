@@ -5,21 +5,21 @@ additive mask, a gated MLP with silu or gelu. All else runs by `Decoder`'s own c
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_float, c_int64, c_void_p
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.decoder.decoder import Cache, Decoder, Part, Turn
+from decgraph.runtime.models.decoder.decoder import Decoder, Masks, Part, Turn
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Layer
 from decgraph.runtime.native.library import library, threads
 from decgraph.runtime.native.products import Activations, BlockProduct, NativeProduct, Parts
 
-FEW = 64
-"""Tokens of one call by native layers."""
+FEW = 128
+"""Tokens of one call by native layers: of more than these, torch's attention is the faster one after a long context."""
 ACTIVATIONS = {"silu": 0, "swish": 0, "gelu_new": 1, "gelu_fast": 1, "gelu_pytorch_tanh": 1, "gelu": 2}
 NORMS, PRODUCTS = ("attn_in", "mlp_in", "q", "k"), ("qkv", "o", "up", "down")
 
@@ -71,36 +71,57 @@ class NativeDecoder(Decoder):
         products = (self.products[f"{n}.{name}"].parts for name in PRODUCTS)  # type: ignore[attr-defined]
         return _Layer(*sizes, *scales, *map(_at, norms), *products)
 
-    def _layer(
+    def _prepared(self, mask: Tensor, count: int) -> Tensor:
+        return self._added_to_scores(mask)  # native layers share a row themselves
+
+    def _layers(
         self,
-        n: int,
-        layer: Layer,
         x: Tensor,
-        read: Tensor,
         size: tuple[int, int],
-        turn: Turn | None,
-        cache: Cache | None,
-        *,
-        mlp: bool = True,
-    ) -> Tensor:
-        if cache is None or not mlp or read is not x:  # a part of a layer
-            return super()._layer(n, layer, x, read, size, turn, cache, mlp=mlp)
-        where, keys, values, mask = cache
-        lies = all(c.stride(-1) == 1 and c.dtype == torch.float32 for c in (keys, values))
-        found = library()
-        if not self.native or len(x) > FEW or not lies or found is None:
-            return super()._layer(n, layer, x, read, size, turn, cache)
-        x = x.clone(memory_format=torch.contiguous_format)  # what it is added to
-        rows = where.reshape(-1).contiguous()
-        cosines, sines = (None, None) if turn is None else (turn[0].contiguous(), turn[1].contiguous())
-        call = _Call(*size, keys.shape[2], threads(), *map(_at, (x, cosines, sines, rows, keys, values)))
-        call.key_strides[:], call.value_strides[:] = keys.stride()[:3], values.stride()[:3]
-        if mask is not None:
-            mask = mask if mask.stride(-1) == 1 and mask.dtype == torch.float32 else mask.float().contiguous()
-            repeated = mask.shape[2] // size[1]  # a row for each query that shares a head of keys
-            call.mask, call.mask_strides[:] = _at(mask), (mask.stride(0) if len(mask) > 1 else 0, mask.stride(2) * repeated)
-        found.native_layer(ctypes.addressof(self._made[n]), ctypes.addressof(call))
-        return x
+        turns: Mapping[str, Turn],
+        where: Tensor,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        masks: Masks,
+    ) -> Any:
+        found = library() if self.native and x.shape[0] <= FEW and all(use.reads is None for use in self.uses) else None
+        lie = all(c.stride(-1) == 1 and c.dtype == torch.float32 for c in (*keys, *values))
+        if found is None or not lie:
+            each = {kind: None if mask is None else self._repeated(mask, size[1]) for kind, mask in masks.items()}
+            return super()._layers(x, size, turns, where, keys, values, each)
+        x = x.clone(memory_format=torch.contiguous_format)  # what each layer adds to
+        rows, caches = where.reshape(-1).contiguous(), iter(zip(keys, values, strict=True))
+        turned = {name: tuple(t.contiguous() for t in turn[:2]) for name, turn in turns.items()}
+        added = {kind: None if mask is None else _lying(mask) for kind, mask in masks.items()}
+        call, taps = _Call(*size, 0, threads()), self.part.taps
+        call.rows, at = rows.data_ptr(), ctypes.addressof(call)
+        tapped: dict[int, Tensor] = {}
+        for use in self.uses:
+            n, layer = use.layer, self.shape.layers[use.layer]
+            if n in taps:
+                tapped[n] = x.view(*size, -1).clone()
+            k, v = next(caches) if use.attention else (None, None)
+            mask, turn = added.get(layer.kind), turned.get(layer.rope or "", (None, None))
+            if k is None or v is None or not use.mlp:
+                repeated = None if mask is None else self._repeated(mask, size[1])
+                cache = None if k is None or v is None else (where, k, v, repeated)
+                x = self._layer(n, layer, x, x, size, turns.get(layer.rope or ""), cache, mlp=use.mlp).contiguous()
+                continue
+            call.used, call.key_strides[:], call.value_strides[:] = k.shape[2], k.stride()[:3], v.stride()[:3]
+            call.x, call.cosines, call.sines, call.keys, call.values, call.mask = map(_at, (x, *turn, k, v, mask))
+            if mask is not None:
+                call.mask_strides[:] = (mask.stride(0) if mask.shape[0] > 1 else 0, mask.stride(2))
+            found.native_layer(ctypes.addressof(self._made[n]), at)
+        end = self.uses[-1].layer + 1 if self.uses else 0
+        if end in taps:
+            tapped[end] = x.view(*size, -1)
+        last = (self._norm("norm", x) if self.part.norm else x).view(*size, -1)
+        return (last, tuple(tapped[tap] for tap in taps)) if taps else last
+
+
+def _lying(mask: Tensor) -> Tensor:
+    """A mask of numbers as native layers read it."""
+    return mask if mask.stride(-1) == 1 and mask.dtype == torch.float32 else mask.float().contiguous()
 
 
 def _at(tensor: Tensor | None) -> int | None:

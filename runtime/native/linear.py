@@ -37,7 +37,7 @@ def product_of(linear: nn.Linear) -> Head:
         now = (weight.data_ptr(), None if linear.bias is None else linear.bias.data_ptr())
         if known[0] != now:
             known[:] = now, NativeProduct(weight.detach(), biases=(None if linear.bias is None else linear.bias.detach(),))
-        made: Tensor = known[1](states.reshape(-1, states.shape[-1])).view(*states.shape[:-1], len(weight))
+        made: Tensor = known[1](states.reshape(-1, states.shape[-1])).view(*states.shape[:-1], weight.shape[0])
         return made
 
     return product

@@ -109,11 +109,12 @@ class NativeProduct(BlockProduct):
 
     def __call__(self, x: Tensor, added: Tensor | None = None) -> Tensor:
         """[n, out]; with `added` [n, out], the sum of both."""
-        if len(x) >= MANY:
+        rows = x.shape[0]
+        if rows >= MANY:
             return super().__call__(x, added)
         x = x.contiguous()
-        y = x.new_empty(len(x), self.parts.n) if added is None else added.clone(memory_format=torch.contiguous_format)
-        self._library.native_product(self._at, x.data_ptr(), len(x), added is not None, y.data_ptr(), threads())
+        y = x.new_empty(rows, self.parts.n) if added is None else added.clone(memory_format=torch.contiguous_format)
+        self._library.native_product(self._at, x.data_ptr(), rows, added is not None, y.data_ptr(), threads())
         return y
 
     def _reals(self, part: int, first: int, last: int) -> Tensor:

@@ -45,6 +45,13 @@ class Axis:
         return [self.values[n] for n in dict.fromkeys([*near, *ends]) if 0 <= n <= last and n != at]
 
 
+def smallest(axes: Sequence[Axis], default: Setting) -> Setting:
+    """The setting that drafts least: every whole number and shape at the smallest value of its range, but for those that
+    change what is committed or whose values the caller listed."""
+    least = {a.name: a.values[0] for a in axes if a.kind in ("int", "topology") and not a.changes and not a.given}
+    return tuple((name, least.get(name, value)) for name, value in default)
+
+
 def setting(function: Function, values: Mapping[str, Any]) -> Setting:
     """Values by name in the parameters' order."""
     names = [p.name for p in function.params if p.name in values]

@@ -12,7 +12,7 @@ from decgraph import stdlib
 from decgraph.hf.generate import custom_generate
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.decoder.make import decoder_of, of_module
-from decgraph.runtime.models.engine.step import ModuleStep
+from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.request import Request
 from lab.gpu import lab, tokens
 from lab.gpu.forwards import inputs
@@ -118,7 +118,7 @@ def test_decoders(family: str) -> None:
     states = near(*asked)
     with Elsewhere():
         moved = away(module(family)).base_model
-        made = decoder_of(moved, ModuleStep(moved, family).plain)
+        made = decoder_of(moved, ModuleDecoder(moved, family).plain)
         assert made is not None, memo_of(moved).get("forward")
         ids, at, write, keys, values, masks = asked
         masks = {kind: mask.to("cuda") for kind, mask in masks.items()}

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from decgraph.runtime.models.decoder.make import caches, decoder_of
-from decgraph.runtime.models.engine.step import ModuleStep
+from decgraph.runtime.models.decoder.module import ModuleDecoder
 
 # How much larger than the module's own error the decoder's may be.
 MOST = {torch.float32: 3.0, torch.bfloat16: 1.25, torch.float16: 1.25}
@@ -22,7 +22,7 @@ def test_errors_against_float64(dtype: torch.dtype, smollm2: Path, tokenizer: An
 
     model = AutoModelForCausalLM.from_pretrained(smollm2, dtype=dtype).eval().requires_grad_(False)
     own, wide = copy.deepcopy(model), copy.deepcopy(model).double()
-    decoder = decoder_of(model.base_model, ModuleStep(model.base_model, "SmolLM2").plain)
+    decoder = decoder_of(model.base_model, ModuleDecoder(model.base_model, "SmolLM2").plain)
     assert decoder is not None
     text = "Explain to a child, in a few sentences, why the sky is blue in the day and red in the evening."
     ids = tokenizer(text, return_tensors="pt").input_ids

@@ -28,11 +28,10 @@ def program(small: str, before: str = "") -> decgraph.Algorithm:
     return decgraph.parse(PROGRAM.format(small=small, before=before))
 
 
-def gemma2() -> Any:
+def xglm() -> Any:
     torch.manual_seed(0)
-    sizes = {"vocab_size": hf_models.V, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "head_dim": 8}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-    return transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**sizes, **heads)).eval()
+    sizes = {"vocab_size": hf_models.V, "d_model": 32, "ffn_dim": 48, "num_layers": 2, "attention_heads": 4}
+    return transformers.XGLMForCausalLM(transformers.XGLMConfig(**sizes, max_position_embeddings=64)).eval()
 
 
 @pytest.mark.parametrize("backend", ["reference", "torch"])
@@ -45,13 +44,15 @@ def gemma2() -> Any:
     ],
 )
 def test_a_model_whose_layers_are_not_reached_is_refused_with_the_reason(small: str, before: str, backend: str) -> None:
-    module = gemma2()
-    with pytest.raises(DecError, match="runs as a whole: Gemma2ForCausalLM is not supported: it caps its logits") as found:
+    module = xglm()
+    with pytest.raises(
+        DecError, match="runs as a whole: XGLMModel is not supported: its layers do not use the attention"
+    ) as found:
         program(small, before).session(target=module, backend=backend)
     assert "prompt_lookup" in found.value.hint
     if backend == "torch":  # the other door
         door = decgraph.hf(program(small, before), backend=backend)
-        with pytest.raises(DecError, match="it caps its logits"):
+        with pytest.raises(DecError, match="its layers do not use the attention"):
             module.generate(hf_models.PROMPT, custom_generate=door, max_new_tokens=2)
 
 
@@ -95,5 +96,5 @@ def test_what_stands_under_an_if_is_left_to_the_run() -> None:
 def test_a_head_on_a_model_whose_layers_are_not_reached() -> None:
     from decgraph import zoo
 
-    with pytest.raises(DecError, match="reads states and needs the layers of .*: it caps its logits"):
-        decgraph.load("eagle2").session({"target": gemma2(), "head": zoo.path("eagle")})
+    with pytest.raises(DecError, match="reads states and needs the layers of .*: its layers do not use the attention"):
+        decgraph.load("eagle2").session({"target": xglm(), "head": zoo.path("eagle")})

@@ -11,7 +11,7 @@ import torch
 
 import decgraph
 from decgraph.cli.main import main
-from decgraph.runtime.models import hf
+from decgraph.runtime.models import hf, sharing
 from decgraph.runtime.models.decoder import decoder, make
 from decgraph.runtime.models.forwards import Forward
 from decgraph.runtime.native import decoder as native_decoder
@@ -74,7 +74,8 @@ def test_a_run_in_json_and_in_its_summary(monkeypatch: pytest.MonkeyPatch, capsy
     assert (shown["way"], shown["reason"]) == ("decoder", "")
     assert main(arguments) == 0
     assert "forwards" not in capsys.readouterr().out  # nothing unusual
-    monkeypatch.setattr(hf, "_decoder", lambda *_: None)
+    sharing.forget()
+    monkeypatch.setattr(hf, "decoder_net", lambda *_: None)
     monkeypatch.setattr(make, "different", lambda *_: 1 / 0)
     assert main(arguments) == 0
     assert "as a module: ZeroDivisionError" in " ".join(capsys.readouterr().out.split())

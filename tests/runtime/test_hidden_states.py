@@ -12,9 +12,10 @@ from hf_models import llama, noisy
 from decgraph.errors import DecError
 from decgraph.ir.data.hidden import states_value
 from decgraph.runtime.models import hf
+from decgraph.runtime.models.decoder.module_parts import Entering, reading
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.free import FreeModel
-from decgraph.runtime.models.hf_parts import Entering, reading
+from decgraph.runtime.models.hf_reading import reading_model
 from decgraph.runtime.models.parts import Use
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.models.tiny import TinyModel
@@ -113,7 +114,7 @@ def test_a_router_has_a_part_for_each_layer(both: tuple[Any, Any]) -> None:
     _, target = both
     torch.manual_seed(1)
     parts = torch.nn.ModuleList(torch.nn.Linear(32, 1) for _ in range(LAYERS))
-    head = hf.load_reading(parts, target, "prob", "router")
+    head = reading_model(parts, target, "prob", "router")
     states = states_value(derive(target, "upto", 2).hidden_states([PATH]), (1,))  # type: ignore[attr-defined]
     with torch.no_grad():
         wanted = [float(part(torch.from_numpy(states).float()).sigmoid()) for part in parts]

@@ -13,7 +13,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.request import Request
 from decgraph.runtime.trace import Stats
 from decgraph.runtime.tune import search
-from decgraph.runtime.tune.space import Axis, Setting
+from decgraph.runtime.tune.space import Axis, Setting, smallest
 from decgraph.runtime.tune.trial import LEAST_PAIRS, Done, Figures, Interrupted, Trials
 from decgraph.runtime.tune.tuner import Tuner
 
@@ -136,6 +136,21 @@ def test_the_best_is_chosen_and_confirmed() -> None:
     figures = found.finals[found.chosen]
     assert figures.ratio == pytest.approx(bowl(dict(DEFAULT)) / bowl(dict(found.chosen)), rel=0.05)
     assert len(figures.ratios) >= LEAST_PAIRS and found.enough
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_default_far_from_the_best_is_left_at_once(seed: int) -> None:
+    """Every row costs, so the least drafts are ten times as fast: few runs find that, though both parameters must change."""
+    machine = Machine(lambda v: 0.05 * v["depth"] * v["budget"] ** 0.8, rng=random.Random(seed))
+    found = tune(machine, rounds=12)
+    assert dict(found.chosen) == {"depth": 1, "budget": 1}
+
+
+def test_listed_values_and_those_that_change_tokens_are_no_beginning() -> None:
+    listed = Axis("depth", "int", (2, 6, 12), 6, given=True)
+    lossy = Axis("budget", "int", (1, 59, 128), 59, changes=True)
+    assert smallest([listed, lossy], DEFAULT) == DEFAULT
+    assert smallest([DEPTH, BUDGET], DEFAULT) == (("depth", 1), ("budget", 1))
 
 
 @pytest.mark.parametrize("seed", range(8))

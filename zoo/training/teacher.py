@@ -10,7 +10,7 @@ import torch
 
 from decgraph.errors import DecError
 from decgraph.runtime.placement import Placement
-from decgraph.zoo.folders import folder_of
+from decgraph.zoo import folder_of
 from decgraph.zoo.training.store import Text, digest
 
 # The likeliest tokens that carry the soft labels where the whole vocabulary would be too wide.
@@ -24,10 +24,15 @@ def load(name: str | Path, placed: Placement | None = None) -> tuple[Any, Any, P
     there."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from decgraph.runtime.models.folders import read
     from decgraph.runtime.models.hf import pretrained
 
     folder = folder_of(name)
-    model = pretrained(AutoModelForCausalLM, folder, None, placed).eval().requires_grad_(False)
+    model = (
+        pretrained(AutoModelForCausalLM, read(folder, "causal"), None, (placed or Placement()).found())
+        .eval()
+        .requires_grad_(False)
+    )
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:

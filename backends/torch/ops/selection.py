@@ -15,6 +15,7 @@ from decgraph.backends.torch.ops.distributions import tensor_of
 from decgraph.backends.torch.ops.draws import as_dist
 from decgraph.backends.torch.ops.vectors import on_device
 from decgraph.backends.torch.rows import TorchDist, TorchVectors, ids_on, take
+from decgraph.backends.torch.shaping import first_argmax
 from decgraph.backends.torch.transfer import fetched, remote
 
 
@@ -27,7 +28,7 @@ def best_tokens(a: Tensor, k: int) -> np.ndarray:
     if k == 0 or n == 0:
         return np.zeros((int(n), k), dtype=np.int64)
     if k == 1:
-        return fetched(a.argmax(-1, keepdim=True))
+        return first_argmax(a)[:, None]
     found = torch.topk(a, min(k + 1, int(size)), dim=-1)
     if remote(a):  # one synchronisation for both: float64 holds every index and every float32
         both = fetched(torch.stack((found.indices.double(), found.values.double())))
@@ -50,9 +51,8 @@ def topk(m: Any, q: Any, k: Any) -> TorchDraws:
     q.rows.require_mass(q.index, q.face)
     tokens = best_tokens(vectors.reshape(-1, q.rows.size), int(k))
     shape = (*q.shape, tokens.shape[1])
-    return TorchDraws(
-        tokens.reshape(shape), q.rows, np.broadcast_to(q.index[..., None], shape), q.face, point=True, at=q.at, inner=q.inner
-    )
+    rows = q.index.repeat(shape[-1]).reshape(shape)
+    return TorchDraws(tokens.reshape(shape), q.rows, rows, q.face, point=True, at=q.at, inner=q.inner)
 
 
 def element(xs: Any, i: int) -> Any:
@@ -81,7 +81,7 @@ def arg(m: Any, x: Any, *by: Any, fn: str, op: Any) -> Any:
             a = tensor_of(x)
             if a.dtype == torch.bool:  # torch has no order of conditions
                 a = a.byte()
-            got = fetched(a.argmax(-1) if down else a.argmin(-1))
+            got = first_argmax(a) if down else fetched(a.argmin(-1))
             return got if got.ndim else int(got)
         a = np.asarray(host(x))
         out = a.argmax(-1) if down else a.argmin(-1)

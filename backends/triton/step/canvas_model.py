@@ -21,12 +21,10 @@ from decgraph.backends.triton.step.canvas_symbols import plain
 from decgraph.backends.triton.step.canvas_values import DeviceCanvas, DeviceCanvasMemory, constant, picked
 from decgraph.backends.triton.step.causal_graph import DeviceStep, device_step
 from decgraph.backends.triton.step.evaluate import NotCapturable
-from decgraph.errors import InternalError
 from decgraph.ir.memo import memo_of
-from decgraph.runtime.models.decoder.make import decoder_of
-from decgraph.runtime.models.engine.masked_forward import ModuleStep, Part
+from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.engine.masked_memory import Store
-from decgraph.runtime.models.hf_net import Net, plainly
 
 Ids = np.ndarray
 
@@ -108,55 +106,35 @@ def canvas_attention(
 
 
 def canvas_step(net: Net, kernels: bool) -> DeviceStep | None:
-    """The decoder of a net with a canvas's attention, made once; None where the decoder does not know it, which is logged."""
-
-    def make() -> DeviceStep | None:
-        return device_step(decoder_of(net.base, plainly(net)), canvas_attention)
-
-    found: DeviceStep | None = memo_of(net.base).once("canvas step", make)
+    """The decoder of a net with a canvas's attention, made once; None where there is none, which is logged."""
+    whole = net.decoder if isinstance(net.decoder, Decoder) else None
+    found: DeviceStep | None = memo_of(net).once("canvas step", lambda: device_step(whole, canvas_attention))
     return None if found is None else DeviceStep(found, found.part, canvas_attention, kernels)
-
-
-class _Part(Part):
-    """A part of the module's forward whose masks are over slots, not over positions."""
-
-    def __init__(self, sites: dict[int | None, Site], positions: Tensor, store: Store, span: int, where: Tensor) -> None:
-        super().__init__(positions, store=store, span=span, where=where)
-        self.sites = sites
-
-    def mask(self, layer: int, window: int | None, groups: int) -> Tensor | None:
-        """See `Part.mask`."""
-        if window not in self.sites:
-            raise InternalError(f"no mask for a window of {window}")
-        mask = self.sites[window].mask
-        return mask if mask is None or groups == 1 else mask.repeat(1, 1, groups, 1)
 
 
 class HFCanvas:
     """A Hugging Face masked model. `engine` is its engine (runtime/models/engine/masked.py), whose weights it shares; width:
-    the widest prompt; length: cells of a canvas; unmodified: whether the module runs as it is though it has a decoder;
-    kernels: whether attention over the cache is the template's, and the operations between two products are one kernel (None:
-    where there is CUDA)."""
+    the widest prompt; length: cells of a canvas; kernels: whether attention over the cache is the template's, and the
+    operations between two products are one kernel (None: where there is CUDA)."""
 
-    def __init__(
-        self, engine: Any, batch: int, width: int, length: int, *, unmodified: bool = False, kernels: bool | None = None
-    ) -> None:
+    def __init__(self, engine: Any, batch: int, width: int, length: int, *, kernels: bool | None = None) -> None:
         model = engine.model
         self.model, self.name, self.vocab_size, self.mask = model, model.name, model.vocab.size, int(engine.mask)
         self.batch, self.width, self.length, self.slots = batch, width, length, width + length
         self.device = engine.device
         self.kernels = self.device.type == "cuda" if kernels is None else kernels
-        self.module: ModuleStep = getattr(engine.step, "module", engine.step)
-        step = None if unmodified else canvas_step(model.net, self.kernels)
-        self.step = step if step is not None and step.layers == len(model.net.layers) else None
+        self.step = canvas_step(model.net, self.kernels)
+        whole = model.net.decoder
+        self.dense: Any = whole.unread() if isinstance(whole, Decoder) else whole  # over masks
+        self.blank: Tensor = engine.step.blank
+        self.read = model.net.read
         self._block = None if isinstance(model.visibility, str) else int(model.visibility[1])
-        windows = self.step.windows if self.step is not None else _windows(model.net)
-        self.windows = sorted(set(windows), key=lambda w: -1 if w is None else w)
+        self.windows = sorted(set(whole.windows), key=lambda w: -1 if w is None else w)
         self.prompt = torch.zeros(batch, width, dtype=torch.int64, device=self.device)
         self.pad = torch.zeros(batch, 1, dtype=torch.int64, device=self.device)
         self.ragged = False
         self.serial = 0
-        layers, two, _, heads, _, dim = self.module.blank.shape
+        layers, two, _, heads, _, dim = self.blank.shape
         self._shape = (layers, two, batch, heads, self.slots + 1, dim)
         self._store: Store | None = None
         self._scratch: Tensor | None = None
@@ -213,21 +191,23 @@ class HFCanvas:
         sites = {w: self._site(w, positions, seen) for w in self.windows}
         pairs = self._pairs(kept)
         with torch.no_grad():
+            masks: dict[str, Any] = {kind: sites[w] for kind, w in zip(self.dense.kinds, self.dense.windows, strict=True)}
+            keys, values = [k for k, _ in pairs], [v for _, v in pairs]
             if self.step is not None:
-                masks = {kind: sites[w] for kind, w in zip(self.step.kinds, self.step.windows, strict=True)}
-                out: Tensor = self.step(ids, positions, write, [k for k, _ in pairs], [v for _, v in pairs], masks)
+                out: Tensor = self.step(ids, positions, write, keys, values, masks)
                 return out
-            part = _Part(sites, positions, _Pairs(pairs), self.slots, write)
-            return self.module(ids.reshape(-1), positions.reshape(-1), [part]).view(*ids.shape, -1)
+            masks = {kind: self._widened(site.mask, positions) for kind, site in masks.items()}
+            out = self.dense(ids, positions, write, keys, values, masks)
+            return out
 
     def _pairs(self, kept: bool) -> list[tuple[Tensor, Tensor]]:
         """Keys and values [B, H, S, D] by layer. A cache that is not read again is one layer's buffer for all."""
         if kept:
             if self._store is None:
-                self._store = Store(self.module.blank.new_zeros(self._shape))
+                self._store = Store(self.blank.new_zeros(self._shape))
             return [self._store.rows(layer) for layer in range(self._shape[0])]
         if self._scratch is None:
-            self._scratch = self.module.blank.new_zeros(self._shape[1:])
+            self._scratch = self.blank.new_zeros(self._shape[1:])
         return [(self._scratch[0], self._scratch[1])] * self._shape[0]
 
     def _site(self, window: int | None, positions: Tensor, seen: Ids) -> Site:
@@ -246,6 +226,12 @@ class HFCanvas:
             blocks = (positions // self._block).int(), (places // self._block).int()
         return Site(self.slots, None, length, hidden, blocks)
 
+    def _widened(self, mask: Tensor | None, positions: Tensor) -> Tensor:
+        """A mask [B, 1, T, slots] with a column for what sequences that have stopped write, which none attends to."""
+        if mask is None:
+            mask = torch.ones(self.batch, 1, positions.shape[1], self.slots, dtype=torch.bool, device=self.device)
+        return F.pad(mask, (0, 1))
+
     def _mask(self, window: int | None, positions: Tensor, seen: Ids) -> Tensor | None:
         """bool[B, 1, T, slots]: the mask of layers with this window, or None: everything is seen."""
         if not self.ragged and window is None and self._block is None and seen.all():
@@ -261,27 +247,6 @@ class HFCanvas:
         return mask.expand(self.batch, 1, positions.shape[1], self.slots)
 
 
-class _Pairs(Store):
-    """A store of layers at any addresses."""
-
-    def __init__(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
-        super().__init__(None)
-        self.pairs = pairs
-
-    def rows(self, layer: int) -> tuple[Tensor, Tensor]:
-        """See `Store`."""
-        return self.pairs[layer]
-
-
-def _windows(net: Any) -> list[int | None]:
-    """The window of every layer of an unmodified model."""
-    out: list[int | None] = []
-    for layer in net.layers:
-        found = [getattr(part, "sliding_window", None) for part in layer.modules() if hasattr(part, "sliding_window")]
-        out.append(next((w for w in found if w is not None), None))
-    return [*out, None]
-
-
 class _States:
     """See `Scores`: the last hidden states [B, T, width] of a call, and where its rows are among them."""
 
@@ -293,10 +258,10 @@ class _States:
         """See `Scores`."""
         key = ids.tobytes()
         if key not in self._known:
-            net, size = self.model.model.net, self.model.vocab_size
+            size = self.model.vocab_size
             states = picked(self.states, self.place[ids])
             with torch.no_grad():
-                logits = net._out(states if net._head is None else net._head(states))[..., :size].float()
+                logits = self.model.read(states)[..., :size].float()
             if self.model.mask < size:
                 logits[..., self.model.mask].fill_(float("-inf"))
             self._known[key] = logits

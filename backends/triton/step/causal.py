@@ -23,16 +23,16 @@ from decgraph.backends.triton.step.model import DeviceModel
 from decgraph.backends.triton.step.table import TableOnDevice, refusal
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
-from decgraph.runtime.models.decoder.make import decoder_of
-from decgraph.runtime.models.decoder.net import DecoderNet
+from decgraph.runtime.models.decoder import make
+from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.module import ModuleDecoder
+from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.derive import Applied, Headed, Upto
-from decgraph.runtime.models.engine.hf import read_out
 from decgraph.runtime.models.engine.layout import FULL, SLIDING
-from decgraph.runtime.models.engine.step import ModuleStep
+from decgraph.runtime.models.engine.live import read_out
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter
 from decgraph.runtime.models.hf_live import Live
-from decgraph.runtime.models.hf_net import Net, plainly
 from decgraph.runtime.models.hf_soft_prompts import SoftPrompted
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.table import TableModel
@@ -186,21 +186,21 @@ def _net(model: HFCausal, attention: Attention | None) -> Weights:
     """The weights of a loaded model, or of one derived from it with layers of its own. Models that share a net share them."""
     net = model.net
 
-    def make(how: Attention) -> Weights:
+    def made_for(how: Attention) -> Weights:
         named = (model.name, model.vocab.size, model.context)
-        if isinstance(net, DecoderNet):
+        if isinstance(net.decoder, Decoder):
             return whole(net.decoder, None, net.read, *named, how)
-        plain = ModuleStep(net.base, model.name, plainly(net))
-        return whole(decoder_of(net.base, plain.plain), plain, net.read, *named, how)
+        return whole(None, net.decoder, net.read, *named, how)
 
-    made = _named(_once(net, suited(attention, net.embedding), make), model)
+    made = _named(_once(net, suited(attention, net.embedding), made_for), model)
     return made if model.attached is None else replace(made, guesses=model.attached.module)
 
 
 def _module(model: Live, attention: Attention) -> Weights:
-    base, plain = model.module.base_model, ModuleStep(model.module.base_model, model.name)
-    head = read_out(model.module, plain, model.name)
-    return whole(decoder_of(base, plain.plain), plain, head, model.name, model.vocab.size, model.context, attention)
+    base, plain = model.module.base_model, ModuleDecoder(model.module.base_model, model.name)
+    plain.probed()  # before its head is tried
+    head = read_out(model.module, model.name)
+    return whole(make.decoder_of(base, plain.plain), plain, head, model.name, model.vocab.size, model.context, attention)
 
 
 def _named(made: Weights, model: Model) -> Weights:
@@ -214,7 +214,7 @@ def suited(attention: Attention | None, weight: Tensor) -> Attention:
     return kernel_attention if weight.is_cuda and weight.dtype.itemsize <= 4 else dense_attention
 
 
-def _once(holder: Model | Net | DecoderNet, attention: Attention, make: Callable[[Attention], Weights]) -> Weights:
+def _once(holder: Model | Net, attention: Attention, make: Callable[[Attention], Weights]) -> Weights:
     """The weights of a model or net for an attention, cached with it."""
     return memo_of(holder).once(("device weights", attention), lambda: make(attention))
 

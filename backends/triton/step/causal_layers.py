@@ -13,12 +13,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from decgraph.backends.triton.step.causal_graph import UNKNOWN, Attention, DeviceStep, device_step, kernel_attention
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder
-from decgraph.runtime.models.decoder.make import decoder_of_layers
+from decgraph.runtime.models.decoder.layers import decoder_of_layers
+from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.engine.exits import adapted_head, normed
-from decgraph.runtime.models.engine.heads import LayerStep
+from decgraph.runtime.models.engine.head_module import LayerStep
 from decgraph.runtime.models.engine.layout import FULL, SLIDING, Layout
 from decgraph.runtime.models.engine.nets import layout_of
-from decgraph.runtime.models.engine.step import ModuleStep
 from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.hf_causal import HFCausal
 
@@ -42,7 +42,7 @@ class Weights:
 
 def whole(
     decoder: Decoder | None,
-    plain: ModuleStep | None,
+    plain: ModuleDecoder | None,
     head: Callable[[Tensor], Tensor],
     name: str,
     size: int,
@@ -58,7 +58,7 @@ def whole(
         _silent(plain, name)
         if decoder is not None:
             note(plain.base, Forward("module", reason=UNKNOWN))
-        return Weights(plain, plain.layout, head, name, size, context, False, kernels)
+        return Weights(plain, layout_of(plain), head, name, size, context, False, kernels)
     assert decoder is not None
     return Weights(step or decoder.unread(), layout_of(decoder), head, name, size, context, step is not None, kernels)
 
@@ -80,9 +80,9 @@ _READ = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select"}
 
 
 @torch.no_grad()
-def _silent(step: ModuleStep, name: str) -> None:
+def _silent(step: ModuleDecoder, name: str) -> None:
     """Raises DecError for a module whose code reads tensor values on the host: no step with it can be captured."""
-    layout, rows = step.layout, 4
+    layout, rows = layout_of(step), 4
     keys, values = ([layout.zeros(2, shape[0], rows, shape[part]) for shape in layout.shapes] for part in (1, 2))
     cell = torch.zeros((2, 1), dtype=torch.int64, device=layout.device)
     mask = torch.ones((2, 1, 1, rows), dtype=torch.bool, device=layout.device)

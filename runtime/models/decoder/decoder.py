@@ -22,8 +22,10 @@ from decgraph.runtime.models.decoder.experts import mixture
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Layer, Shape, Unknown
 from decgraph.runtime.models.parts import Use
+from decgraph.runtime.models.rounding import rounded
 
-Masks = Mapping[str, Tensor | None]
+Masks = Mapping[Any, Tensor | None]
+"""By kind of layer, or by a layer's number where it differs from others of its kind."""
 Cache = tuple[Tensor, Tensor, Tensor, Any]
 Turn = tuple[Tensor, ...]
 """Cosines and sines, and what queries grow by where they do."""
@@ -55,6 +57,21 @@ class Part:
     embedded: bool = False
     norm: bool = True
     taps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """The embeddings [n, width] of tokens int64[n], as a decoder's matrix has them."""
+
+    decoder: Decoder
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        return self.decoder.looked_up(ids)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the matrix lies."""
+        return self.decoder.device
 
 
 class Decoder:
@@ -96,8 +113,21 @@ class Decoder:
         if shape.embed_rounded:
             self._embed_scale = float(torch.tensor(shape.embed_scale).to(self.dtype))
         self._run: Callable[..., Any] = self._layers
+        self._shown = tuple(torch.tensor(n, dtype=self.dtype, device=self.device) for n in (0.0, torch.finfo(self.dtype).min))
         self._tables: dict[str, Turn] = {}
         self._reach = 0
+
+    @property
+    def embedding(self) -> Tensor:
+        """The input embeddings [vocabulary, width]. Of a table in blocks these are made anew by each call."""
+        if "embed" in self.products:
+            return self.products["embed"].dequantised()[0]
+        return self.weights["embed"]
+
+    @property
+    def lookup(self) -> Lookup:
+        """Embeddings of tokens."""
+        return Lookup(self)
 
     @property
     def caches(self) -> tuple[tuple[int, int, int], ...]:
@@ -151,6 +181,31 @@ class Decoder:
     def using(self, uses: Sequence[Use]) -> Decoder:
         """These layers, or halves of layers, alone."""
         return self._like(replace(self.part, uses=tuple(uses)))
+
+    def quantized(self, bits: int) -> Decoder:
+        """The same layers with their matrices rounded to so many bits, row by row."""
+        products = {
+            name: p if name in ("out", "embed") else Product(*(rounded(w, bits) for w in p.dequantised()), biases=p.biases)
+            for name, p in self.products.items()
+        }
+        return self.copied(products=products)
+
+    def expert(self, rank: int, name: str) -> Decoder:
+        """The same layers with mixtures whose tokens all go to the expert of this rank alone. Raises DecError for a model
+        without mixtures, and for a rank that they do not have."""
+        count = min((layer.experts.count for layer in self.shape.layers if layer.experts is not None), default=0)
+        if not count:
+            raise DecError(
+                f"{name!r} has no expert({rank}): none of its layers is a mixture of experts that decgraph knows",
+                hint="Mixtral, Qwen-MoE, OLMoE and their like have a router for each layer",
+            )
+        if not 1 <= rank <= count:
+            raise DecError(f"{name!r} has no expert({rank}): a router has {count} experts", hint=f"a rank in 1..{count}")
+        layers = tuple(
+            layer if (e := layer.experts) is None else replace(layer, experts=replace(e, rank=rank, top=max(rank, e.top)))
+            for layer in self.shape.layers
+        )
+        return self.copied(shape=replace(self.shape, layers=layers))
 
     def _check(self, layer: int) -> None:
         if not 0 <= layer <= self.layers:
@@ -219,7 +274,8 @@ class Decoder:
             if n in part.taps:
                 tapped[n] = x.view(*size, -1)
             if use.attention:
-                cache, place = (where, keys[place], values[place], masks[layer.kind]), place + 1
+                mask = masks[n] if n in masks else masks[layer.kind]
+                cache, place = (where, keys[place], values[place], mask), place + 1
             if use.reads == n:
                 groups[n] = x
             read = x if use.reads is None else groups[use.reads]
@@ -267,7 +323,11 @@ class Decoder:
             return {}
         if not self.gathers:  # looked up: a small model's step is some hundred operations
             self._grow(int(positions.max()) + 1)
-            return {name: tuple(table[positions] for table in tables) for name, tables in self._tables.items()}
+            at, size = positions.reshape(-1), positions.shape
+            return {
+                name: tuple(table.index_select(0, at).view(*size, *table.shape[1:]) for table in tables)
+                for name, tables in self._tables.items()
+            }
         return {name: self._turn(name, positions) for name in self.ropes}
 
     def _turn(self, name: str, positions: Tensor) -> Turn:
@@ -291,9 +351,14 @@ class Decoder:
 
     def _prepared(self, mask: Tensor, count: int) -> Tensor:
         """A mask [B, 1, T, S] as numbers to add to scores, with a row for each query that shares a head of keys."""
-        if not mask.is_floating_point():
-            shown = torch.zeros(mask.shape, dtype=self.dtype, device=mask.device)
-            mask = shown.masked_fill_(~mask, torch.finfo(self.dtype).min)
+        return self._repeated(self._added_to_scores(mask), count)
+
+    def _added_to_scores(self, mask: Tensor) -> Tensor:
+        if mask.is_floating_point():
+            return mask
+        return torch.where(mask, *self._shown)
+
+    def _repeated(self, mask: Tensor, count: int) -> Tensor:
         if count == 1 or self._groups == 1:
             return mask
         return mask.unsqueeze(3).expand(-1, -1, -1, self._groups, -1).reshape(mask.shape[0], 1, count * self._groups, -1)

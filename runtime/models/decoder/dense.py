@@ -23,12 +23,38 @@ from decgraph.runtime.models.decoder.llama import (
     without,
 )
 from decgraph.runtime.models.decoder.settings import Settings
-from decgraph.runtime.models.decoder.shape import FULL, Layer, Shape, Unknown
+from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Layer, Shape, Unknown
 
 
 @family("llama", "seed_oss", "internlm3", "eurobert")
 def plain(c: Settings) -> Entry:
     return llama(c), LLAMA
+
+
+MODERN = {
+    "embed": "embeddings.tok_embeddings.weight", "embed_norm": "embeddings.norm", "norm": "final_norm",
+    "attn_in": "layers.{i}.attn_norm", "mlp_in": "layers.{i}.mlp_norm", "qkv": "layers.{i}.attn.Wqkv",
+    "0.attn_in": "", "o": "layers.{i}.attn.Wo", "up": "layers.{i}.mlp.Wi", "down": "layers.{i}.mlp.Wo",
+}  # fmt: skip
+
+
+@family("modernbert")
+def modernbert(c: Settings) -> Entry:
+    near, of_heads = (
+        c.local_attention // 2 + 1,
+        ("classifier_pooling", "classifier_activation", "decoder_bias", "sliding_window"),
+    )
+    for name in (
+        *of_heads,
+        "cls_token_id",
+        "sep_token_id",
+        "sparse_pred_ignore_index",
+        "initializer_cutoff_factor",
+        "global_attn_every_n_layers",
+    ):
+        c.get(name)  # of heads, or said by `layer_types`
+    seen = tuple(near if kind == SLIDING else None for kind in c.layer_types)
+    return llama(c, seen, norm="layer", activation=c.hidden_activation, eps=c.norm_eps), MODERN
 
 
 @family("mistral")

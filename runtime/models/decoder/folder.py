@@ -12,8 +12,9 @@ from torch import Tensor
 
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.families import shape_of
-from decgraph.runtime.models.decoder.net import DecoderNet
+from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.products import Product
+from decgraph.runtime.models.decoder.rotary import frequencies
 from decgraph.runtime.models.decoder.shape import Shape, Unknown
 from decgraph.runtime.models.decoder.weights import canonical
 from decgraph.runtime.native.decoder import native
@@ -88,7 +89,7 @@ class FolderSource:
         return parts if len(parts) == 1 or self._device == "cpu" else [torch.cat(parts)]
 
 
-def net_of_folder(folder: Path, config: Mapping[str, Any], dtype: torch.dtype, device: str) -> DecoderNet:
+def net_of_folder(folder: Path, config: Mapping[str, Any], dtype: torch.dtype, device: str) -> Net:
     """The net of a folder. Raises Unknown where it has something that the decoder does not know."""
     if (folder / "adapter_config.json").is_file():
         raise Unknown("an adapter of PEFT lies beside its weights")
@@ -98,18 +99,18 @@ def net_of_folder(folder: Path, config: Mapping[str, Any], dtype: torch.dtype, d
     source = FolderSource(folder, dtype, device)
     source.begin(names["embed"])
     names = dict(names)
-    found = next((name for name in OUTPUTS if source.take(f"/{name}.weight") is not None), None)
+    output = next((name for name in OUTPUTS if source.take(f"/{name}.weight") is not None), None)
     if shape.tied:
         names["out"] = "/"  # the embedding, whatever the file has beside it
-    elif found is None:
+    elif output is None:
         raise Unknown("there is no output matrix")
     else:
-        names["out"] = f"/{found}"
+        names["out"] = f"/{output}"
     with torch.no_grad():
         weights, products = canonical(shape, names, source)
         check_shapes(shape, weights, products, config)
         ropes = frequencies(shape, device)
-    return DecoderNet(native(Decoder(shape, weights, products, ropes)), config)
+    return Net(native(Decoder(shape, weights, products, ropes)), config)
 
 
 def check_shapes(
@@ -150,34 +151,3 @@ def _check_vector(shape: Shape, name: str, w: Tensor, weights: Mapping[str, Tens
             raise Unknown(f"{name} has the shape {tuple(w.shape)}")
     if key == "b" and (normed := weights.get(name.removesuffix(".b"))) is not None and w.shape != normed.shape:
         raise Unknown(f"{name} has the shape {tuple(w.shape)}")
-
-
-def frequencies(shape: Shape, device: str) -> dict[str, tuple[Tensor, float]]:
-    """The frequencies [r / 2] of rotary positions by kind of layer, and the factor of their cosines and sines. Raises Unknown
-    for kinds that transformers alone computes."""
-    found: dict[str, tuple[Tensor, float]] = {}
-    for kind in {layer.rope for layer in shape.layers if layer.rope}:
-        r, size = shape.rope[kind], shape.rotary or shape.head
-        inverse = 1.0 / (r["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32) / size))
-        match r["rope_type"]:
-            case "default":
-                pass
-            case "linear":
-                inverse = inverse / r["factor"]
-            case "llama3":
-                inverse = _llama3(inverse, r)
-            case other:
-                raise Unknown(f"rotary frequencies of kind {other}")
-        found[kind] = inverse.to(device), 1.0
-    return found
-
-
-def _llama3(inverse: Tensor, r: Mapping[str, Any]) -> Tensor:
-    """Llama 3.1's: long waves are slowed down, short ones are not, and those between in part."""
-    length = r["original_max_position_embeddings"]
-    waves = 2 * torch.pi / inverse
-    part = (length / waves - r["low_freq_factor"]) / (r["high_freq_factor"] - r["low_freq_factor"])
-    between = (1 - part) * inverse / r["factor"] + part * inverse
-    slow = torch.where(waves > length / r["low_freq_factor"], inverse / r["factor"], inverse)
-    middle = ~(waves < length / r["high_freq_factor"]) & ~(waves > length / r["low_freq_factor"])
-    return torch.where(middle, between, slow)

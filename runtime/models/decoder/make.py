@@ -1,31 +1,89 @@
-"""The decoder of a live transformers module, found equal to it on some tokens; or why there is none."""
+"""The net of a live transformers module: its decoder, found equal to it on some tokens, or the module as it is and why."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import LlamaConfig
 
+from decgraph.errors import DecError
 from decgraph.runtime.collecting import uncollected
-from decgraph.runtime.models.decoder.decoder import Decoder, Part
-from decgraph.runtime.models.decoder.families import FAMILIES, shape_of
-from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Shape, Unknown
+from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.families import shape_of
+from decgraph.runtime.models.decoder.layers import frequencies
+from decgraph.runtime.models.decoder.module import ATTENTION, ModuleDecoder, attending
+from decgraph.runtime.models.decoder.module_parts import layer_list
+from decgraph.runtime.models.decoder.net import Net
+from decgraph.runtime.models.decoder.products import Product
+from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Unknown
 from decgraph.runtime.models.decoder.weights import ModuleSource, canonical
 from decgraph.runtime.models.forwards import Forward, note
-from decgraph.runtime.models.heads.parts import PairLayer
-from decgraph.runtime.models.hf_net import is_recorder
+from decgraph.runtime.models.rotary import boundary_of
 from decgraph.runtime.models.shadow import borrows
+from decgraph.runtime.models.tape import Tape
 from decgraph.runtime.models.watch import runs_others
 from decgraph.runtime.native.decoder import native
 
 _log = logging.getLogger("decgraph.engine")
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over the largest number; else 1e-1
 _OURS = ("torch.nn.modules.", "transformers.activations", "transformers.models.", "transformers.pytorch_utils")
+
+
+def net_of_module(module: Any, name: str = "", *, entry: bool = True) -> Net:
+    """The net of a causal or masked language model of transformers, on its weights: of its decoder where its family has an
+    entry (and `entry`), else of the module itself.
+
+    Raises DecError for a module that has neither: one whose layers are in no list or do not use the attention of transformers'
+    registry, that changes its logits, or whose rotary positions change all rows of a cache.
+    """
+    boundary, kind = boundary_of(module.config), type(module).__name__
+    if boundary is not None and boundary.recomputed:
+        raise DecError(f"{kind} is not supported: its {boundary.kind} changes all rows of a cache")
+    module.eval()
+    if not borrows(module):
+        module.requires_grad_(False)
+    base, encoder, out = module.base_model, kind.endswith("ForMaskedLM"), module.get_output_embeddings()
+    config = base.config.get_text_config().to_dict()
+    wanted = _own_scores(module) if encoder else None
+    if encoder:
+        _number(base)
+        _start_at_zero(module)
+    whole = ModuleDecoder(base, name or kind, encoder=encoder)
+    read = _readout(module) if encoder else None
+    head = getattr(module, "head", None)  # ModernBERT's, between the last state and the output matrix
+    plain = whole.causally if encoder else partial(own_states, base)
+    found = decoder_of(base, plain) if entry else None
+    changed = [n for n in ("final_logit_softcapping", "logit_scale", "logits_scaling") if config.get(n) not in (None, 0, 1.0)]
+    if found is not None and type(out) is nn.Linear and read is None and head is None and not runs_others(out):
+        product = Product(out.weight.detach(), biases=(None if out.bias is None else out.bias.detach(),))
+        made = Net(found.copied(products={**found.products, "out": product}), config, base=base)
+    else:
+        if found is None:
+            whole.check_taped()
+        if out is None or (whole.norm is None and not encoder):
+            raise DecError(f"{kind} is not supported: no final norm or no output matrix was found")
+        if changed:
+            raise DecError(f"{kind} is not supported: it caps or scales its logits")
+        if read is None:
+            read = out if head is None else nn.Sequential(head, out)
+        whole._plain = None if encoder else whole.causally
+        made = Net(whole if found is None else found, config, base=base, read=read)
+    if wanted is not None:
+        _check_scores(made, wanted, kind)
+    return made
+
+
+def own_states(base: Any, ids: Tensor) -> Tensor:
+    """A base module's own last states [1, n, width] of tokens int64[1, n]."""
+    config = base.config.get_text_config()
+    attention = config._attn_implementation
+    with attending(config, None, "eager" if attention == ATTENTION else attention):
+        last: Tensor = base(input_ids=ids, use_cache=False).last_hidden_state
+    return last
 
 
 def decoder_of(base: Any, plain: Callable[[Tensor], Tensor]) -> Decoder | None:
@@ -55,7 +113,7 @@ def of_module(base: Any) -> Decoder:
         raise Unknown("it is in training mode")
     for part in base.modules():
         kind = type(part)
-        if runs_others(part, is_recorder):
+        if runs_others(part):
             raise Unknown("it has hooks, or a `forward` of an object's own, whose code may do something else in every call")
         if not kind.__module__.startswith(_OURS):
             raise Unknown(f"{kind.__qualname__} is no class of transformers' models")
@@ -64,55 +122,6 @@ def of_module(base: Any) -> Decoder:
     if len({t.device for t in weights.values()}) != 1:
         raise Unknown("it lies on several devices")
     return native(Decoder(shape, weights, products, frequencies(base, shape)))
-
-
-def decoder_of_layers(module: Any) -> Decoder | None:
-    """The decoder of a head's layers on the states [B, T, width] that enter the first one; None where they have something that
-    the decoder does not know. module: with `config`, `layers` and `rotary`, as those of runtime/models/heads have."""
-    base = nn.Module()
-    base.layers, base.rotary = nn.ModuleList(module.layers), module.rotary
-    try:
-        config = module.config.to_dict()
-        if isinstance(module.config, LlamaConfig) and config["model_type"] not in FAMILIES:
-            # Its layers read Llama's settings; its own are of what stands around them.
-            config = {key: value for key, value in config.items() if key in LlamaConfig().to_dict()} | {"model_type": "llama"}
-        shape, names = shape_of(config)
-        names = {key: name for key, name in names.items() if key not in ("embed", "norm")}
-        first = module.layers[0]
-        count = len(module.layers)
-        shape = replace(shape, layers=shape.layers[:count], bare=getattr(first, "mlp", None) is None)
-        if isinstance(first, PairLayer):
-            shape, names["feature_in"] = replace(shape, paired="normed" if first.after else "plain"), "layers.{i}.hidden_norm"
-        with torch.no_grad():
-            weights, products = canonical(shape, names, ModuleSource(base, owned=True))
-        part = Part(embedded=True, norm=False)
-        return native(Decoder(shape, weights, products, frequencies(base, shape), part))
-    except Unknown as unknown:
-        _log.warning("the layers of %s run as they are: %s", type(module).__name__, unknown)
-        return None
-
-
-def frequencies(base: Any, shape: Shape) -> dict[str, tuple[Tensor, float]]:
-    """The frequencies [r / 2] that a module's rotary positions have, by kind of layer, and the factor of their cosines and
-    sines: its own buffers, whichever way it computed them. Raises Unknown where one is not found."""
-    wanted = {layer.rope for layer in shape.layers if layer.rope}
-    found: dict[str, tuple[Tensor, float]] = {}
-    for module in base.modules():
-        for name, buffer in module.named_buffers(recurse=False):
-            kind = FULL if name == "inv_freq" else name.removesuffix("_inv_freq")
-            if kind in wanted and name.endswith("inv_freq") and kind not in found:
-                factor = getattr(module, "attention_scaling" if name == "inv_freq" else f"{kind}_attention_scaling", 1.0)
-                found[kind] = buffer, float(factor)
-    for kind in wanted - set(found):  # gptj's module has its angles as a table
-        if shape.rope[kind]["rope_type"] == "default":
-            size, device = shape.rotary or shape.head, next(base.parameters()).device
-            found[kind] = (
-                1.0 / (shape.rope[kind]["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32, device=device) / size)),
-                1.0,
-            )
-    if wanted - set(found):
-        raise Unknown(f"its rotary frequencies of {', '.join(sorted(wanted - set(found)))} were not found")
-    return found
 
 
 def different(decoder: Decoder, plain: Callable[[Tensor], Tensor]) -> None:
@@ -146,3 +155,76 @@ def caches(decoder: Decoder, batch: int, rows: int) -> tuple[list[Tensor], list[
         for heads, key, value in decoder.caches
     ]
     return [k for k, _ in made], [v for _, v in made]
+
+
+# Encoders of transformers: where BERT and its like have their layers, positions and output.
+
+_SAMPLE = 6  # positions of the forward that is compared
+_CLOSE = 2e-4  # of the largest logit: rounding of float32
+
+
+def _number(base: Any) -> None:
+    """Numbers attentions that do not have the number of their layer (DistilBERT)."""
+    for index, layer in enumerate(layer_list(base)[-1]):
+        for part in layer.modules():
+            if "Attention" in type(part).__name__ and getattr(part, "layer_idx", None) is None:
+                part.layer_idx = index
+
+
+def _start_at_zero(module: Any) -> None:
+    """Drops the rows of a position table that no position has: RoBERTa counts from its padding's id + 1."""
+    embeddings = getattr(module.base_model, "embeddings", None)
+    table, pad = (getattr(embeddings, name, None) for name in ("position_embeddings", "padding_idx"))
+    if (
+        not isinstance(table, nn.Embedding)
+        or not isinstance(pad, int)
+        or not hasattr(embeddings, "create_position_ids_from_input_ids")
+    ):
+        return
+    first = pad + 1
+    rows = table.weight[first:]
+    made = nn.Embedding(*rows.shape, _weight=rows)
+    made.weight.requires_grad_(False)
+    embeddings.position_embeddings = made  # type: ignore[union-attr]  # it has a table of them
+    module.config.max_position_embeddings = len(rows)
+
+
+def _readout(module: Any) -> nn.Module | None:
+    """What turns last hidden states into logits, where that is not the output matrix alone."""
+    for name in ("cls", "predictions"):
+        if isinstance(found := getattr(module, name, None), nn.Module):
+            return found
+    head = getattr(module, "lm_head", None)
+    if isinstance(head, nn.Module) and not isinstance(head, nn.Linear):
+        return head
+    for names in (
+        ("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
+        ("generator_predictions", "generator_lm_head"),
+    ):
+        parts = [getattr(module, name, None) for name in names]
+        if all(isinstance(part, nn.Module) for part in parts):
+            return nn.Sequential(*parts)
+    return None
+
+
+def _sample(size: int, device: torch.device) -> Tensor:
+    """int64[n]: the tokens of the forward that is compared: no special ones, which most models have at the beginning."""
+    return torch.arange(_SAMPLE, device=device) * 7 % max(size - 8, 1) + min(8, size - 1)
+
+
+@torch.no_grad()
+def _own_scores(module: Any) -> Tensor:
+    """float64[n, vocabulary]: the scores of the sample by the module's own forward, with the library's attention."""
+    table = module.get_input_embeddings().weight
+    with attending(module.config, None, "eager"):
+        scores: Tensor = module(input_ids=_sample(len(table), table.device)[None]).logits[0]
+    return scores.double()
+
+
+def _check_scores(net: Net, wanted: Tensor, kind: str) -> None:
+    """Raises DecError unless a net gives these scores float64[n, vocabulary] of the sample."""
+    at = net.device
+    tape = Tape(torch.arange(_SAMPLE, device=at), torch.ones(_SAMPLE, _SAMPLE, dtype=torch.bool, device=at))
+    gap = float((net.logits(net.run(_sample(len(net.embedding), at), tape)) - wanted).abs().max())
+    if not gap <= _CLOSE * max(1.0, float(wanted.abs().max())):
+        raise DecError(f"{kind} is not supported: its scores are not those of its layers, off by {gap:.1e}")

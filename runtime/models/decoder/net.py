@@ -1,33 +1,35 @@
-"""A decoder as a function of (fresh positions, cached rows), as `hf_net.Net` is one of a module: the reference's forward, and
-what derived models (exits, skipped layers, quantised matrices) are made of."""
+"""A decoder as a function of (fresh positions, cached rows): the reference's forward, and what engines and derived models
+(exits, skipped layers, quantised matrices) are made of."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder, Turn
-from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Layer
 from decgraph.runtime.models.parts import Use
-from decgraph.runtime.models.rounding import rounded
 from decgraph.runtime.models.tape import Tape
+from decgraph.runtime.native.linear import output_of
+
+if TYPE_CHECKING:
+    from decgraph.runtime.models.decoder.module import ModuleDecoder
 
 
-class DecoderNet:
-    """A model's decoder, with its settings (config.json's, as a dictionary). See `Net`, whose place it takes for the families
-    that the decoder knows."""
+class Net:
+    """A model's decoder, with its settings (config.json's, as a dictionary). base: the module of transformers that it was made
+    of, where there is one. read: the module that turns last states into logits, where the decoder itself does not."""
 
-    def __init__(self, decoder: Decoder, config: Mapping[str, Any]) -> None:
-        self.decoder, self.config = decoder, config
+    def __init__(
+        self, decoder: Decoder | ModuleDecoder, config: Mapping[str, Any], *, base: Any = None, read: nn.Module | None = None
+    ) -> None:
+        self.decoder, self.config, self.base, self._read = decoder, config, base, read
         self.layers = list(range(decoder.layers))  # the same list for models of the same weights
-        self._eager = _Eager(decoder)
+        self._eager: Any = _Eager(decoder) if isinstance(decoder, Decoder) else decoder
 
     @property
     def uses(self) -> tuple[Use, ...]:
@@ -46,47 +48,54 @@ class DecoderNet:
 
     @property
     def embedding(self) -> Tensor:
-        """The input embeddings [vocabulary, width]. Of a table in blocks these are made anew by each call."""
-        if "embed" in self.decoder.products:
-            return self.decoder.products["embed"].dequantised()[0]
-        return self.decoder.weights["embed"]
+        """The input embeddings [vocabulary, width]."""
+        return self.decoder.embedding
+
+    @property
+    def lookup(self) -> Any:
+        """Embeddings of tokens."""
+        return self.decoder.lookup
 
     @property
     def output(self) -> Tensor:
         """The output matrix [vocabulary, width]."""
-        (whole,) = self.decoder.products["out"].dequantised()
-        return whole
+        if isinstance(self.decoder, Decoder) and self._read is None:
+            (whole,) = self.decoder.products["out"].dequantised()
+            return whole
+        weight: Tensor = self.read.weight
+        return weight
 
     def parameters(self) -> Iterator[Tensor]:
         """The weights [...]."""
+        if not isinstance(self.decoder, Decoder):
+            yield from self.decoder.base.parameters()
+            return
         yield from self.decoder.weights.values()
         for product in self.decoder.products.values():
             yield from product.weights
-
-    @property
-    def lookup(self) -> Lookup:
-        """Embeddings of tokens."""
-        return Lookup(self.decoder)
 
     @torch.no_grad()
     def run(self, cells: Tensor, tape: Tape) -> Tensor:
         """The last hidden states [fresh, width], after the final norm, of fresh positions: token ids int64[fresh] or embeddings
         [fresh, width]. Fills in the tape."""
-        return self._eager.run(cells, tape)
+        last: Tensor = self._eager.run(cells, tape)
+        return last
 
     @torch.no_grad()
     def logits(self, states: Tensor) -> Tensor:
         """Logits float64[n, vocabulary] of last hidden states [n, width]."""
-        return self.decoder.logits(states).double()
+        return self.head(states).double()
 
     @property
     def head(self) -> Callable[[Tensor], Tensor]:
         """Last states [n, width] to logits [n, vocabulary], for engines."""
-        return self.decoder.logits
+        return output_of(self._read) if self._read is not None else self.decoder.logits  # type: ignore[union-attr]
 
     @property
-    def read(self) -> Callable[[Tensor], Tensor]:
+    def read(self) -> Any:
         """Last states [..., width] to logits [..., vocabulary], in the weights' dtype: a linear module where it is no more."""
+        if self._read is not None or not isinstance(self.decoder, Decoder):
+            return self._read
         shape, product = self.decoder.shape, self.decoder.products["out"]
         if shape.logit_scale != 1.0 or shape.logit_cap is not None or len(product.weights) != 1:  # none: in blocks
             return self.decoder.logits
@@ -98,75 +107,42 @@ class DecoderNet:
 
     @torch.no_grad()
     def normed(self, states: Tensor) -> Tensor:
-        """The final norm of states [n, width] that have not been through it."""
+        """The final norm of states [n, width] that have not been through it. Raises DecError for a model without one."""
         return self.decoder.final(states)
 
-    def using(self, uses: Sequence[Use | int]) -> DecoderNet:
+    def using(self, uses: Sequence[Use | int]) -> Net:
         """The same weights with only these layers, or parts of layers."""
         return self._with(self.decoder.using([use if isinstance(use, Use) else Use(use) for use in uses]))
 
-    def without_norm(self) -> DecoderNet:
+    def without_norm(self) -> Net:
         """The same layers, whose last states have not been through the final norm."""
         return self._with(self.decoder.without_norm())
 
-    def quantized(self, bits: int) -> DecoderNet:
+    def quantized(self, bits: int) -> Net:
         """The same layers with their matrices rounded to so many bits, row by row."""
-        products = dict(self.decoder.products)
-        weights = dict(self.decoder.weights)
-        for name, product in products.items():
-            if name not in ("out", "embed"):
-                products[name] = Product(*(rounded(w, bits) for w in product.dequantised()), biases=product.biases)
-        return self._copied(self.decoder.copied(weights=weights, products=products))
+        return self._copied(self.decoder.quantized(bits))
 
-    def in_blocks(self, precision: str) -> DecoderNet:
+    def in_blocks(self, precision: str) -> Net:
         """The same layers with their matrices in blocks of 8 or 4 bits (runtime/native/blocks.py): "int8" or "int4"."""
         from decgraph.runtime.native.blocks import in_blocks
 
+        assert isinstance(self.decoder, Decoder)
         return self._copied(in_blocks(self.decoder, precision))
 
-    def expert(self, rank: int, name: str) -> DecoderNet:
+    def expert(self, rank: int, name: str) -> Net:
         """The same layers with mixtures whose tokens all go to the expert of this rank alone. Raises DecError for a model
         without mixtures, and for a rank that they do not have."""
-        count = min((layer.experts.count for layer in self.decoder.shape.layers if layer.experts is not None), default=0)
-        if not count:
-            raise DecError(
-                f"{name!r} has no expert({rank}): none of its layers is a mixture of experts that decgraph knows",
-                hint="Mixtral, Qwen-MoE, OLMoE and their like have a router for each layer",
-            )
-        if not 1 <= rank <= count:
-            raise DecError(f"{name!r} has no expert({rank}): a router has {count} experts", hint=f"a rank in 1..{count}")
-        layers = tuple(
-            layer
-            if layer.experts is None
-            else replace(layer, experts=replace(layer.experts, rank=rank, top=max(rank, layer.experts.top)))
-            for layer in self.decoder.shape.layers
-        )
-        return self._copied(self.decoder.copied(shape=replace(self.decoder.shape, layers=layers)))
+        return self._copied(self.decoder.expert(rank, name))
 
-    def _with(self, decoder: Decoder) -> DecoderNet:
+    def _with(self, decoder: Decoder | ModuleDecoder) -> Net:
         made = copy.copy(self)
-        made.decoder, made._eager = decoder, _Eager(decoder)
+        made.decoder, made._eager = decoder, _Eager(decoder) if isinstance(decoder, Decoder) else decoder
         return made
 
-    def _copied(self, decoder: Decoder) -> DecoderNet:
+    def _copied(self, decoder: Decoder | ModuleDecoder) -> Net:
         made = self._with(decoder)
         made.layers = list(self.layers)
         return made
-
-
-@dataclass(frozen=True)
-class Lookup:
-    """The embeddings [n, width] of tokens int64[n], as a decoder's matrix has them."""
-
-    decoder: Decoder
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        return self.decoder.looked_up(ids)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the matrix lies."""
-        return self.decoder.device
 
 
 class _Eager(Decoder):
@@ -191,29 +167,7 @@ class _Eager(Decoder):
         return super()._layer(n, layer, x, *given, **named)
 
     def _attended(self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], turn: Turn | None, cache: Any) -> Tensor:
-        tape, shape = self._tape, self.shape
         query, key, value = (part[0] for part in self._heads(f"{n}.", x, size, turn))  # [fresh, heads, D]
-        tape.queries[n], tape.keys[n], tape.values[n] = query, key, value
-        keys, values, positions, visible = key, value, tape.positions, tape.visible
-        if n in tape.held:
-            held = tape.held[n]
-            keys, values = torch.cat([held.keys, keys]), torch.cat([held.values, values])
-            positions, visible = torch.cat([held.positions, positions]), torch.cat([held.visible, visible], dim=1)
-        if layer.window is not None:
-            visible = visible & ((tape.positions[:, None] - positions[None]).abs() < layer.window)
-        groups = query.shape[1] // keys.shape[1]
-        keys = keys.repeat_interleave(groups, dim=1).permute(1, 2, 0)
-        values = values.repeat_interleave(groups, dim=1).transpose(0, 1)
-        scores = query.transpose(0, 1) @ keys * (layer.scale or self._scale)
-        if shape.cap is not None:
-            scores = torch.tanh(scores / shape.cap) * shape.cap
-        scores = scores.masked_fill(~visible, float("-inf")).to(self.wide)
-        sinks = self.weights.get(f"{n}.sinks")
-        if sinks is not None:
-            column = sinks.to(self.wide).view(-1, 1, 1).expand(-1, scores.shape[1], 1)
-            weights = torch.cat([scores, column], -1).softmax(-1)[..., :-1]
-        else:
-            weights = scores.softmax(-1)
-        if tape.attended is not None:
-            tape.attended.index_add_(0, positions, weights.double().mean(dim=(0, 1)))
-        return (weights.to(query.dtype) @ values).transpose(0, 1).reshape(len(x), -1)
+        scale, cap, sinks = layer.scale or self._scale, self.shape.cap, self.weights.get(f"{n}.sinks")
+        made = self._tape.attend(n, query, key, value, scale=scale, window=layer.window, cap=cap, sinks=sinks)
+        return made.reshape(len(x), -1)

@@ -100,7 +100,8 @@ JOINED = {"qkv": ("wq", "wk", "wv"), "up": ("gate", "up"), "shared_up": ("shared
 
 def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Tensor], dict[str, Product]]:
     """The tensors and products [out, in] of a model by the decoder's names. names: from these to the source's, `{i}` for the
-    layer's number; see `llama.LLAMA`. Raises Unknown for a tensor that is missing or that nobody reads."""
+    layer's number; "0.attn_in" says that layer 0 has none; see `llama.LLAMA`. Raises Unknown for a tensor that is missing or
+    that nobody reads."""
     weights: dict[str, Tensor] = {}
     products: dict[str, Product] = {}
     turned = "transposed" in names
@@ -118,7 +119,9 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
         if len(parts) < len(from_):
             raise Unknown(f"{to} has no {from_[found.index(None)]}")
         biases = [source.take(f"{name}.bias") if bias is None else source.take(bias) for name in from_]
-        whole = [p.t() for p in parts if isinstance(p, Tensor)] if turned else source.joined(parts)
+        if turned and any(isinstance(p, Blocks) for p in parts):
+            raise Unknown(f"{to} is turned, and stands in blocks")
+        whole = [p.t() for p in parts] if turned else source.joined(parts)  # type: ignore[union-attr]  # no blocks
         some = [b for b in biases if isinstance(b, Tensor)]
         if some and len(some) < len(biases):
             some = [b if isinstance(b, Tensor) else some[0].new_zeros(len(parts[n])) for n, b in enumerate(biases)]
@@ -191,7 +194,7 @@ def canonical(shape: Shape, names: Names, source: Source) -> tuple[dict[str, Ten
             *(() if f"{i}.router" in weights or shape.bare else ("up", "down")),
         )
         for key in needed:
-            if key in names and f"{i}.{key}" not in weights and f"{i}.{key}" not in products:
+            if key in names and f"{i}.{key}" not in names and f"{i}.{key}" not in weights and f"{i}.{key}" not in products:
                 raise Unknown(f"there is no {names[key].format(i=i)}")
     if "norm" in names and "norm" not in weights:
         raise Unknown(f"there is no {names['norm']}")

@@ -18,13 +18,12 @@ _POSITIONS, _WRITE, _LIMIT = 1, 2, 3  # rows of a table with a column per new to
 
 @dataclass
 class Batch:
-    """One forward's tensors, as a step takes them. length: how many cache rows of the slots it attends to."""
+    """One forward's tensors, as a step takes them."""
 
     ids: Tensor
     positions: Tensor
     write: Tensor
     masks: dict[str, Tensor]
-    length: int
 
 
 def rows_of(plans: Sequence[SlotPlan], takes: Sequence[int]) -> int:
@@ -37,13 +36,13 @@ def rows_of(plans: Sequence[SlotPlan], takes: Sequence[int]) -> int:
     return -(-(rows + 1) // LENGTH) * LENGTH
 
 
-def batch_of(plans: Sequence[SlotPlan], takes: Sequence[int], width: int, layout: Layout, steps: Tensor) -> Batch:
-    """The next `takes[b]` tokens of every plan, padded to `width`. `steps` is int64[n], 0, 1, 2, ... on the device.
+def batch_of(plans: Sequence[SlotPlan], takes: Sequence[int], width: int, length: int, layout: Layout, steps: Tensor) -> Batch:
+    """The next `takes[b]` tokens of every plan, padded to `width`, over `length` rows (`rows_of`). `steps` is int64[n],
+    0, 1, 2, ... on the device.
 
     A padding token writes to the last row, which no query attends to, and attends to row 0. A token of the chain
     attends to the rows up to its own; so does a tail without branches. A tail with branches has an ancestor matrix.
     """
-    length = rows_of(plans, takes)
     count = len(plans)
     if count == 1 and takes[0] == width and plans[0].tokens is None and layout.device.type == "cpu":
         return _of_one(plans[0], width, length, layout.window)
@@ -67,29 +66,28 @@ def batch_of(plans: Sequence[SlotPlan], takes: Sequence[int], width: int, layout
         where = (base + steps[: tails[FULL].shape[2]])[:, None, None].expand(count, 1, width, -1)
         for kind, mask in masks.items():
             mask.scatter_(3, where, torch.from_numpy(tails[kind]).to(layout.device)[:, None])
-    return Batch(ids, positions, write, masks, length)
+    return Batch(ids, positions, write, masks)
 
 
 def _of_one(plan: SlotPlan, take: int, length: int, window: int | None) -> Batch:
     """The next `take` tokens of one plan on the CPU: the same tensors, of few NumPy arrays."""
     ids, positions, write, _ = _columns(plan, take)
-    table = np.array((ids, positions, write), dtype=np.int64)
-    row, own = np.arange(length), table[_WRITE, :, None]
-    seen = row <= own
+    table = np.array((ids, positions, write), dtype=np.int64)[:, None]
+    seen = np.arange(length) <= table[_WRITE, 0, :, None]
     first = max(len(plan.fresh) - plan.done, 0)  # where draft tokens begin
     branched = not plan.linear and first < take
     if branched:
         begin = plan.done + first - len(plan.fresh)
         seen[first:, plan.base :] = False
         seen[first:, plan.base : plan.base + plan.span] = plan.sees()[begin : begin + take - first]
-    masks = {FULL: torch.from_numpy(seen)[None, None]}
+    masks = {FULL: torch.from_numpy(seen[None, None])}
     if window is not None:
+        row = np.arange(length)
         if branched:
-            row = row.copy()
             row[plan.base : plan.base + plan.span] = plan.tail_positions()
-        masks[SLIDING] = torch.from_numpy(seen & (row > table[_POSITIONS, :, None] - window))[None, None]
-    made = torch.from_numpy(table)[:, None]
-    return Batch(made[0], made[1], made[2], masks, length)
+        masks[SLIDING] = torch.from_numpy((seen & (row > table[_POSITIONS, 0, :, None] - window))[None, None])
+    ids, positions, write = torch.from_numpy(table).unbind(0)
+    return Batch(ids, positions, write, masks)
 
 
 def _columns(plan: SlotPlan, take: int) -> tuple[list[int], list[int], list[int], list[int]]:

@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.decoder import Decoder
-from decgraph.runtime.models.decoder.net import Lookup
 from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
 from decgraph.runtime.models.engine.cache import LENGTH, ROWS, Part, Store, TooLarge
 from decgraph.runtime.models.engine.draft_loop import draft
@@ -31,7 +29,8 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.engine.given import Memories
 
 _TOKENS = 8192  # of one forward, padding included, at most
-_WASTE = 64  # padding that is not worth another forward
+_WASTE = {"cpu": 12}  # padding that is not worth another forward, in tokens: on a CPU each is arithmetic (`tune --rows`)
+_FREE = 64  # ... elsewhere
 
 
 class CausalEngine:
@@ -63,13 +62,13 @@ class CausalEngine:
         self.below = below
         self.width = layout.width  # of last states; rows are wider where others are kept beside them (taps.py)
         self.taps: tuple[int, ...] = ()  # the layers whose entering states are
-        self.plain: Any = None  # a ModuleStep, or one with taps: the module itself, which reads embeddings too
         self.memories: Memories | None = None  # computes calls with a given memory; None: this engine does itself
         self.lowers: dict[int, CausalEngine] = {}  # engines of this model's first layers, by their number (exits.py)
         self._slots: dict[Hashable, Slot] = {}
         self._steps = torch.arange(ROWS, device=layout.device)
         self._straight = StraightMasks(layout)
         self._clock = 0
+        self._waste = _WASTE.get(layout.device.type, _FREE)
         self._of_tokens = type(self) is CausalEngine  # a forward takes tokens and nothing else
 
     # The public interface.
@@ -180,7 +179,7 @@ class CausalEngine:
     def compile(self, notice: Callable[[str], None]) -> bool:
         """Compile decoders with torch.compile; returns whether there is one."""
         below = self.below is not None and self.below.compile(notice)
-        if not isinstance(self.step, Decoder):
+        if not hasattr(self.step, "compiled"):
             return below
         self.step = self.step.compiled(notice)
         return True
@@ -318,7 +317,7 @@ class CausalEngine:
             for p in pending[1:]:  # from short to long, as long as padding is worth less than another forward
                 take = self._take(p)
                 waste = padded + len(group) * (take - longest)
-                if waste > _WASTE and 2 * waste > (len(group) + 1) * take or (len(group) + 1) * take > _TOKENS:
+                if waste > self._waste and 2 * waste > (len(group) + 1) * take or (len(group) + 1) * take > _TOKENS:
                     break
                 group.append(p)
                 padded, longest = waste, take
@@ -386,22 +385,23 @@ class CausalEngine:
         if len(plans) > 1:
             order = sorted(range(len(plans)), key=lambda n: plans[n].slot.number)
             plans, takes = [plans[n] for n in order], [takes[n] for n in order]
-        self._room([p.slot for p in together], rows_of(plans, takes))
+        length = rows_of(plans, takes)
+        self._room([p.slot for p in together], length)
         count, widest = len(plans), max(takes)
         bucket = getattr(self.step, "bucket", None)
         if bucket is not None:
             widest = bucket(widest)
-        batch = batch_of(plans, takes, widest, self.layout, self._steps)
+        batch = batch_of(plans, takes, widest, length, self.layout, self._steps)
         numbers = [p.slot.number for p in plans]
         first = numbers[0]
         back: Callable[[Tensor], None] | None = None
         if numbers[-1] - first == count - 1:
-            part = self.store.part(first, count, batch.length)
+            part = self.store.part(first, count, length)
         else:
-            part, back = self.store.taken(numbers, batch.length)
+            part, back = self.store.taken(numbers, length)
         states = self._run(batch, part, plans, takes)
         if count == 1:
-            part.last[0].index_copy_(0, batch.write[0], states[0])
+            part.last.index_copy_(1, batch.write[0], states)
         else:
             part.last.scatter_(1, batch.write[:, :, None].expand(states.shape), states)
         if back is not None:
@@ -424,20 +424,16 @@ class CausalEngine:
         without one."""
         whole: Any = self.step  # a decoder, or one with taps
         step = getattr(whole, "inner", whole)
-        if self.plain is None and not isinstance(step, Decoder):
+        if not hasattr(step, "lookup"):
             raise DecError(f"{self.name!r} reads tokens here, and a soft node has none")
-        embed = Lookup(step) if self.plain is None else self.plain.base.get_input_embeddings()
         width = batch.ids.shape[1]
         rows = [
-            replaced(embed, ids, {n - p.done: cell for n, cell in p.soft.items() if 0 <= n - p.done < width})
+            replaced(step.lookup, ids, {n - p.done: cell for n, cell in p.soft.items() if 0 <= n - p.done < width})
             for ids, p in zip(batch.ids, plans, strict=True)
         ]
-        if self.plain is None:
-            flat = step.placed(torch.cat(rows), batch.positions)
-            return whole.above()(
-                flat.view(*batch.ids.shape, -1), batch.positions, batch.write, part.keys, part.values, batch.masks
-            )
-        return self.plain(torch.stack(rows), batch.positions, batch.write, part.keys, part.values, batch.masks)
+        entering = step.placed(torch.cat(rows), batch.positions).view(*batch.ids.shape, -1)
+        made: Tensor = whole.above()(entering, batch.positions, batch.write, part.keys, part.values, batch.masks)
+        return made
 
     def inputs(self, batch: Batch, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         """The states of the engine below for the tokens of a forward: [B, T, width], zeros for padding."""

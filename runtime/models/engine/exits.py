@@ -18,21 +18,16 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.decoder import Decoder
-from decgraph.runtime.models.decoder.net import DecoderNet
+from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
 from decgraph.runtime.models.engine.heads import layer_step
-from decgraph.runtime.models.engine.layout import Step
-from decgraph.runtime.models.engine.nets import head_of_net, layout_of
-from decgraph.runtime.models.engine.step import ModuleStep
+from decgraph.runtime.models.engine.nets import layout_of
 from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.hf_net import plainly
 from decgraph.runtime.models.parts import Use, untouched
 
 if TYPE_CHECKING:
     from decgraph.runtime.models.engine.given import Memories
-    from decgraph.runtime.models.hf_causal import AnyNet
 
 Head = Callable[[Tensor], Tensor]
 Caches = Sequence[Tensor]
@@ -81,7 +76,7 @@ class ReadEngine:
 
 def exit_engine(target: HFCausal, engine: CausalEngine, layer: int, *, bare: bool = False) -> ReadEngine:
     """`target.exit(layer)`: the lower layers, the target's norm (bare: none) and head."""
-    head = head_of_net(target.net) if bare else normed(target.net)
+    head = target.net.head if bare else normed(target.net)
     return ReadEngine(lower(target, engine, layer), head)
 
 
@@ -91,7 +86,7 @@ def part_engine(target: HFCausal, engine: CausalEngine, uses: Sequence[Use], nam
     if first == len(uses):
         return exit_engine(target, engine, first)
     below = lower(target, engine, first)
-    return _engine(target, target.net.using(uses[first:]), head_of_net(target.net), name, engine, below)
+    return _engine(target, target.net.using(uses[first:]), target.net.head, name, engine, below)
 
 
 def adapted_engine(target: HFCausal, engine: CausalEngine, layer: int, adapter: Any, name: str) -> CausalEngine:
@@ -108,12 +103,12 @@ def adapted_engine(target: HFCausal, engine: CausalEngine, layer: int, adapter: 
     )
 
 
-def adapted_head(net: AnyNet, module: Any) -> Head:
+def adapted_head(net: Net, module: Any) -> Head:
     """The head of an adapter's states: the target's norm and output matrix, or the matrix after the adapter's own norm."""
     own = module.norm
     if own is None:
         return normed(net)
-    output = head_of_net(net)
+    output = net.head
     return lambda states: output(own(states))
 
 
@@ -127,36 +122,25 @@ def lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:
     return made
 
 
-def normed(net: AnyNet) -> Head:
+def normed(net: Net) -> Head:
     """The head of states that have not been through the final norm."""
-    output = head_of_net(net)
+    output = net.head
     return lambda states: output(net.normed(states))
 
 
 def _lower(target: HFCausal, engine: CausalEngine, layer: int) -> CausalEngine:
-    net = target.net.using(range(layer)).without_norm()
-    made = _engine(target, net, normed(target.net), target.name, engine)
-    if isinstance(engine.step, Decoder) and not engine.step.part.embedded:
-        made.step = engine.step.upto(layer)
-    return made
+    return _engine(target, target.net.using(range(layer)).without_norm(), normed(target.net), target.name, engine)
 
 
 def _engine(
-    target: HFCausal, net: AnyNet, head: Head, name: str, like: CausalEngine, below: CausalEngine | None = None
+    target: HFCausal, net: Net, head: Head, name: str, like: CausalEngine, below: CausalEngine | None = None
 ) -> CausalEngine:
     """An engine of some of the target's layers, with the settings of another. above `below` it begins with that one's
     states."""
-    plain: ModuleStep | None = None
-    if isinstance(net, DecoderNet):
-        decoder = net.decoder if below is None else net.decoder.above()
-        step: Step = decoder
-        layout = layout_of(decoder)
-    else:
-        step = plain = ModuleStep(net.base, name, plainly(net))
-        layout = plain.layout
-    made = CausalEngine(
+    step = net.decoder if below is None else net.decoder.above()
+    return CausalEngine(
         step,
-        layout,
+        layout_of(step),
         head,
         name=name,
         size=target.vocab.size,
@@ -165,20 +149,13 @@ def _engine(
         budget=like.store.budget,
         below=below,
     )
-    made.plain = plain
-    return made
 
 
 def _split(target: HFCausal, engine: CausalEngine, layer: int, below: CausalEngine) -> None:
     """From now on the target's engine computes the layers from `layer` on, above those that it shares."""
-    if isinstance(engine.step, Decoder) or isinstance(target.net, DecoderNet):
-        assert isinstance(engine.step, Decoder)
-        upper = engine.step.since(layer)
-        engine.onto(below, upper, layout_of(upper))
-        return
+    upper = target.net.decoder.since(layer)
     try:
-        net = target.net.using(range(layer, target.layers))
-        step = ModuleStep(net.base, target.name, plainly(net))
+        layout = layout_of(upper)
     except DecError:
-        return  # layers whose kind depends on their place in the list: the target stays whole
-    engine.onto(below, step, step.layout)
+        return  # a module's layers whose kind depends on their place in the list: the target stays whole
+    engine.onto(below, upper, layout)

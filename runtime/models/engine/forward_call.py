@@ -9,7 +9,7 @@ equal token and equal ancestors.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -159,11 +159,11 @@ class Counted:
 
     def since(self, before: Counted) -> Counted:
         """The difference to an earlier copy."""
-        return Counted(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
+        return Counted(**{name: now - getattr(before, name) for name, now in vars(self).items()})
 
     def add(self, other: Counted) -> None:
         """Add another engine's counts."""
-        for name, more in asdict(other).items():
+        for name, more in vars(other).items():
             setattr(self, name, getattr(self, name) + more)
 
 

@@ -8,7 +8,7 @@ Uncertainty, 2024.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.make import decoder_of_layers
-from decgraph.runtime.models.engine.attention import Written, additive, attending
+from decgraph.runtime.models.decoder.layers import decoder_of_layers
 from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.cache import Part
 from decgraph.runtime.models.engine.causal import CausalEngine
@@ -94,69 +93,15 @@ def _as_it_is(logits: Tensor) -> Tensor:
     return logits
 
 
-class LayerStep:
-    """The layers of a head as a step on the states [B, T, width] that enter the first one. A head's module has `config`,
-    `layers` and `rotary`, as those of zoo/modeling.py and runtime/models/heads have."""
-
-    def __init__(self, module: Any) -> None:
-        config, weight = module.config, next(module.layers[0].parameters())
-        self.module, self.count = module, len(module.layers)
-        self.layout = Layout(
-            _kept(module, weight), (FULL,) * self.count, None, int(config.hidden_size), weight.dtype, weight.device
-        )
-
-    def __call__(
-        self,
-        states: Tensor,
-        positions: Tensor,
-        write: Tensor,
-        keys: Sequence[Tensor],
-        values: Sequence[Tensor],
-        masks: Mapping[str, Tensor],
-    ) -> Tensor:
-        module = self.module
-        mask, rotary = additive(masks[FULL], states.dtype), module.rotary(states, position_ids=positions)
-        cache = Written(keys, values, write, {n: n for n in range(self.count)})
-        with attending(module.config):
-            for layer in module.layers:
-                states = layer(states, attention_mask=mask, past_key_values=cache, position_embeddings=rotary)
-        return states
-
-
-class _Shapes(Written):
-    """A cache that stores nothing and notes the shapes of what it is given."""
-
-    def __init__(self) -> None:
-        self.layers = []
-        self.noted: dict[int, tuple[int, int, int]] = {}
-
-    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        self.noted[layer_idx] = (key_states.shape[1], key_states.shape[-1], value_states.shape[-1])
-        return key_states, value_states
-
-    def __len__(self) -> int:
-        return len(self.noted)
-
-
-@torch.no_grad()
-def _kept(module: Any, weight: Tensor) -> tuple[tuple[int, int, int], ...]:
-    """Heads and sizes of keys and values of each layer, from a forward of one state: latent attention (an MTP layer of
-    DeepSeek) has others than the configuration's head_dim."""
-    seen, width = _Shapes(), int(getattr(module, "entering", module.config.hidden_size))
-    states = torch.zeros(1, 1, width, dtype=weight.dtype, device=weight.device)
-    rotary = module.rotary(states, position_ids=torch.zeros(1, 1, dtype=torch.long, device=weight.device))
-    mask = torch.zeros(1, 1, 1, 1, dtype=weight.dtype, device=weight.device)
-    with attending(module.config):
-        for layer in module.layers:
-            states = layer(states, attention_mask=mask, past_key_values=seen, position_embeddings=rotary)
-    return tuple(seen.noted[n] for n in range(len(module.layers)))
-
-
 def layer_step(module: Any) -> tuple[Step, Layout]:
     """The step of a head's layers on states: the decoder, or else the module as it is."""
-    plain = LayerStep(module)
     made = decoder_of_layers(module)
-    return (plain if made is None or made.caches != plain.layout.shapes else made), plain.layout
+    if made is not None:
+        return made, Layout(made.caches, (FULL,) * len(made.caches), None, made.width, made.dtype, made.device)
+    from decgraph.runtime.models.engine.head_module import LayerStep
+
+    plain = LayerStep(module)
+    return plain, plain.layout
 
 
 def head_of(model: HFFeatures, target: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -204,7 +149,7 @@ class FeaturesEngine(CausalEngine):
         wanting = [ForwardCall(a.sequence, a.context[: self._given(a)], a.marks, name=a.name) for a in calls]
         usual = [n for n, call in enumerate(calls) if outputs[n] is None and self._usual(call)]
         reading = [n for n in usual if not self._cached(wanting[n])]
-        for n, made in zip(reading, self.target.states([wanting[n] for n in reading])):
+        for n, made in zip(reading, self.target.states([wanting[n] for n in reading]) if reading else ()):
             outputs[n] = made if isinstance(made, DecError) else None
         mine = [n for n in usual if outputs[n] is None]
         for n in mine:  # after all of the target's work is done: these are views of its cache
@@ -283,29 +228,36 @@ class FeaturesEngine(CausalEngine):
         return made
 
     def _run(self, batch: Batch, part: Part, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
-        module = self.model.module
-        features = self.layout.zeros(*batch.ids.shape, self.layout.width)
+        module, (count, width) = self.model.module, batch.ids.shape
         ids = batch.ids if module.mask is None else batch.ids.clone()
-        for b, (row, p, take) in enumerate(zip(features, plans, takes)):
-            known, late = self._known[p.call.sequence]
-            if p.done < len(p.fresh):
-                if known is not None:
-                    row[:take] = self._features(known[p.start + p.done : p.start + p.done + take])
-                continue
-            first = p.done - len(p.fresh)
-            parents = p.parents[first : first + take]
-            unknown = [n for n, parent in enumerate(parents) if parent >= 0 or not late or known is None]
-            if module.mask is None:
-                own = self.store.states(p.slot.number, [p.base + parent if parent >= 0 else p.base - 1 for parent in parents])
-                row[:take] = module.back(own)
-            else:  # it drafts in parallel: neither the tokens after the context nor their features are known
-                row[unknown], ids[b, unknown] = module.unknown(), module.mask
-            if late and known is not None:
-                for n, parent in enumerate(parents):
-                    if parent < 0:
-                        row[n] = self._features(known[-1])
+        paired = [self._paired(p, take, row) for p, take, row in zip(plans, takes, ids)]
+        if count == 1 and takes[0] == width:
+            features = paired[0][None].to(self.layout.dtype)
+        else:
+            features = self.layout.zeros(count, width, self.layout.width)
+            for row, some in zip(features, paired):
+                row[: len(some)] = some
         entering = module.enter(ids, features)
         return self.step(entering, batch.positions, batch.write, part.keys, part.values, batch.masks)
+
+    def _paired(self, p: SlotPlan, take: int, ids: Tensor) -> Tensor:
+        """The features [take, width] that a plan's next tokens are paired with. Of a head that drafts in parallel neither the
+        tokens after the context nor their features are known: its mask is put into `ids`."""
+        module, first = self.model.module, p.done - len(p.fresh)
+        known, late = self._known[p.call.sequence]
+        if first < 0:
+            at = p.start + p.done
+            return self.layout.zeros(take, self.layout.width) if known is None else self._features(known[at : at + take])
+        parents = p.parents[first : first + take]
+        if module.mask is None:
+            made: Tensor = module.back(self.store.states(p.slot.number, [p.base + max(parent, -1) for parent in parents]))
+        else:
+            made = self.layout.zeros(take, self.layout.width)
+            unknown = [n for n, parent in enumerate(parents) if parent >= 0 or not late or known is None]
+            made[unknown], ids[unknown] = module.unknown(), module.mask
+        if late and known is not None and -1 in parents:
+            made[[n for n, parent in enumerate(parents) if parent < 0]] = self._features(known[-1])
+        return made
 
     def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
         """Forget the head's own rows, each of which belongs to a feature and the token after it; the target keeps its own."""

@@ -8,38 +8,30 @@ computed once, and each sequence's last calls are remembered by content.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine import masked_batch as batch
-from decgraph.runtime.models.engine import masked_shift as shift
+from decgraph.runtime.models.engine import masked_forward as batch
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput, MaskedEngine
-from decgraph.runtime.models.engine.masked_decoder import fastest
-from decgraph.runtime.models.engine.masked_forward import MaskedForward, ModuleStep
-from decgraph.runtime.models.engine.masked_memo import Entry, Key
-from decgraph.runtime.models.engine.masked_memory import CachedMemory
-from decgraph.runtime.models.engine.masked_remembering import RememberingEngine
+from decgraph.runtime.models.engine.forward_call import Counted
+from decgraph.runtime.models.engine.masked_memory import CachedMemory, Entry, Key, Memo, empty
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import Model, check_size
 from decgraph.runtime.models.masked_called import CalledMasked
-from decgraph.runtime.native.linear import output_of
 
 _CPU_BUDGET = 2 << 30
 
 
 def masked_engine(model: Model) -> MaskedEngine:
     """The engine of a masked model: batched for Hugging Face models and other modules, else the model's own calls."""
-    if isinstance(model, HFMasked):
+    if isinstance(model, HFMasked | CalledMasked):
         return HFMaskedEngine(model)
-    if isinstance(model, CalledMasked):
-        from decgraph.runtime.models.engine.masked_called import CalledEngine
-
-        return CalledEngine(model)
     from decgraph.runtime.models.engine.masked_plain import PlainMaskedEngine
 
     return PlainMaskedEngine(model)
@@ -55,26 +47,26 @@ class _Plan:
     rows: np.ndarray
 
 
-class HFMaskedEngine(RememberingEngine):
+class HFMaskedEngine:
     """See `MaskedEngine`. budget: bytes that one forward may take for rows, scores and copied memories; larger
-    batches are split. remembered: bytes that remembered calls may take. decoder: whether the decoder may run in
-    the place of the module."""
+    batches are split. remembered: bytes that remembered calls may take."""
 
-    def __init__(
-        self, model: HFMasked, *, budget: int | None = None, remembered: int | None = None, decoder: bool = True
-    ) -> None:
-        net = model.net
-        self.model = model
-        module = ModuleStep(net)
-        self.step: MaskedForward = fastest(net, module) if decoder else module
-        self.device = net.embedding.device
+    def __init__(self, model: HFMasked | CalledMasked, *, budget: int | None = None, remembered: int | None = None) -> None:
+        assert model.mask is not None
+        self.model, self.mask, self.counted = model, model.mask, Counted()
+        self.step: batch.Forward
+        self._head: Any
+        if isinstance(model, HFMasked):
+            self.step, self._head = batch.CanvasStep(model.net.decoder, model.name), model.net.head
+            self._cell_bytes = 24 * model.net.width * model.net.embedding.element_size()
+        else:
+            self.step, self._head, self._cell_bytes = batch.CalledStep(model), None, 8 * model.vocab.size
+        self.device = self.step.blank.device
         free = torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 2 * _CPU_BUDGET
-        super().__init__(
-            model, budget=free // 2 if budget is None else budget, remembered=free // 8 if remembered is None else remembered
-        )
+        self.budget = free // 2 if budget is None else budget
+        self.memo = Memo(free // 8 if remembered is None else remembered)
         self._tables = batch.Tables(self.device)
         self._by_prompt = model.visibility[0] == "prompt+block"
-        self._cell_bytes = 24 * net.width * net.embedding.element_size()
 
     @torch.no_grad()
     def compute(self, calls: Sequence[CanvasCall]) -> list[CanvasOutput | DecError]:
@@ -86,7 +78,7 @@ class HFMaskedEngine(RememberingEngine):
                 plans[n] = self._plan(call, cells)
             except DecError as error:
                 outputs[n] = error
-        known: dict[Key, Entry] = {}
+        known: dict[Key, Entry | DecError] = {}
         missing: dict[Key, batch.Unit] = {}
         for plan in plans.values():
             self.counted.sequence_calls += 1
@@ -95,22 +87,54 @@ class HFMaskedEngine(RememberingEngine):
                 if key in missing:
                     missing[key].keep |= unit.keep
                     continue
-                entry = known.get(key) or self.memo.get(key)
+                entry = self.memo.get(key)
                 if entry is None or (plan.call.keep and (entry.kept is None or not entry.kept.alive)):
                     missing[key] = unit
                 else:
                     known[key] = entry
         self._check_consumed(missing, plans, known)
-        for forward in self._forwards(list(missing.values())):
-            known.update(self._computed(forward, missing))
+        keys = {id(unit): key for key, unit in missing.items()}
+        for part in self._parts(list(missing.values())):
+            try:
+                known.update({keys[id(unit)]: entry for unit, entry in zip(part, self._computed(part), strict=True)})
+            except DecError as error:
+                known.update({keys[id(unit)]: error for unit in part})
         for n, plan in plans.items():
             try:
                 new = {key: unit.width for key, unit in zip(plan.keys, plan.units, strict=True) if key in missing}
                 outputs[n] = self._output(plan, known, sum(new.values()))
-                self.memo.put(plan.call.sequence, [(key, known[key]) for key in plan.keys])
+                entries = [(key, known[key]) for key in plan.keys]
+                self.memo.put(plan.call.sequence, [(key, entry) for key, entry in entries if isinstance(entry, Entry)])
             except DecError as error:
                 outputs[n] = error
         return [a for a in outputs if a is not None]
+
+    def empty(self, length: int) -> CachedMemory:
+        """A memory of `length` positions with no row cached."""
+        return empty(self.model.family, length)
+
+    def limit(self, budget: int) -> None:
+        """Bound what one forward may take, in bytes."""
+        self.budget = budget
+
+    def compile(self, notice: Callable[[str], None]) -> bool:
+        """False: the forwards of masked models are not compiled."""
+        return False
+
+    def close(self, sequence: Hashable) -> None:
+        """Forget a sequence's calls; its memories live as long as there is a reference to them."""
+        self.memo.close(sequence)
+
+    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
+        """Forget the sequence: a canvas does not go on where another one ended."""
+        self.close(sequence)
+
+    def _check_length(self, length: int) -> None:
+        model = self.model
+        if not length:
+            raise DecError(f"{model.name!r} needs at least one token of context")
+        if model.context is not None and length > model.context:
+            raise DecError(f"{length} positions are past the context length of {model.name!r} ({model.context})")
 
     # -- calls
 
@@ -134,6 +158,8 @@ class HFMaskedEngine(RememberingEngine):
         if canvases.min() < 0 or canvases.max() >= model.vocab.size:
             self._check_tokens(call, canvases)
         given, fresh = call.given, None
+        if isinstance(model, CalledMasked) and (call.keep or (given is not None and call.fresh is not None)):
+            raise model.no_memory()
         if given is not None and not isinstance(given, CachedMemory):
             raise DecError(f"{model.name!r} cannot read {given!r}: it is not a memory of its engine")
         if given is not None and given.family != model.family:
@@ -151,7 +177,7 @@ class HFMaskedEngine(RememberingEngine):
             if len(rows) and (at.max(initial=0) >= len(fresh) or (fresh[at] != rows).any()):
                 raise DecError(f"{model.name!r} was asked for the scores of a position that the call does not compute")
             if model.shift:
-                shift.check_sources(model.name, rows, fresh, given, f"position {{}} of {call.request}")
+                batch.check_sources(model.name, rows, fresh, given, f"position {{}} of {call.request}")
             rows = at
         else:
             given = None
@@ -164,6 +190,8 @@ class HFMaskedEngine(RememberingEngine):
         if call.soft is not None:
             soft = (np.asarray(call.soft[0], dtype=np.int64), call.soft[1], call.soft[2])
             self._check_positions(soft[0], length)
+            if isinstance(model, CalledMasked):
+                model.check_mixes()
         shared = (
             call.prompt if self._by_prompt else 0,
             None if soft is None else (soft[0].tobytes(), *((id(t), t._version) for t in soft[1:])),
@@ -183,13 +211,16 @@ class HFMaskedEngine(RememberingEngine):
         bad = ((canvases < 0) | (canvases >= self.model.vocab.size)) & (canvases != self.mask)
         if bad.any():
             c, i = (int(x) for x in np.argwhere(bad)[0])
-            raise self._no_token(call, int(canvases[c, i]), i)
+            raise DecError(
+                f"token {int(canvases[c, i])} at {call.position(i)} is not in the vocabulary of {self.model.name!r}, which has "
+                f"{self.model.vocab.size} tokens"
+            )
 
     def _check_positions(self, positions: np.ndarray, length: int) -> None:
         if len(positions) and (positions.min() < 0 or positions.max() >= length):
-            raise self._no_position(length)
+            raise DecError(f"{self.model.name!r} was asked for a position outside 0..{length - 1}")
 
-    def _check_consumed(self, missing: dict[Key, batch.Unit], plans: dict[int, _Plan], known: dict[Key, Entry]) -> None:
+    def _check_consumed(self, missing: dict[Key, batch.Unit], plans: dict[int, _Plan], known: dict[Key, Any]) -> None:
         """A memory is consumed only if a single call of this batch uses its rows and no other memory refers to them."""
         uses: Counter[tuple[int, int]] = Counter()
         for plan in plans.values():
@@ -197,8 +228,7 @@ class HFMaskedEngine(RememberingEngine):
                 uses[id(plan.call.given.store), plan.call.given.slot] += max(1, len(plan.units))
             for entry in (known.get(key) for key in plan.keys if plan.call.keep):
                 if entry is not None and entry.kept is not None:
-                    kept = entry.kept if isinstance(entry.kept, CachedMemory) else entry.kept.kept()
-                    uses[id(kept.store), kept.slot] += 1
+                    uses[id(entry.kept.store), entry.kept.slot] += 1
         for unit in missing.values():
             if unit.consumed and unit.given is not None:
                 store, slot = unit.given.store, unit.given.slot
@@ -206,70 +236,58 @@ class HFMaskedEngine(RememberingEngine):
 
     # -- forwards
 
-    def _forwards(self, units: list[batch.Unit]) -> Iterator[list[list[batch.Unit]]]:
-        """The units by forward and part, no forward much over the budget."""
-        forward: list[list[batch.Unit]] = []
-        spent = 0
-        for group in batch.grouped(units):
+    def _parts(self, units: list[batch.Unit]) -> Iterator[list[batch.Unit]]:
+        """The units of each forward, none of them much over the budget."""
+        for group in batch.grouped(units, self.step.whole):
             part: list[batch.Unit] = []
+            spent = 0
             for unit in group:
                 cost = self._cost(unit)
-                if spent and spent + cost > self.budget:
-                    yield [*forward, part] if part else forward
-                    forward, part, spent = [], [], 0
+                if part and spent + cost > self.budget:
+                    yield part
+                    part, spent = [], 0
                 part.append(unit)
                 spent += cost
-            if part:
-                forward.append(part)
-        if forward:
-            yield forward
+            yield part
 
     def _cost(self, unit: batch.Unit) -> int:
         copied = 0 if unit.consumed or unit.given is None else len(unit.cells)
         kept = copied + unit.width
         return unit.width * self._cell_bytes + kept * self.step.blank.nbytes + 8 * len(unit.rows) * self.model.vocab.size
 
-    def _computed(self, forward: list[list[batch.Unit]], missing: dict[Key, batch.Unit]) -> dict[Key, Entry]:
+    def _computed(self, units: list[batch.Unit]) -> list[Entry]:
         """One forward: the entries of its units."""
-        made = [
-            batch.whole_part(group, self._tables, self.mask, self.model.visibility)
-            if group[0].given is None
-            else batch.given_part(group, self._tables, self.step.blank, self.model.visibility)
-            for group in forward
-        ]
-        parts, start, cells = [part for _, part in made], 0, 0
-        for group, part in zip(forward, parts, strict=True):
-            for unit in group:
-                unit.start, unit.padding = start, part.width - unit.width
-                start, cells = start + part.width, cells + unit.width
-        ids = made[0][0] if len(made) == 1 else np.concatenate([ids.ravel() for ids, _ in made])
+        if units[0].given is None:
+            ids, part = batch.whole_part(units, self._tables, self.mask, self.model.visibility)
+        else:
+            ids, part = batch.given_part(units, self._tables, self.step.blank, self.model.visibility)
+        for n, unit in enumerate(units):
+            unit.start, unit.padding = n * part.width, part.width - unit.width
         inputs = torch.from_numpy(ids.ravel()).to(self.device)
-        units = [unit for group in forward for unit in group]
         if any(unit.soft is not None for unit in units):
             inputs = self._mixed(inputs, units)
-        at = parts[0].positions if len(parts) == 1 else torch.cat([part.positions.reshape(-1) for part in parts])
-        hidden = self.step(inputs, at.reshape(-1), parts)
-        self.counted.calls += 1 if self.step.packs else len(parts)
-        self.counted.computed += cells
-        self.counted.padding += len(hidden) - cells
-        for group, part in zip(forward, parts, strict=True):
-            if part.record:
-                batch.whole_kept(group, part, self.step.blank.nbytes)
-        predicting = shift.moved(hidden, units) if self.model.shift else hidden
+        hidden = self.step(inputs, part, units)
+        computed = sum(unit.width for unit in units)
+        self.counted.calls += 1
+        self.counted.computed += computed
+        self.counted.padding += len(hidden) - computed
+        if part.record and part.store is not None:
+            for slot, unit in enumerate(units):
+                unit.kept = CachedMemory(self.model.family, part.store, slot, np.ones(unit.width, bool))
+        predicting = batch.moved(hidden, units) if self.model.shift else hidden
         block, good = self._logits(predicting, np.concatenate([unit.start + unit.rows for unit in units]))
-        keys = {id(unit): key for key, unit in missing.items()}
-        entries, first = {}, 0
+        entries, first = [], 0
         for unit in units:
-            states = predicting[unit.start : unit.start + unit.width]
-            own = hidden[unit.start : unit.start + unit.width] if self.model.shift else None
+            mine = slice(unit.start, unit.start + unit.width)
+            own = hidden[mine] if self.model.shift and not self.step.whole else None
             wrong = None if good is None else good[first : first + len(unit.rows)]
-            entries[keys[id(unit)]] = Entry(states, unit.rows, block, first, unit.kept, wrong, unit.soft, own)
+            entries.append(Entry(predicting[mine], unit.rows, block, first, unit.kept, wrong, unit.soft, own))
             first += len(unit.rows)
         return entries
 
     def _mixed(self, ids: Tensor, units: list[batch.Unit]) -> Tensor:
         """Embeddings [n, width] of ids int64[n], mixed where cells are soft."""
-        table = self.model.net.embedding
+        table = self.model.embedding
         rows = table[ids]
         for unit in units:
             if unit.soft is None:
@@ -292,7 +310,7 @@ class HFMaskedEngine(RememberingEngine):
         """float32[n, vocabulary], the scores of the states `where`; bool[n], which of them are numbers, or None: all."""
         whole = len(where) == len(hidden) and bool((where == np.arange(len(where))).all())
         states = hidden if whole else hidden.index_select(0, torch.from_numpy(where).to(self.device))
-        logits = self._scores(states)[:, : self.model.vocab.size].float()
+        logits = (states if self._head is None else self._head(states))[:, : self.model.vocab.size].float()
         check_size(self.model.name, logits.shape[-1], self.model.vocab.size)
         if self.mask < self.model.vocab.size:
             logits[:, self.mask] = float("-inf")
@@ -302,19 +320,17 @@ class HFMaskedEngine(RememberingEngine):
         self.counted.syncs += self.device.type != "cpu"
         return logits, None if good.all() else good
 
-    def _scores(self, states: Tensor) -> Tensor:
-        """Logits [n, rows of the output matrix] of last hidden states [n, width]."""
-        net = self.model.net
-        return output_of(net._out)(states if net._head is None else net._head(states))
-
     # -- outputs
 
-    def _output(self, plan: _Plan, known: dict[Key, Entry], computed: int) -> CanvasOutput:
+    def _output(self, plan: _Plan, known: dict[Key, Entry | DecError], computed: int) -> CanvasOutput:
         """computed: how many positions of its canvases were not remembered. Raises DecError for NaN scores."""
         call = plan.call
         entries = []
         for key in plan.keys:
-            entry = known[key] = self._with_rows(known[key], plan.rows)
+            found = known[key]
+            if isinstance(found, DecError):
+                raise found
+            entry = known[key] = self._with_rows(found, plan.rows)
             entries.append(entry)
             if entry.good is not None and not entry.good.all():
                 i = int(np.asarray(call.rows)[np.flatnonzero(~entry.good)[0]])
@@ -350,11 +366,10 @@ class HFMaskedEngine(RememberingEngine):
         if not entries:
             kept = self.empty(length) if call.given is None else call.given.join(self.empty(length))
         else:
-            found = entries[0].kept
-            assert found is not None
-            kept = found if isinstance(found, CachedMemory) else found.kept()
+            assert entries[0].kept is not None
+            kept = entries[0].kept
             if entries[0].own is not None:
-                shift.keep_states(kept, plan.units[0], entries[0].own)
+                batch.keep_states(kept, plan.units[0], entries[0].own)
         kept.store.handed[kept.slot] += 1
         return kept
 

@@ -36,6 +36,10 @@ def _make(model: Model) -> Any:  # Any: see `engine_of`
         from decgraph.runtime.models.engine.nets import net_engine
 
         return net_engine(whole)  # without transformers
+    if any(kind.__module__ == "decgraph.runtime.models.hf_live" for kind in type(model).__mro__):
+        from decgraph.runtime.models.engine.live import live_engine
+
+        return live_engine(whole)
     base = getattr(model, "target", model)
     if any(kind.__module__.startswith("decgraph.runtime.models.hf_") for kind in type(base).__mro__):
         from decgraph.runtime.models.engine.hf import hf_engine

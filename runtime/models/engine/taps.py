@@ -6,21 +6,20 @@ engine's rows are wider, and its read-out takes their beginning. EAGLE-3 (Li et 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.engine.causal import CausalEngine
 
 if TYPE_CHECKING:
-    from decgraph.runtime.models.hf_causal import AnyNet
+    from decgraph.runtime.models.decoder.net import Net
 
 
-def tap(engine: CausalEngine, net: AnyNet, layers: Sequence[int], whole: Callable[[], CausalEngine]) -> None:
+def tap(engine: CausalEngine, net: Net, layers: Sequence[int], whole: Callable[[], CausalEngine]) -> None:
     """From now on the engine's rows hold the states entering these layers too. Drops its cache where that is news.
 
     whole: a fresh engine of all layers, for one that was split among models which share lower layers. The number of layers
@@ -33,10 +32,7 @@ def tap(engine: CausalEngine, net: AnyNet, layers: Sequence[int], whole: Callabl
     plain = like.step.inner if isinstance(like.step, _Tapped) else like.step
     head = engine.head if not engine.taps else engine.head.__wrapped__  # type: ignore[attr-defined]  # see `_beginning`
     width = engine.width
-    if engine.plain is not None:  # what reads embeddings records them, too
-        module = engine.plain.inner if isinstance(engine.plain, _Tapped) else engine.plain
-        engine.plain = _Tapped(module, net, wanted)
-    engine.onto(None, _Tapped(plain, net, wanted), replace(like.layout, width=width * (1 + len(wanted))))
+    engine.onto(None, _Tapped(plain, wanted), replace(like.layout, width=width * (1 + len(wanted))))
     engine.taps, engine.width, engine.head = wanted, width, _beginning(head, width)
 
 
@@ -64,40 +60,14 @@ def _beginning(head: Callable[[Tensor], Tensor], width: int) -> Callable[[Tensor
 class _Tapped:
     """A step that gives, side by side with the last states, those entering some layers."""
 
-    def __init__(self, inner: Any, net: AnyNet, layers: tuple[int, ...]) -> None:  # Any: a `Step`
-        self.inner, self.net, self.layers = inner, net, layers
-        self.base = getattr(inner, "base", None)
-        self._decoder = inner.tapped(*layers) if isinstance(inner, Decoder) else None
+    def __init__(self, inner: Any, layers: tuple[int, ...]) -> None:  # Any: a decoder
+        self.inner, self.layers, self._tapped = inner, layers, inner.tapped(*layers)
 
     def above(self) -> _Tapped:
         """The same step, called with the states that enter the first layer."""
-        return _Tapped(self.inner.above(), self.net, self.layers)
+        return _Tapped(self.inner.above(), self.layers)
 
-    def __call__(
-        self,
-        ids: Tensor,
-        positions: Tensor,
-        write: Tensor,
-        keys: Sequence[Tensor],
-        values: Sequence[Tensor],
-        masks: Mapping[str, Tensor],
-    ) -> Tensor:
-        if self._decoder is not None:
-            last, tapped = self._decoder(ids, positions, write, keys, values, masks)
-            return torch.cat([last, *tapped], dim=-1)
-        seen: dict[int, Tensor] = {}
-
-        def record(layer: int) -> Any:  # Any: what register_forward_pre_hook takes
-            def hook(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-                seen[layer] = args[0] if args else kwargs["hidden_states"]
-
-            return hook
-
-        layers: Any = self.net.layers  # of a module: its own
-        handles = [layers[n].register_forward_pre_hook(record(n), with_kwargs=True) for n in self.layers]
-        try:
-            last = self.inner(ids, positions, write, keys, values, masks)
-        finally:
-            for handle in handles:
-                handle.remove()
-        return torch.cat([last, *(seen[n] for n in self.layers)], dim=-1)
+    def __call__(self, *given: Any) -> Tensor:
+        """See `Decoder`: [B, T, width of all]."""
+        last, tapped = self._tapped(*given)
+        return torch.cat([last, *tapped], dim=-1)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.folders import unreadable
+from decgraph.runtime.models.unreadable import unreadable
 from decgraph.runtime.native.sizes import FORMATS
 
 SUFFIX = ".gguf"
@@ -160,7 +160,7 @@ class _Reader:
             return [self._one(kind) for _ in range(self.some(count, 8))]
         size = struct.calcsize(f"<{_SCALARS[kind]}")
         begin, self.at = self.at, self.at + self.some(count, size) * size
-        return memoryview(self._data)[begin : self.at].cast(cast("Any", _SCALARS[kind]))  # numbers as they lie
+        return memoryview(self._data)[begin : self.at].cast(_SCALARS[kind])  # type: ignore[call-overload]  # as they lie
 
     def _one(self, kind: int) -> Any:
         if kind not in (*_SCALARS, _STRING):

@@ -13,8 +13,9 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.families import shape_of
-from decgraph.runtime.models.decoder.folder import check_shapes, frequencies
-from decgraph.runtime.models.decoder.net import DecoderNet
+from decgraph.runtime.models.decoder.folder import check_shapes
+from decgraph.runtime.models.decoder.net import Net
+from decgraph.runtime.models.decoder.rotary import frequencies
 from decgraph.runtime.models.decoder.shape import Unknown
 from decgraph.runtime.models.decoder.weights import canonical
 from decgraph.runtime.models.gguf.file import File
@@ -68,7 +69,7 @@ def own_dtype(file: File) -> torch.dtype:
 
 def net_of_file(
     file: File, config: Mapping[str, Any], dtype: torch.dtype, device: str, activations: Activations = "int16"
-) -> DecoderNet:
+) -> Net:
     """The net of a file with these settings. activations: see `NativeProduct`. Raises DecError where it has something that the
     decoder does not know."""
     try:
@@ -88,7 +89,7 @@ def net_of_file(
             ropes = frequencies(shape, device)
             if (factors := source.take(FACTORS)) is not None:
                 ropes = {kind: (_divided(inverse, factors), scale) for kind, (inverse, scale) in ropes.items()}
-        return DecoderNet(native(Decoder(shape, weights, products, ropes), activations), config)
+        return Net(native(Decoder(shape, weights, products, ropes), activations), config)
     except (Unknown, DecError) as unknown:
         said = unknown.diagnostics[0] if isinstance(unknown, DecError) else unknown
         raise DecError(f"{file.path} is not read as a model: {said}", hint=INSTEAD) from None

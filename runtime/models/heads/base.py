@@ -7,15 +7,46 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import LlamaConfig
 
 from decgraph.errors import DecError
 
-# What of a configuration says the shape of a head's layers; all else are options of its kind.
-LLAMA = (
-    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-    "head_dim", "max_position_embeddings", "rms_norm_eps", "rope_parameters", "rope_theta", "rope_scaling", "hidden_act",
-)  # fmt: skip
+
+class LayerConfig:
+    """The shape of a head's decoder layers, in Llama's names and with Llama's defaults. Raises ValueError for numbers
+    that are none."""
+
+    NUMBERS = {
+        "vocab_size": 32000,
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "max_position_embeddings": 2048,
+    }
+    SETTINGS = (*NUMBERS, "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_parameters", "rope_theta", "rope_scaling",
+                "hidden_act")  # fmt: skip
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        given = {key: config[key] for key in self.SETTINGS if config.get(key) is not None}
+        whole = {**self.NUMBERS, **{key: value for key, value in given.items() if key in (*self.NUMBERS, "head_dim")}}
+        for key, value in whole.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < (key != "vocab_size"):
+                raise ValueError(f"{key} is {value!r}, and must be a whole number")
+        self.vocab_size: int = whole["vocab_size"]
+        self.hidden_size: int = whole["hidden_size"]
+        self.intermediate_size: int = whole["intermediate_size"]
+        self.num_hidden_layers: int = whole["num_hidden_layers"]
+        self.num_attention_heads: int = whole["num_attention_heads"]
+        self.num_key_value_heads = int(given.get("num_key_value_heads", self.num_attention_heads))
+        self.head_dim: int = whole.get("head_dim") or self.hidden_size // self.num_attention_heads
+        self.rms_norm_eps = float(given.get("rms_norm_eps", 1e-6))
+        self.hidden_act = str(given.get("hidden_act", "silu"))
+        self._given = given
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a configuration of Llama."""
+        own = {key: getattr(self, key) for key in self.SETTINGS if hasattr(self, key)}
+        return {"model_type": "llama", **self._given, **own}
 
 
 class Head(nn.Module):
@@ -33,10 +64,8 @@ class Head(nn.Module):
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__()
         self.embed_tokens = self.output = None
-        shape = {key: config[key] for key in LLAMA if config.get(key) is not None}
-        self.config = LlamaConfig(**shape)
-        self.config._attn_implementation = "eager"
-        self.options: dict[str, Any] = {key: value for key, value in config.items() if key not in LLAMA}
+        self.config: Any = LayerConfig(config)  # Any: an MTP layer has its target's
+        self.options: dict[str, Any] = {key: value for key, value in config.items() if key not in LayerConfig.SETTINGS}
         self.vocab = int(config.get("vocab_size") or 0)  # 0: it neither reads nor gives tokens
         self._embed: Callable[[Tensor], Tensor] | None = None
         self._output: Callable[[Tensor], Tensor] | None = None

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.heads.base import DraftOutput, Head, causal_mask
-from decgraph.runtime.models.heads.parts import Layer, Norm, PairLayer, Rotary
+from decgraph.runtime.models.heads.parts import Layer, Norm, PairLayer, rotary_of
 from decgraph.runtime.native.linear import Linear
 
 
@@ -34,7 +34,7 @@ class Chained(Head):
     mask: int | None = None
     entering: int
     layers: nn.ModuleList
-    rotary: Rotary
+    rotary: nn.Module
 
     def project(self, states: Tensor) -> Tensor:
         """Features [..., hidden] of the target's states [..., n width], side by side in the order of `reads`."""
@@ -93,7 +93,7 @@ class Eagle(Chained):
             Layer(shape, n, first if n == 0 else {**options, "input_norm": True}) for n in range(shape.num_hidden_layers)
         )
         self.norm = Norm(width, shape.rms_norm_eps) if options.get("final_norm") else None
-        self.rotary = Rotary(shape)
+        self.rotary = rotary_of(shape)
         self.output = DraftOutput(width, self.vocab, self.vocab, mapped=False) if options.get("output") else None
         self.own_output = self.output is not None or self.norm is not None
 
@@ -145,7 +145,7 @@ class Eagle3(Chained):
         first = PairLayer(shape, 0, options)
         self.layers = nn.ModuleList([first, *(Layer(shape, n, options) for n in range(1, shape.num_hidden_layers))])
         self.norm = Norm(width, eps)
-        self.rotary = Rotary(shape)
+        self.rotary = rotary_of(shape)
         self.own_output = True
         rows = int(options.get("draft_vocab_size") or self.vocab)
         own, mapped = bool(options.get("output", True)), bool(options.get("mapped"))

@@ -11,13 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.heads.base import DraftOutput
 from decgraph.runtime.models.heads.eagle import draft_tokens
 from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source, count_of, layer_settings, renamed
-from decgraph.runtime.models.heads.parts import Layer, Norm, Rotary
+from decgraph.runtime.models.heads.parts import Layer, Norm, rotary_of, rotated
 from decgraph.runtime.models.heads.rooted import Before, Grown, Rooted
 from decgraph.runtime.native.linear import Linear
 
@@ -38,7 +37,7 @@ class DFlash(Rooted):
         self.layers = nn.ModuleList(Layer(shape, n, options) for n in range(shape.num_hidden_layers))
         self.windows: list[int | None] = list(options.get("windows") or [None] * len(self.layers))
         self.norm = Norm(width, shape.rms_norm_eps)
-        self.rotary = Rotary(shape)
+        self.rotary = rotary_of(shape)
         if options.get("embedding"):
             self.embed_tokens = nn.Embedding(self.vocab, width)
         if options.get("output"):
@@ -72,7 +71,7 @@ class DFlash(Rooted):
         kv: list[tuple[Tensor, Tensor]] = []
         for n, layer in enumerate(self.layers):
             query, keys, values = layer.self_attn.project(context)
-            _, keys = apply_rotary_pos_emb(query, keys, *rotary)
+            keys = rotated(keys, *rotary)
             if before is not None and before.kv:
                 keys, values = (torch.cat(pair, dim=2) for pair in zip(before.kv[n], (keys, values), strict=True))
             kv.append((keys, values))

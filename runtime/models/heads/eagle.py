@@ -38,6 +38,17 @@ def _eagle(source: Source) -> ReadHead:
     return ReadHead("EAGLE-1/2", "features", "decgraph_eagle2", config, found, stored)
 
 
+def _is_trained(config: Config, names: Collection[str]) -> bool:
+    return config.get("model_type") == "decgraph_eagle"
+
+
+def _trained(source: Source) -> ReadHead:
+    shape, options = layer_settings(source, "layer.")
+    config = {**shape, **options, "num_hidden_layers": 1, "vocab_size": source.shape("embed_tokens.weight")[0]}
+    found, stored = renamed(source, {"layer.": "layers.0."})
+    return ReadHead("decgraph", "features", "decgraph_eagle2", config, found, stored)
+
+
 def _is_eagle3(config: Config, names: Collection[str]) -> bool:
     return "fc.weight" in names and any(name.startswith("midlayer.") for name in names)
 
@@ -128,6 +139,7 @@ def draft_tokens(source: Source, rows: int, vocab: int) -> Tensor | None:
 
 
 LAYOUTS = (
+    Layout("a head trained by decgraph", "`fc.*` and `layer.*`, and the model_type decgraph_eagle", _is_trained, _trained),
     Layout("EAGLE-1/2", "`fc.weight` with `layers.0.*`, in pytorch_model.bin or model.safetensors", _is_eagle, _eagle),
     Layout("EAGLE-3", "`fc.weight` with `midlayer.*`, perhaps `d2t` and `t2d`", _is_eagle3, _eagle3),
 )

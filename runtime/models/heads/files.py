@@ -14,7 +14,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.folders import shards, unreadable
+from decgraph.runtime.models.folders import shards
+from decgraph.runtime.models.unreadable import unreadable
 
 # In this order: a file that is named after heads comes before one that may hold a whole model.
 _NAMED = ("medusa_lm_head", "hydra_lm_head", "model", "pytorch_model")

@@ -10,14 +10,15 @@ from torch import Tensor, nn
 
 from decgraph.runtime.models.heads.base import Head, causal_mask
 from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source, count_of, layer_settings, renamed
-from decgraph.runtime.models.heads.parts import Layer, Norm, Rotary
+from decgraph.runtime.models.heads.parts import Layer, Norm, rotary_of
 
 
 class Adapter(Head):
     """`forward(hidden)` takes the target's hidden states after its first layers, [batch, length, hidden], and gives states that
     the target's output matrix reads: they have been through the adapter's own norm.
 
-    Options: `exit_layer` (how many layers; None where the folder does not say) and those of its layers.
+    Options: `exit_layer` (how many layers; None where the folder does not say), `final_norm` (false: the target's norm reads
+    its states) and those of its layers.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -25,8 +26,8 @@ class Adapter(Head):
         shape, options = self.config, self.options
         self.exit_layer: int | None = options.get("exit_layer")
         self.layers = nn.ModuleList(Layer(shape, n, options) for n in range(shape.num_hidden_layers))
-        self.norm = Norm(shape.hidden_size, shape.rms_norm_eps)
-        self.rotary = Rotary(shape)
+        self.norm = Norm(shape.hidden_size, shape.rms_norm_eps) if options.get("final_norm", True) else None
+        self.rotary = rotary_of(shape)
 
     def forward(self, hidden: Tensor, position_ids: Tensor | None = None, attention_mask: Tensor | None = None) -> Tensor:
         """[batch, length, hidden] -> [batch, length, hidden], after the norm. attention_mask: 4-D and additive."""
@@ -36,8 +37,7 @@ class Adapter(Head):
         rotary = self.rotary(hidden, position_ids=position_ids)
         for layer in self.layers:
             hidden = layer(hidden, position_embeddings=rotary, attention_mask=mask.to(hidden.dtype))
-        made: Tensor = self.norm(hidden)
-        return made
+        return hidden if self.norm is None else self.norm(hidden)
 
 
 def _is_adapter(config: Config, names: Collection[str]) -> bool:
@@ -60,4 +60,18 @@ def _adapter(source: Source) -> ReadHead:
     return ReadHead("Kangaroo", "layers", "decgraph_kangaroo", config, found, stored)
 
 
-LAYOUTS = (Layout("Kangaroo", "`layers.0.self_attn.*` with `norm.weight` and nothing else", _is_adapter, _adapter),)
+def _is_trained(config: Config, names: Collection[str]) -> bool:
+    return config.get("model_type") == "decgraph_exit"
+
+
+def _trained(source: Source) -> ReadHead:
+    shape, options = layer_settings(source, "layer.")
+    config = {**shape, **options, "num_hidden_layers": 1, "exit_layer": source.number("exit_layer"), "final_norm": False}
+    found, stored = renamed(source, {"layer.": "layers.0."})
+    return ReadHead("decgraph", "layers", "decgraph_kangaroo", config, found, stored)
+
+
+LAYOUTS = (
+    Layout("an exit trained by decgraph", "`layer.*` and the model_type decgraph_exit", _is_trained, _trained),
+    Layout("Kangaroo", "`layers.0.self_attn.*` with `norm.weight` and nothing else", _is_adapter, _adapter),
+)

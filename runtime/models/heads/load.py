@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,18 +32,13 @@ MODULES: dict[str, tuple[Part, Callable[[Config], nn.Module]]] = {
     "decgraph_eagle2": ("features", chained.Eagle),
     "decgraph_eagle3": ("features", chained.Eagle3),
     "decgraph_mtp": ("features", mtp.Mtp),
+    "decgraph_medusa": ("heads", medusa.Residual),
     "decgraph_medusa_output": ("heads", medusa.Medusa),
     "decgraph_hydra": ("features", rooted.Hydra),
     "decgraph_dflash": ("features", dflash.DFlash),
     "decgraph_redrafter": ("features", rooted.Recurrent),
     "decgraph_kangaroo": ("layers", kangaroo.Adapter),
     "decgraph_head": ("head", Mlp),
-}
-# Those that decgraph trains. By name, because they are defined beside their training, in a room that builds on this one.
-TRAINED: dict[str, tuple[Part, str, str]] = {
-    "decgraph_medusa": ("heads", "MedusaConfig", "MedusaHeads"),
-    "decgraph_eagle": ("features", "EagleConfig", "EagleHead"),
-    "decgraph_exit": ("layers", "ExitConfig", "ExitAdapter"),
 }
 _SHAPE = ("num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps", "rope_parameters", "rope_theta",
           "rope_scaling", "hidden_act", "max_position_embeddings", "intermediate_size")  # fmt: skip
@@ -57,9 +51,8 @@ def read(folder: Path) -> ReadHead:
     found and what is known."""
     _, config = configuration(folder)
     kind = str(config.get("model_type"))
-    if kind in MODULES or kind in TRAINED:
-        part = MODULES[kind][0] if kind in MODULES else TRAINED[kind][0]
-        return ReadHead("decgraph", part, kind, config, dict(tensors(folder)))
+    if kind in MODULES:
+        return ReadHead("decgraph", MODULES[kind][0], kind, config, dict(tensors(folder)))
     source = Source(folder, config, tensors(folder))
     for layout in LAYOUTS:
         if layout.looks(config, source.tensors.keys()):
@@ -83,7 +76,7 @@ def module(head: ReadHead, folder: Path, dtype: torch.dtype, target: Config | No
         head = replace(head, config={**shape, **{k: v for k, v in head.config.items() if v is not None}, "of_target": False})
     try:
         with torch.device("meta"):
-            made = _empty(head)
+            made = MODULES[head.model_type][1](head.config)
     except DecError:
         raise
     except Exception as error:  # a configuration with values that the library's classes do not take
@@ -126,17 +119,6 @@ _BOUND: dict[Part, str] = {
     "layers": "an algorithm takes it as `adapter: layers(target)`: kangaroo, for example",
     "head": "an algorithm takes it as `judge: head(target) -> prob`: judge_decoding, for example",
 }
-
-
-def _empty(head: ReadHead) -> nn.Module:
-    if head.model_type in MODULES:
-        return MODULES[head.model_type][1](head.config)
-    defined = importlib.import_module("decgraph.zoo.modeling")
-    _, config, kind = TRAINED[head.model_type]
-    settings = getattr(defined, config)(**{k: v for k, v in head.config.items() if k != "model_type"})
-    settings._attn_implementation = "eager"
-    made: nn.Module = getattr(defined, kind)(settings)
-    return made
 
 
 def _check(head: ReadHead, folder: Path, wanted: dict[str, Tensor]) -> None:

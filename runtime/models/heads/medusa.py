@@ -60,6 +60,21 @@ class Medusa(Head):
         return [head(hidden) for head in self.heads]
 
 
+class Residual(Head):
+    """Medusa heads that the target's own output matrix reads: head i gives h + B silu(A h + a). (The paper's h + silu(A h + a)
+    has a matrix per head to take things away again.) Options: `heads`, `inner_size`."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__(config)
+        width, inner, heads = (int(config[key]) for key in ("hidden_size", "inner_size", "heads"))
+        self.rise = nn.ModuleList(Linear(width, inner) for _ in range(heads))
+        self.fall = nn.ModuleList(Linear(inner, width, bias=False) for _ in range(heads))
+
+    def forward(self, hidden: Tensor) -> list[Tensor]:
+        """[batch, length, hidden] -> [batch, length, hidden] per head."""
+        return [hidden + fall(nn.functional.silu(rise(hidden))) for rise, fall in zip(self.rise, self.fall, strict=True)]
+
+
 def _is_medusa(config: Config, names: Collection[str]) -> bool:
     return all(_BLOCK.fullmatch(n) or _MATRIX.fullmatch(n) for n in names) or _is_vllm(names) or _merged(names)
 

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor, nn
 
 from decgraph.errors import DecError
@@ -39,6 +38,8 @@ class Mtp(Chained):
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__({"vocab_size": config.get("vocab_size"), "hidden_size": config["hidden_size"]})
+        import transformers  # its layers are the target's own, of any family
+
         base = transformers.AutoModel.from_config(_made(config["of"]), attn_implementation="eager", trust_remote_code=False)
         self.config, self.entering = base.config, int(config["hidden_size"])
         self.layers, self.norm, self.rotary = base.layers, base.norm, base.rotary_emb
@@ -61,6 +62,8 @@ class Mtp(Chained):
 
 def _made(of: Config) -> Any:
     """A configuration of transformers from what `to_dict` gave."""
+    import transformers
+
     return type(transformers.AutoConfig.for_model(of["model_type"])).from_dict(of)
 
 
@@ -144,6 +147,8 @@ def _mimo(source: Source, block: str, tensors: dict[str, Tensor], inner: dict[st
 def _one_layer(source: Source, inner: Collection[str]) -> Any:
     """The target's configuration with the MTP layer as its only layer. Raises DecError for a target that transformers does not
     know, and for a layer that attends to a window only."""
+    import transformers
+
     kind = source.config.get("model_type")
     try:
         whole = type(transformers.AutoConfig.for_model(str(kind))).from_dict(dict(source.config))
@@ -176,6 +181,8 @@ def _one_layer(source: Source, inner: Collection[str]) -> Any:
 def _fitted(source: Source, of: Any, block: str, inner: dict[str, Tensor], like: Tensor | None) -> dict[str, Tensor]:
     """The decoder layer's tensors by the names of transformers' class, which joins those of experts; `like` has their dtype.
     Raises DecError, by their published names, for those that are missing or too many."""
+    import transformers
+
     small = copy.deepcopy(of)
     small.vocab_size, small.pad_token_id, small.tie_word_embeddings = 4, None, False  # no embedding is read here
     kind = type(small)

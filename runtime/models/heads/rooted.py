@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from decgraph.errors import DecError
 from decgraph.runtime.models.heads.base import Head
 from decgraph.runtime.models.heads.medusa import Block
-from decgraph.runtime.models.heads.parts import Layer, Norm, Rotary
+from decgraph.runtime.models.heads.parts import Layer, Norm, rotary_of
 from decgraph.runtime.native.linear import Linear
 
 
@@ -134,7 +134,7 @@ class _Prefix(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList([Layer(config, 0, dict(options))])
         self.norm = Norm(config.hidden_size, config.rms_norm_eps)
-        self.rotary = Rotary(config)
+        self.rotary = rotary_of(config)
 
     def forward(
         self, states: Tensor, positions: Tensor, past: tuple[Tensor, Tensor] | None

@@ -195,6 +195,7 @@ def test_ctrl_c_keeps_what_is_measured(letters: None, here: Path, monkeypatch: p
     (["speculative", "--backend", "nothing"], "nothing"),
     (["autoregressive"], "no parameters to tune"),
     (["--kernels"], "--kernels tunes the kernels of all algorithms"),
+    (["speculative", "--rows"], "--rows measures a model, with no algorithm"),
     ([], "tune needs an algorithm"),
 ])  # fmt: skip
 def test_what_is_refused(arguments: list[str], message: str, letters: None, capsys: Capture) -> None:
@@ -305,3 +306,19 @@ def test_near_ties_are_judged_by_what_the_token_was_chosen_by(temperature: float
             scores, other = job.scores(number, path), (token + 1) % 4
             assert int(scores.argmax()) == token
             assert job.gap(number, path, token, other) == job.gap(number, path, other, token) == scores[token] - scores[other]
+
+
+def test_rows_are_measured_once_and_kept(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a forward of n rows costs: the same figures the second time, and others only where they are asked for."""
+    assert main(["tune", "--rows", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["rows"] for row in first] == [1, 2, 5, 11, 16, 64] and all(row["milliseconds"] > 0 for row in first)
+
+    def refused(*_: Any) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr("decgraph.runtime.tune.rows._measured", refused)
+    assert main(["tune", "--rows", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == first
+    assert main(["tune", "--rows"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["1", f"{first[0]['milliseconds']:.2f}", "1.00"]

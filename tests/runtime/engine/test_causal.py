@@ -10,9 +10,9 @@ from asking import run
 from hf_modules import CONFIGS, logits, module
 
 from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Output
 from decgraph.runtime.models.engine.of import engine_of
-from decgraph.runtime.models.engine.step import ModuleStep
 from decgraph.runtime.models.hf_live import from_module
 from decgraph.runtime.models.interface import Vocab
 
@@ -34,9 +34,9 @@ def test_random_asks_give_the_modules_own_logits(kind: str, form: str) -> None:
     of = module(kind)
     engine = engine_of(from_module(of, name=kind))
     if form == "module":
-        engine.step = ModuleStep(of.base_model, kind)
+        engine.step = ModuleDecoder(of.base_model, kind)
     elif kind == "opt":
-        assert isinstance(engine.step, ModuleStep)
+        assert isinstance(engine.step, ModuleDecoder)
         pytest.skip("embeddings of another width than the layers' have no entry")
     else:
         assert isinstance(engine.step, Decoder)

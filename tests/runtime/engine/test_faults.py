@@ -14,7 +14,7 @@ from hf_modules import logits, module
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Output
-from decgraph.runtime.models.engine.hf import module_engine
+from decgraph.runtime.models.engine.live import module_engine
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.hf_live import from_module
 

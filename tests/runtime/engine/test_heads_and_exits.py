@@ -14,7 +14,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.decoder import make
 from decgraph.runtime.models.derive import derive
-from decgraph.runtime.models.engine import heads
+from decgraph.runtime.models.engine import head_module, heads
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Output, Remembered
 from decgraph.runtime.models.engine.of import engine_of
@@ -45,7 +45,7 @@ def target(folder: Path) -> HFCausal:
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """With decoders, and with the unmodified modules."""
     if request.param == "module":
-        monkeypatch.setattr(hf, "_decoder", lambda *_: None)
+        monkeypatch.setattr(hf, "decoder_net", lambda *_: None)
         monkeypatch.setattr(make, "decoder_of", lambda *_: None)
         monkeypatch.setattr(heads, "decoder_of_layers", lambda *_: None)
     return str(request.param)
@@ -161,7 +161,7 @@ def eagle(target: HFCausal) -> HFFeatures:
 def test_eagle_reads_the_targets_features_and_then_its_own(form: str, eagle: HFFeatures, late: int) -> None:
     """The loop of an EAGLE decoder: draft level by level, verify, commit; `given` is the memory of the context but its
     last token, or all of it."""
-    assert isinstance(engine_of(eagle).step, heads.LayerStep) == (form == "module")
+    assert isinstance(engine_of(eagle).step, head_module.LayerStep) == (form == "module")
     target, engine, whole = eagle.target, engine_of(eagle), engine_of(eagle.target)
     torch.manual_seed(5)
     state = {n: (list(range(3 * n + 2, 3 * n + 2 + length)), [-1] * length) for n, length in enumerate((2, 9, 4))}

@@ -13,16 +13,15 @@ import torch
 import transformers
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.decoder.decoder import Decoder
+from decgraph.runtime.models.decoder.make import net_of_module
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput
 from decgraph.runtime.models.engine.masked import HFMaskedEngine
-from decgraph.runtime.models.engine.masked_decoder import DecoderStep
-from decgraph.runtime.models.engine.masked_forward import ModuleStep
 from decgraph.runtime.models.engine.masked_memory import CachedMemory
 from decgraph.runtime.models.engine.masked_plain import PlainMaskedEngine
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.free import FreeModel
 from decgraph.runtime.models.hf_masked import HFMasked
-from decgraph.runtime.models.hf_net import ATTENTION, Net
 from decgraph.runtime.models.interface import MASK, Memory, Model, Scores, Soft, Visibility, Vocab
 from decgraph.runtime.models.masked_load import load_masked
 from decgraph.runtime.models.table import TableModel
@@ -55,20 +54,17 @@ def module(kind: str) -> Any:
             **IDS,
             cls_token_id=1,
             sep_token_id=2,
-            attn_implementation=ATTENTION,
         )
         return transformers.ModernBertForMaskedLM(config)
     if kind == "llama":  # a decoder's layers: who sees whom is ours to say
-        return transformers.LlamaForCausalLM(
-            transformers.LlamaConfig(**SIZES, num_key_value_heads=2, attn_implementation=ATTENTION)
-        )
-    config = transformers.EuroBertConfig(**SIZES, num_key_value_heads=4, **IDS, attn_implementation=ATTENTION)
+        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, num_key_value_heads=2))
+    config = transformers.EuroBertConfig(**SIZES, num_key_value_heads=4, **IDS)
     return transformers.EuroBertForMaskedLM(config)
 
 
-def masked(kind: str, visibility: Visibility = "full", shift: bool = False) -> HFMasked:
+def masked(kind: str, visibility: Visibility = "full", shift: bool = False, *, entry: bool = True) -> HFMasked:
     return HFMasked(
-        Net(module(kind)),
+        net_of_module(module(kind), entry=entry),
         name=kind,
         vocab=Vocab("test", V),
         context=CONTEXT,
@@ -80,18 +76,18 @@ def masked(kind: str, visibility: Visibility = "full", shift: bool = False) -> H
 
 
 MODELS: dict[str, Any] = {
-    "eurobert": lambda: masked("eurobert"),
-    "eurobert by blocks": lambda: masked("eurobert", ("block", 4)),
-    "modernbert": lambda: masked("modernbert"),
-    "modernbert by blocks": lambda: masked("modernbert", ("block", 5)),
-    "llama": lambda: masked("llama"),
-    "llama by blocks": lambda: masked("llama", ("block", 3)),
-    "llama, causal": lambda: masked("llama", "causal"),
-    "llama by blocks after the prompt": lambda: masked("llama", ("prompt+block", 4)),
-    "llama with an open window": lambda: masked("llama", ("window", 5)),
-    "llama shifted": lambda: masked("llama", shift=True),
-    "modernbert by blocks, shifted": lambda: masked("modernbert", ("block", 5), shift=True),
-    "shipped": lambda: load_masked(SHIPPED),
+    "eurobert": lambda **given: masked("eurobert", **given),
+    "eurobert by blocks": lambda **given: masked("eurobert", ("block", 4), **given),
+    "modernbert": lambda **given: masked("modernbert", **given),
+    "modernbert by blocks": lambda **given: masked("modernbert", ("block", 5), **given),
+    "llama": lambda **given: masked("llama", **given),
+    "llama by blocks": lambda **given: masked("llama", ("block", 3), **given),
+    "llama, causal": lambda **given: masked("llama", "causal", **given),
+    "llama by blocks after the prompt": lambda **given: masked("llama", ("prompt+block", 4), **given),
+    "llama with an open window": lambda **given: masked("llama", ("window", 5), **given),
+    "llama shifted": lambda **given: masked("llama", shift=True, **given),
+    "modernbert by blocks, shifted": lambda **given: masked("modernbert", ("block", 5), shift=True, **given),
+    "shipped": lambda **_: load_masked(SHIPPED),
 }
 
 
@@ -266,9 +262,9 @@ class Player:
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("decoder", [False, True], ids=["module", "decoder"])
 def test_any_asks_are_answered_as_the_model_itself_answers(name: str, decoder: bool) -> None:
-    model = MODELS[name]()
-    engine = HFMaskedEngine(model, decoder=decoder)
-    assert isinstance(engine.step, DecoderStep if decoder else ModuleStep)
+    model = MODELS[name](entry=decoder)
+    engine = HFMaskedEngine(model)
+    assert isinstance(model.net.decoder, Decoder) == (decoder or name == "shipped")
     rng = Random(7)
     players = [Player(f"s{n}", model, engine.mask, Random(n)) for n in range(4)]
     for _ in range(10 if name == "shipped" else 50):

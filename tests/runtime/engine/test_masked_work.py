@@ -16,19 +16,18 @@ from decgraph.backends.reference.calls import Calls
 from decgraph.backends.reference.values import ReferenceMemory
 from decgraph.errors import DecError, InternalError
 from decgraph.ir.data.canvas import Canvas
+from decgraph.runtime.models.decoder.make import net_of_module
+from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput, fresh_of
 from decgraph.runtime.models.engine.masked import HFMaskedEngine
-from decgraph.runtime.models.engine.masked_decoder import fastest
-from decgraph.runtime.models.engine.masked_forward import MaskedForward, ModuleStep
 from decgraph.runtime.models.hf_masked import HFMasked
-from decgraph.runtime.models.hf_net import ATTENTION, Net
 from decgraph.runtime.models.interface import LayerMemory, Memory, Vocab
 
 V, MASK_ID = 19, 18
 
 
-@pytest.fixture(scope="module")
-def net() -> Net:
+@pytest.fixture(scope="module", params=[False, True], ids=["module", "decoder"])
+def net(request: pytest.FixtureRequest) -> Net:
     torch.manual_seed(1)
     config = transformers.EuroBertConfig(
         vocab_size=V,
@@ -43,28 +42,19 @@ def net() -> Net:
         bos_token_id=1,
         eos_token_id=2,
         mask_token_id=MASK_ID,
-        attn_implementation=ATTENTION,
     )
-    return Net(transformers.EuroBertForMaskedLM(config))
-
-
-@pytest.fixture(scope="module", params=[False, True], ids=["module", "decoder"])
-def step(request: pytest.FixtureRequest, net: Net) -> MaskedForward:
-    module = ModuleStep(net)
-    return fastest(net, module) if request.param else module
+    return net_of_module(transformers.EuroBertForMaskedLM(config), entry=request.param)
 
 
 @pytest.fixture
-def engine(net: Net, step: MaskedForward) -> HFMaskedEngine:
+def engine(net: Net) -> HFMaskedEngine:
     model = HFMasked(net, name="tiny", vocab=Vocab("test", V), context=64, family="tiny", mask=MASK_ID)
-    made = HFMaskedEngine(model, decoder=False)
-    made.step = step
-    return made
+    return HFMaskedEngine(model)
 
 
 def another(engine: HFMaskedEngine, **options: Any) -> HFMaskedEngine:
-    """A fresh engine of the same model, which packs its forwards."""
-    return HFMaskedEngine(engine.model, decoder=False, **options)
+    """A fresh engine of the same model."""
+    return HFMaskedEngine(engine.model, **options)
 
 
 def canvas(length: int, seed: int = 0, base: int = 3) -> torch.Tensor:
@@ -93,7 +83,7 @@ def test_sequences_of_all_lengths_and_phases_share_one_forward(engine: HFMaskedE
     calls += [CanvasCall(3, canvas(15, 3), None, range(4, 6), kept[3], [5], True), CanvasCall(9, canvas(40, 9), rows=[30])]
     alone = [one(another(engine), call).logits for call in calls]
     together = engine.compute(calls)
-    assert engine.counted.calls == (2 if engine.step.packs else 3)  # one forward for all, or for all of a kind
+    assert engine.counted.calls == 3  # one forward for all of a kind
     assert engine.counted.computed == 70 + 3 * 4 + 2 + 40
     for a, b in zip(alone, together, strict=True):
         assert isinstance(b, CanvasOutput) and torch.allclose(a, b.logits, atol=1e-4)
@@ -380,12 +370,14 @@ def test_a_memory_of_another_model_is_refused(engine: HFMaskedEngine) -> None:
 
 
 def test_the_module_keeps_its_own_attention_and_its_weights_are_shared(engine: HFMaskedEngine) -> None:
-    """The engine's twin of the module changes nothing for those who use the model."""
+    """The engine changes nothing for those who use the module."""
     rows = one(engine, CanvasCall("s", canvas(16), rows=[4])).logits
     own = engine.model.eval_canvas(tuple(canvas(16).tolist()), [4])[0].logits
     assert own is not None and np.allclose(own[:MASK_ID], rows[0, :MASK_ID].numpy(), atol=1e-5)
-    module = engine.step if isinstance(engine.step, ModuleStep) else engine.step.module  # type: ignore[attr-defined]
-    assert {id(p) for p in module.base.parameters()} == {id(p) for p in engine.model.net.base.parameters()}
+    net = engine.model.net
+    assert net.base.config._attn_implementation == "sdpa"
+    shared = {p.untyped_storage().data_ptr() for p in (*net.base.parameters(), net.output)}
+    assert {p.untyped_storage().data_ptr() for p in net.parameters() if p.dim() > 1} <= shared
 
 
 @pytest.mark.parametrize("given", [None, [], [0], [0, 1, 2, 5], [3, 4, 5, 6]])

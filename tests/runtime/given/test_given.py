@@ -57,7 +57,7 @@ def plain() -> Plain:
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """With decoders, and with the unmodified modules."""
     if request.param == "module":
-        monkeypatch.setattr(hf, "_decoder", lambda *_: None)
+        monkeypatch.setattr(hf, "decoder_net", lambda *_: None)
         monkeypatch.setattr(make, "decoder_of", lambda *_: None)
         monkeypatch.setattr(heads, "decoder_of_layers", lambda *_: None)
     return str(request.param)

@@ -19,7 +19,6 @@ from decgraph.cli import main as cli
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.engine.heads import head_of
-from decgraph.runtime.models.engine.nets import head_of_net
 from decgraph.runtime.models.heads import load
 from decgraph.runtime.models.heads.convert import convert
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -86,7 +85,7 @@ def test_the_whole_matrix_is_not_copied(folder: Path, target: HFCausal, tmp_path
         head: Any = hf.load_features(written(tmp_path / name, config, {**less(weights), **more}), target)
         matrices = [p for name, p in head.module.named_parameters() if "output" in name]
         assert all(p.data_ptr() == target.net.output.data_ptr() for p in matrices)
-        norm, read = head.module.norm, head_of(head, head_of_net(target.net))
+        norm, read = head.module.norm, head_of(head, target.net.head)
         state = torch.ones(2, heads.WIDTH)
         torch.testing.assert_close(read(state), target.net.read(norm(state)))
 

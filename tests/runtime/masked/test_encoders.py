@@ -130,6 +130,10 @@ def test_layers_that_are_left_out_are_left_out_of_encoders() -> None:
     model = decgraph.masked(own)
     assert isinstance(model, HFMasked)
     short = model.net.using([0])
-    assert len(short.base.encoder.layer) == 1 and len(model.net.base.encoder.layer) == 2 and len(own.bert.encoder.layer) == 2
+    assert (
+        len(short.decoder.base.encoder.layer) == 1
+        and len(model.net.decoder.base.encoder.layer) == 2
+        and len(own.bert.encoder.layer) == 2
+    )
     with pytest.raises(decgraph.DecError, match="no final norm"):
         model.net.normed(torch.zeros(1, 32))

@@ -12,8 +12,8 @@ from family_configs import random_model
 from torch import Tensor, nn
 
 from decgraph.runtime.models.decoder.make import caches, decoder_of, of_module
+from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.decoder.shape import Unknown
-from decgraph.runtime.models.engine.step import ModuleStep
 from decgraph.runtime.models.forwards import Forward
 
 
@@ -116,7 +116,7 @@ def test_hooks_and_forwards_of_objects_are_refused() -> None:
 def test_a_module_that_runs_as_it_is_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     """What falls back does not do so in silence."""
     base = random_model("llama", torch.float32).train().base_model
-    assert decoder_of(base, ModuleStep(base, "llama").plain) is None
+    assert decoder_of(base, ModuleDecoder(base, "llama").plain) is None
     assert [(r.levelname, "training mode" in r.message) for r in caplog.records] == [("WARNING", True)]
     assert Forward("module", reason="why").text() == "as a module: why"
 
@@ -183,5 +183,5 @@ def test_without_a_compiler_it_runs_as_it_is() -> None:
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma3_text", "mixtral", "gpt_oss", "deepseek_v3"])
 def test_on_a_gpu(name: str, dtype: torch.dtype) -> None:
     base = random_model(name, dtype).base_model.cuda()
-    plain: Callable[[Tensor], Tensor] = ModuleStep(base, name).plain
+    plain: Callable[[Tensor], Tensor] = ModuleDecoder(base, name).plain
     assert decoder_of(base, plain) is not None  # compares with the module there

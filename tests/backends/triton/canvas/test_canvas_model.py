@@ -27,7 +27,7 @@ from decgraph.runtime.request import Request
 PROMPTS = [(1, 2, 3, 4), (5, 6)]
 FIRST = [[5, -1, 3, -1, 4, 4, -1, 2], [-1] * 8]
 THEN = [[5, -1, 3, 9, 4, 4, 7, 2], [-1, 3, -1, 4, -1, -1, -1, -1]]
-WAYS: dict[str, dict[str, bool]] = {"decoder": {}, "template": {"kernels": True}, "module": {"unmodified": True}}
+WAYS: dict[str, dict[str, bool]] = {"decoder": {}, "template": {"kernels": True}, "module": {}}
 
 
 def canvas(cells: list[list[int]]) -> DeviceCanvas:
@@ -52,8 +52,9 @@ SLOW = pytest.mark.nightly  # the interpreter has a program for every head of ev
 def test_scores_are_the_models(kind: str, way: str) -> None:
     """A whole canvas, then three cells that see the prompt and four others, one being evicted; the second sequence may not
     write its caches, and a call after that sees there what it saw before."""
-    model = hf_model(kind)
+    model = hf_model(kind, unmodified=way == "module")
     m = HFCanvas(engine_of(model), 2, 4, 8, **WAYS[way])
+    assert (m.step is None) == (way == "module")
     m.begin(PROMPTS)
     scores, memory = m.call(canvas(FIRST), np.arange(8), m.nothing(), True, None)
     some = np.array([1, 6])

@@ -1,4 +1,4 @@
-"""Layers of transformers without one of their halves.
+"""Layers of transformers' modules: where they are, without one of their halves, reading another state, with one expert.
 
 A layer adds to its state what its attention gives and what its MLP gives. A half that is skipped adds nothing; the layer's own
 code runs for the other one.
@@ -105,3 +105,57 @@ class Nothing(nn.Module):
     def forward(self, hidden_states: Tensor, *_: Any, **__: Any) -> Any:
         zeros = torch.zeros_like(hidden_states)
         return (zeros, None) if self.pair else zeros
+
+
+_LISTS = (("layers",), ("encoder", "layer"), ("transformer", "layer"), ("encoder", "layers"))
+"""Where models have their layers: decoders and newer encoders, BERT and its like, DistilBERT."""
+
+
+def layer_list(base: Any) -> list[Any]:
+    """The modules from a base model down to its list of layers, the list last. Raises DecError for a model without one."""
+    for names in _LISTS:
+        found = [base]
+        for name in names:
+            found.append(getattr(found[-1], name, None))
+        if isinstance(found[-1], nn.ModuleList):
+            return found
+    raise DecError(f"{type(base).__name__} is not supported: it has no list of layers")
+
+
+def with_layers(base: Any, layers: nn.ModuleList) -> Any:
+    """A base model with another list of layers, everything else shared."""
+    old, new = layer_list(base), layers
+    for outer, inner in zip(reversed(old[:-1]), reversed(old[1:]), strict=True):
+        made = copy.copy(outer)
+        made._modules = {name: new if child is inner else child for name, child in outer._modules.items()}
+        new = made
+    return new
+
+
+class OfRank(nn.Module):
+    """A router of transformers (logits, weights [n, k] and indices [n, k] of the k best experts, best first) that sends every
+    token to the expert of this rank alone, with weight 1."""
+
+    def __init__(self, router: Any, rank: int) -> None:
+        super().__init__()
+        self.router, self.rank = router, rank
+
+    def forward(self, *args: Any, **more: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        logits, weights, indices = self.router(*args, **more)
+        return logits, torch.ones_like(weights[..., -1:]), indices[..., self.rank - 1 :]
+
+
+def asked(router: Any, rank: int, name: str) -> Any:
+    """The router with as many best experts as the rank needs. Raises DecError where it does not give them best first."""
+    count = int(getattr(router, "num_experts", 0) or router.weight.shape[0])
+    if not 1 <= rank <= count:
+        raise DecError(f"{name!r} has no expert({rank}): a router has {count} experts", hint=f"a rank in 1..{count}")
+    made = copy.copy(router)
+    made.top_k = rank
+    width = int(router.weight.shape[-1])
+    with torch.no_grad():
+        out = made(torch.linspace(-1, 1, width, device=router.weight.device, dtype=router.weight.dtype)[None])
+    good = isinstance(out, tuple) and len(out) == 3 and out[2].shape[-1] == rank and out[1].shape[-1] == rank
+    if not good or bool((out[1][..., 1:] > out[1][..., :-1]).any()):
+        raise DecError(f"{name!r} has no expert({rank}): {type(router).__name__} does not give its best experts in order")
+    return made

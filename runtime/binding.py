@@ -1,0 +1,205 @@
+"""The road from what a caller gave to models, top to bottom.
+
+What was given is told apart in sources.py. Here every model of an algorithm is made of it, in order: where its weights go,
+whole models (`whole`), Medusa heads on them (`with_heads`), heads and adapters that read their states (`part`), the tokenizer.
+What a folder holds is seen in models/folders.py; how it becomes a model is in models/hf.py and models/masked_load.py, and how a
+module does in models/modules.py. Importing this loads no torch.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from decgraph.errors import DecError
+from decgraph.ir.values import Function
+from decgraph.runtime.models import hf, modules
+from decgraph.runtime.models.derivations import unreached
+from decgraph.runtime.models.interface import Model, Vocab
+from decgraph.runtime.models.masked_settings import MaskedSettings
+from decgraph.runtime.models.reading import Confidence
+from decgraph.runtime.models.renewal import renewed
+from decgraph.runtime.models.sharing import shared
+from decgraph.runtime.placement import AUTO, DeviceLike, DtypeLike, Placement
+from decgraph.runtime.sources import HEADS, PARTS, Given, Source, source_of
+from decgraph.runtime.text import Tokenizer, tokenizer_of, vocabulary
+
+if TYPE_CHECKING:
+    from decgraph.runtime.arguments import Tokenizing
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Models by parameter name, and the tokenizer: the one given, or that of the first model whose folder has one."""
+
+    models: dict[str, Model]
+    tokenizer: Tokenizing | None
+
+
+def bind(
+    function: Function,
+    given: Given,
+    *,
+    tokenizer: Any = None,
+    device: DeviceLike = AUTO,
+    dtype: DtypeLike = AUTO,
+    share: bool = True,
+) -> Bound:
+    """A model for every model that a function wants: see `decgraph.models.bind`. share: models of folders may be those of other
+    sessions (models/sharing.py)."""
+    wanted, sources = given.wanted, given.models
+    folders = {name for name, source in sources.items() if source.what == "folder"}
+    loaded = {name: s.value for name, s in sources.items() if wanted[name].kind not in PARTS and name not in folders}
+    placed = Placement.of(device, dtype).beside(loaded)
+    if folders or any(source.what == "folder" for source in given.heads.values()):
+        placed = placed.found()
+    models: dict[str, Model] = {}
+    # Parts come after what they read; modules after folders, which may name the vocabulary of modules of the same size.
+    for name in sorted(wanted, key=lambda n: (wanted[n].kind in PARTS, n not in folders)):
+        one = wanted[name]
+        if name not in sources:  # what stands in for a head with one value needs no weights
+            models[name] = Confidence(models[one.family], one.gives)
+        elif one.kind in PARTS:
+            _check_target(function, name, sources[name], one.family, models.get(one.family))
+            models[name] = part(one.kind, name, sources[name], models.get(one.family), one.gives, share=share)
+        else:
+            reading = given.readings.get(name, MaskedSettings())
+            made = whole(sources[name], one.kind, reading, placed, named=named_among(models.values()), share=share)
+            if one.gives == HEADS and name in given.heads and getattr(made, "attached", None) is None:
+                made = with_heads(made, given.heads[name], share=share)
+            models[name] = made
+    if tokenizer is not None:
+        side = text_side(tokenizer)
+    else:
+        homes = (sources[name].home for name in wanted if name in sources)
+        side = next((found for home in homes if (found := tokenizer_of(home)) is not None), None)
+    return Bound({name: models[name] for name in wanted}, side)
+
+
+def named_among(models: Iterable[Any]) -> Vocab | None:
+    """The vocabulary of the first model that has a tokenizer's."""
+    vocabs = (model.vocab for model in models if isinstance(model, Model))
+    return next((vocab for vocab in vocabs if vocab.name != "ids"), None)
+
+
+def whole(
+    source: Source, kind: str, reading: MaskedSettings, placed: Placement, *, named: Vocab | None = None, share: bool = True
+) -> Model:
+    """A causal or masked model. reading: how a masked one is read. placed: where a folder is loaded. named: a vocabulary that a
+    module of that size has, where no tokenizer lies beside its weights. Raises DecError for what is no such model."""
+    if source.what == "model":
+        made: Model = source.value
+        return made
+    if source.what == "module":
+        vocab = vocabulary(source.home, modules.width_of(source.value), named)
+        return modules.live(source.value, kind, vocab, reading if kind == "masked" else "first")
+    if kind == "masked":
+        from decgraph.runtime.models.masked_load import load_masked
+
+        return shared(source.value, (kind, reading, placed), lambda: load_masked(source.value, reading, placed), share)
+    return shared(source.value, (kind, placed), lambda: hf.load_causal(source.value, reuse=True, placed=placed), share)
+
+
+def masked(value: Any, reading: MaskedSettings, placed: Placement) -> Model:
+    """The masked model of a folder or a module: see `decgraph.models.masked`. Raises DecError for what is none."""
+    source, placed = source_of(value), placed.beside({"source": value})
+    if isinstance(value, Model):
+        raise DecError(f"{value.name!r} is a model of decgraph's already", hint="give decgraph.masked the module or the folder")
+    if source.what == "model":
+        raise DecError(f"{value!r} is no masked model", hint="give decgraph.masked a module or a folder")
+    return whole(source, "masked", reading, placed)
+
+
+def with_heads(model: Any, heads: Source, *, share: bool = True) -> Model:
+    """A model with Medusa heads: from a folder, from a module, or a decgraph model. Raises DecError for heads of another model,
+    and for a model whose states cannot be read."""
+    if heads.what == "model":
+        made: Model = model.with_heads(heads.value)
+        return made
+    _check_read("heads", model)
+    if heads.what == "folder":
+        make: Callable[[], Any] = lambda: model.with_heads(hf.load_heads(heads.value, model))
+        made = shared(heads.value, ("heads", id(model)), make, share)
+    else:
+        made = model.with_heads(modules.heads_of(heads.value, model))
+    made.renew = _renewal(made, heads, model, lambda now: with_heads(now, heads, share=share))
+    return made
+
+
+def part(kind: str, name: str, source: Source, target: Any, gives: str = "", *, share: bool = True) -> Model:
+    """An EAGLE head ("features"), a Kangaroo adapter ("layers") or a head with one value of the type `gives` ("head"), from a
+    module (`decgraph.zoo.modeling`) or a folder (docs/heads.md), in its target's precision; a model is a part already. Raises
+    DecError for a part of another target, and for a target whose states cannot be read."""
+    if source.what == "model":
+        made: Model = source.value
+        return made
+    _check_read(name, target)
+    if source.what == "folder":
+        own = name if kind == "head" else ""
+        made = shared(
+            source.value, (kind, gives, own, id(target)), lambda: hf.load_part(kind, source.value, target, gives, own), share
+        )
+    else:
+        made = modules.part_of(kind, name, source.value, target, gives)
+    made.renew = _renewal(made, source, target, lambda now: part(kind, name, source, now, gives, share=share))
+    return made
+
+
+def _check_target(function: Function, name: str, source: Source, family: str, target: Any) -> None:
+    """Raises DecError where a head or an adapter is to be read from a folder or a module, and its target's states cannot be."""
+    if source.what == "model" or _readable(target):
+        return
+    if isinstance(target, Model) and target.unreached is not None:
+        raise unreached(target.name, f"{function.name}: `{name}` reads states and", target.unreached)
+    raise DecError(
+        f"{function.name}: `{name}` reads states of `{family}`, which was not read from a folder or a module",
+        hint=f"give both as folders or modules, or both as models: {name} and {family}",
+    )
+
+
+def _check_read(name: str, target: Any) -> None:
+    """Raises DecError unless a head can read the states of a target."""
+    if not _readable(target):
+        reason = getattr(target, "unreached", None) or DecError("it is not a transformers model")
+        raise unreached(getattr(target, "name", str(target)), f"`{name}` reads hidden states and", reason)
+
+
+def _readable(target: Any) -> bool:
+    """Whether a head can read the states of a target: a transformers model that runs by layers."""
+    from decgraph.runtime.models.hf_causal import HFCausal
+
+    return isinstance(target, HFCausal)
+
+
+def _renewal(made: Model, source: Source, target: Any, make: Callable[[Any], Model]) -> Callable[[], Model] | None:
+    """See `Model.renew`, of a part made of a module or a folder for a target; None where neither can change."""
+    if source.what != "module" and getattr(target, "renew", None) is None:
+        return None
+    watch = None
+    if source.what == "module":
+        from decgraph.runtime.models.watch import Watch
+
+        watch = Watch(source.value)
+
+    def renew() -> Model:
+        now = renewed(target)
+        return made if now is target and (watch is None or watch.same()) else make(now)
+
+    return renew
+
+
+def text_side(tokenizer: Any) -> Any:
+    """What a session reads and writes text with: of a folder, of a fast tokenizer of transformers, or one of decgraph's."""
+    if isinstance(tokenizer, str | Path):
+        return Tokenizer(tokenizer)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return tokenizer
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "tokenizer.json").write_text(backend.to_str(), encoding="utf-8")
+        made = Tokenizer(place)
+    made.source = tokenizer
+    return made

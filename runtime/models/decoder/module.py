@@ -1,0 +1,610 @@
+"""Transformers' own module with the interface of `Decoder`: for families without an entry, and for modules with parts or hooks
+of somebody else's (adapters, quantised weights).
+
+The module's own code runs unmodified. Attention is ours where a module takes it from transformers' registry: it writes keys and
+values where the caller wants them, or attends to the rows of a tape. A module with an attention of its own gets a cache object
+and masks, and can do no more than decode.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface, Cache
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.decoder.decoder import Part
+from decgraph.runtime.models.decoder.module_parts import Entering, OfRank, asked, layer_list, part_of, reading, with_layers
+from decgraph.runtime.models.decoder.shape import FULL, SLIDING
+from decgraph.runtime.models.parts import Use
+from decgraph.runtime.models.rounding import rounded
+from decgraph.runtime.models.tape import Tape
+
+ATTENTION = "decgraph"
+_CALL: ContextVar[Any] = ContextVar("call")  # Any: what the attention of the module that runs writes to and reads
+_NO_POSITIONS = {"bloom", "mpt"}  # attention biases by distance, computed from a mask of the library's
+_TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over the largest entry; else 1e-1
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    sliding_window: int | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """Attention of queries [B, Hq, T, D] as the call that is going on has it."""
+    call, layer = _CALL.get(None), int(module.layer_idx)
+    if isinstance(call, Tape):
+        one = (x[0].transpose(0, 1) for x in (query, key, value))
+        made = call.attend(layer, *one, scale=scaling, window=sliding_window, cap=softcap, sinks=s_aux)
+        return made[None].contiguous(), None
+    if call is None:
+        raise DecError(f"{type(module).__name__} has decgraph's attention, and is called from outside of it")
+    key, value, mask = call.rows(layer, key, value, attention_mask, sliding_window)
+    return attended(query, key, value, mask, scaling, softcap, s_aux).transpose(1, 2).contiguous(), None
+
+
+# A name of its own without a mask function: transformers then creates no masks.
+AttentionInterface.register(ATTENTION, _attention)
+
+
+def attended(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None, cap: float | None, sinks: Tensor | None
+) -> Tensor:
+    """Softmax attention of queries [B, Hq, T, D] over [B, H, S, D] with an additive mask [B, 1, T, S]: [B, Hq, T, D].
+
+    Query heads share keys and values in groups without copying them. Where the mask has a row per head of a group and token,
+    [B, 1, G * T, S], the group is folded into the rows. Soft caps (Gemma 2) and sinks (gpt-oss) take the plain formula.
+    """
+    batch, heads, count, size = query.shape
+    groups = heads // key.shape[1]
+    if cap is None and sinks is None:
+        if groups == 1 or mask.shape[2] != groups * count:
+            return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling, enable_gqa=groups > 1)
+        folded = query.reshape(batch, -1, groups * count, size)
+        out = F.scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=scaling)
+        return out.reshape(batch, heads, count, -1)
+    grouped = query.reshape(batch, -1, groups, count, size)
+    scores = grouped @ key[:, :, None].transpose(-1, -2) * (size**-0.5 if scaling is None else scaling)
+    if cap is not None:
+        scores = torch.tanh(scores / cap) * cap
+    scores = (scores + mask[:, :, None, -count:]).float()
+    if sinks is not None:
+        column = sinks.float().view(1, -1, groups, 1, 1).expand(*scores.shape[:-1], 1)
+        scores = torch.cat([scores, column], dim=-1)
+    weights = scores.softmax(-1)[..., : key.shape[2]]
+    return (weights.to(value.dtype) @ value[:, :, None]).reshape(batch, heads, count, -1)
+
+
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A boolean mask as a term to add to scores, of the mask's shape: 0 or -inf. A mask that is such a term already is
+    itself."""
+    if mask.is_floating_point():
+        return mask
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
+
+
+@contextmanager
+def attending(config: Any, call: Any = None, attention: str = ATTENTION) -> Iterator[None]:
+    """Inside, a module with this config has an attention of the registry, which serves a call: a `Written` or a tape. The
+    previous one is there again at the end: others may use the module too."""
+    had = config._attn_implementation
+    config._attn_implementation_internal = attention
+    token = _CALL.set(call)
+    try:
+        yield
+    finally:
+        _CALL.reset(token)
+        config._attn_implementation_internal = had
+
+
+class Written(Cache):
+    """Keys and values [B, H, S, D] per layer, which the caller owns; `write` int64[B, T] is the row of each new token. at: the
+    place of each layer's number. masks: of numbers to add to scores, by layer or by kind of layer. kinds: of layers."""
+
+    def __init__(
+        self,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        write: Tensor,
+        at: Mapping[int, int],
+        masks: Mapping[Any, Tensor] | None = None,
+        kinds: Sequence[str] = (),
+    ) -> None:
+        self.layers: list[Any] = []  # the library's own per-layer objects: none
+        self._keys, self._values, self._at, self._masks, self._kinds = keys, values, at, masks or {}, kinds
+        self._one = len(write) == 1
+        self._there: set[int] = set()
+        # One index for all layers: rows of a single sequence; else broadcast over heads and dimensions.
+        self._write = write[0] if self._one else write[:, None, :, None]
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Writes new keys and values [B, H, T, D] of a layer in place; returns all of that layer's."""
+        self._there.add(layer_idx)
+        keys, values = self._keys[self._at[layer_idx]], self._values[self._at[layer_idx]]
+        if self._one:
+            keys.index_copy_(2, self._write, key_states)
+            values.index_copy_(2, self._write, value_states)
+        else:
+            keys.scatter_(2, self._write.expand(key_states.shape), key_states)
+            values.scatter_(2, self._write.expand(value_states.shape), value_states)
+        return keys, values
+
+    def rows(
+        self, layer: int, key: Tensor, value: Tensor, mask: Tensor | None, window: int | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What a layer attends to: keys and values [B, H, S, D], which an encoder does not write itself, and the mask."""
+        if layer not in self._there:
+            key, value = self.update(key, value, layer)
+        own = self._masks.get(layer, mask)
+        if own is None and self._kinds:
+            own = self._masks[self._kinds[self._at[layer]]]
+        if own is None:
+            raise DecError("a module does not hand the mask it is given on to its attention")
+        return key, value, own
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """0: positions and masks are given with every call, nothing is to be inferred from a length."""
+        return 0
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+class Probe(Written):
+    """A cache that stores nothing: attention sees the new tokens only. Notes each layer's shapes, window and mask."""
+
+    def __init__(self) -> None:
+        self.layers = []
+        self.order: list[int] = []
+        self.shapes: dict[int, tuple[int, int, int]] = {}
+        self.masks: dict[int, Tensor] = {}
+        self.windows: dict[int, int | None] = {}
+        self.windows_passed = False
+        self.groups = 1
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        self.order.append(layer_idx)
+        self.shapes[layer_idx] = (key_states.shape[1], key_states.shape[-1], value_states.shape[-1])
+        return key_states, value_states
+
+    def rows(
+        self, layer: int, key: Tensor, value: Tensor, mask: Tensor | None, window: int | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if layer not in self.shapes:  # an encoder's
+            self.update(key, value, layer)
+            self.windows[layer] = window
+        if mask is None:
+            mask = key.new_zeros(1, 1, key.shape[2], key.shape[2])
+        return key, value, mask
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a forward showed of a module's layers that attend: their places, kinds, windows, the shapes of what is cached, how
+    often the rows of a mask are repeated, and the dtype and width of states."""
+
+    at: dict[int, int]
+    kinds: tuple[str, ...]
+    windows: tuple[int | None, ...]
+    caches: tuple[tuple[int, int, int], ...]
+    folds: int
+    dtype: torch.dtype
+    width: int
+
+
+class ModuleDecoder:
+    """The base module of a causal or masked language model, up to the last hidden states. See `Decoder`, whose place it takes;
+    there may be parts of it as there are of one.
+
+    encoder: it reads no cache and no masks: its attention, which has to be the registry's, has both. plain: its own last states
+    [1, n, width] of tokens int64[1, n], by which its forward over caches is judged. Raises DecError, where caches are first
+    wanted, for a module that cannot be run so: it takes no masks or positions from the caller, has layers of other kinds than
+    full and sliding attention, or its results on a few tokens differ from its own forward's.
+    """
+
+    additive = True  # masks may be numbers to add to scores
+
+    def __init__(
+        self, base: Any, name: str = "", *, encoder: bool = False, plain: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
+        self.base, self.name, self.encoder, self._plain = base, name or type(base).__name__, encoder, plain
+        self.config = base.config.get_text_config()
+        self.part, self.whole = Part(), base
+        self.device = next(base.parameters()).device
+
+    @cached_property
+    def listed(self) -> list[Any]:
+        """All layers of the module, whichever run."""
+        return list(layer_list(self.whole)[-1])
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+        return len(self.listed)
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        """The layers, or halves of layers, that run."""
+        return tuple(map(Use, range(self.layers))) if self.part.uses is None else self.part.uses
+
+    def probed(self) -> ModuleDecoder:
+        """Itself, found to run over caches. Raises DecError for a module that cannot."""
+        return self if self._found else self
+
+    caches = property(lambda self: self._found.caches)
+    kinds = property(lambda self: self._found.kinds)
+    windows = property(lambda self: self._found.windows)
+    dtype = property(lambda self: self._found.dtype)
+    width = property(lambda self: self._found.width)
+
+    def plain(self, ids: Tensor) -> Tensor:
+        """The module's own last states [1, n, width] of one path's tokens int64[1, n], without a cache."""
+        if self._plain is not None:
+            return self._plain(ids)
+        last: Tensor = self.base(input_ids=ids, use_cache=False).last_hidden_state
+        return last
+
+    def causally(self, ids: Tensor) -> Tensor:
+        """The same by the attention of a tape."""
+        count, at = ids.shape[1], ids.device
+        return self.run(ids[0], Tape(torch.arange(count, device=at), torch.ones(count, count, dtype=torch.bool).tril().to(at)))[
+            None
+        ]
+
+    # Embeddings, the final norm and parts, as a decoder has them.
+
+    @property
+    def embedding(self) -> Tensor:
+        """The input embeddings [vocabulary, width]."""
+        weight: Tensor = self.base.get_input_embeddings().weight
+        return weight
+
+    @property
+    def lookup(self) -> Any:
+        """Embeddings of tokens: the module's own."""
+        return self.base.get_input_embeddings()
+
+    def placed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Embeddings as they enter the module: themselves."""
+        return x
+
+    @property
+    def norm(self) -> Any:
+        """The final norm; None for a module without one."""
+        return next((getattr(self.whole, n) for n in ("norm", "final_norm") if hasattr(self.whole, n)), None)
+
+    def final(self, states: Tensor) -> Tensor:
+        """The final norm of states [n, width]. Raises DecError for a module without one."""
+        if self.norm is None:
+            raise DecError(f"{type(self.base).__name__} has no final norm, so no layer but its last can be read out")
+        out: Tensor = self.norm(states)
+        return out
+
+    def using(self, uses: Sequence[Use]) -> ModuleDecoder:
+        """These layers, or halves of layers, alone."""
+        return self._like(replace(self.part, uses=tuple(uses)))
+
+    def without_norm(self) -> ModuleDecoder:
+        """The same layers, without the final norm."""
+        return self._like(replace(self.part, norm=False))
+
+    def upto(self, layer: int, *, norm: bool = False) -> ModuleDecoder:
+        """Only the layers before this one."""
+        return self._like(replace(self.part, uses=tuple(use for use in self.uses if use.layer < layer), norm=norm))
+
+    def since(self, layer: int) -> ModuleDecoder:
+        """The layers from this one on, called with the states [B, T, width] that enter it."""
+        return self._like(replace(self.part, uses=tuple(use for use in self.uses if use.layer >= layer), embedded=True))
+
+    def above(self) -> ModuleDecoder:
+        """Itself: it tells states from tokens."""
+        return self
+
+    def tapped(self, *layers: int) -> ModuleDecoder:
+        """Gives also the states that enter these layers."""
+        return self._like(replace(self.part, taps=layers))
+
+    def quantized(self, bits: int) -> ModuleDecoder:
+        """The same layers with their matrices rounded to so many bits, row by row."""
+        made = self._copied()
+        for layer in made.listed:
+            for part in layer.modules():
+                if isinstance(part, nn.Linear):
+                    part.weight.data = rounded(part.weight.data, bits)
+        return made._like(self.part)
+
+    def expert(self, rank: int, name: str) -> ModuleDecoder:
+        """The same weights, whose mixtures of experts are their expert of this rank alone. Raises DecError for a model without
+        routers that are read so, and for a rank that one does not have."""
+        made = self._copied(weight for layer in self.listed for weight in (*layer.parameters(), *layer.buffers()))
+        found = 0
+        for parent in [part for layer in made.listed for part in layer.modules()]:
+            for at, router in list(parent.named_children()):
+                if type(router).__name__.endswith("TopKRouter"):
+                    found += 1
+                    setattr(parent, at, OfRank(asked(router, rank, name), rank))
+        if not found:
+            raise DecError(
+                f"{name!r} has no expert({rank}): none of its layers is a mixture of experts that decgraph knows",
+                hint="Mixtral, Qwen-MoE, OLMoE and their like have a router for each layer",
+            )
+        return made._like(self.part)
+
+    def _copied(self, shared: Iterable[Any] = ()) -> ModuleDecoder:
+        """The same module with copies of the layers, in which these objects are not copied."""
+        known = {id(one): one for one in (self.base.config, self.config, *shared)}  # the config says which attention runs
+        made = self._like(self.part)
+        made.listed = [copy.deepcopy(layer, dict(known)) for layer in self.listed]
+        return made
+
+    def _like(self, part: Part) -> ModuleDecoder:
+        made = ModuleDecoder(self.whole, self.name, encoder=self.encoder)
+        made.part, made.__dict__["listed"] = part, self.listed
+        uses = made.uses
+        groups = {use.reads: Entering() for use in uses if use.reads is not None}
+        parts = [reading(part_of(self.listed[use.layer], use), use, groups) for use in uses]
+        made.base = with_layers(self.whole, nn.ModuleList(parts))
+        if not part.norm:
+            norm = self.norm
+            made.base._modules = {k: nn.Identity() if v is norm else v for k, v in made.base._modules.items()}
+        made._plain = made.causally
+        return made
+
+    # Forwards.
+
+    @torch.no_grad()
+    def run(self, cells: Tensor, tape: Tape) -> Tensor:
+        """The last hidden states [fresh, width], after the final norm, of fresh positions: token ids int64[fresh] or embeddings
+        [fresh, width]. Fills in the tape."""
+        given = {"inputs_embeds" if cells.is_floating_point() else "input_ids": cells[None]}
+        with attending(self.config, tape), self._noting(range(self.layers), tape.states, first=True):
+            out = self.base(**given, position_ids=tape.positions[None], **({} if self.encoder else {"use_cache": False}))
+        last: Tensor = out.last_hidden_state[0]
+        return last
+
+    @torch.no_grad()
+    def check_taped(self) -> None:
+        """Raises DecError for a module whose layers do not use the attention of the registry."""
+        at = self.device
+        tape = Tape(torch.zeros(1, dtype=torch.long, device=at), torch.ones(1, 1, dtype=torch.bool, device=at))
+        try:
+            self.run(torch.zeros(1, dtype=torch.long, device=at), tape)
+        except DecError:
+            raise
+        except Exception as error:  # the module's own code, called in a way that it may not support
+            kind = type(self.base).__name__
+            why = f"it cannot be run on positions ({type(error).__name__}: {error})"
+            raise DecError(f"{kind} is not supported: {why}") from error
+        if set(tape.keys) != set(range(self.layers)) or set(tape.states) != set(tape.keys):
+            raise DecError(
+                f"{type(self.base).__name__} is not supported: its layers do not use the attention of transformers' registry"
+            )
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        write: Tensor,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        masks: Mapping[Any, Tensor | None],
+    ) -> Any:
+        """See `Decoder`; in place of ids it also takes states [B, T, width] that enter the first layer."""
+        found = self._found
+        return self._stepped(found, ids, positions, write, keys, values, masks)
+
+    def _stepped(
+        self,
+        found: _Found,
+        ids: Tensor,
+        positions: Tensor,
+        write: Tensor,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        masks: Mapping[Any, Tensor | None],
+    ) -> Any:
+        blank = (len(positions), 1, positions.shape[1], keys[0].shape[2])
+        given = {
+            kind: self._prepared(mask, found, blank)
+            for kind, mask in masks.items()
+            if kind in found.kinds or isinstance(kind, int)
+        }
+        cache = Written(keys, values, write, found.at, given, found.kinds)
+        inputs: dict[str, Any] = {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
+        if not self.encoder:
+            wanted = {kind: given[kind] for kind in dict.fromkeys(found.kinds)}
+            mask = wanted if len(self._types) > 1 else next(iter(wanted.values()))
+            if len(self._types) > len(wanted):  # a part of the layers, of one kind
+                mask = {kind: wanted.get(kind, next(iter(wanted.values()))) for kind in self._types}
+            inputs |= {"attention_mask": mask, "past_key_values": cache, "use_cache": True}
+        tapped: dict[int, Tensor] = {}
+        with attending(self.config, cache), self._noting(self.part.taps, tapped):
+            out = self.base(**inputs, position_ids=positions)
+        last: Tensor = out.last_hidden_state
+        return (last, tuple(tapped[tap] for tap in self.part.taps)) if self.part.taps else last
+
+    def _prepared(self, mask: Tensor | None, found: _Found, blank: tuple[int, ...]) -> Tensor:
+        if mask is None:
+            mask = torch.zeros(blank, dtype=found.dtype, device=self.device)
+        made = additive(mask, found.dtype)
+        # Off the CPU, grouped heads with a mask are fast only folded into rows; the CPU's kernel takes them as such.
+        return made.repeat(1, 1, found.folds, 1) if found.folds > 1 else made
+
+    @contextmanager
+    def _noting(self, numbers: Iterable[int], into: dict[int, Tensor], *, first: bool = False) -> Iterator[None]:
+        """Inside, the states that enter layers are noted by their numbers: [B, T, width], or of the first sequence alone."""
+
+        def noting(number: int) -> Any:  # Any: what register_forward_pre_hook takes
+            def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+                states = args[0] if args else kwargs["hidden_states"]
+                into[number] = states[0] if first else states
+
+            return note
+
+        handles = [self.listed[n].register_forward_pre_hook(noting(n), with_kwargs=True) for n in numbers]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    # What a module can do.
+
+    @cached_property
+    def _types(self) -> list[str]:
+        """The kinds of its layers, as its config has them."""
+        window = getattr(self.config, "sliding_window", None) if getattr(self.config, "use_sliding_window", True) else None
+        types = getattr(self.config, "layer_types", None) or [SLIDING if window else FULL]
+        return sorted(set(types))
+
+    @cached_property
+    def _found(self) -> _Found:
+        self._refuse_by_name()
+        with torch.no_grad():
+            found = self._probed()
+            if not self.encoder:
+                self._compare(found)
+        return found
+
+    def _refuse_by_name(self) -> None:
+        config, kind = self.config, type(self.base).__name__
+        if getattr(config, "is_encoder_decoder", False):
+            raise DecError(f"{self.name!r} is not supported: {kind} is an encoder and a decoder")
+        if config.model_type in _NO_POSITIONS or getattr(config, "alibi", False):
+            raise DecError(f"{self.name!r} is not supported: {kind} has attention biases (ALiBi) instead of positions")
+        devices = sorted({str(weight.device) for weight in self.base.parameters()})
+        if len(devices) > 1:
+            raise DecError(f"{self.name!r} is not supported: its weights lie on {' and '.join(devices)}", hint="one device")
+        odd = sorted(set(self._types) - {FULL, SLIDING})
+        if odd:
+            raise DecError(f"{self.name!r} is not supported: {kind} has layers of kind {', '.join(odd)}")
+
+    def _probed(self) -> _Found:
+        """Runs two tokens without a cache and notes the arguments of every layer's attention."""
+        dtype, device, kind = next(self.base.parameters()).dtype, self.device, type(self.base).__name__
+        masks = {kind: torch.zeros(1, 1, 2, 2, dtype=dtype, device=device) for kind in self._types}
+        seen, given = Probe(), {}
+        if not self.encoder:
+            mask = masks if len(masks) > 1 else next(iter(masks.values()))
+            given = {"attention_mask": mask, "past_key_values": seen, "use_cache": True}
+        hooks = _listen(self.base, seen)
+        ids = torch.zeros(1, 2, dtype=torch.long, device=device)
+        try:
+            with attending(self.config, seen):
+                out = self.base(input_ids=ids, position_ids=torch.arange(2, device=device)[None], **given)
+        except DecError as error:
+            raise DecError(f"{self.name!r} is not supported: {error.diagnostics[0]}") from error
+        except Exception as error:  # the module's own code, called in a way that it may not support
+            raise DecError(
+                f"{self.name!r} is not supported: {kind} cannot be run on a mask, positions and a cache given from outside "
+                f"({type(error).__name__}: {error})"
+            ) from error
+        finally:
+            for hook in hooks:
+                hook.remove()
+        kinds, windows = [], []
+        for layer in seen.order:
+            found, window = self._kind(layer, masks, seen)
+            kinds.append(found)
+            windows.append(window)
+        last: Tensor = out.last_hidden_state
+        return _Found(
+            {layer: place for place, layer in enumerate(seen.order)},
+            tuple(kinds),
+            tuple(windows),
+            tuple(seen.shapes[layer] for layer in seen.order),
+            seen.groups if last.is_cuda else 1,
+            last.dtype,
+            last.shape[-1],
+        )
+
+    def _kind(self, layer: int, masks: Mapping[str, Tensor], seen: Probe) -> tuple[str, int | None]:
+        """The kind of a layer, and its window. Raises DecError where its mask or window is not what the config says."""
+        window, mask, name = seen.windows.get(layer), seen.masks.get(layer), type(self.base).__name__
+        if self.encoder:
+            return (FULL if window is None else SLIDING), window
+        types = getattr(self.config, "layer_types", None)
+        stated = getattr(self.config, "sliding_window", None)
+        # Layers of a derived model keep their numbers, while masks go by the place in the list.
+        kind = next((kind for kind, given in masks.items() if mask is given), None)
+        if mask is not None and kind is None:
+            raise DecError(f"{self.name!r} is not supported: {name} changes the mask it is given")
+        kind = kind or (types[layer] if types else self._types[0])
+        if window is not None and (kind != SLIDING or int(window) != int(stated or 0)):
+            raise DecError(f"{self.name!r} is not supported: layer {layer} has a window of {window} but a {kind} mask")
+        if window is None and kind == SLIDING and layer in seen.windows and seen.windows_passed:
+            raise DecError(f"{self.name!r} is not supported: layer {layer} has no window but a {kind} mask")
+        return kind, int(stated) if kind == SLIDING and stated is not None else None
+
+    def _compare(self, found: _Found) -> None:
+        """Compares two siblings below two cached tokens with the module's own forward over each path."""
+        dev, size = self.device, int(self.config.vocab_size)
+        window = next((w for w in found.windows if w is not None), None)
+        tokens = [1 % size, 2 % size, 3 % size, 5 % size]
+        keys = [torch.zeros(1, h, 6, k, dtype=found.dtype, device=dev) for h, k, _ in found.caches]
+        values = [torch.zeros(1, h, 6, v, dtype=found.dtype, device=dev) for h, _, v in found.caches]
+        got: list[Tensor] = []
+        for places, positions, sees in (
+            ([0, 1], [0, 1], [[0], [0, 1]]),
+            ([2, 3], [2, 2], [[0, 1, 2], [0, 1, 3]]),
+        ):
+            full, near = torch.zeros(1, 1, 2, 6, dtype=torch.bool), torch.zeros(1, 1, 2, 6, dtype=torch.bool)
+            for row, seen in enumerate(sees):
+                full[0, 0, row, seen] = True
+                near[0, 0, row, [p for p in seen if window is None or positions[row] - min(p, 2) < window]] = True
+            ids = torch.tensor([[tokens[c] for c in places]], device=dev)
+            at, masks = torch.tensor([positions], device=dev), {FULL: full.to(dev), SLIDING: near.to(dev)}
+            out = self._stepped(found, ids, at, torch.tensor([places], device=dev), keys, values, masks)
+            got += list((out[0] if self.part.taps else out)[0])
+        for path, mine in ((tokens[:3], got[2]), ([*tokens[:2], tokens[3]], got[3])):
+            theirs = self.plain(torch.tensor([path], device=dev))[0, -1]
+            if not bool(torch.isfinite(theirs).all()):
+                raise DecError(f"{self.name!r} gave logits that are not numbers, for the tokens {path}",
+                               hint="its weights hold NaN or infinity")  # fmt: skip
+            gap = float((mine.double() - theirs.double()).abs().max() / theirs.double().abs().max().clamp_min(1e-9))
+            if not gap <= _TOLERANCE.get(found.dtype, 0.1):
+                capped = getattr(self.config, "attn_logit_softcapping", None)
+                raise DecError(
+                    f"{self.name!r} is not supported: {type(self.base).__name__} with a cache differs from itself "
+                    f"without one by {gap:.1e}; it seems to use the order of tokens beside their positions",
+                    hint="attn_implementation='eager', if its own attention leaves out the soft caps" if capped else "",
+                )
+
+
+def _listen(base: nn.Module, seen: Probe) -> list[Any]:  # Any: handles of hooks
+    """Notes the arguments of attention modules (those with a layer index)."""
+
+    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        layer = int(module.layer_idx)
+        mask = kwargs.get("attention_mask", next((a for a in args if isinstance(a, Tensor) and a.ndim == 4), None))
+        if isinstance(mask, Tensor):
+            seen.masks[layer] = mask
+        seen.windows[layer] = getattr(module, "sliding_window", None)
+        seen.windows_passed = seen.windows_passed or hasattr(module, "sliding_window")
+        seen.groups = max(seen.groups, int(getattr(module, "num_key_value_groups", 1)))
+
+    return [
+        module.register_forward_pre_hook(note, with_kwargs=True)
+        for module in base.modules()
+        if isinstance(getattr(module, "layer_idx", None), int) and hasattr(module, "config")
+    ]

@@ -1,0 +1,241 @@
+"""What a caller gave for the models of an algorithm: told apart, names found, shipped models in the place of those left out.
+
+What a value is (a folder, a module of torch, a model of decgraph's) is asked here and nowhere else. Importing this loads no
+torch.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from decgraph.errors import DecError
+from decgraph.ir.values import Function
+from decgraph.runtime.models.folders import folder, holds_heads
+from decgraph.runtime.models.gguf.file import SUFFIX, is_file
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings
+
+PARTS = ("features", "layers", "head")
+"""Kinds of models that read the states of another one."""
+HEADS = "causal+heads"
+"""What a causal model gives whose Medusa heads are called."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """Models that have a name. folders: where those lie that are on this machine. absent: what to say of the others. root: the
+    folder of the shipped ones. standing: the shipped models that stand in for a model that is left out, by its kind."""
+
+    folders: Mapping[str, Path]
+    absent: Mapping[str, DecError]
+    root: Path
+    standing: Mapping[str, str]
+
+    def folder_of(self, value: str | Path) -> Path:
+        """A model's folder or its GGUF file, from a name or a path. Raises DecError for a model that was not fetched yet, a
+        misspelt name, and what looks like an id on the Hub."""
+        if Path(value).suffix == SUFFIX:
+            if not Path(value).exists():
+                raise DecError(f"there is no file {value}")
+            return Path(value)
+        if isinstance(value, str) and not Path(value).is_dir():
+            if value in self.folders:
+                return self.folders[value]
+            if value in self.absent:
+                raise self.absent[value]
+            if near := difflib.get_close_matches(value, self.all(), 1, 0.7):
+                raise DecError(f"there is no folder and no model called {value!r}", hint=f"did you mean {near[0]}?")
+            if value.count("/") == 1 and not value.startswith((".", "~", "/")) and not Path(value).parent.is_dir():
+                raise DecError(
+                    f"{value} is not a folder here, and nothing is fetched from the Hub",
+                    hint=f"download it: hf download {value} --local-dir DIR, and give DIR; "
+                    "or load it with from_pretrained and give that",
+                )
+        return Path(value)
+
+    def located(self, value: Any) -> Any:
+        """What a caller gave, with the folder in the place of a name or a path. Raises DecError as `folder_of`."""
+        return self.folder_of(value) if isinstance(value, str | Path) else value
+
+    def check(self, value: str | Path) -> None:
+        """Look whether a model is there, without reading it: before torch is imported. Raises DecError where it is not."""
+        found = self.folder_of(value)
+        if is_file(found):
+            return
+        if found.is_file():
+            folder(found)
+        if not found.is_dir():
+            named = ", ".join(self.all())
+            raise DecError(
+                f"{value} is not a folder with a model in it", hint=f"a folder with a config.json, or one of {named}"
+            )
+
+    def shipped(self, function: Function) -> dict[str, str]:
+        """The shipped model that stands in for every model parameter which is left out.
+
+        The first causal model is the target, every other one the drafter; heads that read features or layers are the ones
+        trained on the target.
+        """
+        out: dict[str, str] = {}
+        for name, one in wanted_by(function).items():
+            if one.kind in self.standing:  # what stands in for a head with one value needs no folder
+                stands = self.standing[one.kind]
+                out[name] = "drafter" if one.kind == "causal" and stands in out.values() else stands
+        return out
+
+    def has(self, path: Path) -> bool:
+        """Whether a path is a shipped model's folder."""
+        return path.resolve().parent == self.root.resolve()
+
+    def all(self) -> list[str]:
+        """The names, those of absent models last."""
+        return [*self.folders, *self.absent]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What was given for a model: the path of a folder or a GGUF file, a module of torch, or a model of decgraph's, or what
+    quacks like one, which is used as it is. home: the folder that it lies in or was loaded from, if that is on this machine."""
+
+    value: Any
+    what: Literal["folder", "module", "model"]
+    home: Path | None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A model parameter of an algorithm. kind: causal, masked, features, layers or head. vocabulary: the name of its type's.
+    family: the model whose states it reads. gives: what it answers with: of a head with one value the value's type, and
+    "causal+heads" where the Medusa heads of a causal model are called."""
+
+    kind: str
+    vocabulary: str
+    family: str
+    gives: str
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a caller gave for the models that an algorithm wants, none left out but heads that need no weights. heads: Medusa's,
+    by the name of their model. readings: how masked models are read, as far as the caller says."""
+
+    wanted: dict[str, Wanted]
+    models: dict[str, Source]
+    heads: dict[str, Source]
+    readings: dict[str, MaskedSettings]
+
+
+def wanted_by(function: Function) -> dict[str, Wanted]:
+    """The parameters of a function that are models, by name."""
+    return {p.name: Wanted(*map(str, p.value.type.of[:4])) for p in function.params if p.value.type.elem == "model"}
+
+
+def source_of(value: Any) -> Source:
+    """What a caller's value is. A name is a folder already (`Names.located`)."""
+    if isinstance(value, str | Path):
+        return Source(Path(value), "folder", Path(value))
+    if is_module(value):
+        return Source(value, "module", home_of(value))
+    return Source(value, "model", getattr(value, "home", None))
+
+
+def is_module(value: Any) -> bool:
+    """Whether a value is a torch module, told without importing torch."""
+    return any(c.__module__ == "torch.nn.modules.module" and c.__name__ == "Module" for c in type(value).__mro__)
+
+
+def home_of(module: object) -> Path | None:
+    """The folder that a transformers module was loaded from, if it is on this machine."""
+    at = Path(str(getattr(getattr(module, "config", None), "name_or_path", "") or "/nowhere"))
+    return at if at.is_dir() else None
+
+
+def given_to(function: Function, values: Mapping[str, Any], names: Names) -> Given:
+    """What a caller gives for a function's models (`target`, `target.heads`, `model.shift`), with folders for names and with
+    shipped models for those that are left out.
+
+    Raises DecError for a name that the function does not have or that no model has, for settings of what is no masked model,
+    and where a model was left out beside one that is not shipped.
+    """
+    given = told_apart(function, values, names)
+    _check_left_out(function, given, names)
+    for name, stands in names.shipped(function).items():
+        if name not in given.models:
+            given.models[name] = source_of(names.folder_of(stands))
+    for name, one in given.wanted.items():
+        if one.gives == HEADS and name not in given.heads:
+            own = given.models[name]
+            if own.what == "folder" and holds_heads(own.value):  # Medusa v1.0 puts its heads into the target's folder
+                given.heads[name] = own
+            elif own.what != "model":
+                given.heads[name] = source_of(names.folder_of("medusa"))
+    return given
+
+
+def told_apart(function: Function, values: Mapping[str, Any], names: Names) -> Given:
+    """What a caller gives, by what it is for. Raises DecError as `given_to` does, but for what is left out."""
+    wanted = wanted_by(function)
+    models: dict[str, Source] = {}
+    heads: dict[str, Source] = {}
+    settings: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        of, _, what = name.partition(".")
+        if of not in wanted or what not in ("", "heads", *NAMES):
+            raise DecError(f"{function.name} takes no model `{name}`", hint=f"it takes {', '.join(wanted) or 'none'}")
+        if what in NAMES:
+            settings.setdefault(of, {})[what] = value
+        else:
+            (heads if what else models)[of] = source_of(names.located(value))
+    for of, said in settings.items():
+        setting = next(iter(said))
+        if wanted[of].kind != "masked":
+            raise DecError(f"{function.name}: `{of}` is no masked model, so it has no {setting}", hint=f"leave {setting} out")
+        if of in models and isinstance(models[of].value, Model):
+            raise DecError(f"{function.name}: `{of}` is a model of decgraph's, whose {setting} was set when it was made",
+                           hint=f"decgraph.masked(MODULE_OR_FOLDER, {setting}=...)")  # fmt: skip
+    return Given(wanted, models, heads, {of: MaskedSettings.of(**said) for of, said in settings.items()})
+
+
+def _check_left_out(function: Function, given: Given, names: Names) -> None:
+    """Raises DecError where a model was left out and one that was given is not shipped: the shipped ones go with one another,
+    and drafts of theirs for another target would be accepted by chance alone, or not fit."""
+    # A stand-in for a head goes with any target, and so does a model that is read through its text.
+    wanted = given.wanted
+    own = next((one.vocabulary for one in wanted.values()), "")
+    free = {name for name, one in wanted.items() if one.kind == "head" or one.vocabulary != own}
+    all_given = {**given.models, **{f"{name}.heads": heads for name, heads in given.heads.items()}}
+    foreign = next((n for n, source in all_given.items() if n not in free and not _is_shipped(source, names)), None)
+    if foreign is None:
+        return
+    kind = getattr(all_given[foreign].value, "kind", None)
+    if kind not in (None, wanted[foreign.removesuffix(".heads")].kind):  # that has its own message
+        return
+    left = [name for name in wanted if name not in given.models and name not in free]
+    for name, one in wanted.items():
+        if one.gives == HEADS and name in given.models and name not in given.heads and not _has_heads(given.models[name]):
+            left.append(f"{name}.heads")
+    if left:
+        raise DecError(
+            f"{function.name}: `{left[0]}` was left out, and `{foreign}` is not a shipped model: no shipped one goes with it",
+            hint=f'give it: --model {left[0]}=FOLDER, or models={{"{left[0]}": ...}} in Python',
+        )
+
+
+def _is_shipped(source: Source, names: Names) -> bool:
+    """Whether a model is a shipped one, or was read from one's folder. A folder that is not there has its own message."""
+    if source.what == "folder":
+        return names.has(source.value) or not source.value.exists()
+    home = source.home or getattr(source.value, "family", None)
+    return home is not None and names.has(Path(home))
+
+
+def _has_heads(source: Source) -> bool:
+    """Whether a folder holds heads beside its model, or a model of decgraph's has heads: attached ones, or, where none can be
+    attached, its own."""
+    if source.what == "folder":
+        return holds_heads(source.value)
+    return source.what == "model" and getattr(source.value, "attached", True) is not None
