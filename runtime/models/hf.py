@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.net import Net
     from decgraph.runtime.models.heads.layout import Part
     from decgraph.runtime.models.hf_causal import HFCausal
-    from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
+    from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads, HFReading, HFRooted
     from decgraph.runtime.models.hf_live import Live
-    from decgraph.runtime.models.hf_reading import HFReading
-    from decgraph.runtime.models.hf_rooted import HFRooted
 
 
 _LOG = logging.getLogger("decgraph.engine")
@@ -151,8 +149,7 @@ def load_part(kind: str, path: str | Path, target: HFCausal, gives: str = "", na
 def features_model(module: Any, target: HFCausal, name: str) -> HFFeatures | HFRooted:
     """The model of a module that reads `target`'s features."""
     from decgraph.runtime.models.heads.rooted import Rooted
-    from decgraph.runtime.models.hf_heads import HFFeatures
-    from decgraph.runtime.models.hf_rooted import HFRooted
+    from decgraph.runtime.models.hf_heads import HFFeatures, HFRooted
 
     return (HFRooted if isinstance(module, Rooted) else HFFeatures)(module, target, name)
 
@@ -168,7 +165,7 @@ def load_adapter(path: str | Path, target: HFCausal) -> HFAdapter:
 def load_reading(path: str | Path, target: HFCausal, gives: str, name: str = "") -> HFReading:
     """A head with one value after every token (`head(target) -> prob`) in a folder, in its target's precision. Raises DecError
     as `load_features` does."""
-    from decgraph.runtime.models.hf_reading import reading_model
+    from decgraph.runtime.models.hf_heads import reading_model
 
     folder, module = _part(path, target, "head")
     return reading_model(module, target, gives, name or folder.name)

@@ -19,9 +19,8 @@ from decgraph.runtime.models import hf
 from decgraph.runtime.models.decoder.compared import Different
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.folders import Folder, context_of, read
-from decgraph.runtime.models.hf_masked import HFMasked
+from decgraph.runtime.models.hf_masked import CalledMasked, HFMasked
 from decgraph.runtime.models.interface import Vocab
-from decgraph.runtime.models.masked_called import CalledMasked
 from decgraph.runtime.models.masked_restored import RESTORED, restored
 from decgraph.runtime.models.masked_settings import OTHERWISE, MaskedSettings, Reading, reading_of
 from decgraph.runtime.models.tape import Tape

@@ -239,7 +239,7 @@ class ModuleDecoder:
     @property
     def layers(self) -> int:
         """How many layers there are."""
-        return len(self.listed)
+        return int(self.config.num_hidden_layers)
 
     @property
     def uses(self) -> tuple[Use, ...]:
