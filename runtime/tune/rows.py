@@ -10,8 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from decgraph.runtime.models.engine.forward_call import ForwardCall
-from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.placement import placement_of_all
 from decgraph.runtime.tune import facts, kept
@@ -38,6 +36,8 @@ def _key(model: Model) -> str:
     """What times depend on: the machine, the versions, and the sizes and the dtype of the model's layers."""
     import torch
 
+    from decgraph.runtime.models.engine.of import engine_of
+
     placed = facts.of_placement(placement_of_all({"model": model}))
     engine = engine_of(model)
     layout = getattr(getattr(engine, "core", engine), "layout", None)
@@ -50,6 +50,9 @@ def _key(model: Model) -> str:
 
 
 def _measured(model: Model, rows: Sequence[int]) -> dict[int, float]:
+    from decgraph.runtime.models.engine.forward_call import ForwardCall
+    from decgraph.runtime.models.engine.of import engine_of
+
     engine, sequence = engine_of(model), object()
     clock = time.process_time if placement_of_all({"model": model}).device == "cpu" else time.perf_counter
     context = [n % model.vocab.size for n in range(CONTEXT)]
