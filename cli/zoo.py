@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -65,6 +66,26 @@ def fetch(
         output.emit_json({"name": name, "path": str(path)})
     else:
         print(path)
+
+
+@app.command("verify")
+def verify(
+    model: Annotated[str, typer.Argument(help="A causal model's folder, or its name.")],
+    json: Json = False,
+) -> None:
+    """Compare decgraph's decoder with the installed transformers on a small random model of this one's family and switches.
+
+    The verdict is kept, by shape and version. Where they differ, models of that shape run as transformers' module from then on,
+    and the command ends with exit code 1.
+    """
+    decgraph.zoo.known().check(model)
+    verdict = decgraph.models.verify(model)
+    if json:
+        output.emit_json({"model": model, **asdict(verdict)})
+    else:
+        print(verdict.text())
+    if verdict.found == "different":
+        raise typer.Exit(1)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ The names are the zoo's, and the road from there to a model is `runtime/sources.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decgraph import zoo
@@ -20,9 +21,10 @@ from decgraph.runtime.sources import given_to
 
 if TYPE_CHECKING:
     from decgraph.runtime.arguments import ModelLike, TokenizerLike
+    from decgraph.runtime.models.decoder.compared import Verdict
     from decgraph.runtime.models.interface import Model, Visibility
 
-__all__ = ["Bound", "bind", "masked", "request_for", "shipped"]
+__all__ = ["Bound", "bind", "masked", "request_for", "shipped", "verify"]
 
 
 def shipped(function: Function) -> dict[str, str]:
@@ -85,3 +87,17 @@ def masked(
     """
     reading = MaskedSettings.of(mask_token=mask_token, shift=shift, visibility=visibility)
     return binding.masked(zoo.known().located(source), reading, Placement.of(device, dtype))
+
+
+@needs_models()
+def verify(source: str | Path) -> Verdict:
+    """Whether the decoder computes what the installed transformers' module does for models of a folder's shape: both compute
+    the logits of a small random model of the same family and switches, in float64. The verdict is kept, by shape and version,
+    and a difference makes folders of that shape run as transformers' module from then on, which results say.
+
+    Takes seconds, and imports transformers. Raises DecError for a folder that is none, and for one without a causal model.
+    """
+    from decgraph.runtime.models.decoder.compared import compare
+    from decgraph.runtime.models.folders import read
+
+    return compare(read(zoo.folder_of(source), "causal").config)

@@ -107,7 +107,7 @@ class Binder:
             raise DecError(f"`{self.main}` must be a Hugging Face model, not {type(main.value).__name__}")
         sources = {self.main: main, **self._given.models}
         wholes = {name: source for name, source in sources.items() if self.models[name].kind not in PARTS}
-        placed = Placement().beside({name: s.value for name, s in wholes.items() if s.what != "folder"})
+        placed = Placement().beside({name: s.value for name, s in wholes.items() if s.what != "stored"})
         placed = self._placed = self._placed if placed == self._placed else placed  # folders follow the module
         models: dict[str, Any] = {}
         for name in sorted(wholes, key=lambda n: wholes[n].what == "module"):  # others may name the vocabulary of modules

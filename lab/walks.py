@@ -24,8 +24,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("ir", "runtime", "zoo", "backends", "hf", "decgraph", "cli")
 """From the ground up, as far as a model's name goes."""
-WITHIN = ("runtime/models/decoder/", "runtime/models/engine/", "runtime/models/heads/", "runtime/native/", "runtime/models/hf_",
-          "runtime/models/masked_called", "runtime/models/masked_net", "runtime/models/masked_restored")  # fmt: skip
+WITHIN = (
+    "runtime/models/decoder/",
+    "runtime/models/engine/",
+    "runtime/models/heads/",
+    "runtime/native/",
+    "runtime/models/hf_",
+    "runtime/models/masked_restored",
+)
 TOOLS = ("ir/", "decgraph/errors.py", "decgraph/extras.py")
 """Called from everywhere, and no part of a road."""
 

@@ -51,10 +51,10 @@ def bind(
     """A model for every model that a function wants: see `decgraph.models.bind`. share: models of folders may be those of other
     sessions (models/sharing.py)."""
     wanted, sources = given.wanted, given.models
-    folders = {name for name, source in sources.items() if source.what == "folder"}
+    folders = {name for name, source in sources.items() if source.what == "stored"}
     loaded = {name: s.value for name, s in sources.items() if wanted[name].kind not in PARTS and name not in folders}
     placed = Placement.of(device, dtype).beside(loaded)
-    if folders or any(source.what == "folder" for source in given.heads.values()):
+    if folders or any(source.what == "stored" for source in given.heads.values()):
         placed = placed.found()
     models: dict[str, Model] = {}
     # Parts come after what they read; modules after folders, which may name the vocabulary of modules of the same size.
@@ -120,7 +120,7 @@ def with_heads(model: Any, heads: Source, *, share: bool = True) -> Model:
         made: Model = model.with_heads(heads.value)
         return made
     _check_read("heads", model)
-    if heads.what == "folder":
+    if heads.what == "stored":
         make: Callable[[], Any] = lambda: model.with_heads(hf.load_heads(heads.value, model))
         made = shared(heads.value, ("heads", id(model)), make, share)
     else:
@@ -137,7 +137,7 @@ def part(kind: str, name: str, source: Source, target: Any, gives: str = "", *, 
         made: Model = source.value
         return made
     _check_read(name, target)
-    if source.what == "folder":
+    if source.what == "stored":
         own = name if kind == "head" else ""
         made = shared(
             source.value, (kind, gives, own, id(target)), lambda: hf.load_part(kind, source.value, target, gives, own), share

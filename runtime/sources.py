@@ -15,7 +15,7 @@ from typing import Any, Literal
 from decgraph.errors import DecError
 from decgraph.ir.values import Function
 from decgraph.runtime.models.folders import folder, holds_heads
-from decgraph.runtime.models.gguf.file import SUFFIX, is_file
+from decgraph.runtime.models.gguf.file import SUFFIX
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.masked_settings import NAMES, MaskedSettings
 
@@ -64,7 +64,7 @@ class Names:
     def check(self, value: str | Path) -> None:
         """Look whether a model is there, without reading it: before torch is imported. Raises DecError where it is not."""
         found = self.folder_of(value)
-        if is_file(found):
+        if found.suffix == SUFFIX and found.is_file():
             return
         if found.is_file():
             folder(found)
@@ -102,7 +102,7 @@ class Source:
     quacks like one, which is used as it is. home: the folder that it lies in or was loaded from, if that is on this machine."""
 
     value: Any
-    what: Literal["folder", "module", "model"]
+    what: Literal["stored", "module", "model"]
     home: Path | None
 
 
@@ -137,7 +137,7 @@ def wanted_by(function: Function) -> dict[str, Wanted]:
 def source_of(value: Any) -> Source:
     """What a caller's value is. A name is a folder already (`Names.located`)."""
     if isinstance(value, str | Path):
-        return Source(Path(value), "folder", Path(value))
+        return Source(Path(value), "stored", Path(value))
     if is_module(value):
         return Source(value, "module", home_of(value))
     return Source(value, "model", getattr(value, "home", None))
@@ -169,7 +169,7 @@ def given_to(function: Function, values: Mapping[str, Any], names: Names) -> Giv
     for name, one in given.wanted.items():
         if one.gives == HEADS and name not in given.heads:
             own = given.models[name]
-            if own.what == "folder" and holds_heads(own.value):  # Medusa v1.0 puts its heads into the target's folder
+            if own.what == "stored" and holds_heads(own.value):  # Medusa v1.0 puts its heads into the target's folder
                 given.heads[name] = own
             elif own.what != "model":
                 given.heads[name] = source_of(names.folder_of("medusa"))
@@ -227,7 +227,7 @@ def _check_left_out(function: Function, given: Given, names: Names) -> None:
 
 def _is_shipped(source: Source, names: Names) -> bool:
     """Whether a model is a shipped one, or was read from one's folder. A folder that is not there has its own message."""
-    if source.what == "folder":
+    if source.what == "stored":
         return names.has(source.value) or not source.value.exists()
     home = source.home or getattr(source.value, "family", None)
     return home is not None and names.has(Path(home))
@@ -236,6 +236,6 @@ def _is_shipped(source: Source, names: Names) -> bool:
 def _has_heads(source: Source) -> bool:
     """Whether a folder holds heads beside its model, or a model of decgraph's has heads: attached ones, or, where none can be
     attached, its own."""
-    if source.what == "folder":
+    if source.what == "stored":
         return holds_heads(source.value)
     return source.what == "model" and getattr(source.value, "attached", True) is not None

@@ -89,9 +89,9 @@ def whole(text: str) -> str:
 
 def has_tokenizer(place: Path | None) -> bool:
     """Whether a model's folder has a tokenizer.json, or its GGUF file a tokenizer."""
-    if place is not None and gguf.is_file(place):
-        return str(gguf.read(place).settings.get("tokenizer.ggml.model", "none")) != "none"
-    return place is not None and (place / "tokenizer.json").is_file()
+    if place is None or place.is_dir() or not gguf.is_file(place):
+        return place is not None and (place / "tokenizer.json").is_file()
+    return str(gguf.read(place).settings.get("tokenizer.ggml.model", "none")) != "none"
 
 
 class Tokenizer:
@@ -101,7 +101,7 @@ class Tokenizer:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        path = Path(folder) if gguf.is_file(folder) else Path(folder) / "tokenizer.json"
+        path = Path(folder) if Path(folder).is_file() else Path(folder) / "tokenizer.json"
         if not has_tokenizer(Path(folder)):
             raise DecError(f"{folder} has no tokenizer.json", hint=without_tokenizer([Path(folder)]))
         try:

@@ -175,7 +175,8 @@ A causal model of transformers runs in one of two ways. By the *decoder*: decgra
 tensor of the model and every setting of its config has a meaning in the entry, and the states of some tokens are found equal
 to the module's. *As a module*: transformers' own code runs, which takes longer for few tokens and gives the same ones.
 `decgraph run --json`, `Result.forwards` and `decgraph compile ALGORITHM --emit cost --model target=FOLDER` say which way a
-model runs and why.
+model runs and why. `decgraph zoo verify FOLDER` compares the decoder with the installed transformers on a small random model
+of the folder's family and switches; after a difference folders of that shape run as a module.
 [A recipe](recipes/architecture.md) adds a family.
 
 Each row is a test: a small model of the architecture with random weights gives `generate`'s tokens, alone and in a

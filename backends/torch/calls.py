@@ -34,7 +34,7 @@ _FIRST = np.zeros((), dtype=np.int64)
 
 @runtime_checkable
 class HasModule(Protocol):
-    """A head that is read off given states (runtime/models/hf_reading.py)."""
+    """A head that is read off given states (runtime/models/hf_heads.py)."""
 
     target: Model
 

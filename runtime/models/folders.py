@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.unreadable import is_pointer, unreadable
+from decgraph.runtime.models.unreadable import unreadable
 
 _OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf")
 _OTHER_TOKENIZERS = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "sentencepiece.bpe.model", "merges.txt")
@@ -204,7 +204,7 @@ def check_whole(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
-            if is_pointer(file) or length > size:
+            if length > size:  # so it is in what Git keeps in the place of a large file
                 raise ValueError("it has no table of tensors")
             table = json.loads(stream.read(length))
         wanted = 8 + length + max((one["data_offsets"][1] for name, one in table.items() if name != "__metadata__"), default=0)

@@ -36,7 +36,7 @@ def note(base: Any, forward: Forward) -> None:
 
 def forward_of(model: Any) -> Forward | None:
     """Which way a model ran, of decgraph's models; None for one that is no transformers model, or did not run yet."""
-    net = getattr(getattr(model, "root", model), "net", None)
+    net = getattr(getattr(model, "root", model), "net", None) or memo_of(model).get("net")  # a live model's when it first ran
     if net is not None and not hasattr(net.decoder, "whole"):  # no module that runs as it is
         return Forward("decoder")
     bases = (getattr(net, "base", None), getattr(getattr(model, "module", None), "base_model", None))

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
+from decgraph.runtime.models.decoder.compared import Different, refuse_different
+from decgraph.runtime.models.decoder.shape import Unknown
 from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.folders import Folder, context_of, read
+from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.gguf import file as gguf
 from decgraph.runtime.models.interface import Model, Vocab, check_vocab
 from decgraph.runtime.placement import AUTO, BLOCKS, Placement
@@ -22,10 +25,8 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.net import Net
     from decgraph.runtime.models.heads.layout import Part
     from decgraph.runtime.models.hf_causal import HFCausal
-    from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
+    from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads, HFReading, HFRooted
     from decgraph.runtime.models.hf_live import Live
-    from decgraph.runtime.models.hf_reading import HFReading
-    from decgraph.runtime.models.hf_rooted import HFRooted
 
 
 _LOG = logging.getLogger("decgraph.engine")
@@ -42,8 +43,8 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
     Raises DecError if the folder, its configuration or its architecture cannot be used, and for a device that is not there.
     """
     placed = (placed or Placement()).found()
-    if gguf.is_file(path):
-        return _of_file(Path(path).resolve(), reuse, placed)
+    if Path(path).suffix == gguf.SUFFIX:
+        return _of_file(Path(path).expanduser().resolve(), reuse, placed)
     folder = read(path, "causal")
     if folder.composed:
         text = {**folder.config, **folder.config["text_config"]}
@@ -51,15 +52,19 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
         return _live(folder, vocab, DecError("it has no text model"), placed, "AutoModelForImageTextToText")
     vocab = vocabulary(folder.path, folder.size)
     net = decoder_net(folder, placed)
-    if net is None:
+    if isinstance(net, Exception):
         import transformers
 
         from decgraph.runtime.models.decoder.make import net_of_module
 
+        differs = net if isinstance(net, Different) else None
         try:
-            net = net_of_module(pretrained(transformers.AutoModelForCausalLM, folder, None, placed), folder.name)
+            module = pretrained(transformers.AutoModelForCausalLM, folder, None, placed)
+            net = net_of_module(module, folder.name, entry=differs is None)
         except (DecError, TypeError) as refused:  # TypeError: a forward that takes no keyword arguments but its own
             return _live(folder, vocab, refused, placed)
+        if differs is not None:
+            note(net.base, Forward("module", reason=str(differs)))
     from decgraph.runtime.models.hf_causal import HFCausal
 
     return HFCausal(net, name=folder.name, vocab=vocab, context=folder.context, family=str(folder.path), reuse=reuse)
@@ -81,12 +86,12 @@ def _of_file(path: Path, reuse: bool, placed: Placement) -> HFCausal:
     return HFCausal(net, name=path.stem, vocab=vocab, context=context_of(config), family=str(path), reuse=reuse)
 
 
-def decoder_net(folder: Folder, placed: Placement) -> Net | None:
-    """The decoder's net of a folder; None where transformers' module is to run, which the log says with the reason."""
+def decoder_net(folder: Folder, placed: Placement) -> Net | Unknown:
+    """The decoder's net of a folder; or why transformers' module is to run, which the log says."""
     from decgraph.runtime.models.decoder.folder import net_of_folder
-    from decgraph.runtime.models.decoder.shape import Unknown
 
     try:
+        refuse_different(folder.config)
         made = net_of_folder(folder.path, folder.config, placed.precision(folder.dtype), placed.device)
         return made if placed.dtype not in BLOCKS else made.in_blocks(placed.dtype)
     except Unknown as unknown:
@@ -96,7 +101,7 @@ def decoder_net(folder: Folder, placed: Placement) -> Net | None:
                 hint="dtype float32",
             ) from None
         _LOG.info("%s runs as transformers' own module: %s", folder.name, unknown)
-        return None
+        return unknown
 
 
 def _live(folder: Folder, vocab: Vocab, refused: Exception, placed: Placement, loader: str = "AutoModelForCausalLM") -> Live:
@@ -146,8 +151,7 @@ def load_part(kind: str, path: str | Path, target: HFCausal, gives: str = "", na
 def features_model(module: Any, target: HFCausal, name: str) -> HFFeatures | HFRooted:
     """The model of a module that reads `target`'s features."""
     from decgraph.runtime.models.heads.rooted import Rooted
-    from decgraph.runtime.models.hf_heads import HFFeatures
-    from decgraph.runtime.models.hf_rooted import HFRooted
+    from decgraph.runtime.models.hf_heads import HFFeatures, HFRooted
 
     return (HFRooted if isinstance(module, Rooted) else HFFeatures)(module, target, name)
 
@@ -163,7 +167,7 @@ def load_adapter(path: str | Path, target: HFCausal) -> HFAdapter:
 def load_reading(path: str | Path, target: HFCausal, gives: str, name: str = "") -> HFReading:
     """A head with one value after every token (`head(target) -> prob`) in a folder, in its target's precision. Raises DecError
     as `load_features` does."""
-    from decgraph.runtime.models.hf_reading import reading_model
+    from decgraph.runtime.models.hf_heads import reading_model
 
     folder, module = _part(path, target, "head")
     return reading_model(module, target, gives, name or folder.name)

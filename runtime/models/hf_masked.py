@@ -1,15 +1,17 @@
-"""Hugging Face masked language models: canvases, with memory by layer and position."""
+"""Masked language models of transformers: canvases, by layers with a memory by layer and position, or called as they are."""
 
 from __future__ import annotations
 
 import copy
+import inspect
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.net import Net
@@ -27,13 +29,52 @@ from decgraph.runtime.models.interface import (
     check_scores,
     sees,
 )
+from decgraph.runtime.models.masked_settings import LEGAL, Reading
 from decgraph.runtime.models.rotary import bounded
 from decgraph.runtime.models.tape import Tape
 
-_Call = tuple[Tape, torch.Tensor, list[int]]  # a forward's tape, last hidden states and positions
+_Call = tuple[Tape, Tensor, list[int]]  # a forward's tape, last hidden states and positions
 
 
-class HFMasked(Model):
+_REMEMBERED = 4
+
+
+class _Masked(Model):
+    """What both kinds of masked models are: how they are read, and the scores of a position."""
+
+    mask: int | None
+    _calls: OrderedDict[Any, Any]
+
+    def _read(self, name: str, vocab: Vocab, context: int | None, family: str, config: Any) -> None:
+        self.kind, self.name, self.vocab, self.family, self.prompt = "masked", name, vocab, family, 0
+        self.context, self.bounded = bounded(context, config, name)
+        self._calls = OrderedDict()
+
+    def _known(self, key: Any, make: Callable[[], Any]) -> Any:
+        """A call's results: of this one, or of an equal one of the last few."""
+        found = self._calls.pop(key, None)
+        self._calls[key] = made = make() if found is None else found
+        while len(self._calls) > _REMEMBERED:
+            self._calls.popitem(last=False)
+        return made
+
+    def after(self, prompt: int) -> Self:
+        """See `Model.after`. Calls are remembered together: what a prompt changes is in their keys."""
+        if self.prompt == prompt or self.visibility in ("full", "causal") or self.visibility[0] != "prompt+block":
+            return self
+        made = copy.copy(self)
+        made.prompt = prompt
+        return made
+
+    def _row(self, logits: np.ndarray, position: int) -> Scores:
+        row = logits[: self.vocab.size].copy()
+        if self.mask is not None and self.mask < len(row):
+            row[self.mask] = -np.inf
+        check_scores(self, position, row)
+        return Scores(logits=row)
+
+
+class HFMasked(_Masked):
     """A masked language model in float32, its logits in float64. The mask itself is never predicted: its
     logit is -inf. Calls are pure, so the last few are remembered: scores and memory of one call share a
     forward.
@@ -54,12 +95,9 @@ class HFMasked(Model):
         visibility: Visibility = "full",
         shift: bool = False,
     ) -> None:
-        self.kind = "masked"
-        self.name, self.vocab, self.family, self.mask = name, vocab, family, mask
-        self.context, self.bounded = bounded(context, getattr(net.base, "config", None), name)
-        self.visibility, self.shift, self.prompt = visibility, shift, 0
+        self._read(name, vocab, context, family, getattr(net.base, "config", None))
+        self.mask, self.visibility, self.shift = mask, visibility, shift
         self.layers, self.net = len(net.layers), net
-        self._calls: OrderedDict[tuple[Any, ...], tuple[Memory | None, _Call]] = OrderedDict()
 
     def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
         _, last, fresh = self._run(cells, at, given)
@@ -69,29 +107,14 @@ class HFMasked(Model):
         states = torch.stack([self._state(source_of(self, i), i, last, row_of, given) for i in at])
         return [self._row(row, i) for row, i in zip(self.net.logits(states).cpu().numpy(), at, strict=True)]
 
-    def _state(self, source: int, i: int, last: torch.Tensor, row_of: dict[int, int], given: Memory | None) -> torch.Tensor:
+    def _state(self, source: int, i: int, last: Tensor, row_of: dict[int, int], given: Memory | None) -> Tensor:
         """The last hidden state [width] that position i is predicted from: of this call, or else of the memory."""
         if source in row_of:
             return last[row_of[source]]
         if given is None or source not in given.features:
             raise no_state(self.name, i)
-        state: torch.Tensor = given.features[source]
+        state: Tensor = given.features[source]
         return state
-
-    def after(self, prompt: int) -> HFMasked:
-        """See `Model.after`. Calls are remembered together: what a prompt changes is in their keys."""
-        if self.prompt == prompt or self.visibility in ("full", "causal") or self.visibility[0] != "prompt+block":
-            return self
-        made = copy.copy(self)
-        made.prompt = prompt
-        return made
-
-    def _row(self, logits: np.ndarray, position: int) -> Scores:
-        row = logits[: self.vocab.size].copy()
-        if self.mask is not None and self.mask < len(row):
-            row[self.mask] = -np.inf
-        check_scores(self, position, row)
-        return Scores(logits=row)
 
     def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
         cells = tuple(cells)
@@ -122,9 +145,9 @@ class HFMasked(Model):
         fresh = sorted(set(at)) if given is not None else list(range(len(cells)))
         # A memory is keyed by identity, and kept alive by its entry: an equal one is computed again.
         key = (cells, tuple(fresh), id(given), self.prompt)
-        if key in self._calls and self._calls[key][0] is given:
-            self._calls.move_to_end(key)
-            return self._calls[key][1]
+        return self._known(key, lambda: (given, self._forward(cells, fresh, given)))[1]
+
+    def _forward(self, cells: tuple[Cell, ...], fresh: list[int], given: Memory | None) -> _Call:
         positions = torch.tensor(fresh, dtype=torch.long, device=self.net.device)
         visible = self._visible(fresh, fresh, len(cells))
         held = {} if given is None else held_of(given, positions, fresh)
@@ -133,27 +156,22 @@ class HFMasked(Model):
         tape = Tape(positions, visible, held)
         last = self.net.run(self._inputs([cells[i] for i in fresh]), tape)
         tape.held = {}
-        self._calls[key] = (given, (tape, last, fresh))
-        while len(self._calls) > 4:
-            self._calls.popitem(last=False)
         return tape, last, fresh
 
-    def _visible(self, queries: Sequence[int], keys: Sequence[int], length: int) -> torch.Tensor:
-        """bool[queries, keys]: the attention mask."""
-        rows = [sees(self.visibility, i, length, self.prompt) for i in queries]
-        return torch.tensor([[j in seen for j in keys] for seen in rows], dtype=torch.bool, device=self.net.device)
+    def _visible(self, queries: Sequence[int], keys: Sequence[int], length: int) -> Tensor:
+        return _visible(self.visibility, queries, keys, length, self.prompt).to(self.net.device)
 
-    def _inputs(self, cells: Sequence[Cell]) -> torch.Tensor:
+    def _inputs(self, cells: Sequence[Cell]) -> Tensor:
         """Token ids, or embeddings where a cell is soft."""
         return inputs_of(self.embedding, cells, self.mask)
 
     @property
-    def embedding(self) -> torch.Tensor:
+    def embedding(self) -> Tensor:
         """The input embeddings [vocabulary, width]."""
         return self.net.embedding
 
 
-def inputs_of(table: torch.Tensor, cells: Sequence[Cell], mask: Any) -> torch.Tensor:
+def inputs_of(table: Tensor, cells: Sequence[Cell], mask: Any) -> Tensor:
     """Token ids int64[n] of cells, the mask's where one is masked; embeddings [n, width] where a cell is soft. table: [V,
     width]."""
     ids = torch.tensor([c if isinstance(c, int) else mask for c in cells], device=table.device)
@@ -180,3 +198,176 @@ def no_state(name: str, position: int | str) -> DecError:
         f"{name!r} predicts a position from the one before it, which neither the call nor its memory has: {where}",
         hint="compute the position before it in this call, or keep it in the memory: m.without(b) keeps what lies before b",
     )
+
+
+def _visible(visibility: Visibility, queries: Iterable[int], keys: Sequence[int], length: int, prompt: int) -> Tensor:
+    """bool[queries, keys]: the attention mask of a canvas of some length that begins at `prompt`."""
+    rows = [sees(visibility, i, length, prompt) for i in queries]
+    return torch.tensor([[j in seen for j in keys] for seen in rows], dtype=torch.bool)
+
+
+# Masked models that are called as they are: ids in, logits out. Every call computes a whole canvas. This is how a class that
+# decgraph does not know inside runs (LLaDA's and Dream's own code, DeBERTa). Who attends to whom is then the module's affair:
+# it is asked in the ways that published classes understand (nothing, `attention_bias`, a 4-D `attention_mask`), and the first
+# way in which its scores depend on the right positions is taken.
+
+_TOKENS = 3  # tokens tried in a perturbed position
+
+Way = Callable[[Tensor], dict[str, Tensor]]
+"""The arguments that say who attends to whom, of bool[length, length]."""
+
+
+class CalledMasked(_Masked):
+    """A module whose call gives logits [batch, length, vocabulary]. Rows are float64 of what it computes in its own dtype.
+
+    why: the reason that it is called whole, for messages; it keeps no keys and values. Raises DecError for a module whose
+    scores depend on other positions than its visibility says.
+    """
+
+    def __init__(
+        self, module: Any, reading: Reading, *, name: str, vocab: Vocab, context: int | None, family: str, why: str
+    ) -> None:
+        self._read(name, vocab, context, family, getattr(module, "config", None))
+        self.mask, self.shift, self.visibility = reading.mask, reading.shift, reading.visibility
+        self.module, self.why = module.eval(), why
+        self.device = next(module.parameters()).device
+        self._way: Way = _nothing
+        self._way = self._attending()
+
+    def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
+        if given is not None:
+            raise self.no_memory()
+        cells = check_cells(self, cells)
+        rows = self._known((cells, self.prompt), lambda: self._scored(cells))
+        return [self._row(rows[source_of(self, i)].numpy(), i) for i in at]
+
+    def _scored(self, cells: tuple[Cell, ...]) -> Tensor:
+        """float64[length, at least vocabulary]."""
+        if any(isinstance(c, Soft) for c in cells):
+            self.check_mixes()
+        read = inputs_of(self.embedding, cells, self.mask)[None]
+        ids = torch.tensor([[c if isinstance(c, int) else self.mask for c in cells]], device=self.device)
+        return self.logits(ids, self.prompt, read if read.is_floating_point() else None)[0].double().cpu()
+
+    def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
+        raise self.no_memory()
+
+    def no_memory(self) -> DecError:
+        """Refuses a call that keeps or reads keys and values."""
+        return DecError(
+            f"{self.name!r} keeps no keys and values, which this algorithm's cache policy needs: {self.why}",
+            hint="run it without a cache: --cache none, or fast_dllm_uncached for fast_dllm",
+        )
+
+    @torch.no_grad()
+    def logits(self, ids: Tensor, prompt: int, embeddings: Tensor | None = None) -> Tensor:
+        """The module's scores [batch, length, at least vocabulary] of canvases int64[batch, length] that begin at `prompt`,
+        or of their embeddings [batch, length, width]. Raises DecError where the call fails, and for logits of another shape."""
+        given = {"input_ids": ids} if embeddings is None else {"inputs_embeds": embeddings}
+        extra = self._way(self._visible(ids.shape[1], prompt))
+        try:
+            out = self.module(**given, **extra)
+        except DecError:
+            raise
+        except Exception as error:  # the module's own code: whatever it raises is about this call
+            raise DecError(f"{self.name!r} cannot be called: {type(error).__name__}: {error}") from error
+        scores = getattr(out, "logits", out[0] if isinstance(out, tuple) else out)
+        if not isinstance(scores, Tensor) or scores.shape[:-1] != ids.shape or scores.shape[-1] < self.vocab.size:
+            found = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            wanted = [*ids.shape, self.vocab.size]
+            raise DecError(f"{self.name!r} gave {found} for logits of {wanted}", hint="a masked model's call returns .logits")
+        return scores
+
+    @property
+    def embedding(self) -> Tensor:
+        """The input embeddings [vocabulary, width]."""
+        weight: Tensor = self.module.get_input_embeddings().weight
+        return weight
+
+    def check_mixes(self) -> None:
+        """Raises DecError for a module that takes no embeddings."""
+        if "inputs_embeds" not in _parameters(self.module):
+            raise DecError(f"{self.name!r} takes no inputs_embeds, so a position cannot hold a mixture of tokens")
+
+    # -- who attends to whom
+
+    def _visible(self, length: int, prompt: int) -> Tensor:
+        return _visible(self.visibility, range(length), range(length), length, prompt).to(self.device)
+
+    def _attending(self) -> Way:
+        """The first way to call the module in which its scores depend on the positions that they may depend on."""
+        names = _parameters(self.module)
+        ways: list[Way] = [_nothing]
+        if "attention_bias" in names:
+            ways.append(lambda seen: {"attention_bias": _additive(seen)})
+        if "attention_mask" in names:
+            dtype = next(self.module.parameters()).dtype
+            ways.append(lambda seen: {"attention_mask": _additive(seen).to(dtype)})
+        wrong: list[str] = []
+        for way in ways:
+            self._way = way
+            try:
+                found = self._misattends()
+            except DecError:
+                if way is _nothing:
+                    raise
+                continue  # it does not take such a mask
+            if found is None:
+                return way
+            wrong.append(found)
+        raise DecError(
+            f"{self.name!r} does not attend as visibility {_text(self.visibility)} says: {wrong[0]}",
+            hint=f"set visibility to what it was trained with: {LEGAL}; or load it with bidirectional attention",
+        )
+
+    def _misattends(self) -> str | None:
+        """What depends on a position that it may not see, or does not on one that it sees; None: all is right."""
+        prompt, length, changed = _probe(self.visibility)
+        if self.context is not None and length > self.context:
+            return None  # a block longer than the context: all that fits is one block
+        ids = (torch.arange(length, device=self.device) * 5 + 3)[None] % self.vocab.size
+        before = self.logits(ids, prompt)[0].float()
+        least = 16 * torch.finfo(next(self.module.parameters()).dtype).eps * float(before.abs().max())
+        for j in changed:
+            moved = torch.zeros(length, device=self.device)
+            for step in range(1, _TOKENS + 1):
+                other = ids.clone()
+                other[0, j] = (ids[0, j] + 11 * step) % self.vocab.size
+                moved = moved.maximum((self.logits(other, prompt)[0].float() - before).abs().amax(-1))
+            sees_j = [j in sees(self.visibility, i, length, prompt) for i in range(length)]
+            for i, may in enumerate(sees_j):
+                if not may and float(moved[i]) > least:
+                    return f"the token at {j} changes the scores at {i}, which does not attend to it"
+            if any(may and i != j for i, may in enumerate(sees_j)) and not any(
+                may and i != j and float(moved[i]) > least for i, may in enumerate(sees_j)
+            ):
+                return f"the token at {j} changes no scores but its own"
+        return None
+
+
+def _probe(visibility: Visibility) -> tuple[int, int, list[int]]:
+    """(where the canvas begins, its length with the prompt, positions to change) of a canvas that shows a visibility."""
+    if isinstance(visibility, str):
+        return 0, 6, [5, 2]
+    kind, n = visibility
+    prompt = 3 if kind == "prompt+block" else 0
+    return prompt, prompt + n + 2, [prompt + n + 1, max(prompt + n - 1, 0), max(prompt - 1, 0)]
+
+
+def _nothing(seen: Tensor) -> dict[str, Tensor]:
+    return {}
+
+
+def _additive(seen: Tensor) -> Tensor:
+    """float32[1, 1, length, length]: 0 where a position attends, the least number where it does not."""
+    least = torch.finfo(torch.float32).min / 2
+    return torch.zeros(seen.shape, device=seen.device).masked_fill(~seen, least)[None, None]
+
+
+def _parameters(module: Any) -> frozenset[str]:
+    """The names of a module's arguments."""
+    return frozenset(inspect.signature(module.forward).parameters)
+
+
+def _text(visibility: Visibility) -> str:
+    return visibility if isinstance(visibility, str) else f"{visibility[0]}:{visibility[1]}"

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
+from decgraph.runtime.models.decoder.compared import Different
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.folders import Folder, context_of, read
-from decgraph.runtime.models.hf_masked import HFMasked
+from decgraph.runtime.models.hf_masked import CalledMasked, HFMasked
 from decgraph.runtime.models.interface import Vocab
-from decgraph.runtime.models.masked_called import CalledMasked
 from decgraph.runtime.models.masked_restored import RESTORED, restored
 from decgraph.runtime.models.masked_settings import OTHERWISE, MaskedSettings, Reading, reading_of
 from decgraph.runtime.models.tape import Tape
@@ -54,7 +54,8 @@ def load_masked(path: str | Path, asked: MaskedSettings | None = None, placed: P
 
         net = net_of_module(restored(kind, config, _weights(folder, placed)), folder.name)
         return _at(home, HFMasked(net, context=context_of(net.base.config.to_dict()), **_settings(reading), **named))
-    if (made := hf.decoder_net(folder, placed)) is not None:
+    made = hf.decoder_net(folder, placed)
+    if isinstance(made, Net):
         return _at(home, HFMasked(made, context=context_of(config), **_settings(reading), **named))
     loader = "AutoModelForMaskedLM" if kind.endswith("ForMaskedLM") else "AutoModelForCausalLM"
     import transformers
@@ -63,7 +64,7 @@ def load_masked(path: str | Path, asked: MaskedSettings | None = None, placed: P
 
     try:
         module = hf.pretrained(getattr(transformers, loader), folder, None, placed)
-        net = net_of_module(module, folder.name)
+        net = net_of_module(module, folder.name, entry=not isinstance(made, Different))
     except Exception as refused:  # layers that cannot be reached, or called so: another's code raises what it likes
         module = hf.pretrained(getattr(transformers, loader), folder, None, placed)
         return _at(home, CalledMasked(module, reading, context=context_of(config), why=_why(refused), **named))

@@ -192,8 +192,7 @@ def heads_of(module: Module, target: Any) -> Model:
 def part_of(kind: str, name: str, module: Module, target: Any, gives: str) -> Model:
     """A head or an adapter of a module, for a target: see `binding.part`. Raises DecError for one of another target."""
     from decgraph.runtime.models.hf import features_model
-    from decgraph.runtime.models.hf_heads import HFAdapter, check_width
-    from decgraph.runtime.models.hf_reading import reading_model
+    from decgraph.runtime.models.hf_heads import HFAdapter, check_width, reading_model
 
     if kind == "head":
         return reading_model(_as_target(module, target), target, gives, name)

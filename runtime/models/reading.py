@@ -1,7 +1,7 @@
 """Heads whose output is no distribution: a judge, a predictor of acceptance, a router, a value (`head(target) -> prob`).
 
 Such a head is a function of the target's last hidden state after a path, and so of the path: `Model.read` has one value for
-each path. The stand-ins here need no weights. A trained one of a Hugging Face target is in hf_reading.py.
+each path. The stand-ins here need no weights. A trained one of a Hugging Face target is in hf_heads.py.
 """
 
 from __future__ import annotations

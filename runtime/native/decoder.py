@@ -101,7 +101,8 @@ class NativeDecoder(Decoder):
             if n in taps:
                 tapped[n] = x.view(*size, -1).clone()
             k, v = next(caches) if use.attention else (None, None)
-            mask, turn = added.get(layer.kind), turned.get(layer.rope or "", (None, None))
+            mask = added[n] if n in added else added.get(layer.kind)
+            turn = turned.get(layer.rope or "", (None, None))
             if k is None or v is None or not use.mlp:
                 repeated = None if mask is None else self._repeated(mask, size[1])
                 cache = None if k is None or v is None else (where, k, v, repeated)

@@ -13,6 +13,7 @@ import decgraph
 from decgraph.cli.main import main
 from decgraph.runtime.models import hf, sharing
 from decgraph.runtime.models.decoder import decoder, make
+from decgraph.runtime.models.decoder.shape import Unknown
 from decgraph.runtime.models.forwards import Forward
 from decgraph.runtime.native import decoder as native_decoder
 
@@ -75,7 +76,7 @@ def test_a_run_in_json_and_in_its_summary(monkeypatch: pytest.MonkeyPatch, capsy
     assert main(arguments) == 0
     assert "forwards" not in capsys.readouterr().out  # nothing unusual
     sharing.forget()
-    monkeypatch.setattr(hf, "decoder_net", lambda *_: None)
+    monkeypatch.setattr(hf, "decoder_net", lambda *_: Unknown("a reason"))
     monkeypatch.setattr(make, "different", lambda *_: 1 / 0)
     assert main(arguments) == 0
     assert "as a module: ZeroDivisionError" in " ".join(capsys.readouterr().out.split())

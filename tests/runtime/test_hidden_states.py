@@ -15,7 +15,7 @@ from decgraph.runtime.models import hf
 from decgraph.runtime.models.decoder.module_parts import Entering, reading
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.free import FreeModel
-from decgraph.runtime.models.hf_reading import reading_model
+from decgraph.runtime.models.hf_heads import reading_model
 from decgraph.runtime.models.parts import Use
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.models.tiny import TinyModel

@@ -23,13 +23,10 @@ from decgraph.backends.triton.step.model import DeviceModel
 from decgraph.backends.triton.step.table import TableOnDevice, refusal
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
-from decgraph.runtime.models.decoder import make
-from decgraph.runtime.models.decoder.decoder import Decoder
-from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.layout import FULL, SLIDING
-from decgraph.runtime.models.engine.live import read_out
+from decgraph.runtime.models.engine.nets import net_of
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter
 from decgraph.runtime.models.hf_live import Live
@@ -170,8 +167,7 @@ def weights_of(model: Model, attention: Attention | None = None) -> Weights:
         case HFCausal():
             return _net(model, attention)
         case Live() if not isinstance(model, SoftPrompted):
-            at = next(model.module.parameters())
-            return _once(model, suited(attention, at), lambda how: _module(model, how))
+            return _net(model, attention)
         case Headed(target=HFCausal() as target, inner=Upto() as inner) if inner.target is target:
             return _named(lower(target, _net(target, attention), inner.layer), model)
         case Headed(target=HFCausal() as target, inner=Applied(adapter=HFAdapter() as adapter, inner=Upto() as inner)):
@@ -182,25 +178,17 @@ def weights_of(model: Model, attention: Attention | None = None) -> Weights:
     raise DecError(f"{model.name!r} is not implemented on the device: {_why_not(model)}")
 
 
-def _net(model: HFCausal, attention: Attention | None) -> Weights:
+def _net(model: HFCausal | Live, attention: Attention | None) -> Weights:
     """The weights of a loaded model, or of one derived from it with layers of its own. Models that share a net share them."""
-    net = model.net
+    net = net_of(model)
 
     def made_for(how: Attention) -> Weights:
         named = (model.name, model.vocab.size, model.context)
-        if isinstance(net.decoder, Decoder):
-            return whole(net.decoder, None, net.read, *named, how)
-        return whole(None, net.decoder, net.read, *named, how)
+        return whole(net.decoder, net.read, *named, how)
 
     made = _named(_once(net, suited(attention, net.embedding), made_for), model)
-    return made if model.attached is None else replace(made, guesses=model.attached.module)
-
-
-def _module(model: Live, attention: Attention) -> Weights:
-    base, plain = model.module.base_model, ModuleDecoder(model.module.base_model, model.name)
-    plain.probed()  # before its head is tried
-    head = read_out(model.module, model.name)
-    return whole(make.decoder_of(base, plain.plain), plain, head, model.name, model.vocab.size, model.context, attention)
+    heads = getattr(model, "attached", None)
+    return made if heads is None else replace(made, guesses=heads.module)
 
 
 def _named(made: Weights, model: Model) -> Weights:

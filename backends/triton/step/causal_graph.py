@@ -129,6 +129,6 @@ def device_step(whole: Decoder | None, attention: Attention) -> DeviceStep | Non
     if whole is None:
         return None
     if whole.shape.cap is not None or any(name.endswith(".sinks") for name in whole.weights):
-        _log.warning("in graph mode transformers' own module runs: %s", UNKNOWN)
+        _log.warning("in graph mode attention is torch's, over masks of all slots: %s", UNKNOWN)
         return None
     return DeviceStep(whole, whole.part, attention, attention is kernel_attention)

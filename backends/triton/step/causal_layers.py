@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from decgraph.backends.triton.step.causal_graph import UNKNOWN, Attention, DeviceStep, device_step, kernel_attention
+from decgraph.backends.triton.step.causal_graph import Attention, DeviceStep, device_step, kernel_attention
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.layers import decoder_of_layers
@@ -19,7 +19,6 @@ from decgraph.runtime.models.engine.exits import adapted_head, normed
 from decgraph.runtime.models.engine.head_module import LayerStep
 from decgraph.runtime.models.engine.layout import FULL, SLIDING, Layout
 from decgraph.runtime.models.engine.nets import layout_of
-from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.hf_causal import HFCausal
 
 
@@ -41,8 +40,7 @@ class Weights:
 
 
 def whole(
-    decoder: Decoder | None,
-    plain: ModuleDecoder | None,
+    decoder: Decoder | ModuleDecoder,
     head: Callable[[Tensor], Tensor],
     name: str,
     size: int,
@@ -50,16 +48,12 @@ def whole(
     attention: Attention,
 ) -> Weights:
     """A whole model: its decoder with the device's attention, or else as it is, over dense masks; `head` maps states
-    [..., width] to logits. plain: the module, where there is one. Raises DecError for one whose code reads tensor values on the
-    host."""
-    step = device_step(decoder, attention)
+    [..., width] to logits. Raises DecError for a module whose code reads tensor values on the host."""
     kernels = attention is kernel_attention
-    if step is None and plain is not None:
-        _silent(plain, name)
-        if decoder is not None:
-            note(plain.base, Forward("module", reason=UNKNOWN))
-        return Weights(plain, layout_of(plain), head, name, size, context, False, kernels)
-    assert decoder is not None
+    if isinstance(decoder, ModuleDecoder):
+        _silent(decoder, name)
+        return Weights(decoder, layout_of(decoder), head, name, size, context, False, kernels)
+    step = device_step(decoder, attention)
     return Weights(step or decoder.unread(), layout_of(decoder), head, name, size, context, step is not None, kernels)
 
 

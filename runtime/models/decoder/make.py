@@ -27,6 +27,7 @@ from decgraph.runtime.models.shadow import borrows
 from decgraph.runtime.models.tape import Tape
 from decgraph.runtime.models.watch import runs_others
 from decgraph.runtime.native.decoder import native
+from decgraph.runtime.native.linear import output_of
 
 _log = logging.getLogger("decgraph.engine")
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over the largest number; else 1e-1
@@ -75,6 +76,49 @@ def net_of_module(module: Any, name: str = "", *, entry: bool = True) -> Net:
     if wanted is not None:
         _check_scores(made, wanted, kind)
     return made
+
+
+def net_of_live(module: Any, name: str) -> Net:
+    """The net of a causal module of which nothing is wanted but its distributions. Raises DecError, by name, for one that
+    cannot be run on masks, positions and caches from outside."""
+    base = module.base_model
+    whole = ModuleDecoder(base, name).probed()
+    head = read_out(module, name)
+    found = decoder_of(base, whole.plain)
+    used = whole if found is None or found.caches != whole.caches else found
+    return Net(used, base.config.get_text_config().to_dict(), base=base, read=head)
+
+
+def read_out(module: Any, name: str) -> Callable[[Tensor], Tensor]:
+    """A function from last states [n, width] to logits [n, V]: the module's output matrix, its scaling and its soft cap.
+
+    Raises DecError if the result differs from the module's own logits.
+    """
+    config, matrix = module.config.get_text_config(), module.get_output_embeddings()
+    if matrix is None:
+        raise DecError(f"{name!r} is not supported: {type(module).__name__} has no output matrix")
+    output = output_of(matrix)
+    scale = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
+    cap = getattr(config, "final_logit_softcapping", None)
+
+    def head(states: Tensor) -> Tensor:
+        logits = output(states)
+        if scale != 1.0:
+            logits = logits * scale
+        if cap is not None:
+            logits = torch.tanh(logits / cap) * cap
+        return logits
+
+    with torch.no_grad():
+        ids = torch.tensor([[0, 1]], device=matrix.weight.device)
+        last = module.base_model(input_ids=ids, use_cache=False).last_hidden_state
+        mine, theirs = head(last).double(), module(input_ids=ids, use_cache=False).logits.double()
+    if not float((mine - theirs).abs().max()) <= 1e-2 * float(theirs.abs().max().clamp_min(1e-6)):
+        raise DecError(
+            f"{name!r} is not supported: {type(module).__name__}'s logits are more than its output matrix makes of its "
+            "last states"
+        )
+    return head
 
 
 def own_states(base: Any, ids: Tensor) -> Tensor:

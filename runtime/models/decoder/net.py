@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 class Net:
     """A model's decoder, with its settings (config.json's, as a dictionary). base: the module of transformers that it was made
-    of, where there is one. read: the module that turns last states into logits, where the decoder itself does not."""
+    of, where there is one. read: what turns last states into logits, where the decoder itself does not."""
 
     def __init__(
-        self, decoder: Decoder | ModuleDecoder, config: Mapping[str, Any], *, base: Any = None, read: nn.Module | None = None
+        self, decoder: Decoder | ModuleDecoder, config: Mapping[str, Any], *, base: Any = None, read: Any = None
     ) -> None:
         self.decoder, self.config, self.base, self._read = decoder, config, base, read
         self.layers = list(range(decoder.layers))  # the same list for models of the same weights

@@ -19,9 +19,8 @@ from decgraph.runtime.models.engine.batch import Batch, batch_of, rows_of
 from decgraph.runtime.models.engine.cache import LENGTH, ROWS, Part, Store, TooLarge
 from decgraph.runtime.models.engine.draft_loop import draft
 from decgraph.runtime.models.engine.forward_call import Counted, DraftLoop, ForwardCall, Output
-from decgraph.runtime.models.engine.layout import FULL, SLIDING, Layout, Step
+from decgraph.runtime.models.engine.layout import FULL, MOST, SLIDING, Layout, Step, StraightMasks
 from decgraph.runtime.models.engine.slots import TAIL, Slot, SlotPlan, plan
-from decgraph.runtime.models.engine.straight import MOST, StraightMasks
 from decgraph.runtime.models.interface import check_size
 from decgraph.runtime.models.soft_inputs import replaced
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
+from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, OverCore
 from decgraph.runtime.models.engine.heads import layer_step
 from decgraph.runtime.models.engine.nets import layout_of
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -33,7 +33,7 @@ Head = Callable[[Tensor], Tensor]
 Caches = Sequence[Tensor]
 
 
-class ReadEngine:
+class ReadEngine(OverCore):
     """A model that reads the states of another engine with its own head. Counts what the other did for it."""
 
     def __init__(self, core: CausalEngine, head: Head) -> None:
@@ -53,14 +53,6 @@ class ReadEngine:
         outputs = self.core.read(calls, self.core.states(calls), self.head)
         self.counted.add(self.core.counted.since(before))
         return outputs
-
-    def limit(self, budget: int) -> None:
-        """Bound what is kept between calls, in bytes."""
-        self.core.limit(budget)
-
-    def compile(self, notice: Callable[[str], None]) -> bool:
-        """Compile decoders with torch.compile; returns whether there is one."""
-        return self.core.compile(notice)
 
     def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
         """Keep the rows of the longest common beginning with a new request's prompt."""

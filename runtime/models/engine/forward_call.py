@@ -204,3 +204,42 @@ class RollEngine(Engine, Protocol):
     def roll(self, loops: Sequence[DraftLoop]) -> Sequence[Tensor | Exception]:
         """Per draft loop its scores [count, V], or its error."""
         ...
+
+
+class Uncached:
+    """The part of an engine that keeps nothing between calls."""
+
+    def limit(self, budget: int) -> None:
+        """Bound what is kept between calls, in bytes."""
+
+    def compile(self, notice: Callable[[str], None]) -> bool:
+        """False: there is no decoder to compile."""
+        return False
+
+    def close(self, sequence: Hashable) -> None:
+        """Nothing: there is no cache."""
+
+    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
+        """Nothing: there is no cache."""
+
+
+class OverCore:
+    """The part of an engine whose cache is another's, `core`."""
+
+    core: Any  # Any: a CausalEngine
+
+    def limit(self, budget: int) -> None:
+        """Bound what is kept between calls, in bytes."""
+        self.core.limit(budget)
+
+    def compile(self, notice: Callable[[str], None]) -> bool:
+        """Compile decoders with torch.compile; returns whether there is one."""
+        return bool(self.core.compile(notice))
+
+    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
+        """Keep the rows of the longest common beginning with a new request's prompt."""
+        self.core.rewind(sequence, context)
+
+    def close(self, sequence: Hashable) -> None:
+        """Forget a sequence."""
+        self.core.close(sequence)

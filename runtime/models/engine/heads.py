@@ -20,7 +20,7 @@ from decgraph.runtime.models.decoder.layers import decoder_of_layers
 from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.cache import Part
 from decgraph.runtime.models.engine.causal import CausalEngine
-from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
+from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, OverCore
 from decgraph.runtime.models.engine.given import features_of, inside, strange
 from decgraph.runtime.models.engine.layout import FULL, Layout, Step
 from decgraph.runtime.models.engine.plain import PlainEngine
@@ -31,7 +31,7 @@ from decgraph.runtime.models.hf_heads import HFFeatures
 from decgraph.runtime.native.linear import output_of
 
 
-class HeadsEngine:
+class HeadsEngine(OverCore):
     """A target with Medusa heads. Calls of the part "heads" return [rows * heads, V], row by row; the others are the
     target's. `only` makes every call one of heads (an `HFHeads` model has nothing else)."""
 
@@ -43,7 +43,7 @@ class HeadsEngine:
     def compute(self, calls: list[ForwardCall]) -> list[Output]:
         """Logits float32 [rows, V], or [rows * heads, V] of a call of heads."""
         if any(call.given is not None for call in calls):  # not of heads: those are read off the target's own states
-            return self.core.memories.compute(calls, self._compute, self.counted)  # type: ignore[union-attr]  # a whole net's
+            return self.core.memories.compute(calls, self._compute, self.counted)
         return self._compute(calls)
 
     def _compute(self, calls: list[ForwardCall]) -> list[Output]:
@@ -71,21 +71,6 @@ class HeadsEngine:
         head = _as_it_is if self.module.own_output else None
         made = self.core.read(calls, [part.flatten(0, 1) for part in guesses.split(rows)], head)
         return [(n, output) for (n, _, _), output in zip(wanted, made)]
-
-    def limit(self, budget: int) -> None:
-        """Bound what is kept between calls, in bytes."""
-        self.core.limit(budget)
-
-    def compile(self, notice: Callable[[str], None]) -> bool:
-        """Compile decoders with torch.compile; returns whether there is one."""
-        return self.core.compile(notice)
-
-    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
-        """Keep the rows of the longest common beginning with a new request's prompt."""
-        self.core.rewind(sequence, context)
-
-    def close(self, sequence: Hashable) -> None:
-        self.core.close(sequence)
 
 
 def _as_it_is(logits: Tensor) -> Tensor:

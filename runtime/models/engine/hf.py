@@ -15,8 +15,7 @@ from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.rooted import RootedEngine
 from decgraph.runtime.models.engine.taps import tap
 from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
-from decgraph.runtime.models.hf_rooted import HFRooted
+from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads, HFRooted
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.parts import untouched
 

@@ -1,4 +1,4 @@
-"""What a step of an engine is, and the layout of the caches that it reads and writes."""
+"""What a step of an engine is, the layout of the caches that it reads and writes, and masks of tokens in a row."""
 
 from __future__ import annotations
 
@@ -34,3 +34,45 @@ class Layout:
         """Bytes of one token in a cache: keys, values and its last state."""
         kept = sum(heads * (keys + values) for heads, keys, values in self.shapes)
         return int((kept + self.width) * self.dtype.itemsize)
+
+
+# Masks of a few tokens in a row, each of which attends to all rows before its own: views of one table. Comparing, broadcasting
+# and converting would make four tensors a call, and a small drafter's whole step makes seventy. A table is `shown` where column
+# <= row + reach. Its part [count, length] from column reach - first on is the mask of tokens at positions first, first + 1, ...
+# over the cache rows 0 .. length - 1.
+
+MOST = 64  # tokens
+
+
+class StraightMasks:
+    """Masks by layer type; see the module. Numbers to add to scores, 0 or the dtype's lowest, in the layout's dtype."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._reach = 0
+        self._tables: dict[str, Tensor] = {}
+
+    def of(self, first: int, count: int, length: int) -> dict[str, Tensor]:
+        """Masks [1, 1, count, length] for `count` <= MOST tokens from position `first` on, whose rows are their positions,
+        over `length` rows; on a GPU copies, since its attention kernels read masks in aligned words of 16 bytes."""
+        if max(first, length) > self._reach:
+            self._grow(max(first, length))
+        start = self._reach - first
+        views = {kind: table.narrow(2, 0, count).narrow(3, start, length) for kind, table in self._tables.items()}
+        if self.layout.device.type == "cpu":
+            return views
+        return {kind: view.clone(memory_format=torch.contiguous_format) for kind, view in views.items()}
+
+    def _grow(self, wanted: int) -> None:
+        reach = max(self._reach, 256)
+        while reach < wanted:
+            reach *= 2
+        device, dtype, window = self.layout.device, self.layout.dtype, self.layout.window
+        columns = torch.arange(2 * reach, device=device) - reach
+        ahead = columns - torch.arange(MOST, device=device)[:, None]
+        kinds = {FULL: ahead <= 0}
+        if window is not None:
+            kinds[SLIDING] = kinds[FULL] & (ahead > -window)
+        shown, hidden = (torch.tensor(n, dtype=dtype, device=device) for n in (0.0, torch.finfo(dtype).min))
+        self._tables = {kind: torch.where(seen, shown, hidden)[None, None] for kind, seen in kinds.items()}
+        self._reach = reach

@@ -21,9 +21,8 @@ from decgraph.runtime.models.engine import masked_forward as batch
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput, MaskedEngine
 from decgraph.runtime.models.engine.forward_call import Counted
 from decgraph.runtime.models.engine.masked_memory import CachedMemory, Entry, Key, Memo, empty
-from decgraph.runtime.models.hf_masked import HFMasked
+from decgraph.runtime.models.hf_masked import CalledMasked, HFMasked
 from decgraph.runtime.models.interface import Model, check_size
-from decgraph.runtime.models.masked_called import CalledMasked
 
 _CPU_BUDGET = 2 << 30
 

@@ -21,7 +21,7 @@ from decgraph.runtime.models.hf_masked import no_state
 from decgraph.runtime.models.interface import Visibility
 
 if TYPE_CHECKING:
-    from decgraph.runtime.models.masked_called import CalledMasked
+    from decgraph.runtime.models.hf_masked import CalledMasked
 
 _LOOSE = 8  # fresh positions by which sequences of a part may always differ
 _TABLES = 512  # position tables remembered

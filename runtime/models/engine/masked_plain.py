@@ -6,7 +6,7 @@ Its rows and memories are the model's own, so that backends on engines can be co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, CanvasOutput
-from decgraph.runtime.models.engine.forward_call import Counted
+from decgraph.runtime.models.engine.forward_call import Counted, Uncached
 from decgraph.runtime.models.interface import MASK, Cell, LayerMemory, Memory, Model, Soft, check_scores
 
 _CALLS = 2  # a sequence's last calls that are remembered, as by the reference and by `masked_memo`
@@ -59,7 +59,7 @@ class PlainKept:
         return PlainKept(self.memory.with_layer(index, part))
 
 
-class PlainMaskedEngine:
+class PlainMaskedEngine(Uncached):
     """See `MaskedEngine`: float64 rows of the model's own calls, one canvas after the other."""
 
     def __init__(self, model: Model) -> None:
@@ -76,14 +76,6 @@ class PlainMaskedEngine:
     def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
         """Forget the sequence: a canvas does not go on where another one ended."""
         self.close(sequence)
-
-    def limit(self, budget: int) -> None:
-        """Bound what is kept between calls, in bytes."""
-        return
-
-    def compile(self, notice: Callable[[str], None]) -> bool:
-        """False: there is no decoder to compile."""
-        return False
 
     def close(self, sequence: Hashable) -> None:
         """Forget a sequence's last calls."""

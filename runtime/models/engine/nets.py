@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from decgraph.ir.memo import memo_of
+from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.given import Memories, copying
 from decgraph.runtime.models.engine.layout import Layout
 from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.hf_live import Live
 
 
 def net_engine(model: HFCausal) -> CausalEngine:
@@ -22,12 +24,22 @@ def net_engine(model: HFCausal) -> CausalEngine:
     return made
 
 
-def fresh_engine(model: HFCausal) -> CausalEngine:
+def fresh_engine(model: HFCausal | Live) -> CausalEngine:
     """A new engine of a model's weights, with a cache of its own. Raises DecError for a module that cannot be run on a mask,
     positions and a cache from outside."""
-    step = model.net.decoder
+    net = net_of(model)
     named: dict[str, Any] = {"name": model.name, "size": model.vocab.size, "context": model.context}
-    return CausalEngine(step, layout_of(step), model.net.head, **named)
+    return CausalEngine(net.decoder, layout_of(net.decoder), net.head, **named)
+
+
+def net_of(model: HFCausal | Live) -> Net:
+    """The net of a model; of a live one it is made when it is first wanted. Raises DecError for a module that has none."""
+    if isinstance(model, HFCausal):
+        return model.net
+    from decgraph.runtime.models.decoder.make import net_of_live
+
+    made: Net = memo_of(model).once("net", lambda: net_of_live(model.module, model.name))
+    return made
 
 
 def layout_of(decoder: Any) -> Layout:  # Any: a Decoder, or a ModuleDecoder

@@ -32,7 +32,7 @@ def _make(model: Model) -> Any:  # Any: see `engine_of`
 
         return masked_engine(model)
     whole: Any = model
-    if hasattr(getattr(model, "net", None), "decoder") and whole.attached is None and whole.origin is None:
+    if "origin" in vars(model) and whole.attached is None and whole.origin is None:  # an HFCausal as it was loaded
         from decgraph.runtime.models.engine.nets import net_engine
 
         return net_engine(whole)  # without transformers

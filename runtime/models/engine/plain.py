@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
+from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output, Uncached
 from decgraph.runtime.models.interface import Model, Scores, check_size
 
 
-class PlainEngine:
+class PlainEngine(Uncached):
     """Calls of a model of kind causal, features or heads, computed path by path through `Model.eval` and
     `Model.heads`. Rows are float64: logits, or the logarithms of exact weights (-inf where a weight is 0)."""
 
@@ -37,20 +37,6 @@ class PlainEngine:
             except DecError as error:
                 outputs.append(error)
         return outputs
-
-    def limit(self, budget: int) -> None:
-        """Bound what is kept between calls, in bytes."""
-        return
-
-    def compile(self, notice: Callable[[str], None]) -> bool:
-        """False: there is no decoder to compile."""
-        return False
-
-    def close(self, sequence: Hashable) -> None:
-        """Nothing: there is no cache."""
-
-    def rewind(self, sequence: Hashable, context: Sequence[int]) -> None:
-        """Nothing: there is no cache."""
 
     def _scores(self, call: ForwardCall) -> list[Scores]:
         paths = call.paths()

@@ -19,7 +19,7 @@ from decgraph.runtime.models.engine.given import features_of, inside, strange
 from decgraph.runtime.models.engine.plain import PlainEngine
 from decgraph.runtime.models.engine.taps import columns
 from decgraph.runtime.models.heads.rooted import Before
-from decgraph.runtime.models.hf_rooted import HFRooted
+from decgraph.runtime.models.hf_heads import HFRooted
 
 
 @dataclass

@@ -15,7 +15,7 @@ from decgraph.runtime.models.folders import configuration
 from decgraph.runtime.models.heads import chained, dflash, eagle, kangaroo, medusa, mtp, rooted, sequential, speculators
 from decgraph.runtime.models.heads.files import tensors
 from decgraph.runtime.models.heads.layout import Config, Layout, Part, ReadHead, Source, some
-from decgraph.runtime.models.hf_reading import Mlp
+from decgraph.runtime.models.hf_heads import Mlp
 
 LAYOUTS: tuple[Layout, ...] = (
     *speculators.LAYOUTS,

@@ -14,7 +14,6 @@ from hf_modules import logits, module
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Output
-from decgraph.runtime.models.engine.live import module_engine
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.hf_live import from_module
 
@@ -26,7 +25,7 @@ def of() -> Any:
 
 @pytest.fixture
 def engine(of: Any) -> CausalEngine:
-    return module_engine(of, "small", 61, 96)
+    return engine_of(from_module(of, name="small"))
 
 
 def right(of: Any, call: ForwardCall, output: Output) -> None:
@@ -106,8 +105,8 @@ def cell_bytes(engine: CausalEngine) -> int:
 
 
 def test_a_batch_that_does_not_fit_is_split(of: Any) -> None:
-    engine = module_engine(of, "small", 61, 96)
-    roomy = module_engine(of, "small", 61, 96)
+    engine = engine_of(from_module(of, name="small"))
+    roomy = engine_of(from_module(of, name="small"))
     engine.store.budget = 2 * 64 * cell_bytes(engine)  # two short sequences, or one long one
     calls = [ForwardCall(n, [n + 1] * (20 + n)) for n in range(5)]
     for _ in range(2):
@@ -119,7 +118,7 @@ def test_a_batch_that_does_not_fit_is_split(of: Any) -> None:
     right(of, call := ForwardCall("long", [3] * 90), engine.compute([call])[0])
     assert engine.store.slots * engine.store.rows <= 2 * 64
     engine.store.budget = 64 * cell_bytes(engine)
-    small = module_engine(of, "small", 61, 96)
+    small = engine_of(from_module(of, name="small"))
     small.store.budget = 64 * cell_bytes(small)
     outputs = small.compute([ForwardCall("long", [3] * 70), ForwardCall("short", [3] * 7)])
     wrong(outputs[0], "'small'", "no room", "request long", "budget", "try:")
@@ -127,7 +126,7 @@ def test_a_batch_that_does_not_fit_is_split(of: Any) -> None:
 
 
 def test_random_asks_within_a_tight_budget(of: Any) -> None:
-    engine = module_engine(of, "small", 61, 96)
+    engine = engine_of(from_module(of, name="small"))
     engine.store.budget = 3 * 64 * cell_bytes(engine)
 
     def output(calls: list[ForwardCall]) -> None:
@@ -257,7 +256,7 @@ def test_weights_on_two_devices_are_refused(of: Any) -> None:
 
 def test_the_module_is_left_as_it_was(of: Any) -> None:
     before = of.config._attn_implementation
-    engine = module_engine(of, "small", 61, 96)
+    engine = engine_of(from_module(of, name="small"))
     engine.compute([ForwardCall(0, [1, 2])])
     engine.step = Failing(engine.step, KeyboardInterrupt, lambda *_: True)
     with pytest.raises(KeyboardInterrupt):

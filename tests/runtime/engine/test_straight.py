@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from decgraph.runtime.models.engine.layout import FULL, SLIDING, Layout
-from decgraph.runtime.models.engine.straight import MOST, StraightMasks
+from decgraph.runtime.models.engine.layout import FULL, MOST, SLIDING, Layout, StraightMasks
 
 
 @pytest.mark.parametrize("window", [None, 1, 5, 300])

@@ -13,9 +13,8 @@ import transformers
 import decgraph
 from decgraph.runtime.models.engine.canvas_call import CanvasCall
 from decgraph.runtime.models.engine.of import engine_of
-from decgraph.runtime.models.hf_masked import HFMasked
+from decgraph.runtime.models.hf_masked import CalledMasked, HFMasked
 from decgraph.runtime.models.interface import MASK, Visibility, sees
-from decgraph.runtime.models.masked_called import CalledMasked
 
 V, MASK_ID = 61, 4
 SIZES = {

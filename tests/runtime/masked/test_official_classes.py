@@ -22,10 +22,9 @@ import decgraph
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.canvas_call import CanvasCall
 from decgraph.runtime.models.engine.of import engine_of
-from decgraph.runtime.models.hf_masked import HFMasked
+from decgraph.runtime.models.hf_masked import CalledMasked, HFMasked
 from decgraph.runtime.models.interface import MASK as MASKED
 from decgraph.runtime.models.interface import Model, Soft, Visibility, sees
-from decgraph.runtime.models.masked_called import CalledMasked
 
 VISIBILITIES: list[Visibility] = ["full", "causal", ("block", 4), ("prompt+block", 4), ("window", 3)]
 CLASSES: dict[str, Callable[[], Any]] = {

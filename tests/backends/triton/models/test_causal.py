@@ -130,9 +130,9 @@ def test_refusals_and_what_runs_unmodified(caplog: pytest.LogCaptureFixture) -> 
     of = module("gpt_oss")
     with caplog.at_level(logging.WARNING):
         device_model(model_with_sinks := from_module(of, name="sinks"), 1, 40, 8)
-    assert "own module runs: the kernels of attention know neither caps of scores nor sinks" in caplog.text
+    assert "over masks of all slots: the kernels of attention know neither caps of scores nor sinks" in caplog.text
     forward = forward_of(model_with_sinks)
-    assert forward is not None and forward.way == "module"
+    assert forward is not None and forward.way == "decoder"
 
 
 def test_a_module_that_runs_unmodified_has_the_kernels_beside_it() -> None:

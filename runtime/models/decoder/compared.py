@@ -1,0 +1,183 @@
+"""An entry of the decoder against this machine's transformers: a small random model of a config's shape, saved and read as a
+folder is, gives the logits of transformers' own module, in float64.
+
+Asked for (`decgraph.models.verify`, `decgraph zoo verify`), since it imports transformers; verdicts stay on the disk by shape
+and version, and a difference makes folders of that shape run as transformers' module. Importing this loads no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from decgraph.runtime.models.decoder.shape import Unknown
+from decgraph.runtime.tune import kept
+
+LAYERS, HEADS, SIZE, WIDE, TOKENS, VOCABULARY = 4, 4, 16, 48, 20, 64
+TOLERANCE = 1e-5
+"""Of logits, over the largest one: modules compute norms and angles in float32 whatever their weights are."""
+_SMALL: dict[str, int] = {
+    **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), VOCABULARY),
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "num_layers", "n_layers"), LAYERS),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), HEADS),
+    **dict.fromkeys(("hidden_size", "n_embd", "d_model", "word_embed_proj_dim"), HEADS * SIZE),
+    **dict.fromkeys(("intermediate_size", "ffn_dim", "n_inner", "moe_intermediate_size", "shared_intermediate_size",
+                     "shared_expert_intermediate_size", "ffn_hidden_size", "prefix_dense_intermediate_size"), WIDE),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 16),
+    **dict.fromkeys(("n_group", "num_experts_per_tok", "moe_k", "moe_topk"), 4),
+    "topk_group": 2,
+    **dict.fromkeys(("head_dim", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "rotary_dim"), SIZE),
+    **dict.fromkeys(("q_lora_rank", "kv_lora_rank"), 24),
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length"), 128),
+    **dict.fromkeys(("sliding_window", "max_window_layers"), 8),
+}  # fmt: skip
+"""Sizes of a small model by their names; what a config has at less, or does not have, stays."""
+_FORGOTTEN = ("dtype", "torch_dtype", "auto_map", "architectures", "_name_or_path", "transformers_version", "use_cache")
+_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
+
+
+class Different(Unknown):
+    """Why a shape that has an entry runs as transformers' module all the same."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a comparison found. found: "equal", "different", or "not compared". gap: how far logits are from each other, over
+    the largest one. reason: why there is no comparison, or what differs. version: of transformers."""
+
+    found: Literal["equal", "different", "not compared"]
+    version: str
+    gap: float = 0.0
+    reason: str = ""
+
+    def text(self) -> str:
+        """In a line."""
+        if self.found == "equal":
+            return f"the decoder equals the module of transformers {self.version}: logits differ by {self.gap:.0e}"
+        if self.found == "different":
+            return f"the decoder differs from the module of transformers {self.version}: {self.reason}"
+        return f"not compared with transformers {self.version}: {self.reason}"
+
+
+def known(config: Mapping[str, Any]) -> Verdict | None:
+    """The verdict that was kept for configs of this shape with this version of transformers; None where there is none."""
+    if not _file().is_file():
+        return None
+    found = kept.read(_file()).get(_key(config))
+    return Verdict(**found) if isinstance(found, dict) else None
+
+
+def refuse_different(config: Mapping[str, Any]) -> None:
+    """Raises Different for a config of a shape of which a difference was found and kept."""
+    verdict = known(config)
+    if verdict is not None and verdict.found == "different":
+        raise Different(verdict.text())
+
+
+def compare(config: Mapping[str, Any]) -> Verdict:
+    """The verdict on a config, which is kept."""
+    version = _version()
+    try:
+        gap = _gap(small(config))
+    except Unknown as unknown:
+        reason = f"transformers reads folders of this shape, and what it reads is compared each time ({unknown})"
+        verdict = Verdict("not compared", version, reason=reason)
+    except Exception as error:  # transformers raises what it likes for a config that it does not take
+        verdict = Verdict("not compared", version, reason=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
+    else:
+        differs = not gap <= TOLERANCE
+        reason = f"logits of a small random model of its shape differ by {gap:.1e}" if differs else ""
+        verdict = Verdict("different" if differs else "equal", version, gap, reason)
+    kept.add(_file(), {_key(config): asdict(verdict)})
+    return verdict
+
+
+def small(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config of the same family and switches, with few layers, heads, experts and tokens."""
+    made = {name: value for name, value in config.items() if name not in _FORGOTTEN and value is not None}
+    made |= dict.fromkeys(_TOKENS)  # theirs are past the small vocabulary
+    for name, size in _SMALL.items():
+        if type(made.get(name)) is int and made[name] > size:
+            made[name] = size
+    heads = max(
+        (made[name] for name in ("num_attention_heads", "n_head", "num_heads") if type(made.get(name)) is int), default=1
+    )
+    for name in ("num_key_value_heads", "num_kv_heads", "n_head_kv"):
+        if type(made.get(name)) is int:
+            before = next((config[n] for n in ("num_attention_heads", "n_head", "num_heads") if type(config.get(n)) is int), 1)
+            made[name] = heads if config[name] == before else min(made[name], 2)
+    layers = next((made[n] for n in ("num_hidden_layers", "n_layer", "num_layers") if type(made.get(n)) is int), LAYERS)
+    for name, value in made.items():
+        if isinstance(value, list) and len(value) > layers and len(value) == config.get("num_hidden_layers"):
+            made[name] = _first(value, layers)
+    return made
+
+
+def _first_number(config: Mapping[str, Any], names: tuple[str, ...], otherwise: int) -> int:
+    return next((int(config[name]) for name in names if type(config.get(name)) is int), otherwise)
+
+
+def _first(values: list[Any], count: int) -> list[Any]:
+    """So many values by layer, among them each that there is, in their order."""
+    chosen = sorted({values.index(value) for value in values})[:count]
+    rest = (at for at in range(len(values)) if at not in chosen)
+    return [values[at] for at in sorted([*chosen, *(next(rest) for _ in range(count - len(chosen)))])]
+
+
+def _gap(config: dict[str, Any]) -> float:
+    """How far the decoder's logits of a random model are from the module's, over the largest one."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils import logging
+
+    from decgraph.runtime.models.decoder.folder import net_of_folder
+    from decgraph.runtime.models.tape import Tape
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        with torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as place, torch.no_grad():
+            torch.manual_seed(0)
+            options = dict(config)
+            made = AutoConfig.for_model(str(options.pop("model_type")), **options)
+            module = AutoModelForCausalLM.from_config(made, attn_implementation="eager", experts_implementation="eager",
+                                                      trust_remote_code=False)  # fmt: skip
+            module = module.double().eval()
+            for weight in module.parameters():
+                weight += 0.1 * torch.randn_like(weight)  # norms and biases are not ones and zeros, which hide mistakes
+            module.save_pretrained(place)
+            saved = json.loads((Path(place) / "config.json").read_text(encoding="utf-8"))
+            net = net_of_folder(Path(place), saved, torch.float64, "cpu")
+            ids = (torch.arange(TOKENS) * 7 + 1) % net.embedding.shape[0]
+            wanted = module(input_ids=ids[None], use_cache=False).logits[0]
+            seen = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
+            mine = net.logits(net.run(ids, Tape(torch.arange(TOKENS), seen)))
+            return float((mine - wanted).abs().max() / wanted.abs().max())
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("transformers")
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
+
+
+def _key(config: Mapping[str, Any]) -> str:
+    """The shape of a config, and the versions that a verdict is of."""
+    from decgraph import __version__
+
+    shape = json.dumps(small(config), sort_keys=True, default=str)
+    return hashlib.sha256(f"{shape} {_version()} {__version__}".encode()).hexdigest()[:32]
+
+
+def _file() -> Path:
+    return kept.folder() / "compared.json"
