@@ -36,7 +36,7 @@ _TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over
 
 
 def _attention(
-    module: nn.Module,
+    module: Any,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -586,7 +586,7 @@ class ModuleDecoder:
 def _listen(base: nn.Module, seen: Probe) -> list[Any]:  # Any: handles of hooks
     """Notes the arguments of attention modules (those with a layer index)."""
 
-    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         layer = int(module.layer_idx)
         mask = kwargs.get("attention_mask", next((a for a in args if isinstance(a, Tensor) and a.ndim == 4), None))
         if isinstance(mask, Tensor):
