@@ -148,7 +148,8 @@ class Written(Cache):
     def rows(
         self, layer: int, key: Tensor, value: Tensor, mask: Tensor | None, window: int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What a layer attends to: keys and values [B, H, S, D], which an encoder does not write itself, and the mask."""
+        """What a layer attends to: keys and values [B, H, S, D], which an encoder does not write itself, and the mask.
+        Raises DecError for a module that hands its attention no mask."""
         if layer not in self._there:
             key, value = self.update(key, value, layer)
         own = self._masks.get(layer, mask)
@@ -284,7 +285,7 @@ class ModuleDecoder:
         return self.base.get_input_embeddings()
 
     def placed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Embeddings as they enter the module: themselves."""
+        """Embeddings [n, width] of positions int64[B, T] as they enter the module: themselves."""
         return x
 
     @property
