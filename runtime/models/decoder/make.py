@@ -227,7 +227,7 @@ def _start_at_zero(module: Any) -> None:
         return
     first = pad + 1
     rows = table.weight[first:]
-    made = nn.Embedding(*rows.shape, _weight=rows)
+    made = nn.Embedding(rows.shape[0], rows.shape[1], _weight=rows)
     made.weight.requires_grad_(False)
     embeddings.position_embeddings = made  # type: ignore[union-attr]  # it has a table of them
     module.config.max_position_embeddings = len(rows)
@@ -245,7 +245,7 @@ def _readout(module: Any) -> nn.Module | None:
         ("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),
         ("generator_predictions", "generator_lm_head"),
     ):
-        parts = [getattr(module, name, None) for name in names]
+        parts: list[Any] = [getattr(module, name, None) for name in names]
         if all(isinstance(part, nn.Module) for part in parts):
             return nn.Sequential(*parts)
     return None

@@ -36,7 +36,7 @@ _TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over
 
 
 def _attention(
-    module: nn.Module,
+    module: Any,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -148,7 +148,8 @@ class Written(Cache):
     def rows(
         self, layer: int, key: Tensor, value: Tensor, mask: Tensor | None, window: int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What a layer attends to: keys and values [B, H, S, D], which an encoder does not write itself, and the mask."""
+        """What a layer attends to: keys and values [B, H, S, D], which an encoder does not write itself, and the mask.
+        Raises DecError for a module that hands its attention no mask."""
         if layer not in self._there:
             key, value = self.update(key, value, layer)
         own = self._masks.get(layer, mask)
@@ -284,7 +285,7 @@ class ModuleDecoder:
         return self.base.get_input_embeddings()
 
     def placed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Embeddings as they enter the module: themselves."""
+        """Embeddings [n, width] of positions int64[B, T] as they enter the module: themselves."""
         return x
 
     @property
@@ -586,7 +587,7 @@ class ModuleDecoder:
 def _listen(base: nn.Module, seen: Probe) -> list[Any]:  # Any: handles of hooks
     """Notes the arguments of attention modules (those with a layer index)."""
 
-    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         layer = int(module.layer_idx)
         mask = kwargs.get("attention_mask", next((a for a in args if isinstance(a, Tensor) and a.ndim == 4), None))
         if isinstance(mask, Tensor):

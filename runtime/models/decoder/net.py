@@ -99,7 +99,7 @@ class Net:
         shape, product = self.decoder.shape, self.decoder.products["out"]
         if shape.logit_scale != 1.0 or shape.logit_cap is not None or len(product.weights) != 1:  # none: in blocks
             return self.decoder.logits
-        made = nn.Linear(1, 1, device="meta")
+        made: Any = nn.Linear(1, 1, device="meta")
         made.weight = nn.Parameter(product.matrix, requires_grad=False)
         made.bias = None if product.biases[0] is None else nn.Parameter(product.biases[0], requires_grad=False)
         made.out_features, made.in_features = product.matrix.shape

@@ -195,7 +195,7 @@ class HFMaskedEngine:
             call.prompt if self._by_prompt else 0,
             None if soft is None else (soft[0].tobytes(), *((id(t), t._version) for t in soft[1:])),
             None if fresh is None else fresh.tobytes(),
-            None if given is None else given.key(fresh),
+            None if given is None or fresh is None else given.key(fresh),
         )
         single = len(canvases) == 1
         units = [
