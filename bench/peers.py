@@ -260,7 +260,8 @@ class Comparison:
     def engines(self) -> tuple[dict[str, tuple[Peer, Row]], dict[str, str]]:
         """By label, the engines and their jobs; and those that cannot be measured, with the reason."""
         context = max(len(one.tokens) for one in self.prompts) + self.settings.limit + 8
-        common = {"model": str(self.model), "dtype": self.dtype, "threads": self.threads, "context": context}
+        dtype = "auto" if gguf.is_file(self.model) else self.dtype
+        common = {"model": str(self.model), "dtype": dtype, "threads": self.threads, "context": context}
         made, failed = dict[str, tuple[Peer, Row]](), dict[str, str]()
         own_form = gguf.read(self.model).form if gguf.is_file(self.model) else ""
         for one in self.algorithms:

@@ -1,4 +1,5 @@
-"""A GGUF file as a folder of safetensors, as transformers reads it: weights in float32, settings, tokenizer, chat template."""
+"""A GGUF file as a folder of safetensors, as transformers reads it, for what reads folders alone: weights in float32, settings,
+tokenizer, chat template."""
 
 from __future__ import annotations
 
@@ -11,15 +12,8 @@ from typing import Any
 
 from decgraph import extras
 from decgraph.errors import DecError
-
-_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-_DIGITS = {"type": "Digits", "individual_digits": True}
-PRE_TOKENIZERS: dict[str, dict[str, Any]] = {
-    "smollm": {"type": "Sequence", "pretokenizers": [_DIGITS, _LEVEL]},
-    "gpt-2": _LEVEL,
-}
-"""How a text is split before the merges, by the GGUF's `tokenizer.ggml.pre`. transformers splits every byte-level vocabulary as
-GPT-2 does; SmolLM's takes each digit by itself, which differs after two spaces."""
+from decgraph.runtime.models.gguf.file import read
+from decgraph.runtime.models.gguf.tokens import tokenizer_of
 
 
 def check_installed() -> None:
@@ -39,12 +33,12 @@ def convert(file: Path, folder: Path) -> None:
 
     try:
         with _quiet():
-            read = AutoModelForCausalLM.from_pretrained(
+            quantised = AutoModelForCausalLM.from_pretrained(
                 file.parent, gguf_file=file.name, dtype=torch.float32, trust_remote_code=False
             )
             tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
-            module = _plain(read)
-            del read
+            module = _plain(quantised)
+            del quantised
             ends = {n: getattr(module.config, n, None) for n in ("bos_token_id", "eos_token_id", "pad_token_id")}
             module.generation_config = GenerationConfig(**ends)
             tokenizer.model_max_length = getattr(module.config, "max_position_embeddings", tokenizer.model_max_length)
@@ -52,7 +46,10 @@ def convert(file: Path, folder: Path) -> None:
             tokenizer.save_pretrained(folder)
     except (ValueError, RuntimeError, KeyError, NotImplementedError) as error:
         raise DecError(f"transformers cannot read {file.name}: {error}") from error
-    _split_as_trained(folder / "tokenizer.json", _pre_tokenizer(file))
+    path, own = folder / "tokenizer.json", tokenizer_of(read(file))
+    if own is not None:  # transformers splits every byte-level vocabulary as GPT-2 does, which is another before digits
+        spec = {**json.loads(path.read_text(encoding="utf-8")), "pre_tokenizer": own["pre_tokenizer"]}
+        path.write_text(json.dumps(spec, ensure_ascii=False, indent=2), encoding="utf-8")
 
 
 def _plain(read: Any) -> Any:
@@ -66,27 +63,6 @@ def _plain(read: Any) -> Any:
     module = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     module.load_state_dict(read.state_dict())
     return module.eval()
-
-
-def _pre_tokenizer(file: Path) -> str:
-    """The name that a GGUF gives to how its tokenizer splits texts; "" where it says none."""
-    from gguf import GGUFReader
-
-    field = GGUFReader(file).fields.get("tokenizer.ggml.pre")
-    return "" if field is None else str(field.contents())
-
-
-def _split_as_trained(path: Path, name: str) -> None:
-    """Put the pre-tokenizer of that name into a tokenizer.json."""
-    if not name:
-        return
-    if name not in PRE_TOKENIZERS:
-        raise DecError(
-            f"the GGUF splits texts as {name!r}, which is not known here", hint=f"known: {', '.join(PRE_TOKENIZERS)}"
-        )
-    spec = json.loads(path.read_text(encoding="utf-8"))
-    spec["pre_tokenizer"] = PRE_TOKENIZERS[name]
-    path.write_text(json.dumps(spec, ensure_ascii=False, indent=2), encoding="utf-8")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from decgraph.runtime.models.folders import Folder, context_of, read
 from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.gguf import file as gguf
 from decgraph.runtime.models.interface import Model, Vocab, check_vocab
-from decgraph.runtime.placement import BLOCKS, Placement
+from decgraph.runtime.placement import AUTO, BLOCKS, Placement
 from decgraph.runtime.text import has_tokenizer, vocabulary
 
 if TYPE_CHECKING:
@@ -71,15 +71,17 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
 
 
 def _of_file(path: Path, reuse: bool, placed: Placement) -> HFCausal:
-    """The model of a GGUF file."""
+    """The model of a GGUF file. Where float32 is asked for, what its blocks are multiplied with is float32 too."""
     from decgraph.runtime.models.gguf.net import net_of_file, own_dtype
     from decgraph.runtime.models.gguf.settings import config_of
     from decgraph.runtime.models.hf_causal import HFCausal
+    from decgraph.runtime.native.products import Activations
 
     file = gguf.read(path)
     config = config_of(file)
     vocab = vocabulary(path, int(config.get("vocab_size") or 0))
-    net = net_of_file(file, config, placed.precision(own_dtype(file)), placed.device)
+    activations: Activations = "int16" if placed.dtype == AUTO else "float32"
+    net = net_of_file(file, config, placed.precision(own_dtype(file)), placed.device, activations)
     net = net.in_blocks(placed.dtype) if placed.dtype in BLOCKS else net
     return HFCausal(net, name=path.stem, vocab=vocab, context=context_of(config), family=str(path), reuse=reuse)
 

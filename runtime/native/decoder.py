@@ -16,7 +16,7 @@ from decgraph.runtime.models.decoder.decoder import Decoder, Masks, Part, Turn
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Layer
 from decgraph.runtime.native.library import library, threads
-from decgraph.runtime.native.products import BlockProduct, NativeProduct, Parts
+from decgraph.runtime.native.products import Activations, BlockProduct, NativeProduct, Parts
 
 FEW = 128
 """Tokens of one call by native layers: of more than these, torch's attention is the faster one after a long context."""
@@ -151,21 +151,21 @@ def _plain(decoder: Decoder) -> bool:
     return True
 
 
-def native(decoder: Decoder) -> Decoder:
+def native(decoder: Decoder, activations: Activations = "int16") -> Decoder:
     """The decoder with native products and layers, as far as they go: on the CPU, in float32; itself where there are none.
-    Matrices are read as they lie."""
+    Matrices are read as they lie. activations: what blocks are multiplied with."""
     if library() is None or decoder.device.type != "cpu" or decoder.dtype != torch.float32:
         return decoder
-    products = {name: _native_product(product) for name, product in decoder.products.items()}
+    products = {name: _native_product(product, activations) for name, product in decoder.products.items()}
     return NativeDecoder(decoder.shape, decoder.weights, products, decoder.ropes, decoder.part)
 
 
-def _native_product(product: Product) -> Product:
+def _native_product(product: Product, activations: Activations) -> Product:
     tensors = (*product.weights, *(b for b in product.biases if b is not None))
     if isinstance(product, NativeProduct):
         return product
     if isinstance(product, BlockProduct):
-        return NativeProduct(*product.matrices, biases=product.biases)
+        return NativeProduct(*product.matrices, biases=product.biases, activations=activations)
     if len(product.weights) > 3 or not all(t.is_contiguous() and t.dtype == torch.float32 for t in tensors):
         return Product(*product.weights, biases=product.biases)
     return NativeProduct(*product.weights, biases=product.biases)

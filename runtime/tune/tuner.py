@@ -105,7 +105,7 @@ class Tuner:
         self.told("searching")
         start, left = self.trials.default, self.share(0.65)
         least = smallest(self.axes, start)
-        if least != start and left() > 0:
+        if least != start and self.left() > 0:
             self.trials.warm([least])
             self.trials.once([least])
             if not self.trials.of(least).failed and self.trials.of(least).ratio > 1:

@@ -411,18 +411,6 @@ class ModuleDecoder:
     ) -> Any:
         """See `Decoder`; in place of ids it also takes states [B, T, width] that enter the first layer."""
         found = self._found
-        return self._stepped(found, ids, positions, write, keys, values, masks)
-
-    def _stepped(
-        self,
-        found: _Found,
-        ids: Tensor,
-        positions: Tensor,
-        write: Tensor,
-        keys: Sequence[Tensor],
-        values: Sequence[Tensor],
-        masks: Mapping[Any, Tensor | None],
-    ) -> Any:
         blank = (len(positions), 1, positions.shape[1], keys[0].shape[2])
         given = {
             kind: self._prepared(mask, found, blank)
@@ -481,9 +469,13 @@ class ModuleDecoder:
     def _found(self) -> _Found:
         self._refuse_by_name()
         with torch.no_grad():
-            found = self._probed()
-            if not self.encoder:
-                self._compare(found)
+            found = self.__dict__["_found"] = self._probed()
+            try:
+                if not self.encoder:
+                    self._compare(found)
+            except BaseException:
+                del self.__dict__["_found"]
+                raise
         return found
 
     def _refuse_by_name(self) -> None:
@@ -574,7 +566,7 @@ class ModuleDecoder:
                 near[0, 0, row, [p for p in seen if window is None or positions[row] - min(p, 2) < window]] = True
             ids = torch.tensor([[tokens[c] for c in places]], device=dev)
             at, masks = torch.tensor([positions], device=dev), {FULL: full.to(dev), SLIDING: near.to(dev)}
-            out = self._stepped(found, ids, at, torch.tensor([places], device=dev), keys, values, masks)
+            out = self(ids, at, torch.tensor([places], device=dev), keys, values, masks)
             got += list((out[0] if self.part.taps else out)[0])
         for path, mine in ((tokens[:3], got[2]), ([*tokens[:2], tokens[3]], got[3])):
             theirs = self.plain(torch.tensor([path], device=dev))[0, -1]

@@ -1,4 +1,4 @@
-"""The decoder's net of a GGUF file: its blocks as they lie in the mapped file, multiplied with activations in float32."""
+"""The decoder's net of a GGUF file: its blocks as they lie in the mapped file, multiplied as they are."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from decgraph.runtime.models.gguf.file import File
 from decgraph.runtime.models.gguf.settings import ARCHITECTURES, INSTEAD, NAMES
 from decgraph.runtime.native.decoder import native
 from decgraph.runtime.native.formats import Blocks
+from decgraph.runtime.native.products import Activations
 
 WHOLE = ("embed", "positions", "norm", "out")
 """What is not a layer's."""
@@ -66,8 +67,11 @@ def own_dtype(file: File) -> torch.dtype:
     return {"F16": torch.float16, "BF16": torch.bfloat16}.get(file.form, torch.float32)
 
 
-def net_of_file(file: File, config: Mapping[str, Any], dtype: torch.dtype, device: str) -> Net:
-    """The net of a file with these settings. Raises DecError where it has something that the decoder does not know."""
+def net_of_file(
+    file: File, config: Mapping[str, Any], dtype: torch.dtype, device: str, activations: Activations = "int16"
+) -> Net:
+    """The net of a file with these settings. activations: see `NativeProduct`. Raises DecError where it has something that the
+    decoder does not know."""
     try:
         shape, theirs = shape_of(config)
         shape = replace(
@@ -85,7 +89,7 @@ def net_of_file(file: File, config: Mapping[str, Any], dtype: torch.dtype, devic
             ropes = frequencies(shape, device)
             if (factors := source.take(FACTORS)) is not None:
                 ropes = {kind: (_divided(inverse, factors), scale) for kind, (inverse, scale) in ropes.items()}
-        return Net(native(Decoder(shape, weights, products, ropes)), config)
+        return Net(native(Decoder(shape, weights, products, ropes), activations), config)
     except (Unknown, DecError) as unknown:
         said = unknown.diagnostics[0] if isinstance(unknown, DecError) else unknown
         raise DecError(f"{file.path} is not read as a model: {said}", hint=INSTEAD) from None

@@ -7,7 +7,11 @@ import pytest
 import torch
 
 import decgraph
+import decgraph.runtime.native.formats
+from decgraph.cli.main import main
 from decgraph.runtime.models.hf import load_causal
+from decgraph.runtime.native.products import BlockProduct
+from decgraph.runtime.placement import Placement
 from decgraph.runtime.request import Request
 
 pytest.importorskip("gguf")
@@ -24,8 +28,11 @@ def agree(path: Path, theirs: Any) -> None:
         made = theirs.generate(torch.tensor([IDS]), max_new_tokens=12, do_sample=False, eos_token_id=None)[0, len(IDS) :]
     found = torch.stack([torch.from_numpy(one.logits) for one in mine.eval([IDS[: n + 1] for n in range(len(IDS))])])
     assert (found - want[:, : found.shape[1]]).abs().max() < 2e-4 * want.abs().max()
-    session = decgraph.load("autoregressive").session(str(path), device="cpu")
-    assert session.run(Request(IDS, limit=12, temperature=0)).tokens == tuple(made.tolist())
+    exact = load_causal(path, placed=Placement("cpu", "float32")).eval([IDS[:1], IDS])[1]
+    assert (torch.from_numpy(exact.logits) - want[-1, : found.shape[1]]).abs().max() < 1e-5 * want.abs().max()
+    for dtype in ("auto", "float32"):
+        session = decgraph.load("autoregressive").session(str(path), device="cpu", dtype=dtype)
+        assert session.run(Request(IDS, limit=12, temperature=0)).tokens == tuple(made.tolist())
 
 
 @pytest.mark.parametrize("library", [True, False], ids=["native", "torch"])
@@ -95,3 +102,53 @@ def test_architectures_are_as_transformers_reads_them(architecture: str, tied: b
     module = written.module_of(model_type, tie_word_embeddings=tied, **config)
     path = written.write(tmp_path / "a.gguf", architecture, module, "Q8_0", **settings)
     agree(path, written.dequantised(path, module.config))
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    module = written.module_of("llama", hidden_size=256, tie_word_embeddings=True)
+    return written.write(tmp_path_factory.mktemp("file") / "small.gguf", "llama", module, "Q8_0")
+
+
+@pytest.mark.parametrize("algorithm", ["speculative", "prompt_lookup", "draft_and_verify", "swift"])
+def test_algorithms_have_its_tokens(algorithm: str, file: Path) -> None:
+    """The drafter of `speculative` is the same file; the others draft by a part of the model, or by none."""
+    plain = decgraph.load("autoregressive").session(file, device="cpu").run(Request(IDS, limit=16, temperature=0)).tokens
+    chosen = decgraph.load(algorithm)
+    session = chosen.session(dict.fromkeys(chosen.models, str(file)), device="cpu")
+    assert session.run(Request(IDS, limit=16, temperature=0)).tokens == plain
+    reference = decgraph.load("autoregressive").session(file, device="cpu", backend="reference")
+    assert reference.run(Request(IDS, limit=4, temperature=0)).tokens == plain[:4]
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("bfloat16", 0.2), ("float16", 0.02), ("int8", 1e-5), ("int4", 0.9)])
+def test_other_precisions(dtype: str, most: float, file: Path) -> None:
+    """int8 is what the file's matrices are in already."""
+    want = torch.from_numpy(load_causal(file).eval([IDS])[0].logits)
+    found = torch.from_numpy(load_causal(file, placed=Placement("cpu", dtype)).eval([IDS])[0].logits)
+    assert (found - want).norm() < most * want.norm()
+    assert torch.equal(found, want) == (dtype == "int8")
+
+
+def test_a_table_of_embeddings_is_read_row_by_row(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = decgraph.load("prompt_lookup").session(file, device="cpu")
+    monkeypatch.setattr(BlockProduct, "dequantised", lambda product: pytest.fail("a whole matrix is dequantised"))
+    many = decgraph.runtime.native.formats.reals
+
+    def few(data: torch.Tensor, form: str) -> torch.Tensor:
+        assert len(data) <= len(IDS)
+        return many(data, form)
+
+    monkeypatch.setattr(decgraph.runtime.native.formats, "reals", few)
+    assert len(session.run(Request(IDS, limit=8, temperature=0)).tokens) == 8
+
+
+def test_the_commands_take_a_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "autoregressive", "-m", str(file), "-p", "def", "-n", "3", "--device", "cpu"]) == 0
+    assert "target: small" in capsys.readouterr().out
+    assert main(["bench", "autoregressive", "-m", str(file), "--quick"]) == 1
+    assert "--peer llama.cpp" in capsys.readouterr().err
+    assert main(["bench", "autoregressive", "-m", str(file), "--peer", "transformers", "--dtype", "int8", "--quick"]) == 1
+    assert "in the form that it has" in " ".join(capsys.readouterr().err.split())
+    assert main(["run", "speculative", "-m", str(file), "-p", "def"]) == 1
+    assert "no shipped one goes with it" in " ".join(capsys.readouterr().err.split())

@@ -115,6 +115,8 @@ KINDS = {
     "seven a group": {"heads": 7, "kv_heads": 1, "head": 48, "width": 8},
     "some numbers": {"rotary": 6, "eps": 1e-3},
     "no rotation": {"rope": False},
+    "neighbours": {"pairs": "kept", "norms": True},
+    "some neighbours": {"pairs": "kept", "rotary": 6},
     "odd sizes": {"head": 10, "width": 21, "norms": True},
 }
 
