@@ -72,7 +72,7 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
 
 def _of_file(path: Path, reuse: bool, placed: Placement) -> HFCausal:
     """The model of a GGUF file. Where float32 is asked for, what its blocks are multiplied with is float32 too."""
-    from decgraph.runtime.models.gguf.net import net_of_file, own_dtype
+    from decgraph.runtime.models.decoder.gguf import net_of_file, own_dtype
     from decgraph.runtime.models.gguf.settings import config_of
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.native.products import Activations

@@ -65,7 +65,7 @@ _INSTEAD = "the folder that the file was made from has a tokenizer.json"
 
 
 def bounds(file: File) -> tuple[int | None, list[int]]:
-    """The tokens that a text begins and ends with."""
+    """The tokens that a text begins and ends with. Raises DecError for numbers that are no tokens."""
     ids = {key: file.settings.get(f"tokenizer.ggml.{key}_token_id") for key in ("bos", "eos", "eot", "eom")}
     count = len(file.settings.get("tokenizer.ggml.tokens", ()))
     for key, one in ids.items():

@@ -28,6 +28,7 @@ def spoilt(whole: Path, at: bytes, to: bytes, after: int = 0) -> bytes:
     return data[:place] + to + data[place + len(to) :]
 
 
+@pytest.mark.budget()
 def test_each_mutant_is_read_or_refused(whole: Path, tmp_path: Path) -> None:
     """Cut off anywhere, and with bytes changed in its settings and tables: no other exception, and no memory to speak of."""
     data, made = whole.read_bytes(), random.Random(7)

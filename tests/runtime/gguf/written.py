@@ -79,7 +79,7 @@ def write(
     if hasattr(config, "rms_norm_eps"):
         out.add_layer_norm_rms_eps(config.rms_norm_eps)
     for key, value in settings.items():
-        add = out.add_string if isinstance(value, str) else out.add_bool if isinstance(value, bool) else (
+        add: Any = out.add_string if isinstance(value, str) else out.add_bool if isinstance(value, bool) else (
             out.add_uint32 if isinstance(value, int) else out.add_float32)  # fmt: skip
         add(f"{architecture}.{key}", value)
     if vocabulary is None:
@@ -102,7 +102,7 @@ def write(
             array = array + 1
         whole = array.ndim > 1 and array.shape[1] % gguf.GGML_QUANT_SIZES[kind][0] == 0
         own = kind if whole else gguf.GGMLQuantizationType.F32
-        data = blocks(form, *array.shape, generator) if random and whole else gguf.quants.quantize(array, own)
+        data = blocks(form, array.shape[0], array.shape[1], generator) if random and whole else gguf.quants.quantize(array, own)
         out.add_tensor(known, np.ascontiguousarray(data), raw_dtype=own)
     out.write_header_to_file()
     out.write_kv_data_to_file()

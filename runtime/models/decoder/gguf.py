@@ -58,7 +58,7 @@ class FileSource:
         return sorted(set(self._file.tensors) - self._taken)
 
     def joined(self, parts: list[Tensor | Blocks]) -> list[Tensor | Blocks]:
-        """See `weights.Source`: what is mapped stays where it lies."""
+        """Matrices [n, in] as they are: what is mapped stays where it lies."""
         return parts
 
 
