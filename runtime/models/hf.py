@@ -87,7 +87,8 @@ def _of_file(path: Path, reuse: bool, placed: Placement) -> HFCausal:
 
 
 def decoder_net(folder: Folder, placed: Placement) -> Net | Unknown:
-    """The decoder's net of a folder; or why transformers' module is to run, which the log says."""
+    """The decoder's net of a folder; or why transformers' module is to run, which the log says. Raises DecError where weights
+    in blocks are asked for and the decoder does not run the folder."""
     from decgraph.runtime.models.decoder.folder import net_of_folder
 
     try:
