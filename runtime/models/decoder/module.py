@@ -228,6 +228,7 @@ class ModuleDecoder:
         self, base: Any, name: str = "", *, encoder: bool = False, plain: Callable[[Tensor], Tensor] | None = None
     ) -> None:
         self.base, self.name, self.encoder, self._plain = base, name or type(base).__name__, encoder, plain
+        self._known: _Found | None = None
         self.config = base.config.get_text_config()
         self.part, self.whole = Part(), base
         self.device = next(base.parameters()).device
@@ -359,7 +360,7 @@ class ModuleDecoder:
 
     def _like(self, part: Part) -> ModuleDecoder:
         made = ModuleDecoder(self.whole, self.name, encoder=self.encoder)
-        made.part, made.__dict__["listed"] = part, self.listed
+        made.part, made.listed = part, self.listed
         uses = made.uses
         groups = {use.reads: Entering() for use in uses if use.reads is not None}
         parts = [reading(part_of(self.listed[use.layer], use), use, groups) for use in uses]
@@ -466,18 +467,19 @@ class ModuleDecoder:
         types = getattr(self.config, "layer_types", None) or [SLIDING if window else FULL]
         return sorted(set(types))
 
-    @cached_property
+    @property
     def _found(self) -> _Found:
-        self._refuse_by_name()
-        with torch.no_grad():
-            found = self.__dict__["_found"] = self._probed()
-            try:
-                if not self.encoder:
-                    self._compare(found)
-            except BaseException:
-                del self.__dict__["_found"]
-                raise
-        return found
+        if self._known is None:
+            self._refuse_by_name()
+            with torch.no_grad():
+                self._known = self._probed()
+                try:
+                    if not self.encoder:
+                        self._compare(self._known)
+                except BaseException:
+                    self._known = None
+                    raise
+        return self._known
 
     def _refuse_by_name(self) -> None:
         config, kind = self.config, type(self.base).__name__

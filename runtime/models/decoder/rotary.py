@@ -16,7 +16,7 @@ from decgraph.runtime.models.decoder.shape import Shape, Unknown
 
 
 def frequencies(shape: Shape, device: str) -> dict[str, tuple[Tensor, float]]:
-    """By kind of layer what `inverse_frequencies` gives, on a device."""
+    """By kind of layer the frequencies float32[r / 2] and the factor that `inverse_frequencies` gives, on a device."""
     kinds = {layer.rope for layer in shape.layers if layer.rope}
     found = {kind: inverse_frequencies(shape.rope[kind], shape.rotary or shape.head) for kind in kinds}
     return {kind: (inverse.to(device), factor) for kind, (inverse, factor) in found.items()}
