@@ -30,7 +30,7 @@ CAUSAL = (
 )  # fmt: skip
 SAMPLED = ("autoregressive", "speculative", "prompt_lookup", "kangaroo", "eagle2")
 BATCHED = ("autoregressive", "speculative", "prompt_lookup", "eagle2", "sequoia", "medusa", "token_recycling")
-# What `decgraph tune` chose with other prompts than these, alone and for eight at a time: 25 and 60 seconds of processor time.
+# The smallest drafts; most of them `decgraph tune` chose with other prompts than these (docs/benchmarks.md, "Tuned settings").
 TUNED = ("eagle2:depth=1,k=1,budget=1", "sequoia:shape=1x1", "medusa:shape=1x1", "token_recycling:shape=1,k=1")
 TUNED_BATCHED = (*TUNED, "prompt_lookup:k=1,reach=1")
 MASKED = ("fast_dllm", "fast_dllm_prefix")
