@@ -9,7 +9,6 @@ from decgraph.bench.compare import Asked, document, rival, work_of
 from decgraph.bench.contenders import Ours, params_for, request_of, run
 from decgraph.bench.measure import Row, Settings, Told, digits, measured, silent
 from decgraph.bench.prompts import Prompt, Text
-from decgraph.bench.weights import Weights
 from decgraph.errors import DecError
 from decgraph.models import bind
 from decgraph.runtime.models.engine.of import engine_of
@@ -78,8 +77,7 @@ def prepared(
         )
         contenders.append(Ours(one.label, one.algorithm, known, session, work.groups, cells, settings.temperature))
     names = [other.label for other in others]
-    module: Any = getattr(model, "net").base  # noqa: B009 - a Model has no such attribute; one for masked models does
-    models = Weights(model.name, module, None, model.vocab.size, folders={"target": str(model.family)}).facts()
+    models = facts_of(model)
     facts = {c.label: Asked(c.label, c.algorithm, c.params).facts() for c in contenders}
 
     def run(told: Told) -> Row:
@@ -93,6 +91,14 @@ def prepared(
         return made
 
     return run
+
+
+def facts_of(model: Any) -> Row:
+    """Sizes of a masked model, as `Weights.facts` has them of others."""
+    net = model.net
+    return {"name": model.name, "target": sum(p.numel() for p in {id(p): p for p in net.parameters()}.values()), "width": net.width,
+            "layers": model.layers, "vocabulary": model.vocab.size, "dtype": str(net.decoder.dtype).removeprefix("torch."),
+            "device": str(net.device), "eos": [], "folders": {"target": str(model.family)}}  # fmt: skip
 
 
 def by_the_interpreter(contender: Ours, model: Any, tokenizer: Any) -> Row:
