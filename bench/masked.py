@@ -96,9 +96,18 @@ def prepared(
 def facts_of(model: Any) -> Row:
     """Sizes of a masked model, as `Weights.facts` has them of others."""
     net = model.net
-    return {"name": model.name, "target": sum(p.numel() for p in {id(p): p for p in net.parameters()}.values()), "width": net.width,
-            "layers": model.layers, "vocabulary": model.vocab.size, "dtype": str(net.decoder.dtype).removeprefix("torch."),
-            "device": str(net.device), "eos": [], "folders": {"target": str(model.family)}}  # fmt: skip
+    once = {id(p): p for p in net.parameters()}  # tied matrices count once
+    return {
+        "name": model.name,
+        "target": sum(p.numel() for p in once.values()),
+        "width": net.width,
+        "layers": model.layers,
+        "vocabulary": model.vocab.size,
+        "dtype": str(net.decoder.dtype).removeprefix("torch."),
+        "device": str(net.device),
+        "eos": [],
+        "folders": {"target": str(model.family)},
+    }
 
 
 def by_the_interpreter(contender: Ours, model: Any, tokenizer: Any) -> Row:
