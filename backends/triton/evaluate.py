@@ -114,7 +114,7 @@ class Evaluator:
 
     def reads(self, flag: Tensor) -> int:
         """A number that the host reads, the one way in which it learns of data. Raises NotSteppable where it cannot."""
-        if not self.hosts:
+        if not self.hosts or getattr(self, "recording", False):
             raise NotSteppable("a loop whose number of iterations depends on data, inside of a branch or of another such loop", self.place)
         return int(flag)
 
