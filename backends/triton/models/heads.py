@@ -1,0 +1,117 @@
+"""Heads on a target's features: EAGLE and MTP layers, which feed their own outputs back.
+
+The token at position p reads the feature of position p - 1, so the head's keys and values for it are at slot p - 1, and so is
+its own output: slots are shifted by one here, nowhere else. Only where a text is one token long does that token have a slot,
+with the absence of a feature, and nothing is shifted. Keys and values of drafted tokens come from the head's own features; when
+they are committed, they are computed again from the target's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton.models.decoder import CausalModel, Weights, layers_of
+from decgraph.backends.triton.models.interface import CHUNK, Seen, at_slots
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.runtime.models.hf_heads import HFFeatures
+from decgraph.runtime.models.interface import Model
+
+
+def features_model(model: Model, whole: Any, target: Any) -> Any:
+    """The device model of a head, given its target's, which keeps its states from now on. Raises NotSteppable for a head of
+    another kind, and without a target that it fits."""
+    if not isinstance(target, CausalModel) or target.kind != "causal":
+        raise NotSteppable(f"{model.name!r} reads states of its target, which has no step")
+    if isinstance(whole, HFFeatures):
+        return FeaturesModel(model, whole.module, target)
+    raise NotSteppable(f"{model.name!r} is a {type(whole).__name__}, which has no step")
+
+
+class FeaturesModel(CausalModel):
+    """See the module, and `DeviceModel`. `module` is as in runtime/models/heads/chained.py."""
+
+    kind = "features"
+
+    def __init__(self, model: Model, module: Any, target: CausalModel) -> None:
+        layers = layers_of(module, model.name)
+        if layers.device != target.device or layers.dtype != target.dtype:
+            raise NotSteppable(f"{model.name!r} is no {target.dtype} on {target.device}, as its target {target.name!r} is")
+        super().__init__(model, Weights((layers,), self._head), target.batch, target.capacity)
+        self.module, self.target = module, target
+        self.shifts = torch.ones(target.batch, dtype=torch.int64, device=target.device)
+        self.keep_states()
+        target.keep_states(module.reads or ())
+
+    def _head(self, states: Tensor) -> Tensor:
+        if not self.module.own_output:
+            return self.target.read(states)
+        made: Tensor = self.module.read_out(states.reshape(-1, states.shape[-1]))
+        return made.view(*states.shape[:-1], -1)
+
+    @torch.no_grad()
+    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
+        """See `DeviceModel`; the target has computed these tokens. Raises DecError for tokens that do not fit."""
+        self.check(lane, tokens, start, count)
+        end, lanes = start + count, slice(lane, lane + 1)
+        self.clear(lane, max(start - 1, 0))
+        self.shifts[lane] = 1
+        for first in range(max(start, 1), end, CHUNK):
+            last = min(first + CHUNK, end)
+            at = torch.arange(first, last, device=self.device)[None] - 1
+            ids = torch.tensor([list(tokens[first:last])], dtype=torch.int64, device=self.device)
+            x = self.module.enter(ids, self._features(at, lanes))
+            self.run(x, at, at, Seen(at + 1), lanes, last)
+
+    @torch.no_grad()
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        seen: Seen,
+        *,
+        parents: Tensor | None = None,
+        known: Tensor | None = None,
+    ) -> Tensor:
+        """See `DeviceModel`. Without `known` all features are the target's."""
+        tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
+        shift = torch.ones_like(self.shifts) if known is None else (known > 0).long().expand(self.batch)
+        self.shifts.copy_(shift)
+        features = torch.where((positions > 0)[..., None], self._features(positions - 1), 0)
+        if known is not None:
+            own = (positions > 0) & (positions > known.expand(self.batch)[:, None])
+            tokens, features = self._own(own, tokens, features, slots - 1 if parents is None else parents)
+        return self.run(
+            self.module.enter(tokens, features), positions - shift[:, None], self._place(slots), seen.shifted(shift)
+        )
+
+    def _own(self, own: Tensor, tokens: Tensor, features: Tensor, parents: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens and features, those where bool[B, T] says so being the head's: its outputs at its slots of `parents`; of one
+        that drafts in parallel, a mask and what stands for an unknown feature."""
+        assert self.last is not None
+        if self.module.mask is not None:
+            return torch.where(own, self.module.mask, tokens), torch.where(own[..., None], self.module.unknown(), features)
+        back = self.module.back(at_slots(self.last, parents - self.shifts[:, None]))
+        return tokens, torch.where(own[..., None], back, features)
+
+    def _features(self, positions: Tensor, lanes: slice = slice(None)) -> Tensor:
+        """The target's features [b, T, hidden] of positions int64[b, T]."""
+        made: Tensor = self.module.project(self.target.kept(self.module.reads, positions, lanes))
+        return made.to(self.dtype)
+
+    def _place(self, slots: Tensor) -> Tensor:
+        """The head's slots of tokens' slots; the first token of a text has none, where there are others."""
+        at = slots - self.shifts[:, None]
+        return torch.where(at < 0, self.capacity - 1, at)
+
+    def move(self, source: Tensor, dest: Tensor) -> None:
+        """See `DeviceModel`."""
+        super().move(self._place(source), self._place(dest))
+
+    def states_at(self, slots: Tensor) -> Tensor:
+        """See `DeviceModel`."""
+        return super().states_at(self._place(slots))

@@ -1,0 +1,119 @@
+"""Heads, parts of models and models derived from others give what the models themselves give, on the device's buffers."""
+
+from __future__ import annotations
+
+from pathlib import Path as File
+from typing import Any
+
+import pytest
+import torch
+from hf_modules import LAYER, large, module
+from torch import Tensor
+from walks import Drafts, Path, Walk
+
+from decgraph.backends.triton.models import step_model
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.check.tables import Style, StyledModel, styled_features
+from decgraph.runtime.models import hf
+from decgraph.runtime.models.derive import derive
+from decgraph.runtime.models.engine.plain import stacked
+from decgraph.runtime.models.free import FreeFeatures, FreeModel
+from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads
+from decgraph.runtime.models.table import TableAdapter, TableModel
+from decgraph.zoo import modeling
+
+V, WIDTH = 61, 32
+CLOSE = {"atol": 3e-4, "rtol": 1e-4}  # of logits of size about 10: sums are taken in another order
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> HFCausal:
+    path = tmp_path_factory.mktemp("models") / "llama"
+    module("llama").save_pretrained(path)
+    made = hf.load_causal(File(path), reuse=True)
+    assert isinstance(made, HFCausal)
+    return made
+
+
+def near(model: Any, made: Any) -> Any:
+    def check(paths: list[Path], states: Tensor, lane: int) -> None:
+        got, want = made.read(states).double(), stacked(model.eval(paths), model.vocab.size)
+        assert torch.allclose(got, want, **CLOSE), (got - want).abs().max()
+
+    return check
+
+
+DERIVED: list[Any] = [(), ("exit", 1), ("skip", {1}), ("skip", {0}, {2}), ("parallel", 2), ("quantized", 4)]
+
+
+@pytest.mark.parametrize("how", DERIVED, ids=str)
+def test_derived_models_share_weights(target: HFCausal, how: Any) -> None:
+    whole = step_model(target, 2, 60)
+    made = whole.derive(*how) if how else whole
+    Walk(made, V, 2, near(derive(target, *how) if how else target, made)).run([5, 1], steps=3)
+
+
+def test_early_exits_with_and_without_an_adapter(target: HFCausal) -> None:
+    whole, upto = step_model(target, 2, 60), derive(target, "upto", 2)
+    adapter = HFAdapter(large(modeling.ExitAdapter(modeling.ExitConfig(exit_layer=2, **LAYER))), target, "exit")
+    part = whole.derive("upto", 2)
+    assert part.kind == "layers"
+    plain, bare = whole.derive("head", part), whole.derive("bare", part)
+    adapted = step_model(derive(target, "head", derive(adapter, "on", upto)), 2, 60)
+    for made, how in ((plain, "head"), (bare, "bare")):
+        Walk(made, V, 2, near(derive(target, how, upto), made)).run([5, 1], steps=2)
+    Walk(adapted, V, 2, near(adapted.model, adapted)).run([5, 1], steps=2)
+
+
+@pytest.mark.parametrize("how", [("exit", 2), ("skip", {0}), ("quantized", 3)], ids=str)
+def test_tables_derived_from_tables(how: Any) -> None:
+    model = StyledModel(4, 5, Style(sort="mixed"))
+    made, want = step_model(model, 2, 30).derive(*how), derive(model, *how)
+    Walk(made, 4, 2, near(want, made)).run([3, 1], steps=2)
+    part = derive(TableAdapter(model, 9), "on", derive(model, "upto", 2))
+    made = step_model(derive(model, "head", part), 2, 30)
+    Walk(made, 4, 2, near(made.model, made)).run([3, 1], steps=2)
+
+
+def test_medusa_heads(target: HFCausal) -> None:
+    medusa = HFHeads(large(modeling.MedusaHeads(modeling.MedusaConfig(hidden_size=WIDTH, inner_size=48, heads=3))), target, "m")
+    both = target.with_heads(medusa)
+    made = step_model(both, 2, 60)
+    made.keep_states()
+    walk = Walk(made, V, 4, near(target, made))
+    walk.run([6, 2], steps=3)
+    ends = torch.tensor([[len(t) - 2, 0] for t in walk.texts])
+    got = made.heads(made.states_at(ends))
+    for lane, text in enumerate(walk.texts):
+        for n, end in enumerate(ends[lane].tolist()):
+            assert torch.allclose(got[lane, n].double(), stacked(both.heads(tuple(text[: end + 1])), V), **CLOSE)
+    with pytest.raises(NotSteppable, match="no heads"):
+        step_model(target, 1, 40).heads(torch.zeros(1, 1, WIDTH))
+
+
+def of_memory(model: Any, made: Any) -> Any:
+    def check(text: Path, paths: list[Path], states: Tensor) -> None:
+        want = stacked(model.eval(paths, given=model.target.memory(text[:-1])), model.vocab.size)
+        got = made.read(states).double()
+        assert torch.allclose(got, want, **CLOSE), (got - want).abs().max()
+
+    return check
+
+
+def test_features_are_the_targets_where_it_has_them_and_the_heads_own_below(target: HFCausal) -> None:
+    model = HFFeatures(large(modeling.EagleHead(modeling.EagleConfig(**LAYER))), target, "eagle")
+    whole = step_model(target, 3, 60)
+    made = step_model(model, 3, 60, target=whole)
+    Drafts(whole, made, V, 5, of_memory(model, made)).run([7, 2, 1], steps=3)
+    with pytest.raises(NotSteppable, match="reads states of its target"):
+        step_model(model, 3, 60)
+
+
+@pytest.mark.parametrize("of", [(TableModel(4, 3), styled_features), (FreeModel(3, 4), None)], ids=["table", "free"])
+def test_features_of_tables(of: Any) -> None:
+    base, make = of
+    model = FreeFeatures(base, 7) if make is None else make(base, 7, Style(sort="mixed"))
+    whole = step_model(base, 3, 40)
+    made = step_model(model, 3, 40, target=whole)
+    Drafts(whole, made, 4, 5, of_memory(model, made)).run([5, 2, 1], steps=2)
