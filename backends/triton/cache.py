@@ -147,14 +147,13 @@ class Cache:
         step, and n nodes (NumPy int64[n], or int64[B or 1, n])."""
         s, b = self.s, self.s.frame.batch
         lead, n = (0 if self.asked else self.behind), int(nodes.shape[-1])
-        shift = int(self.features)  # the input at a position holds the feature of the one before it; the first token has none
-        length = s.length - shift
+        length = s.length
         first, self.used, self.asked = self.used, self.used + n, True
         self.peak = max(self.peak, self.used)
         tokens, positions, slots, below, parents = [], [], [], [], []
         if lead:
             at = (length[:, None] + s.constant(np.arange(-lead, 0))).clamp(min=0)
-            tokens.append(s.tokens.gather(1, at + shift))
+            tokens.append(s.tokens.gather(1, at))
             positions.append(at)
             slots.append(at)
             below.append(at + 1)
