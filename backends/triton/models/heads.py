@@ -17,7 +17,7 @@ from torch import Tensor
 from decgraph.backends.triton.models.decoder import CausalModel, Weights, layers_of
 from decgraph.backends.triton.models.interface import CHUNK, Seen, at_slots
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.runtime.models.hf_heads import HFFeatures
+from decgraph.runtime.models.hf_heads import HFFeatures, HFRooted
 from decgraph.runtime.models.interface import Model
 
 
@@ -28,29 +28,43 @@ def features_model(model: Model, whole: Any, target: Any) -> Any:
         raise NotSteppable(f"{model.name!r} reads states of its target, which has no step")
     if isinstance(whole, HFFeatures):
         return FeaturesModel(model, whole.module, target)
+    if isinstance(whole, HFRooted):
+        from decgraph.backends.triton.models.rooted import rooted_model
+
+        return rooted_model(model, whole.module, target)
     raise NotSteppable(f"{model.name!r} is a {type(whole).__name__}, which has no step")
 
 
-class FeaturesModel(CausalModel):
-    """See the module, and `DeviceModel`. `module` is as in runtime/models/heads/chained.py."""
+class OnTarget(CausalModel):
+    """What heads on a target's states share: keys and values, one slot below those of tokens."""
 
     kind = "features"
 
-    def __init__(self, model: Model, module: Any, target: CausalModel) -> None:
-        layers = layers_of(module, model.name)
-        if layers.device != target.device or layers.dtype != target.dtype:
+    def __init__(self, model: Model, module: Any, target: CausalModel, stages: tuple[Any, ...]) -> None:
+        own = next((p for p in module.parameters()), None)
+        if own is not None and (own.device != target.device or own.dtype != target.dtype):
             raise NotSteppable(f"{model.name!r} is no {target.dtype} on {target.device}, as its target {target.name!r} is")
-        super().__init__(model, Weights((layers,), self._head), target.batch, target.capacity)
+        super().__init__(model, Weights(stages or (target.weights.last.using(()),), self.head), target.batch, target.capacity)
         self.module, self.target = module, target
-        self.shifts = torch.ones(target.batch, dtype=torch.int64, device=target.device)
-        self.keep_states()
         target.keep_states(module.reads or ())
+        if stages:
+            self.keep_states()
 
-    def _head(self, states: Tensor) -> Tensor:
+    def head(self, states: Tensor) -> Tensor:
+        """Logits [..., V] of the head's outputs [..., W]."""
         if not self.module.own_output:
             return self.target.read(states)
         made: Tensor = self.module.read_out(states.reshape(-1, states.shape[-1]))
         return made.view(*states.shape[:-1], -1)
+
+    def features(self, positions: Tensor, lanes: slice = slice(None)) -> Tensor:
+        """What the head reads of the target's states of positions int64[b, T]: [b, T, hidden]."""
+        made: Tensor = self.target.kept(self.module.reads, positions, lanes)
+        return made.to(self.dtype)
+
+    def entering(self, tokens: Tensor, features: Tensor) -> Tensor:
+        """What enters the first layer, of tokens int64[b, T] and features of the positions before them."""
+        return features
 
     @torch.no_grad()
     def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
@@ -58,13 +72,39 @@ class FeaturesModel(CausalModel):
         self.check(lane, tokens, start, count)
         end, lanes = start + count, slice(lane, lane + 1)
         self.clear(lane, max(start - 1, 0))
-        self.shifts[lane] = 1
-        for first in range(max(start, 1), end, CHUNK):
+        for first in range(max(start, 1), end if self.keys else 0, CHUNK):
             last = min(first + CHUNK, end)
             at = torch.arange(first, last, device=self.device)[None] - 1
             ids = torch.tensor([list(tokens[first:last])], dtype=torch.int64, device=self.device)
-            x = self.module.enter(ids, self._features(at, lanes))
-            self.run(x, at, at, Seen(at + 1), lanes, last)
+            self.run(self.entering(ids, self.features(at, lanes)), at, at, Seen(at + 1), lanes, last)
+
+    def place(self, slots: Tensor, shift: Tensor) -> Tensor:
+        """The head's slots of tokens' slots; the first token of a text has none, where there are others."""
+        at = slots - shift[:, None]
+        return torch.where(at < 0, self.capacity - 1, at)
+
+
+class FeaturesModel(OnTarget):
+    """See the module, and `DeviceModel`. `module` is as in runtime/models/heads/chained.py."""
+
+    def __init__(self, model: Model, module: Any, target: CausalModel) -> None:
+        super().__init__(model, module, target, (layers_of(module, model.name),))
+        self.shifts = torch.ones(target.batch, dtype=torch.int64, device=target.device)
+
+    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
+        """See `DeviceModel`. Raises DecError for tokens that do not fit."""
+        super().fill(lane, tokens, start, count)
+        self.shifts[lane] = 1
+
+    def entering(self, tokens: Tensor, features: Tensor) -> Tensor:
+        """See `OnTarget`."""
+        made: Tensor = self.module.enter(tokens, features)
+        return made
+
+    def features(self, positions: Tensor, lanes: slice = slice(None)) -> Tensor:
+        """See `OnTarget`."""
+        made: Tensor = self.module.project(super().features(positions, lanes))
+        return made
 
     @torch.no_grad()
     def forward(
@@ -81,13 +121,12 @@ class FeaturesModel(CausalModel):
         tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
         shift = torch.ones_like(self.shifts) if known is None else (known > 0).long().expand(self.batch)
         self.shifts.copy_(shift)
-        features = torch.where((positions > 0)[..., None], self._features(positions - 1), 0)
+        features = torch.where((positions > 0)[..., None], self.features(positions - 1), 0)
         if known is not None:
             own = (positions > 0) & (positions > known.expand(self.batch)[:, None])
             tokens, features = self._own(own, tokens, features, slots - 1 if parents is None else parents)
-        return self.run(
-            self.module.enter(tokens, features), positions - shift[:, None], self._place(slots), seen.shifted(shift)
-        )
+        at = self.place(slots, shift)
+        return self.run(self.entering(tokens, features), positions - shift[:, None], at, seen.shifted(shift))
 
     def _own(self, own: Tensor, tokens: Tensor, features: Tensor, parents: Tensor) -> tuple[Tensor, Tensor]:
         """Tokens and features, those where bool[B, T] says so being the head's: its outputs at its slots of `parents`; of one
@@ -98,20 +137,10 @@ class FeaturesModel(CausalModel):
         back = self.module.back(at_slots(self.last, parents - self.shifts[:, None]))
         return tokens, torch.where(own[..., None], back, features)
 
-    def _features(self, positions: Tensor, lanes: slice = slice(None)) -> Tensor:
-        """The target's features [b, T, hidden] of positions int64[b, T]."""
-        made: Tensor = self.module.project(self.target.kept(self.module.reads, positions, lanes))
-        return made.to(self.dtype)
-
-    def _place(self, slots: Tensor) -> Tensor:
-        """The head's slots of tokens' slots; the first token of a text has none, where there are others."""
-        at = slots - self.shifts[:, None]
-        return torch.where(at < 0, self.capacity - 1, at)
-
     def move(self, source: Tensor, dest: Tensor) -> None:
         """See `DeviceModel`."""
-        super().move(self._place(source), self._place(dest))
+        super().move(self.place(source, self.shifts), self.place(dest, self.shifts))
 
     def states_at(self, slots: Tensor) -> Tensor:
         """See `DeviceModel`."""
-        return super().states_at(self._place(slots))
+        return super().states_at(self.place(slots, self.shifts))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path as File
 from typing import Any
 
+import published_heads as heads
 import pytest
 import torch
 from hf_modules import LAYER, large, module
+from published_heads import written
 from torch import Tensor
 from walks import Drafts, Path, Walk
 
@@ -108,6 +110,27 @@ def test_features_are_the_targets_where_it_has_them_and_the_heads_own_below(targ
     Drafts(whole, made, V, 5, of_memory(model, made)).run([7, 2, 1], steps=3)
     with pytest.raises(NotSteppable, match="reads states of its target"):
         step_model(model, 3, 60)
+
+
+READS = [0, 2, 3]  # of a target of three layers: the first input, one between, and the last states
+PUBLISHED: dict[str, Any] = {
+    "eagle3": lambda: heads.eagle3(reads=READS),
+    "eagle3, the whole vocabulary, its own embedding": lambda: heads.eagle3(draft=V, embedding=True, reads=READS),
+    "peagle, two layers": lambda: heads.speculators("peagle", READS, layers=2),
+    "hydra, two blocks": lambda: heads.hydra(heads=4, blocks=2),
+    "hydra++": lambda: heads.hydra(heads=4, prefix=True),
+    "redrafter": heads.redrafter,
+    "redrafter, without an RNN": lambda: heads.redrafter(rnn=False, inner=40, blocks=1),
+    "dflash": lambda: heads.dflash(reads=[0, 2]),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_heads(target: HFCausal, name: str, tmp_path: File) -> None:
+    model = hf.load_features(written(tmp_path / "head", *PUBLISHED[name]()), target)
+    whole = step_model(target, 3, 60)
+    made = step_model(model, 3, 60, target=whole)
+    Drafts(whole, made, V, 5, of_memory(model, made)).run([7, 2, 1], steps=3)
 
 
 @pytest.mark.parametrize("of", [(TableModel(4, 3), styled_features), (FreeModel(3, 4), None)], ids=["table", "free"])
