@@ -183,6 +183,9 @@ class PathModel(Slots):
         if self.kind == "features" and known >= 0:
             memory = function.target.memory(path[: min(known, len(path) - 1)])
             return function.eval([path], given=memory)  # type: ignore[no-any-return]
+        if self.following and known >= 0:
+            memory = self.origin.function.memory(path[: min(known, len(path) - 1)])
+            return function.eval([path], given=memory)  # type: ignore[no-any-return]
         return function.eval([path])  # type: ignore[no-any-return]
 
     def _cell(self, state: tuple[int, ...]) -> Scores:
