@@ -111,7 +111,7 @@ class SlotDecoder(Decoder):
         cos, sin = (None, None) if turn is None else (t.squeeze(2) for t in turn)
         heads = (part.transpose(1, 2) for part in self._heads(f"{n}.", x, size, None))
         q: Tensor = rope_write(*heads, cos, sin, sight.slots, keys, values, None, None)
-        return self._attention(n, layer, q.transpose(1, 2), keys, values, sight)  # type: ignore[arg-type]
+        return self._attention(n, layer, q.transpose(1, 2), keys, values, sight)
 
     def _attention(self, n: int, layer: Layer, q: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
         sight: Sight = mask
@@ -266,7 +266,7 @@ class CausalModel(Slots):
                     put(made[lanes], slots, states)
         if self.last is not None:
             put(self.last[lanes], slots, x)
-        return x  # type: ignore[no-any-return]
+        return x
 
     @torch.no_grad()
     def read(self, states: Tensor) -> Tensor:
@@ -329,7 +329,7 @@ def lower(name: str, target: HFCausal, inner: Any) -> tuple[Any, ...]:
 def _whole(net: Net, name: str) -> Weights:
     """A net's decoder; models that share a net share it."""
     memo = memo_of(net)
-    return memo.once("slot decoder", lambda: Weights((slotted(net.decoder, name),), net.read))  # type: ignore[no-any-return]
+    return memo.once("slot decoder", lambda: Weights((slotted(net.decoder, name),), net.read))
 
 
 def slotted(decoder: Decoder | ModuleDecoder, name: str) -> Any:

@@ -19,6 +19,7 @@ from decgraph.backends.triton.models.interface import CHUNK, Seen, at_slots
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.derive import Applied, Since
 from decgraph.runtime.models.distinct import original_of
+from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFFeatures, HFRooted
 from decgraph.runtime.models.interface import Model
 
@@ -37,10 +38,11 @@ def features_model(model: Model, whole: Any, target: Any) -> Any:
     raise NotSteppable(f"{model.name!r} is a {type(whole).__name__}, which has no step")
 
 
-def since_model(model: Model, whole: Since, target: Any) -> CausalModel:
+def since_model(model: Model, whole: Any, target: Any) -> CausalModel:
     """The device model of `target.since(l, inner)`, given its target's. Raises NotSteppable where there is none."""
     inner: Any = whole.inner
-    if not isinstance(target, CausalModel) or target.model is not whole.target or len(target.weights.stages) > 1:
+    its = isinstance(target, CausalModel) and isinstance(whole.target, HFCausal) and target.model is whole.target
+    if not its or len(target.weights.stages) > 1:
         raise NotSteppable(f"{model.name!r} continues layers of its target, which has no step")
     if inner.kind == "features":
         return SinceModel(model, whole, target, features_model(inner, original_of(inner), target))
