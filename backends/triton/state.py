@@ -19,7 +19,7 @@ from decgraph.backends.triton import noise, shaping
 from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.evaluate import Evaluator
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Context, Dist, Draws, Nodes, Noise, Rows, Vec, is_static
+from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Rows, Vec, is_static
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.ops.common import plain
