@@ -17,6 +17,7 @@ from torch import Tensor
 
 from decgraph.backends.triton import noise, shaping
 from decgraph.backends.triton.cache import Cache
+from decgraph.backends.triton.canvas_cache import CanvasCache
 from decgraph.backends.triton.evaluate import Evaluator
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Rows, Vec, is_static
@@ -58,7 +59,7 @@ class Step(Evaluator):
         self.states: dict[str, Any] = {}
         self.counts = Counts(self)
         self._constants: dict[Any, Tensor] = {}
-        self.caches: dict[int, Cache] = {}
+        self.caches: dict[int, Any] = {}
         self.uids = self.epoch = 0
         for p in self.function.params:
             if p.value.type.elem == "model":
@@ -70,7 +71,9 @@ class Step(Evaluator):
         if not self.main:
             raise NotSteppable("no model is called")
         main = models[self.main]
-        self.vocab_size, self.mask_token = int(main.vocab_size), getattr(main, "mask", None)
+        self.vocab_size = int(main.vocab_size)
+        masks = (getattr(models[p.name], "mask", None) for p in self.function.params if p.value.type.elem == "model")
+        self.mask_token = next((m for m in masks if m is not None), None)
         self.exact = bool(main.exact)
         self.settings = shaping.Settings.of(frame.features, b, self.vocab_size, self.device, self.tokens)
         self.ends, self.limit = self.settings.ends, self.settings.limit
@@ -164,10 +167,11 @@ class Step(Evaluator):
         return np.array(v, dtype=np.int64) if isinstance(v, tuple) else v
 
     # -- a step
-    def cache_of(self, model: Any, name: str = "") -> Cache:
+    def cache_of(self, model: Any, name: str = "") -> Any:
         """The slots of a model in this step."""
         if id(model) not in self.caches:
-            self.caches[id(model)] = Cache(self, name or model.name, model)
+            made = CanvasCache if model.kind == "masked" else Cache
+            self.caches[id(model)] = made(self, name or model.name, model)
         return self.caches[id(model)]
 
     def derived(self, op: Op, model: Any, args: Sequence[Any]) -> Any:
