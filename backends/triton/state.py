@@ -17,6 +17,7 @@ from torch import Tensor
 
 from decgraph.backends.triton import noise, shaping
 from decgraph.backends.triton.cache import Cache
+from decgraph.backends.triton.canvas_cache import CanvasCache
 from decgraph.backends.triton.evaluate import Evaluator
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Rows, Vec, is_static
@@ -58,7 +59,7 @@ class Step(Evaluator):
         self.states: dict[str, Any] = {}
         self.counts = Counts(self)
         self._constants: dict[Any, Tensor] = {}
-        self.caches: dict[int, Cache] = {}
+        self.caches: dict[int, Any] = {}
         self.names: dict[int, str] = {}
         self.taken: set[int] = set()
         """The lanes that have a request."""
@@ -77,7 +78,9 @@ class Step(Evaluator):
         if not self.main:
             raise NotSteppable("no model is called")
         main = models[self.main]
-        self.vocab_size, self.mask_token = int(main.vocab_size), getattr(main, "mask", None)
+        self.vocab_size = int(main.vocab_size)
+        masks = (getattr(models[p.name], "mask", None) for p in self.function.params if p.value.type.elem == "model")
+        self.mask_token = next((m for m in masks if m is not None), None)
         self.exact = bool(main.exact)
         self.settings = shaping.Settings.of(frame.features, b, self.vocab_size, self.device, self.tokens)
         self.ends, self.limit = self.settings.ends, self.settings.limit
@@ -181,10 +184,11 @@ class Step(Evaluator):
         return any(op.opcode == "tree.get" and op.attrs["column"] == name for op in self.function.body.walk())
 
     # -- a step
-    def cache_of(self, model: Any) -> Cache:
+    def cache_of(self, model: Any) -> Any:
         """The slots of a model that is called. At its first call it computes the texts of all lanes."""
         if id(model) not in self.caches:
-            self.caches[id(model)] = Cache(self, self.names.get(id(model), model.name), model)
+            made = CanvasCache if model.kind == "masked" else Cache
+            self.caches[id(model)] = made(self, self.names.get(id(model), model.name), model)
             for lane in sorted(self.taken):
                 self.fill(self.caches[id(model)], lane)
         return self.caches[id(model)]

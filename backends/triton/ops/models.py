@@ -11,6 +11,8 @@ from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops.numbers import count_of, live_of, packed, tokens_of
+from decgraph.backends.triton.ops import masked
+from decgraph.backends.triton.ops.canvases import Canvas
 from decgraph.backends.triton.ops.trees import node_tokens, positions_at
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Dist, Nodes, Rows, Tree, Vec, is_static
@@ -31,9 +33,12 @@ class Memory:
 def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
     """The distributions of a model at a place."""
     extra = dict(zip(op.attrs.get("with", ()), rest, strict=True))
-    if "at" in extra:
-        raise NotSteppable("a call at positions", op)
     cache = s.cache_of(model)
+    if isinstance(place, Canvas):
+        s.counts.call(cache.name)
+        return masked.evaluate(s, op, cache, place, extra)
+    if "at" in extra or model.kind == "masked":
+        raise NotSteppable("a call at positions", op)
     if op.attrs.get("part") == "heads":
         return heads(s, op, cache, model, place)
     s.counts.call(cache.name + (".drafting" if op.attrs.get("drafts") else ""))
@@ -65,8 +70,10 @@ def together(s: Any, op: Any, model: Any, *operands: Any) -> Any:
 
 
 @step("model.memory")
-def memory(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Memory:
+def memory(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
     """A model's memory of the context: its slots."""
+    if isinstance(place, Canvas):
+        return masked.memory(s, op, s.cache_of(model), place, dict(zip(op.attrs.get("with", ()), rest, strict=True)))
     if not isinstance(place, Context) or rest:
         raise NotSteppable("a memory of something else than the context", op)
     if place.parent:
