@@ -1,0 +1,276 @@
+"""Evaluates regions of the IR for all lanes at once, in torch, with nothing read back and no shape that depends on data.
+
+Static values decide the control flow in Python. Where data decides, both sides are computed and selected; a loop runs to its
+bound while `mask` says which lanes are still in it. Effects (commits, states) happen in the lanes of `mask` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.torch.lowering import TEMPLATES, lower, not_
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.triton.values import Vec, is_static
+from decgraph.ir.table import lookup
+from decgraph.ir.values import Op, Region, Value
+
+STEP: dict[str, Callable[..., Any]] = {}
+"""By opcode: `f(s, op, *operands)`, where `s` is the step's state (state.py)."""
+JOINS: dict[type, Callable[..., Any]] = {}
+"""By the type of a value: `f(s, lanes bool[B], a, b)`, a in those lanes and b in the others."""
+TOPICS = ("numbers", "distributions", "draws", "selection", "sequences", "trees", "walk", "models", "request", "canvases")
+
+
+def step(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the function below as the step's form of ops. Raises TypeError for an op registered before."""
+
+    def register(f: Callable[..., Any]) -> Callable[..., Any]:
+        for name in opcodes:
+            if name in STEP:
+                raise TypeError(f"op {name} stands in backends/triton/ops twice")
+            STEP[name] = f
+        return f
+
+    return register
+
+
+def joins(*types: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the function below as the selection between values of a type."""
+
+    def register(f: Callable[..., Any]) -> Callable[..., Any]:
+        JOINS.update((t, f) for t in types)
+        return f
+
+    return register
+
+
+@lru_cache(maxsize=1)
+def load() -> None:
+    """Import the files that register ops."""
+    for topic in TOPICS:
+        import_module(f"decgraph.backends.triton.ops.{topic}")
+
+
+class Evaluator:
+    """Runs regions. env: the current value of every IR value; mask: bool[B], the lanes that are here, or None: all."""
+
+    longest = 4096
+    """The most iterations that a loop is unrolled to."""
+
+    def __init__(self) -> None:
+        load()
+        self.env: dict[Value, Any] = {}
+        self.mask: Tensor | None = None
+        self.place: Op | None = None
+        """The op that is being evaluated, for the listing."""
+
+    def region(self, region: Region, args: Sequence[Any]) -> tuple[Any, ...]:
+        """The yields of a region for its arguments."""
+        self.env.update(zip(region.args, args, strict=True))
+        for op in region.ops:
+            self.op(op)
+        return tuple(self.env[v] for v in region.yields)
+
+    def op(self, op: Op) -> None:
+        """Run one op and keep its results."""
+        before, self.place = self.place, op
+        special = getattr(self, "op_" + op.opcode.replace(".", "_"), None)
+        if special is not None:
+            out = special(op)
+        else:
+            operands = [self.env[v] for v in op.operands]
+            if op.opcode in STEP:
+                out = STEP[op.opcode](self, op, *operands)
+            elif all(is_static(v) for v in operands):
+                out = self.hosted(op, operands)
+            else:
+                raise NotSteppable(f"`{op.opcode}` has no form in a step", op)
+        if len(op.results) == 1:
+            self.env[op.result] = out
+        elif op.results:
+            self.env.update(zip(op.results, out, strict=True))
+        self.place = before
+
+    def hosted(self, op: Op, operands: Sequence[Any]) -> Any:
+        """An op over static values: its NumPy meaning. Forms in ops/ call this too where all operands are static."""
+        if op.regions or lookup(op.opcode).batch == "host":
+            raise NotSteppable(f"`{op.opcode}` is the host's", op)
+        low = lower(op)
+        if low.fn in TEMPLATES or low.fn is not_:
+            return low.fn(*operands)
+        out = lookup(op.opcode).meaning(self, op, *operands)
+        return out[0] if len(op.results) == 1 else tuple(out)
+
+    # -- masks
+    def within(self, lanes: Tensor | None) -> _Within:
+        """A block in which only some of the lanes are."""
+        return _Within(self, lanes)
+
+    def here(self, lanes: Tensor | None) -> Tensor | None:
+        """Those lanes that are here; None for all."""
+        if lanes is None or self.mask is None:
+            return self.mask if lanes is None else lanes
+        return self.mask & lanes
+
+    def join(self, lanes: Tensor, a: Any, b: Any) -> Any:
+        """a in the lanes bool[B], b in the others. What one side lacks (none) is the other's: nothing reads it there."""
+        if a is b or b is None:
+            return a
+        if a is None:
+            return b
+        if is_static(a) and is_static(b) and _same(a, b):
+            return a
+        for kind, f in JOINS.items():
+            if isinstance(a, kind) or isinstance(b, kind):
+                return f(self, lanes, a, b)
+        if isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
+            return [self.join(lanes, x, y) for x, y in zip(a, b, strict=True)]
+        if isinstance(a, str) or isinstance(b, str):
+            raise NotSteppable("a text that depends on data", self.place)
+        x, y = self.tensor(a), self.tensor(b)
+        if x.ndim != y.ndim:
+            raise NotSteppable("values of different dimensions in two branches", self.place)
+        if x.shape[1:] != y.shape[1:]:
+            return JOINS[Vec](self, lanes, a, b)
+        return torch.where(lanes.reshape(-1, *([1] * (x.ndim - 1))), x, y)
+
+    def tensor(self, x: Any) -> Tensor:
+        """A number, an array or a value as a tensor [B or 1, *dims] (state.py)."""
+        raise NotImplementedError
+
+    # -- control flow
+    def truth(self, value: Any) -> bool | None:
+        """A condition that is static; None where data decides."""
+        return bool(value) if is_static(value) else None
+
+    def op_const(self, op: Op) -> Any:
+        v = op.attrs["value"]
+        if v in ("inf", "-inf") and op.attrs["type"].elem != "text":
+            return float(v)
+        if isinstance(v, list | tuple):
+            return np.array([float(x) if hasattr(x, "numerator") and not isinstance(x, int) else x for x in v]) if v else []
+        return float(v) if hasattr(v, "numerator") and not isinstance(v, bool | int) else v
+
+    def op_unfailing(self, op: Op) -> bool:
+        """True: an error in a draft makes the lane one for the driver, as any other error does."""
+        return True
+
+    def op_segment(self, op: Op) -> Any:
+        """A segment is its region: values from outside keep their names."""
+        out = self.region(op.regions[0], ())
+        return out[0] if len(op.results) == 1 else out
+
+    def op_if(self, op: Op) -> Any:
+        cond = self.env[op.operands[0]]
+        known = self.truth(cond)
+        if known is not None:
+            out = self.region(op.regions[0 if known else 1], ())
+        else:
+            lanes = self.tensor(cond)
+            with self.within(lanes):
+                a = self.region(op.regions[0], ())
+            with self.within(~lanes):
+                b = self.region(op.regions[1], ())
+            out = tuple(self.join(lanes, x, y) for x, y in zip(a, b, strict=True))
+        return out[0] if len(op.results) == 1 else out
+
+    def bound(self, value: Any, op: Op) -> int:
+        """The most that a number can be that data decides."""
+        n = op.attrs.get("bound")
+        if not isinstance(n, int):
+            raise NotSteppable("a loop whose number of iterations depends on data and has no bound", op)
+        return n
+
+    def op_for(self, op: Op) -> Any:
+        lo, hi, *carried = (self.env[v] for v in op.operands)
+        if is_static(lo) and is_static(hi):
+            first, last, within = int(lo), int(hi), None
+        elif is_static(lo):
+            top = self.most(op.operands[1])
+            first, last, within = int(lo), int(lo) + self.bound(hi, op) if top is None else top, self.tensor(hi)
+        else:
+            first, last, within = 0, self.bound(hi, op), self.tensor(hi) - self.tensor(lo)
+        start = None if is_static(lo) else self.tensor(lo)
+        out = self.loop(op, range(first, last), carried, lambda i: None if within is None else within > i, start=start)
+        return out[0] if len(op.results) == 1 else tuple(out)
+
+    def most(self, value: Value) -> int | None:
+        """The most that a number can be whose size is known: how many elements a vector has room for."""
+        return getattr(self, "sizes", {}).get(value)
+
+    def op_while(self, op: Op) -> Any:
+        carried = [self.env[v] for v in op.operands]
+        if op.attrs.get("bound") == "done":
+            raise NotSteppable("`while not done` inside of another loop", op)
+        limit = carried.pop(0) if op.attrs.get("limited") else None
+        if limit is not None and is_static(limit):
+            most, within = int(limit), None
+        elif isinstance(op.attrs.get("bound"), int):
+            most, within = int(op.attrs["bound"]), None if limit is None else self.tensor(limit)
+        else:
+            raise NotSteppable("a loop whose number of iterations depends on data and has no bound", op)
+        out = self.loop(op, range(most), carried, lambda i: None if within is None else within > i, cond=op.regions[0])
+        return out[0] if len(op.results) == 1 else tuple(out)
+
+    def loop(
+        self, op: Op, numbers: range, carried: list[Any], inside: Any, *, cond: Region | None = None, start: Tensor | None = None
+    ) -> list[Any]:
+        """Iterations of the last region of an op. inside: bool[B], the lanes that have an iteration of that number, None: all."""
+        if len(numbers) > self.longest:
+            raise NotSteppable(f"a loop of {len(numbers)} iterations", op)
+        outer, stops, going = self.mask, bool(op.attrs.get("stops")), None
+        for i in numbers:
+            counter: Any = i if start is None else start + i
+            lanes = _both(going, inside(i))
+            with self.within(lanes):
+                if cond is not None:
+                    held = self.region(cond, [counter, *carried])[0]
+                    known = self.truth(held)
+                    if known is False:
+                        break
+                    if known is None:
+                        lanes = _both(lanes, self.tensor(held))
+            with self.within(lanes):
+                made = self.region(op.regions[-1], [counter, *carried])
+            stop, after = (made[0], made[1:]) if stops else (False, made)
+            carried = list(after) if lanes is None else [self.join(lanes, x, y) for x, y in zip(after, carried, strict=True)]
+            going = lanes
+            known = self.truth(stop)
+            if known:
+                break
+            if known is None:
+                going = _both(going, ~self.tensor(stop))
+        self.mask = outer
+        return carried
+
+
+def _both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return b if a is None else a if b is None else a & b
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two static values are equal."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.shape(a) == np.shape(b) and bool(np.all(np.asarray(a) == np.asarray(b)))
+    return type(a) is type(b) and bool(a == b)
+
+
+class _Within:
+    """Restricts an evaluator's mask while a block runs."""
+
+    def __init__(self, s: Evaluator, lanes: Tensor | None) -> None:
+        self.s, self.lanes = s, lanes
+
+    def __enter__(self) -> None:
+        self.before = self.s.mask
+        self.s.mask = self.s.here(self.lanes)
+
+    def __exit__(self, *what: object) -> None:
+        self.s.mask = self.before

@@ -1,0 +1,359 @@
+"""The state of a program's steps: B lanes, their buffers, and the order of a step's operations.
+
+What lasts from one step to the next is in buffers that are written in place, at fixed addresses: tokens, how many there are, which
+lanes are over, iterations, states, and every model's keys and values. Each step computes all else. A lane is given to a request
+between two steps (`admit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton import noise, shaping
+from decgraph.backends.triton.cache import Cache
+from decgraph.backends.triton.evaluate import Evaluator
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.triton.values import Context, Dist, Draws, Nodes, Noise, Rows, Vec, is_static
+from decgraph.ir.data.numbers import FLOAT
+from decgraph.ir.data.topology import Topology
+from decgraph.ir.values import Function, Module, Op
+from decgraph.runtime.request import Request
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Sizes of a program. batch: lanes. capacity: tokens of a lane, prompt included. ends: how many end-of-text ids a request
+    may have. features: what settings any lane may use (shaping.py)."""
+
+    batch: int
+    capacity: int
+    device: torch.device
+    ends: int = 1
+    features: frozenset[str] = frozenset()
+
+
+class Step(Evaluator):
+    """One program. models: `DeviceModel`s by parameter name."""
+
+    num: Any = FLOAT
+
+    def __init__(
+        self, module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], frame: Frame
+    ) -> None:
+        super().__init__()
+        self.module, self.function, self.params = module, module.functions[function], dict(params)
+        self.frame, self.device = frame, frame.device
+        b = frame.batch
+        self.tokens = self.buffer((b, frame.capacity + 1), torch.int64)  # the last column takes what is not committed
+        self.length, self.base, self.limit, self.iteration = (self.buffer((b,), torch.int64) for _ in range(4))
+        self.done, self.lost = (torch.ones(b, dtype=torch.bool, device=self.device) for _ in range(2))
+        self.lost.zero_()  # a lane without a request is done
+        self.request, self.seeds = (tuple(self.buffer((b,), torch.int64) for _ in range(2)) for _ in range(2))
+        self.ends = self.buffer((b, frame.ends), torch.int64)
+        self.ends.fill_(-2)  # equal to no token, not even to -1
+        self.states: dict[str, Any] = {}
+        self.counts = Counts(self)
+        self._constants: dict[Any, Tensor] = {}
+        self.caches: dict[int, Cache] = {}
+        self.uids = self.epoch = 0
+        for p in self.function.params:
+            if p.value.type.elem == "model":
+                self.env[p.value] = models[p.name]
+                self.cache_of(models[p.name], p.name)
+            else:
+                self.env[p.value] = parameter(p, self.params[p.name])
+        self.main = next((p.name for p in self.function.params if p.value.type.elem == "model"), "")
+        if not self.main:
+            raise NotSteppable("no model is called")
+        main = models[self.main]
+        self.vocab_size, self.mask_token = int(main.vocab_size), getattr(main, "mask", None)
+        self.exact = bool(main.exact)
+        self.settings = shaping.Settings.of(frame.features, b, self.vocab_size, self.device, ends=self.ends)
+        self.before, self.loop, self.after = split(self.function)
+        self.carried: list[Any] = []
+
+    # -- buffers and constants
+    def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Zeros that last."""
+        return torch.zeros(shape, dtype=dtype, device=self.device)
+
+    def constant(self, value: Any, dtype: torch.dtype | None = None) -> Tensor:
+        """A static value as a tensor, created once and used by later steps."""
+        a = np.ascontiguousarray(value).reshape(np.shape(value))
+        key = (a.tobytes(), a.shape, a.dtype.str, dtype)
+        if key not in self._constants:
+            self._constants[key] = torch.from_numpy(a.copy()).to(device=self.device, dtype=dtype)
+        return self._constants[key]
+
+    def steps(self, n: int) -> Tensor:
+        """int64[n]: 0 .. n - 1."""
+        return self.constant(np.arange(n))
+
+    def tensor(self, x: Any) -> Tensor:
+        """A value as numbers, [B or 1, *dims]. Raises NotSteppable for what is none."""
+        if isinstance(x, Tensor):
+            return x
+        if isinstance(x, Vec):
+            return x.data
+        if isinstance(x, Dist):
+            return self.vector(x)
+        if isinstance(x, Draws):
+            return x.tokens
+        if isinstance(x, Nodes):
+            return x.ids
+        if not is_static(x) or isinstance(x, str) or x is None:
+            raise NotSteppable(f"a {type(x).__name__.lower()} as numbers", self.place)
+        return self.constant(np.asarray(x))[None]
+
+    def lanes(self, x: Any) -> Tensor:
+        """A value as numbers of every lane, [B, *dims]."""
+        a = self.tensor(x)
+        return a if a.shape[0] == self.frame.batch else a.expand(self.frame.batch, *a.shape[1:])
+
+    # -- requests
+    def admit(self, lane: int, request: Request) -> None:
+        """Give a lane to a request: its prompt, settings and states. Runs between steps, on the host. The models' keys and values
+        of all but the prompt's last tokens are the caller's to fill (`Cache.wanted`)."""
+        row = np.zeros(self.frame.capacity + 1, dtype=np.int64)
+        row[: len(request.prompt)] = request.prompt
+        self.tokens[lane].copy_(torch.from_numpy(row))
+        ends = np.full(self.frame.ends, -2, dtype=np.int64)
+        ends[: len(request.eos)] = sorted(request.eos)
+        self.ends[lane].copy_(torch.from_numpy(ends))
+        low = 0xFFFFFFFF
+        for buffer, value in (
+            (self.length, len(request.prompt)),
+            (self.base, len(request.prompt)),
+            (self.limit, min(request.limit, 2**31 - 1)),
+            (self.iteration, 0),
+            (self.request[0], request.request_id & low),
+            (self.request[1], request.request_id >> 32),
+            (self.seeds[0], request.seed & low),
+            (self.seeds[1], request.seed >> 32),
+        ):
+            buffer[lane] = value
+        self.done[lane] = self.lost[lane] = False
+        self.settings.admit(lane, request)
+        self.counts.clear(lane)
+
+    @property
+    def keys(self) -> noise.Keys:
+        """The requests' part of noise keys."""
+        return noise.Keys(self.request, self.seeds)  # type: ignore[arg-type]
+
+    # -- states
+    def start_states(self, lanes: Sequence[int], shared: Mapping[Any, Any] | None = None) -> None:
+        """Set the initial states of lanes: the session's, where it has them, else the program's. Raises NotSteppable for a state
+        that is no tensor."""
+        for state in self.function.states:
+            kept = (shared or {}).get((self.function.name, state.name)) if state.scope == "session" else None
+            made = self.region(state.init, ())[0] if kept is None else kept
+            if state.scope == "batch" or state.type.elem in ("tree", "path", "list", "memory"):
+                raise NotSteppable(f"the state `{state.name}`")
+            if state.type.elem == "index":
+                self.states[state.name] = made
+                continue
+            value = self.lanes(made)
+            old = self.states.get(state.name)
+            if not isinstance(old, Tensor) or old.shape != value.shape:
+                if old is not None and len(lanes) < self.frame.batch:
+                    raise NotSteppable(f"the state `{state.name}` has another size in every request")
+                self.states[state.name] = value.clone()
+            else:
+                for lane in lanes:
+                    old[lane].copy_(value[lane])
+
+    def level_field(self, level: Any, field: str) -> Any:
+        """A field of a level of a topology."""
+        if isinstance(level, Topology):
+            return level.width
+        v = getattr(level, field)
+        return np.array(v, dtype=np.int64) if isinstance(v, tuple) else v
+
+    # -- a step
+    def cache_of(self, model: Any, name: str = "") -> Cache:
+        """The slots of a model in this step."""
+        if id(model) not in self.caches:
+            self.caches[id(model)] = Cache(self, name or model.name, model)
+        return self.caches[id(model)]
+
+    def prologue(self, lanes: Tensor) -> None:
+        """The ops before `while not done`, in some lanes bool[B]."""
+        self.begin()
+        with self.within(lanes):
+            for op in self.before:
+                self.op(op)
+            self.carried = [self.env[v] for v in self.loop.operands]
+
+    def body(self) -> None:
+        """One iteration of `while not done`."""
+        cond, region = self.loop.regions
+        self.begin()
+        live = ~self.over()
+        stops = bool(self.loop.attrs.get("stops"))
+        with self.within(live):
+            made = self.region(region, [self.iteration.clone(), *self.carried])
+            stop, after = (made[0], made[1:]) if stops else (False, made)
+            self.carry(live, after)
+            if stops and stop is not False:
+                self.done.logical_or_(self.lanes(stop) & live)
+        self.iteration.add_(live.long())
+
+    def carry(self, live: Tensor, after: Sequence[Any]) -> None:
+        """Keep the values that one iteration hands to the next, in buffers."""
+        for n, (old, new) in enumerate(zip(self.carried, after, strict=True)):
+            value = self.join(live, new, old)
+            if is_static(old) and is_static(value):
+                if old is not value and not np.array_equal(old, value):
+                    value = self.lanes(new).clone()
+                self.carried[n] = value
+                continue
+            a, b = self.lanes(old), self.lanes(value)
+            if a.shape != b.shape or isinstance(value, Vec | Draws | Dist | Nodes):
+                raise NotSteppable("the loop carries values whose shape changes", self.loop)
+            if isinstance(old, Tensor) and old.shape == b.shape and old.dtype == b.dtype:
+                old.copy_(b)
+            else:
+                self.carried[n] = b.clone()
+
+    def begin(self) -> None:
+        """A new iteration: no node has slots."""
+        self.uids = self.epoch = 0
+        self.counts.start()
+        for cache in self.caches.values():
+            cache.start()
+
+    def over(self) -> Tensor:
+        """bool[B]: the lanes that are over and do not change."""
+        return self.done | self.lost
+
+    def active(self) -> Tensor:
+        """bool[B]: the lanes in which effects happen now."""
+        live = ~self.over()
+        return live if self.mask is None else live & self.mask
+
+    def flag(self, wrong: Tensor) -> None:
+        """Mark lanes (bool[B, ...]) with a case that only the driver handles: it runs them again."""
+        wrong = wrong.flatten(1).any(-1) if wrong.ndim > 1 else wrong
+        self.lost.logical_or_(wrong & self.active())
+
+    def next_uids(self, n: int) -> np.ndarray:
+        """int64[n]: keys of new nodes, unique in an iteration."""
+        out = np.arange(self.uids, self.uids + n)
+        self.uids += n
+        return out
+
+    # -- distributions and noise
+    def view(self, rows: Rows, face: str) -> Tensor:
+        """Probabilities [B, R, V] of rows in a view (for "logits" the scores)."""
+        if rows.given:
+            return rows.scores
+        if face not in rows.faces:
+            path = None if rows.path is None else rows.path()
+            positions = self.length[:, None] if rows.positions is None else rows.positions
+            place = shaping.RowPlace(positions, self.base, self.tokens, self.length, path)
+            rows.faces[face] = shaping.shape(self.settings, rows.scores, place, face, rows.allow)
+        return rows.faces[face]
+
+    def vector(self, q: Dist) -> Tensor:
+        """Probabilities [B, *shape, V]."""
+        return take(self, self.view(q.rows, q.face), q.index)
+
+    def noise_words(self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Any] | None = None) -> tuple[Tensor, ...]:
+        """The words of n rows' noise, int64[B, n] each. positions: int64[B, n], for the stream `output`. lanes: the numbers that
+        tell them apart (by default the row's), each [n] or [B, n]."""
+        if key.kind == "output":
+            where = self.lined(key.index, n) if key.index is not None else positions
+            if where is None:
+                raise NotSteppable("`as output` of a distribution without a position", self.place)
+            return noise.words(self.keys, "output", [where], [], 1)
+        counters = [self.tensor(c) if not isinstance(c, int) else c for c in key.counters]
+        return noise.words(self.keys, key.site, counters, [self.steps(n)[None]] if lanes is None else lanes, 1)
+
+    def lined(self, index: Any, n: int) -> Tensor:
+        """Indices int64[B or 1, n] of n rows: one for all, or lined up with the leading axis."""
+        a = self.tensor(index).flatten(1) if self.tensor(index).ndim > 1 else self.tensor(index)[:, None]
+        have = int(a.shape[1])
+        return a.expand(-1, n) if have in (1, n) else a.repeat_interleave(n // have, 1)
+
+
+def take(s: Step, values: Tensor, index: Any) -> Tensor:
+    """values[b, index[b]]: rows of a tensor [B or 1, R, ...] at an index, NumPy int64[*shape] or int64[B or 1, *shape]."""
+    if isinstance(index, Tensor):
+        b = max(int(values.shape[0]), int(index.shape[0]))
+        flat = index.flatten(1) if index.ndim > 1 else index[:, None]
+        rest = values.shape[2:]
+        wide = flat.reshape(*flat.shape, *([1] * len(rest))).expand(b, -1, *rest)
+        out = values.expand(b, *values.shape[1:]).gather(1, wide)
+        return out.reshape(b, *index.shape[1:], *rest)
+    index = np.asarray(index)
+    if index.ndim == 0:
+        return values.select(1, int(index))
+    flat_at = index.ravel()
+    n = int(values.shape[1])
+    if len(flat_at) == n and bool((flat_at == np.arange(n)).all()):
+        out = values
+    else:
+        out = values.index_select(1, s.constant(flat_at))
+    return out if index.ndim == 1 else out.unflatten(1, index.shape)
+
+
+def split(function: Function) -> tuple[list[Op], Op, list[Op]]:
+    """The ops before `while not done`, that loop, and those behind it. Raises NotSteppable for a function of another structure."""
+    ops = list(function.body.ops)
+    at = next((i for i, op in enumerate(ops) if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
+    if at is None:
+        raise NotSteppable("there is no `while not done`")
+    if ops[at + 1 :]:
+        raise NotSteppable("there are operations after `while not done`", ops[at + 1])
+    return ops[:at], ops[at], []
+
+
+def parameter(p: Any, value: Any) -> Any:
+    """A parameter as a host value."""
+    if p.value.type.elem == "topology":
+        return Topology.of(value)
+    return float(value) if hasattr(value, "numerator") and not isinstance(value, bool | int) else value
+
+
+class Counts:
+    """Statistics by lane: how often drafts at a depth were tested and accepted, int64[B, depth], and how many were drafted; and, on the host,
+    the calls of an iteration."""
+
+    deepest = 64
+
+    def __init__(self, s: Step) -> None:
+        self.s = s
+        self.tested, self.accepted = (s.buffer((s.frame.batch, self.deepest + 1), torch.int64) for _ in range(2))
+        self.drafted = s.buffer((s.frame.batch,), torch.int64)
+        self.calls: dict[str, int] = {}
+
+    def start(self) -> None:
+        """A new iteration."""
+        self.calls = {}
+
+    def call(self, name: str) -> None:
+        """One more call of a model in every iteration."""
+        self.calls[name] = self.calls.get(name, 0) + 1
+
+    def draft(self, n: int | Tensor) -> None:
+        """Count drafted tokens in the lanes that are here."""
+        self.drafted.add_(torch.where(self.s.active(), n, 0))
+
+    def test(self, depth: int, tested: Tensor, accepted: Tensor) -> None:
+        """Count a test of drafts at a depth (from 1 on) in the lanes of `tested` bool[B]."""
+        at = min(depth, self.deepest)
+        here = self.s.active()
+        self.tested[:, at].add_((tested & here).long())
+        self.accepted[:, at].add_((tested & accepted & here).long())
+
+    def clear(self, lane: int) -> None:
+        """A lane begins anew."""
+        for buffer in (self.tested, self.accepted, self.drafted):
+            buffer[lane] = 0
