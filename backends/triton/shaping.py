@@ -34,8 +34,8 @@ class RowPlace(NamedTuple):
 
     position: int64[B, R], the index in the text of the token that would be drawn. base: int64[B], where the generated text
     begins. text: int64[B, S], of which the first `length` int64[B] tokens stand before all of the rows. path: int64[B or 1, R
-    or 1, D], the tokens between those and a row, padded with -1. soft: bool[B or 1, R], rows below a soft node, which are after no
-    text: no grammar or least length constrains them.
+    or 1, D], the tokens between those and a row, padded with -1. soft: bool[B or 1, R], rows below a soft node, which are after
+    no text: no grammar or least length constrains them.
     """
 
     position: Tensor
@@ -356,6 +356,13 @@ def _penalised(settings: Settings, scores: Tensor, seen: Tensor, made: Tensor) -
 def truncated(settings: Settings, probs: Tensor) -> Tensor:
     """Probabilities [B, R, V] after top-k, top-p and min-p."""
     size, f = int(probs.shape[-1]), settings.features
+    if not f & {"top_k", "top_p", "min_p"}:
+        return probs
+    if probs.device.type == "cuda" and probs.dtype == torch.float32:
+        from decgraph.backends.triton.kernels.truncate import truncate
+
+        numbers = (settings.top_k, settings.top_p, settings.min_p.clamp(min=0))
+        return truncate(probs, *(n[:, None].expand(probs.shape[:-1]) for n in numbers))
     if "top_k" in f or "top_p" in f:
         order = torch.sort(probs, dim=-1, descending=True, stable=True).indices
         if "top_k" in f:
