@@ -69,6 +69,14 @@ class Cache:
             return first if whole else first.index_select(1, self.s.constant(at))
         return torch.cat([t[:, j : j + 1] for t, j in parts], 1)
 
+    def parent_state(self) -> Tensor:
+        """[B, 1, W]: the state before the last committed token."""
+        if self.behind < 2 or self.asked:
+            raise NotSteppable(f"`{self.name}` has not computed the token before the last one in this step", self.s.place)
+        states = self._forward(None, np.zeros(0, dtype=np.int64), None)
+        self.rows[-1] = (states, int(states.shape[1]) - 1)
+        return states[:, -2:-1]
+
     def _known(self, tree: Tree | None, nodes: list[int], known: Tensor | None) -> None:
         """One forward over static nodes and those of their ancestors that may not be computed."""
         new: list[int] = []
@@ -147,14 +155,13 @@ class Cache:
         step, and n nodes (NumPy int64[n], or int64[B or 1, n])."""
         s, b = self.s, self.s.frame.batch
         lead, n = (0 if self.asked else self.behind), int(nodes.shape[-1])
-        shift = int(self.features)  # the input at a position holds the feature of the one before it; the first token has none
-        length = s.length - shift
+        length = s.length
         first, self.used, self.asked = self.used, self.used + n, True
         self.peak = max(self.peak, self.used)
         tokens, positions, slots, below, parents = [], [], [], [], []
         if lead:
             at = (length[:, None] + s.constant(np.arange(-lead, 0))).clamp(min=0)
-            tokens.append(s.tokens.gather(1, at + shift))
+            tokens.append(s.tokens.gather(1, at))
             positions.append(at)
             slots.append(at)
             below.append(at + 1)

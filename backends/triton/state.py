@@ -34,7 +34,6 @@ class Frame:
     batch: int
     capacity: int
     device: torch.device
-    ends: int = 1
     features: frozenset[str] = frozenset()
 
 
@@ -51,12 +50,9 @@ class Step(Evaluator):
         self.frame, self.device = frame, frame.device
         b = frame.batch
         self.tokens = self.buffer((b, frame.capacity + 1), torch.int64)  # the last column takes what is not committed
-        self.length, self.base, self.limit, self.iteration = (self.buffer((b,), torch.int64) for _ in range(4))
+        self.length, self.base, self.iteration = (self.buffer((b,), torch.int64) for _ in range(3))
         self.done, self.lost = (torch.ones(b, dtype=torch.bool, device=self.device) for _ in range(2))
         self.lost.zero_()  # a lane without a request is done
-        self.request, self.seeds = (tuple(self.buffer((b,), torch.int64) for _ in range(2)) for _ in range(2))
-        self.ends = self.buffer((b, frame.ends), torch.int64)
-        self.ends.fill_(-2)  # equal to no token, not even to -1
         self.states: dict[str, Any] = {}
         self.counts = Counts(self)
         self._constants: dict[Any, Tensor] = {}
@@ -74,9 +70,11 @@ class Step(Evaluator):
         main = models[self.main]
         self.vocab_size, self.mask_token = int(main.vocab_size), getattr(main, "mask", None)
         self.exact = bool(main.exact)
-        self.settings = shaping.Settings.of(frame.features, b, self.vocab_size, self.device, ends=self.ends)
+        self.settings = shaping.Settings.of(frame.features, b, self.vocab_size, self.device, self.tokens)
+        self.ends, self.limit = self.settings.ends, self.settings.limit
         self.before, self.loop, self.after = split(self.function)
         self.carried: list[Any] = []
+        self.made: dict[Any, Any] = {}
 
     # -- buffers and constants
     def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -123,21 +121,8 @@ class Step(Evaluator):
         row = np.zeros(self.frame.capacity + 1, dtype=np.int64)
         row[: len(request.prompt)] = request.prompt
         self.tokens[lane].copy_(torch.from_numpy(row))
-        ends = np.full(self.frame.ends, -2, dtype=np.int64)
-        ends[: len(request.eos)] = sorted(request.eos)
-        self.ends[lane].copy_(torch.from_numpy(ends))
-        low = 0xFFFFFFFF
-        for buffer, value in (
-            (self.length, len(request.prompt)),
-            (self.base, len(request.prompt)),
-            (self.limit, min(request.limit, 2**31 - 1)),
-            (self.iteration, 0),
-            (self.request[0], request.request_id & low),
-            (self.request[1], request.request_id >> 32),
-            (self.seeds[0], request.seed & low),
-            (self.seeds[1], request.seed >> 32),
-        ):
-            buffer[lane] = value
+        self.length[lane] = self.base[lane] = len(request.prompt)
+        self.iteration[lane] = 0
         self.done[lane] = self.lost[lane] = False
         self.settings.admit(lane, request)
         self.counts.clear(lane)
@@ -145,7 +130,7 @@ class Step(Evaluator):
     @property
     def keys(self) -> noise.Keys:
         """The requests' part of noise keys."""
-        return noise.Keys(self.request, self.seeds)  # type: ignore[arg-type]
+        return noise.Keys(*self.settings.rng)
 
     # -- states
     def start_states(self, lanes: Sequence[int], shared: Mapping[Any, Any] | None = None) -> None:
@@ -182,6 +167,18 @@ class Step(Evaluator):
         if id(model) not in self.caches:
             self.caches[id(model)] = Cache(self, name or model.name, model)
         return self.caches[id(model)]
+
+    def derived(self, op: Op, model: Any, args: Sequence[Any]) -> Any:
+        """A model that the program derives, made once."""
+        if op not in self.made:
+            if not all(is_static(a) or hasattr(a, "forward") or hasattr(a, "model") for a in args):
+                raise NotSteppable("a model that is derived by data", op)
+            how, names = op.attrs["how"], op.attrs.get("named")
+            self.made[op] = model.derive(how, *args, **({"named": names} if names else {}))
+        return self.made[op]
+
+    def learn(self, tokens: Tensor, kept: Tensor) -> None:
+        """What indexes of the text do as tokens are committed."""
 
     def prologue(self, lanes: Tensor) -> None:
         """The ops before `while not done`, in some lanes bool[B]."""
@@ -255,11 +252,18 @@ class Step(Evaluator):
         if rows.given:
             return rows.scores
         if face not in rows.faces:
-            path = None if rows.path is None else rows.path()
-            positions = self.length[:, None] if rows.positions is None else rows.positions
-            place = shaping.RowPlace(positions, self.base, self.tokens, self.length, path)
-            rows.faces[face] = shaping.shape(self.settings, rows.scores, place, face, rows.allow)
+            rows.faces[face] = shaping.shape(self.settings, rows.scores, self.row_place(rows.positions, rows.path), face, rows.allow)
         return rows.faces[face]
+
+    def row_place(self, positions: Tensor | None, path: Any) -> shaping.RowPlace:
+        """Where rows stand; the tokens of their paths are computed only where a setting reads them."""
+        read = {"repetition", "counts", "allow"} & self.settings.features
+        positions = self.length[:, None] if positions is None else self.lanes(positions)
+        return shaping.RowPlace(positions, self.length, path() if path is not None and read else None)
+
+    def draw(self, probs: Tensor, words: tuple[Tensor, ...]) -> Tensor:
+        """int64[B, n]: one draw from each row [B, n, V] with its noise."""
+        return noise.race(probs.double(), noise.uniforms(words, int(probs.shape[2])))
 
     def vector(self, q: Dist) -> Tensor:
         """Probabilities [B, *shape, V]."""

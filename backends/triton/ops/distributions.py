@@ -79,12 +79,17 @@ def see(s: Any, op: Any, q: Dist) -> Dist:
     return replace(q, face=op.attrs["face"])
 
 
+def _working(a: Tensor) -> Tensor:
+    """Scores in the type in which probabilities are computed."""
+    return a if a.dtype in (torch.float32, torch.float64) else a.float()
+
+
 @step("softmax")
 def softmax(s: Any, op: Any, x: Any) -> Any:
     """Scores to a distribution."""
     if is_static(x):
         return s.hosted(op, [x])
-    out = torch.softmax(shaping.working(s.tensor(x)), -1)
+    out = shaping.softmax(_working(s.tensor(x)))
     return dist_of(s, out, x) if op.result.type.elem == "dist" else made(out, live_of(x))
 
 
@@ -220,5 +225,5 @@ def adjust(s: Any, op: Any, x: Any, *at: Any) -> Any:
     a = s.tensor(x)
     flat = s.lanes(a.flatten(1, -2) if a.ndim > 2 else a[:, None])
     positions, path = place_of(s, x, at, int(flat.shape[1]))
-    place = shaping.RowPlace(positions, s.base, s.tokens, s.length, None if path is None else path())
-    return made(shaping.adjusted(s.settings, flat, place).reshape(s.frame.batch, *a.shape[1:]), live_of(x))
+    out = shaping.shape(s.settings, flat, s.row_place(positions, path), "adjusted")
+    return made(out.reshape(s.frame.batch, *a.shape[1:]), live_of(x))
