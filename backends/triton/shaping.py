@@ -22,7 +22,7 @@ from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.grammars import OfText, Parsed
 from decgraph.runtime.request import Request
 
-LEAST_ENDS = 4
+M32 = 0xFFFFFFFF
 MOST_TABLE = 2**27
 """Bytes of a lane's automaton, as a table of the state after each state and token; a larger one stays with the driver."""
 DENSE = 64
@@ -32,16 +32,13 @@ DENSE = 64
 class RowPlace(NamedTuple):
     """Where the rows of a call stand.
 
-    position: int64[B, R], the index in the text of the token that would be drawn. base: int64[B], where the generated text
-    begins. text: int64[B, S], of which the first `length` int64[B] tokens stand before all of the rows. path: int64[B or 1, R
-    or 1, D], the tokens between those and a row, padded with -1. soft: bool[B or 1, R], rows below a soft node, which are after
-    no text: no grammar or least length constrains them.
+    position: int64[B, R], the index in the text of the token that would be drawn. base: int64[B], how many committed tokens
+    stand before all of them. path: int64[B or 1, R or 1, D], the tokens between those and a row, padded with -1. soft: bool[B,
+    R] or bool[1, R], rows below a soft node, which are after no text: no grammar or least length constrains them.
     """
 
     position: Tensor
     base: Tensor
-    text: Tensor
-    length: Tensor
     path: Tensor | None = None
     soft: Tensor | None = None
 
@@ -50,7 +47,7 @@ def need(request: Request, vocab: int) -> frozenset[str]:
     """The features that a request needs. Raises NotSteppable for what cannot be a row of a device's tensors."""
     if request.processors:
         raise NotSteppable("the request has processors, which are functions of the caller")
-    found = {"greedy" if request.temperature == 0 else "sampled", f"ends:{_rounded(len(request.eos), LEAST_ENDS)}"}
+    found = {"greedy" if request.temperature == 0 else "sampled", f"ends:{_rounded(len(request.eos), 4)}"}
     if request.temperature != 0:
         found |= {name for name in ("top_k", "top_p", "min_p") if getattr(request, name) is not None}
     if request.repetition_penalty != 1:
@@ -103,32 +100,46 @@ def covers(features: frozenset[str], wanted: frozenset[str]) -> bool:
 class Settings:
     """The settings of B lanes as device tensors, axis 0 the lane. Made by `of`; `admit` writes a lane."""
 
-    def __init__(self, features: frozenset[str], batch: int, vocab: int, device: Any, ends: Tensor | None) -> None:
+    def __init__(self, features: frozenset[str], batch: int, vocab: int, device: Any, text: Tensor | None) -> None:
         sizes = sizes_of(features)
-        self.features, self.batch, self.vocab, self.given = frozenset(sizes), batch, vocab, features
+        self.features, self.batch, self.vocab, self.device, self.text = (
+            frozenset(sizes),
+            batch,
+            vocab,
+            torch.device(device),
+            text,
+        )
 
-        def rows(value: float, *more: int, dtype: torch.dtype = torch.float64) -> Tensor:
+        def rows(value: float, *more: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.full((batch, *more), value, dtype=dtype, device=device)
 
-        self.ends = rows(-2, sizes.get("ends", LEAST_ENDS), dtype=torch.int64) if ends is None else ends
-        self.min_length, self.top_k = (rows(0, dtype=torch.int64) for _ in range(2))
-        self.temperature, self.repetition, self.top_p, self.min_p = rows(1), rows(1), rows(1), rows(-1)
-        self.presence, self.frequency = rows(0), rows(0)
-        self.bias = rows(0, vocab) if "bias" in sizes else None
+        self.begins, self.limit, self.min_length, self.top_k = rows(0), rows(0), rows(0), rows(0)
+        self.ends = rows(-2, sizes.get("ends", 4))  # equal to no token, not even to -1
+        self.request, self.seed = rows(0, 2), rows(0, 2)
+        self.temperature, self.repetition, self.top_p = (rows(1, dtype=torch.float64) for _ in range(3))
+        self.min_p = rows(-1, dtype=torch.float64)
+        self.presence, self.frequency = (rows(0, dtype=torch.float64) for _ in range(2))
+        self.bias = rows(0, vocab, dtype=torch.float64) if "bias" in sizes else None
         self.bans = rows(0, vocab, dtype=torch.bool) if "bans" in sizes else None
         self.states = sizes.get("allow", 0)
+        if self.states or {"repetition", "counts"} & self.features:
+            assert text is not None, "penalties and grammars read the text"
         if self.states:
-            # States are counted from 1: 0 is the one after a text that the automaton does not know.
+            # Row 0 of a lane is the state after a text that its automaton does not know.
             self.table = rows(-1, self.states + 1, vocab, dtype=torch.int16)
-            self.length = rows(0, dtype=torch.int64)
-            self.after = rows(0, 2, dtype=torch.int64)  # the states after the text, and after all of it but the last token
+            self.after = rows(0, int(text.shape[1]) + 2)  # type: ignore[union-attr]  # the state after each length; the last is spare
             self._tables: list[Any] = [self] * batch  # whose table a lane has; at first nobody's
 
     @staticmethod
-    def of(features: Iterable[str], batch: int, vocab: int, device: Any, ends: Tensor | None = None) -> Settings:
-        """Settings of `batch` lanes that may use these features. ends: int64[B, E], where the lanes' end-of-text ids are to be
-        kept (None: in a tensor of its own), padded with -2."""
-        return Settings(frozenset(features), batch, vocab, torch.device(device), ends)
+    def of(features: Iterable[str], batch: int, vocab: int, device: Any, text: Tensor | None = None) -> Settings:
+        """Settings of `batch` lanes that may use these features. text: the lanes' tokens int64[B, S], a buffer that lasts,
+        which penalties and grammars read."""
+        return Settings(frozenset(features), batch, vocab, device, text)
+
+    @property
+    def rng(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """(request words, seed words), int64[B] each: the key of all noise."""
+        return (self.request[:, 0], self.request[:, 1]), (self.seed[:, 0], self.seed[:, 1])
 
     @property
     def elsewhere(self) -> Settings:
@@ -141,22 +152,28 @@ class Settings:
     def admit(self, lane: int, request: Request, generated: Sequence[int] = ()) -> None:
         """Write one lane, outside a step. generated: tokens that are behind the prompt already. Raises NotSteppable for a
         request that needs other features."""
-        here = frozenset({*self.given, f"ends:{self.ends.shape[1]}"})
-        if not covers(here, need(request, self.vocab)):
-            raise NotSteppable("the request has settings that this program was not made for")
-        for name, value in (
-            ("min_length", request.min_length),
-            ("top_k", request.top_k or 0),
-            ("temperature", float(request.temperature)),
-            ("repetition", float(request.repetition_penalty)),
-            ("top_p", 1.0 if request.top_p is None else float(request.top_p)),
-            ("min_p", -1.0 if request.min_p is None else float(request.min_p)),
-            ("presence", amount(request.presence_penalty)),
-            ("frequency", amount(request.frequency_penalty)),
+        if not covers(
+            frozenset({*self.features, f"ends:{self.ends.shape[1]}", f"allow:{self.states}"}), need(request, self.vocab)
         ):
+            raise NotSteppable("the request has settings that this program was not made for")
+        values = {
+            "begins": request.begins,
+            "limit": min(request.limit, 2**31 - 1),
+            "min_length": request.min_length,
+            "top_k": request.top_k or 0,
+            "temperature": float(request.temperature),
+            "repetition": float(request.repetition_penalty),
+            "top_p": 1.0 if request.top_p is None else float(request.top_p),
+            "min_p": -1.0 if request.min_p is None else float(request.min_p),
+            "presence": amount(request.presence_penalty),
+            "frequency": amount(request.frequency_penalty),
+        }
+        for name, value in values.items():
             getattr(self, name)[lane] = value
         ends = sorted(request.eos)
         self._put(self.ends[lane], [*ends, *[-2] * (self.ends.shape[1] - len(ends))])
+        self._put(self.request[lane], [request.request_id & M32, request.request_id >> 32])
+        self._put(self.seed[lane], [request.seed & M32, request.seed >> 32])
         if self.bias is not None:
             row = np.zeros(self.vocab)
             for token, added in request.bias_pairs:
@@ -184,25 +201,27 @@ class Settings:
                 table[1 : 1 + allow.states] = allow.masks[key]
             self._put(self.table[lane], table)
             self._tables[lane] = allow
-        found = [0, 0]
+        after = np.zeros(self.after.shape[1], dtype=np.int64)
         if isinstance(allow, Automaton):
-            whole = [*request.prompt[request.begins :], *generated]
-            found = [1 + allow.run(whole), 1 + allow.run(whole[:-1])]
-        self._put(self.after[lane], found)
-        self.length[lane] = len(request.prompt) + len(generated)
+            prompt, new = list(request.prompt[request.begins :]), list(generated)
+            state = allow.start
+            after[: request.begins + 1] = state + 1
+            for at, token in enumerate(prompt + new, request.begins + 1):
+                state = allow.step(state, token)
+                after[at] = state + 1
+        self._put(self.after[lane], after)
 
     def advance(self, tokens: Tensor, length: Tensor, count: Tensor) -> None:
-        """Called as tokens are committed, inside a step: the first count int64[B] of tokens int64[B, N], behind texts of length
+        """Called as tokens are committed, inside a step: the first count int64[B] of tokens int64[B, N], after texts of length
         int64[B]. Keeps the state of every lane's automaton."""
-        if not self.states:
+        if "allow" not in self.features:
             return
-        state, before = self.after[:, :1], self.after[:, 1:]
+        spare = self.after.shape[1] - 1
+        state = self.after.gather(1, length[:, None])
         for n in range(int(tokens.shape[1])):
             here = (count > n)[:, None]
-            before = torch.where(here, state, before)
             state = torch.where(here, self._stepped(state, tokens[:, n : n + 1]), state)
-        self.after.copy_(torch.cat([state, before], 1))
-        self.length.copy_(length + count)
+            self.after.scatter_(1, torch.where(here, length[:, None] + (n + 1), spare), state)
 
     def _stepped(self, state: Tensor, token: Tensor) -> Tensor:
         """The states int64[B, R] after tokens int64[B, R]; 0 behind a text that the automaton does not know."""
@@ -214,12 +233,11 @@ class Settings:
 
     def _allowed(self, where: RowPlace) -> Tensor:
         """bool[B, R, V]: the tokens that every lane's automaton allows after its rows."""
-        rows = int(where.position.shape[1])
-        state = torch.where(where.length < self.length, self.after[:, 1], self.after[:, 0])[:, None].expand(-1, rows)
+        state = self.after.gather(1, where.base[:, None]).expand(-1, where.position.shape[1])
         if where.path is not None:
-            path = where.path.expand(self.batch, rows, -1)
+            path = where.path.expand(self.batch, where.position.shape[1], -1)
             for d in range(int(path.shape[2])):
-                counted = (path[..., d] >= 0) & (where.length + d >= where.base)[:, None]
+                counted = (path[..., d] >= 0) & (where.base + d >= self.begins)[:, None]
                 state = torch.where(counted, self._stepped(state, path[..., d]), state)
         lane = torch.arange(self.batch, device=self.table.device)[:, None]
         known = self.table.flatten(0, 1)[lane * (self.states + 1) + state] > 0
@@ -277,7 +295,7 @@ def constrained(settings: Settings, logits: Tensor, where: RowPlace, allow: Tens
     if "min_length" in settings.features:
         ends = torch.zeros(settings.batch, settings.vocab + 1, dtype=torch.bool, device=scores.device)
         ends = ends.scatter(1, torch.where(settings.ends < 0, settings.vocab, settings.ends), True)[:, None, : settings.vocab]
-        short = (where.position - where.base[:, None]).clamp(min=0) < settings.min_length[:, None]
+        short = (where.position - settings.begins[:, None]).clamp(min=0) < settings.min_length[:, None]
         forbidden.append(ends & short[..., None] if hard is None else ends & short[..., None] & hard)
     if "allow" in settings.features:
         wrong = ~settings._allowed(where)
@@ -291,7 +309,7 @@ def adjusted(settings: Settings, scores: Tensor, where: RowPlace) -> Tensor:
     """Constrained scores [B, R, V] after penalties and bias."""
     counted = {"repetition", "counts"} & settings.features
     if counted:
-        seen, made = _counts(settings, where)
+        seen, made = _counts(settings, where.base)
         dense = where.path is not None and (where.path.shape[1] == 1 or where.path.shape[2] > DENSE)
         if where.path is not None and dense:
             known, new = (_path_counts(settings, where, only_generated) for only_generated in (False, True))
@@ -305,13 +323,15 @@ def adjusted(settings: Settings, scores: Tensor, where: RowPlace) -> Tensor:
     return scores
 
 
-def _counts(settings: Settings, where: RowPlace) -> tuple[Tensor, Tensor]:
-    """int64[B, V] each: how often every token stands in the texts before all rows, and in what was generated of them."""
-    at = torch.arange(int(where.text.shape[1]), device=where.text.device)
-    inside = (at < where.length[:, None]) & (where.text >= 0) & (where.text < settings.vocab)
-    made = inside & (at >= where.base[:, None])
-    zero = torch.zeros(settings.batch, settings.vocab, dtype=torch.int64, device=where.text.device)
-    token = where.text.clamp(0, settings.vocab - 1)
+def _counts(settings: Settings, base: Tensor) -> tuple[Tensor, Tensor]:
+    """int64[B, V] each: how often every token stands in the committed texts, and in what was generated of them."""
+    assert settings.text is not None
+    text = settings.text
+    at = torch.arange(int(text.shape[1]), device=text.device)
+    inside = (at < base[:, None]) & (text >= 0) & (text < settings.vocab)
+    zero = torch.zeros(settings.batch, settings.vocab, dtype=torch.int64, device=text.device)
+    token = text.clamp(0, settings.vocab - 1)
+    made = inside & (at >= settings.begins[:, None])
     return zero.scatter_add(1, token, inside.long()), zero.scatter_add(1, token, made.long())
 
 
@@ -320,7 +340,7 @@ def _path(settings: Settings, where: RowPlace, rows: int) -> tuple[Tensor, Tenso
     path = where.path.expand(settings.batch, rows, -1)  # type: ignore[union-attr]
     there = (path >= 0) & (path < settings.vocab)
     depth = torch.arange(int(path.shape[2]), device=path.device)
-    made = there & (where.length[:, None] + depth >= where.base[:, None])[:, None]
+    made = there & (where.base[:, None] + depth >= settings.begins[:, None])[:, None]
     return path.clamp(0, settings.vocab - 1), there, made
 
 

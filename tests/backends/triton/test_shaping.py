@@ -67,27 +67,24 @@ def lanes(draw: st.DrawFn, rows: int = 3, depth: int = 3) -> tuple[Any, ...]:
     return some, texts, paths, np.array([[draw(row) for _ in range(rows)] for _ in some], dtype=np.float64)
 
 
-def made(some: list[Request], texts: list[list[int]], features: frozenset[str] | None = None) -> Settings:
-    """Settings with a lane for each request."""
-    wanted = frozenset().union(*(need(r, V) for r in some)) if features is None else features
-    out = Settings.of(wanted, len(some), V, "cpu")
-    for b, (request, new) in enumerate(zip(some, texts, strict=True)):
-        out.admit(b, request, new)
-    return out
-
-
-def placed(some: list[Request], texts: list[list[int]], paths: list[list[list[int]]], cut: int = 0) -> RowPlace:
-    """Rows behind paths below committed texts but for the last `cut` tokens."""
+def made(some: list[Request], texts: list[list[int]], features: frozenset[str] | None = None) -> tuple[Settings, torch.Tensor]:
+    """Settings with a lane for each request, and the lengths of their committed texts."""
     text = torch.zeros(len(some), ROOM, dtype=torch.int64)
     for b, (request, new) in enumerate(zip(some, texts, strict=True)):
         whole = [*request.prompt, *new]
         text[b, : len(whole)] = torch.tensor(whole)
         text[b, len(whole) :] = b % V  # what was dropped, or another request's
-    base = torch.tensor([len(r.prompt) for r in some])
-    length = base + torch.tensor([len(t) for t in texts]) - cut
+    wanted = frozenset().union(*(need(r, V) for r in some)) if features is None else features
+    out = Settings.of(wanted, len(some), V, "cpu", text)
+    for b, (request, new) in enumerate(zip(some, texts, strict=True)):
+        out.admit(b, request, new)
+    return out, torch.tensor([len(r.prompt) + len(t) for r, t in zip(some, texts, strict=True)])
+
+
+def placed(length: torch.Tensor, paths: list[list[list[int]]]) -> RowPlace:
     depth = max(len(p) for row in paths for p in row)
     padded = torch.tensor([[p + [-1] * (depth - len(p)) for p in row] for row in paths])
-    return RowPlace(length[:, None] + (padded >= 0).sum(-1), base, text, length, padded if depth else None)
+    return RowPlace(length[:, None] + (padded >= 0).sum(-1), length, padded if depth else None)
 
 
 def logits_of(weights: np.ndarray) -> np.ndarray:
@@ -95,16 +92,14 @@ def logits_of(weights: np.ndarray) -> np.ndarray:
         return np.log(weights / weights.sum(-1, keepdims=True))
 
 
-def compare(
-    case: tuple[Any, ...], face: str, expected: Callable[..., Any], features: frozenset[str] | None = None, cut: int = 0
-) -> None:
+def compare(case: tuple[Any, ...], face: str, expected: Callable[..., Any], features: frozenset[str] | None = None) -> None:
     some, texts, paths, weights = case
+    rows, length = made(some, texts, features)
     logits = logits_of(weights)
-    got = shape(made(some, texts, features), torch.from_numpy(logits.copy()), placed(some, texts, paths, cut), face).numpy()
+    got = shape(rows, torch.from_numpy(logits.copy()), placed(length, paths), face).numpy()
     for b, request in enumerate(some):
         for r, path in enumerate(paths[b]):
-            committed = (*request.prompt, *texts[b])
-            whole = (*committed[: len(committed) - cut], *path)
+            whole = (*request.prompt, *texts[b], *path)
             try:
                 want = expected(Scores(logits=logits[b, r]), whole, request)
             except ConstraintError:
@@ -124,9 +119,9 @@ def test_every_setting_mixed_is_the_reference_s_row_bit_for_bit(case: tuple[Any,
 def test_the_other_views(case: tuple[Any, ...]) -> None:
     compare(case, "raw", raw_probs)
     compare(case, "adjusted", adjusted)
-    compare(case, "shaped", shaped_probs, cut=1)  # rows of `ctx.parent`
     some, texts, paths, weights = case
-    got = shape(made(some, texts), torch.from_numpy(logits_of(weights)), placed(some, texts, paths), "logits").numpy()
+    rows, length = made(some, texts)
+    got = shape(rows, torch.from_numpy(logits_of(weights)), placed(length, paths), "logits").numpy()
     for b, request in enumerate(some):
         for r, path in enumerate(paths[b]):
             banned = forbidden(V, (*request.prompt, *texts[b], *path), request)
@@ -148,11 +143,13 @@ def test_a_feature_that_a_lane_does_not_use_changes_nothing(case: tuple[Any, ...
 @settings(max_examples=25, deadline=None)
 def test_a_lane_that_is_written_again_forgets_the_last_request(old: tuple[Any, ...], new: tuple[Any, ...]) -> None:
     n = min(len(old[0]), len(new[0]))
-    some, texts = new[0][:n], new[1][:n]
-    used, fresh = made(old[0][:n], old[1][:n], EVERYTHING), made(some, texts, EVERYTHING)
+    used, _ = made(old[0][:n], old[1][:n], EVERYTHING)
+    fresh, length = made(new[0][:n], new[1][:n], EVERYTHING)
+    assert used.text is not None and fresh.text is not None
+    used.text.copy_(fresh.text)
     for b in range(n):
-        used.admit(b, some[b], texts[b])
-    where, logits = placed(some, texts, new[2][:n]), torch.from_numpy(logits_of(new[3][:n]))
+        used.admit(b, new[0][b], new[1][b])
+    where, logits = placed(length, new[2][:n]), torch.from_numpy(logits_of(new[3][:n]))
     assert torch.equal(shape(used, logits, where), shape(fresh, logits, where))
 
 
@@ -160,44 +157,48 @@ def test_a_lane_that_is_written_again_forgets_the_last_request(old: tuple[Any, .
 @settings(max_examples=50, deadline=None)
 def test_grammars_follow_what_a_step_commits(case: tuple[Any, ...], counts: list[int]) -> None:
     some, texts, paths, weights = case
-    rows, logits = made(some, [[] for _ in some], EVERYTHING), torch.from_numpy(logits_of(weights))
+    rows, length = made(some, [[] for _ in some], EVERYTHING)
+    assert rows.text is not None
     block = torch.tensor([(t + [0] * 4)[:4] for t in texts])
     count = torch.tensor([min(n, len(t), 4) for n, t in zip(counts, texts, strict=False)])
-    rows.advance(block, torch.tensor([len(r.prompt) for r in some]), count)
-    kept = [t[: int(n)] for t, n in zip(texts, count, strict=True)]
-    fresh = made(some, kept, EVERYTHING)
-    for cut in (0, 1):
-        where = placed(some, kept, paths, cut)
-        assert torch.equal(shape(rows, logits, where), shape(fresh, logits, where))
+    for b in range(len(some)):
+        rows.text[b, length[b] : length[b] + 4] = block[b]
+    rows.advance(block, length, count)
+    fresh, longer = made(some, [t[: int(n)] for t, n in zip(texts, count, strict=True)], EVERYTHING)
+    where, logits = placed(longer, paths), torch.from_numpy(logits_of(weights))
+    assert torch.equal(shape(rows, logits, where), shape(fresh, logits, where))
+    before = placed(length, paths)  # rows of the shorter text, as `ctx.parent` has them
+    first, _ = made(some, [[] for _ in some], EVERYTHING)
+    assert torch.equal(shape(rows, logits, before), shape(first, logits, before))
 
 
 def test_paths_that_all_rows_share_and_long_ones_count_alike() -> None:
     request = Request((1, 2), repetition_penalty=1.4, presence_penalty=0.5, frequency_penalty=0.25)
     path, logits = [n % 3 for n in range(70)], torch.randn(1, 2, V, dtype=torch.float64)
+    rows, length = made([request], [[3]])
     want = [adjusted(Scores(logits=logits[0, r].numpy()), (1, 2, 3, *path), request) for r in range(2)]
-    whole = placed([request], [[3]], [[path, path]])
     for paths in ([[path]], [[path, path]]):
-        got = shape(made([request], [[3]]), logits, whole._replace(path=torch.tensor(paths)), "adjusted")
-        np.testing.assert_array_equal(got[0].numpy(), np.array(want))
+        where = RowPlace(torch.full((1, 2), 73), length, torch.tensor(paths))
+        np.testing.assert_array_equal(shape(rows, logits, where, "adjusted")[0].numpy(), np.array(want))
 
 
 def test_rows_below_soft_nodes_are_after_no_text() -> None:
     stops = Automaton(((-1,) * V,), frozenset({0}))
-    some = [Request((1,), min_length=3, eos=frozenset({2}), bans=frozenset({4}), allow=stops)]
-    where = placed(some, [[]], [[[], []]])._replace(soft=torch.tensor([[True, False]]))
-    got = shape(made(some, [[]]), torch.zeros(1, 2, V), where, "raw")
+    rows, length = made([Request((1,), min_length=3, eos=frozenset({2}), bans=frozenset({4}), allow=stops)], [[]])
+    where = RowPlace(length[:, None].expand(1, 2), length, None, torch.tensor([[True, False]]))
+    got = shape(rows, torch.zeros(1, 2, V), where, "raw")
     assert got[0].count_nonzero(-1).tolist() == [V - 1, 0]
 
 
 def test_float32_rows_are_the_reference_s_within_rounding_and_a_program_may_allow_less() -> None:
     request = Request((1, 2), temperature=0.7, top_p=0.8, repetition_penalty=1.2, bias={3: 1.5})
-    some, texts = [request, Request((3,), temperature=0)], [[4], []]
-    logits = torch.randn(2, 1, V, generator=torch.Generator().manual_seed(3)).bfloat16()
+    rows, length = made([request, Request((3,), temperature=0)], [[4], []])
+    logits = torch.randn(2, 1, V, generator=torch.Generator().manual_seed(3))
     may = torch.arange(V)[None, None] != 5
-    got = shape(made(some, texts), logits, placed(some, texts, [[[]], [[]]]), allow=may)
+    got = shape(rows, logits.bfloat16(), placed(length, [[[]], [[]]]), allow=may)
     assert got.dtype == torch.float32
-    want = shaped_probs(Scores(logits=logits[0, 0].double().numpy()), (1, 2, 4), request, set(range(V)) - {5})
-    np.testing.assert_allclose(got[0, 0], want, atol=1e-6)
+    given_scores = Scores(logits=logits[0, 0].bfloat16().double().numpy())
+    np.testing.assert_allclose(got[0, 0], shaped_probs(given_scores, (1, 2, 4), request, set(range(V)) - {5}), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -222,12 +223,11 @@ def test_a_program_refuses_a_request_with_features_that_it_lacks() -> None:
 
 def test_the_rows_trace_without_a_read_of_what_they_hold() -> None:
     with FakeTensorMode(allow_non_fake_inputs=True):
-        rows = Settings.of(EVERYTHING, 2, V, "cpu")
-        sizes = ((2, 3), (2,), (2, ROOM), (2,), (2, 3, 4))
-        where = RowPlace(*(torch.zeros(n, dtype=torch.int64) for n in sizes))
+        rows = Settings.of(EVERYTHING, 2, V, "cpu", torch.zeros(2, ROOM, dtype=torch.int64))
+        where = RowPlace(*(torch.zeros(n, dtype=torch.int64) for n in ((2, 3), (2,), (2, 3, 4))))
 
         def step(logits: torch.Tensor, place: RowPlace) -> torch.Tensor:
-            rows.advance(place.position, place.length, place.base)
+            rows.advance(place.position, place.base, place.base)
             return shape(rows, logits, place)
 
         traced = make_fx(step)(torch.zeros(2, 3, V), where)
