@@ -68,6 +68,8 @@ class Evaluator:
         load()
         self.env: dict[Value, Any] = {}
         self.mask: Tensor | None = None
+        self.hosts = True
+        """Whether the host may run a loop here, reading a flag in every iteration: not inside of a branch or of an unrolled loop."""
         self.place: Op | None = None
         """The op that is being evaluated, for the listing."""
 
@@ -107,6 +109,12 @@ class Evaluator:
             return low.fn(*operands)
         out = lookup(op.opcode).meaning(self, op, *operands)
         return out[0] if len(op.results) == 1 else tuple(out)
+
+    def reads(self, flag: Tensor) -> int:
+        """A number that the host reads, the one way in which it learns of data. Raises NotSteppable where it cannot."""
+        if not self.hosts:
+            raise NotSteppable("a loop whose number of iterations depends on data, inside of a branch or of another such loop", self.place)
+        return int(flag)
 
     # -- masks
     def within(self, lanes: Tensor | None) -> _Within:
@@ -173,33 +181,43 @@ class Evaluator:
         if known is not None:
             out = self.region(op.regions[0 if known else 1], ())
         else:
-            lanes = self.tensor(cond)
+            lanes, hosts, self.hosts = self.tensor(cond), self.hosts, False
             with self.within(lanes):
                 a = self.region(op.regions[0], ())
             with self.within(~lanes):
                 b = self.region(op.regions[1], ())
+            self.hosts = hosts
             out = tuple(self.join(lanes, x, y) for x, y in zip(a, b, strict=True))
         return out[0] if len(op.results) == 1 else out
-
-    def bound(self, value: Any, op: Op) -> int:
-        """The most that a number can be that data decides."""
-        n = op.attrs.get("bound")
-        if not isinstance(n, int):
-            raise NotSteppable("a loop whose number of iterations depends on data and has no bound", op)
-        return n
 
     def op_for(self, op: Op) -> Any:
         lo, hi, *carried = (self.env[v] for v in op.operands)
         if is_static(lo) and is_static(hi):
-            first, last, within = int(lo), int(hi), None
-        elif is_static(lo):
-            top = self.most(op.operands[1])
-            first, last, within = int(lo), int(lo) + self.bound(hi, op) if top is None else top, self.tensor(hi)
+            out = self.unroll(op, range(int(lo), int(hi)), carried, lambda i: None)
         else:
-            first, last, within = 0, self.bound(hi, op), self.tensor(hi) - self.tensor(lo)
-        start = None if is_static(lo) else self.tensor(lo)
-        out = self.loop(op, range(first, last), carried, lambda i: None if within is None else within > i, start=start)
+            first, count = self.tensor(lo), self.tensor(hi) - self.tensor(lo)
+            bound = op.attrs.get("bound") if isinstance(op.attrs.get("bound"), int) else None
+            if is_static(lo) and self.most(op.operands[1]) is not None:
+                bound = min(b for b in (bound, self.most(op.operands[1])) if b is not None)
+            if self.hosts and (bound is None or bound > self.short or self.calls(op)):
+                here = count if self.mask is None else torch.where(self.mask, count, 0)
+                numbers, inside = range(self.reads(here.amax())), lambda i: count > i
+            elif bound is None:
+                raise NotSteppable("a loop whose number of iterations depends on data and has no bound", op)
+            else:
+                numbers, inside = range(bound), lambda i: count > i
+            start = None if is_static(lo) else first
+            if start is None:
+                numbers, count = range(int(lo), int(lo) + len(numbers)), count + int(lo)
+            out = self.unroll(op, numbers, carried, inside, start=start)
         return out[0] if len(op.results) == 1 else tuple(out)
+
+    short = 64
+    """Iterations up to which the host does not run a loop whose bound is known."""
+
+    def calls(self, op: Op) -> bool:
+        """Whether a loop has a loop inside that the host has to run."""
+        return any(o.opcode == "while" and not isinstance(o.attrs.get("bound"), int) for r in op.regions for o in r.walk())
 
     def most(self, value: Value) -> int | None:
         """The most that a number can be whose size is known: how many elements a vector has room for."""
@@ -207,25 +225,49 @@ class Evaluator:
 
     def op_while(self, op: Op) -> Any:
         carried = [self.env[v] for v in op.operands]
-        if op.attrs.get("bound") == "done":
-            raise NotSteppable("`while not done` inside of another loop", op)
         limit = carried.pop(0) if op.attrs.get("limited") else None
-        if limit is not None and is_static(limit):
-            most, within = int(limit), None
-        elif isinstance(op.attrs.get("bound"), int):
-            most, within = int(op.attrs["bound"]), None if limit is None else self.tensor(limit)
+        bound = int(limit) if limit is not None and is_static(limit) else op.attrs.get("bound")
+        within = None if limit is None or is_static(limit) else self.tensor(limit)
+        if isinstance(bound, int) and (not self.hosts or bound <= self.short and not self.calls(op)):
+            inside = (lambda i: within > i) if within is not None else lambda i: None
+            out = self.unroll(op, range(bound), carried, inside, cond=op.regions[0])
         else:
-            raise NotSteppable("a loop whose number of iterations depends on data and has no bound", op)
-        out = self.loop(op, range(most), carried, lambda i: None if within is None else within > i, cond=op.regions[0])
+            out = self.hosted_while(op, carried, bound if isinstance(bound, int) else None, within)
         return out[0] if len(op.results) == 1 else tuple(out)
 
-    def loop(
+    def hosted_while(self, op: Op, carried: list[Any], most: int | None, within: Tensor | None) -> list[Any]:
+        """A loop that the host runs until no lane is in it."""
+        outer, stops, going, i = self.mask, bool(op.attrs.get("stops")), self.mask, 0
+        while most is None or i < most:
+            self.mask = going
+            held = self.region(op.regions[0], (i, *carried))[0]
+            lanes = _both(going, None if held is True else self.lanes(held).bool())
+            if within is not None:
+                lanes = _both(lanes, within > i)
+            if lanes is not None and not self.reads(lanes.any()):
+                break
+            if i > self.longest:
+                raise NotSteppable("a loop that does not end", op)
+            self.mask = lanes
+            made = self.region(op.regions[1], (i, *carried))
+            stop, after = (made[0], made[1:]) if stops else (False, made)
+            carried = list(after) if lanes is None else [self.join(lanes, x, y) for x, y in zip(after, carried, strict=True)]
+            going = lanes if stop is False else _both(lanes, ~self.lanes(stop).bool())
+            i += 1
+        self.mask = outer
+        return carried
+
+    def lanes(self, x: Any) -> Tensor:
+        """A value as numbers of every lane (state.py)."""
+        raise NotImplementedError
+
+    def unroll(
         self, op: Op, numbers: range, carried: list[Any], inside: Any, *, cond: Region | None = None, start: Tensor | None = None
     ) -> list[Any]:
         """Iterations of the last region of an op. inside: bool[B], the lanes that have an iteration of that number, None: all."""
         if len(numbers) > self.longest:
             raise NotSteppable(f"a loop of {len(numbers)} iterations", op)
-        outer, stops, going = self.mask, bool(op.attrs.get("stops")), None
+        outer, stops, going, hosts = self.mask, bool(op.attrs.get("stops")), None, self.hosts
         for i in numbers:
             counter: Any = i if start is None else start + i
             lanes = _both(going, inside(i))
@@ -247,7 +289,7 @@ class Evaluator:
                 break
             if known is None:
                 going = _both(going, ~self.tensor(stop))
-        self.mask = outer
+        self.mask, self.hosts = outer, hosts
         return carried
 
 

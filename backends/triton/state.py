@@ -22,7 +22,9 @@ from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Dist, Draws, Nodes, Noise, Rows, Vec, is_static
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
+from decgraph.ir.ops.common import plain
 from decgraph.ir.values import Function, Module, Op
+from decgraph.runtime.models.derive import halves
 from decgraph.runtime.request import Request
 
 
@@ -173,26 +175,36 @@ class Step(Evaluator):
         if op not in self.made:
             if not all(is_static(a) or hasattr(a, "forward") or hasattr(a, "model") for a in args):
                 raise NotSteppable("a model that is derived by data", op)
-            how, names = op.attrs["how"], op.attrs.get("named")
-            self.made[op] = model.derive(how, *args, **({"named": names} if names else {}))
+            how = "on" if op.attrs["how"] == "adapter" else str(op.attrs["how"])
+            given = [plain(a) if is_static(a) else a for a in halves(args, op.attrs.get("named", ()))]
+            self.made[op] = model.derive(how, *given)
         return self.made[op]
 
     def learn(self, tokens: Tensor, kept: Tensor) -> None:
         """What indexes of the text do as tokens are committed."""
 
     def prologue(self, lanes: Tensor) -> None:
-        """The ops before `while not done`, in some lanes bool[B]."""
+        """The ops before `while not done` (all of them, in a program without that loop), in some lanes bool[B]."""
         self.begin()
         with self.within(lanes):
             for op in self.before:
                 self.op(op)
+            if self.loop is None:
+                self.done.logical_or_(lanes)
+                return
             self.carried = [self.env[v] for v in self.loop.operands]
+
+    def epilogue(self) -> None:
+        """The ops behind the loop."""
+        for op in self.after:
+            self.op(op)
 
     def body(self) -> None:
         """One iteration of `while not done`."""
-        cond, region = self.loop.regions
+        assert self.loop is not None
+        _, region = self.loop.regions
         self.begin()
-        live = ~self.over()
+        live, self.hosts = ~self.over(), True
         stops = bool(self.loop.attrs.get("stops"))
         with self.within(live):
             made = self.region(region, [self.iteration.clone(), *self.carried])
@@ -308,15 +320,11 @@ def take(s: Step, values: Tensor, index: Any) -> Tensor:
     return out if index.ndim == 1 else out.unflatten(1, index.shape)
 
 
-def split(function: Function) -> tuple[list[Op], Op, list[Op]]:
-    """The ops before `while not done`, that loop, and those behind it. Raises NotSteppable for a function of another structure."""
+def split(function: Function) -> tuple[list[Op], Op | None, list[Op]]:
+    """The ops before `while not done`, that loop (None: the program has none), and those behind it."""
     ops = list(function.body.ops)
     at = next((i for i, op in enumerate(ops) if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
-    if at is None:
-        raise NotSteppable("there is no `while not done`")
-    if ops[at + 1 :]:
-        raise NotSteppable("there are operations after `while not done`", ops[at + 1])
-    return ops[:at], ops[at], []
+    return (ops, None, []) if at is None else (ops[:at], ops[at], ops[at + 1 :])
 
 
 def parameter(p: Any, value: Any) -> Any:
