@@ -129,21 +129,39 @@ def built(m: Any, frame: Frame, slots: int) -> Step:
 
 
 @torch.no_grad()
-def settle(step: Step) -> None:
+def settle(step: Step) -> bool:
     """Run iterations in which no lane takes part, until what they leave uncomputed stays the same: every later one is like the
-    last. Derived models are made there. Raises NotSteppable."""
-    step.start_states(range(step.frame.batch))
-    step.prologue(torch.zeros(step.frame.batch, dtype=torch.bool, device=step.device))
-    behind = {id(c): c.behind for c in step.caches.values()}
-    for _ in range(SETTLED):
-        step.body()
-        now = {id(c): max(c.behind, behind.get(id(c), 1)) for c in step.caches.values()}
-        for cache in step.caches.values():
-            cache.behind = now[id(cache)]
-        if now == behind:
-            return
-        behind = now
-    raise NotSteppable("a model is not called in every iteration, and what it has not computed grows", step.loop)
+    last. Derived models are made there. Whether the host runs loops in them. Raises NotSteppable."""
+    if step.after:
+        raise NotSteppable("there are operations after `while not done`", step.after[0])
+    turns: dict[Any, int] = {}
+
+    def reads(flag: Tensor) -> int:
+        """One iteration of every loop that the host runs."""
+        if not step.hosts:
+            raise NotSteppable("a loop whose number of iterations depends on data, inside of a branch or another loop", step.place)
+        turns[step.place] = turns.get(step.place, 0) + 1
+        return turns[step.place] % 2 if step.place is not None and step.place.opcode == "while" else 1
+
+    step.reads = reads  # type: ignore[method-assign]
+    try:
+        step.start_states(range(step.frame.batch))
+        step.prologue(torch.zeros(step.frame.batch, dtype=torch.bool, device=step.device))
+        behind = {id(c): c.behind for c in step.caches.values()}
+        for _ in range(SETTLED if step.loop is not None else 0):
+            step.body()
+            now = {id(c): max(c.behind, behind.get(id(c), 1)) for c in step.caches.values()}
+            for cache in step.caches.values():
+                cache.behind = now[id(cache)]
+            if now == behind:
+                break
+            behind = now
+        else:
+            if step.loop is not None:
+                raise NotSteppable("a model is not called in every iteration, and what it has not computed grows", step.loop)
+    finally:
+        del step.reads
+    return bool(turns)
 
 
 @dataclass(eq=False)
@@ -184,9 +202,9 @@ class Program:
         self.key, self.features, self.capacity, self.about = key_of(m), features, capacity, (m.module, m.models)
         device = home(m.models)
         self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
-        settle(self.step)
+        self.hosted = settle(self.step)
         self.behind = {id(c): c.behind for c in self.step.caches.values()}
-        self.each = dict(self.step.counts.calls)
+        self.each = dict(self.step.counts.calls) if self.step.loop is not None else {}
         self.once: dict[str, int] = {}
         self.jobs: list[Job | None] = [None] * batch
         self.texts: list[list[int]] = [[] for _ in range(batch)]
@@ -236,8 +254,8 @@ class Program:
 
     @torch.no_grad()
     def fill(self, chunk: int | None) -> None:
-        """Compute at most `chunk` tokens of texts (None: all), in the order of the requests."""
-        left = chunk if chunk is not None else 1 << 60
+        """Compute at most `chunk` tokens of texts (None: all), in the order of the requests, and begin those that are complete."""
+        left, ready = chunk if chunk is not None else 1 << 60, []
         for job in sorted((j for j in self.jobs if j is not None and not j.begun), key=lambda j: self.used[j.lane]):
             tokens = [*job.machine.request.prompt, *job.machine.committed_tokens()]
             while job.filled < len(tokens) - 1 and left > 0:
@@ -248,27 +266,30 @@ class Program:
                 left -= n
                 self.texts[job.lane] = tokens[: job.filled]
             if job.filled >= len(tokens) - 1:
-                self.begin(job)
+                ready.append(job)
+        if ready:
+            self.begin(ready)
 
-    def begin(self, job: Job) -> None:
-        """The text of a request is computed: its lane takes part in the steps from now on."""
-        step, lane = self.step, job.lane
+    def begin(self, jobs: Sequence[Job]) -> None:
+        """The texts of requests are computed: their lanes take part in the steps from now on."""
+        step, fresh = self.step, [job for job in jobs if job.rows is None]
         mask = torch.zeros(step.frame.batch, dtype=torch.bool, device=step.device)
-        mask[lane] = True
-        step.done[lane], job.begun = False, True
-        if job.rows is not None:
-            for held, row in zip(self.lasting(), job.rows, strict=True):
-                held[lane].copy_(row)
+        for job in jobs:
+            step.done[job.lane], job.begun = False, True
+            mask[job.lane] = job.rows is None
+            for held, row in zip(self.lasting(), job.rows or (), strict=job.rows is not None):
+                held[job.lane].copy_(row)
             job.rows = None
-            return
-        step.start_states([lane], job.machine.shared)
-        before = step.carried
-        step.prologue(mask)
-        if before:  # the others go on with what they carry
-            new, step.carried = step.carried, before
-            step.carry(mask, new)
-        self.once = dict(step.counts.calls)
-        self._behind()
+        for job in fresh:
+            step.start_states([job.lane], job.machine.shared)
+        if fresh:
+            before = step.carried
+            self._behind()
+            step.prologue(mask)
+            if before:  # the others go on with what they carry
+                new, step.carried = step.carried, before
+                step.carry(mask, new)
+            self.once = dict(step.counts.calls)
 
     def _behind(self) -> None:
         """Every step computes as many of the last tokens as any may have left."""
@@ -309,7 +330,8 @@ class Program:
         self.fill(chunk)
         jobs = [job for job in self.jobs if job is not None and job.begun]
         if jobs:
-            self.run()
+            if self.step.loop is not None:
+                self.run()
             self.shown.append((jobs, self.show()))
         while len(self.shown) > (self.step.device.type == "cuda" and bool(jobs)):
             shown, read = self.shown.popleft()
@@ -320,9 +342,8 @@ class Program:
 
     def run(self) -> None:
         """One step of all lanes."""
-        if self.step.device.type != "cuda":
-            self._behind()
-            self.step.body()
+        if self.step.device.type != "cuda" or self.hosted:
+            self._body()
             return
         if self.replay is None:
             self.replay = captured(self._body, self.step.device)
@@ -527,7 +548,7 @@ class Steps:
         """What a look says of a request: its new tokens, and whether it has ended."""
         m, done, lost = job.machine, bool(row[1]), bool(row[2])
         new = program.new_tokens(job, row)
-        if lost or (not done and not new and program.commits):  # an iteration that commits nothing is the driver's error
+        if lost or not (done or new or not program.commits):  # an iteration that commits nothing is the driver's error
             program.leave(job)
             self.left(job.number, m, LOST)
             return
@@ -537,7 +558,7 @@ class Steps:
             program.leave(job)
             self.ended(job.number, m, fault(error, request=m.title))
             return
-        told = counted(job, row, len(new) - cut if cut else None)
+        told = counted(job, row, len(new) - cut if cut or done else None)
         if done or m.done():
             self._finish(program, job, row, told)
 
