@@ -18,7 +18,7 @@ from decgraph.backends.torch.lowering import supports
 from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.torch.schedule import Ended, Schedule
 from decgraph.backends.triton import evaluate
-from decgraph.backends.triton.program import Steps, forget, kept, wants
+from decgraph.backends.triton.program import Steps, kept, wants
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.trace import Commits
@@ -56,12 +56,6 @@ class TritonMachine(TorchMachine):
 
     def reuse(self, key: Hashable) -> None:
         self._key = key  # lanes find what begins alike by themselves; the driver is told when it runs
-
-    @classmethod
-    def forget(cls, models: Mapping[str, Model], key: Hashable) -> None:
-        super().forget(models, key)
-        for model in models.values():
-            forget(model)
 
     def driven(self, why: str) -> None:
         """The driver runs it, from its beginning."""
@@ -126,7 +120,11 @@ class Flight:
     def __len__(self) -> int:
         return len(self.driver) + len(self.steps)
 
-    def drives(self, machine: Any) -> str | None:
+    def drives(self, machine: Any) -> bool:
+        """Whether the driver runs a machine, so that engines keep its keys and values."""
+        return self.reason(machine) is not None
+
+    def reason(self, machine: Any) -> str | None:
         """Why the driver runs a machine; None where it has steps."""
         if not isinstance(machine, TritonMachine):
             return "it has no steps"
@@ -143,7 +141,7 @@ class Flight:
 
     def join(self, number: int, machine: Any) -> None:
         """Take up a run."""
-        why = self.drives(machine)
+        why = self.reason(machine)
         if why is None:
             machine.mode = "graph mode"
             self.steps.join(number, machine)

@@ -8,6 +8,7 @@ host reads one step while the device computes another. What a lane computes past
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +32,7 @@ from decgraph.runtime.faults import fault
 from decgraph.runtime.placement import placement_of
 from decgraph.runtime.trace import Committed
 
+_LOG = logging.getLogger("decgraph")
 KEPT = 2
 """Programs without a request that are kept with a model, each with its lanes' keys and values."""
 LEAST = 16
@@ -443,10 +445,17 @@ class Steps:
             try:
                 for job, row in program.advance(self.chunk):
                     self._hear(program, job, row)
-            except Exception as error:  # of the compiler, the driver, the memory of the device: the driver may work
+            except NothingRecorded:  # the driver would do as little, for ever
+                raise
+            except Exception as error:  # of the compiler, the driver, the memory of the device: eager mode may work
+                name, why = program.step.function.name, f"{type(error).__name__}: {error}"
+                if isinstance(error, NotSteppable):
+                    why = str(error)
+                else:
+                    _LOG.warning("%s failed in graph mode and goes on in eager mode: %s", name, why)
                 for job in [j for j in program.jobs if j is not None]:
                     program.leave(job)
-                    self.left(job.number, job.machine, f"{type(error).__name__}: {error}")
+                    self.left(job.number, job.machine, why)
                 kept(job.machine.main).programs.pop(id(program), None)
                 program.shown.clear()
         self._settle()
