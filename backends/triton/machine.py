@@ -52,7 +52,7 @@ class TritonMachine(TorchMachine):
     def limit_memory(cls, models: Mapping[str, Model], budget: int) -> None:
         super().limit_memory(models, budget)
         for model in models.values():
-            kept(model).budget = budget
+            kept(model).limit(budget)
 
     def reuse(self, key: Hashable) -> None:
         self._key = key  # lanes find what begins alike by themselves; the driver is told when it runs

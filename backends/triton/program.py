@@ -64,6 +64,13 @@ class Kept:
     needs: OrderedDict[Any, tuple[Any, Needs | NotSteppable]] = field(default_factory=OrderedDict)
     budget: int | None = None
 
+    def limit(self, budget: int) -> None:
+        """Bound the bytes of all programs; those that no request uses are freed until they fit."""
+        self.budget = budget
+        for program in [p for p in self.programs.values() if not len(p)]:
+            if sum(p.bytes for p in self.programs.values()) > budget:
+                self.programs.pop(id(program))
+
 
 def kept(model: Any) -> Kept:
     """The programs of a main model."""
@@ -141,7 +148,9 @@ def settle(step: Step) -> bool:
     def reads(flag: Tensor) -> int:
         """One iteration of every loop that the host runs."""
         if not step.hosts:
-            raise NotSteppable("a loop whose number of iterations depends on data, inside of a branch or another loop", step.place)
+            raise NotSteppable(
+                "a loop whose number of iterations depends on data, inside of a branch or another loop", step.place
+            )
         turns[step.place] = turns.get(step.place, 0) + 1
         return turns[step.place] % 2 if step.place is not None and step.place.opcode == "while" else 1
 
@@ -227,21 +236,22 @@ class Program:
 
     # -- requests
     @torch.no_grad()
-    def admit(self, job: Job) -> None:
-        """Give a free lane to a request: the one whose slots begin as its text does, if there is one."""
+    def admit(self, job: Job, others: Sequence[Program] = ()) -> None:
+        """Give a free lane to a request: the one whose slots begin as its text does, if there is one. others: programs whose
+        lanes are copied from where they know more of it."""
         m, step = job.machine, self.step
         tokens = [*m.request.prompt, *m.committed_tokens()]
         free = [lane for lane, there in enumerate(self.jobs) if there is None]
-        same = [alike(text, tokens) if self.reuses else 0 for text in self.texts]
-        lane = max(free, key=lambda n: (same[n], -self.used[n]))
-        best = max(range(len(same)), key=same.__getitem__)
-        if same[best] >= same[lane] + LEAST:
-            lane = min(free, key=lambda n: self.used[n])
+        lane = max(free, key=lambda n: (self.known(n, tokens), -self.used[n]))
+        known = self.known(lane, tokens)
+        sources = [(p.known(n, tokens), p, n) for p in (self, *others) if p.serves(self) for n in range(len(p.texts))]
+        most, source, best = max(sources, key=lambda found: found[0], default=(0, self, 0))
+        if most >= known + LEAST:
+            lane, known = min(free, key=lambda n: self.used[n]), most
+            for mine, theirs in zip(self.models, source.counterparts(self), strict=True):
+                copied(theirs.model, best, mine.model, lane, known)
         job.program, job.lane, job.seen, job.tests = self, lane, len(tokens), None
-        job.filled, job.begun = min(max(same[best], same[lane]), len(tokens) - 1), False
-        if same[best] > same[lane]:
-            for cache in self.models:
-                cache.model.copy_prefix(best, lane, job.filled)
+        job.filled, job.begun = known, False
         m.reused = job.filled if job.rows is None else m.reused
         self.jobs[lane], self.texts[lane] = job, tokens[: job.filled]
         self.turn += 1
@@ -253,6 +263,22 @@ class Program:
             step.tokens[lane, len(m.request.prompt) : len(tokens)] = torch.tensor(new, device=step.device)
             step.length[lane] = len(tokens)
         step.done[lane] = True  # until its text is computed
+
+    def known(self, lane: int, tokens: Sequence[int]) -> int:
+        """How many of a text's first tokens a lane has keys and values of; the last one is computed in any case."""
+        return min(alike(self.texts[lane], tokens), len(tokens) - 1) if self.reuses else 0
+
+    def counterparts(self, other: Program) -> list[Any]:
+        """This program's slots of the models that another one has, as far as there are any."""
+        mine = {id(getattr(c.model, "model", None)): c for c in self.models}
+        return [mine[id(c.model.model)] for c in other.models if id(getattr(c.model, "model", None)) in mine]
+
+    def serves(self, other: Program) -> bool:
+        """Whether lanes of this program can be copied into lanes of another."""
+        there = self.counterparts(other)
+        return len(there) == len(other.models) and all(
+            len(a.model.buffers) == len(b.model.buffers) for a, b in zip(there, other.models, strict=True)
+        )
 
     @torch.no_grad()
     def fill(self, chunk: int | None) -> None:
@@ -386,6 +412,13 @@ class Program:
         return [int(t) for t in row[len(row) - fresh :]] if fresh else []
 
 
+def copied(source: Any, there: int, model: Any, lane: int, count: int) -> None:
+    """Copy what a model keeps at the first `count` slots of a lane to a lane of a model with the same buffers."""
+    for (theirs, lanes, slots), (mine, *_) in zip(source.buffers, model.buffers, strict=True):
+        row, held = (t.narrow(lanes, n, 1).narrow(slots, 0, count) for t, n in ((mine, lane), (theirs, there)))
+        row.copy_(held)
+
+
 def alike(mine: Sequence[int], theirs: Sequence[int]) -> int:
     """How many tokens two texts begin with alike."""
     most = min(len(mine), len(theirs))
@@ -468,6 +501,7 @@ class Steps:
         for job in list(self.waiting):
             if job.sharing in busy:
                 continue
+            known = list(kept(job.machine.main).programs.values())  # before one makes room
             try:
                 program = self._program(job)
             except NotSteppable as error:
@@ -478,7 +512,7 @@ class Steps:
                 job.waited += 1
                 continue
             self.waiting.remove(job)
-            program.admit(job)
+            program.admit(job, [p for p in (*known, *self.running) if p is not program])
             busy |= {job.sharing} - {None}
             if program not in self.running:
                 self.running.append(program)
