@@ -68,6 +68,8 @@ class Evaluator:
         load()
         self.env: dict[Value, Any] = {}
         self.mask: Tensor | None = None
+        self.sizes: dict[Value, int] = {}
+        """The most that whole numbers can be, where it is known."""
         self.hosts = True
         """Whether the host may run a loop here, reading a flag in every iteration: not inside of a branch or of an unrolled loop."""
         self.place: Op | None = None
@@ -220,8 +222,22 @@ class Evaluator:
         return any(o.opcode == "while" and not isinstance(o.attrs.get("bound"), int) for r in op.regions for o in r.walk())
 
     def most(self, value: Value) -> int | None:
-        """The most that a number can be whose size is known: how many elements a vector has room for."""
-        return getattr(self, "sizes", {}).get(value)
+        """The most that a whole number can be, None: not known."""
+        now = self.env.get(value)
+        return int(now) if isinstance(now, int | float | np.integer) and abs(now) < 2**31 else self.sizes.get(value)
+
+    def bounds_of(self, op: Op, fn: str) -> None:
+        """Note the most that a sum, a minimum or the like of whole numbers can be."""
+        tops = [self.most(v) for v in op.operands]
+        known = [n for n in tops if n is not None]
+        if fn == "minimum" and known:
+            self.sizes[op.result] = min(known)
+        elif fn == "sub" and tops[0] is not None and isinstance(self.env.get(op.operands[1]), int | float):
+            self.sizes[op.result] = tops[0] - int(self.env[op.operands[1]])
+        elif fn == "clamp" and tops[2] is not None:
+            self.sizes[op.result] = tops[2]
+        elif len(known) == len(tops) and fn in ("add", "maximum", "select"):
+            self.sizes[op.result] = sum(known) if fn == "add" else max(known[1:] if fn == "select" else known)
 
     def op_while(self, op: Op) -> Any:
         carried = [self.env[v] for v in op.operands]
@@ -238,12 +254,15 @@ class Evaluator:
     def hosted_while(self, op: Op, carried: list[Any], most: int | None, within: Tensor | None) -> list[Any]:
         """A loop that the host runs until no lane is in it."""
         outer, stops, going, i = self.mask, bool(op.attrs.get("stops")), self.mask, 0
+        out: list[tuple[Tensor, list[Any]]] = []
         while most is None or i < most:
             self.mask = going
             held = self.region(op.regions[0], (i, *carried))[0]
             lanes = _both(going, None if held is True else self.lanes(held).bool())
             if within is not None:
                 lanes = _both(lanes, within > i)
+            if lanes is not None and lanes is not going:
+                out.append((~lanes if going is None else going & ~lanes, carried))
             if lanes is not None and not self.reads(lanes.any()):
                 break
             if i > self.longest:
@@ -251,10 +270,15 @@ class Evaluator:
             self.mask = lanes
             made = self.region(op.regions[1], (i, *carried))
             stop, after = (made[0], made[1:]) if stops else (False, made)
-            carried = list(after) if lanes is None else [self.join(lanes, x, y) for x, y in zip(after, carried, strict=True)]
-            going = lanes if stop is False else _both(lanes, ~self.lanes(stop).bool())
+            carried, going = list(after), lanes
+            if stop is not False:
+                stopped = self.lanes(stop).bool()
+                out.append((stopped if lanes is None else lanes & stopped, carried))
+                going = _both(lanes, ~stopped)
             i += 1
         self.mask = outer
+        for lanes, values in reversed(out):
+            carried = [self.join(lanes, x, y) for x, y in zip(values, carried, strict=True)]
         return carried
 
     def lanes(self, x: Any) -> Tensor:
@@ -267,29 +291,36 @@ class Evaluator:
         """Iterations of the last region of an op. inside: bool[B], the lanes that have an iteration of that number, None: all."""
         if len(numbers) > self.longest:
             raise NotSteppable(f"a loop of {len(numbers)} iterations", op)
-        outer, stops, going, hosts = self.mask, bool(op.attrs.get("stops")), None, self.hosts
+        stops, going, outer, hosts = bool(op.attrs.get("stops")), None, self.mask, self.hosts
+        out: list[tuple[Tensor, list[Any]]] = []  # the lanes that leave, and what they leave with
+        self.hosts = hosts and not stops and cond is None
         for i in numbers:
             counter: Any = i if start is None else start + i
             lanes = _both(going, inside(i))
-            with self.within(lanes):
-                if cond is not None:
+            if cond is not None:
+                with self.within(lanes):
                     held = self.region(cond, [counter, *carried])[0]
-                    known = self.truth(held)
-                    if known is False:
-                        break
-                    if known is None:
-                        lanes = _both(lanes, self.tensor(held))
+                known = self.truth(held)
+                if known is False:
+                    break
+                if known is None:
+                    lanes = _both(lanes, self.lanes(held).bool())
+            if lanes is not going and lanes is not None:
+                out.append((~lanes if going is None else going & ~lanes, carried))
+                self.hosts = False
             with self.within(lanes):
                 made = self.region(op.regions[-1], [counter, *carried])
-            stop, after = (made[0], made[1:]) if stops else (False, made)
-            carried = list(after) if lanes is None else [self.join(lanes, x, y) for x, y in zip(after, carried, strict=True)]
-            going = lanes
-            known = self.truth(stop)
+            stop, carried = (made[0], list(made[1:])) if stops else (False, list(made))
+            going, known = lanes, self.truth(stop)
             if known:
                 break
             if known is None:
-                going = _both(going, ~self.tensor(stop))
+                stopped = self.lanes(stop).bool()
+                out.append((stopped if going is None else going & stopped, carried))
+                going = _both(going, ~stopped)
         self.mask, self.hosts = outer, hosts
+        for lanes, values in reversed(out):  # those that are still in it have the last values, which are static as far as can be
+            carried = [self.join(lanes, x, y) for x, y in zip(values, carried, strict=True)]
         return carried
 
 

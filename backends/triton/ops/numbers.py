@@ -67,6 +67,10 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
     want = max((t.dims for t in types), key=len, default=())
     xs = tuple(packed(s, x) if _ragged(xs) else x for x in xs)
     values = [lined(s.tensor(x), t.dims, want) for x, t in zip(xs, types, strict=True)]
+    lead = {int(v.shape[1]) for v in values if v.ndim > 1} - {1}
+    if len(lead) > 1:  # what stands behind the shorter one's room is missing in the other
+        values = [v[:, : min(lead)] if v.ndim > 1 and v.shape[1] > 1 else v for v in values]
+        xs = tuple(x if live_of(x) is None else Vec(s.tensor(x)[:, : min(lead)], x.live[:, : min(lead)]) for x in xs)
     lives = [live_of(x) for x, t in zip(xs, types, strict=True) if t.dims and t.dims[:1] == want[:1] or len(t.dims) == len(want)]
     lives = [x for x in lives if x is not None]
     if fn == "floor":
@@ -76,6 +80,8 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
     if fn in ("minimum", "maximum", "clamp"):
         values = list(_alike(*values))
     out = _MAPS[fn](*values)
+    if not want and not out.is_floating_point():
+        s.bounds_of(op, fn)
     return made(out, None if not lives else lives[0] if len(lives) == 1 else lives[0] & lives[1])
 
 

@@ -52,6 +52,8 @@ def ctx_get(s: Any, op: Any, ctx: Context, *n: Any) -> Any:
 def request(s: Any, op: Any) -> Any:
     """A field of the request."""
     field = op.attrs["field"]
+    if field in ("limit", "room"):
+        s.sizes[op.result] = s.frame.capacity
     if field == "greedy":
         return s.settings.temperature == 0
     if field == "limit":
