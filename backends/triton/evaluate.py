@@ -25,7 +25,7 @@ STEP: dict[str, Callable[..., Any]] = {}
 """By opcode: `f(s, op, *operands)`, where `s` is the step's state (state.py)."""
 JOINS: dict[type, Callable[..., Any]] = {}
 """By the type of a value: `f(s, lanes bool[B], a, b)`, a in those lanes and b in the others."""
-TOPICS = ("numbers", "distributions", "draws", "selection", "sequences", "trees", "walk", "models", "request", "canvases")
+TOPICS = ("numbers", "distributions", "draws", "selection", "sequences", "trees", "walk", "models", "request", "indexes", "canvases")
 
 
 def step(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

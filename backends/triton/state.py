@@ -63,6 +63,8 @@ class Step(Evaluator):
         self.taken: set[int] = set()
         """The lanes that have a request."""
         self.uids = self.epoch = 0
+        self.committed_now = self.committed_most = 0
+        """The most tokens that are committed: in this iteration so far, and in one."""
         for p in self.function.params:
             if p.value.type.elem == "model":
                 self.env[p.value] = models[p.name]
@@ -246,6 +248,7 @@ class Step(Evaluator):
     def begin(self) -> None:
         """A new iteration: no node has slots."""
         self.uids = self.epoch = 0
+        self.committed_most, self.committed_now = max(self.committed_most, self.committed_now), 0
         self.counts.start()
         for cache in self.caches.values():
             cache.start()

@@ -111,6 +111,7 @@ def commit(s: Any, op: Any, x: Any, tree: Any = None) -> None:
     path = x if isinstance(x, Path) else None
     before = s.length.clone()
     kept = append(s, tokens, count)
+    s.committed_now += int(tokens.shape[1])
     if path is not None and (path.tree is None or path.nodes is None or path.tree.epoch != s.epoch):
         path = None
     s.epoch += 1
