@@ -58,7 +58,8 @@ class Linear(nn.Linear):
 def _native(weight: Tensor, bias: Tensor | None, states: Tensor) -> bool:
     tensors = (weight, states) if bias is None else (weight, bias, states)
     plain = all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
-    return plain and weight.is_contiguous() and type(weight) in (nn.Parameter, Tensor) and library() is not None
+    stored = all(type(t) in (nn.Parameter, Tensor) for t in (weight, states))  # while a graph is traced, states have no numbers
+    return plain and stored and weight.is_contiguous() and library() is not None
 
 
 def _hooked(module: nn.Module) -> bool:

@@ -1,0 +1,314 @@
+"""The slots of one model in a step: committed tokens at slots equal to their positions, nodes of trees behind them.
+
+A step's first call also computes the last committed tokens that are not computed yet: `behind` of them, a number that follows from
+the program's structure. Computing one again does no harm (its slot gets the same values), so nothing counts what is computed.
+Nodes get slots from the number of committed tokens on, in the order in which they are computed: a chain stands where it would be
+committed. Where an accepted path stands elsewhere its keys and values are moved.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.triton.values import Nodes, Path, Tree
+
+
+class Cache:
+    """behind: how many of the last committed tokens are not computed when an iteration begins; peak: the most slots that a step
+    used behind the committed ones."""
+
+    def __init__(self, s: Any, name: str, model: Any) -> None:
+        self.s, self.name, self.model = s, name, model
+        self.features = model.kind == "features"
+        self.behind, self.least, self.peak = 1, 1, 0
+        self.start()
+
+    def start(self) -> None:
+        """Nothing is computed behind the committed tokens."""
+        self.used = 0
+        self.asked = False
+        self.slots: Any = np.zeros(0, dtype=np.int64)
+        """By uid: how many slots behind the committed tokens a node stands, -1: not computed. NumPy [U] or int64[B, U]."""
+        self.whole = np.zeros(0, dtype=bool)
+        """By uid: whether a node is computed in every lane."""
+        self.chosen: list[Any] = []
+        self.rows: dict[int, tuple[Tensor, int]] = {}
+        """By uid of a node of a tree of static structure (-1: the root): the states of a forward, and their row."""
+
+    def wanted(self, length: int) -> int:
+        """How many of a prompt's first tokens must be computed before the first step."""
+        return max(0, length - 1)
+
+    # -- calls
+    def scores(self, tree: Tree | None, nodes: Any, known: Tensor | None = None) -> Tensor:
+        """Scores [B, F, V] after nodes: NumPy int64[F], or Nodes; 0 is the root, the context."""
+        read: Tensor = self.model.read(self.states(tree, nodes, known))
+        return read
+
+    def states(self, tree: Tree | None, nodes: Any, known: Tensor | None = None) -> Tensor:
+        """Last states [B, F, W] after nodes."""
+        if isinstance(nodes, Nodes):
+            return self._chosen(tree, nodes, known)
+        ids = np.asarray(nodes, dtype=np.int64)
+        if tree is not None and isinstance(tree.uid, Tensor):
+            return self._pruned(tree, ids, known)
+        uid = np.full(len(ids), -1) if tree is None else tree.uid[ids]
+        missing = [int(n) for n, u in zip(ids, uid, strict=True) if int(u) not in self.rows]
+        if missing:
+            self._known(tree, list(dict.fromkeys(missing)), known)
+        parts = [self.rows[int(u)] for u in uid]
+        first = parts[0][0]
+        if all(p[0] is first for p in parts):
+            at = np.array([p[1] for p in parts])
+            whole = len(at) == first.shape[1] and bool((at == np.arange(len(at))).all())
+            return first if whole else first.index_select(1, self.s.constant(at))
+        return torch.cat([t[:, j : j + 1] for t, j in parts], 1)
+
+    def parent_state(self) -> Tensor:
+        """[B, 1, W]: the state before the last committed token."""
+        if self.behind < 2 or self.asked:
+            raise NotSteppable(f"`{self.name}` has not computed the token before the last one in this step", self.s.place)
+        states = self._forward(None, np.zeros(0, dtype=np.int64), None)
+        self.rows[-1] = (states, int(states.shape[1]) - 1)
+        return states[:, -2:-1]
+
+    def _known(self, tree: Tree | None, nodes: list[int], known: Tensor | None) -> None:
+        """One forward over static nodes and those of their ancestors that may not be computed."""
+        new: list[int] = []
+        if tree is not None:
+            self._extend(self.s.uids)
+            needed = self._closure(tree, nodes)
+            new = [n for n in needed if n in nodes or not self.whole[tree.uid[n]]]
+        root = any(n == 0 for n in nodes)
+        states = self._forward(tree, np.array([n for n in new if n], dtype=np.int64), known)
+        lead = int(states.shape[1]) - len(new)
+        if root:
+            if not lead:
+                raise NotSteppable(f"`{self.name}` is called at the root after another call", self.s.place)
+            self.rows[-1] = (states, lead - 1)
+        for j, n in enumerate(new):
+            assert tree is not None
+            self.rows[int(tree.uid[n])] = (states, lead + j)
+
+    def _closure(self, tree: Tree, nodes: Any) -> list[int]:
+        """The nodes and all that may be their ancestors, but the root, in order."""
+        if tree.fixed:
+            needed: set[int] = set()
+            for node in nodes:
+                while node and node not in needed:
+                    needed.add(int(node))
+                    node = int(tree.parent[node])
+            return sorted(needed)
+        needed = {int(n) for n in nodes if n}
+        for g in reversed(tree.growths):
+            if any(g.first <= n < g.first + g.count for n in needed):
+                above = g.above.within if isinstance(g.above, Nodes) else g.above
+                if above is None:
+                    raise NotSteppable(f"`{self.name}` is called below nodes that are not known", self.s.place)
+                if isinstance(g.above, Nodes) and any(g.above.ids is c for c in self.chosen):
+                    continue  # those of its nodes that something hangs from are computed
+                needed |= {int(n) for n in above if n}
+        return sorted(needed)
+
+    def _chosen(self, tree: Tree | None, nodes: Nodes, known: Tensor | None) -> Tensor:
+        """States after nodes that data chooses."""
+        if tree is None or isinstance(tree.uid, Tensor) or nodes.within is None:
+            raise NotSteppable(f"`{self.name}` is called at nodes that are chosen among unknown ones", self.s.place)
+        self._extend(self.s.uids)
+        above = [n for n in self._closure(tree, nodes.within.tolist()) if n not in set(nodes.within.tolist())]
+        missing = [n for n in above if not self.whole[tree.uid[n]]]
+        if missing:
+            self._forward(tree, np.array(missing, dtype=np.int64), known)
+        states = self._forward(tree, nodes.ids, known)
+        self.chosen.append(nodes.ids)
+        return states[:, int(states.shape[1]) - int(nodes.ids.shape[1]) :]
+
+    def _pruned(self, tree: Tree, ids: np.ndarray, known: Tensor | None) -> Tensor:
+        """States after nodes of a tree whose pruning depends on data: all of its nodes are computed."""
+        self._extend(self.s.uids)
+        states = self._forward(tree, self.s.steps(tree.size - 1)[None] + 1, known)
+        lead = int(states.shape[1]) - (tree.size - 1)
+        if not lead:
+            raise NotSteppable(f"`{self.name}` is called on a pruned tree after another call", self.s.place)
+        self.chosen.append(tree.uid)
+        return states[:, lead - 1 :] if len(ids) == tree.size else states.index_select(1, self.s.constant(lead - 1 + ids))
+
+    def _extend(self, uids: int) -> None:
+        """Room for all nodes of the step."""
+        more = uids - len(self.whole)
+        if more > 0:
+            self.whole = np.concatenate([self.whole, np.zeros(more, dtype=bool)])
+            none = np.full(more, -1, dtype=np.int64)
+            if isinstance(self.slots, Tensor):
+                wide = self.s.constant(none)[None].expand(self.slots.shape[0], -1)
+                self.slots = torch.cat([self.slots, wide], 1)
+            else:
+                self.slots = np.concatenate([self.slots, none])
+
+    def _forward(self, tree: Tree | None, nodes: Any, known: Tensor | None) -> Tensor:
+        """States [B, lead + n, W] of one forward over the committed tokens that are not computed, if none has been before in this
+        step, and n nodes (NumPy int64[n], or int64[B or 1, n])."""
+        s, b = self.s, self.s.frame.batch
+        lead, n = (0 if self.asked else self.behind), int(nodes.shape[-1])
+        length = s.length
+        first, self.used, self.asked = self.used, self.used + n, True
+        self.peak = max(self.peak, self.used)
+        tokens, positions, slots, below, parents = [], [], [], [], []
+        if lead:
+            at = (length[:, None] + s.constant(np.arange(-lead, 0))).clamp(min=0)
+            tokens.append(s.tokens.gather(1, at))
+            positions.append(at)
+            slots.append(at)
+            below.append(at + 1)
+            parents.append((at - 1).clamp(min=0))
+        tail = None
+        if n:
+            assert tree is not None
+            offsets = s.constant(np.arange(first, first + n))
+            self._placed(tree, nodes, first, n)
+            own = tree.token.expand(b, -1).gather(1, nodes.expand(b, -1)) if isinstance(nodes, Tensor) else tree.token[:, s.constant(nodes)]
+            depth = self._at(tree.depth, nodes)
+            tokens.append(own.clamp(min=0).expand(b, -1))
+            positions.append((length[:, None] - 1 + depth).expand(b, -1))
+            slots.append((length[:, None] + offsets).expand(b, -1))
+            below.append(length[:, None].expand(b, n))
+            tail = self.ancestors(tree, nodes)
+            if lead:
+                tail = torch.cat([tail.new_zeros((tail.shape[0], lead, tail.shape[2])), tail], 1)
+            if self.features:
+                up = self._at(tree.parent, nodes)
+                slot = self.slot_of(tree)
+                place = length[:, None] + (slot.expand(b, -1).gather(1, up.expand(b, -1)))
+                parents.append(torch.where(up.expand(b, -1) == 0, length[:, None] - 1, place))
+        from decgraph.backends.triton.models.interface import Seen
+
+        where = torch.cat(slots, 1).clamp(max=self.model.capacity - 2)
+        seen = Seen(torch.cat(below, 1), tail, None if tail is None else length)
+        more = {} if not self.features else {"parents": torch.cat(parents, 1), "known": known}
+        out: Tensor = self.model.forward(torch.cat(tokens, 1), torch.cat(positions, 1), where, seen, **more)
+        return out
+
+    def _at(self, column: Any, nodes: Any) -> Tensor:
+        """A column of a tree (NumPy [N] or [B, N]) at nodes (NumPy [n] or [B, n])."""
+        if isinstance(nodes, Tensor):
+            wide = column if isinstance(column, Tensor) else self.s.constant(column)[None]
+            b = max(int(wide.shape[0]), int(nodes.shape[0]))
+            return wide.expand(b, -1).gather(1, nodes.expand(b, -1))
+        return column[:, self.s.constant(nodes)] if isinstance(column, Tensor) else self.s.constant(column[nodes])[None]
+
+    def _placed(self, tree: Tree, nodes: Any, first: int, n: int) -> None:
+        """Note the slots of nodes."""
+        s = self.s
+        uid = self._uid(tree, nodes)
+        if isinstance(uid, np.ndarray):
+            self.whole[uid] = True
+            if isinstance(self.slots, np.ndarray):
+                self.slots[uid] = np.arange(first, first + n)
+                return
+            uid = s.constant(uid)[None]
+        b = s.frame.batch
+        table = self.slots if isinstance(self.slots, Tensor) else s.constant(self.slots)[None]
+        values = s.constant(np.arange(first, first + n))[None].expand(b, -1)
+        table = torch.cat([table.expand(b, -1), values[:, :1]], 1)  # the last column is that of nodes that are not there
+        self.slots = table.scatter(1, torch.where(uid < 0, int(table.shape[1]) - 1, uid).expand(b, -1), values)[:, :-1]
+
+    def _uid(self, tree: Tree, nodes: Any) -> Any:
+        if isinstance(tree.uid, np.ndarray) and isinstance(nodes, np.ndarray):
+            return tree.uid[nodes]
+        return self._at(tree.uid, nodes)
+
+    def slot_of(self, tree: Tree) -> Tensor:
+        """int64[B or 1, N]: how far behind the committed tokens every node stands; -1 for the root and those not computed."""
+        self._extend(self.s.uids)
+        if isinstance(self.slots, np.ndarray) and isinstance(tree.uid, np.ndarray):
+            made = np.where(tree.uid >= 0, self.slots[np.maximum(tree.uid, 0)] if len(self.slots) else -1, -1)
+            return self.s.constant(made)[None]
+        table = self.slots if isinstance(self.slots, Tensor) else self.s.constant(self.slots)[None]
+        uid = tree.uid if isinstance(tree.uid, Tensor) else self.s.constant(tree.uid)[None]
+        b = max(int(table.shape[0]), int(uid.shape[0]))
+        found = table.expand(b, -1).gather(1, uid.expand(b, -1).clamp(min=0))
+        return torch.where(uid >= 0, found, -1)
+
+    def ancestors(self, tree: Tree, nodes: Any) -> Tensor:
+        """bool[B or 1, n, used]: the slots behind the committed tokens that nodes see: their own and those of their ancestors."""
+        s, slot = self.s, self.slot_of(tree)
+        if tree.fixed and isinstance(self.slots, np.ndarray) and isinstance(nodes, np.ndarray) and isinstance(tree.uid, np.ndarray):
+            sees = np.zeros((len(nodes), self.used), dtype=bool)
+            for i, n in enumerate(nodes.tolist()):
+                while n:
+                    sees[i, self.slots[tree.uid[n]]] = True
+                    n = int(tree.parent[n])
+            return s.constant(sees)[None]
+        own = (slot[..., None] == s.steps(self.used)) & (slot[..., None] >= 0)  # [B, N, U]
+        b = max(int(own.shape[0]), int(tree.parent.shape[0]) if isinstance(tree.parent, Tensor) else 1)
+        bits = own.expand(b, -1, -1)
+        up = (tree.parent if isinstance(tree.parent, Tensor) else s.constant(tree.parent)[None]).expand(b, -1)
+        reach = 1
+        while reach <= max(1, tree.height):  # every iteration doubles how far up the bits reach
+            bits = bits | bits.gather(1, up[..., None].expand(-1, -1, self.used))
+            up = up.gather(1, up)
+            reach *= 2
+        if isinstance(nodes, np.ndarray):
+            return bits[:, s.constant(nodes)]
+        b = max(b, int(nodes.shape[0]))
+        return bits.expand(b, -1, -1).gather(1, nodes.expand(b, -1)[..., None].expand(-1, -1, self.used))
+
+    # -- after a commit
+    def committed(self, before: Tensor, kept: Tensor, most: int, path: Path | None) -> None:
+        """After a commit of kept int64[B] tokens, at most `most`, behind `before` int64[B] ones. path: the verified path of this
+        step's tree, where it was committed."""
+        if not self.asked:
+            self.behind += most
+            return
+        tree = None if path is None else path.tree
+        if tree is None or self.features or not self.used:
+            self.behind = max(most, self.least)
+            if self.features:
+                self.behind = most + 1
+        else:
+            assert path is not None and path.nodes is not None
+            missing = self._missing(tree)
+            self.behind = max(self.least, min(most, missing + 1))
+            if missing < tree.height and not self._in_place(tree):
+                b, s = self.s.frame.batch, self.s
+                n = int(path.nodes.shape[1])
+                where = self.slot_of(tree).expand(b, -1).gather(1, path.nodes.clamp(min=0))
+                real = (path.nodes >= 0) & (where >= 0) & (s.steps(n) < kept[:, None])
+                spare = self.model.capacity - 1
+                source = torch.where(real, before[:, None] + where, spare)
+                self.model.move(source, torch.where(real, before[:, None] + s.steps(n), spare))
+        self.start()
+
+    def _in_place(self, tree: Tree) -> bool:
+        """Whether every computed node stands where it would be committed."""
+        if not tree.fixed or isinstance(self.slots, Tensor) or isinstance(tree.uid, Tensor):
+            return False
+        slot = self.slots[np.maximum(tree.uid, 0)]
+        return all(slot[n] in (-1, tree.depth[n] - 1) for n in range(1, tree.size))
+
+    def _missing(self, tree: Tree) -> int:
+        """The most nodes at the end of an accepted path that are not computed."""
+        self._extend(self.s.uids)
+        if isinstance(tree.uid, Tensor):
+            return 0 if any(c is tree.uid for c in self.chosen) else tree.height
+        if tree.fixed:
+            lead = np.zeros(tree.size, dtype=np.int64)
+            for n in range(1, tree.size):
+                p = int(tree.parent[n])
+                lead[n] = lead[p] + (lead[p] == tree.depth[p] and self.whole[tree.uid[n]])
+            return int((tree.depth - lead).max(initial=0))
+        levels = 0
+        for g in tree.growths:
+            if not self.whole[tree.uid[g.first : g.first + g.count]].all():
+                levels += g.levels
+        above = [g.above for g in tree.growths]
+        inner = {int(n) for a in above if isinstance(a, np.ndarray) for n in a if n}
+        covered = all(isinstance(a, np.ndarray) or any(a.ids is c for c in self.chosen) for a in above)
+        if covered and all(self.whole[tree.uid[n]] for n in inner):
+            return min(1, levels)  # all that something hangs from is computed
+        return min(tree.height, levels)

@@ -1,0 +1,349 @@
+"""Evaluates regions of the IR for all lanes at once, in torch, with nothing read back and no shape that depends on data.
+
+Static values decide the control flow in Python. Where data decides, both sides are computed and selected; a loop runs to its
+bound while `mask` says which lanes are still in it. Effects (commits, states) happen in the lanes of `mask` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.torch.lowering import TEMPLATES, lower, not_
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.triton.values import Vec, is_static
+from decgraph.ir.table import lookup
+from decgraph.ir.values import Op, Region, Value
+
+STEP: dict[str, Callable[..., Any]] = {}
+"""By opcode: `f(s, op, *operands)`, where `s` is the step's state (state.py)."""
+JOINS: dict[type, Callable[..., Any]] = {}
+"""By the type of a value: `f(s, lanes bool[B], a, b)`, a in those lanes and b in the others."""
+TOPICS = ("numbers", "distributions", "draws", "selection", "sequences", "trees", "walk", "models", "request", "indexes", "canvases")
+
+
+def step(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the function below as the step's form of ops. Raises TypeError for an op registered before."""
+
+    def register(f: Callable[..., Any]) -> Callable[..., Any]:
+        for name in opcodes:
+            if name in STEP:
+                raise TypeError(f"op {name} stands in backends/triton/ops twice")
+            STEP[name] = f
+        return f
+
+    return register
+
+
+def joins(*types: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the function below as the selection between values of a type."""
+
+    def register(f: Callable[..., Any]) -> Callable[..., Any]:
+        JOINS.update((t, f) for t in types)
+        return f
+
+    return register
+
+
+@lru_cache(maxsize=1)
+def load() -> None:
+    """Import the files that register ops."""
+    for topic in TOPICS:
+        import_module(f"decgraph.backends.triton.ops.{topic}")
+
+
+class Evaluator:
+    """Runs regions. env: the current value of every IR value; mask: bool[B], the lanes that are here, or None: all."""
+
+    longest = 4096
+    """The most iterations that a loop is unrolled to."""
+
+    def __init__(self) -> None:
+        load()
+        self.env: dict[Value, Any] = {}
+        self.mask: Tensor | None = None
+        self.sizes: dict[Value, int] = {}
+        """The most that whole numbers can be, where it is known."""
+        self.hosts = True
+        """Whether the host may run a loop here, reading a flag in every iteration: not inside of a branch or of an unrolled loop."""
+        self.place: Op | None = None
+        """The op that is being evaluated, for the listing."""
+
+    def region(self, region: Region, args: Sequence[Any]) -> tuple[Any, ...]:
+        """The yields of a region for its arguments."""
+        self.env.update(zip(region.args, args, strict=True))
+        for op in region.ops:
+            self.op(op)
+        return tuple(self.env[v] for v in region.yields)
+
+    def op(self, op: Op) -> None:
+        """Run one op and keep its results."""
+        before, self.place = self.place, op
+        special = getattr(self, "op_" + op.opcode.replace(".", "_"), None)
+        if special is not None:
+            out = special(op)
+        else:
+            operands = [self.env[v] for v in op.operands]
+            if op.opcode in STEP:
+                out = STEP[op.opcode](self, op, *operands)
+            elif all(is_static(v) for v in operands):
+                out = self.hosted(op, operands)
+            else:
+                raise NotSteppable(f"`{op.opcode}` has no form in a step", op)
+        if len(op.results) == 1:
+            self.env[op.result] = out
+        elif op.results:
+            self.env.update(zip(op.results, out, strict=True))
+        self.place = before
+
+    def hosted(self, op: Op, operands: Sequence[Any]) -> Any:
+        """An op over static values: its NumPy meaning. Forms in ops/ call this too where all operands are static."""
+        if op.regions or lookup(op.opcode).batch == "host":
+            raise NotSteppable(f"`{op.opcode}` is the host's", op)
+        low = lower(op)
+        if low.fn in TEMPLATES or low.fn is not_:
+            return low.fn(*operands)
+        out = lookup(op.opcode).meaning(self, op, *operands)
+        return out[0] if len(op.results) == 1 else tuple(out)
+
+    def reads(self, flag: Tensor) -> int:
+        """A number that the host reads, the one way in which it learns of data. Raises NotSteppable where it cannot."""
+        if not self.hosts or getattr(self, "recording", False):
+            raise NotSteppable("a loop whose number of iterations depends on data, inside of a branch or of another such loop", self.place)
+        return int(flag)
+
+    # -- masks
+    def within(self, lanes: Tensor | None) -> _Within:
+        """A block in which only some of the lanes are."""
+        return _Within(self, lanes)
+
+    def here(self, lanes: Tensor | None) -> Tensor | None:
+        """Those lanes that are here; None for all."""
+        if lanes is None or self.mask is None:
+            return self.mask if lanes is None else lanes
+        return self.mask & lanes
+
+    def join(self, lanes: Tensor, a: Any, b: Any) -> Any:
+        """a in the lanes bool[B], b in the others. What one side lacks (none) is the other's: nothing reads it there."""
+        if a is b or b is None:
+            return a
+        if a is None:
+            return b
+        if is_static(a) and is_static(b) and _same(a, b):
+            return a
+        for kind, f in JOINS.items():
+            if isinstance(a, kind) or isinstance(b, kind):
+                return f(self, lanes, a, b)
+        if isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
+            return [self.join(lanes, x, y) for x, y in zip(a, b, strict=True)]
+        if isinstance(a, str) or isinstance(b, str):
+            raise NotSteppable("a text that depends on data", self.place)
+        x, y = self.tensor(a), self.tensor(b)
+        if x.ndim != y.ndim:
+            raise NotSteppable("values of different dimensions in two branches", self.place)
+        if x.shape[1:] != y.shape[1:]:
+            return JOINS[Vec](self, lanes, a, b)
+        return torch.where(lanes.reshape(-1, *([1] * (x.ndim - 1))), x, y)
+
+    def tensor(self, x: Any) -> Tensor:
+        """A number, an array or a value as a tensor [B or 1, *dims] (state.py)."""
+        raise NotImplementedError
+
+    # -- control flow
+    def truth(self, value: Any) -> bool | None:
+        """A condition that is static; None where data decides."""
+        return bool(value) if is_static(value) else None
+
+    def op_const(self, op: Op) -> Any:
+        v = op.attrs["value"]
+        if v in ("inf", "-inf") and op.attrs["type"].elem != "text":
+            return float(v)
+        if isinstance(v, list | tuple):
+            return np.array([float(x) if hasattr(x, "numerator") and not isinstance(x, int) else x for x in v]) if v else []
+        return float(v) if hasattr(v, "numerator") and not isinstance(v, bool | int) else v
+
+    def op_unfailing(self, op: Op) -> bool:
+        """True: an error in a draft makes the lane one for the driver, as any other error does."""
+        return True
+
+    def op_segment(self, op: Op) -> Any:
+        """A segment is its region: values from outside keep their names."""
+        out = self.region(op.regions[0], ())
+        return out[0] if len(op.results) == 1 else out
+
+    def op_if(self, op: Op) -> Any:
+        cond = self.env[op.operands[0]]
+        known = self.truth(cond)
+        if known is not None:
+            out = self.region(op.regions[0 if known else 1], ())
+        else:
+            lanes, hosts, self.hosts = self.tensor(cond), self.hosts, False
+            with self.within(lanes):
+                a = self.region(op.regions[0], ())
+            with self.within(~lanes):
+                b = self.region(op.regions[1], ())
+            self.hosts = hosts
+            out = tuple(self.join(lanes, x, y) for x, y in zip(a, b, strict=True))
+        return out[0] if len(op.results) == 1 else out
+
+    def op_for(self, op: Op) -> Any:
+        lo, hi, *carried = (self.env[v] for v in op.operands)
+        if is_static(lo) and is_static(hi):
+            out = self.unroll(op, range(int(lo), int(hi)), carried, lambda i: None)
+        else:
+            first, count = self.tensor(lo), self.tensor(hi) - self.tensor(lo)
+            bound = op.attrs.get("bound") if isinstance(op.attrs.get("bound"), int) else None
+            if is_static(lo) and self.most(op.operands[1]) is not None:
+                bound = min(b for b in (bound, self.most(op.operands[1])) if b is not None)
+            if self.hosts and (bound is None or bound > self.short or self.calls(op)):
+                here = count if self.mask is None else torch.where(self.mask, count, 0)
+                numbers, inside = range(self.reads(here.amax())), lambda i: count > i
+            elif bound is None:
+                raise NotSteppable("a loop whose number of iterations depends on data and has no bound", op)
+            else:
+                numbers, inside = range(bound), lambda i: count > i
+            start = None if is_static(lo) else first
+            if start is None:
+                numbers, count = range(int(lo), int(lo) + len(numbers)), count + int(lo)
+            out = self.unroll(op, numbers, carried, inside, start=start)
+        return out[0] if len(op.results) == 1 else tuple(out)
+
+    short = 64
+    """Iterations up to which the host does not run a loop whose bound is known."""
+
+    def calls(self, op: Op) -> bool:
+        """Whether a loop has a loop inside that the host has to run."""
+        return any(o.opcode == "while" and not isinstance(o.attrs.get("bound"), int) for r in op.regions for o in r.walk())
+
+    def most(self, value: Value) -> int | None:
+        """The most that a whole number can be, None: not known."""
+        now = self.env.get(value)
+        return int(now) if isinstance(now, int | float | np.integer) and abs(now) < 2**31 else self.sizes.get(value)
+
+    def bounds_of(self, op: Op, fn: str) -> None:
+        """Note the most that a sum, a minimum or the like of whole numbers can be."""
+        tops = [self.most(v) for v in op.operands]
+        known = [n for n in tops if n is not None]
+        if fn == "minimum" and known:
+            self.sizes[op.result] = min(known)
+        elif fn == "sub" and tops[0] is not None and isinstance(self.env.get(op.operands[1]), int | float):
+            self.sizes[op.result] = tops[0] - int(self.env[op.operands[1]])
+        elif fn == "clamp" and tops[2] is not None:
+            self.sizes[op.result] = tops[2]
+        elif len(known) == len(tops) and fn in ("add", "maximum", "select"):
+            self.sizes[op.result] = sum(known) if fn == "add" else max(known[1:] if fn == "select" else known)
+
+    def op_while(self, op: Op) -> Any:
+        carried = [self.env[v] for v in op.operands]
+        limit = carried.pop(0) if op.attrs.get("limited") else None
+        bound = int(limit) if limit is not None and is_static(limit) else op.attrs.get("bound")
+        within = None if limit is None or is_static(limit) else self.tensor(limit)
+        if isinstance(bound, int) and (not self.hosts or bound <= self.short and not self.calls(op)):
+            inside = (lambda i: within > i) if within is not None else lambda i: None
+            out = self.unroll(op, range(bound), carried, inside, cond=op.regions[0])
+        else:
+            out = self.hosted_while(op, carried, bound if isinstance(bound, int) else None, within)
+        return out[0] if len(op.results) == 1 else tuple(out)
+
+    def hosted_while(self, op: Op, carried: list[Any], most: int | None, within: Tensor | None) -> list[Any]:
+        """A loop that the host runs until no lane is in it."""
+        outer, stops, going, i = self.mask, bool(op.attrs.get("stops")), self.mask, 0
+        out: list[tuple[Tensor, list[Any]]] = []
+        while most is None or i < most:
+            self.mask = going
+            held = self.region(op.regions[0], (i, *carried))[0]
+            lanes = _both(going, None if held is True else self.lanes(held).bool())
+            if within is not None:
+                lanes = _both(lanes, within > i)
+            if lanes is not None and lanes is not going:
+                out.append((~lanes if going is None else going & ~lanes, carried))
+            if lanes is not None and not self.reads(lanes.any()):
+                break
+            if i > self.longest:
+                raise NotSteppable("a loop that does not end", op)
+            self.mask = lanes
+            made = self.region(op.regions[1], (i, *carried))
+            stop, after = (made[0], made[1:]) if stops else (False, made)
+            carried, going = list(after), lanes
+            if stop is not False:
+                stopped = self.lanes(stop).bool()
+                out.append((stopped if lanes is None else lanes & stopped, carried))
+                going = _both(lanes, ~stopped)
+            i += 1
+        self.mask = outer
+        for lanes, values in reversed(out):
+            carried = [self.join(lanes, x, y) for x, y in zip(values, carried, strict=True)]
+        return carried
+
+    def lanes(self, x: Any) -> Tensor:
+        """A value as numbers of every lane (state.py)."""
+        raise NotImplementedError
+
+    def unroll(
+        self, op: Op, numbers: range, carried: list[Any], inside: Any, *, cond: Region | None = None, start: Tensor | None = None
+    ) -> list[Any]:
+        """Iterations of the last region of an op. inside: bool[B], the lanes that have an iteration of that number, None: all."""
+        if len(numbers) > self.longest:
+            raise NotSteppable(f"a loop of {len(numbers)} iterations", op)
+        stops, going, outer, hosts = bool(op.attrs.get("stops")), None, self.mask, self.hosts
+        out: list[tuple[Tensor, list[Any]]] = []  # the lanes that leave, and what they leave with
+        self.hosts = hosts and not stops and cond is None
+        for i in numbers:
+            counter: Any = i if start is None else start + i
+            lanes = _both(going, inside(i))
+            if cond is not None:
+                with self.within(lanes):
+                    held = self.region(cond, [counter, *carried])[0]
+                known = self.truth(held)
+                if known is False:
+                    break
+                if known is None:
+                    lanes = _both(lanes, self.lanes(held).bool())
+            if lanes is not going and lanes is not None:
+                out.append((~lanes if going is None else going & ~lanes, carried))
+                self.hosts = False
+            with self.within(lanes):
+                made = self.region(op.regions[-1], [counter, *carried])
+            stop, carried = (made[0], list(made[1:])) if stops else (False, list(made))
+            going, known = lanes, self.truth(stop)
+            if known:
+                break
+            if known is None:
+                stopped = self.lanes(stop).bool()
+                out.append((stopped if going is None else going & stopped, carried))
+                going = _both(going, ~stopped)
+        self.mask, self.hosts = outer, hosts
+        for lanes, values in reversed(out):  # those that are still in it have the last values, which are static as far as can be
+            carried = [self.join(lanes, x, y) for x, y in zip(values, carried, strict=True)]
+        return carried
+
+
+def _both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return b if a is None else a if b is None else a & b
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two static values are equal."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.shape(a) == np.shape(b) and bool(np.all(np.asarray(a) == np.asarray(b)))
+    return type(a) is type(b) and bool(a == b)
+
+
+class _Within:
+    """Restricts an evaluator's mask while a block runs."""
+
+    def __init__(self, s: Evaluator, lanes: Tensor | None) -> None:
+        self.s, self.lanes = s, lanes
+
+    def __enter__(self) -> None:
+        self.before = self.s.mask
+        self.s.mask = self.s.here(self.lanes)
+
+    def __exit__(self, *what: object) -> None:
+        self.s.mask = self.before

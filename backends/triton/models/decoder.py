@@ -1,0 +1,380 @@
+"""Loaded causal models: the decoder (runtime/models/decoder) over keys and values by slot.
+
+Keys and values of layers of one size are one buffer [n, B, H, S, D]. A module of transformers that the decoder has no entry
+for runs as it is, over masks of all slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from decgraph.backends.triton.models.interface import CHUNK, Seen, Slots, at_slots, put
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.errors import DecError
+from decgraph.ir.memo import memo_of
+from decgraph.runtime.models.decoder.decoder import Cache, Decoder, Part, Turn
+from decgraph.runtime.models.decoder.layers import decoder_of_layers
+from decgraph.runtime.models.decoder.module import ModuleDecoder
+from decgraph.runtime.models.decoder.net import Net
+from decgraph.runtime.models.decoder.products import Product
+from decgraph.runtime.models.decoder.shape import Layer
+from decgraph.runtime.models.derive import Applied, Headed, Upto
+from decgraph.runtime.models.engine.exits import adapted_head, normed
+from decgraph.runtime.models.engine.nets import net_of
+from decgraph.runtime.models.engine.recurrent import is_recurrent
+from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.hf_heads import HFAdapter
+from decgraph.runtime.models.hf_live import Live
+from decgraph.runtime.models.hf_soft_prompts import SoftPrompted
+from decgraph.runtime.models.interface import Model
+
+
+@dataclass
+class Sight:
+    """What new tokens see in one forward. positions, slots: int64[B, T]; slot_positions: int64[B, S], of what the slots hold.
+    both: whether windows reach to both sides."""
+
+    seen: Seen
+    positions: Tensor
+    slots: Tensor
+    slot_positions: Tensor
+    both: bool = False
+    _masks: dict[Any, Tensor] = field(default_factory=dict)
+
+    def prepared(self, window: int | None, groups: int, make: Callable[[Tensor, int], Tensor]) -> Tensor:
+        """The mask as a decoder adds it to the scores of so many queries a head of keys, made once a forward."""
+        key = window, groups
+        if key not in self._masks:
+            self._masks[key] = make(self.mask(window), self.positions.shape[1])
+        return self._masks[key]
+
+    def mask(self, window: int | None) -> Tensor:
+        """bool[B, 1, T, S], computed once a forward."""
+        made = self._masks.get(window)
+        if made is None:
+            made = self.seen.dense(self.slot_positions.shape[1])
+            if window is not None:
+                back = self.positions[..., None] - self.slot_positions[:, None]
+                made = made & ((back.abs() if self.both else back) < window)
+            made = self._masks[window] = made[:, None]
+        return made
+
+
+class SlotDecoder(Decoder):
+    """A decoder whose attention is over slots: `masks` maps every kind of layer to the same `Sight`. Unlike a decoder's,
+    results are ordinary tensors, and nothing is read on the host. Without gradients only."""
+
+    def __init__(self, whole: Decoder, part: Part | None = None) -> None:
+        # A graph records torch's operations, so products are torch's.
+        products = {name: Product(*p.dequantised(), biases=p.biases) for name, p in whole.products.items()}
+        super().__init__(whole.shape, whole.weights, products, whole.ropes, part or whole.part)
+        self.gathers = True
+        shape, named = self.shape, self.weights
+        self.kernel = uses_kernels(self) and not self._two and not any(name.endswith(".sinks") for name in named)
+        halves = shape.latent is None and not shape.pairs and not shape.rotary_at and shape.stretch is None
+        self.fused = self.kernel and halves and not shape.late_norms
+
+    def __call__(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        write: Tensor,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        masks: Mapping[Any, Any],
+    ) -> Any:
+        """See `Decoder`; write: int64[B, T], slots."""
+        size = (positions.shape[0], positions.shape[1])
+        x = ids.reshape(size[0] * size[1], -1) if self.part.embedded else self.embedded(ids, self._within(positions))
+        return self._layers(x, size, self.turns(positions), write[:, None, :, None], keys, values, masks)
+
+    def _within(self, positions: Tensor) -> Tensor:
+        """Positions that have learned states, of which lanes that are over may ask for others."""
+        reach = reach_of(self)
+        return positions if reach is None else positions.clamp(0, reach - 1)
+
+    def _like(self, part: Part) -> Decoder:
+        return SlotDecoder(self, part)
+
+    def _attended(self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], turn: Turn | None, cache: Cache) -> Tensor:
+        _, keys, values, sight = cache
+        if not self.fused or not isinstance(sight, Sight):
+            return super()._attended(n, layer, x, size, turn, cache)
+        from decgraph.backends.triton.kernels.rope_write import rope_write
+
+        cos, sin = (None, None) if turn is None else (t.squeeze(2) for t in turn)
+        heads = (part.transpose(1, 2) for part in self._heads(f"{n}.", x, size, None))
+        q: Tensor = rope_write(*heads, cos, sin, sight.slots, keys, values, None, None)
+        return self._attention(n, layer, q.transpose(1, 2), keys, values, sight)
+
+    def _attention(self, n: int, layer: Layer, q: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
+        sight: Sight = mask
+        window = layer.window
+        if not self.kernel or (sight.both and window is not None):
+            mask = sight.prepared(window, self._groups, self._prepared)
+            return super()._attention(n, layer, q, keys, values, mask)
+        from decgraph.backends.triton.kernels.attend import attend
+
+        places = (None, None) if window is None else (sight.positions, sight.slot_positions)
+        scale = layer.scale or self._scale
+        made: Tensor = attend(q.transpose(1, 2), keys, values, *sight.seen, scale, window, *places, self.shape.cap)
+        return made.transpose(1, 2).reshape(q.shape[0] * q.shape[1], -1)
+
+
+def uses_kernels(decoder: Decoder) -> bool:
+    """Whether attention is the kernels', which read only what is seen; else it is torch's over masks of all slots."""
+    return decoder.device.type == "cuda" and decoder.dtype.itemsize <= 4
+
+
+def reach_of(decoder: Decoder) -> int | None:
+    """How many positions a decoder has learned states for; None: it has none."""
+    table = decoder.weights.get("positions")
+    return None if table is None else len(table) - decoder.shape.position_offset
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A model's forward. stages: decoders, each on the states of the one before it. head: last states [..., width] to logits
+    [..., V or more]. guesses: heads of its own, states [B, R, width] to one tensor a head, logits where `own_output`."""
+
+    stages: tuple[Any, ...]
+    head: Callable[[Tensor], Tensor]
+    guesses: Any = None
+
+    @property
+    def last(self) -> Any:
+        """The decoder whose states are the model's."""
+        return self.stages[-1]
+
+
+class CausalModel(Slots):
+    """A `DeviceModel` of some weights. both: whether windows reach to both sides."""
+
+    both = False
+
+    def __init__(self, model: Model, weights: Weights, batch: int, capacity: int) -> None:
+        super().__init__(model, batch, capacity, weights.last.device)
+        self.weights, self.width, self.dtype = weights, int(weights.last.width), weights.last.dtype
+        sizes = [(heads, size) for of in (1, 2) for stage in weights.stages for heads, size in _sizes(stage, of)]
+        blocks = {
+            size: self.buffer((sizes.count(size), batch, size[0], capacity, size[1]), self.dtype, 1, 3)
+            for size in dict.fromkeys(sizes)
+        }
+        every = [blocks[size][sizes[:n].count(size)] for n, size in enumerate(sizes)]
+        self.keys, self.values = every[: len(every) // 2], every[len(every) // 2 :]
+        self.taps: dict[int, Tensor] = {}
+        self._steps = list(weights.stages)
+
+    def keep_states(self, layers: Sequence[int] = ()) -> None:
+        """See `DeviceModel`. layers: whose entering states are kept too, in `taps`."""
+        if self.last is None:
+            self.last = self.buffer((self.batch, self.capacity, self.width), self.dtype)
+        fresh = [n for n in layers if n not in self.taps and n != self.layers]
+        self.taps |= {n: self.buffer((self.batch, self.capacity, self.width), self.dtype) for n in fresh}
+        if fresh:
+            self._steps[0] = self.weights.stages[0].tapped(*self.taps)
+
+    def kept(self, layers: Sequence[int] | None, slots: Tensor, lanes: slice = slice(None)) -> Tensor:
+        """The kept states [b, R, n width] of layers side by side at slots int64[b, R]; None: the last ones."""
+        states = [self.last if n == self.layers else self.taps[n] for n in ((self.layers,) if layers is None else layers)]
+        return torch.cat([at_slots(made[lanes], slots) for made in states if made is not None], -1)
+
+    @torch.no_grad()
+    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
+        """See `DeviceModel`. Raises DecError for tokens that do not fit."""
+        self.check(lane, tokens, start, count)
+        end = start + count
+        self.clear(lane, start)
+        if self.following:
+            at = torch.arange(start, end, device=self.device)[None]
+            self.adopt(at, at, slice(lane, lane + 1))
+            return
+        for first in range(start, end, CHUNK):
+            at = torch.arange(first, min(first + CHUNK, end), device=self.device)[None]
+            ids = torch.tensor([list(tokens[first : first + at.shape[1]])], dtype=torch.int64, device=self.device)
+            self.run(ids, at, at, Seen(at + 1), slice(lane, lane + 1), min(first + CHUNK, end))
+
+    @torch.no_grad()
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        seen: Seen,
+        *,
+        parents: Tensor | None = None,
+        known: Tensor | None = None,
+    ) -> Tensor:
+        """See `DeviceModel`."""
+        tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
+        return self.run(tokens, positions, self.followed(positions, slots, known), seen)
+
+    def follow(self) -> None:
+        """See `DeviceModel`. Raises NotSteppable for a model that is not made of layers of the other one's."""
+        super().follow()
+        places = {use.layer: n for n, use in enumerate(use for use in self.origin.weights.last.uses if use.attention)}
+        used = [use.layer for use in self.weights.last.uses if use.attention]
+        if len(self.weights.stages) + len(self.origin.weights.stages) > 2 or not set(used) <= set(places):
+            raise NotSteppable(f"{self.name!r} has other keys and values than {self.origin.name!r}")
+        self._places = [places[layer] for layer in used]
+
+    def followed(self, positions: Tensor, slots: Tensor, known: Tensor | None) -> Tensor:
+        """The slots int64[B, T] that tokens write to. Those of positions below `known` are copied from the model that this one
+        follows, if it does, and written nowhere."""
+        if not self.following:
+            return slots
+        if known is None:
+            raise DecError(f"{self.name!r} follows {self.origin.name!r}, and a call does not say how far")
+        theirs = positions < known.expand(self.batch)[:, None]
+        self.adopt(slots, torch.where(theirs, slots, self.capacity - 1))
+        return torch.where(theirs, self.capacity - 1, slots)
+
+    def adopt(self, source: Tensor, dest: Tensor, lanes: slice = slice(None)) -> None:
+        """Copies keys and values of the model that this one follows, from slots int64[b, K] to slots."""
+        put(self.slot_positions[lanes], dest, self.origin.slot_positions[lanes].gather(1, source))
+        for mine, theirs in ((self.keys, self.origin.keys), (self.values, self.origin.values)):
+            for made, place in zip(mine, self._places, strict=True):
+                here, there = (at[:, None, :, None].expand(-1, made.shape[1], -1, made.shape[3]) for at in (source, dest))
+                made[lanes].scatter_(2, there, theirs[place][lanes].gather(2, here))
+
+    def run(
+        self, x: Tensor, positions: Tensor, slots: Tensor, seen: Seen, lanes: slice = slice(None), room: int | None = None
+    ) -> Tensor:
+        """The last states [b, T, W] of some lanes' tokens int64[b, T], or of states [b, T, ...] that enter the first layer.
+        room: only as many slots are looked at."""
+        at, used = self.slot_positions[lanes], 0
+        put(at, slots, positions)
+        sight = Sight(seen, positions, slots, at[:, :room], self.both)
+        for step in self._steps:
+            n = len(step.kinds)
+            keys, values = ([c[lanes, :, :room] for c in kept[used : used + n]] for kept in (self.keys, self.values))
+            used += n
+            if isinstance(step, SlotDecoder):
+                masks: dict[Any, Any] = dict.fromkeys(step.kinds, sight)
+            else:  # a module's masks are by kind of layer; one kind has one window
+                masks = {kind: sight.mask(window) for kind, window in zip(step.kinds, step.windows, strict=True)}
+            x = step(x, positions, slots, keys, values, masks)
+            if isinstance(x, tuple):
+                x, tapped = x
+                for made, states in zip(self.taps.values(), tapped, strict=True):
+                    put(made[lanes], slots, states)
+        if self.last is not None:
+            put(self.last[lanes], slots, x)
+        return x
+
+    @torch.no_grad()
+    def read(self, states: Tensor) -> Tensor:
+        """See `DeviceModel`."""
+        return self.weights.head(states)[..., : self.vocab_size]
+
+    @torch.no_grad()
+    def heads(self, states: Tensor) -> Tensor:
+        """See `DeviceModel`. Raises NotSteppable for a model without heads."""
+        if self.weights.guesses is None:
+            return super().heads(states)
+        made = torch.stack(self.weights.guesses(states), 2)
+        return made[..., : self.vocab_size] if self.weights.guesses.own_output else self.read(made)
+
+
+def _sizes(stage: Any, part: int) -> list[tuple[int, int]]:
+    """Heads and numbers of each layer's keys (1) or values (2)."""
+    return [(shape[0], shape[part]) for shape in stage.caches]
+
+
+def weights_of(model: Any) -> Weights:
+    """The weights of a loaded causal model, or of one that is derived from it. Raises NotSteppable for others, and DecError
+    for a module that cannot be run over caches."""
+    match model:
+        case SoftPrompted():
+            raise NotSteppable(f"{model.name!r} reads a soft prompt before every text")
+        case Live() if is_recurrent(model.module):
+            raise NotSteppable(f"{model.name!r} has recurrent layers, whose states are no slots")
+        case Live() if model.boundary is not None:
+            raise NotSteppable(f"{model.name!r} has rotary frequencies that change where a text grows past a length")
+        case HFCausal() | Live():
+            made = _whole(net_of(model), model.name)
+            heads = getattr(model, "attached", None)
+            return made if heads is None else replace(made, guesses=heads.module)
+        case Headed(target=HFCausal() as target, inner=inner):
+            return _headed(model, target, inner)
+    raise NotSteppable(f"{model.name!r} is a {type(model).__name__}, which has no step")
+
+
+def _headed(model: Headed, target: HFCausal, inner: Any) -> Weights:
+    """`target.head(inner)`, of the states of lower layers or of an adapter over them."""
+    read = target.net.head if model.bare else normed(target.net)
+    if isinstance(inner, Applied) and not model.bare:
+        read = adapted_head(target.net, inner.adapter.module)
+    return Weights(lower(model.name, target, inner), read)
+
+
+def lower(name: str, target: HFCausal, inner: Any) -> tuple[Any, ...]:
+    """The decoders of a layers model: of the target's lower layers, and of an adapter over them. Raises NotSteppable for
+    others."""
+    above: tuple[Any, ...] = ()
+    if isinstance(inner, Applied) and isinstance(inner.adapter, HFAdapter):
+        above, inner = (layers_of(inner.adapter.module, name),), inner.inner
+    if not isinstance(inner, Upto) or inner.target is not target or inner.normed:
+        raise NotSteppable(f"{name!r} reads states of another kind than those that leave its own layers")
+    uses = [use for use in target.net.uses if use.layer < inner.layer]
+    return (*_whole(target.net.using(uses).without_norm(), name).stages, *above)
+
+
+def _whole(net: Net, name: str) -> Weights:
+    """A net's decoder; models that share a net share it."""
+    memo = memo_of(net)
+    return memo.once("slot decoder", lambda: Weights((slotted(net.decoder, name),), net.read))
+
+
+def slotted(decoder: Decoder | ModuleDecoder, name: str) -> Any:
+    """A decoder over slots. Raises NotSteppable for a module whose code reads values on the host."""
+    if isinstance(decoder, ModuleDecoder):
+        _silent(decoder.probed(), name)
+        return decoder
+    return SlotDecoder(decoder)
+
+
+def layers_of(module: Any, name: str) -> SlotDecoder:
+    """The layers of a head, on states [B, T, width]. Raises NotSteppable where the decoder does not know them."""
+    memo = memo_of(module)
+    made = memo.once("slot decoder", lambda: decoder_of_layers(module))
+    if made is None:
+        raise NotSteppable(f"{name!r} has layers that the decoder does not know")
+    return SlotDecoder(made)
+
+
+class _Reading(TorchDispatchMode):
+    """Raises where a value of a tensor is read on the host."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.name().split(".")[0] in ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select"):
+            raise _Read(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+class _Read(Exception):
+    """The operation that read a value."""
+
+
+@torch.no_grad()
+def _silent(step: ModuleDecoder, name: str) -> None:
+    """Raises NotSteppable for a module whose code reads values on the host."""
+    keys, values = (
+        [torch.zeros(2, heads, 4, size, dtype=step.dtype, device=step.device) for heads, size in _sizes(step, part)]
+        for part in (1, 2)
+    )
+    cell = torch.zeros((2, 1), dtype=torch.int64, device=step.device)
+    mask = torch.ones((2, 1, 1, 4), dtype=torch.bool, device=step.device)
+    try:
+        with _Reading():
+            step(cell, cell, cell, keys, values, dict.fromkeys(step.kinds, mask))
+    except _Read as read:
+        raise NotSteppable(f"{name!r} runs code of its own, which reads a tensor's values ({read})") from read
+    except DecError as error:
+        raise NotSteppable(f"{name!r}: {error.diagnostics[0]}") from error

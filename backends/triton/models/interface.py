@@ -1,0 +1,260 @@
+"""What a step knows of a model: B lanes, each with a row of slots for keys and values, and what a new token may attend to.
+
+A committed token's slot is its position. The tokens of a step (of a tree, of a canvas) get slots from the number of committed
+tokens upwards, in the order in which they are computed. Lanes are axis 0 of every tensor; what is the same for all lanes may
+have one row. Nothing here reads a tensor's value on the host, but for `fill` and `copy_prefix`, which run outside of graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.errors import DecError
+from decgraph.runtime.models.derive import derive
+from decgraph.runtime.models.interface import Model
+
+CHUNK = 512  # the most tokens of a prompt that one forward computes
+
+
+class Seen(NamedTuple):
+    """What each new token may attend to. below: int64[B or 1, T], the slots 0 .. below - 1. tail: bool[B or 1, T, U], which of
+    the U slots from `first` int64[B or 1] on are seen beside them; None: no others. A token sees itself by one or the other."""
+
+    below: Tensor
+    tail: Tensor | None = None
+    first: Tensor | None = None
+
+    def dense(self, slots: int) -> Tensor:
+        """bool[B or 1, T, slots]: the slots that each token sees, as a mask."""
+        at = torch.arange(slots, device=self.below.device)
+        seen = at < self.below[..., None]
+        if self.tail is None or self.first is None or not self.tail.shape[2]:
+            return seen
+        count = self.tail.shape[2]
+        index = at - self.first[:, None]
+        lanes = max(len(self.tail), len(self.first))
+        places = index.clamp(0, count - 1)[:, None].expand(lanes, self.tail.shape[1], -1)
+        tail = self.tail.expand(lanes, -1, -1).gather(2, places)
+        return seen | (tail & ((index >= 0) & (index < count))[:, None])
+
+    def shifted(self, by: Tensor) -> Seen:
+        """The same slots under numbers that are less by int64[B]."""
+        return Seen(self.below - by[:, None], self.tail, None if self.first is None else self.first - by)
+
+
+class DeviceModel(Protocol):
+    """A model of a step. Tensors are on `device`."""
+
+    name: str
+    vocab_size: int
+    exact: bool
+    """Whether logits are float64, those of a table model to the last bit; else they have the model's own type."""
+    device: torch.device
+    dtype: torch.dtype
+    """Of states."""
+    capacity: int
+    batch: int
+    kind: str
+    """ "causal", "features" or "masked"; "layers" for a part of a model, which has no forward and is given to `derive`."""
+    layers: int
+    mask: int | None
+    """The token that stands for an undecided cell of a masked model."""
+
+    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
+        """Computes tokens[start : start + count] of one lane, whose slots below `start` are computed already. What the lane has
+        at later slots is lost. Raises DecError for tokens that do not fit."""
+        ...
+
+    def copy_prefix(self, source: int, lane: int, count: int) -> None:
+        """Copies the slots 0 .. count - 1 of a lane to another."""
+        ...
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        seen: Seen,
+        *,
+        parents: Tensor | None = None,
+        known: Tensor | None = None,
+    ) -> Tensor:
+        """The last states [B, T, W] of new tokens, all int64[B or 1, T], whose keys and values go to `slots`. A slot that is
+        written twice gets equal values, but for the last one, which nobody reads. For features models: `parents` int64[B or 1,
+        T], the slot of the token before each one, and `known` int64[B or 1]: features of positions below it are the target's
+        own states, the others are the head's at the slots `parents`. For models that follow another one: below `known` keys and
+        values are that one's."""
+        ...
+
+    def read(self, states: Tensor) -> Tensor:
+        """Logits [..., vocab_size] of last states [..., W]."""
+        ...
+
+    def heads(self, states: Tensor) -> Tensor:
+        """Logits [B, R, n, vocab_size] of the model's own n heads at last states [B, R, W]. Raises NotSteppable for a model
+        without heads."""
+        ...
+
+    def keep_states(self) -> None:
+        """From now on last states are kept by slot. Call it before `fill`."""
+        ...
+
+    def states_at(self, slots: Tensor) -> Tensor:
+        """The kept last states [B, R, W] at slots int64[B or 1, R]."""
+        ...
+
+    def move(self, source: Tensor, dest: Tensor) -> None:
+        """Keys, values and what else is kept go from slots to slots, both int64[B or 1, K]: all are read before one is
+        written."""
+        ...
+
+    def derive(self, how: str, *args: Any) -> DeviceModel:
+        """A model that shares the weights and has buffers of its own; see runtime/models/derive.py. Models among `args` are
+        device models. Raises NotSteppable where there is none."""
+        ...
+
+    def follow(self) -> None:
+        """From now on a derived model is called on the memory of the one that it is derived from (`given`): `fill` copies that
+        one's keys and values, and so does `forward` below `known`. Call it before `fill`."""
+        ...
+
+
+class Slots:
+    """What device models share: buffers by slot, which are moved, copied and cleared alike."""
+
+    kind = "causal"
+    exact = False
+    mask: int | None = None
+
+    def __init__(self, model: Model, batch: int, capacity: int, device: torch.device) -> None:
+        self.model, self.name, self.vocab_size, self.layers = model, model.name, model.vocab.size, model.layers
+        self.batch, self.capacity, self.device = batch, capacity, device
+        self.buffers: list[tuple[Tensor, int, int]] = []  # with the axes of lanes and slots
+        self.origin: Any = None  # the device model that this one is derived from
+        self.following = False
+        self._derived: dict[Any, Any] = {}
+        self.slot_positions = self.buffer((batch, capacity), torch.int64)
+        self.last: Tensor | None = None
+
+    def buffer(self, shape: tuple[int, ...], dtype: torch.dtype, lanes: int = 0, slots: int = 1) -> Tensor:
+        """Zeros of a shape, with lanes and slots on these axes."""
+        made = torch.zeros(shape, dtype=dtype, device=self.device)
+        self.buffers.append((made, lanes, slots))
+        return made
+
+    def move(self, source: Tensor, dest: Tensor) -> None:
+        """See `DeviceModel`."""
+        for made, lanes, slots in self.buffers:
+            there, here = (_along(at, made, lanes, slots) for at in (dest, source))
+            made.scatter_(slots, there, made.gather(slots, here))
+
+    def copy_prefix(self, source: int, lane: int, count: int) -> None:
+        """See `DeviceModel`."""
+        for made, lanes, slots in self.buffers:
+            there, here = (made.narrow(lanes, n, 1).narrow(slots, 0, count) for n in (lane, source))
+            there.copy_(here)
+
+    def clear(self, lane: int, start: int) -> None:
+        """Zeros in the slots of a lane from `start` on: numbers that are none would go through a mask."""
+        for made, lanes, slots in self.buffers:
+            made.narrow(lanes, lane, 1).narrow(slots, start, self.capacity - start).zero_()
+
+    def states_at(self, slots: Tensor) -> Tensor:
+        """See `DeviceModel`."""
+        if self.last is None:
+            raise DecError(f"{self.name!r} keeps no states; keep_states() makes it")
+        return at_slots(self.last, slots)
+
+    def heads(self, states: Tensor) -> Tensor:
+        """See `DeviceModel`."""
+        raise NotSteppable(f"{self.name!r} has no heads of its own")
+
+    def again(self) -> Any:
+        """The same model with slots of its own, for another text."""
+        from decgraph.backends.triton.models import step_model
+
+        return step_model(self.model, self.batch, self.capacity, self.device)
+
+    def derive(self, how: str, *args: Any) -> Any:
+        """See `DeviceModel`; the same one for the same arguments."""
+        key = (how, *(id(arg) if isinstance(arg, Slots | Part) else repr(arg) for arg in args))
+        if key not in self._derived:
+            self._derived[key] = args, self._made(how, args)  # with the arguments: their ids stay theirs
+        return self._derived[key][1]
+
+    def _made(self, how: str, args: tuple[Any, ...]) -> Any:
+        from decgraph.backends.triton.models import step_model
+
+        made = derived(self.model, how, args)
+        if made.kind == "layers":
+            return Part(made)
+        found: Any = step_model(made, self.batch, self.capacity, self.device, target=self)
+        found.origin = self.origin or self
+        return found
+
+    def follow(self) -> None:
+        """See `DeviceModel`. Raises NotSteppable for a model that reads no other's keys and values."""
+        if self.origin is None or self.origin.model.family != self.model.family:
+            raise NotSteppable(f"{self.name!r} is called on the memory of a model that it is not derived from")
+        self.following = True
+
+    def check(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
+        """Raises DecError for what `fill` cannot compute."""
+        if not 0 <= lane < self.batch:
+            raise DecError(f"{self.name!r} has the lanes 0..{self.batch - 1}, not {lane}")
+        if not 0 <= start <= start + count <= len(tokens):
+            raise DecError(f"a prompt of {len(tokens)} tokens has none at {start}..{start + count - 1}")
+        if start + count > self.capacity - 1:
+            raise DecError(f"{start + count} tokens are more than the {self.capacity - 1} slots of a lane of {self.name!r}",
+                           hint="more capacity")  # fmt: skip
+        bad = next((t for t in tokens[: start + count] if not 0 <= t < self.vocab_size), None)
+        if bad is not None:
+            raise DecError(f"token {bad} is not in the vocabulary of {self.name!r}, which has {self.vocab_size} tokens")
+
+
+class Part:
+    """A part of a model that has no forward of its own (`upto`, an adapter over it): an argument of `derive`."""
+
+    kind = "layers"
+
+    def __init__(self, model: Model) -> None:
+        self.model, self.name, self.layers = model, model.name, model.layers
+
+    def derive(self, how: str, *args: Any) -> Part:
+        """An adapter over states: another part. Raises NotSteppable for what is none."""
+        return Part(derived(self.model, how, args))
+
+
+def derived(model: Model, how: str, args: Sequence[Any]) -> Model:
+    """A runtime model that is derived from another; models among `args` are device models. Raises NotSteppable where there is
+    none."""
+    try:
+        return derive(model, how, *(arg.model if isinstance(arg, Slots | Part) else arg for arg in args))
+    except DecError as error:
+        raise NotSteppable(str(error.diagnostics[0]).removeprefix("error: ")) from error
+
+
+def at_slots(made: Tensor, slots: Tensor) -> Tensor:
+    """The rows [B, R, W] of [B, S, W] at slots int64[B or 1, R]; slots outside read the nearest one."""
+    index = slots.clamp(0, made.shape[1] - 1)[..., None].expand(len(made), -1, made.shape[2])
+    return made.gather(1, index)
+
+
+def put(made: Tensor, slots: Tensor, rows: Tensor) -> None:
+    """Writes rows [B, T, ...] to the slots int64[B, T] of [B, S, ...]."""
+    index = slots.view(*slots.shape, *([1] * (made.dim() - 2))).expand(rows.shape)
+    made.scatter_(1, index, rows)
+
+
+def _along(at: Tensor, like: Tensor, lanes: int, slots: int) -> Tensor:
+    """Slots int64[B or 1, K] as an index along the axis of slots."""
+    shape = [1] * like.dim()
+    shape[lanes], shape[slots] = at.shape
+    whole = list(like.shape)
+    whole[slots] = at.shape[1]
+    return at.reshape(shape).expand(whole)

@@ -1,0 +1,255 @@
+"""Models that are pure functions of whole paths (tables; free and tiny models), and what is derived from them.
+
+A cell's state is what it sees. Of a table whose rows depend on a few last tokens that is the number of its row: tokens are
+digits to the base V + 1, the last one first, a token's digit is the token plus one, and 0 is before the path's start. Rows are
+one tensor then, on any device. Every other such model is called on the host, by an operation that torch does not look into:
+the state is the path, and rows are remembered by it. Such models stay on the CPU.
+
+Rows are float64 and equal those of the engine (runtime/models/engine/plain.py) to the last bit. What has no row, a path with a
+hole or a context for which a table has no entry, has NaN: lanes that are over compute on whatever they hold.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from itertools import count, product
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton.models.interface import Seen, Slots, put
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.errors import DecError
+from decgraph.runtime.models.engine.plain import stacked
+from decgraph.runtime.models.interface import MASK, Model, Scores, sees
+from decgraph.runtime.models.layered import Layered
+from decgraph.runtime.models.table import TableModel, _canonical
+
+_ENTRIES = 1 << 24  # numbers of all rows together: 128 MiB
+_REMEMBERED = 200_000  # rows of paths
+
+
+def is_function_of_paths(model: Any) -> bool:
+    """Whether a model is called with paths alone, and has no tensors."""
+    base = getattr(model, "target", model)
+    return bool(model.exact or isinstance(base, Layered))
+
+
+class PathModel(Slots):
+    """See the module, and `DeviceModel`. For masked models the tokens of `forward` are those of cells, `mask` for an undecided
+    one; cells see slots as they were when they were computed."""
+
+    exact = True
+    dtype = torch.int64
+
+    def __init__(self, model: Model, whole: Any, batch: int, capacity: int, device: torch.device | str) -> None:
+        super().__init__(model, batch, capacity, torch.device(device))
+        self.kind, self.function = str(model.kind), _untouched(whole)
+        size, window = self.vocab_size, whole.window if isinstance(whole, TableModel) and whole.kind == "causal" else None
+        self.count = int(getattr(whole, "heads_count", 0))
+        few = window is not None and (size + 1) ** window * size * (1 + self.count) <= _ENTRIES
+        self.window: int | None = window if few else None
+        self.rows = self.head_rows = None
+        if self.kind == "masked":
+            self.mask = size
+            if not isinstance(whole, TableModel) or (isinstance(whole.visibility, tuple) and whole.visibility[0] != "block"):
+                raise NotSteppable(f"{model.name!r} is no masked table that attends everywhere or by blocks")
+        elif self.kind not in ("causal", "features"):
+            raise NotSteppable(f"{model.name!r} is a {self.kind} model, which is not called at tokens")
+        if self.window is not None:
+            made = _filled(whole, self.window, lambda path: self.function.eval([path]))
+            self.rows = made[:, 0].to(self.device)
+            if self.count:
+                self.head_rows = _filled(whole, self.window, self.function.heads).to(self.device)
+        elif self.device.type != "cpu":
+            raise NotSteppable(f"rows of {model.name!r} depend on whole paths: they are computed on the host")
+        self.number = next(_numbers)
+        _models[self.number] = self
+        self.known: dict[tuple[Any, ...], Tensor] = {}
+        self.slot_tokens = self.buffer((batch, capacity), torch.int64)
+
+    @property
+    def width(self) -> int:
+        """Numbers in a state."""
+        return 1 if self.window is not None else self.capacity + 2
+
+    def keep_states(self) -> None:
+        """See `DeviceModel`."""
+        if self.last is None:
+            self.last = self.buffer((self.batch, self.capacity, self.width), torch.int64)
+
+    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
+        """See `DeviceModel`. Raises DecError for tokens that do not fit."""
+        self.check(lane, tokens, start, count)
+        end = start + count
+        self.clear(lane, end)
+        at = torch.arange(end, device=self.device)
+        self.slot_tokens[lane, :end] = torch.tensor(list(tokens[:end]), dtype=torch.int64, device=self.device)
+        self.slot_positions[lane, :end] = at
+        if self.last is not None and count:
+            fresh = at[None, start:]
+            states = self._states(fresh, Seen(fresh + 1), None, slice(lane, lane + 1))
+            self.last[lane, start:end] = states[0]
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        seen: Seen,
+        *,
+        parents: Tensor | None = None,
+        known: Tensor | None = None,
+    ) -> Tensor:
+        """See `DeviceModel`: int64[B, T, 1], numbers of rows, or int64[B, T, capacity + 2], paths."""
+        tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
+        put(self.slot_tokens, slots, tokens)
+        put(self.slot_positions, slots, positions)
+        states = self._states(positions, seen, known, slice(None))
+        if self.last is not None:
+            put(self.last, slots, states)
+        return states
+
+    def _states(self, positions: Tensor, seen: Seen, known: Tensor | None, lanes: slice) -> Tensor:
+        """States [B, T, W] of cells at positions int64[B, T]."""
+        capacity = self.capacity
+        tokens, at = self.slot_tokens[lanes], self.slot_positions[lanes]
+        mask = seen.dense(capacity)
+        inside = mask & ((at >= 0) & (at < capacity))[:, None]
+        path = tokens.new_full((len(tokens), positions.shape[1], capacity + 2), -1)
+        path.scatter_(2, torch.where(inside, at[:, None], capacity), tokens[:, None].expand(inside.shape))
+        if self.window is not None:
+            return self._number(path, positions)[..., None]
+        extra = torch.zeros_like(positions) - 1 if known is None else known[:, None].expand(positions.shape)
+        path[..., capacity], path[..., capacity + 1] = positions, extra
+        return path
+
+    def _number(self, path: Tensor, positions: Tensor) -> Tensor:
+        """int64[B, T]: the row of each cell, from the last `window` tokens that it sees; what is not seen is not there."""
+        assert self.window is not None and self.rows is not None
+        path, base = path[..., : self.capacity], self.vocab_size + 1
+        there = (path >= 0) & (torch.arange(self.capacity, device=self.device) <= positions[..., None])
+        after = there.sum(-1, keepdim=True) - there.cumsum(-1)  # how many tokens come after each one
+        digits = torch.where(there & (after < self.window), path + 1, 0)
+        index = sum((torch.where(after == n, digits, 0).sum(-1) * base**n for n in range(self.window)), positions * 0)
+        return index.clamp(max=len(self.rows) - 1)
+
+    def read(self, states: Tensor) -> Tensor:
+        """See `DeviceModel`."""
+        if self.rows is not None:
+            return self.rows[states[..., 0]]
+        made: Tensor = _rows(states, self.number, False, 1, self.vocab_size)
+        return made.squeeze(-2)
+
+    def heads(self, states: Tensor) -> Tensor:
+        """See `DeviceModel`. Raises NotSteppable for a model without heads."""
+        if not self.count:
+            return super().heads(states)
+        if self.head_rows is not None:
+            return self.head_rows[states[..., 0]]
+        made: Tensor = _rows(states, self.number, True, self.count, self.vocab_size)
+        return made
+
+    # On the host, for one state.
+
+    def looked_up(self, state: tuple[int, ...], heads: bool) -> Tensor:
+        """Rows float64[1 or heads, V] at a state; NaN where it has none."""
+        key = (heads, *state)
+        made = self.known.get(key)
+        if made is None:
+            if len(self.known) >= _REMEMBERED:
+                self.known.clear()
+            try:
+                made = stacked(self._scores(state, heads), self.vocab_size, self.name)
+            except DecError:  # no entry for this path, which only lanes ask for that are over
+                made = torch.full((self.count if heads else 1, self.vocab_size), float("nan"), dtype=torch.float64)
+            self.known[key] = made
+        return made
+
+    def _scores(self, state: tuple[int, ...], heads: bool) -> list[Scores]:
+        function, position, known = self.function, state[-2], state[-1]
+        if self.kind == "masked":
+            return [self._cell(state)]
+        path = state[: position + 1]
+        if not path or min(path) < 0:
+            if not isinstance(function, TableModel) or heads or not path or path[-1] < 0:
+                raise DecError("a path with a hole")
+            return [function._table(function._visible([(i, t) for i, t in enumerate(path) if t >= 0]), self.name)]
+        if heads:
+            return function.heads(path)
+        if self.kind == "features" and known >= 0:
+            memory = function.target.memory(path[: min(known, len(path) - 1)])
+            return function.eval([path], given=memory)
+        if self.following and known >= 0:
+            memory = self.origin.function.memory(path[: min(known, len(path) - 1)])
+            return function.eval([path], given=memory)
+        return function.eval([path])
+
+    def _cell(self, state: tuple[int, ...]) -> Scores:
+        position, size = state[-2], self.vocab_size
+        within = sees(self.function.visibility, position, self.capacity)
+        cells = [(j, MASK if state[j] == size else state[j]) for j in within if state[j] >= 0]
+        made: Scores = self.function._table((_canonical(cells), position), self.name)
+        return made
+
+
+_numbers = count()
+_models: WeakValueDictionary[int, PathModel] = WeakValueDictionary()
+
+
+@torch.library.custom_op("decgraph::path_rows", mutates_args=())
+def _rows(states: Tensor, number: int, heads: bool, rows: int, size: int) -> Tensor:
+    """Rows float64[..., rows, size] of states int64[..., W] of the model with this number."""
+    model = _models[number]
+    made = [model.looked_up(tuple(state), heads) for state in states.reshape(-1, states.shape[-1]).tolist()]
+    out = torch.stack(made) if made else torch.empty(0, rows, size, dtype=torch.float64)
+    return out.view(*states.shape[:-1], rows, size)
+
+
+@_rows.register_fake
+def _(states: Tensor, number: int, heads: bool, rows: int, size: int) -> Tensor:
+    return states.new_empty((*states.shape[:-1], rows, size), dtype=torch.float64)
+
+
+def _untouched(model: Any) -> Any:
+    """The same model with its own list of touched entries: the model's lists those that a run read."""
+    if not hasattr(getattr(model, "_table", None), "touched"):
+        return model
+    made = copy.copy(model)
+    made._table = copy.copy(model._table)
+    made._table.touched = {}
+    return made
+
+
+def _filled(model: TableModel, window: int, scores: Any) -> Tensor:
+    """Rows float64[contexts + 1, n, V] of every context's n scores; NaN for numbers of none, and where the table has no
+    entry. The last row is that of paths with a hole."""
+    size, made = model.vocab.size, {}
+    for context in _contexts(size, window):
+        try:
+            made[_number(context, size)] = stacked(scores(context or (0,)), size)  # a window of 0 sees no token
+        except DecError:
+            continue
+    if not made:
+        raise NotSteppable(f"{model.name!r} has no entries")
+    n = len(next(iter(made.values())))
+    out = torch.full(((size + 1) ** window + 1, n, size), float("nan"), dtype=torch.float64)
+    for number, rows in made.items():
+        out[number] = rows
+    return out
+
+
+def _contexts(size: int, window: int) -> Iterator[tuple[int, ...]]:
+    """Every context that has a row: of up to `window` tokens, and of one at least."""
+    for length in range(min(window, 1), window + 1):
+        yield from product(range(size), repeat=length)
+
+
+def _number(context: Sequence[int], size: int) -> int:
+    index = 0
+    for token in context:
+        index = index * (size + 1) + token + 1
+    return index

@@ -1,0 +1,98 @@
+"""Keyed noise in torch: the bits of runtime/noise.py, in int64 whose products wrap where that has 32-bit words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from decgraph.runtime.noise import hash32 as hash_of_words
+
+LOW = 0xFFFFFFFF
+
+
+class Keys(NamedTuple):
+    """The part of noise keys that a request has: the words of its id and of its seed, int64[B] each."""
+
+    request: tuple[Tensor, Tensor]
+    seed: tuple[Tensor, Tensor]
+
+
+@lru_cache(maxsize=4096)
+def site_word(site: str) -> int:
+    """The word of a named site."""
+    return 2**31 | hash_of_words(site.encode()) >> 1
+
+
+def philox(counter: Sequence[Tensor], k0: Tensor, k1: Tensor) -> tuple[Tensor, ...]:
+    """Philox 4x32-10 of four counters and two keys, int64 each and below 2**32."""
+    c0, c1, c2, c3 = counter
+    for _ in range(10):
+        p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
+        c0, c1, c2, c3 = ((p1 >> 32) & LOW) ^ c1 ^ k0, p1 & LOW, ((p0 >> 32) & LOW) ^ c3 ^ k1, p0 & LOW
+        k0, k1 = (k0 + 0x9E3779B9) & LOW, (k1 + 0xBB67AE85) & LOW
+    return c0, c1, c2, c3
+
+
+def _rotl(w: Tensor, bits: int) -> Tensor:
+    return ((w << bits) | (w >> (32 - bits))) & LOW
+
+
+def hash32(words: Sequence[Tensor]) -> Tensor:
+    """MurmurHash3 x86_32 of words, int64 tensors of shapes that go together."""
+    h = torch.zeros((), dtype=torch.int64, device=words[0].device)
+    for w in words:
+        k = _rotl(((w & LOW) * 0xCC9E2D51) & LOW, 15) * 0x1B873593 & LOW
+        h = (_rotl(h ^ k, 13) * 5 + 0xE6546B64) & LOW
+    h = h ^ (4 * len(words))
+    h = ((h ^ (h >> 16)) * 0x85EBCA6B) & LOW
+    h = ((h ^ (h >> 13)) * 0xC2B2AE35) & LOW
+    return h ^ (h >> 16)
+
+
+def words(keys: Keys, site: str, counters: Sequence[Tensor | int], lanes: Sequence[Tensor | int], rank: int) -> tuple[Tensor, ...]:
+    """The words (c0, c1, c2, k0, k1) of noise keys, int64[B, *shape] each, of `rank` axes behind the lane. counters, lanes:
+    numbers, or int64[B or 1, ...] that go together with that shape."""
+
+    def spread(a: Tensor) -> Tensor:
+        return a.reshape(*a.shape, *([1] * (1 + rank - a.ndim)))
+
+    r0, r1, k0, k1 = (spread(a) for a in (*keys.request, *keys.seed))
+
+    def several(numbers: Sequence[Tensor | int]) -> Tensor:
+        if not numbers:
+            return torch.zeros_like(r0)
+        return hash32([spread(n) if isinstance(n, Tensor) else torch.full_like(r0[:1], int(n)) for n in numbers])
+
+    first = hash32([r0, r1, torch.full_like(r0[:1], site_word(site))])
+    return first, several(counters), several(lanes), k0, k1
+
+
+def uniforms(key: Sequence[Tensor], n: int) -> Tensor:
+    """float64[B, *shape, n], in the open interval (0, 1): what runtime/noise.py gives for keys of `words`."""
+    c0, c1, c2, k0, k1 = torch.broadcast_tensors(*key)
+    block = torch.arange(-(-n // 4), device=c0.device).expand(*c0.shape, -1)
+    made = philox([*(torch.broadcast_to(c[..., None], block.shape) for c in (c0, c1, c2)), block], k0[..., None], k1[..., None])
+    return (torch.stack(made, -1).flatten(-2)[..., :n].double() + 0.5) * 2.0**-32
+
+
+def race(q: Tensor, u: Tensor) -> Tensor:
+    """int64[...]: the winner of each race argmin E_v / q_v over q_v > 0, ties to the lowest token; q, u: [..., V]."""
+    return torch.where(q > 0, -torch.log(u) / q, torch.inf).argmin(-1)
+
+
+def race_keys(log_q: Tensor, u: Tensor) -> Tensor:
+    """float64[..., V]: the same race in logarithms, highest first."""
+    return torch.where(log_q > -torch.inf, log_q - torch.log(-torch.log(u)), -torch.inf)
+
+
+def under(keys: Tensor, ceiling: Tensor) -> Tensor:
+    """Race keys [..., V] conditioned on the highest being `ceiling` [..., 1] (runtime/noise.py)."""
+    top = keys.amax(-1, keepdim=True)
+    v = ceiling - keys + torch.log(-torch.expm1(keys - top))
+    moved = ceiling - v.clamp(min=0) - torch.log1p(torch.exp(-v.abs()))
+    moved = torch.where(keys == top, ceiling, moved)
+    return torch.where(keys == -torch.inf, keys, moved)

@@ -1,0 +1,229 @@
+"""Distributions: views, softmax, normalising, entries, the request's shaping of computed ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton import shaping
+from decgraph.backends.triton.evaluate import joins, step
+from decgraph.backends.triton.ops.numbers import live_of, made
+from decgraph.backends.triton.state import take
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.triton.values import Context, Dist, Draws, Nodes, Path, Rows, Tree, Vec, is_static
+from decgraph.ir.ops.common import align, numeric
+
+
+def dist_of(s: Any, probs: Tensor, like: Any = None) -> Dist:
+    """Probabilities [B, *shape, V] as a dist, at the places of `like`, where it has them."""
+    probs = s.lanes(probs)
+    shape = tuple(probs.shape[1:-1])
+    flat = probs.flatten(1, -2) if probs.ndim > 2 else probs[:, None]
+    rows = Rows(flat, given=True)
+    index = np.arange(int(flat.shape[1])).reshape(shape)
+    if isinstance(like, Dist) and like.shape == shape:
+        rows.positions = placed(s, like)
+        return Dist(rows, index, "shaped", like.at, like.live, like.inner)
+    return Dist(rows, index, "shaped", live=live_of(like) if shape else None)
+
+
+def as_dist(s: Any, q: Any) -> Dist:
+    """A distribution; numbers over the vocabulary as one."""
+    return q if isinstance(q, Dist) else dist_of(s, s.tensor(q), q)
+
+
+def flat_index(q: Dist) -> Any:
+    """The rows of a dist as one axis: NumPy int64[n] or int64[B, n]."""
+    if isinstance(q.index, Tensor):
+        return q.index.flatten(1) if q.index.ndim > 1 else q.index[:, None]
+    return q.index.reshape(-1)
+
+
+def placed(s: Any, q: Dist) -> Tensor | None:
+    """int64[B, n]: the position of every row of a dist, None where they have none."""
+    return None if q.rows.positions is None else take(s, s.lanes(q.rows.positions), flat_index(q))
+
+
+@joins(Dist)
+def join_dists(s: Any, lanes: Tensor, a: Any, b: Any) -> Dist:
+    """One of two distributions in every lane."""
+    a, b = as_dist(s, a), as_dist(s, b)
+    if a.shape != b.shape:
+        raise NotSteppable("different numbers of distributions in two branches", s.place)
+    live = None
+    if a.live is not None or b.live is not None:
+        full = [torch.ones((s.frame.batch, x.shape[0]), dtype=torch.bool, device=s.device) if x.live is None else x.live for x in (a, b)]
+        live = torch.where(lanes[:, None], *full)
+    if a.rows is b.rows and a.face == b.face:
+        index = [x.index if isinstance(x.index, Tensor) else s.constant(x.index)[None] for x in (a, b)]
+        wide = lanes.reshape(-1, *([1] * (index[0].ndim - 1)))
+        return Dist(a.rows, torch.where(wide, s.lanes(index[0]), s.lanes(index[1])), a.face, live=live)
+    x, y = s.lanes(s.vector(a)), s.lanes(s.vector(b))
+    kind = torch.promote_types(x.dtype, y.dtype)
+    out = dist_of(s, torch.where(lanes.reshape(-1, *([1] * (x.ndim - 1))), x.to(kind), y.to(kind)))
+    where = [placed(s, q) for q in (a, b)]
+    if where[0] is not None and where[1] is not None:
+        out.rows.positions = torch.where(lanes[:, None], where[0], where[1])
+    elif where[0] is not None or where[1] is not None:
+        out.rows.positions = where[0] if where[0] is not None else where[1]
+    return replace(out, live=live)
+
+
+@step("face")
+def see(s: Any, op: Any, q: Dist) -> Dist:
+    """Another view of the same rows."""
+    return replace(q, face=op.attrs["face"])
+
+
+def _working(a: Tensor) -> Tensor:
+    """Scores in the type in which probabilities are computed."""
+    return a if a.dtype in (torch.float32, torch.float64) else a.float()
+
+
+@step("softmax")
+def softmax(s: Any, op: Any, x: Any) -> Any:
+    """Scores to a distribution."""
+    if is_static(x):
+        return s.hosted(op, [x])
+    out = shaping.softmax(_working(s.tensor(x)))
+    return dist_of(s, out, x) if op.result.type.elem == "dist" else made(out, live_of(x))
+
+
+def normalized(w: Tensor) -> Tensor:
+    """Weights [..., V] over their sum; zeros where that is 0."""
+    total = w.sum(-1, keepdim=True)
+    return torch.where(total > 0, w / torch.where(total > 0, total, 1), 0)
+
+
+@step("normalize")
+def normalize(s: Any, op: Any, w: Any) -> Dist:
+    """Weights over their sum."""
+    return dist_of(s, normalized(s.tensor(w)), w)
+
+
+@step("lookup")
+def lookup(s: Any, op: Any, p: Any, x: Any) -> Any:
+    """The entry of a token in each distribution."""
+    tp, tx = op.operands[0].type, op.operands[1].type
+    front = tp.dims if tp.elem in ("dist", "scores") else tp.dims[:-1]
+    tokens, live = s.tensor(x), live_of(x) if tx.dims else None
+    if live is None and front:
+        live = live_of(p)
+    if isinstance(x, Draws | Vec):
+        tokens = tokens.clamp(min=0)
+    long = front if len(front) >= len(tx.dims) else tx.dims
+    index = _spread(tokens, tx.dims, long)
+    if isinstance(p, Dist):
+        rows = p.index if isinstance(p.index, Tensor) else s.constant(p.index)[None]
+        rows = _spread(rows, front, long)
+        table = s.view(p.rows, p.face)
+        b = s.frame.batch
+        at, index = torch.broadcast_tensors(rows, index)
+        flat = (at * p.rows.size + index).expand(b, *at.shape[1:])
+        s.flag((index < 0) | (index >= p.rows.size) if live is None else torch.zeros(1, dtype=torch.bool, device=s.device))
+        got = s.lanes(table).flatten(1).gather(1, flat.reshape(b, -1).clamp(0, table.shape[1] * table.shape[2] - 1))
+        return made(got.reshape(flat.shape), live)
+    a = s.tensor(p)
+    wide = [int(n) for n in _spread(a[..., 0], front, long).shape]
+    a = a.reshape(*wide, a.shape[-1])
+    shape = torch.broadcast_shapes(tuple(wide), tuple(index.shape))
+    got = a.expand(*shape, a.shape[-1]).gather(-1, index.expand(shape)[..., None].clamp(0, int(a.shape[-1]) - 1))
+    return made(got[..., 0], live)
+
+
+def _spread(a: Tensor, have: tuple[Any, ...], want: tuple[Any, ...]) -> Tensor:
+    """[B, *have] lined up with [B, *want]."""
+    if len(have) == len(want):
+        return a
+    axes = align(have, want) or tuple(range(len(have)))
+    shape = [int(a.shape[0])] + [1] * len(want)
+    for i, axis in enumerate(axes):
+        shape[1 + axis] = int(a.shape[1 + i])
+    return a.reshape(shape)
+
+
+@step("info")
+def info(s: Any, op: Any, *ps: Any) -> Any:
+    """Entropy, or the divergence of two."""
+    p, *q = (s.tensor(x) for x in ps)
+    p = p.double()
+    if op.attrs["kind"] == "entropy":
+        out = -torch.where(p > 0, p * torch.log(torch.where(p > 0, p, 1)), 0).sum(-1)
+    else:
+        other = q[0].double()
+        terms = torch.where(p > 0, p * (torch.log(torch.where(p > 0, p, 1)) - torch.log(other)), 0)
+        out = terms.sum(-1)
+    return made(out, live_of(ps[0]))
+
+
+@step("renorm")
+def renorm(s: Any, op: Any, p: Any, k: Any) -> Dist:
+    """The likeliest tokens, renormalised."""
+    a, k = s.tensor(p), s.tensor(k)
+    k = k.reshape(-1, *([1] * (a.ndim - 1)))
+    values, order = torch.sort(a, dim=-1, descending=True, stable=True)
+    if op.attrs["kind"] == "topk":
+        keep = torch.arange(int(a.shape[-1]), device=a.device) < k
+    else:
+        before = values.double().cumsum(-1) - values
+        keep = before < k
+        keep = keep | (torch.arange(int(a.shape[-1]), device=a.device) == 0)
+    kept = torch.zeros_like(a).scatter(-1, order, torch.where(keep, values, 0))
+    return dist_of(s, kept / kept.sum(-1, keepdim=True), p)
+
+
+def place_of(s: Any, x: Any, at: tuple[Any, ...], n: int) -> tuple[Tensor, Any]:
+    """(positions [B, n], path function or None) of n rows: of `at`, the context or nodes of a tree, else those of a dist."""
+    if not at or isinstance(at[0], Context):
+        if not at and isinstance(x, Dist) and x.rows.positions is not None:
+            where = placed(s, x)
+            assert where is not None
+            full = x.rows.path
+            return where, None if full is None else lambda: take(s, full(), flat_index(x))
+        length = s.length - (int(at[0].parent) if at else 0)
+        return length[:, None].expand(-1, n), None
+    from decgraph.backends.triton.ops.trees import node_tokens, positions_at
+
+    if isinstance(at[0], Path):
+        return (s.length + at[0].length)[:, None].expand(-1, n), lambda: s.lanes(
+            torch.where(s.steps(int(at[0].tokens.shape[1])) < at[0].length[:, None], at[0].tokens, -1)
+        )[:, None].expand(-1, n, -1)
+    tree = at[1] if len(at) > 1 else at[0]
+    nodes = np.arange(tree.size) if isinstance(at[0], Tree) else at[0]
+    if isinstance(nodes, Tensor):
+        nodes = nodes if nodes.ndim > 1 else nodes[:, None]
+        nodes = Nodes(s.lanes(nodes), None)
+    elif not isinstance(nodes, Nodes):
+        nodes = np.ravel(np.asarray(nodes, dtype=np.int64))
+    where = positions_at(s, tree, nodes)
+    return where.expand(-1, n) if where.shape[1] == 1 else where, lambda: node_tokens(s, tree, nodes)
+
+
+@step("warp")
+def warp(s: Any, op: Any, x: Any, *at: Any) -> Dist:
+    """The request's constraints and shaping, applied to scores or to a computed distribution."""
+    a = s.tensor(x)
+    flat = s.lanes(a.flatten(1, -2) if a.ndim > 2 else a[:, None])
+    mass = numeric(op.operands[0].type).elem == "prob" or isinstance(x, Dist) and x.face != "logits"
+    positions, path = place_of(s, x, at, int(flat.shape[1]))
+    scores = torch.log(flat) if mass else flat
+    rows = Rows(scores, positions=positions, path=path)
+    shape = tuple(a.shape[1:-1])
+    index = np.arange(int(flat.shape[1])).reshape(shape)
+    if isinstance(x, Dist):
+        return Dist(rows, index, "shaped", x.at, x.live, x.inner)
+    return Dist(rows, index, "shaped", live=live_of(x))
+
+
+@step("adjust")
+def adjust(s: Any, op: Any, x: Any, *at: Any) -> Any:
+    """Scores with what the request asks of them before temperature and truncation."""
+    a = s.tensor(x)
+    flat = s.lanes(a.flatten(1, -2) if a.ndim > 2 else a[:, None])
+    positions, path = place_of(s, x, at, int(flat.shape[1]))
+    out = shaping.shape(s.settings, flat, s.row_place(positions, path), "adjusted")
+    return made(out.reshape(s.frame.batch, *a.shape[1:]), live_of(x))

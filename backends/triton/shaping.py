@@ -1,0 +1,443 @@
+"""A request's settings as rows of device tensors, one for each lane, and the distributions that they make of scores.
+
+The meaning is runtime/shaping.py's. Everything is tensor arithmetic over fixed buffers, so that one traced program serves lanes
+with different settings. What the lanes of a program may use at all are its `features`: it computes those alone, and each has a
+value for the lanes without it that changes nothing, not even in the last bit.
+
+In float64 on a CPU the sums and exponentials are NumPy's, as the reference's are: distributions are equal bit for bit there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.torch.shaping import amount
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.runtime.automaton import Automaton
+from decgraph.runtime.grammars import OfText, Parsed
+from decgraph.runtime.request import Request
+
+M32 = 0xFFFFFFFF
+MOST_TABLE = 2**27
+"""Bytes of a lane's automaton, as a table of the state after each state and token; a larger one stays with the driver."""
+DENSE = 64
+"""Path tokens of a row up to which they are compared with each other; more are counted over the vocabulary."""
+
+
+class RowPlace(NamedTuple):
+    """Where the rows of a call stand.
+
+    position: int64[B, R], the index in the text of the token that would be drawn. base: int64[B], how many committed tokens
+    stand before all of them. path: int64[B or 1, R or 1, D], the tokens between those and a row, padded with -1. soft: bool[B,
+    R] or bool[1, R], rows below a soft node, which are after no text: no grammar or least length constrains them.
+    """
+
+    position: Tensor
+    base: Tensor
+    path: Tensor | None = None
+    soft: Tensor | None = None
+
+
+def need(request: Request, vocab: int) -> frozenset[str]:
+    """The features that a request needs. Raises NotSteppable for what cannot be a row of a device's tensors."""
+    if request.processors:
+        raise NotSteppable("the request has processors, which are functions of the caller")
+    found = {"greedy" if request.temperature == 0 else "sampled", f"ends:{_rounded(len(request.eos), 4)}"}
+    if request.temperature != 0:
+        found |= {name for name in ("top_k", "top_p", "min_p") if getattr(request, name) is not None}
+    if request.repetition_penalty != 1:
+        found.add("repetition")
+    if amount(request.presence_penalty) or amount(request.frequency_penalty):
+        found.add("counts")
+    if request.bias_pairs:
+        found.add("bias")
+    if request.bans:
+        found.add("bans")
+    if request.min_length and request.eos:
+        found.add("min_length")
+    if request.allow is not None:
+        found.add(f"allow:{_rounded(_states(request.allow, vocab), 16)}")
+    return frozenset(found)
+
+
+def _rounded(n: int, least: int) -> int:
+    """n as the next power of two, and no less than `least`, so that there are few programs."""
+    return max(least, 1 << max(0, n - 1).bit_length())
+
+
+def _states(allow: Any, vocab: int) -> int:
+    """How many states a request's automaton has. Raises NotSteppable where it cannot be a table on the device."""
+    if not isinstance(allow, Automaton):
+        raise NotSteppable("`allow` is a function of the caller")
+    if isinstance(allow, Parsed):
+        raise NotSteppable("a JSON schema or a Lark grammar is parsed on the host as the text grows")
+    size = 2 * _rounded(allow.states, 16) * vocab
+    if size > MOST_TABLE or allow.states > 2**14:
+        raise NotSteppable(f"the grammar's automaton has {allow.states} states, a table of {size / 2**20:,.0f} MiB")
+    return allow.states
+
+
+def _sizes(features: Iterable[str]) -> dict[str, int]:
+    """Features with a number, the largest of each name; 1 for the others."""
+    out: dict[str, int] = {}
+    for feature in features:
+        name, _, number = feature.partition(":")
+        out[name] = max(out.get(name, 0), int(number or 1))
+    return out
+
+
+def covers(features: frozenset[str], wanted: frozenset[str]) -> bool:
+    """Whether a program with these features serves requests that need others."""
+    here = _sizes(features)
+    return all(here.get(name, 0) >= n for name, n in _sizes(wanted).items())
+
+
+class Settings:
+    """The settings of B lanes as device tensors, axis 0 the lane. Made by `of`; `admit` writes a lane."""
+
+    def __init__(self, features: frozenset[str], batch: int, vocab: int, device: Any, text: Tensor | None) -> None:
+        sizes = _sizes(features)
+        self.features, self.batch, self.vocab, self.device, self.text = (
+            frozenset(sizes),
+            batch,
+            vocab,
+            torch.device(device),
+            text,
+        )
+
+        def rows(value: float, *more: int, dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.full((batch, *more), value, dtype=dtype, device=device)
+
+        self.begins, self.limit, self.min_length, self.top_k = rows(0), rows(0), rows(0), rows(0)
+        self.ends = rows(-1, sizes.get("ends", 4))
+        self.request, self.seed = rows(0, 2), rows(0, 2)
+        self.temperature, self.repetition, self.top_p = (rows(1, dtype=torch.float64) for _ in range(3))
+        self.min_p = rows(-1, dtype=torch.float64)
+        self.presence, self.frequency = (rows(0, dtype=torch.float64) for _ in range(2))
+        self.bias = rows(0, vocab, dtype=torch.float64) if "bias" in sizes else None
+        self.bans = rows(0, vocab, dtype=torch.bool) if "bans" in sizes else None
+        self.states = sizes.get("allow", 0)
+        if self.states or {"repetition", "counts"} & self.features:
+            assert text is not None, "penalties and grammars read the text"
+        if self.states:
+            # Row 0 of a lane is the state after a text that its automaton does not know.
+            self.table = rows(-1, self.states + 1, vocab, dtype=torch.int16)
+            self.after = rows(0, int(text.shape[1]) + 2)  # type: ignore[union-attr]  # the state after each length; the last is spare
+            self._tables: list[Any] = [self] * batch  # whose table a lane has; at first nobody's
+
+    @staticmethod
+    def of(features: Iterable[str], batch: int, vocab: int, device: Any, text: Tensor | None = None) -> Settings:
+        """Settings of `batch` lanes that may use these features. text: the lanes' tokens int64[B, S], a buffer that lasts,
+        which penalties and grammars read."""
+        return Settings(frozenset(features), batch, vocab, device, text)
+
+    @property
+    def rng(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """(request words, seed words), int64[B] each: the key of all noise."""
+        return (self.request[:, 0], self.request[:, 1]), (self.seed[:, 0], self.seed[:, 1])
+
+    @property
+    def elsewhere(self) -> Settings:
+        """The settings for rows over another vocabulary: what names or counts tokens is left out (Request.elsewhere)."""
+        made = object.__new__(Settings)
+        made.__dict__.update(self.__dict__)
+        made.features = self.features & {"greedy", "sampled", "top_k", "top_p", "min_p"}
+        return made
+
+    def admit(self, lane: int, request: Request, generated: Sequence[int] = ()) -> None:
+        """Write one lane, outside a step. generated: tokens that are behind the prompt already. Raises NotSteppable for a
+        request that needs other features."""
+        if not covers(
+            frozenset({*self.features, f"ends:{self.ends.shape[1]}", f"allow:{self.states}"}), need(request, self.vocab)
+        ):
+            raise NotSteppable("the request has settings that this program was not made for")
+        values = {
+            "begins": request.begins,
+            "limit": request.limit,
+            "min_length": request.min_length,
+            "top_k": request.top_k or 0,
+            "temperature": float(request.temperature),
+            "repetition": float(request.repetition_penalty),
+            "top_p": 1.0 if request.top_p is None else float(request.top_p),
+            "min_p": -1.0 if request.min_p is None else float(request.min_p),
+            "presence": amount(request.presence_penalty),
+            "frequency": amount(request.frequency_penalty),
+        }
+        for name, value in values.items():
+            getattr(self, name)[lane] = value
+        ends = sorted(request.eos)
+        self._put(self.ends[lane], [*ends, *[-1] * (self.ends.shape[1] - len(ends))])
+        self._put(self.request[lane], [request.request_id & M32, request.request_id >> 32])
+        self._put(self.seed[lane], [request.seed & M32, request.seed >> 32])
+        if self.bias is not None:
+            row = np.zeros(self.vocab)
+            for token, added in request.bias_pairs:
+                if token < self.vocab:
+                    row[token] = amount(added)
+            self._put(self.bias[lane], row)
+        if self.bans is not None:
+            self._put(self.bans[lane], np.isin(np.arange(self.vocab), list(request.bans)))
+        if self.states:
+            self._admit_automaton(lane, request, generated)
+
+    def _put(self, row: Tensor, values: Any) -> None:
+        row.copy_(torch.as_tensor(np.asarray(values), dtype=row.dtype))
+
+    def _admit_automaton(self, lane: int, request: Request, generated: Sequence[int]) -> None:
+        allow = request.allow
+        if self._tables[lane] is not allow:
+            table = np.full((self.states + 1, self.vocab), -1, dtype=np.int16)
+            if not isinstance(allow, Automaton) or isinstance(allow, OfText):
+                table[0] = 0  # everything is allowed, and nothing leads back
+            if isinstance(allow, Automaton):
+                key = (-1, self.vocab)  # beside the masks of its states, which other backends keep there
+                if key not in allow.masks:
+                    allow.masks[key] = _table_of(allow, self.vocab)
+                table[1 : 1 + allow.states] = allow.masks[key]
+            self._put(self.table[lane], table)
+            self._tables[lane] = allow
+        after = np.zeros(self.after.shape[1], dtype=np.int64)
+        if isinstance(allow, Automaton):
+            prompt, new = list(request.prompt[request.begins :]), list(generated)
+            state = allow.start
+            after[: request.begins + 1] = state + 1
+            for at, token in enumerate(prompt + new, request.begins + 1):
+                state = allow.step(state, token)
+                after[at] = state + 1
+        self._put(self.after[lane], after)
+
+    def advance(self, tokens: Tensor, length: Tensor, count: Tensor) -> None:
+        """Called as tokens are committed, inside a step: the first count int64[B] of tokens int64[B, N], after texts of length
+        int64[B]. Keeps the state of every lane's automaton."""
+        if "allow" not in self.features:
+            return
+        spare = self.after.shape[1] - 1
+        state = self.after.gather(1, length[:, None])
+        for n in range(int(tokens.shape[1])):
+            here = (count > n)[:, None]
+            state = torch.where(here, self._stepped(state, tokens[:, n : n + 1]), state)
+            self.after.scatter_(1, torch.where(here, length[:, None] + (n + 1), spare), state)
+
+    def _stepped(self, state: Tensor, token: Tensor) -> Tensor:
+        """The states int64[B, R] after tokens int64[B, R]; 0 behind a text that the automaton does not know."""
+        inside = (token >= 0) & (token < self.vocab)
+        lane = torch.arange(self.batch, device=self.table.device)[:, None]
+        after = self.table.flatten()[(lane * (self.states + 1) + state) * self.vocab + token.clamp(0, self.vocab - 1)].long()
+        after = torch.where(after < 0, -after - 1, after)  # a state that no accepting one follows is written as its complement
+        return torch.where(inside, after, 0)
+
+    def _allowed(self, where: RowPlace) -> Tensor:
+        """bool[B, R, V]: the tokens that every lane's automaton allows after its rows."""
+        state = self.after.gather(1, where.base[:, None]).expand(-1, where.position.shape[1])
+        if where.path is not None:
+            path = where.path.expand(self.batch, where.position.shape[1], -1)
+            for d in range(int(path.shape[2])):
+                counted = (path[..., d] >= 0) & (where.base + d >= self.begins)[:, None]
+                state = torch.where(counted, self._stepped(state, path[..., d]), state)
+        lane = torch.arange(self.batch, device=self.table.device)[:, None]
+        known = self.table.flatten(0, 1)[lane * (self.states + 1) + state] > 0
+        return known | ((state == 0) & (self.table[:, 0, :1] == 0))[..., None]
+
+
+def _table_of(allow: Automaton, vocab: int) -> np.ndarray:
+    """int16[states, V], states counted from 1: the state after, its complement where no accepting state can be reached from it,
+    and -1 where there is none."""
+    given = np.array(allow.next, dtype=np.int64)[:, :vocab]
+    table = np.full((len(given), vocab), -1, dtype=np.int64)
+    table[:, : given.shape[1]] = given
+    live = np.isin(np.arange(len(given)), list(allow.live))
+    table = np.where(table < 0, -1, np.where(live[table], table + 1, -(table + 1) - 1))
+    return table.astype(np.int16)
+
+
+def shape(settings: Settings, logits: Tensor, where: RowPlace, face: str = "shaped", allow: Tensor | None = None) -> Tensor:
+    """Rows of logits [B, R, V] in a view: probabilities ("shaped", "raw"), or scores after the constraints ("logits") or after
+    penalties and bias too ("adjusted"). float64 for float64 logits, else float32. allow: bool[B or 1, R or 1, V], what the
+    program itself allows. A row that is left without a token is 0 throughout."""
+    scores = constrained(settings, logits, where, allow)
+    if face == "logits":
+        return scores
+    if face == "raw":
+        return softmax(scores)
+    scores = adjusted(settings, scores, where)
+    if face == "adjusted":
+        return scores
+    if "sampled" not in settings.features:
+        return _best(scores)
+    t = settings.temperature[:, None, None].to(scores.dtype)
+    top = scores.amax(-1, keepdim=True)
+    top = torch.where(top == -torch.inf, 0.0, top)
+    # The shift by the maximum comes first: with a tiny temperature a quotient would overflow otherwise.
+    probs = truncated(settings, softmax((scores - top) / torch.where(t == 0, 1.0, t)))
+    return torch.where(t == 0, _best(scores), probs) if "greedy" in settings.features else probs
+
+
+def _best(scores: Tensor) -> Tensor:
+    """One-hot rows of the likeliest tokens, the lowest of several."""
+    best = scores.argmax(-1, keepdim=True)
+    return torch.zeros_like(scores).scatter(-1, best, 1.0) * (scores.gather(-1, best) > -torch.inf)
+
+
+def constrained(settings: Settings, logits: Tensor, where: RowPlace, allow: Tensor | None = None) -> Tensor:
+    """The logits [B, R, V] where bans, least length, grammar and program allow the token, -inf elsewhere."""
+    scores = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+    forbidden = []
+    if "bans" in settings.features:
+        forbidden.append(settings.bans[:, None])  # type: ignore[index]
+    if allow is not None:
+        forbidden.append(~allow)
+    hard = None if where.soft is None else ~where.soft[..., None]
+    if "min_length" in settings.features:
+        ends = torch.zeros(settings.batch, settings.vocab + 1, dtype=torch.bool, device=scores.device)
+        ends = ends.scatter(1, torch.where(settings.ends < 0, settings.vocab, settings.ends), True)[:, None, : settings.vocab]
+        short = (where.position - settings.begins[:, None]).clamp(min=0) < settings.min_length[:, None]
+        forbidden.append(ends & short[..., None] if hard is None else ends & short[..., None] & hard)
+    if "allow" in settings.features:
+        wrong = ~settings._allowed(where)
+        forbidden.append(wrong if hard is None else wrong & hard)
+    for mask in forbidden:
+        scores = scores.masked_fill(mask, -torch.inf)
+    return scores
+
+
+def adjusted(settings: Settings, scores: Tensor, where: RowPlace) -> Tensor:
+    """Constrained scores [B, R, V] after penalties and bias."""
+    counted = {"repetition", "counts"} & settings.features
+    if counted:
+        seen, made = _counts(settings, where.base)
+        dense = where.path is not None and (where.path.shape[1] == 1 or where.path.shape[2] > DENSE)
+        if where.path is not None and dense:
+            known, new = (_path_counts(settings, where, only_generated) for only_generated in (False, True))
+            scores = _penalised(settings, scores, seen[:, None] + known, made[:, None] + new)
+        elif where.path is not None:
+            scores = _penalised_paths(settings, scores, seen, made, where)
+        else:
+            scores = _penalised(settings, scores, seen[:, None], made[:, None])
+    if settings.bias is not None and "bias" in settings.features:
+        scores = scores + settings.bias[:, None].to(scores.dtype)
+    return scores
+
+
+def _counts(settings: Settings, base: Tensor) -> tuple[Tensor, Tensor]:
+    """int64[B, V] each: how often every token stands in the committed texts, and in what was generated of them."""
+    assert settings.text is not None
+    text = settings.text
+    at = torch.arange(int(text.shape[1]), device=text.device)
+    inside = (at < base[:, None]) & (text >= 0) & (text < settings.vocab)
+    zero = torch.zeros(settings.batch, settings.vocab, dtype=torch.int64, device=text.device)
+    token = text.clamp(0, settings.vocab - 1)
+    made = inside & (at >= settings.begins[:, None])
+    return zero.scatter_add(1, token, inside.long()), zero.scatter_add(1, token, made.long())
+
+
+def _path(settings: Settings, where: RowPlace, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(tokens, there, generated) of the paths [B, rows, D]: which are tokens of the vocabulary, and which were generated."""
+    path = where.path.expand(settings.batch, rows, -1)  # type: ignore[union-attr]
+    there = (path >= 0) & (path < settings.vocab)
+    depth = torch.arange(int(path.shape[2]), device=path.device)
+    made = there & (where.base[:, None] + depth >= settings.begins[:, None])[:, None]
+    return path.clamp(0, settings.vocab - 1), there, made
+
+
+def _path_counts(settings: Settings, where: RowPlace, generated: bool) -> Tensor:
+    """int64[B, R or 1, V]: how often every token stands in the paths."""
+    tokens, there, made = _path(settings, where, int(where.path.shape[1]))  # type: ignore[union-attr]
+    zero = torch.zeros(*tokens.shape[:2], settings.vocab, dtype=torch.int64, device=tokens.device)
+    return zero.scatter_add(2, tokens, (made if generated else there).long())
+
+
+def _penalised_paths(settings: Settings, scores: Tensor, seen: Tensor, made: Tensor, where: RowPlace) -> Tensor:
+    """As `_penalised` of all tokens of the text and the paths, without counts over the vocabulary for each row."""
+    tokens, there, new = _path(settings, where, int(scores.shape[1]))
+    same = tokens[..., :, None] == tokens[..., None, :]
+    shown = (same & there[..., None, :]).sum(-1) + seen[:, None].expand(-1, tokens.shape[1], -1).gather(2, tokens)
+    often = (same & new[..., None, :]).sum(-1) + made[:, None].expand(-1, tokens.shape[1], -1).gather(2, tokens)
+    # Entries of the padding are those of token 0, computed as for a path with it: equal tokens get equal values.
+    changed = _penalised(settings, scores.gather(2, tokens), shown, often)
+    return _penalised(settings, scores, seen[:, None], made[:, None]).scatter(2, tokens, changed)
+
+
+def _penalised(settings: Settings, scores: Tensor, seen: Tensor, made: Tensor) -> Tensor:
+    """Scores [B, R, n] of tokens that stand int64[B, R, n] times in the text, of which `made` were generated."""
+    if "repetition" in settings.features:
+        r = settings.repetition[:, None, None].to(scores.dtype)
+        scores = torch.where(seen > 0, torch.where(scores < 0, scores * r, scores / r), scores)
+    if "counts" in settings.features:
+        less = settings.presence[:, None, None] + settings.frequency[:, None, None] * made
+        scores = scores - torch.where(made > 0, less, 0.0).to(scores.dtype)
+    return scores
+
+
+def truncated(settings: Settings, probs: Tensor) -> Tensor:
+    """Probabilities [B, R, V] after top-k, top-p and min-p."""
+    size, f = int(probs.shape[-1]), settings.features
+    if "top_k" in f or "top_p" in f:
+        order = torch.sort(probs, dim=-1, descending=True, stable=True).indices
+        if "top_k" in f:
+            k = settings.top_k[:, None, None]
+            first = torch.arange(size, device=probs.device) < torch.where(k > 0, k, size)
+            probs = _kept(
+                probs,
+                torch.zeros_like(order, dtype=torch.bool).scatter(-1, order, first.expand_as(order)),
+                (k > 0) & (k < size),
+            )
+        if "top_p" in f:
+            p = settings.top_p[:, None, None].to(probs.dtype)
+            inside = torch.cumsum(probs.gather(-1, order), -1)  # term after term, as NumPy's
+            # Kept up to the first place that reaches p, and everything where rounding never reaches it.
+            keep = torch.cat([torch.ones_like(inside[..., :1], dtype=torch.bool), inside[..., :-1] < p], -1)
+            probs = _kept(probs, torch.zeros_like(keep).scatter(-1, order, keep), p < 1)
+    if "min_p" in f:
+        least = settings.min_p[:, None, None].to(probs.dtype)
+        probs = _kept(probs, probs >= least * probs.amax(-1, keepdim=True), least >= 0)
+    return probs
+
+
+def _kept(probs: Tensor, mask: Tensor, on: Tensor) -> Tensor:
+    """The rows without what a mask leaves out, summing to one again; unchanged where not `on`."""
+    kept = torch.where(mask, probs, 0.0)
+    total = _total(kept)
+    return torch.where(on & (total > 0), kept / total, probs)
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """Probabilities [..., V]; 0 throughout a row that is -inf throughout."""
+    exact = scores.dtype == torch.float64 and scores.device.type == "cpu"
+    probs = torch.ops.decgraph.softmax_as_numpy(scores) if exact else torch.softmax(scores, -1)
+    return torch.where(scores.amax(-1, keepdim=True) == -torch.inf, 0.0, probs)
+
+
+def _total(probs: Tensor) -> Tensor:
+    if probs.dtype == torch.float64 and probs.device.type == "cpu":
+        total: Tensor = torch.ops.decgraph.total_as_numpy(probs)
+        return total
+    return probs.sum(-1, keepdim=True)
+
+
+@torch.library.custom_op("decgraph::softmax_as_numpy", mutates_args=(), device_types="cpu")
+def _softmax_as_numpy(scores: Tensor) -> Tensor:
+    a = scores.numpy()
+    with np.errstate(all="ignore"):
+        e = np.exp(a - a.max(-1, keepdims=True))
+        e /= e.sum(-1, keepdims=True)
+    return torch.from_numpy(e)
+
+
+@torch.library.custom_op("decgraph::total_as_numpy", mutates_args=(), device_types="cpu")
+def _total_as_numpy(probs: Tensor) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(probs.numpy()).sum(-1, keepdims=True))
+
+
+@_softmax_as_numpy.register_fake
+def _(scores: Tensor) -> Tensor:
+    return torch.empty_like(scores, memory_format=torch.contiguous_format)
+
+
+@_total_as_numpy.register_fake
+def _(probs: Tensor) -> Tensor:
+    return probs.new_empty(*probs.shape[:-1], 1)

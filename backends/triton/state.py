@@ -1,0 +1,397 @@
+"""The state of a program's steps: B lanes, their buffers, and the order of a step's operations.
+
+What lasts from one step to the next is in buffers that are written in place, at fixed addresses: tokens, how many there are, which
+lanes are over, iterations, states, and every model's keys and values. Each step computes all else. A lane is given to a request
+between two steps (`admit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton import noise, shaping
+from decgraph.backends.triton.cache import Cache
+from decgraph.backends.triton.evaluate import Evaluator
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Rows, Vec, is_static
+from decgraph.ir.data.numbers import FLOAT
+from decgraph.ir.data.topology import Topology
+from decgraph.ir.ops.common import plain
+from decgraph.ir.values import Function, Module, Op
+from decgraph.runtime.models.derive import halves
+from decgraph.runtime.request import Request
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Sizes of a program. batch: lanes. capacity: tokens of a lane, prompt included. ends: how many end-of-text ids a request
+    may have. features: what settings any lane may use (shaping.py)."""
+
+    batch: int
+    capacity: int
+    device: torch.device
+    features: frozenset[str] = frozenset()
+
+
+class Step(Evaluator):
+    """One program. models: `DeviceModel`s by parameter name."""
+
+    num: Any = FLOAT
+
+    def __init__(
+        self, module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], frame: Frame
+    ) -> None:
+        super().__init__()
+        self.module, self.function, self.params = module, module.functions[function], dict(params)
+        self.frame, self.device = frame, frame.device
+        b = frame.batch
+        self.tokens = self.buffer((b, frame.capacity + 1), torch.int64)  # the last column takes what is not committed
+        self.length, self.base, self.iteration = (self.buffer((b,), torch.int64) for _ in range(3))
+        self.done, self.lost = (torch.ones(b, dtype=torch.bool, device=self.device) for _ in range(2))
+        self.lost.zero_()  # a lane without a request is done
+        self.states: dict[str, Any] = {}
+        self.counts = Counts(self)
+        self._constants: dict[Any, Tensor] = {}
+        self.caches: dict[int, Cache] = {}
+        self.names: dict[int, str] = {}
+        self.taken: set[int] = set()
+        """The lanes that have a request."""
+        self.uids = self.epoch = 0
+        self.recording = False
+        """Whether a graph is being recorded: nothing may be read."""
+        self.committed_now = self.committed_most = 0
+        """The most tokens that are committed: in this iteration so far, and in one."""
+        for p in self.function.params:
+            if p.value.type.elem == "model":
+                self.env[p.value] = models[p.name]
+                self.names[id(models[p.name])] = p.name
+            else:
+                self.env[p.value] = parameter(p, self.params[p.name])
+        self.main = next((p.name for p in self.function.params if p.value.type.elem == "model"), "")
+        if not self.main:
+            raise NotSteppable("no model is called")
+        main = models[self.main]
+        self.vocab_size, self.mask_token = int(main.vocab_size), getattr(main, "mask", None)
+        self.exact = bool(main.exact)
+        self.settings = shaping.Settings.of(frame.features, b, self.vocab_size, self.device, self.tokens)
+        self.ends, self.limit = self.settings.ends, self.settings.limit
+        self.before, self.loop, self.after = split(self.function)
+        self.carried: list[Any] = []
+        self.results: list[Any] = []
+        """What `return` gave: (tokens int64[B, n, D] padded with -1, bool[B, n] or None, bool[B] the lanes)."""
+        self.made: dict[Any, Any] = {}
+
+    # -- buffers and constants
+    def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Zeros that last."""
+        return torch.zeros(shape, dtype=dtype, device=self.device)
+
+    def constant(self, value: Any, dtype: torch.dtype | None = None) -> Tensor:
+        """A static value as a tensor, created once and used by later steps."""
+        a = np.ascontiguousarray(value).reshape(np.shape(value))
+        key = (a.tobytes(), a.shape, a.dtype.str, dtype)
+        if key not in self._constants:
+            self._constants[key] = torch.from_numpy(a.copy()).to(device=self.device, dtype=dtype)
+        return self._constants[key]
+
+    def steps(self, n: int) -> Tensor:
+        """int64[n]: 0 .. n - 1."""
+        return self.constant(np.arange(n))
+
+    def tensor(self, x: Any) -> Tensor:
+        """A value as numbers, [B or 1, *dims]. Raises NotSteppable for what is none."""
+        if isinstance(x, Tensor):
+            return x
+        if isinstance(x, Vec):
+            return x.data
+        if isinstance(x, Dist):
+            return self.vector(x)
+        if isinstance(x, Draws):
+            return x.tokens
+        if isinstance(x, Nodes):
+            return x.ids
+        if not is_static(x) or isinstance(x, str) or x is None:
+            raise NotSteppable(f"a {type(x).__name__.lower()} as numbers", self.place)
+        return self.constant(np.asarray(x))[None]
+
+    def lanes(self, x: Any) -> Tensor:
+        """A value as numbers of every lane, [B, *dims]."""
+        a = self.tensor(x)
+        return a if a.shape[0] == self.frame.batch else a.expand(self.frame.batch, *a.shape[1:])
+
+    # -- requests
+    def admit(self, lane: int, request: Request) -> None:
+        """Give a lane to a request: its prompt, settings and states. Runs between steps, on the host. The keys and values of the
+        models that were called before are the caller's to compute (`fill`)."""
+        row = np.zeros(self.frame.capacity + 1, dtype=np.int64)
+        row[: len(request.prompt)] = request.prompt
+        self.tokens[lane].copy_(torch.from_numpy(row))
+        self.length[lane] = self.base[lane] = len(request.prompt)
+        self.iteration[lane] = 0
+        self.done[lane] = self.lost[lane] = False
+        self.taken.add(lane)
+        self.settings.admit(lane, request)
+        self.counts.clear(lane)
+
+    @property
+    def keys(self) -> noise.Keys:
+        """The requests' part of noise keys."""
+        return noise.Keys(*self.settings.rng)
+
+    # -- states
+    def start_states(self, lanes: Sequence[int], shared: Mapping[Any, Any] | None = None) -> None:
+        """Set the initial states of lanes: the session's, where it has them, else the program's. Raises NotSteppable for a state
+        that is no tensor."""
+        for state in self.function.states:
+            kept = (shared or {}).get((self.function.name, state.name)) if state.scope == "session" else None
+            made = self.region(state.init, ())[0] if kept is None else kept
+            if state.scope == "batch" or state.type.elem in ("tree", "path", "list", "memory"):
+                raise NotSteppable(f"the state `{state.name}`")
+            if state.type.elem == "index":
+                self.states[state.name] = made
+                continue
+            dims = state.type.dims
+            from decgraph.backends.triton.ops.request import copied, written
+
+            new, old = made if isinstance(made, Vec) else self.lanes(made), self.states.get(state.name)
+            if old is None:
+                self.states[state.name] = copied(new)
+            else:
+                here = torch.zeros_like(self.done)
+                here[list(lanes)] = True
+                lost = self.lost.clone()
+                self.states[state.name] = written(self, old, new, here, dims[0].bound if dims else None, f"the state `{state.name}`")
+                self.lost.copy_(lost)
+
+    def level_field(self, level: Any, field: str) -> Any:
+        """A field of a level of a topology."""
+        if isinstance(level, Topology):
+            return level.width
+        v = getattr(level, field)
+        return np.array(v, dtype=np.int64) if isinstance(v, tuple) else v
+
+    def reads_column(self, name: str) -> bool:
+        """Whether the program reads a column of a tree."""
+        return any(op.opcode == "tree.get" and op.attrs["column"] == name for op in self.function.body.walk())
+
+    # -- a step
+    def cache_of(self, model: Any) -> Cache:
+        """The slots of a model that is called. At its first call it computes the texts of all lanes."""
+        if id(model) not in self.caches:
+            self.caches[id(model)] = Cache(self, self.names.get(id(model), model.name), model)
+            for lane in sorted(self.taken):
+                self.fill(self.caches[id(model)], lane)
+        return self.caches[id(model)]
+
+    def fill(self, cache: Cache, lane: int) -> None:
+        """Compute a lane's text but for its last token. Runs on the host, outside of graphs."""
+        n = int(self.length[lane])
+        if cache.model.kind != "masked":
+            cache.model.fill(lane, self.tokens[lane, :n].tolist(), 0, cache.wanted(n))
+
+    def derived(self, op: Op, model: Any, args: Sequence[Any]) -> Any:
+        """A model that the program derives, made once."""
+        if op not in self.made:
+            if not all(is_static(a) or hasattr(a, "forward") or hasattr(a, "model") for a in args):
+                raise NotSteppable("a model that is derived by data", op)
+            how = "on" if op.attrs["how"] == "adapter" else str(op.attrs["how"])
+            given = [plain(a) if is_static(a) else a for a in halves(args, op.attrs.get("named", ()))]
+            self.made[op] = model.derive(how, *given)
+        return self.made[op]
+
+    def learn(self, tokens: Tensor, kept: Tensor) -> None:
+        """What indexes of the text do as tokens are committed."""
+
+    def prologue(self, lanes: Tensor) -> None:
+        """The ops before `while not done` (all of them, in a program without that loop), in some lanes bool[B]."""
+        self.begin()
+        with self.within(lanes):
+            for op in self.before:
+                self.op(op)
+            if self.loop is None:
+                self.done.logical_or_(lanes)
+                return
+            self.carried = [self.env[v] for v in self.loop.operands]
+
+    def epilogue(self) -> None:
+        """The ops behind the loop."""
+        for op in self.after:
+            self.op(op)
+
+    def body(self) -> None:
+        """One iteration of `while not done`."""
+        assert self.loop is not None
+        _, region = self.loop.regions
+        self.begin()
+        live, self.hosts = ~self.over(), True
+        stops = bool(self.loop.attrs.get("stops"))
+        with self.within(live):
+            made = self.region(region, [self.iteration.clone(), *self.carried])
+            stop, after = (made[0], made[1:]) if stops else (False, made)
+            self.carry(live, after)
+            if stops and stop is not False:
+                self.done.logical_or_(self.lanes(stop) & live)
+        self.iteration.add_(live.long())
+
+    def carry(self, live: Tensor, after: Sequence[Any]) -> None:
+        """Keep the values that one iteration hands to the next, in buffers."""
+        from decgraph.backends.triton.ops.request import written
+
+        assert self.loop is not None
+        for n, (old, new, arg) in enumerate(zip(self.carried, after, self.loop.operands, strict=True)):
+            if old is new:
+                continue
+            if is_static(old) and is_static(new) and type(old) is type(new) and np.array_equal(old, new):
+                continue
+            if isinstance(old, Tensor | Vec) or is_static(old) and not isinstance(old, str | None | list):
+                start = old if isinstance(old, Tensor | Vec) else self.lanes(old).clone()
+                dims = arg.type.dims
+                self.carried[n] = written(self, start, new, live, dims[0].bound if dims else None, "what the loop carries")
+            else:
+                self.carried[n] = self.join(live, new, old)
+
+    def begin(self) -> None:
+        """A new iteration: no node has slots."""
+        self.uids = self.epoch = 0
+        self.committed_most, self.committed_now = max(self.committed_most, self.committed_now), 0
+        self.counts.start()
+        for cache in self.caches.values():
+            cache.start()
+
+    def over(self) -> Tensor:
+        """bool[B]: the lanes that are over and do not change."""
+        return self.done | self.lost
+
+    def active(self) -> Tensor:
+        """bool[B]: the lanes in which effects happen now."""
+        live = ~self.over()
+        return live if self.mask is None else live & self.mask
+
+    def flag(self, wrong: Tensor) -> None:
+        """Mark lanes (bool[B, ...]) with a case that only the driver handles: it runs them again."""
+        wrong = wrong.flatten(1).any(-1) if wrong.ndim > 1 else wrong
+        self.lost.logical_or_(wrong & self.active())
+
+    def next_uids(self, n: int) -> np.ndarray:
+        """int64[n]: keys of new nodes, unique in an iteration."""
+        out = np.arange(self.uids, self.uids + n)
+        self.uids += n
+        return out
+
+    # -- distributions and noise
+    def view(self, rows: Rows, face: str) -> Tensor:
+        """Probabilities [B, R, V] of rows in a view (for "logits" the scores)."""
+        if rows.given:
+            return rows.scores
+        if face not in rows.faces:
+            rows.faces[face] = shaping.shape(self.settings, rows.scores, self.row_place(rows.positions, rows.path), face, rows.allow)
+        return rows.faces[face]
+
+    def row_place(self, positions: Tensor | None, path: Any) -> shaping.RowPlace:
+        """Where rows stand; the tokens of their paths are computed only where a setting reads them."""
+        read = {"repetition", "counts", "allow"} & self.settings.features
+        positions = self.length[:, None] if positions is None else self.lanes(positions)
+        return shaping.RowPlace(positions, self.length, path() if path is not None and read else None)
+
+    def draw(self, probs: Tensor, words: tuple[Tensor, ...]) -> Tensor:
+        """int64[B, n]: one draw from each row [B, n, V] with its noise."""
+        return noise.race(probs.double(), noise.uniforms(words, int(probs.shape[2])))
+
+    def vector(self, q: Dist) -> Tensor:
+        """Probabilities [B, *shape, V]."""
+        return take(self, self.view(q.rows, q.face), q.index)
+
+    def noise_words(self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Any] | None = None) -> tuple[Tensor, ...]:
+        """The words of n rows' noise, int64[B, n] each. positions: int64[B, n], for the stream `output`. lanes: the numbers that
+        tell them apart (by default the row's), each [n] or [B, n]."""
+        if key.kind == "output":
+            where = self.lined(key.index, n) if key.index is not None else positions
+            if where is None:
+                raise NotSteppable("`as output` of a distribution without a position", self.place)
+            return noise.words(self.keys, "output", [where], [], 1)
+        counters = [self.tensor(c) if not isinstance(c, int) else c for c in key.counters]
+        return noise.words(self.keys, key.site, counters, [self.steps(n)[None]] if lanes is None else lanes, 1)
+
+    def lined(self, index: Any, n: int) -> Tensor:
+        """Indices int64[B or 1, n] of n rows: one for all, or lined up with the leading axis."""
+        a = self.tensor(index).flatten(1) if self.tensor(index).ndim > 1 else self.tensor(index)[:, None]
+        have = int(a.shape[1])
+        return a.expand(-1, n) if have in (1, n) else a.repeat_interleave(n // have, 1)
+
+
+def take(s: Step, values: Tensor, index: Any) -> Tensor:
+    """values[b, index[b]]: rows of a tensor [B or 1, R, ...] at an index, NumPy int64[*shape] or int64[B or 1, *shape]."""
+    if isinstance(index, Tensor):
+        b = max(int(values.shape[0]), int(index.shape[0]))
+        flat = index.flatten(1) if index.ndim > 1 else index[:, None]
+        rest = values.shape[2:]
+        wide = flat.reshape(*flat.shape, *([1] * len(rest))).expand(b, -1, *rest)
+        out = values.expand(b, *values.shape[1:]).gather(1, wide)
+        return out.reshape(b, *index.shape[1:], *rest)
+    index = np.asarray(index)
+    if index.ndim == 0:
+        return values.select(1, int(index))
+    flat_at = index.ravel()
+    n = int(values.shape[1])
+    if len(flat_at) == n and bool((flat_at == np.arange(n)).all()):
+        out = values
+    else:
+        out = values.index_select(1, s.constant(flat_at))
+    return out if index.ndim == 1 else out.unflatten(1, index.shape)
+
+
+def split(function: Function) -> tuple[list[Op], Op | None, list[Op]]:
+    """The ops before `while not done`, that loop (None: the program has none), and those behind it."""
+    ops = list(function.body.ops)
+    at = next((i for i, op in enumerate(ops) if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
+    return (ops, None, []) if at is None else (ops[:at], ops[at], ops[at + 1 :])
+
+
+def parameter(p: Any, value: Any) -> Any:
+    """A parameter as a host value."""
+    if p.value.type.elem == "topology":
+        return Topology.of(value)
+    return float(value) if hasattr(value, "numerator") and not isinstance(value, bool | int) else value
+
+
+class Counts:
+    """Statistics by lane: how often drafts at a depth were tested and accepted, int64[B, depth], and how many were drafted; and, on the host,
+    the calls of an iteration."""
+
+    deepest = 64
+
+    def __init__(self, s: Step) -> None:
+        self.s = s
+        self.tested, self.accepted = (s.buffer((s.frame.batch, self.deepest + 1), torch.int64) for _ in range(2))
+        self.drafted = s.buffer((s.frame.batch,), torch.int64)
+        self.calls: dict[str, int] = {}
+
+    def start(self) -> None:
+        """A new iteration."""
+        self.calls = {}
+
+    def call(self, name: str) -> None:
+        """One more call of a model in every iteration."""
+        self.calls[name] = self.calls.get(name, 0) + 1
+
+    def draft(self, n: int | Tensor) -> None:
+        """Count drafted tokens in the lanes that are here."""
+        self.drafted.add_(torch.where(self.s.active(), n, 0))
+
+    def test(self, depth: int, tested: Tensor, accepted: Tensor) -> None:
+        """Count a test of drafts at a depth (from 1 on) in the lanes of `tested` bool[B]."""
+        at = min(depth, self.deepest)
+        here = self.s.active()
+        self.tested[:, at].add_((tested & here).long())
+        self.accepted[:, at].add_((tested & accepted & here).long())
+
+    def clear(self, lane: int) -> None:
+        """A lane begins anew."""
+        for buffer in (self.tested, self.accepted, self.drafted):
+            buffer[lane] = 0

@@ -1,0 +1,209 @@
+"""Values of a decoding step: tensors whose axis 0 is the lane (one request each), or static values that are the same for all.
+
+Static numbers are Python's, static arrays NumPy's (without an axis of lanes): they steer the control flow and fold into constants.
+Everything else is a tensor [B, ...]. Where elements may be missing, `live` says which are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+Ids = np.ndarray
+
+
+@dataclass(frozen=True)
+class Context:
+    """The committed tokens, or (parent) all but the last. length: int64[B], of all of them."""
+
+    length: Tensor
+    parent: bool = False
+
+
+@dataclass(frozen=True)
+class Vec:
+    """Numbers, tokens or bools of which some are missing. data: [B, n, ...]; live: bool[B, n]."""
+
+    data: Tensor
+    live: Tensor
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes of a tree. ids: int64[B, F]. within: the nodes that they are chosen from (NumPy int64[n], None: not known). live:
+    bool[B, F], or None: all."""
+
+    ids: Tensor
+    within: Any = None
+    live: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Noise:
+    """A noise key: a site with its loop counters, or the stream `output` at an index (None: the row's own position)."""
+
+    kind: str
+    site: str
+    counters: tuple[Any, ...] = ()
+    index: Any = None
+
+
+class Rows:
+    """R distributions of every lane. scores: [B, R, V]: logits, or where `given` probabilities. positions: int64[B, R], the index
+    in the text of the token that would be drawn. nodes: the tree nodes (or canvas positions) that they are of: NumPy int64[R],
+    Nodes or None. path: a function that gives int64[B, R, D], the tokens between the committed text and the row, -1 padded; None:
+    there are none. tree: the tree of `nodes`. Views are computed when they are read."""
+
+    def __init__(
+        self,
+        scores: Tensor,
+        *,
+        positions: Tensor | None = None,
+        nodes: Any = None,
+        tree: Any = None,
+        given: bool = False,
+        path: Callable[[], Tensor] | None = None,
+        allow: Any = None,
+    ) -> None:
+        self.scores, self.positions, self.nodes, self.tree, self.given = scores, positions, nodes, tree, given
+        self.path, self.allow = path, allow
+        self.faces: dict[str, Tensor] = {}
+
+    @property
+    def count(self) -> int:
+        return int(self.scores.shape[1])
+
+    @property
+    def size(self) -> int:
+        return int(self.scores.shape[2])
+
+
+@dataclass(frozen=True)
+class Dist:
+    """An array of distributions: rows `index` (NumPy int64[*shape], or int64[B, *shape]) of `rows` in one view. at: what axis 0
+    is (NumPy int64[n] or Nodes), where it is a part of a tree or canvas; inner: what axis 1 is. live: bool[B, n] of axis 0."""
+
+    rows: Rows
+    index: Any
+    face: str = "shaped"
+    at: Any = None
+    live: Tensor | None = None
+    inner: Any = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.index.shape[1:]) if isinstance(self.index, Tensor) else tuple(self.index.shape)
+
+
+@dataclass(frozen=True)
+class Law:
+    """Rows that draws were drawn from, in a view. members: int64[B, R, k], the tokens that were drawn from each row without
+    replacement, in order: the law of the j-th is the row without those before it."""
+
+    rows: Rows
+    face: str
+    members: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Tokens int64[B, *shape], -1 where there was none to draw, and the law of each: row (NumPy int64[*shape] or [B, *shape]),
+    counted through all rows of `laws`; -1 for tokens of no row. rank (as row): how many were drawn from the row before, without
+    replacement. point: whether the laws are one-hot on the tokens: True, False, or bool[B, *shape]. race: race keys. at, live,
+    inner: as for Dist."""
+
+    tokens: Tensor
+    laws: tuple[Law, ...] = ()
+    row: Any = None
+    rank: Any = None
+    point: Any = False
+    race: Tensor | None = None
+    at: Any = None
+    live: Tensor | None = None
+    inner: Any = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tokens.shape[1:])
+
+
+@dataclass(frozen=True)
+class Growth:
+    """One growth of a tree: the nodes first .. first + count - 1 (growth ids). above: nodes that include their parents (NumPy
+    int64[n] or Nodes). levels: how many levels it can add."""
+
+    first: int
+    count: int
+    above: Any
+    levels: int = 1
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Node 0 is the root; ids are growth order. Nodes that are not there in a lane are dead (live), and keep their numbers.
+
+    token: int64[B, N], the root's -1. parent, depth: NumPy int64[N] where static, else int64[B, N]. uid: NumPy int64[N] or
+    int64[B, N]: the key of the nodes' slots, unique in a step; the root's is -1. edges: the draws of the nodes 1 .. N - 1.
+    height: the most that the depth can be. most: the most children that a node can have. growths: by growth id, for `origin` int64[B, N]
+    (None: the ids are growth ids). epoch: commits in the step before it was begun. until: where a driver's tree ends.
+    """
+
+    base: Any
+    token: Tensor
+    parent: Any
+    depth: Any
+    uid: Any
+    edges: Draws | None = None
+    live: Tensor | None = None
+    height: int = 0
+    most: int = 0
+    epoch: int = 0
+    origin: Tensor | None = None
+    growths: tuple[Growth, ...] = ()
+    columns: dict[str, Any] = field(default_factory=dict)
+    until: tuple[str, ...] = ()
+    new: Any = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    frontier: Any = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    grown: frozenset[int] = frozenset()
+
+    @property
+    def size(self) -> int:
+        """Nodes, the root and dead ones among them."""
+        return int(self.token.shape[1])
+
+    @property
+    def fixed(self) -> bool:
+        """Whether its structure is static."""
+        return not isinstance(self.parent, Tensor)
+
+
+@dataclass(frozen=True)
+class Path:
+    """Tokens below a node. tokens: int64[B, D], the first `length` int64[B] count. count: how many of them are accepted drafts;
+    nodes: int64[B, D'], the accepted nodes from the root's child on, -1 behind them; node: int64[B], the last accepted. tree: the
+    verified one (None: tokens of a sub-run). emitted: int64[B], the token that was emitted, -1: none."""
+
+    tokens: Tensor
+    length: Tensor
+    count: Tensor | None = None
+    nodes: Tensor | None = None
+    node: Tensor | None = None
+    tree: Tree | None = None
+    emitted: Tensor | None = None
+    draws: Draws | None = None
+
+
+TENSORS = (Context, Vec, Nodes, Noise, Rows, Dist, Draws, Tree, Path)
+
+
+def is_static(value: Any) -> bool:
+    """Whether a value is the same for all lanes: numbers, arrays of NumPy, texts, and lists of these."""
+    if isinstance(value, Tensor):
+        return False
+    if isinstance(value, list | tuple):
+        return all(is_static(v) for v in value)
+    return not isinstance(value, TENSORS) and not getattr(value, "on_device", False)
