@@ -19,6 +19,7 @@ from decgraph.backends.triton import noise, shaping
 from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.canvas_cache import CanvasCache
 from decgraph.backends.triton.evaluate import Evaluator
+from decgraph.backends.triton.kernels import race
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Rows, Vec, is_static
 from decgraph.ir.data.numbers import FLOAT
@@ -303,7 +304,8 @@ class Step(Evaluator):
 
     def draw(self, probs: Tensor, words: tuple[Tensor, ...]) -> Tensor:
         """int64[B, n]: one draw from each row [B, n, V] with its noise."""
-        return noise.race(probs.double(), noise.uniforms(words, int(probs.shape[2])))
+        made: Tensor = race.draw(probs, None, *words, True)
+        return made
 
     def vector(self, q: Dist) -> Tensor:
         """Probabilities [B, *shape, V]."""

@@ -383,8 +383,8 @@ def form(
 
 @torch.library.custom_op(
     "decgraph::attend", mutates_args=(), device_types="cpu",
-    schema="(Tensor q, Tensor keys, Tensor values, Tensor below, Tensor? tail, Tensor? first, float scale, int? window,"
-    " Tensor? positions, Tensor? slot_positions, float? softcap) -> Tensor",
+    schema="(Tensor q, Tensor keys, Tensor values, Tensor below, Tensor? tail=None, Tensor? first=None, float scale=1.0,"
+    " int? window=None, Tensor? positions=None, Tensor? slot_positions=None, float? softcap=None) -> Tensor",
 )  # fmt: skip
 def attend(
     q: Tensor, keys: Tensor, values: Tensor, below: Tensor, tail: Tensor | None = None, first: Tensor | None = None,

@@ -124,8 +124,8 @@ def launch(
 
 @torch.library.custom_op(
     "decgraph::draw", mutates_args=(), device_types="cpu",
-    schema="(Tensor rows, Tensor? temperature, Tensor c0, Tensor c1, Tensor c2, Tensor k0, Tensor k1, bool given, bool wide)"
-    " -> Tensor",
+    schema="(Tensor rows, Tensor? temperature, Tensor c0, Tensor c1, Tensor c2, Tensor k0, Tensor k1, bool given=False,"
+    " bool wide=True) -> Tensor",
 )  # fmt: skip
 def draw(
     rows: Tensor, temperature: Tensor | None, c0: Tensor, c1: Tensor, c2: Tensor, k0: Tensor, k1: Tensor, given: bool = False,

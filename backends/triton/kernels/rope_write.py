@@ -102,7 +102,7 @@ def rotated(x: Tensor, cos: Tensor | None, sin: Tensor | None) -> Tensor:
 @torch.library.custom_op(
     "decgraph::rope_write", mutates_args=("keys", "values", "slot_positions"), device_types="cpu",
     schema="(Tensor q, Tensor k, Tensor v, Tensor? cos, Tensor? sin, Tensor slots, Tensor(a!) keys, Tensor(b!) values,"
-    " Tensor? positions, Tensor(c!)? slot_positions) -> Tensor",
+    " Tensor? positions=None, Tensor(c!)? slot_positions=None) -> Tensor",
 )  # fmt: skip
 def rope_write(
     q: Tensor, k: Tensor, v: Tensor, cos: Tensor | None, sin: Tensor | None, slots: Tensor, keys: Tensor, values: Tensor,
