@@ -46,6 +46,8 @@ class CanvasCache:
     """The slots of one masked model in a program."""
 
     features = False
+    behind = least = peak = 0
+    """No committed token waits to be computed: a canvas's calls compute all that they read."""
 
     def __init__(self, s: Any, name: str, model: Any) -> None:
         self.s, self.name, self.model = s, name, model

@@ -120,7 +120,7 @@ def _measured(m: Any, features: frozenset[str]) -> Needs:
     step = built(m, Frame(1, slots - 2, home(m.models), features), slots)
     settle(step)
     size = sum(t.nbytes for cache in step.caches.values() for t, *_ in getattr(cache.model, "buffers", ()))
-    return Needs(max(c.peak + c.behind for c in step.caches.values()) + 2, -(-size // slots))
+    return Needs(max((c.peak + c.behind for c in step.caches.values()), default=0) + 2, -(-size // slots))
 
 
 @torch.no_grad()
@@ -224,7 +224,7 @@ class Program:
         self.bytes = job.needs.bytes * batch * (capacity + job.needs.ahead)
         self.models = sorted((c for c in self.step.caches.values() if hasattr(c.model, "fill")), key=lambda c: c.features)
         self.reuses = all(getattr(c.model, "kind", "") != "masked" for c in self.models)
-        self.slack = 1 + max(c.behind for c in self.step.caches.values())
+        self.slack = 1 + max((c.behind for c in self.step.caches.values()), default=0)
 
     def __len__(self) -> int:
         """Lanes with a request."""

@@ -81,6 +81,8 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
         values = [values[0], *_alike(values[1], values[2])]
     if fn in ("minimum", "maximum", "clamp"):
         values = list(_alike(*values))
+    if fn == "mod" and not values[1].is_floating_point():  # a lane that is not here may divide by 0
+        values = [values[0], torch.where(values[1] == 0, 1, values[1])]
     out = _MAPS[fn](*values)
     return made(out, None if not lives else lives[0] if len(lives) == 1 else lives[0] & lives[1])
 
@@ -162,6 +164,8 @@ def reduce(s: Any, op: Any, x: Any) -> Any:
     if a.dtype == torch.bool and op.result.type.elem == "int" and fn != "count":
         a = a.long()
     axis = 1 + _axis(op.attrs, numeric(op.operands[0].type))
+    if fn == "mean" and not a.is_floating_point():
+        a = a.double()
     if live is None or axis != 1:
         return made(_folded(fn, a, axis), live if axis != 1 else None)
     mask = live.reshape(*live.shape, *([1] * (a.ndim - 2)))

@@ -370,7 +370,7 @@ def tile(s: Any, op: Any, *xs: Any) -> Any:
         return s.hosted(op, xs)
     kind = op.attrs["kind"]
     if kind == "zeros":
-        raise NotSteppable("zeros of a size that depends on data", op)
+        return zeros(s, op, xs)
     if kind == "iota":
         lo, hi = (0, xs[0]) if len(xs) == 1 else xs
         most = room(s, op, hi)
@@ -384,6 +384,23 @@ def tile(s: Any, op: Any, *xs: Any) -> Any:
         a = s.lanes(value)
         out = a[:, None].expand(-1, most, *a.shape[1:])
     return out if is_static(n) else reordered(s, out, np.arange(most), s.steps(most) < s.lanes(n)[:, None])
+
+
+def zeros(s: Any, op: Any, sizes: Sequence[Any]) -> Any:
+    """Zeros over sizes, of which the first may depend on data."""
+    shape, live, left = [], None, list(sizes)
+    for n, d in enumerate(op.attrs["dims"]):
+        size = s.vocab_size if d.kind == "vocab" else left.pop(0)
+        if is_static(size):
+            shape.append(max(0, int(size)))
+        elif n == 0:
+            most = s.most(op.operands[0])
+            shape.append(int(s.frame.capacity if most is None else min(most, s.frame.capacity)))
+            live = s.steps(shape[0]) < s.lanes(size)[:, None]
+        else:
+            raise NotSteppable("zeros over an inner size that depends on data", op)
+    kind = {"int": torch.int64, "bool": torch.bool, "token": torch.int64}.get(op.attrs.get("elem", "real"), torch.float64)
+    return made(torch.zeros((s.frame.batch, *shape), dtype=kind, device=s.device), live)
 
 
 def room(s: Any, op: Any, n: Any) -> int:
