@@ -82,16 +82,17 @@ class SinceModel(CausalModel):
         self.inner.copy_prefix(source, lane, count)
         super().copy_prefix(source, lane, count)
 
-    @torch.no_grad()
-    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, **given: Any) -> Tensor:
+    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
         """See `DeviceModel`."""
-        states = self.inner.forward(tokens, positions, slots, seen, **given)
-        tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
-        return super().run(states, positions, self.followed(positions, slots, given.get("known")), seen)
+        states = self.inner.compute(tokens, positions, slots, seen, parents, known)
+        return super().run(states, positions, self.followed(positions, slots, known), seen)
 
-    def run(self, x: Tensor, positions: Tensor, slots: Tensor, seen: Seen, *at: Any) -> Tensor:
+    def run(
+        self, x: Tensor, positions: Tensor, slots: Tensor, seen: Seen, lanes: slice = slice(None), room: int | None = None
+    ) -> Tensor:
         """See `CausalModel`: of tokens that the inner model computes too."""
-        return super().run(self.inner.run(x, positions, slots, seen, *at), positions, slots, seen, *at)
+        states = self.inner.run(x, positions, slots, seen, lanes, room)
+        return super().run(states, positions, slots, seen, lanes, room)
 
 
 class OnTarget(CausalModel):
@@ -165,24 +166,13 @@ class FeaturesModel(OnTarget):
         made: Tensor = self.module.project(super().features(positions, lanes))
         return made
 
-    @torch.no_grad()
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        seen: Seen,
-        *,
-        parents: Tensor | None = None,
-        known: Tensor | None = None,
-    ) -> Tensor:
+    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
         """See `DeviceModel`. Without `known` all features are the target's."""
-        tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
-        shift = torch.ones_like(self.shifts) if known is None else (known > 0).long().expand(self.batch)
+        shift = torch.ones_like(self.shifts) if known is None else (known > 0).long()
         self.shifts.copy_(shift)
         features = torch.where((positions > 0)[..., None], self.features(positions - 1), 0)
         if known is not None:
-            own = (positions > 0) & (positions > known.expand(self.batch)[:, None])
+            own = (positions > 0) & (positions > known[:, None])
             tokens, features = self._own(own, tokens, features, slots - 1 if parents is None else parents)
         at = self.place(slots, shift)
         return self.run(self.entering(tokens, features), positions - shift[:, None], at, seen.shifted(shift))

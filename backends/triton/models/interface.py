@@ -147,6 +147,27 @@ class Slots:
         self.buffers.append((made, lanes, slots))
         return made
 
+    @torch.no_grad()
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        seen: Seen,
+        *,
+        parents: Tensor | None = None,
+        known: Tensor | None = None,
+    ) -> Tensor:
+        """See `DeviceModel`."""
+        tokens, positions, slots = (at.expand(self.batch, -1) for at in (tokens, positions, slots))
+        parents = None if parents is None else parents.expand(self.batch, -1)
+        known = None if known is None else known.expand(self.batch)
+        return self.compute(tokens, positions, slots, seen, parents, known)
+
+    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
+        """`forward`, with tensors of all lanes."""
+        raise NotImplementedError
+
     def move(self, source: Tensor, dest: Tensor) -> None:
         """See `DeviceModel`."""
         for made, lanes, slots in self.buffers:

@@ -14,6 +14,7 @@ from walks import Path, Walk
 
 from decgraph.backends.triton.models import decoder, step_model
 from decgraph.backends.triton.models.interface import Seen
+from decgraph.backends.triton.support import NotSteppable
 from decgraph.check.tables import Style, StyledModel
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.make import net_of_module
@@ -143,3 +144,11 @@ def test_a_forward_is_a_graph_without_reads(kind: str) -> None:
     with torch.no_grad():
         step(*given)  # a head reads what is there of the token before
         assert torch.allclose(graph(*given), step(*given), atol=1e-5)
+
+
+def test_a_module_that_reads_values_back_has_no_step() -> None:
+    of = module("opt")
+    had = of.model.decoder.final_layer_norm.forward
+    of.model.decoder.final_layer_norm.forward = lambda states: had(states) * (1.0 if float(states.sum()) < 1e30 else 2.0)
+    with pytest.raises(NotSteppable, match="'reads'.*reads a tensor's values"):
+        step_model(from_module(of, name="reads"), 1, 40)
