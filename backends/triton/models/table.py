@@ -55,6 +55,7 @@ class PathModel(Slots):
         self.rows = self.head_rows = None
         if self.kind == "masked":
             self.mask: int | None = size
+            self.prompts = torch.zeros(batch, dtype=torch.int64, device=self.device)
             if not isinstance(whole, TableModel) or (isinstance(whole.visibility, tuple) and whole.visibility[0] != "block"):
                 raise NotSteppable(f"{model.name!r} is no masked table that attends everywhere or by blocks")
         elif self.kind not in ("causal", "features"):
