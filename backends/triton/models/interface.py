@@ -199,7 +199,7 @@ class Slots:
         """The same model with slots of its own, for another text."""
         from decgraph.backends.triton.models import step_model
 
-        return step_model(self.model, self.batch, self.capacity, self.device)
+        return step_model(self.model, self.batch, self.capacity, self.device, target=getattr(self, "target", None))
 
     def derive(self, how: str, *args: Any) -> Any:
         """See `DeviceModel`; the same one for the same arguments."""

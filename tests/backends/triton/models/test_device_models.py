@@ -88,14 +88,24 @@ def closely(of: Any, made: Any) -> Any:
     return check
 
 
-KINDS = ("llama", "qwen2-windows", "gpt2", "gemma2", "gemma3", "gpt_oss", "opt", "granite")
+KINDS = ("llama", "qwen2-windows", "gpt2", "gemma2", "gemma3", "gpt_oss", "opt", "granite", "cohere")
 
 
+KERNELS = dict.fromkeys(("llama", "qwen2-windows", "gpt2", "gemma2", "gemma3", "granite"), (True, True))
+KERNELS |= {"cohere": (True, False), "opt": (None, None)}
+"""Whether attention is a kernel's (of other architectures it is torch's), and rotation with the writing of keys too."""
+
+
+@pytest.mark.parametrize("kernels", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_architectures_over_random_trees(kind: str) -> None:
+def test_architectures_over_random_trees(kind: str, kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder, "uses_kernels", lambda made: kernels)
     of = module(kind)
     made = step_model(from_module(of, name=kind), 3, 60)
     Walk(made, 61, 3, closely(of, made)).run([1, 9, 4], steps=3)
+    step = made.weights.last
+    if kernels:
+        assert (getattr(step, "kernel", None), getattr(step, "fused", None)) == KERNELS.get(kind, (False, False)), kind
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "window", "path"])
