@@ -171,7 +171,11 @@ class Cache:
             assert tree is not None
             offsets = s.constant(np.arange(first, first + n))
             self._placed(tree, nodes, first, n)
-            own = tree.token.expand(b, -1).gather(1, nodes.expand(b, -1)) if isinstance(nodes, Tensor) else tree.token[:, s.constant(nodes)]
+            own = (
+                tree.token.expand(b, -1).gather(1, nodes.expand(b, -1))
+                if isinstance(nodes, Tensor)
+                else tree.token[:, s.constant(nodes)]
+            )
             depth = self._at(tree.depth, nodes)
             tokens.append(own.clamp(min=0).expand(b, -1))
             positions.append((length[:, None] - 1 + depth).expand(b, -1))
@@ -189,7 +193,9 @@ class Cache:
 
         where = torch.cat(slots, 1).clamp(max=self.model.capacity - 2)
         seen = Seen(torch.cat(below, 1), tail, None if tail is None else length)
-        more = {} if not self.features else {"parents": torch.cat(parents, 1), "known": known}
+        more: dict[str, Any] = {"known": known} if self.features or self.model.following else {}
+        if self.features:
+            more["parents"] = torch.cat(parents, 1)
         out: Tensor = self.model.forward(torch.cat(tokens, 1), torch.cat(positions, 1), where, seen, **more)
         return out
 
@@ -237,7 +243,12 @@ class Cache:
     def ancestors(self, tree: Tree, nodes: Any) -> Tensor:
         """bool[B or 1, n, used]: the slots behind the committed tokens that nodes see: their own and those of their ancestors."""
         s, slot = self.s, self.slot_of(tree)
-        if tree.fixed and isinstance(self.slots, np.ndarray) and isinstance(nodes, np.ndarray) and isinstance(tree.uid, np.ndarray):
+        if (
+            tree.fixed
+            and isinstance(self.slots, np.ndarray)
+            and isinstance(nodes, np.ndarray)
+            and isinstance(tree.uid, np.ndarray)
+        ):
             sees = np.zeros((len(nodes), self.used), dtype=bool)
             for i, n in enumerate(nodes.tolist()):
                 while n:
@@ -266,10 +277,11 @@ class Cache:
             self.behind += most
             return
         tree = None if path is None else path.tree
-        if tree is None or self.features or not self.used:
-            self.behind = max(most, self.least)
-            if self.features:
-                self.behind = most + 1
+        reads = (
+            self.features or self.model.following
+        )  # committed tokens are computed again, from what another model has of them
+        if tree is None or reads or not self.used:
+            self.behind = most + 1 if reads else max(most, self.least)
         else:
             assert path is not None and path.nodes is not None
             missing = self._missing(tree)

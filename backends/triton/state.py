@@ -169,7 +169,9 @@ class Step(Evaluator):
                 here = torch.zeros_like(self.done)
                 here[list(lanes)] = True
                 lost = self.lost.clone()
-                self.states[state.name] = written(self, old, new, here, dims[0].bound if dims else None, f"the state `{state.name}`")
+                self.states[state.name] = written(
+                    self, old, new, here, dims[0].bound if dims else None, f"the state `{state.name}`"
+                )
                 self.lost.copy_(lost)
 
     def level_field(self, level: Any, field: str) -> Any:
@@ -200,14 +202,11 @@ class Step(Evaluator):
             cache.model.fill(lane, self.tokens[lane, :n].tolist(), 0, cache.wanted(n))
 
     def derived(self, op: Op, model: Any, args: Sequence[Any]) -> Any:
-        """A model that the program derives, made once."""
-        if op not in self.made:
-            if not all(is_static(a) or hasattr(a, "forward") or hasattr(a, "model") for a in args):
-                raise NotSteppable("a model that is derived by data", op)
-            how = "on" if op.attrs["how"] == "adapter" else str(op.attrs["how"])
-            given = [plain(a) if is_static(a) else a for a in halves(args, op.attrs.get("named", ()))]
-            self.made[op] = model.derive(how, *given)
-        return self.made[op]
+        """A model that the program derives, the same one for the same arguments."""
+        if not all(is_static(a) or hasattr(a, "forward") or hasattr(a, "model") for a in args):
+            raise NotSteppable("a model that is derived by data", op)
+        how = "on" if op.attrs["how"] == "adapter" else str(op.attrs["how"])
+        return model.derive(how, *[plain(a) if is_static(a) else a for a in halves(args, op.attrs.get("named", ()))])
 
     def learn(self, tokens: Tensor, kept: Tensor) -> None:
         """What indexes of the text do as tokens are committed."""
@@ -294,7 +293,9 @@ class Step(Evaluator):
         if rows.given:
             return rows.scores
         if face not in rows.faces:
-            rows.faces[face] = shaping.shape(self.settings, rows.scores, self.row_place(rows.positions, rows.path), face, rows.allow)
+            rows.faces[face] = shaping.shape(
+                self.settings, rows.scores, self.row_place(rows.positions, rows.path), face, rows.allow
+            )
         return rows.faces[face]
 
     def row_place(self, positions: Tensor | None, path: Any) -> shaping.RowPlace:
@@ -311,7 +312,9 @@ class Step(Evaluator):
         """Probabilities [B, *shape, V]."""
         return take(self, self.view(q.rows, q.face), q.index)
 
-    def noise_words(self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Any] | None = None) -> tuple[Tensor, ...]:
+    def noise_words(
+        self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Any] | None = None
+    ) -> tuple[Tensor, ...]:
         """The words of n rows' noise, int64[B, n] each. positions: int64[B, n], for the stream `output`. lanes: the numbers that
         tell them apart (by default the row's), each [n] or [B, n]."""
         if key.kind == "output":

@@ -16,7 +16,6 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from decgraph.backends.triton.models.interface import CHUNK, Seen, Slots, at_slots, put
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.decoder.decoder import Cache, Decoder, Part, Turn
 from decgraph.runtime.models.decoder.layers import decoder_of_layers
@@ -219,7 +218,7 @@ class CausalModel(Slots):
         if not self.following:
             return slots
         if known is None:
-            raise DecError(f"{self.name!r} follows {self.origin.name!r}, and a call does not say how far")
+            raise NotSteppable(f"{self.name!r} is called on a memory of {self.origin.name!r}, and without one")
         theirs = positions < known[:, None]
         self.adopt(slots, torch.where(theirs, slots, self.capacity - 1))
         return torch.where(theirs, self.capacity - 1, slots)

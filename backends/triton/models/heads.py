@@ -63,24 +63,15 @@ class SinceModel(CausalModel):
         upper = target.weights.last.using(uses).above()
         super().__init__(model, Weights((upper,), target.weights.head), target.batch, target.capacity)
         self.kind, self.inner, self.origin = inner.kind, inner, target
+        self.buffers += inner.buffers
         if self.kind == "features":
             self.follow()
 
     def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
         """See `DeviceModel`. Raises DecError for tokens that do not fit."""
+        super().fill(lane, tokens, start, count)
         if self.following:
             self.inner.fill(lane, tokens, start, count)
-        super().fill(lane, tokens, start, count)
-
-    def move(self, source: Tensor, dest: Tensor) -> None:
-        """See `DeviceModel`."""
-        self.inner.move(source, dest)
-        super().move(source, dest)
-
-    def copy_prefix(self, source: int, lane: int, count: int) -> None:
-        """See `DeviceModel`."""
-        self.inner.copy_prefix(source, lane, count)
-        super().copy_prefix(source, lane, count)
 
     def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
         """See `DeviceModel`."""
