@@ -171,11 +171,7 @@ class Cache:
             assert tree is not None
             offsets = s.constant(np.arange(first, first + n))
             self._placed(tree, nodes, first, n)
-            own = (
-                tree.token.expand(b, -1).gather(1, nodes.expand(b, -1))
-                if isinstance(nodes, Tensor)
-                else tree.token[:, s.constant(nodes)]
-            )
+            own = tree.token.expand(b, -1).gather(1, nodes.expand(b, -1)) if isinstance(nodes, Tensor) else tree.token[:, s.constant(nodes)]
             depth = self._at(tree.depth, nodes)
             tokens.append(own.clamp(min=0).expand(b, -1))
             positions.append((length[:, None] - 1 + depth).expand(b, -1))
@@ -243,12 +239,7 @@ class Cache:
     def ancestors(self, tree: Tree, nodes: Any) -> Tensor:
         """bool[B or 1, n, used]: the slots behind the committed tokens that nodes see: their own and those of their ancestors."""
         s, slot = self.s, self.slot_of(tree)
-        if (
-            tree.fixed
-            and isinstance(self.slots, np.ndarray)
-            and isinstance(nodes, np.ndarray)
-            and isinstance(tree.uid, np.ndarray)
-        ):
+        if tree.fixed and isinstance(self.slots, np.ndarray) and isinstance(nodes, np.ndarray) and isinstance(tree.uid, np.ndarray):
             sees = np.zeros((len(nodes), self.used), dtype=bool)
             for i, n in enumerate(nodes.tolist()):
                 while n:
@@ -277,9 +268,7 @@ class Cache:
             self.behind += most
             return
         tree = None if path is None else path.tree
-        reads = (
-            self.features or self.model.following
-        )  # committed tokens are computed again, from what another model has of them
+        reads = self.features or self.model.following  # what is committed is taken anew from another model
         if tree is None or reads or not self.used:
             self.behind = most + 1 if reads else max(most, self.least)
         else:

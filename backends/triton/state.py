@@ -167,9 +167,7 @@ class Step(Evaluator):
                 here = torch.zeros_like(self.done)
                 here[list(lanes)] = True
                 lost = self.lost.clone()
-                self.states[state.name] = written(
-                    self, old, new, here, dims[0].bound if dims else None, f"the state `{state.name}`"
-                )
+                self.states[state.name] = written(self, old, new, here, dims[0].bound if dims else None, f"the state `{state.name}`")
                 self.lost.copy_(lost)
 
     def level_field(self, level: Any, field: str) -> Any:
@@ -291,9 +289,7 @@ class Step(Evaluator):
         if rows.given:
             return rows.scores
         if face not in rows.faces:
-            rows.faces[face] = shaping.shape(
-                self.settings, rows.scores, self.row_place(rows.positions, rows.path), face, rows.allow
-            )
+            rows.faces[face] = shaping.shape(self.settings, rows.scores, self.row_place(rows.positions, rows.path), face, rows.allow)
         return rows.faces[face]
 
     def row_place(self, positions: Tensor | None, path: Any) -> shaping.RowPlace:
@@ -310,9 +306,7 @@ class Step(Evaluator):
         """Probabilities [B, *shape, V]."""
         return take(self, self.view(q.rows, q.face), q.index)
 
-    def noise_words(
-        self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Any] | None = None
-    ) -> tuple[Tensor, ...]:
+    def noise_words(self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Any] | None = None) -> tuple[Tensor, ...]:
         """The words of n rows' noise, int64[B, n] each. positions: int64[B, n], for the stream `output`. lanes: the numbers that
         tell them apart (by default the row's), each [n] or [B, n]."""
         if key.kind == "output":

@@ -13,7 +13,7 @@ from decgraph.backends.indexes import ROOM
 from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops.numbers import live_of, packed, tokens_of
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Context, Draws, Nodes, Vec, is_static
+from decgraph.backends.triton.values import Context, Draws, Nodes, Path, Vec, is_static
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
+from decgraph.backends.triton.ops.numbers import count_of, live_of, packed, tokens_of
 from decgraph.backends.triton.ops import masked
 from decgraph.backends.triton.ops.canvases import Canvas
-from decgraph.backends.triton.ops.numbers import count_of, live_of, packed, tokens_of
 from decgraph.backends.triton.ops.trees import node_tokens, positions_at
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Dist, Nodes, Rows, Tree, Vec, is_static
@@ -219,11 +219,7 @@ def read(s: Any, op: Any, model: Any, text: Any, given: Any = None) -> Any:
     tokens, live = s.lanes(x).long(), live_of(x)
     n = int(tokens.shape[1])
     if n > model.capacity - 2:
-        tokens, live, n = (
-            tokens[:, : model.capacity - 2],
-            None if live is None else live[:, : model.capacity - 2],
-            model.capacity - 2,
-        )
+        tokens, live, n = tokens[:, : model.capacity - 2], None if live is None else live[:, : model.capacity - 2], model.capacity - 2
     if not n:
         raise NotSteppable("a model that reads no token", op)
     if op not in s.made:
