@@ -198,14 +198,11 @@ class Step(Evaluator):
             cache.model.fill(lane, self.tokens[lane, :n].tolist(), 0, cache.wanted(n))
 
     def derived(self, op: Op, model: Any, args: Sequence[Any]) -> Any:
-        """A model that the program derives, made once."""
-        if op not in self.made:
-            if not all(is_static(a) or hasattr(a, "forward") or hasattr(a, "model") for a in args):
-                raise NotSteppable("a model that is derived by data", op)
-            how = "on" if op.attrs["how"] == "adapter" else str(op.attrs["how"])
-            given = [plain(a) if is_static(a) else a for a in halves(args, op.attrs.get("named", ()))]
-            self.made[op] = model.derive(how, *given)
-        return self.made[op]
+        """A model that the program derives, the same one for the same arguments."""
+        if not all(is_static(a) or hasattr(a, "forward") or hasattr(a, "model") for a in args):
+            raise NotSteppable("a model that is derived by data", op)
+        how = "on" if op.attrs["how"] == "adapter" else str(op.attrs["how"])
+        return model.derive(how, *[plain(a) if is_static(a) else a for a in halves(args, op.attrs.get("named", ()))])
 
     def learn(self, tokens: Tensor, kept: Tensor) -> None:
         """What indexes of the text do as tokens are committed."""

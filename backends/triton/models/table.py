@@ -54,7 +54,8 @@ class PathModel(Slots):
         self.window: int | None = window if few else None
         self.rows = self.head_rows = None
         if self.kind == "masked":
-            self.mask, self.prompts = size, torch.zeros(batch, dtype=torch.int64, device=self.device)
+            self.mask: int | None = size
+            self.prompts = torch.zeros(batch, dtype=torch.int64, device=self.device)
             if not isinstance(whole, TableModel) or (isinstance(whole.visibility, tuple) and whole.visibility[0] != "block"):
                 raise NotSteppable(f"{model.name!r} is no masked table that attends everywhere or by blocks")
         elif self.kind not in ("causal", "features"):
@@ -94,18 +95,8 @@ class PathModel(Slots):
             states = self._states(fresh, Seen(fresh + 1), None, slice(lane, lane + 1))
             self.last[lane, start:end] = states[0]
 
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        seen: Seen,
-        *,
-        parents: Tensor | None = None,
-        known: Tensor | None = None,
-    ) -> Tensor:
+    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
         """See `DeviceModel`: int64[B, T, 1], numbers of rows, or int64[B, T, capacity + 2], paths."""
-        tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
         put(self.slot_tokens, slots, tokens)
         put(self.slot_positions, slots, positions)
         states = self._states(positions, seen, known, slice(None))
