@@ -70,3 +70,67 @@ class Walk:
             self.texts[lane] = [*paths[lane][chosen[-1]], self.token()]
         with nothing_read():
             self.model.move(source, dest)
+
+
+class Drafts:
+    """A head on features as EAGLE's programs use it: the committed tokens that it has not read yet, then a tree below the last
+    one, level by level; what the head computed of the tree is not kept. check(text, paths, states): see `Walk`."""
+
+    def __init__(
+        self, target: Any, head: Any, vocab: int, seed: int, check: Callable[[Path, list[Path], Tensor], None]
+    ) -> None:
+        self.target, self.head, self.vocab, self.check, self.rng = target, head, vocab, check, random.Random(seed)
+
+    def run(self, prompts: Sequence[int], steps: int, levels: Sequence[int] = (2, 3, 2)) -> None:
+        texts = [[self.rng.randrange(self.vocab) for _ in range(n)] for n in prompts]
+        for lane, text in enumerate(texts):
+            self.target.fill(lane, text, 0, len(text) - 1)
+            self.head.fill(lane, text, 0, len(text) - 1)
+        for _ in range(steps):
+            self.draft(texts, levels)
+            most = self.commit(texts)
+            self.lead(texts, most)
+
+    def lead(self, texts: list[list[int]], most: int) -> None:
+        """The target and the head compute what was committed, lanes of fewer tokens some of them again; the target not the
+        last one."""
+        ends = torch.tensor([[len(t) - 1] for t in texts])
+        at = (ends - most + torch.arange(most)).clamp(min=0)
+        tokens = torch.tensor([[texts[lane][i] for i in row] for lane, row in enumerate(at.tolist())])
+        with nothing_read():
+            self.target.forward(tokens, at, at, Seen(at + 1))
+        at = at.clamp(min=1)
+        tokens = torch.tensor([[texts[lane][i] for i in row] for lane, row in enumerate(at.tolist())])
+        with nothing_read():
+            self.head.forward(tokens, at, at, Seen(at + 1), parents=at - 1, known=ends[:, 0])
+
+    def commit(self, texts: list[list[int]]) -> int:
+        most = 3
+        for text in texts:
+            text += [self.rng.randrange(self.vocab) for _ in range(self.rng.randint(1, most))]
+        return most
+
+    def draft(self, texts: list[list[int]], levels: Sequence[int]) -> None:
+        known = torch.tensor([len(t) - 1 for t in texts])
+        paths: list[list[Path]] = [[(t[-1],)] for t in texts]
+        above, nodes = [[0]], [0]
+        for width in (*levels, 0):
+            tail = torch.zeros(1, len(nodes), len(above), dtype=torch.bool)
+            for row, node in enumerate(nodes):
+                tail[0, row, above[node]] = True
+            depth = torch.tensor([len(above[node]) - 1 for node in nodes])
+            before = torch.tensor([above[node][-2] if len(above[node]) > 1 else -1 for node in nodes])
+            tokens = torch.tensor([[paths[lane][node][-1] for node in nodes] for lane in range(len(texts))])
+            with nothing_read():
+                seen = Seen(known[:, None].expand(-1, len(nodes)), tail, known)
+                slots = known[:, None] + torch.arange(nodes[0], nodes[0] + len(nodes))
+                parents = known[:, None] + before
+                states = self.head.forward(tokens, known[:, None] + depth, slots, seen, parents=parents, known=known)
+            for lane, text in enumerate(texts):
+                self.check(tuple(text), [(*text[:-1], *paths[lane][node]) for node in nodes], states[lane])
+            nodes = list(range(len(above), len(above) + width))
+            for node in nodes:
+                parent = self.rng.randrange(nodes[0])
+                above.append([*above[parent], node])
+                for lane in range(len(texts)):
+                    paths[lane].append((*paths[lane][parent], self.rng.randrange(self.vocab)))

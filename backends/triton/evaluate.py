@@ -25,7 +25,9 @@ STEP: dict[str, Callable[..., Any]] = {}
 """By opcode: `f(s, op, *operands)`, where `s` is the step's state (state.py)."""
 JOINS: dict[type, Callable[..., Any]] = {}
 """By the type of a value: `f(s, lanes bool[B], a, b)`, a in those lanes and b in the others."""
-TOPICS = ("numbers", "distributions", "draws", "selection", "sequences", "trees", "walk", "models", "request", "indexes", "canvases")
+TOPICS = (
+    "numbers", "distributions", "draws", "selection", "sequences", "trees", "walk", "models", "request", "indexes", "canvases", "masked",
+)  # fmt: skip
 
 
 def step(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -114,9 +116,19 @@ class Evaluator:
 
     def reads(self, flag: Tensor) -> int:
         """A number that the host reads, the one way in which it learns of data. Raises NotSteppable where it cannot."""
-        if not self.hosts:
+        if not self.hosts or getattr(self, "recording", False):
             raise NotSteppable("a loop whose number of iterations depends on data, inside of a branch or of another such loop", self.place)
         return int(flag)
+
+    def agreed(self, lanes: Tensor) -> bool | None:
+        """Whether a condition bool[B] holds in all lanes that are here, or in none; None: in some. The host reads it."""
+        here = self.active()
+        some = self.reads((lanes & here).any().long() + 2 * (~lanes & here).any().long())
+        return None if some == 3 else some != 2
+
+    def active(self) -> Tensor:
+        """bool[B]: the lanes in which effects happen now (state.py)."""
+        raise NotImplementedError
 
     # -- masks
     def within(self, lanes: Tensor | None) -> _Within:
@@ -180,6 +192,8 @@ class Evaluator:
     def op_if(self, op: Op) -> Any:
         cond = self.env[op.operands[0]]
         known = self.truth(cond)
+        if known is None and self.hosts and any(v.type.elem == "memory" for v in op.results):
+            known = self.agreed(self.lanes(cond).bool())  # what is computed depends on it
         if known is not None:
             out = self.region(op.regions[0 if known else 1], ())
         else:

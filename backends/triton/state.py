@@ -17,9 +17,10 @@ from torch import Tensor
 
 from decgraph.backends.triton import noise, shaping
 from decgraph.backends.triton.cache import Cache
+from decgraph.backends.triton.canvas_cache import CanvasCache
 from decgraph.backends.triton.evaluate import Evaluator
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Context, Dist, Draws, Nodes, Noise, Rows, Vec, is_static
+from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Rows, Vec, is_static
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.ops.common import plain
@@ -58,11 +59,13 @@ class Step(Evaluator):
         self.states: dict[str, Any] = {}
         self.counts = Counts(self)
         self._constants: dict[Any, Tensor] = {}
-        self.caches: dict[int, Cache] = {}
+        self.caches: dict[int, Any] = {}
         self.names: dict[int, str] = {}
         self.taken: set[int] = set()
         """The lanes that have a request."""
         self.uids = self.epoch = 0
+        self.recording = False
+        """Whether a graph is being recorded: nothing may be read."""
         self.committed_now = self.committed_most = 0
         """The most tokens that are committed: in this iteration so far, and in one."""
         for p in self.function.params:
@@ -75,12 +78,16 @@ class Step(Evaluator):
         if not self.main:
             raise NotSteppable("no model is called")
         main = models[self.main]
-        self.vocab_size, self.mask_token = int(main.vocab_size), getattr(main, "mask", None)
+        self.vocab_size = int(main.vocab_size)
+        masks = (getattr(models[p.name], "mask", None) for p in self.function.params if p.value.type.elem == "model")
+        self.mask_token = next((m for m in masks if m is not None), None)
         self.exact = bool(main.exact)
         self.settings = shaping.Settings.of(frame.features, b, self.vocab_size, self.device, self.tokens)
         self.ends, self.limit = self.settings.ends, self.settings.limit
         self.before, self.loop, self.after = split(self.function)
         self.carried: list[Any] = []
+        self.results: list[Any] = []
+        """What `return` gave: (tokens int64[B, n, D] padded with -1, bool[B, n] or None, bool[B] the lanes)."""
         self.made: dict[Any, Any] = {}
 
     # -- buffers and constants
@@ -152,15 +159,18 @@ class Step(Evaluator):
             if state.type.elem == "index":
                 self.states[state.name] = made
                 continue
-            value = self.lanes(made)
-            old = self.states.get(state.name)
-            if not isinstance(old, Tensor) or old.shape != value.shape:
-                if old is not None and len(lanes) < self.frame.batch:
-                    raise NotSteppable(f"the state `{state.name}` has another size in every request")
-                self.states[state.name] = value.clone()
+            dims = state.type.dims
+            from decgraph.backends.triton.ops.request import copied, written
+
+            new, old = made if isinstance(made, Vec) else self.lanes(made), self.states.get(state.name)
+            if old is None:
+                self.states[state.name] = copied(new)
             else:
-                for lane in lanes:
-                    old[lane].copy_(value[lane])
+                here = torch.zeros_like(self.done)
+                here[list(lanes)] = True
+                lost = self.lost.clone()
+                self.states[state.name] = written(self, old, new, here, dims[0].bound if dims else None, f"the state `{state.name}`")
+                self.lost.copy_(lost)
 
     def level_field(self, level: Any, field: str) -> Any:
         """A field of a level of a topology."""
@@ -169,11 +179,16 @@ class Step(Evaluator):
         v = getattr(level, field)
         return np.array(v, dtype=np.int64) if isinstance(v, tuple) else v
 
+    def reads_column(self, name: str) -> bool:
+        """Whether the program reads a column of a tree."""
+        return any(op.opcode == "tree.get" and op.attrs["column"] == name for op in self.function.body.walk())
+
     # -- a step
-    def cache_of(self, model: Any) -> Cache:
+    def cache_of(self, model: Any) -> Any:
         """The slots of a model that is called. At its first call it computes the texts of all lanes."""
         if id(model) not in self.caches:
-            self.caches[id(model)] = Cache(self, self.names.get(id(model), model.name), model)
+            made = CanvasCache if model.kind == "masked" else Cache
+            self.caches[id(model)] = made(self, self.names.get(id(model), model.name), model)
             for lane in sorted(self.taken):
                 self.fill(self.caches[id(model)], lane)
         return self.caches[id(model)]
@@ -230,20 +245,20 @@ class Step(Evaluator):
 
     def carry(self, live: Tensor, after: Sequence[Any]) -> None:
         """Keep the values that one iteration hands to the next, in buffers."""
-        for n, (old, new) in enumerate(zip(self.carried, after, strict=True)):
-            value = self.join(live, new, old)
-            if is_static(old) and is_static(value):
-                if old is not value and not np.array_equal(old, value):
-                    value = self.lanes(new).clone()
-                self.carried[n] = value
+        from decgraph.backends.triton.ops.request import written
+
+        assert self.loop is not None
+        for n, (old, new, arg) in enumerate(zip(self.carried, after, self.loop.operands, strict=True)):
+            if old is new:
                 continue
-            a, b = self.lanes(old), self.lanes(value)
-            if a.shape != b.shape or isinstance(value, Vec | Draws | Dist | Nodes):
-                raise NotSteppable("the loop carries values whose shape changes", self.loop)
-            if isinstance(old, Tensor) and old.shape == b.shape and old.dtype == b.dtype:
-                old.copy_(b)
+            if is_static(old) and is_static(new) and type(old) is type(new) and np.array_equal(old, new):
+                continue
+            if isinstance(old, Tensor | Vec) or is_static(old) and not isinstance(old, str | None | list):
+                start = old if isinstance(old, Tensor | Vec) else self.lanes(old).clone()
+                dims = arg.type.dims
+                self.carried[n] = written(self, start, new, live, dims[0].bound if dims else None, "what the loop carries")
             else:
-                self.carried[n] = b.clone()
+                self.carried[n] = self.join(live, new, old)
 
     def begin(self) -> None:
         """A new iteration: no node has slots."""

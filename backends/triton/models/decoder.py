@@ -18,7 +18,7 @@ from decgraph.backends.triton.models.interface import CHUNK, Seen, Slots, at_slo
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
-from decgraph.runtime.models.decoder.decoder import Decoder, Part
+from decgraph.runtime.models.decoder.decoder import Cache, Decoder, Part, Turn
 from decgraph.runtime.models.decoder.layers import decoder_of_layers
 from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.decoder.net import Net
@@ -38,23 +38,27 @@ from decgraph.runtime.models.interface import Model
 @dataclass
 class Sight:
     """What new tokens see in one forward. positions, slots: int64[B, T]; slot_positions: int64[B, S], of what the slots hold.
-    both: whether windows reach to both sides; allowed: more of what may be seen, bool[B, T, S]."""
+    both: whether windows reach to both sides."""
 
     seen: Seen
     positions: Tensor
     slots: Tensor
     slot_positions: Tensor
     both: bool = False
-    allowed: Tensor | None = None
-    _masks: dict[int | None, Tensor] = field(default_factory=dict)
+    _masks: dict[Any, Tensor] = field(default_factory=dict)
+
+    def prepared(self, window: int | None, groups: int, make: Callable[[Tensor, int], Tensor]) -> Tensor:
+        """The mask as a decoder adds it to the scores of so many queries a head of keys, made once a forward."""
+        key = window, groups
+        if key not in self._masks:
+            self._masks[key] = make(self.mask(window), self.positions.shape[1])
+        return self._masks[key]
 
     def mask(self, window: int | None) -> Tensor:
         """bool[B, 1, T, S], computed once a forward."""
         made = self._masks.get(window)
         if made is None:
             made = self.seen.dense(self.slot_positions.shape[1])
-            if self.allowed is not None:
-                made = made & self.allowed
             if window is not None:
                 back = self.positions[..., None] - self.slot_positions[:, None]
                 made = made & ((back.abs() if self.both else back) < window)
@@ -71,8 +75,10 @@ class SlotDecoder(Decoder):
         products = {name: Product(*p.dequantised(), biases=p.biases) for name, p in whole.products.items()}
         super().__init__(whole.shape, whole.weights, products, whole.ropes, part or whole.part)
         self.gathers = True
-        plain = self.shape.cap is None and not self._two and not any(name.endswith(".sinks") for name in self.weights)
-        self.kernel = self.device.type == "cuda" and self.dtype.itemsize <= 4 and plain
+        shape, named = self.shape, self.weights
+        self.kernel = uses_kernels(self) and not self._two and not any(name.endswith(".sinks") for name in named)
+        halves = shape.latent is None and not shape.pairs and not shape.rotary_at and shape.stretch is None
+        self.fused = self.kernel and halves and not shape.late_norms
 
     def __call__(
         self,
@@ -96,16 +102,34 @@ class SlotDecoder(Decoder):
     def _like(self, part: Part) -> Decoder:
         return SlotDecoder(self, part)
 
+    def _attended(self, n: int, layer: Layer, x: Tensor, size: tuple[int, int], turn: Turn | None, cache: Cache) -> Tensor:
+        _, keys, values, sight = cache
+        if not self.fused or not isinstance(sight, Sight):
+            return super()._attended(n, layer, x, size, turn, cache)
+        from decgraph.backends.triton.kernels.rope_write import rope_write
+
+        cos, sin = (None, None) if turn is None else (t.squeeze(2) for t in turn)
+        heads = (part.transpose(1, 2) for part in self._heads(f"{n}.", x, size, None))
+        q: Tensor = rope_write(*heads, cos, sin, sight.slots, keys, values, None, None)
+        return self._attention(n, layer, q.transpose(1, 2), keys, values, sight)
+
     def _attention(self, n: int, layer: Layer, q: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
         sight: Sight = mask
-        if self.kernel and not sight.both and sight.allowed is None:
-            from decgraph.backends.triton.kernels.attend import attend
+        window = layer.window
+        if not self.kernel or (sight.both and window is not None):
+            mask = sight.prepared(window, self._groups, self._prepared)
+            return super()._attention(n, layer, q, keys, values, mask)
+        from decgraph.backends.triton.kernels.attend import attend
 
-            scale = layer.scale or self._scale
-            made = attend(q, keys, values, sight.seen, scale, layer.window, sight.positions, sight.slot_positions)
-            return made.reshape(q.shape[0] * q.shape[1], -1)
-        dense = self._prepared(sight.mask(layer.window), q.shape[1])
-        return super()._attention(n, layer, q, keys, values, dense)
+        places = (None, None) if window is None else (sight.positions, sight.slot_positions)
+        scale = layer.scale or self._scale
+        made: Tensor = attend(q.transpose(1, 2), keys, values, *sight.seen, scale, window, *places, self.shape.cap)
+        return made.transpose(1, 2).reshape(q.shape[0] * q.shape[1], -1)
+
+
+def uses_kernels(decoder: Decoder) -> bool:
+    """Whether attention is the kernels', which read only what is seen; else it is torch's over masks of all slots."""
+    return decoder.device.type == "cuda" and decoder.dtype.itemsize <= 4
 
 
 def reach_of(decoder: Decoder) -> int | None:
@@ -117,8 +141,7 @@ def reach_of(decoder: Decoder) -> int | None:
 @dataclass(frozen=True)
 class Weights:
     """A model's forward. stages: decoders, each on the states of the one before it. head: last states [..., width] to logits
-    [..., V or more]. taps: layers of the first stage whose entering states are kept by slot. guesses: heads of its own, states
-    [B, R, width] to one tensor a head, logits where `own_output`."""
+    [..., V or more]. guesses: heads of its own, states [B, R, width] to one tensor a head, logits where `own_output`."""
 
     stages: tuple[Any, ...]
     head: Callable[[Tensor], Tensor]
@@ -131,7 +154,7 @@ class Weights:
 
 
 class CausalModel(Slots):
-    """A `DeviceModel` of some weights."""
+    """A `DeviceModel` of some weights. both: whether windows reach to both sides."""
 
     both = False
 
@@ -157,10 +180,10 @@ class CausalModel(Slots):
         if fresh:
             self._steps[0] = self.weights.stages[0].tapped(*self.taps)
 
-    def kept(self, layers: Sequence[int] | None, slots: Tensor) -> Tensor:
-        """The kept states [B, R, n width] of layers side by side at slots int64[B, R]; None: the last ones."""
+    def kept(self, layers: Sequence[int] | None, slots: Tensor, lanes: slice = slice(None)) -> Tensor:
+        """The kept states [b, R, n width] of layers side by side at slots int64[b, R]; None: the last ones."""
         states = [self.last if n == self.layers else self.taps[n] for n in ((self.layers,) if layers is None else layers)]
-        return torch.cat([at_slots(made, slots) for made in states if made is not None], -1)
+        return torch.cat([at_slots(made[lanes], slots) for made in states if made is not None], -1)
 
     @torch.no_grad()
     def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
@@ -168,10 +191,14 @@ class CausalModel(Slots):
         self.check(lane, tokens, start, count)
         end = start + count
         self.clear(lane, start)
+        if self.following:
+            at = torch.arange(start, end, device=self.device)[None]
+            self.adopt(at, at, slice(lane, lane + 1))
+            return
         for first in range(start, end, CHUNK):
             at = torch.arange(first, min(first + CHUNK, end), device=self.device)[None]
             ids = torch.tensor([list(tokens[first : first + at.shape[1]])], dtype=torch.int64, device=self.device)
-            self._run(ids, at, at, Seen(at + 1), slice(lane, lane + 1), int(min(first + CHUNK, end)))
+            self.run(ids, at, at, Seen(at + 1), slice(lane, lane + 1), min(first + CHUNK, end))
 
     @torch.no_grad()
     def forward(
@@ -186,16 +213,44 @@ class CausalModel(Slots):
     ) -> Tensor:
         """See `DeviceModel`."""
         tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
-        return self._run(tokens, positions, slots, seen, slice(None), self.capacity, parents=parents, known=known)
+        return self.run(tokens, positions, self.followed(positions, slots, known), seen)
 
-    def _run(
-        self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, lanes: slice, room: int, **given: Any
+    def follow(self) -> None:
+        """See `DeviceModel`. Raises NotSteppable for a model that is not made of layers of the other one's."""
+        super().follow()
+        places = {use.layer: n for n, use in enumerate(use for use in self.origin.weights.last.uses if use.attention)}
+        used = [use.layer for use in self.weights.last.uses if use.attention]
+        if len(self.weights.stages) + len(self.origin.weights.stages) > 2 or not set(used) <= set(places):
+            raise NotSteppable(f"{self.name!r} has other keys and values than {self.origin.name!r}")
+        self._places = [places[layer] for layer in used]
+
+    def followed(self, positions: Tensor, slots: Tensor, known: Tensor | None) -> Tensor:
+        """The slots int64[B, T] that tokens write to. Those of positions below `known` are copied from the model that this one
+        follows, if it does, and written nowhere."""
+        if not self.following:
+            return slots
+        if known is None:
+            raise DecError(f"{self.name!r} follows {self.origin.name!r}, and a call does not say how far")
+        theirs = positions < known.expand(self.batch)[:, None]
+        self.adopt(slots, torch.where(theirs, slots, self.capacity - 1))
+        return torch.where(theirs, self.capacity - 1, slots)
+
+    def adopt(self, source: Tensor, dest: Tensor, lanes: slice = slice(None)) -> None:
+        """Copies keys and values of the model that this one follows, from slots int64[b, K] to slots."""
+        put(self.slot_positions[lanes], dest, self.origin.slot_positions[lanes].gather(1, source))
+        for mine, theirs in ((self.keys, self.origin.keys), (self.values, self.origin.values)):
+            for made, place in zip(mine, self._places, strict=True):
+                here, there = (at[:, None, :, None].expand(-1, made.shape[1], -1, made.shape[3]) for at in (source, dest))
+                made[lanes].scatter_(2, there, theirs[place][lanes].gather(2, here))
+
+    def run(
+        self, x: Tensor, positions: Tensor, slots: Tensor, seen: Seen, lanes: slice = slice(None), room: int | None = None
     ) -> Tensor:
-        """The last states [b, T, W] of tokens of some lanes, of whose slots only the first `room` are looked at."""
-        at = self.slot_positions[lanes]
+        """The last states [b, T, W] of some lanes' tokens int64[b, T], or of states [b, T, ...] that enter the first layer.
+        room: only as many slots are looked at."""
+        at, used = self.slot_positions[lanes], 0
         put(at, slots, positions)
-        sight = self.sight(seen, positions, slots, at[:, :room])
-        x, used = self.entering(tokens, positions, slots, lanes, **given), 0
+        sight = Sight(seen, positions, slots, at[:, :room], self.both)
         for step in self._steps:
             n = len(step.kinds)
             keys, values = ([c[lanes, :, :room] for c in kept[used : used + n]] for kept in (self.keys, self.values))
@@ -211,15 +266,7 @@ class CausalModel(Slots):
                     put(made[lanes], slots, states)
         if self.last is not None:
             put(self.last[lanes], slots, x)
-        return x  # type: ignore[no-any-return]
-
-    def sight(self, seen: Seen, positions: Tensor, slots: Tensor, slot_positions: Tensor) -> Sight:
-        """What the tokens of a forward see."""
-        return Sight(seen, positions, slots, slot_positions)
-
-    def entering(self, tokens: Tensor, positions: Tensor, slots: Tensor, lanes: slice, **given: Any) -> Tensor:
-        """What enters the first layer: tokens int64[b, T]."""
-        return tokens
+        return x
 
     @torch.no_grad()
     def read(self, states: Tensor) -> Tensor:
@@ -261,22 +308,28 @@ def weights_of(model: Any) -> Weights:
 
 def _headed(model: Headed, target: HFCausal, inner: Any) -> Weights:
     """`target.head(inner)`, of the states of lower layers or of an adapter over them."""
-    above: tuple[Any, ...] = ()
     read = target.net.head if model.bare else normed(target.net)
-    if isinstance(inner, Applied) and isinstance(inner.adapter, HFAdapter) and not model.bare:
-        above, read = (layers_of(inner.adapter.module, model.name),), adapted_head(target.net, inner.adapter.module)
-        inner = inner.inner
+    if isinstance(inner, Applied) and not model.bare:
+        read = adapted_head(target.net, inner.adapter.module)
+    return Weights(lower(model.name, target, inner), read)
+
+
+def lower(name: str, target: HFCausal, inner: Any) -> tuple[Any, ...]:
+    """The decoders of a layers model: of the target's lower layers, and of an adapter over them. Raises NotSteppable for
+    others."""
+    above: tuple[Any, ...] = ()
+    if isinstance(inner, Applied) and isinstance(inner.adapter, HFAdapter):
+        above, inner = (layers_of(inner.adapter.module, name),), inner.inner
     if not isinstance(inner, Upto) or inner.target is not target or inner.normed:
-        raise NotSteppable(f"{model.name!r} reads states of another kind than those that leave its own layers")
+        raise NotSteppable(f"{name!r} reads states of another kind than those that leave its own layers")
     uses = [use for use in target.net.uses if use.layer < inner.layer]
-    below = _whole(target.net.using(uses).without_norm(), model.name)
-    return Weights((*below.stages, *above), read)
+    return (*_whole(target.net.using(uses).without_norm(), name).stages, *above)
 
 
 def _whole(net: Net, name: str) -> Weights:
     """A net's decoder; models that share a net share it."""
     memo = memo_of(net)
-    return memo.once("slot decoder", lambda: Weights((slotted(net.decoder, name),), net.read))  # type: ignore[no-any-return]
+    return memo.once("slot decoder", lambda: Weights((slotted(net.decoder, name),), net.read))
 
 
 def slotted(decoder: Decoder | ModuleDecoder, name: str) -> Any:

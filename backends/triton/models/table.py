@@ -54,7 +54,7 @@ class PathModel(Slots):
         self.window: int | None = window if few else None
         self.rows = self.head_rows = None
         if self.kind == "masked":
-            self.mask = size
+            self.mask, self.prompts = size, torch.zeros(batch, dtype=torch.int64, device=self.device)
             if not isinstance(whole, TableModel) or (isinstance(whole.visibility, tuple) and whole.visibility[0] != "block"):
                 raise NotSteppable(f"{model.name!r} is no masked table that attends everywhere or by blocks")
         elif self.kind not in ("causal", "features"):
@@ -179,11 +179,14 @@ class PathModel(Slots):
                 raise DecError("a path with a hole")
             return [function._table(function._visible([(i, t) for i, t in enumerate(path) if t >= 0]), self.name)]
         if heads:
-            return function.heads(path)  # type: ignore[no-any-return]
+            return function.heads(path)
         if self.kind == "features" and known >= 0:
             memory = function.target.memory(path[: min(known, len(path) - 1)])
-            return function.eval([path], given=memory)  # type: ignore[no-any-return]
-        return function.eval([path])  # type: ignore[no-any-return]
+            return function.eval([path], given=memory)
+        if self.following and known >= 0:
+            memory = self.origin.function.memory(path[: min(known, len(path) - 1)])
+            return function.eval([path], given=memory)
+        return function.eval([path])
 
     def _cell(self, state: tuple[int, ...]) -> Scores:
         position, size = state[-2], self.vocab_size

@@ -1,15 +1,329 @@
-"""Canvases of masked models."""
+"""Canvases of masked models, sets of their positions, and edits.
+
+A canvas has room for N cells in every lane, N from the program's parameters; `size` says how many there are, which depends on
+what the request may still generate. Positions are numbers from the canvas's first cell on; those below 0 are the text's.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton.evaluate import joins, step
+from decgraph.backends.triton.ops.numbers import live_of, made, packed
+from decgraph.backends.triton.ops.sequences import member, pick
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.triton.values import Draws, Nodes, Vec, is_static
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """Cells after a text. base: int64[B], the tokens before them. cells: int64[B, N], tokens, -1 where undecided. size, room:
+    int64[B], how many cells there are, and may be."""
+
+    base: Tensor
+    cells: Tensor
+    size: Tensor
+    room: Tensor
+    on_device = True
+
+    @property
+    def most(self) -> int:
+        """N."""
+        return int(self.cells.shape[1])
+
+
+class Spans(list[Any]):
+    """Parts of a canvas, of which some lanes have fewer. live: bool[B, n]."""
+
+    live: Tensor
+
+
+@dataclass(frozen=True)
+class Edit:
+    """To decide a cell, or [n] cells: position, token: int64[B] or [B, n]. value: the draws that the tokens are, where they are
+    some. live: bool[B, n]; bool[B] of a single one: whether there is one."""
+
+    position: Tensor
+    token: Tensor
+    value: Any = None
+    live: Tensor | None = None
+    on_device = True
 
 
 def is_canvas(x: Any) -> bool:
     """Whether a value is a canvas."""
-    return False
+    return isinstance(x, Canvas)
 
 
-def decided_tokens(s: Any, x: Any) -> Any:
-    """The decided beginning of a canvas: tokens int64[B, N] and how many."""
-    raise NotImplementedError
+def decided_tokens(s: Any, c: Canvas) -> tuple[Tensor, Tensor]:
+    """The decided beginning of a canvas that is not committed yet: tokens int64[B, N], and how many of them count."""
+    gone = (s.length - c.base).clamp(min=0)
+    count = (c.cells >= 0).long().cumprod(1).sum(1)
+    at = (gone[:, None] + s.steps(c.most)).clamp(max=max(0, c.most - 1))
+    return c.cells.gather(1, at).clamp(min=0), (count - gone).clamp(min=0)
+
+
+def bound(s: Any, op: Any, n: int, otherwise: int) -> int:
+    """The most that operand n of an op can be."""
+    value = s.env[op.operands[n]]
+    if is_static(value):
+        return max(0, int(value))
+    most = s.most(op.operands[n])
+    return otherwise if most is None else min(int(most), otherwise)
+
+
+def within_size(s: Any, c: Canvas) -> Tensor:
+    """bool[B, N]: the cells that are there."""
+    inside: Tensor = s.steps(c.most) < c.size[:, None]
+    return inside
+
+
+@step("canvas.new")
+def new(s: Any, op: Any, length: Any, capacity: Any = None) -> Canvas:
+    """A canvas of masked cells after the committed text."""
+    room = (s.limit - (s.length - s.base)).clamp(min=0)
+    size = torch.minimum(s.lanes(length).long().clamp(min=0), room)
+    if capacity is not None:
+        room = torch.minimum(s.lanes(capacity).long(), room)
+    n = bound(s, op, len(op.operands) - 1, s.frame.capacity)
+    cells = torch.full((s.frame.batch, min(n, s.frame.capacity)), -1, dtype=torch.int64, device=s.device)
+    return Canvas(s.length.clone(), cells, size, room)
+
+
+@step("canvas.extend")
+def extend(s: Any, op: Any, c: Canvas, k: Any) -> Canvas:
+    """A canvas with more masked cells, up to its room."""
+    size = torch.minimum(c.size + s.lanes(k).long(), torch.maximum(c.room, c.size))
+    return replace(c, size=size)
+
+
+@joins(Canvas)
+def join_canvases(s: Any, lanes: Tensor, a: Canvas, b: Canvas) -> Canvas:
+    """One of two canvases in every lane."""
+    n = max(a.most, b.most)
+    cells = [torch.cat([x.cells, x.cells.new_full((x.cells.shape[0], n - x.most), -1)], 1) for x in (a, b)]
+    pairs = ((a.base, b.base), (a.size, b.size), (a.room, b.room))
+    base, size, room = (torch.where(lanes, x, y) for x, y in pairs)
+    return Canvas(base, torch.where(lanes[:, None], *cells), size, room)
+
+
+@step("canvas.get")
+def get(s: Any, op: Any, c: Canvas) -> Any:
+    """A field over all cells."""
+    field, inside = op.attrs["field"], within_size(s, c)
+    if field == "length":
+        s.sizes = {**getattr(s, "sizes", {}), op.result: c.most}
+        return c.size
+    if field == "all":
+        return Vec(s.lanes(s.steps(c.most)[None]), inside)
+    if field in ("masked", "decided"):
+        return Vec((c.cells < 0) == (field == "masked"), inside)
+    if field == "token":
+        return Vec(torch.where(c.cells < 0, mask_of(s), c.cells), inside)
+    raise NotSteppable(f"the {field} of a canvas", op)
+
+
+def mask_of(s: Any) -> int:
+    """The token that stands for an undecided cell."""
+    return -1 if s.mask_token is None else int(s.mask_token)
+
+
+# -- deciding cells
+def places(s: Any, ps: Any) -> tuple[Tensor, Tensor]:
+    """Positions as int64[B, n], and bool[B, n], which of them are there."""
+    ids, live = s.lanes(ps).long(), live_of(ps)
+    ids = ids if ids.ndim > 1 else ids[:, None]
+    return ids, torch.ones_like(ids, dtype=torch.bool) if live is None else s.lanes(live)
+
+
+@step("canvas.put")
+def put(s: Any, op: Any, c: Canvas, ps: Any, *rest: Any) -> Canvas:
+    """Decide cells, or mask them again."""
+    kind = op.attrs["kind"]
+    if kind == "soft":
+        raise NotSteppable("cells that hold mixtures", op)
+    ps = packed(s, ps)
+    ids, taken = places(s, ps)
+    n = int(ids.shape[1])
+    if op.attrs.get("has_mask"):
+        taken = taken & _lined_up(s, rest[-1], op.operands[-1].type, op.operands[1].type, ids)
+    s.flag(((ids < 0) | (ids >= c.size[:, None])) & taken)
+    at = ids.clamp(0, max(0, c.most - 1))
+    if op.attrs.get("open") and c.most:
+        taken = taken & (c.cells.gather(1, at) < 0)
+    if kind == "mask":
+        tokens = torch.full_like(ids, -1)
+    else:
+        tokens = _values(s, rest[0], op.operands[2].type, op.operands[1].type, Vec(ids, taken), op)
+        s.flag((tokens < 0) & taken)
+        tokens = tokens.clamp(min=0)
+    if not n or not c.most:
+        return c
+    # Of several values for one cell the last one counts: the largest of keys that begin with their order.
+    many = s.vocab_size + 2
+    key = s.steps(n) * many + tokens + 1
+    spare = torch.full_like(c.cells[:, :1], -1).expand(-1, c.most + 1)
+    best = spare.scatter_reduce(1, torch.where(taken, at, c.most), key, "amax")[:, : c.most]
+    return replace(c, cells=torch.where(best >= 0, best % many - 1, c.cells))
+
+
+def over_cells(t: Any) -> bool:
+    """Whether a type is one of all cells of a canvas."""
+    return bool(t.dims) and t.dims[0].kind == "cells"
+
+
+def _lined_up(s: Any, mask: Any, t: Any, where: Any, ids: Tensor) -> Tensor:
+    """bool[B, n]: a condition at positions int64[B, n], with which it lines up, or which it covers."""
+    if not t.dims:
+        out: Tensor = s.lanes(mask).bool()[:, None].expand(ids.shape)
+        return out
+    mask = mask if over_cells(t) else packed(s, mask)
+    a, live = s.lanes(mask).bool(), live_of(mask)
+    a = a if live is None else a & live
+    if over_cells(t) and not over_cells(where):
+        return a.gather(1, ids.clamp(0, max(0, int(a.shape[1]) - 1)))
+    return fitted(a, int(ids.shape[1]), False)
+
+
+def fitted(a: Tensor, n: int, fill: Any) -> Tensor:
+    """[B, m, ...] with n elements: cut, or with more of one value."""
+    m = int(a.shape[1])
+    return a[:, :n] if m >= n else torch.cat([a, a.new_full((a.shape[0], n - m, *a.shape[2:]), fill)], 1)
+
+
+def _values(s: Any, x: Any, t: Any, where: Any, ps: Vec, op: Any) -> Tensor:
+    """int64[B, n]: a token for each position: lined up with them, read at them, or one for all."""
+    ids = ps.data
+    if isinstance(x, Draws) and x.shape and not over_cells(t) and x.at is not None:
+        if not (isinstance(x.at, Nodes) and x.at.ids is ids):
+            x = pick(s, replace(x, at=None, live=None), member(s, x.at, ps, op))
+            return s.lanes(x.tokens)
+    if not t.dims:
+        a: Tensor = s.lanes(x).long()
+        return a.reshape(-1, 1).expand(ids.shape)
+    if over_cells(t) and not over_cells(where):
+        a = s.lanes(x).long()
+        return a.gather(1, ids.clamp(0, max(0, int(a.shape[1]) - 1)))
+    return fitted(s.lanes(packed(s, x)).long(), int(ids.shape[1]), 0)
+
+
+# -- sets of positions
+@step("positions")
+def positions(s: Any, op: Any, *xs: Any) -> Any:
+    """Sets of positions of a canvas."""
+    kind = op.attrs["kind"]
+    if kind == "blocks":
+        return blocks(s, op, *xs)
+    if kind == "span":
+        first = s.lanes(xs[1]).long()
+        n = min(bound(s, op, 2, xs[0].most), xs[0].most)
+        stop = torch.minimum(first + s.lanes(xs[2]).long(), xs[0].size)
+        at = first.clamp(min=0)[:, None] + s.steps(n)
+        return Vec(at, at < stop[:, None])
+    if kind == "from":
+        n = xs[0].most - (min(max(0, int(xs[1])), xs[0].most) if is_static(xs[1]) else 0)
+        at = s.lanes(xs[1]).long().clamp(min=0)[:, None] + s.steps(n)
+        return Vec(at, at < xs[0].size[:, None])
+    if kind == "before":
+        n = min(bound(s, op, 1, xs[0].most), xs[0].most)
+        at = s.lanes(s.steps(n)[None])
+        return Vec(at, at < torch.minimum(s.lanes(xs[1]).long(), xs[0].size)[:, None])
+    if kind in ("start", "stop"):
+        ids, live = places(s, packed(s, xs[0]))
+        if not ids.shape[1]:
+            s.flag(
+                torch.ones_like(live[:, 0]) if live.shape[1] else torch.ones(s.frame.batch, dtype=torch.bool, device=s.device)
+            )
+            return torch.zeros(s.frame.batch, dtype=torch.int64, device=s.device)
+        s.flag(~live.any(1))
+        if kind == "start":
+            return ids[:, 0]
+        return ids.gather(1, (live.sum(1) - 1).clamp(min=0)[:, None])[:, 0] + 1
+    (a, mine), (b, other) = (places(s, x) for x in xs)
+    if kind == "minus":
+        return packed(s, Vec(a, mine & ~among(s, a, b, other)))
+    return packed(s, Vec(torch.cat([a, b], 1), torch.cat([mine, other & ~among(s, b, a, mine)], 1)))
+
+
+def blocks(s: Any, op: Any, c: Canvas, k: Any) -> Spans:
+    """A canvas cut into spans of k cells."""
+    width = max(1, min(bound(s, op, 1, c.most), c.most))
+    least = max(1, int(k)) if is_static(k) else 1
+    out = Spans()
+    lives = []
+    for i in range(-(-c.most // least)):
+        if is_static(k):
+            at = s.lanes(s.constant(np.arange(i * least, min((i + 1) * least, c.most)))[None])
+            live = at < c.size[:, None]
+        else:
+            each = s.lanes(k).long().clamp(min=1)[:, None]
+            at = i * each + s.steps(width)
+            live = (s.steps(width) < each) & (at < c.size[:, None])
+        out.append(Vec(at, live))
+        lives.append(live.any(1))
+    out.live = torch.stack(lives, 1) if lives else torch.zeros((s.frame.batch, 0), dtype=torch.bool, device=s.device)
+    return out
+
+
+def among(s: Any, a: Tensor, b: Tensor, live: Tensor) -> Tensor:
+    """bool[B, n]: which of the positions a int64[B, n] are among b int64[B, m], as far as those are there."""
+    least = s.frame.capacity  # positions of the text are below 0
+    table = torch.zeros((s.frame.batch, 3 * least + 2), dtype=torch.bool, device=s.device)
+    table = table.scatter(1, torch.where(live, b + least, 3 * least + 1).clamp(0, 3 * least + 1), True)
+    table[:, -1] = False
+    return table.gather(1, (a + least).clamp(0, 3 * least + 1))
+
+
+@step("block_index")
+def block_index(s: Any, op: Any, b: Any) -> Tensor:
+    """Which block a span is."""
+    ids, live = places(s, packed(s, b))
+    if not ids.shape[1]:
+        return torch.zeros(s.frame.batch, dtype=torch.int64, device=s.device)
+    n = live.sum(1)
+    return torch.where(n > 0, ids[:, 0] // n.clamp(min=1), 0)
+
+
+@step("schedule")
+def schedule(s: Any, op: Any, n: Any, steps: Any) -> Any:
+    """How many cells each of some steps decides."""
+    if is_static(n) and is_static(steps):
+        return s.hosted(op, [n, steps])
+    most = max(1, bound(s, op, 1, s.longest))
+    many, count = s.lanes(steps).long().clamp(min=1)[:, None], s.lanes(n).long()[:, None]
+    at = s.steps(most)
+    return Vec(count // many + (at < count % many).long(), at < many)
+
+
+# -- edits
+@step("edit")
+def edit(s: Any, op: Any, at: Any, x: Any) -> Edit:
+    """To decide a position with a token."""
+    where, token = s.lanes(at).long(), s.lanes(x).long()
+    if where.ndim > token.ndim:
+        token = token[:, None].expand(where.shape)
+    return Edit(where, token, x if isinstance(x, Draws) else None, live_of(at))
+
+
+@step("edit.get")
+def edit_get(s: Any, op: Any, e: Edit) -> Any:
+    """The position or the token of an edit."""
+    s.flag(torch.zeros_like(s.done) if e.live is None or e.live.ndim > 1 else ~e.live)
+    return made(e.position if op.attrs["field"] == "position" else e.token, e.live if e.position.ndim > 1 else None)
+
+
+@joins(Edit)
+def join_edits(s: Any, lanes: Tensor, a: Any, b: Any) -> Edit:
+    """One of two edits in every lane."""
+    if not (isinstance(a, Edit) and isinstance(b, Edit)) or a.position.shape != b.position.shape or a.position.ndim > 1:
+        raise NotSteppable("one of two vectors of edits", s.place)
+    there = [torch.ones_like(lanes) if x.live is None else x.live for x in (a, b)]
+    value = s.join(lanes, a.value, b.value) if isinstance(a.value, Draws) and isinstance(b.value, Draws) else None
+    return Edit(
+        torch.where(lanes, a.position, b.position), torch.where(lanes, a.token, b.token), value, torch.where(lanes, *there)
+    )

@@ -143,7 +143,9 @@ def selected(s: Any, op: Any) -> int:
     """The most draws that the program selects by race. Raises NotSteppable where they are used otherwise."""
     every = [o for o in s.function.body.walk() if o.opcode == "select.top" and o.attrs.get("by_race")]
     sizes = [s.env.get(o.operands[1], o.attrs.get("bound")) for o in every]
-    if not sizes or not all(is_static(n) and n is not None for n in sizes):
+    if not sizes:
+        return int(s.vocab_size)  # the keys themselves are used
+    if not all(is_static(n) and n is not None for n in sizes):
         raise NotSteppable("a race whose whole order is used", op)
     return max(int(n) for n in sizes)
 

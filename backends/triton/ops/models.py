@@ -11,6 +11,8 @@ from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops.numbers import count_of, live_of, packed, tokens_of
+from decgraph.backends.triton.ops import masked
+from decgraph.backends.triton.ops.canvases import Canvas
 from decgraph.backends.triton.ops.trees import node_tokens, positions_at
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Dist, Nodes, Rows, Tree, Vec, is_static
@@ -31,9 +33,12 @@ class Memory:
 def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
     """The distributions of a model at a place."""
     extra = dict(zip(op.attrs.get("with", ()), rest, strict=True))
-    if "at" in extra:
-        raise NotSteppable("a call at positions", op)
     cache = s.cache_of(model)
+    if isinstance(place, Canvas):
+        s.counts.call(cache.name)
+        return masked.evaluate(s, op, cache, place, extra)
+    if "at" in extra or model.kind == "masked":
+        raise NotSteppable("a call at positions", op)
     if op.attrs.get("part") == "heads":
         return heads(s, op, cache, model, place)
     s.counts.call(cache.name + (".drafting" if op.attrs.get("drafts") else ""))
@@ -65,8 +70,10 @@ def together(s: Any, op: Any, model: Any, *operands: Any) -> Any:
 
 
 @step("model.memory")
-def memory(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Memory:
+def memory(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
     """A model's memory of the context: its slots."""
+    if isinstance(place, Canvas):
+        return masked.memory(s, op, s.cache_of(model), place, dict(zip(op.attrs.get("with", ()), rest, strict=True)))
     if not isinstance(place, Context) or rest:
         raise NotSteppable("a memory of something else than the context", op)
     if place.parent:
@@ -135,8 +142,8 @@ def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor |
 
 
 class SecondText:
-    """Another text that a model reads beside the request's, with slots of its own. It is expected to go on: what the last call
-    read and at most `s.committed_most` tokens behind it; a lane whose text does not is the driver's."""
+    """Another text that a model reads beside the request's, with slots of its own. Where it was found to go on (what the last
+    call read and at most `s.committed_most` tokens behind it) only its end is computed, else (whole) all of it."""
 
     def __init__(self, s: Any, model: Any) -> None:
         self.s = s
@@ -144,6 +151,7 @@ class SecondText:
         self.tokens = s.buffer((s.frame.batch, self.model.capacity), torch.int64)
         self.length = s.buffer((s.frame.batch,), torch.int64)
         self.started: set[int] = set()
+        self.whole = False
 
     def start(self, tokens: Tensor, length: Tensor) -> None:
         """Compute the texts of lanes that begin, on the host."""
@@ -163,10 +171,16 @@ class SecondText:
             self.start(tokens, length)
         lead = min(n, max(1, s.committed_most))
         same = (self.tokens[:, :n] == tokens) | (s.steps(n) >= (length[:, None] - lead))
-        s.flag(~same.all(1) | (length > self.length + lead) | (length < 1))
-        at = (length[:, None] + s.constant(np.arange(-lead, 0))).clamp(min=0)
+        other = ~same.all(1) | (length > self.length + lead)
+        if not s.recording and bool((other & s.active()).any()):
+            self.whole = True
         self.tokens[:, :n].copy_(tokens)
         self.length.copy_(length)
+        if self.whole:
+            states = self.every(tokens)
+            return states.gather(1, (length - 1).clamp(min=0)[:, None, None].expand(-1, 1, states.shape[2]))
+        s.flag(other)
+        at = (length[:, None] + s.constant(np.arange(-lead, 0))).clamp(min=0)
         return self.forward(tokens.gather(1, at), at)[:, -1:]
 
     def every(self, tokens: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -57,6 +58,7 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
         return s.hosted(op, xs)
     if all(is_static(x) for x in xs):
         return s.hosted(op, xs)
+    note_most(s, op)
     fn = op.attrs["fn"]
     if fn == "select" and any(isinstance(x, Draws) for x in xs[1:]) and op.result.type.elem == "draw":
         raise NotSteppable("draws that are selected element by element", op)
@@ -83,6 +85,47 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
     if not want and not out.is_floating_point():
         s.bounds_of(op, fn)
     return made(out, None if not lives else lives[0] if len(lives) == 1 else lives[0] & lives[1])
+
+
+def note_most(s: Any, op: Any) -> None:
+    """Note the most that a number can be which is computed from numbers that have a most and are not negative."""
+    if op.result.type.dims or op.result.type.elem not in ("int", "real", "prob", "position"):
+        return
+    values = [s.env[v] for v in op.operands]
+    most = [float(x) if is_static(x) and np.ndim(x) == 0 and x is not None else s.most(v) for x, v in zip(values, op.operands, strict=True)]
+    fn, known = op.attrs.get("fn", ""), [m for m in most if m is not None]
+    found = None
+    if op.opcode == "within":
+        found = min([*known, op.attrs["most"]])
+    elif fn == "minimum" and known:
+        found = max(0, min(known))
+    elif len(known) == len(most) and min(known) >= 0:
+        folds: dict[str, Any] = {"add": sum, "mul": math.prod, "maximum": max, "floor": max}
+        if fn in folds:
+            found = folds[fn](known)
+        elif op.opcode == "as_int" or fn == "sub":  # what is taken away is not negative
+            found = known[0]
+        elif fn == "div" and is_static(values[1]) and known[1] > 0:
+            found = known[0] / known[1]
+    if found is not None:
+        s.sizes = {**getattr(s, "sizes", {}), op.result: found}
+
+
+@step("within")
+def within(s: Any, op: Any, x: Any, *sizes: Any) -> Any:
+    """A value that is as small as it must be."""
+    if is_static(x) and all(is_static(n) for n in sizes):
+        return s.hosted(op, [x, *sizes])
+    if not sizes:
+        note_most(s, op)
+        s.flag(s.tensor(x).abs() > op.attrs["most"])
+        return x
+    if len(sizes) > 1 or isinstance(x, list):
+        raise NotSteppable("a list or an array that must have room", op)
+    live = live_of(x)
+    n = s.constant(np.array([count_of(x)])) if live is None else live.sum(1)
+    s.flag(n > s.tensor(sizes[0]))
+    return x
 
 
 def _ragged(xs: Any) -> bool:
@@ -166,6 +209,7 @@ def whole(s: Any, op: Any, x: Any) -> Any:
     """A number rounded towards zero."""
     if is_static(x):
         return s.hosted(op, [x])
+    note_most(s, op)
     a = s.tensor(x)
     return made((a.trunc() if a.is_floating_point() else a).long(), live_of(x))
 

@@ -52,9 +52,9 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
     if op.attrs.get("axis"):
         raise NotSteppable("positions of distributions at every canvas of a tree", op)
     named = types[0].elem in ("node", "position")
-    at = getattr(v, "at", None)
+    at, chosen = getattr(v, "at", None), ix[0]
     if named and at is not None:
-        ix = (member(s, at, ix[0], op), *ix[1:])
+        ix = (member(s, at, chosen, op), *ix[1:])
     elif live_of(v) is not None and not named:
         v = packed(s, v)
     inner = getattr(v, "inner", None)
@@ -69,9 +69,9 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
         shape = v.shape if isinstance(v, Dist | Draws) else tuple(s.tensor(v).shape[1:])
         out = pick_flat(s, v, places, shape[: len(ix)], op)
         return replace(out, inner=None) if inner is not None else out
-    index = ix[0]
-    lives = live_of(index)
-    out = pick(s, v, checked(s, v, index), op)
+    lives = live_of(chosen)
+    index = ix[0] if named and at is not None else checked(s, v, chosen)
+    out = pick(s, v, index, op)
     if lives is not None and isinstance(out, Tensor):
         return Vec(out, lives)
     if lives is not None and isinstance(out, Nodes):
@@ -79,7 +79,7 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
     if lives is not None and isinstance(out, Dist | Draws):
         out = replace(out, live=lives)
     if named and isinstance(out, Dist | Draws) and types[0].dims:
-        out = replace(out, at=index if isinstance(index, Nodes | np.ndarray) else Nodes(s.lanes(index), None, lives))
+        out = replace(out, at=chosen if isinstance(chosen, Nodes | np.ndarray) else Nodes(s.lanes(chosen), None, lives))
     return out
 
 

@@ -132,6 +132,7 @@ class _Prefix(nn.Module):
 
     def __init__(self, config: Any, options: Mapping[str, Any]) -> None:
         super().__init__()
+        self.config = config
         self.layers = nn.ModuleList([Layer(config, 0, dict(options))])
         self.norm = Norm(config.hidden_size, config.rms_norm_eps)
         self.rotary = rotary_of(config)

@@ -1,0 +1,142 @@
+"""The slots of a masked model: positions of the text and of the canvas behind it, seen as they were when they were computed.
+
+A call without a memory computes text and canvas. A call on one computes its own cells, and what the memory lacks of the text.
+A memory is a set of slots. They are not copied: a counter, written beside each, says when a slot was computed, and a memory
+notes it. A lane whose memory has slots that a later call has written again is the driver's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton.models.interface import Seen, at_slots
+from decgraph.backends.triton.support import NotSteppable
+
+LEAST = 16
+"""The fewest cells that a call computes: of few cells those of several programs are the same."""
+
+
+@dataclass(frozen=True)
+class CanvasMemory:
+    """live: bool[B, S], the slots that it has; when: int64[B, S], their counters. base: int64[B], where the canvas begins."""
+
+    cache: Any
+    base: Tensor
+    live: Tensor
+    when: Tensor
+    on_device = True
+
+
+@dataclass(frozen=True)
+class Call:
+    """The states [B, T, W] of a forward, the row of every slot in it, int64[B, S] (None: the slot itself), and the slots that
+    are computed behind it, as for a memory."""
+
+    states: Tensor
+    row: Tensor | None
+    live: Tensor
+    when: Tensor
+
+
+class CanvasCache:
+    """The slots of one masked model in a program."""
+
+    features = False
+
+    def __init__(self, s: Any, name: str, model: Any) -> None:
+        self.s, self.name, self.model = s, name, model
+        self.width = s.frame.capacity
+        if self.width > model.capacity - 1:
+            raise NotSteppable(f"`{name}` has {model.capacity} slots, fewer than the text and its canvas")
+        self.clock = s.buffer((1,), torch.int64)
+        self.when = s.buffer((s.frame.batch, self.width + 1), torch.int64)
+        self.start()
+
+    def start(self) -> None:
+        """Nothing of before is used again."""
+        self.last: list[tuple[tuple[Any, ...], Call]] = []
+
+    def committed(self, before: Tensor, kept: Tensor, most: int, path: Any) -> None:
+        """Canvases keep what they are behind."""
+
+    def call(self, canvas: Any, at: Any, given: CanvasMemory | None) -> Call:
+        """The forward of a canvas for some positions on a memory; the last ones are remembered."""
+        key = (canvas, None if given is None else at, given, self.s.mask)
+        for before, made in self.last:
+            if all(x is y for x, y in zip(key, before, strict=True)):
+                return made
+        out = self._whole(canvas) if given is None else self._part(canvas, at, given)
+        self.last = [*self.last, (key, out)][-2:]
+        return out
+
+    def _whole(self, canvas: Any) -> Call:
+        s, slot = self.s, self.s.steps(self.width)
+        live = (slot < (canvas.base + canvas.size)[:, None]) & s.active()[:, None]
+        at = s.lanes(slot[None])
+        end = (canvas.base + canvas.size)[:, None].expand(-1, self.width)
+        states = self._forward(canvas, at, live, Seen(end))
+        return Call(states, None, live, self.when[:, :-1].clone())
+
+    def _part(self, canvas: Any, at: Any, given: CanvasMemory) -> Call:
+        s, slot = self.s, self.s.steps(self.width)
+        here = s.active()[:, None]
+        end = canvas.base + canvas.size
+        fresh = ((slot < canvas.base[:, None]) & ~given.live) | self.marked(canvas, at)
+        fresh = fresh & here
+        s.flag((given.when != self.when[:, :-1]) & given.live & ~fresh)
+        seen = given.live | fresh
+        inside = slot < end[:, None]
+        gaps = inside & ~seen & here
+        most, some = self.width, True
+        if s.hosts:  # how many cells are computed, and whether slots between are missing
+            read = s.reads((fresh.sum(1) * 2).amax() + gaps.any())
+            most, some = min(self.width, max(LEAST, 1 << max(0, read // 2 - 1).bit_length())), bool(read % 2)
+        if most < self.width:
+            order = torch.sort((~fresh).to(torch.uint8), dim=1, stable=True).indices[:, :most]
+            there = fresh.gather(1, order)
+        else:
+            order, there = s.lanes(slot[None]), fresh
+        below, tail, first = end[:, None].expand(-1, most), None, None
+        if some:
+            below, first = torch.zeros_like(below), torch.zeros_like(end)
+            tail = (seen & inside)[:, None].expand(-1, most, -1)
+        states = self._forward(canvas, order, there, Seen(below, tail, first))
+        row = None if most == self.width else (fresh.long().cumsum(1) - 1).clamp(0, most - 1)
+        return Call(states, row, seen, torch.where(fresh, self.when[:, :-1], given.when))
+
+    def marked(self, canvas: Any, at: Any) -> Tensor:
+        """bool[B, S]: the slots of positions of a canvas."""
+        from decgraph.backends.triton.ops.canvases import places
+
+        ids, live = places(self.s, at)
+        where = canvas.base[:, None] + ids
+        live = live & (where >= 0) & (where < self.width)
+        out = torch.zeros((self.s.frame.batch, self.width + 1), dtype=torch.bool, device=self.s.device)
+        return (
+            out.scatter(1, torch.where(live, where, self.width), True)[:, : self.width]
+            if ids.shape[1]
+            else out[:, : self.width]
+        )
+
+    def _forward(self, canvas: Any, at: Tensor, live: Tensor, seen: Seen) -> Tensor:
+        """States of the cells at slots int64[B, T], of which `live` are computed and kept."""
+        s, model = self.s, self.model
+        base = canvas.base[:, None]
+        cell = canvas.cells.gather(1, (at - base).clamp(0, canvas.most - 1)) if canvas.most else torch.full_like(at, -1)
+        tokens = torch.where(at < base, s.tokens.gather(1, at), torch.where(cell < 0, model.mask, cell))
+        model.prompts.copy_(torch.where(s.active(), canvas.base, model.prompts))
+        self.clock.add_(1)
+        self.when.scatter_(1, torch.where(live, at, self.width), self.clock.expand(at.shape[0], at.shape[1]))
+        out: Tensor = model.forward(tokens, at, torch.where(live, at, model.capacity - 1), seen)
+        return out
+
+    def rows(self, made: Call, canvas: Any, at: Tensor) -> Tensor:
+        """Scores [B, n, V] at positions int64[B, n] of a canvas."""
+        slots = (canvas.base[:, None] + at).clamp(0, self.width - 1)
+        found = slots if made.row is None else made.row.gather(1, slots)
+        out: Tensor = self.model.read(at_slots(made.states, found))
+        return out

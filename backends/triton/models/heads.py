@@ -1,0 +1,205 @@
+"""Heads on a target's features: EAGLE and MTP layers, which feed their own outputs back.
+
+The token at position p reads the feature of position p - 1, so the head's keys and values for it are at slot p - 1, and so is
+its own output: slots are shifted by one here, nowhere else. Only where a text is one token long does that token have a slot,
+with the absence of a feature, and nothing is shifted. Keys and values of drafted tokens come from the head's own features; when
+they are committed, they are computed again from the target's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton.models.decoder import CausalModel, Weights, layers_of, lower
+from decgraph.backends.triton.models.interface import CHUNK, Seen, at_slots
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.runtime.models.derive import Applied, Since
+from decgraph.runtime.models.distinct import original_of
+from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.hf_heads import HFFeatures, HFRooted
+from decgraph.runtime.models.interface import Model
+
+
+def features_model(model: Model, whole: Any, target: Any) -> Any:
+    """The device model of a head, given its target's, which keeps its states from now on. Raises NotSteppable for a head of
+    another kind, and without a target that it fits."""
+    if not isinstance(target, CausalModel) or target.kind != "causal":
+        raise NotSteppable(f"{model.name!r} reads states of its target, which has no step")
+    if isinstance(whole, HFFeatures):
+        return FeaturesModel(model, whole.module, target)
+    if isinstance(whole, HFRooted):
+        from decgraph.backends.triton.models.rooted import rooted_model
+
+        return rooted_model(model, whole.module, target)
+    raise NotSteppable(f"{model.name!r} is a {type(whole).__name__}, which has no step")
+
+
+def since_model(model: Model, whole: Any, target: Any) -> CausalModel:
+    """The device model of `target.since(l, inner)`, given its target's. Raises NotSteppable where there is none."""
+    inner: Any = whole.inner
+    its = isinstance(target, CausalModel) and isinstance(whole.target, HFCausal) and target.model is whole.target
+    if not its or len(target.weights.stages) > 1:
+        raise NotSteppable(f"{model.name!r} continues layers of its target, which has no step")
+    if inner.kind == "features":
+        return SinceModel(model, whole, target, features_model(inner, original_of(inner), target))
+    if isinstance(inner, Applied) and getattr(inner.adapter, "normed", False):
+        raise NotSteppable(f"{model.name!r} reads states that have been through a norm of their own")
+    stages = lower(model.name, whole.target, inner)
+    return SinceModel(
+        model, whole, target, CausalModel(model, Weights(stages, target.weights.head), target.batch, target.capacity)
+    )
+
+
+class SinceModel(CausalModel):
+    """A target's layers from one on, over the states that another model has: of its lower layers and an adapter, or of a head.
+    Keys and values of committed tokens are the target's where it follows that."""
+
+    def __init__(self, model: Model, whole: Since, target: CausalModel, inner: CausalModel) -> None:
+        uses = [use for use in target.weights.last.uses if use.layer >= whole.layer]
+        upper = target.weights.last.using(uses).above()
+        super().__init__(model, Weights((upper,), target.weights.head), target.batch, target.capacity)
+        self.kind, self.inner, self.origin = inner.kind, inner, target
+        if self.kind == "features":
+            self.follow()
+
+    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
+        """See `DeviceModel`. Raises DecError for tokens that do not fit."""
+        if self.following:
+            self.inner.fill(lane, tokens, start, count)
+        super().fill(lane, tokens, start, count)
+
+    def move(self, source: Tensor, dest: Tensor) -> None:
+        """See `DeviceModel`."""
+        self.inner.move(source, dest)
+        super().move(source, dest)
+
+    def copy_prefix(self, source: int, lane: int, count: int) -> None:
+        """See `DeviceModel`."""
+        self.inner.copy_prefix(source, lane, count)
+        super().copy_prefix(source, lane, count)
+
+    @torch.no_grad()
+    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, **given: Any) -> Tensor:
+        """See `DeviceModel`."""
+        states = self.inner.forward(tokens, positions, slots, seen, **given)
+        tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
+        return super().run(states, positions, self.followed(positions, slots, given.get("known")), seen)
+
+    def run(self, x: Tensor, positions: Tensor, slots: Tensor, seen: Seen, *at: Any) -> Tensor:
+        """See `CausalModel`: of tokens that the inner model computes too."""
+        return super().run(self.inner.run(x, positions, slots, seen, *at), positions, slots, seen, *at)
+
+
+class OnTarget(CausalModel):
+    """What heads on a target's states share: keys and values, one slot below those of tokens."""
+
+    kind = "features"
+
+    def __init__(self, model: Model, module: Any, target: CausalModel, stages: tuple[Any, ...]) -> None:
+        own = next((p for p in module.parameters()), None)
+        if own is not None and (own.device != target.device or own.dtype != target.dtype):
+            raise NotSteppable(f"{model.name!r} is no {target.dtype} on {target.device}, as its target {target.name!r} is")
+        super().__init__(model, Weights(stages or (target.weights.last.using(()),), self.head), target.batch, target.capacity)
+        self.module, self.target = module, target
+        target.keep_states(module.reads or ())
+        if stages:
+            self.keep_states()
+
+    def head(self, states: Tensor) -> Tensor:
+        """Logits [..., V] of the head's outputs [..., W]."""
+        if not self.module.own_output:
+            return self.target.read(states)
+        made: Tensor = self.module.read_out(states.reshape(-1, states.shape[-1]))
+        return made.view(*states.shape[:-1], -1)
+
+    def features(self, positions: Tensor, lanes: slice = slice(None)) -> Tensor:
+        """What the head reads of the target's states of positions int64[b, T]: [b, T, hidden]."""
+        made: Tensor = self.target.kept(self.module.reads, positions, lanes)
+        return made.to(self.dtype)
+
+    def entering(self, tokens: Tensor, features: Tensor) -> Tensor:
+        """What enters the first layer, of tokens int64[b, T] and features of the positions before them."""
+        return features
+
+    @torch.no_grad()
+    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
+        """See `DeviceModel`; the target has computed these tokens. Raises DecError for tokens that do not fit."""
+        self.check(lane, tokens, start, count)
+        end, lanes = start + count, slice(lane, lane + 1)
+        self.clear(lane, max(start - 1, 0))
+        for first in range(max(start, 1), end if self.keys else 0, CHUNK):
+            last = min(first + CHUNK, end)
+            at = torch.arange(first, last, device=self.device)[None] - 1
+            ids = torch.tensor([list(tokens[first:last])], dtype=torch.int64, device=self.device)
+            self.run(self.entering(ids, self.features(at, lanes)), at, at, Seen(at + 1), lanes, last)
+
+    def place(self, slots: Tensor, shift: Tensor) -> Tensor:
+        """The head's slots of tokens' slots; the first token of a text has none, where there are others."""
+        at = slots - shift[:, None]
+        return torch.where(at < 0, self.capacity - 1, at)
+
+
+class FeaturesModel(OnTarget):
+    """See the module, and `DeviceModel`. `module` is as in runtime/models/heads/chained.py."""
+
+    def __init__(self, model: Model, module: Any, target: CausalModel) -> None:
+        super().__init__(model, module, target, (layers_of(module, model.name),))
+        self.shifts = torch.ones(target.batch, dtype=torch.int64, device=target.device)
+
+    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
+        """See `DeviceModel`. Raises DecError for tokens that do not fit."""
+        super().fill(lane, tokens, start, count)
+        self.shifts[lane] = 1
+
+    def entering(self, tokens: Tensor, features: Tensor) -> Tensor:
+        """See `OnTarget`."""
+        made: Tensor = self.module.enter(tokens, features)
+        return made
+
+    def features(self, positions: Tensor, lanes: slice = slice(None)) -> Tensor:
+        """See `OnTarget`."""
+        made: Tensor = self.module.project(super().features(positions, lanes))
+        return made
+
+    @torch.no_grad()
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        seen: Seen,
+        *,
+        parents: Tensor | None = None,
+        known: Tensor | None = None,
+    ) -> Tensor:
+        """See `DeviceModel`. Without `known` all features are the target's."""
+        tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
+        shift = torch.ones_like(self.shifts) if known is None else (known > 0).long().expand(self.batch)
+        self.shifts.copy_(shift)
+        features = torch.where((positions > 0)[..., None], self.features(positions - 1), 0)
+        if known is not None:
+            own = (positions > 0) & (positions > known.expand(self.batch)[:, None])
+            tokens, features = self._own(own, tokens, features, slots - 1 if parents is None else parents)
+        at = self.place(slots, shift)
+        return self.run(self.entering(tokens, features), positions - shift[:, None], at, seen.shifted(shift))
+
+    def _own(self, own: Tensor, tokens: Tensor, features: Tensor, parents: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens and features, those where bool[B, T] says so being the head's: its outputs at its slots of `parents`; of one
+        that drafts in parallel, a mask and what stands for an unknown feature."""
+        assert self.last is not None
+        if self.module.mask is not None:
+            return torch.where(own, self.module.mask, tokens), torch.where(own[..., None], self.module.unknown(), features)
+        back = self.module.back(at_slots(self.last, parents - self.shifts[:, None]))
+        return tokens, torch.where(own[..., None], back, features)
+
+    def move(self, source: Tensor, dest: Tensor) -> None:
+        """See `DeviceModel`."""
+        super().move(self.place(source, self.shifts), self.place(dest, self.shifts))
+
+    def states_at(self, slots: Tensor) -> Tensor:
+        """See `DeviceModel`."""
+        return super().states_at(self.place(slots, self.shifts))

@@ -1,0 +1,101 @@
+"""Loaded masked models: the decoder over slots, where a cell's slot is its position, and everybody may see everybody.
+
+A call computes the whole text and canvas, or some cells over what the slots hold, which are seen as they were when computed.
+Who attends to whom beyond that is the model's affair: blocks of cells, windows to both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton.models.decoder import CausalModel, Weights, slotted
+from decgraph.backends.triton.models.interface import Seen, at_slots
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.ir.memo import memo_of
+from decgraph.runtime.models.hf_masked import HFMasked
+from decgraph.runtime.models.interface import Model
+
+
+def masked_model(model: Model, whole: Any, batch: int, capacity: int) -> MaskedModel:
+    """The device model of a masked model. Raises NotSteppable for a module that is called as a whole."""
+    if not isinstance(whole, HFMasked):
+        raise NotSteppable(f"{model.name!r} is called as it is, and keeps no keys and values: {getattr(whole, 'why', '')}")
+    net = whole.net
+    weights = memo_of(net).once("slot decoder", lambda: Weights((slotted(net.decoder, model.name),), net.read))
+    return MaskedModel(model, weights, batch, capacity)
+
+
+class MaskedModel(CausalModel):
+    """See the module, and `DeviceModel`. Of a model with a shift (Dream) the states are those one position before, which
+    predict a cell; they are kept by slot."""
+
+    kind = "masked"
+    both = True
+
+    def __init__(self, model: Model, weights: Weights, batch: int, capacity: int) -> None:
+        super().__init__(model, weights, batch, capacity)
+        assert model.mask is not None
+        self.mask, self.shift, self.visibility = model.mask, model.shift, model.visibility
+        self.prompts = torch.zeros(batch, dtype=torch.int64, device=self.device)
+        self._plain = torch.arange(self.vocab_size, device=self.device) != self.mask
+        if self.shift:
+            self.keep_states()
+
+    @torch.no_grad()
+    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
+        """See `DeviceModel`. `tokens` is the lane's prompt; those that are computed see one another and those before. Raises
+        DecError for tokens that do not fit."""
+        self.check(lane, tokens, start, count)
+        self.clear(lane, start)
+        self.prompts[lane] = len(tokens)
+        if count:
+            end, lanes = start + count, slice(lane, lane + 1)
+            at = torch.arange(start, end, device=self.device)[None]
+            ids = torch.tensor([list(tokens[start:end])], dtype=torch.int64, device=self.device)
+            self.run(ids, at, at, self._limited(Seen(torch.full_like(at, end)), at, self.prompts[lanes]), lanes, end)
+
+    @torch.no_grad()
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        seen: Seen,
+        *,
+        parents: Tensor | None = None,
+        known: Tensor | None = None,
+    ) -> Tensor:
+        """See `DeviceModel`."""
+        tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
+        states = self.run(tokens, positions, slots, self._limited(seen, positions, self.prompts))
+        if not self.shift or self.last is None:
+            return states
+        return at_slots(self.last, positions - 1)
+
+    def _limited(self, seen: Seen, positions: Tensor, prompts: Tensor) -> Seen:
+        """What cells at positions int64[B, T] see of what is there."""
+        if self.visibility == "full":
+            return seen
+        first = positions * 0
+        if isinstance(self.visibility, str):
+            ends = positions + 1
+        elif self.visibility[0] == "window":
+            ends = torch.where(positions >= seen.below - self.visibility[1], seen.below, positions + 1)
+        else:
+            n = self.visibility[1]
+            first = prompts[:, None] + first if self.visibility[0] == "prompt+block" else first
+            ends = torch.where(positions < first, first, first + ((positions - first) // n + 1) * n)
+        below = torch.minimum(seen.below, ends)
+        if seen.tail is None or seen.first is None:
+            return Seen(below)
+        at = seen.first[:, None] + torch.arange(seen.tail.shape[2], device=self.device)
+        return Seen(below, seen.tail & (at[:, None] < ends[..., None]), seen.first)
+
+    @torch.no_grad()
+    def read(self, states: Tensor) -> Tensor:
+        """See `DeviceModel`; the mask has no mass."""
+        return torch.where(self._plain, super().read(states), float("-inf"))

@@ -1,0 +1,95 @@
+"""Calls of masked models at canvases, and their memories."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.backends.triton.canvas_cache import CanvasMemory
+from decgraph.backends.triton.evaluate import joins, step
+from decgraph.backends.triton.ops.canvases import Canvas, mask_of, places, within_size
+from decgraph.backends.triton.ops.numbers import packed
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.triton.values import Dist, Nodes, Rows, Vec
+
+
+def evaluate(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any]) -> Dist:
+    """The distributions at the cells of a canvas, or at some of its positions."""
+    at, given = extra.get("at"), memory_of(s, op, extra)
+    if extra.keys() - {"at", "given"}:
+        raise NotSteppable(f"a call of a canvas with {', '.join(sorted(extra))}", op)
+    made = cache.call(canvas, at, given)
+    where = Vec(s.lanes(s.steps(canvas.most)[None]), within_size(s, canvas)) if at is None else packed(s, at)
+    ids, live = places(s, where)
+    scores = cache.rows(made, canvas, ids)
+    if s.exact:  # rows of cells that are not there have no entries in a table
+        scores = torch.where(live[..., None], scores, 0)
+    rows = Rows(scores, positions=canvas.base[:, None] + ids, path=lambda: tokens_before(s, canvas, ids))
+    n = int(ids.shape[1])
+    return Dist(rows, np.arange(n), at=None if at is None else Nodes(ids, None, live), live=live)
+
+
+def tokens_before(s: Any, canvas: Canvas, at: Tensor) -> Tensor:
+    """int64[B, n, N]: the cells before positions, as far as they are not committed; -1 elsewhere."""
+    cells = torch.where(canvas.cells < 0, mask_of(s), canvas.cells)
+    there = s.steps(canvas.most) >= (s.length - canvas.base)[:, None]
+    cells = torch.where(there, cells, -1)[:, None]
+    return torch.where(s.steps(canvas.most) < at[..., None], cells, -1)
+
+
+def memory_of(s: Any, op: Any, extra: dict[str, Any]) -> CanvasMemory | None:
+    """The memory that a call sees."""
+    given = extra.get("given")
+    if given is not None and not isinstance(given, CanvasMemory):
+        raise NotSteppable("a memory of another model, or of something else than a canvas", op)
+    return given
+
+
+def memory(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any]) -> CanvasMemory:
+    """A model's memory of a canvas: all of it, or of some positions on another memory; of no positions it is empty."""
+    at, given = extra.get("at"), memory_of(s, op, extra)
+    if extra.keys() - {"at", "given"}:
+        raise NotSteppable("a memory with the scores of its queries", op)
+    if at is not None and given is None:
+        ids, live = places(s, at)
+        if not ids.shape[1]:
+            nothing = torch.zeros((s.frame.batch, cache.width), dtype=torch.bool, device=s.device)
+            return CanvasMemory(cache, canvas.base, nothing, nothing.long())
+        made = cache.call(canvas, at, None)
+        return CanvasMemory(cache, canvas.base, made.live & live.any(1)[:, None], made.when)
+    made = cache.call(canvas, at, given)
+    return CanvasMemory(cache, canvas.base, made.live, made.when)
+
+
+@step("memory.only")
+def only(s: Any, op: Any, m: Any, ps: Any) -> CanvasMemory:
+    """A memory restricted to positions of a canvas, or rid of them."""
+    if not isinstance(m, CanvasMemory):
+        raise NotSteppable("a part of the memory of a context", op)
+    at = m.cache.marked(m, ps)
+    if op.attrs["kind"] == "only":
+        return replace(m, live=m.live & (at | (s.steps(m.cache.width) < m.base[:, None])))
+    return replace(m, live=m.live & ~at)
+
+
+@step("memory.join")
+def join(s: Any, op: Any, a: Any, b: Any) -> CanvasMemory:
+    """Two memories together; where both have a position the second one's counts."""
+    if not (isinstance(a, CanvasMemory) and isinstance(b, CanvasMemory)) or a.cache is not b.cache:
+        raise NotSteppable("memories of something else than canvases of one model are joined", op)
+    return replace(a, live=a.live | b.live, when=torch.where(b.live, b.when, a.when))
+
+
+@joins(CanvasMemory)
+def join_memories(s: Any, lanes: Tensor, a: Any, b: Any) -> CanvasMemory:
+    """One of two memories in every lane."""
+    if not (isinstance(a, CanvasMemory) and isinstance(b, CanvasMemory)) or a.cache is not b.cache:
+        raise NotSteppable("a memory of one of two models", s.place)
+    where = lanes[:, None]
+    return CanvasMemory(
+        a.cache, torch.where(lanes, a.base, b.base), torch.where(where, a.live, b.live), torch.where(where, a.when, b.when)
+    )

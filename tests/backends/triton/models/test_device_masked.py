@@ -1,0 +1,133 @@
+"""Masked device models: whole canvases of several lengths, and blocks of cells over what their slots hold."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from masked_worlds import MASK_ID, V, masked
+from torch import Tensor
+from unread import nothing_read
+
+from decgraph.backends.triton.models import step_model
+from decgraph.backends.triton.models.interface import Seen
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.check.tables import Style, StyledModel
+from decgraph.runtime.models.engine.plain import stacked
+from decgraph.runtime.models.free import FreeModel
+from decgraph.runtime.models.interface import MASK
+from decgraph.runtime.models.table import TableModel
+
+LENGTH, LANES = 6, (1, 4, 2)  # cells of a canvas; the prompts
+
+
+def canvases(size: int, mask: int, seed: int) -> list[list[int]]:
+    rng = random.Random(seed)
+    return [
+        [rng.randrange(size - 1) for _ in range(n)] + [rng.choice((mask, rng.randrange(size - 1))) for _ in range(LENGTH)]
+        for n in LANES
+    ]
+
+
+def cells(made: Any, row: list[int]) -> tuple[Any, ...]:
+    return tuple(MASK if t == made.mask else t for t in row)
+
+
+def whole(made: Any, rows: list[list[int]]) -> Tensor:
+    """The last states of the canvases' cells after a call that computes everything."""
+    most, spare = max(map(len, rows)), made.capacity - 1
+    at = torch.arange(most)
+    lengths = torch.tensor([[len(row)] for row in rows])
+    tokens = torch.tensor([row + [0] * (most - len(row)) for row in rows])
+    slots = torch.where(at < lengths, at, spare)
+    with nothing_read():
+        states = made.forward(tokens, at[None], slots, Seen(lengths.expand(-1, most)))
+        first = (lengths - LENGTH + torch.arange(LENGTH))[..., None].expand(-1, -1, states.shape[2])
+        return states.gather(1, first)
+
+
+def block(made: Any, rows: list[list[int]], first: int, count: int) -> Tensor:
+    """The last states of `count` cells from the canvas cell `first` on, over what the slots hold."""
+    lengths = torch.tensor([[len(row)] for row in rows])
+    at = lengths - LENGTH + torch.arange(first, first + count)
+    tokens = torch.tensor([[row[i] for i in places] for row, places in zip(rows, at.tolist(), strict=True)])
+    with nothing_read():
+        return made.forward(tokens, at, at, Seen(lengths.expand(-1, count)))
+
+
+def compare(made: Any, model: Any, rows: list[list[int]]) -> None:
+    """The whole canvases; then a block of other tokens, twice; then another one, which sees them as they were left."""
+    close: dict[str, Any] = {"atol": 0, "rtol": 0} if made.exact else {"atol": 3e-4, "rtol": 1e-4}
+    own = [model.after(len(row) - LENGTH) for row in rows]
+    got = made.read(whole(made, rows)).double()
+    memories = []
+    for n, row in enumerate(rows):
+        first = len(row) - LENGTH
+        want = stacked(own[n].eval_canvas(cells(made, row), range(first, len(row))), model.vocab.size)
+        assert torch.allclose(got[n], want, **close)
+        memories.append(own[n].memory(cells(made, row)))
+    for start, count in ((0, 2), (0, 2), (3, 3)):
+        for row in rows:
+            row[len(row) - LENGTH + start] = (row[len(row) - LENGTH + start] + 1) % (model.vocab.size - 1)
+        got = made.read(block(made, rows, start, count)).double()
+        for n, row in enumerate(rows):
+            first = len(row) - LENGTH + start
+            at = range(first, first + count)
+            want = stacked(own[n].eval_canvas(cells(made, row), at, memories[n]), model.vocab.size)
+            assert torch.allclose(got[n], want, **close), (start, n)
+            memories[n] = own[n].memory(cells(made, row), at, memories[n])
+
+
+def filled(made: Any, rows: list[list[int]]) -> Any:
+    for lane, row in enumerate(rows):
+        made.fill(lane, row[: len(row) - LENGTH], 0, 0)
+    return made
+
+
+@pytest.mark.parametrize("visibility", ["full", "causal", ("block", 2), ("prompt+block", 2)], ids=str)
+@pytest.mark.parametrize("shift", [False, True])
+def test_loaded_models(visibility: Any, shift: bool) -> None:
+    model, _ = masked(3, visibility)
+    model.shift = shift
+    rows = canvases(V, MASK_ID, 5)
+    made = filled(step_model(model, 3, 20), rows)
+    assert made.kind == "masked" and made.mask == MASK_ID and not made.exact
+    compare(made, model, rows)
+    assert bool((made.read(whole(made, rows))[..., MASK_ID] == float("-inf")).all())
+
+
+TABLES = [
+    TableModel(4, 3, kind="masked"),
+    TableModel(4, 3, kind="masked", visibility=("block", 2)),
+    StyledModel(3, 5, Style(sort="mixed"), kind="masked"),
+]
+
+
+@pytest.mark.parametrize("model", TABLES, ids=lambda m: f"{m.name}-{m.visibility}")
+def test_tables(model: Any) -> None:
+    rows = canvases(model.vocab.size, model.vocab.size, 5)
+    made = filled(step_model(model, 3, 20), rows)
+    assert made.kind == "masked" and made.mask == model.vocab.size
+    compare(made, model, rows)
+
+
+def test_a_prompt_may_be_computed_alone() -> None:
+    """Its keys and values are then those of the prompt, which sees nothing of the canvas."""
+    model, _ = masked(3)
+    rows = canvases(V, MASK_ID, 6)
+    made = step_model(model, 3, 20)
+    for lane, row in enumerate(rows):
+        made.fill(lane, row[: len(row) - LENGTH], 0, len(row) - LENGTH)
+    got = made.read(block(made, rows, 0, LENGTH)).double()
+    for n, row in enumerate(rows):
+        at = range(len(row) - LENGTH, len(row))
+        want = stacked(model.eval_canvas(tuple(row), at, model.memory(tuple(row[: at.start]))), V)
+        assert torch.allclose(got[n], want, atol=3e-4, rtol=1e-4)
+
+
+def test_refusals() -> None:
+    for model in (FreeModel(3, visibility="full"), TableModel(4, 3, kind="masked", visibility=("window", 2))):
+        with pytest.raises(NotSteppable, match="no masked table"):
+            step_model(model, 1, 20)
