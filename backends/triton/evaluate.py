@@ -70,7 +70,7 @@ class Evaluator:
         load()
         self.env: dict[Value, Any] = {}
         self.mask: Tensor | None = None
-        self.sizes: dict[Value, int] = {}
+        self.sizes: dict[Value, float] = {}
         """The most that whole numbers can be, where it is known."""
         self.hosts = True
         """Whether the host may run a loop here, reading a flag in every iteration: not inside of a branch or of an unrolled loop."""
@@ -214,7 +214,7 @@ class Evaluator:
             first, count = self.tensor(lo), self.tensor(hi) - self.tensor(lo)
             bound = op.attrs.get("bound") if isinstance(op.attrs.get("bound"), int) else None
             if is_static(lo) and self.most(op.operands[1]) is not None:
-                bound = min(b for b in (bound, self.most(op.operands[1])) if b is not None)
+                bound = int(min(b for b in (bound, self.most(op.operands[1])) if b is not None))
             if self.hosts and (bound is None or bound > self.short or self.calls(op)):
                 here = count if self.mask is None else torch.where(self.mask, count, 0)
                 numbers, inside = range(self.reads(here.amax())), lambda i: count > i
@@ -235,23 +235,10 @@ class Evaluator:
         """Whether a loop has a loop inside that the host has to run."""
         return any(o.opcode == "while" and not isinstance(o.attrs.get("bound"), int) for r in op.regions for o in r.walk())
 
-    def most(self, value: Value) -> int | None:
-        """The most that a whole number can be, None: not known."""
+    def most(self, value: Value) -> float | None:
+        """The most that a number can be, None: not known."""
         now = self.env.get(value)
-        return int(now) if isinstance(now, int | float | np.integer) and abs(now) < 2**31 else self.sizes.get(value)
-
-    def bounds_of(self, op: Op, fn: str) -> None:
-        """Note the most that a sum, a minimum or the like of whole numbers can be."""
-        tops = [self.most(v) for v in op.operands]
-        known = [n for n in tops if n is not None]
-        if fn == "minimum" and known:
-            self.sizes[op.result] = min(known)
-        elif fn == "sub" and tops[0] is not None and isinstance(self.env.get(op.operands[1]), int | float):
-            self.sizes[op.result] = tops[0] - int(self.env[op.operands[1]])
-        elif fn == "clamp" and tops[2] is not None:
-            self.sizes[op.result] = tops[2]
-        elif len(known) == len(tops) and fn in ("add", "maximum", "select"):
-            self.sizes[op.result] = sum(known) if fn == "add" else max(known[1:] if fn == "select" else known)
+        return float(now) if isinstance(now, int | float | np.integer) and abs(now) < 2**31 else self.sizes.get(value)
 
     def op_while(self, op: Op) -> Any:
         carried = [self.env[v] for v in op.operands]

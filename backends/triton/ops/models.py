@@ -227,7 +227,8 @@ def within(s: Any, op: Any, x: Any, *sizes: Any) -> Any:
         a, most = s.tensor(x), op.attrs["most"]
         s.flag(~(a.abs() <= most))
         if not a.is_floating_point():
-            s.sizes[op.result] = int(most)
+            known = s.most(op.operands[0])
+            s.sizes[op.result] = int(most if known is None else min(most, known))
         return x
     live = live_of(x)
     if live is not None and not is_static(sizes[0]):

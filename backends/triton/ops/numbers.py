@@ -82,8 +82,6 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
     if fn in ("minimum", "maximum", "clamp"):
         values = list(_alike(*values))
     out = _MAPS[fn](*values)
-    if not want and not out.is_floating_point():
-        s.bounds_of(op, fn)
     return made(out, None if not lives else lives[0] if len(lives) == 1 else lives[0] & lives[1])
 
 
@@ -103,29 +101,16 @@ def note_most(s: Any, op: Any) -> None:
         folds: dict[str, Any] = {"add": sum, "mul": math.prod, "maximum": max, "floor": max}
         if fn in folds:
             found = folds[fn](known)
-        elif op.opcode == "as_int" or fn == "sub":  # what is taken away is not negative
+        elif fn == "sub":  # what is taken away is not negative
+            found = known[0] - (float(values[1]) if is_static(values[1]) else 0)
+        elif op.opcode == "as_int":
             found = known[0]
+        elif fn == "select":
+            found = max(known[1:])
         elif fn == "div" and is_static(values[1]) and known[1] > 0:
             found = known[0] / known[1]
     if found is not None:
-        s.sizes = {**getattr(s, "sizes", {}), op.result: found}
-
-
-@step("within")
-def within(s: Any, op: Any, x: Any, *sizes: Any) -> Any:
-    """A value that is as small as it must be."""
-    if is_static(x) and all(is_static(n) for n in sizes):
-        return s.hosted(op, [x, *sizes])
-    if not sizes:
-        note_most(s, op)
-        s.flag(s.tensor(x).abs() > op.attrs["most"])
-        return x
-    if len(sizes) > 1 or isinstance(x, list):
-        raise NotSteppable("a list or an array that must have room", op)
-    live = live_of(x)
-    n = s.constant(np.array([count_of(x)])) if live is None else live.sum(1)
-    s.flag(n > s.tensor(sizes[0]))
-    return x
+        s.sizes[op.result] = found
 
 
 def _ragged(xs: Any) -> bool:
