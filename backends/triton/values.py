@@ -72,6 +72,7 @@ class Rows:
         self.scores, self.positions, self.nodes, self.tree, self.given = scores, positions, nodes, tree, given
         self.path, self.allow = path, allow
         self.faces: dict[str, Tensor] = {}
+        self.empty: Tensor | None = None  # bool[B, R]: those that constraints leave without a token, once it was looked at
 
     @property
     def count(self) -> int:
