@@ -294,12 +294,15 @@ class Step(Evaluator):
         if rows.given:
             return rows.scores
         if face not in rows.faces:
-            rows.faces[face] = shaping.shape(self.settings, rows.scores, self.row_place(rows.positions, rows.path), face, rows.allow)
+            rows.faces[face] = shaping.shape(self.settings, rows.scores, self.row_place(rows.positions, rows.path, rows.before), face, rows.allow)
         return rows.faces[face]
 
-    def row_place(self, positions: Tensor | None, path: Any) -> shaping.RowPlace:
+    def row_place(self, positions: Tensor | None, path: Any, before: Tensor | None = None) -> shaping.RowPlace:
         """Where rows stand; the tokens of their paths are computed only where a setting reads them."""
         read = {"repetition", "counts", "allow"} & self.settings.features
+        if before is not None:
+            count = 1 if positions is None else int(positions.shape[1])
+            return shaping.RowPlace(before[:, None].expand(-1, count), before)
         positions = self.length[:, None] if positions is None else self.lanes(positions)
         return shaping.RowPlace(positions, self.length, path() if path is not None and read else None)
 

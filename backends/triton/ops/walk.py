@@ -138,12 +138,14 @@ def whole(s: Any, t: Tree, end: Tensor, emits: Tensor, token: Any) -> Path:
         nodes = nodes.scatter(1, torch.where(d > 0, d - 1, high)[:, None], torch.where(d > 0, at, -1)[:, None])
         at, d = up.gather(1, at[:, None])[:, 0], (d - 1).clamp(min=0)
     said = torch.full_like(end, -1) if token is None else torch.where(emits, s.lanes(token).long(), -1)
+    there = torch.ones_like(up, dtype=torch.bool) if t.live is None else s.lanes(t.live).clone()
     useful = reachable(s, t)
+    there = there if useful is None else there & useful
+    there[:, 0] = False
+    above = torch.zeros_like(up).scatter_add(1, up, there.long())  # how many children a node has
+    path = torch.cat([torch.zeros_like(end)[:, None], nodes[:, :high].clamp(min=0)], 1)
     for level in range(t.height):
-        tested = depth >= level
-        if useful is not None:
-            tested = tested & (useful & (s.lanes(t.depth) == level + 1)).any(1)
-        s.counts.test(level + 1, tested, depth > level)
+        s.counts.test(level + 1, (depth >= level) & (above.gather(1, path[:, level : level + 1])[:, 0] > 0), depth > level)
     return path_of(s, t, nodes[:, :high], depth, end, said)
 
 
