@@ -92,7 +92,7 @@ class CanvasCache:
         inside = slot < end[:, None]
         gaps = inside & ~seen & here
         most, some = self.width, True
-        if s.hosts:  # how many cells are computed, and whether slots between are missing
+        if not s.recording:  # how many cells are computed, and whether slots between are missing
             read = s.reads((fresh.sum(1) * 2).amax() + gaps.any())
             most, some = min(self.width, max(LEAST, 1 << max(0, read // 2 - 1).bit_length())), bool(read % 2)
         if most < self.width:

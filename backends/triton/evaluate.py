@@ -72,8 +72,8 @@ class Evaluator:
         self.mask: Tensor | None = None
         self.sizes: dict[Value, float] = {}
         """The most that whole numbers can be, where it is known."""
-        self.hosts = True
-        """Whether the host may run a loop here, reading a flag in every iteration: not inside of a branch or of an unrolled loop."""
+        self.recording = False
+        """Whether a graph is being recorded: nothing may be read then, and the host runs no loop."""
         self.place: Op | None = None
         """The op that is being evaluated, for the listing."""
 
@@ -116,8 +116,8 @@ class Evaluator:
 
     def reads(self, flag: Tensor) -> int:
         """A number that the host reads, the one way in which it learns of data. Raises NotSteppable where it cannot."""
-        if not self.hosts or getattr(self, "recording", False):
-            raise NotSteppable("a loop whose number of iterations depends on data, inside of a branch or of another such loop", self.place)
+        if self.recording:
+            raise NotSteppable("a loop whose number of iterations depends on data", self.place)
         return int(flag)
 
     def agreed(self, lanes: Tensor) -> bool | None:
@@ -192,17 +192,16 @@ class Evaluator:
     def op_if(self, op: Op) -> Any:
         cond = self.env[op.operands[0]]
         known = self.truth(cond)
-        if known is None and self.hosts and any(v.type.elem == "memory" for v in op.results):
+        if known is None and any(v.type.elem == "memory" for v in op.results):
             known = self.agreed(self.lanes(cond).bool())  # what is computed depends on it
         if known is not None:
             out = self.region(op.regions[0 if known else 1], ())
         else:
-            lanes, hosts, self.hosts = self.tensor(cond), self.hosts, False
+            lanes = self.tensor(cond)
             with self.within(lanes):
                 a = self.region(op.regions[0], ())
             with self.within(~lanes):
                 b = self.region(op.regions[1], ())
-            self.hosts = hosts
             out = tuple(self.join(lanes, x, y) for x, y in zip(a, b, strict=True))
         return out[0] if len(op.results) == 1 else out
 
@@ -215,11 +214,9 @@ class Evaluator:
             bound = op.attrs.get("bound") if isinstance(op.attrs.get("bound"), int) else None
             if is_static(lo) and self.most(op.operands[1]) is not None:
                 bound = int(min(b for b in (bound, self.most(op.operands[1])) if b is not None))
-            if self.hosts and (bound is None or bound > self.short or self.calls(op)):
+            if bound is None or bound > self.short or self.calls(op):
                 here = count if self.mask is None else torch.where(self.mask, count, 0)
                 numbers, inside = range(self.reads(here.amax())), lambda i: count > i
-            elif bound is None:
-                raise NotSteppable("a loop whose number of iterations depends on data and has no bound", op)
             else:
                 numbers, inside = range(bound), lambda i: count > i
             start = None if is_static(lo) else first
@@ -245,7 +242,7 @@ class Evaluator:
         limit = carried.pop(0) if op.attrs.get("limited") else None
         bound = int(limit) if limit is not None and is_static(limit) else op.attrs.get("bound")
         within = None if limit is None or is_static(limit) else self.tensor(limit)
-        if isinstance(bound, int) and (not self.hosts or bound <= self.short and not self.calls(op)):
+        if isinstance(bound, int) and bound <= self.short and not self.calls(op):
             inside = (lambda i: within > i) if within is not None else lambda i: None
             out = self.unroll(op, range(bound), carried, inside, cond=op.regions[0])
         else:
@@ -292,9 +289,8 @@ class Evaluator:
         """Iterations of the last region of an op. inside: bool[B], the lanes that have an iteration of that number, None: all."""
         if len(numbers) > self.longest:
             raise NotSteppable(f"a loop of {len(numbers)} iterations", op)
-        stops, going, outer, hosts = bool(op.attrs.get("stops")), None, self.mask, self.hosts
+        stops, going, outer = bool(op.attrs.get("stops")), None, self.mask
         out: list[tuple[Tensor, list[Any]]] = []  # the lanes that leave, and what they leave with
-        self.hosts = hosts and not stops and cond is None
         for i in numbers:
             counter: Any = i if start is None else start + i
             lanes = _both(going, inside(i))
@@ -308,7 +304,6 @@ class Evaluator:
                     lanes = _both(lanes, self.lanes(held).bool())
             if lanes is not going and lanes is not None:
                 out.append((~lanes if going is None else going & ~lanes, carried))
-                self.hosts = False
             with self.within(lanes):
                 made = self.region(op.regions[-1], [counter, *carried])
             stop, carried = (made[0], list(made[1:])) if stops else (False, list(made))
@@ -319,7 +314,7 @@ class Evaluator:
                 stopped = self.lanes(stop).bool()
                 out.append((stopped if going is None else going & stopped, carried))
                 going = _both(going, ~stopped)
-        self.mask, self.hosts = outer, hosts
+        self.mask = outer
         for lanes, values in reversed(out):  # those that are still in it have the last values, which are static as far as can be
             carried = [self.join(lanes, x, y) for x, y in zip(values, carried, strict=True)]
         return carried

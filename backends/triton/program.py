@@ -147,10 +147,6 @@ def settle(step: Step) -> bool:
 
     def reads(flag: Tensor) -> int:
         """One iteration of every loop that the host runs."""
-        if not step.hosts:
-            raise NotSteppable(
-                "a loop whose number of iterations depends on data, inside of a branch or another loop", step.place
-            )
         turns[step.place] = turns.get(step.place, 0) + 1
         return turns[step.place] % 2 if step.place is not None and step.place.opcode == "while" else 1
 
@@ -374,7 +370,11 @@ class Program:
             self._body()
             return
         if self.replay is None:
-            self.replay = captured(self._body, self.step.device)
+            self.step.recording = True
+            try:
+                self.replay = captured(self._body, self.step.device)
+            finally:
+                self.step.recording = False
         self.replay()
 
     def _body(self) -> None:

@@ -64,8 +64,6 @@ class Step(Evaluator):
         self.taken: set[int] = set()
         """The lanes that have a request."""
         self.uids = self.epoch = 0
-        self.recording = False
-        """Whether a graph is being recorded: nothing may be read."""
         self.committed_now = self.committed_most = 0
         """The most tokens that are committed: in this iteration so far, and in one."""
         for p in self.function.params:
@@ -233,7 +231,7 @@ class Step(Evaluator):
         assert self.loop is not None
         _, region = self.loop.regions
         self.begin()
-        live, self.hosts = ~self.over(), True
+        live = ~self.over()
         stops = bool(self.loop.attrs.get("stops"))
         with self.within(live):
             made = self.region(region, [self.iteration.clone(), *self.carried])
