@@ -23,7 +23,10 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Path:
     if op.result.type.elem != "path":
         raise NotSteppable("a tree of canvases is verified", op)
     if op.attrs["scope"] == "tree":
-        has, node, emits, token = s.region(op.regions[0], (0, t, evidence))
+        seen = t
+        if (useful := reachable(s, t)) is not None:  # the rule chooses among the nodes that the driver drafts
+            seen = replace(t, live=s.lanes(useful) if t.live is None else s.lanes(useful) & s.lanes(t.live))
+        has, node, emits, token = s.region(op.regions[0], (0, seen, evidence))
         end = torch.where(s.lanes(has).bool(), s.lanes(node if node is not None else 0), 0)
         return whole(s, t, end, s.lanes(emits).bool(), token)
     b = s.frame.batch
