@@ -113,7 +113,7 @@ def heads(s: Any, op: Any, cache: Any, model: Any, place: Any) -> Dist:
     scores = model.heads(states)[:, 0]
     n = int(scores.shape[1])
     first = s.length[:, None] + (0 if place.parent else 1)
-    return Dist(Rows(scores, positions=first + s.steps(n)), np.arange(n))
+    return Dist(Rows(scores, positions=first + s.steps(n), before=s.length - int(place.parent)), np.arange(n))
 
 
 def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor | None) -> Dist:
