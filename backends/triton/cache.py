@@ -214,7 +214,8 @@ class Cache:
         b = s.frame.batch
         table = self.slots if isinstance(self.slots, Tensor) else s.constant(self.slots)[None]
         values = s.constant(np.arange(first, first + n))[None].expand(b, -1)
-        self.slots = table.expand(b, -1).scatter(1, uid.expand(b, -1), values)
+        table = torch.cat([table.expand(b, -1), values[:, :1]], 1)  # the last column is that of nodes that are not there
+        self.slots = table.scatter(1, torch.where(uid < 0, int(table.shape[1]) - 1, uid).expand(b, -1), values)[:, :-1]
 
     def _uid(self, tree: Tree, nodes: Any) -> Any:
         if isinstance(tree.uid, np.ndarray) and isinstance(nodes, np.ndarray):

@@ -25,7 +25,7 @@ STEP: dict[str, Callable[..., Any]] = {}
 """By opcode: `f(s, op, *operands)`, where `s` is the step's state (state.py)."""
 JOINS: dict[type, Callable[..., Any]] = {}
 """By the type of a value: `f(s, lanes bool[B], a, b)`, a in those lanes and b in the others."""
-TOPICS = ("numbers", "distributions", "draws", "selection", "sequences", "trees", "walk", "models", "request", "canvases", "masked")
+TOPICS = ("numbers", "distributions", "draws", "selection", "sequences", "trees", "walk", "models", "request", "indexes", "canvases", "masked")
 
 
 def step(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -68,6 +68,10 @@ class Evaluator:
         load()
         self.env: dict[Value, Any] = {}
         self.mask: Tensor | None = None
+        self.sizes: dict[Value, float] = {}
+        """The most that numbers can be that are not negative, where it is known."""
+        self.tops: dict[Value, float] = {}
+        """The most that other numbers can be."""
         self.hosts = True
         """Whether the host may run a loop here, reading a flag in every iteration: not inside of a branch or of an unrolled loop."""
         self.place: Op | None = None
@@ -124,6 +128,10 @@ class Evaluator:
 
     def active(self) -> Tensor:
         """bool[B]: the lanes in which effects happen now (state.py)."""
+        raise NotImplementedError
+
+    def over(self) -> Tensor:
+        """bool[B]: the lanes that are over (state.py)."""
         raise NotImplementedError
 
     # -- masks
@@ -183,7 +191,16 @@ class Evaluator:
     def op_segment(self, op: Op) -> Any:
         """A segment is its region: values from outside keep their names."""
         out = self.region(op.regions[0], ())
+        for outside, inside in zip(op.results, op.regions[0].yields, strict=True):
+            self.renamed(outside, inside)
         return out[0] if len(op.results) == 1 else out
+
+    def renamed(self, value: Value, before: Value) -> None:
+        """What is known of the size of one value is so of another, which is the same."""
+        for kept in (self.sizes, self.tops):
+            kept.pop(value, None)
+            if before in kept:
+                kept[value] = kept[before]
 
     def op_if(self, op: Op) -> Any:
         cond = self.env[op.operands[0]]
@@ -218,22 +235,60 @@ class Evaluator:
                 raise NotSteppable("a loop whose number of iterations depends on data and has no bound", op)
             else:
                 numbers, inside = range(bound), lambda i: count > i
-            start = None if is_static(lo) else first
+            start, read = None if is_static(lo) else first, self.hosts and (bound is None or bound > self.short or self.calls(op))
             if start is None:
                 numbers, count = range(int(lo), int(lo) + len(numbers)), count + int(lo)
-            out = self.unroll(op, numbers, carried, inside, start=start)
+            out = self.unroll(op, numbers, carried, inside, start=start, read=read)
         return out[0] if len(op.results) == 1 else tuple(out)
 
     short = 64
     """Iterations up to which the host does not run a loop whose bound is known."""
 
     def calls(self, op: Op) -> bool:
-        """Whether a loop has a loop inside that the host has to run."""
-        return any(o.opcode == "while" and not isinstance(o.attrs.get("bound"), int) for r in op.regions for o in r.walk())
+        """Whether a loop has a loop inside that the host has to run, or calls at canvases, of which one is much."""
+        return any(
+            o.opcode == "while" and not isinstance(o.attrs.get("bound"), int)
+            or o.opcode == "model.eval" and o.operands[1].type.elem == "canvas"
+            for r in op.regions
+            for o in r.walk()
+        )
+
+    def top(self, value: Value) -> float | None:
+        """The most that a number can be, None: not known."""
+        now = self.env.get(value)
+        if isinstance(now, int | float | np.integer):
+            return float(now) if abs(now) < 2**31 else None
+        return self.sizes.get(value, self.tops.get(value))
 
     def most(self, value: Value) -> int | None:
-        """The most that a number can be whose size is known: how many elements a vector has room for."""
-        return getattr(self, "sizes", {}).get(value)
+        """The most that a whole number can be, None: not known."""
+        top = self.top(value)
+        return None if top is None else int(top // 1)
+
+    def bounds_of(self, op: Op, fn: str) -> None:
+        """Note the most that a sum, a minimum or the like of numbers can be, and whether it is known not to be negative."""
+        found, tops = None, [self.top(v) for v in op.operands]
+        known = [n for n in tops if n is not None]
+        static = [isinstance(self.env.get(v), int | float | np.integer) for v in op.operands]
+        natural = all(v in self.sizes or s and n is not None and n >= 0 for v, s, n in zip(op.operands, static, tops, strict=True))
+        if fn == "minimum" and known:
+            found = min(known)
+        elif fn == "sub" and tops[0] is not None and static[1] and tops[1] is not None:
+            found, natural = tops[0] - tops[1], False
+        elif fn == "sub" and tops[0] is not None and op.operands[1] in self.sizes:
+            found, natural = tops[0], False
+        elif fn == "clamp" and tops[2] is not None:
+            found = tops[2]
+        elif len(known) == len(tops) and fn in ("add", "maximum", "select", "floor"):
+            found = sum(known) if fn == "add" else max(known[1:] if fn == "select" else known)
+        elif natural and fn in ("mul", "weigh"):
+            found = tops[0] * tops[1] if tops[0] is not None and tops[1] is not None else None
+        elif natural and fn == "div" and static[1] and tops[0] is not None and tops[1]:
+            found = tops[0] / tops[1]
+        for kept in (self.sizes, self.tops):  # of an earlier iteration
+            kept.pop(op.result, None)
+        if found is not None:
+            (self.sizes if natural else self.tops)[op.result] = found
 
     def op_while(self, op: Op) -> Any:
         carried = [self.env[v] for v in op.operands]
@@ -250,23 +305,31 @@ class Evaluator:
     def hosted_while(self, op: Op, carried: list[Any], most: int | None, within: Tensor | None) -> list[Any]:
         """A loop that the host runs until no lane is in it."""
         outer, stops, going, i = self.mask, bool(op.attrs.get("stops")), self.mask, 0
+        out: list[tuple[Tensor, list[Any]]] = []
         while most is None or i < most:
             self.mask = going
             held = self.region(op.regions[0], (i, *carried))[0]
             lanes = _both(going, None if held is True else self.lanes(held).bool())
             if within is not None:
                 lanes = _both(lanes, within > i)
-            if lanes is not None and not self.reads(lanes.any()):
+            if lanes is not None and lanes is not going:
+                out.append((~lanes if going is None else going & ~lanes, carried))
+            if lanes is not None and not self.reads((lanes & ~self.over()).any()):
                 break
             if i > self.longest:
                 raise NotSteppable("a loop that does not end", op)
             self.mask = lanes
             made = self.region(op.regions[1], (i, *carried))
             stop, after = (made[0], made[1:]) if stops else (False, made)
-            carried = list(after) if lanes is None else [self.join(lanes, x, y) for x, y in zip(after, carried, strict=True)]
-            going = lanes if stop is False else _both(lanes, ~self.lanes(stop).bool())
+            carried, going = list(after), lanes
+            if stop is not False:
+                stopped = self.lanes(stop).bool()
+                out.append((stopped if lanes is None else lanes & stopped, carried))
+                going = _both(lanes, ~stopped)
             i += 1
         self.mask = outer
+        for lanes, values in reversed(out):
+            carried = [self.join(lanes, x, y) for x, y in zip(values, carried, strict=True)]
         return carried
 
     def lanes(self, x: Any) -> Tensor:
@@ -274,34 +337,50 @@ class Evaluator:
         raise NotImplementedError
 
     def unroll(
-        self, op: Op, numbers: range, carried: list[Any], inside: Any, *, cond: Region | None = None, start: Tensor | None = None
+        self,
+        op: Op,
+        numbers: range,
+        carried: list[Any],
+        inside: Any,
+        *,
+        cond: Region | None = None,
+        start: Tensor | None = None,
+        read: bool = False,
     ) -> list[Any]:
-        """Iterations of the last region of an op. inside: bool[B], the lanes that have an iteration of that number, None: all."""
+        """Iterations of the last region of an op. inside: bool[B], the lanes that have an iteration of that number, None: all.
+        read: whether the host has read how many there are."""
         if len(numbers) > self.longest:
             raise NotSteppable(f"a loop of {len(numbers)} iterations", op)
-        outer, stops, going, hosts = self.mask, bool(op.attrs.get("stops")), None, self.hosts
+        stops, going, outer, hosts = bool(op.attrs.get("stops")), None, self.mask, self.hosts
+        out: list[tuple[Tensor, list[Any]]] = []  # the lanes that leave, and what they leave with
+        self.hosts = hosts and (read or not stops and cond is None)
         for i in numbers:
             counter: Any = i if start is None else start + i
             lanes = _both(going, inside(i))
-            with self.within(lanes):
-                if cond is not None:
+            if cond is not None:
+                with self.within(lanes):
                     held = self.region(cond, [counter, *carried])[0]
-                    known = self.truth(held)
-                    if known is False:
-                        break
-                    if known is None:
-                        lanes = _both(lanes, self.tensor(held))
+                known = self.truth(held)
+                if known is False:
+                    break
+                if known is None:
+                    lanes = _both(lanes, self.lanes(held).bool())
+            if lanes is not going and lanes is not None:
+                out.append((~lanes if going is None else going & ~lanes, carried))
+                self.hosts = hosts and read
             with self.within(lanes):
                 made = self.region(op.regions[-1], [counter, *carried])
-            stop, after = (made[0], made[1:]) if stops else (False, made)
-            carried = list(after) if lanes is None else [self.join(lanes, x, y) for x, y in zip(after, carried, strict=True)]
-            going = lanes
-            known = self.truth(stop)
+            stop, carried = (made[0], list(made[1:])) if stops else (False, list(made))
+            going, known = lanes, self.truth(stop)
             if known:
                 break
             if known is None:
-                going = _both(going, ~self.tensor(stop))
+                stopped = self.lanes(stop).bool()
+                out.append((stopped if going is None else going & stopped, carried))
+                going = _both(going, ~stopped)
         self.mask, self.hosts = outer, hosts
+        for lanes, values in reversed(out):  # those that are still in it have the last values, which are static as far as can be
+            carried = [self.join(lanes, x, y) for x, y in zip(values, carried, strict=True)]
         return carried
 
 

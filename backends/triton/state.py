@@ -60,11 +60,16 @@ class Step(Evaluator):
         self.counts = Counts(self)
         self._constants: dict[Any, Tensor] = {}
         self.caches: dict[int, Any] = {}
+        self.names: dict[int, str] = {}
+        self.taken: set[int] = set()
+        """The lanes that have a request."""
         self.uids = self.epoch = 0
+        self.committed_now = self.committed_most = 0
+        """The most tokens that are committed: in this iteration so far, and in one."""
         for p in self.function.params:
             if p.value.type.elem == "model":
                 self.env[p.value] = models[p.name]
-                self.cache_of(models[p.name], p.name)
+                self.names[id(models[p.name])] = p.name
             else:
                 self.env[p.value] = parameter(p, self.params[p.name])
         self.main = next((p.name for p in self.function.params if p.value.type.elem == "model"), "")
@@ -121,14 +126,15 @@ class Step(Evaluator):
 
     # -- requests
     def admit(self, lane: int, request: Request) -> None:
-        """Give a lane to a request: its prompt, settings and states. Runs between steps, on the host. The models' keys and values
-        of all but the prompt's last tokens are the caller's to fill (`Cache.wanted`)."""
+        """Give a lane to a request: its prompt, settings and states. Runs between steps, on the host. The keys and values of the
+        models that were called before are the caller's to compute (`fill`)."""
         row = np.zeros(self.frame.capacity + 1, dtype=np.int64)
         row[: len(request.prompt)] = request.prompt
         self.tokens[lane].copy_(torch.from_numpy(row))
         self.length[lane] = self.base[lane] = len(request.prompt)
         self.iteration[lane] = 0
         self.done[lane] = self.lost[lane] = False
+        self.taken.add(lane)
         self.settings.admit(lane, request)
         self.counts.clear(lane)
 
@@ -167,12 +173,20 @@ class Step(Evaluator):
         return np.array(v, dtype=np.int64) if isinstance(v, tuple) else v
 
     # -- a step
-    def cache_of(self, model: Any, name: str = "") -> Any:
-        """The slots of a model in this step."""
+    def cache_of(self, model: Any) -> Any:
+        """The slots of a model that is called. At its first call it computes the texts of all lanes."""
         if id(model) not in self.caches:
             made = CanvasCache if model.kind == "masked" else Cache
-            self.caches[id(model)] = made(self, name or model.name, model)
+            self.caches[id(model)] = made(self, self.names.get(id(model), model.name), model)
+            for lane in sorted(self.taken):
+                self.fill(self.caches[id(model)], lane)
         return self.caches[id(model)]
+
+    def fill(self, cache: Any, lane: int) -> None:
+        """Compute a lane's text but for its last token. Runs on the host, outside of graphs."""
+        n = int(self.length[lane])
+        if cache.model.kind != "masked":
+            cache.model.fill(lane, self.tokens[lane, :n].tolist(), 0, cache.wanted(n))
 
     def derived(self, op: Op, model: Any, args: Sequence[Any]) -> Any:
         """A model that the program derives, made once."""
@@ -238,6 +252,7 @@ class Step(Evaluator):
     def begin(self) -> None:
         """A new iteration: no node has slots."""
         self.uids = self.epoch = 0
+        self.committed_most, self.committed_now = max(self.committed_most, self.committed_now), 0
         self.counts.start()
         for cache in self.caches.values():
             cache.start()

@@ -165,6 +165,12 @@ class Slots:
         """See `DeviceModel`."""
         raise NotSteppable(f"{self.name!r} has no heads of its own")
 
+    def again(self) -> Any:
+        """The same model with slots of its own, for another text."""
+        from decgraph.backends.triton.models import step_model
+
+        return step_model(self.model, self.batch, self.capacity, self.device)
+
     def derive(self, how: str, *args: Any) -> Any:
         """See `DeviceModel`."""
         from decgraph.backends.triton.models import step_model

@@ -117,7 +117,7 @@ def get(s: Any, op: Any, c: Canvas) -> Any:
     """A field over all cells."""
     field, inside = op.attrs["field"], within_size(s, c)
     if field == "length":
-        s.sizes = {**getattr(s, "sizes", {}), op.result: c.most}
+        s.sizes[op.result] = c.most
         return c.size
     if field == "all":
         return Vec(s.lanes(s.steps(c.most)[None]), inside)

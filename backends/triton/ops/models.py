@@ -12,6 +12,7 @@ from torch import Tensor
 from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops import masked
 from decgraph.backends.triton.ops.canvases import Canvas
+from decgraph.backends.triton.ops.numbers import count_of, live_of, packed, tokens_of
 from decgraph.backends.triton.ops.trees import node_tokens, positions_at
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Dist, Nodes, Rows, Tree, Vec, is_static
@@ -138,6 +139,98 @@ def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor |
     shape = tuple(place.shape[1:]) if isinstance(place, Tensor) else np.shape(place)
     at = place if isinstance(place, np.ndarray) and place.ndim == 1 else None
     return Dist(rows, np.arange(int(scores.shape[1])).reshape(shape), at=at)
+
+
+class SecondText:
+    """Another text that a model reads beside the request's, with slots of its own. It is expected to go on: what the last call
+    read and at most `s.committed_most` tokens behind it; a lane whose text does not is the driver's."""
+
+    def __init__(self, s: Any, model: Any) -> None:
+        self.s = s
+        self.model = model.again()
+        self.tokens = s.buffer((s.frame.batch, self.model.capacity), torch.int64)
+        self.length = s.buffer((s.frame.batch,), torch.int64)
+        self.started: set[int] = set()
+
+    def start(self, tokens: Tensor, length: Tensor) -> None:
+        """Compute the texts of lanes that begin, on the host."""
+        new = self.s.taken - self.started
+        for lane in sorted(new):
+            n = int(length[lane])
+            if n > 1:
+                self.model.fill(lane, tokens[lane, :n].tolist(), 0, n - 1)
+            self.tokens[lane, : int(tokens.shape[1])].copy_(tokens[lane])
+            self.length[lane] = n
+        self.started |= new
+
+    def last(self, tokens: Tensor, length: Tensor) -> Tensor:
+        """[B, 1, W]: the states after texts int64[B, n] of a length int64[B]."""
+        s, n = self.s, int(tokens.shape[1])
+        if self.s.taken - self.started:
+            self.start(tokens, length)
+        lead = min(n, max(1, s.committed_most))
+        same = (self.tokens[:, :n] == tokens) | (s.steps(n) >= (length[:, None] - lead))
+        s.flag(~same.all(1) | (length > self.length + lead) | (length < 1))
+        at = (length[:, None] + s.constant(np.arange(-lead, 0))).clamp(min=0)
+        self.tokens[:, :n].copy_(tokens)
+        self.length.copy_(length)
+        return self.forward(tokens.gather(1, at), at)[:, -1:]
+
+    def every(self, tokens: Tensor) -> Tensor:
+        """[B, n, W]: the states after every token."""
+        return self.forward(tokens, self.s.lanes(self.s.steps(int(tokens.shape[1]))[None]))
+
+    def forward(self, tokens: Tensor, at: Tensor) -> Tensor:
+        from decgraph.backends.triton.models.interface import Seen
+
+        out: Tensor = self.model.forward(tokens.clamp(min=0), at, at, Seen(at + 1))
+        return out
+
+
+@step("model.read")
+def read(s: Any, op: Any, model: Any, text: Any, given: Any = None) -> Any:
+    """A model's distribution after other tokens than the request's, or after every one of them."""
+    if given is not None:
+        raise NotSteppable("a memory of another text", op)
+    x = packed(s, tokens_of(s, text))
+    tokens, live = s.lanes(x).long(), live_of(x)
+    n = int(tokens.shape[1])
+    if n > model.capacity - 2:
+        tokens, live, n = tokens[:, : model.capacity - 2], None if live is None else live[:, : model.capacity - 2], model.capacity - 2
+    if not n:
+        raise NotSteppable("a model that reads no token", op)
+    if op not in s.made:
+        s.made[op] = SecondText(s, model)
+    second = s.made[op]
+    s.counts.call(s.names.get(id(model), model.name))
+    length = torch.full_like(s.length, n) if live is None else live.sum(1)
+    s.flag(length < 1)
+    if op.attrs.get("each"):
+        scores = model.read(second.every(tokens))
+        return Dist(Rows(scores, positions=s.length[:, None].expand(-1, n)), np.arange(n), live=live)
+    return Dist(Rows(model.read(second.last(tokens, length)), positions=s.length[:, None]), np.zeros((), dtype=np.int64))
+
+
+@step("within")
+def within(s: Any, op: Any, x: Any, *sizes: Any) -> Any:
+    """A value that is as small as it must be; a lane in which it is not is the driver's, which says so."""
+    if is_static(x) and all(is_static(n) for n in sizes):
+        return s.hosted(op, [x, *sizes])
+    if not sizes:
+        a, most = s.tensor(x), op.attrs["most"]
+        s.flag(~(a.abs() <= most))
+        s.bounds_of(op, "minimum")
+        if not (op.result in s.sizes and s.sizes[op.result] <= most):
+            s.tops[op.result] = min(float(most), s.tops.get(op.result, float(most)))
+        return x
+    live = live_of(x)
+    if live is not None and not is_static(sizes[0]):
+        s.flag(live.sum(1) > s.lanes(sizes[0]))
+    elif live is not None:
+        s.flag(live.sum(1) > int(sizes[0]))
+    elif is_static(sizes[0]) and count_of(x) > int(sizes[0]):
+        raise NotSteppable("a vector that is longer than it may be", op)
+    return x
 
 
 @step("model.derive")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -58,7 +57,6 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
         return s.hosted(op, xs)
     if all(is_static(x) for x in xs):
         return s.hosted(op, xs)
-    note_most(s, op)
     fn = op.attrs["fn"]
     if fn == "select" and any(isinstance(x, Draws) for x in xs[1:]) and op.result.type.elem == "draw":
         raise NotSteppable("draws that are selected element by element", op)
@@ -69,6 +67,10 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
     want = max((t.dims for t in types), key=len, default=())
     xs = tuple(packed(s, x) if _ragged(xs) else x for x in xs)
     values = [lined(s.tensor(x), t.dims, want) for x, t in zip(xs, types, strict=True)]
+    lead = {int(v.shape[1]) for v in values if v.ndim > 1} - {1}
+    if len(lead) > 1:  # what stands behind the shorter one's room is missing in the other
+        values = [v[:, : min(lead)] if v.ndim > 1 and v.shape[1] > 1 else v for v in values]
+        xs = tuple(x if live_of(x) is None else Vec(s.tensor(x)[:, : min(lead)], x.live[:, : min(lead)]) for x in xs)
     lives = [live_of(x) for x, t in zip(xs, types, strict=True) if t.dims and t.dims[:1] == want[:1] or len(t.dims) == len(want)]
     lives = [x for x in lives if x is not None]
     if fn == "floor":
@@ -78,48 +80,9 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
     if fn in ("minimum", "maximum", "clamp"):
         values = list(_alike(*values))
     out = _MAPS[fn](*values)
+    if not want:
+        s.bounds_of(op, fn)
     return made(out, None if not lives else lives[0] if len(lives) == 1 else lives[0] & lives[1])
-
-
-def note_most(s: Any, op: Any) -> None:
-    """Note the most that a number can be which is computed from numbers that have a most and are not negative."""
-    if op.result.type.dims or op.result.type.elem not in ("int", "real", "prob", "position"):
-        return
-    values = [s.env[v] for v in op.operands]
-    most = [float(x) if is_static(x) and np.ndim(x) == 0 and x is not None else s.most(v) for x, v in zip(values, op.operands, strict=True)]
-    fn, known = op.attrs.get("fn", ""), [m for m in most if m is not None]
-    found = None
-    if op.opcode == "within":
-        found = min([*known, op.attrs["most"]])
-    elif fn == "minimum" and known:
-        found = max(0, min(known))
-    elif len(known) == len(most) and min(known) >= 0:
-        folds: dict[str, Any] = {"add": sum, "mul": math.prod, "maximum": max, "floor": max}
-        if fn in folds:
-            found = folds[fn](known)
-        elif op.opcode == "as_int" or fn == "sub":  # what is taken away is not negative
-            found = known[0]
-        elif fn == "div" and is_static(values[1]) and known[1] > 0:
-            found = known[0] / known[1]
-    if found is not None:
-        s.sizes = {**getattr(s, "sizes", {}), op.result: found}
-
-
-@step("within")
-def within(s: Any, op: Any, x: Any, *sizes: Any) -> Any:
-    """A value that is as small as it must be."""
-    if is_static(x) and all(is_static(n) for n in sizes):
-        return s.hosted(op, [x, *sizes])
-    if not sizes:
-        note_most(s, op)
-        s.flag(s.tensor(x).abs() > op.attrs["most"])
-        return x
-    if len(sizes) > 1 or isinstance(x, list):
-        raise NotSteppable("a list or an array that must have room", op)
-    live = live_of(x)
-    n = s.constant(np.array([count_of(x)])) if live is None else live.sum(1)
-    s.flag(n > s.tensor(sizes[0]))
-    return x
 
 
 def _ragged(xs: Any) -> bool:
@@ -171,6 +134,7 @@ def reduce(s: Any, op: Any, x: Any) -> Any:
     if a.dtype == torch.bool and op.result.type.elem == "int" and fn != "count":
         a = a.long()
     axis = 1 + _axis(op.attrs, numeric(op.operands[0].type))
+    a = a.double() if fn == "mean" and not a.is_floating_point() else a
     if live is None or axis != 1:
         return made(_folded(fn, a, axis), live if axis != 1 else None)
     mask = live.reshape(*live.shape, *([1] * (a.ndim - 2)))
@@ -198,12 +162,28 @@ def scan(s: Any, op: Any, x: Any) -> Any:
     return made((torch.cumsum if fn == "cumsum" else torch.cumprod)(a, -1), live)
 
 
+@step("maxpool")
+def maxpool(s: Any, op: Any, x: Any, width: Any) -> Any:
+    """The largest of each value and its neighbours."""
+    if is_static(x) and is_static(width):
+        return s.hosted(op, [x, width])
+    if not is_static(width):
+        raise NotSteppable("neighbours whose number depends on data", op)
+    x, width = packed(s, x), max(1, int(width))
+    a, live, half = s.tensor(x), live_of(x), (width - 1) // 2
+    a = a if a.is_floating_point() else a.double()
+    a = a if live is None else torch.where(live, a, -torch.inf)
+    wide = torch.nn.functional.pad(a, (half, width - 1 - half), value=-torch.inf)
+    return made(wide.unfold(1, width, 1).amax(-1), live)
+
+
 @step("as_int")
 def whole(s: Any, op: Any, x: Any) -> Any:
     """A number rounded towards zero."""
     if is_static(x):
         return s.hosted(op, [x])
-    note_most(s, op)
+    if not op.result.type.dims:
+        s.bounds_of(op, "floor")
     a = s.tensor(x)
     return made((a.trunc() if a.is_floating_point() else a).long(), live_of(x))
 

@@ -52,6 +52,8 @@ def ctx_get(s: Any, op: Any, ctx: Context, *n: Any) -> Any:
 def request(s: Any, op: Any) -> Any:
     """A field of the request."""
     field = op.attrs["field"]
+    if field in ("limit", "room"):
+        s.sizes[op.result] = s.frame.capacity
     if field == "greedy":
         return s.settings.temperature == 0
     if field == "limit":
@@ -109,6 +111,7 @@ def commit(s: Any, op: Any, x: Any, tree: Any = None) -> None:
     path = x if isinstance(x, Path) else None
     before = s.length.clone()
     kept = append(s, tokens, count)
+    s.committed_now += int(tokens.shape[1])
     if path is not None and (path.tree is None or path.nodes is None or path.tree.epoch != s.epoch):
         path = None
     s.epoch += 1

@@ -22,15 +22,17 @@ from decgraph.ir.ops.common import numeric, spread
 def length(s: Any, op: Any, x: Any) -> Any:
     """How many there are."""
     if isinstance(x, Path):
+        s.sizes[op.result] = int(x.tokens.shape[1])
         return x.length
     if isinstance(x, Tree):
+        s.sizes[op.result] = x.size
         return x.size if x.live is None else x.live.sum(1)
     if is_static(x):
         return s.hosted(op, [x])
     live = live_of(x)
     if live is None:
         return count_of(x)
-    s.sizes = {**getattr(s, "sizes", {}), op.result: count_of(x)}
+    s.sizes[op.result] = count_of(x)
     return live.sum(1)
 
 
@@ -72,6 +74,8 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
     out = pick(s, v, index, op)
     if lives is not None and isinstance(out, Tensor):
         return Vec(out, lives)
+    if lives is not None and isinstance(out, Nodes):
+        return replace(out, live=lives)
     if lives is not None and isinstance(out, Dist | Draws):
         out = replace(out, live=lives)
     if named and isinstance(out, Dist | Draws) and types[0].dims:
@@ -366,7 +370,7 @@ def tile(s: Any, op: Any, *xs: Any) -> Any:
         return s.hosted(op, xs)
     kind = op.attrs["kind"]
     if kind == "zeros":
-        raise NotSteppable("zeros of a size that depends on data", op)
+        return zeros(s, op, *xs)
     if kind == "iota":
         lo, hi = (0, xs[0]) if len(xs) == 1 else xs
         most = room(s, op, hi)
@@ -382,18 +386,24 @@ def tile(s: Any, op: Any, *xs: Any) -> Any:
     return out if is_static(n) else reordered(s, out, np.arange(most), s.steps(most) < s.lanes(n)[:, None])
 
 
+def zeros(s: Any, op: Any, *sizes: Any) -> Any:
+    """Zeros over given sizes, of which the first may depend on data."""
+    given, shape = iter(enumerate(sizes)), []
+    for d in op.attrs["dims"]:
+        k, n = (0, s.vocab_size) if d.kind == "vocab" else next(given)
+        if shape and not is_static(n):
+            raise NotSteppable("zeros of which a further size depends on data", op)
+        shape.append(max(0, int(n)) if is_static(n) else min(most for most in (s.most(op.operands[k]), s.frame.capacity) if most is not None))
+    elem = {"int": torch.int64, "token": torch.int64, "bool": torch.bool}.get(op.attrs.get("elem", "real"), torch.float64)
+    out = torch.zeros((s.frame.batch, *shape), dtype=elem, device=s.device)
+    return out if is_static(sizes[0]) else Vec(out, s.steps(shape[0]) < s.lanes(sizes[0])[:, None])
+
+
 def room(s: Any, op: Any, n: Any) -> int:
     """The most elements of a vector whose length depends on data."""
-    bound = op.attrs.get("bound")
-    if bound is None and op.result.type.dims:
-        bound = op.result.type.dims[0].bound
-    if bound is None:
-        bound = s.most(op.operands[-1])
-    if bound is None and getattr(op.result.type.dims[:1] and op.result.type.dims[0], "kind", "") == "cells":
-        bound = s.frame.capacity
-    if bound is None:
-        raise NotSteppable("a vector whose length depends on data and has no bound", op)
-    return int(bound)
+    known = [op.attrs.get("bound"), op.result.type.dims[0].bound if op.result.type.dims else None, s.most(op.operands[-1])]
+    sizes = [int(k) for k in known if k is not None]
+    return max(0, min(sizes)) if sizes else int(s.frame.capacity)  # no vector of tokens is longer than the text
 
 
 @step("scatter")

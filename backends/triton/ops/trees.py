@@ -177,6 +177,8 @@ def parents_of(s: Any, t: Tree, what: Draws, at: Any, op: Any) -> tuple[Any, Any
     if at is not None:
         if isinstance(at, Tensor):
             at = Nodes(s.lanes(at if at.ndim > 1 else at[:, None]), np.arange(t.size))
+        if isinstance(at, Vec):
+            at = Nodes(s.lanes(at.data), np.arange(t.size), at.live)
         if isinstance(at, Nodes):
             full = count_of(at) == n
             if count_of(at) == 1:
@@ -431,7 +433,11 @@ def nodes(s: Any, op: Any, t: Tree, *n: Any) -> Any:
         inner = torch.zeros_like(live).scatter_reduce(1, up, live[:, 1:], "amax") if t.size > 1 else torch.zeros_like(live)
         from decgraph.backends.triton.ops.numbers import packed
 
-        return packed(s, _of(s, np.arange(t.size), live & ~inner))
+        found = packed(s, _of(s, np.arange(t.size), live & ~inner))
+        if not t.fixed:
+            return found
+        n = t.size - len(set(t.parent[1:].tolist()))  # what is there of it has no more leaves than the whole
+        return Nodes(found.ids[:, :n], found.within, found.live[:, :n])
     if which == "children" and t.fixed and t.live is None and is_static(n[0]):
         return np.array([k for k in range(1, t.size) if t.parent[k] == int(n[0])], dtype=np.int64)
     if which == "children":

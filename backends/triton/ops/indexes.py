@@ -1,0 +1,132 @@
+"""Indexes of the lane's own text: what followed the end of the text where it stood before. They are searched, not built: one
+comparison of the text with its shifted self says how long the match is at every place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from decgraph.backends.indexes import ROOM
+from decgraph.backends.triton.evaluate import step
+from decgraph.backends.triton.ops.numbers import live_of, packed, tokens_of
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.triton.values import Context, Draws, Nodes, Path, Vec, is_static
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index of the lane's committed tokens, from the prompt's first one on, or (prompt False) of those behind the prompt.
+    depth: the most tokens that are looked up."""
+
+    depth: int
+    prompt: bool = False
+
+
+@step("index.new")
+def new(s: Any, op: Any, *sizes: Any) -> Index:
+    """An empty index."""
+    if op.attrs["kind"] == "lru":
+        raise NotSteppable("a table of entries", op)
+    room = int(sizes[1]) if len(sizes) > 1 else ROOM
+    if s.frame.capacity > room:
+        raise NotSteppable(f"an index that forgets all but {room} tokens", op)
+    return Index(int(sizes[0]) if sizes and int(sizes[0]) else 64)
+
+
+@step("index.learn")
+def learn(s: Any, op: Any, index: Any, tokens: Any, *more: Any) -> Index:
+    """An index of the text from the prompt on."""
+    if not isinstance(index, Index) or index.prompt or not (isinstance(tokens, Vec) and tokens.data is s.tokens):
+        raise NotSteppable("an index of other texts than the request's", op)
+    return Index(index.depth, True)
+
+
+def end_of(s: Any, place: Any, depth: int) -> tuple[Tensor, Tensor]:
+    """The last tokens of a text, int64[B, depth], the last one first, and bool[B, depth], which there are."""
+    if isinstance(place, Context):
+        length = place.length - int(place.parent)
+        at = length[:, None] - 1 - s.steps(depth)
+        return s.tokens.gather(1, at.clamp(min=0)), at >= 0
+    x = packed(s, tokens_of(s, place)) if not isinstance(place, Path) else packed(s, tokens_of(s, place))
+    if isinstance(x, Nodes) or is_static(x) and not hasattr(x, "__len__"):
+        raise NotSteppable("an index is asked at a node", s.place)
+    t = s.lanes(x)
+    live = live_of(x)
+    n = torch.full((s.frame.batch,), int(t.shape[1]), device=s.device) if live is None else live.sum(1)
+    at = n[:, None] - 1 - s.steps(depth)
+    if not t.shape[1]:
+        return torch.zeros_like(at), at < -1
+    return t.gather(1, at.clamp(0, int(t.shape[1]) - 1)), at >= 0
+
+
+def matches(s: Any, index: Index, key: Tensor, there: Tensor) -> Tensor:
+    """int64[B, S]: how many of the last tokens of a key stand before every place of the text behind which something follows."""
+    text = s.tokens[:, :-1]
+    size = int(text.shape[1])
+    first = torch.zeros_like(s.length) if index.prompt else s.base
+    place = s.steps(size)[None]
+    good = (place >= first[:, None]) & (place < s.length[:, None] - 1)
+    out = torch.zeros_like(text)
+    for d in range(min(index.depth, int(key.shape[1]))):
+        shifted = torch.cat([text.new_full((text.shape[0], d), -1), text[:, : size - d]], 1)
+        good = good & (shifted == key[:, d : d + 1]) & there[:, d : d + 1] & (place - d >= first[:, None])
+        out = out + good.long()
+    return out
+
+
+@step("index.ask")
+def ask(s: Any, op: Any, index: Any, *args: Any) -> Any:
+    """What followed the end of a text."""
+    if not isinstance(index, Index):
+        raise NotSteppable("an index of other texts than the request's", op)
+    what, named = op.attrs["what"], op.attrs.get("named", ())
+    options = dict(zip(named, args[len(args) - len(named) :], strict=True))
+    key, there = end_of(s, args[0], index.depth)
+    found = matches(s, index, key, there)
+    longest = found.amax(1)
+    if what == "matched":
+        return longest
+    if what == "has":
+        n = there.sum(1)
+        whole = tokens_of(s, args[0])
+        live = live_of(whole)
+        full = (whole.data.shape[1] if live is None else live.sum(1)) if isinstance(whole, Vec) else s.lanes(whole).shape[1]
+        return (longest >= n) & (torch.as_tensor(full, device=s.device) <= index.depth)
+    if what != "path":
+        raise NotSteppable(f"an index that is asked for `{what}`", op)
+    least, pick = options.get("at_least", 1), str(options.get("pick", "last"))
+    most = options.get("at_most", 16)
+    if not is_static(most):
+        raise NotSteppable("a path of a length that data chooses", op)
+    most = int(most)
+    if pick == "likeliest":
+        return likeliest(s, index, key, there, least, most)
+    enough = longest >= s.tensor(least).clamp(min=1)
+    hit = (found >= longest[:, None]) & (found > 0)
+    size = int(hit.shape[1])
+    at = hit.long().argmax(1) if pick == "first" else size - 1 - hit.flip(1).long().argmax(1)
+    where = at[:, None] + 1 + s.steps(most)
+    live = (where < s.length[:, None]) & enough[:, None]
+    return Draws(s.tokens.gather(1, where.clamp(max=size)), point=True, live=live)
+
+
+def likeliest(s: Any, index: Index, key: Tensor, there: Tensor, least: Any, most: int) -> Draws:
+    """Token by token what followed most often, the smaller of equals."""
+    tokens, lives = [], []
+    going = torch.ones_like(s.done)
+    for _ in range(most):
+        found = matches(s, index, key, there)
+        longest = found.amax(1)
+        going = going & (longest >= s.tensor(least).clamp(min=1))
+        hit = (found >= longest[:, None]) & (found > 0)
+        after = torch.cat([s.tokens[:, 1:-1], s.tokens[:, :1]], 1)
+        count = torch.zeros((s.frame.batch, s.vocab_size), dtype=torch.int64, device=s.device)
+        best = count.scatter_add(1, torch.where(hit, after, 0).clamp(0, s.vocab_size - 1), hit.long()).argmax(1)
+        tokens.append(best)
+        lives.append(going)
+        key = torch.cat([best[:, None], key[:, :-1]], 1)
+        there = torch.cat([torch.ones_like(there[:, :1]), there[:, :-1]], 1)
+    return Draws(torch.stack(tokens, 1), point=True, live=torch.stack(lives, 1))
