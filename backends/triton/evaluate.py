@@ -147,10 +147,10 @@ class Evaluator:
 
     def join(self, lanes: Tensor, a: Any, b: Any) -> Any:
         """a in the lanes bool[B], b in the others. What one side lacks (none) is the other's: nothing reads it there."""
-        if a is b or b is None:
+        if a is b:
             return a
-        if a is None:
-            return b
+        if (a is None or b is None) and not getattr(a if b is None else b, "optional", False):
+            return a if b is None else b
         if is_static(a) and is_static(b) and _same(a, b):
             return a
         for kind, f in JOINS.items():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
-from decgraph.backends.triton.ops import masked
+from decgraph.backends.triton.ops import canvas_trees, masked
 from decgraph.backends.triton.ops.canvases import Canvas
 from decgraph.backends.triton.ops.numbers import count_of, live_of, packed, tokens_of
 from decgraph.backends.triton.ops.trees import node_tokens, positions_at
@@ -37,6 +37,9 @@ def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
     if isinstance(place, Canvas):
         s.counts.call(cache.name)
         return masked.evaluate(s, op, cache, place, extra)
+    if isinstance(place, Tree) and isinstance(place.base, Canvas):
+        s.counts.call(cache.name)
+        return canvas_trees.evaluate(s, op, cache, place, extra)
     if "at" in extra or model.kind == "masked":
         raise NotSteppable("a call at positions", op)
     if op.attrs.get("part") == "heads":

@@ -12,7 +12,7 @@ from torch import Tensor
 from decgraph.backends.torch.ops.vectors import _MAPS, _folded
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Context, Dist, Draws, Nodes, Path, Vec, is_static
+from decgraph.backends.triton.values import Context, Dist, Draws, Edit, Nodes, Path, Vec, is_static
 from decgraph.ir.ops.common import align, numeric
 from decgraph.ir.ops.vectors import _axis
 
@@ -33,6 +33,8 @@ def count_of(x: Any) -> int:
     """How many elements a vector has room for."""
     if isinstance(x, Nodes):
         return int(x.ids.shape[1])
+    if isinstance(x, Edit):
+        return int(x.position.shape[1])
     if isinstance(x, Dist | Draws):
         return x.shape[0]
     if isinstance(x, Vec):
@@ -98,7 +100,12 @@ def _alike(*values: Tensor) -> list[Tensor]:
 
 
 def equal(s: Any, a: Any, b: Any) -> Tensor:
-    """bool[B]: whether two texts have the same tokens."""
+    """bool[B]: whether two texts have the same tokens, or two edits are the same."""
+    if isinstance(a, Edit) and isinstance(b, Edit):
+        same = (a.position == b.position) & (a.token == b.token)
+        for live in (a.live, b.live):
+            same = same if live is None else same & live
+        return same
     a, b = (tokens_of(s, x) for x in (a, b))
     x, y = s.lanes(a), s.lanes(b)
     n = max(int(x.shape[1]), int(y.shape[1]))
@@ -134,9 +141,18 @@ def reduce(s: Any, op: Any, x: Any) -> Any:
     if a.dtype == torch.bool and op.result.type.elem == "int" and fn != "count":
         a = a.long()
     axis = 1 + _axis(op.attrs, numeric(op.operands[0].type))
+    if isinstance(x, Vec) and x.inner is not None and axis == 2:
+        flat = Vec(a.flatten(0, 1), x.inner[:, None].expand(a.shape[:3]).flatten(0, 1))
+        return Vec(folded(fn, flat).unflatten(0, a.shape[:2]), x.live)
     a = a.double() if fn == "mean" and not a.is_floating_point() else a
     if live is None or axis != 1:
         return made(_folded(fn, a, axis), live if axis != 1 else None)
+    return folded(fn, Vec(a, live))
+
+
+def folded(fn: str, x: Vec) -> Tensor:
+    """A fold of the elements [B, n, ...] that are there."""
+    a, live = x.data, x.live
     mask = live.reshape(*live.shape, *([1] * (a.ndim - 2)))
     if fn == "mean":
         return torch.where(mask, a.double(), 0).sum(1) / mask.sum(1)
@@ -225,6 +241,8 @@ def reordered(s: Any, x: Any, order: Any, live: Tensor | None) -> Any:
 
     if isinstance(x, Nodes):
         return Nodes(s.lanes(along(x.ids)), x.within, live)
+    if isinstance(x, Edit):
+        return Edit(along(x.position), along(x.token), None, live)
     if isinstance(x, Draws):
         row, rank = (None if a is None else a if isinstance(a, Tensor) else np.broadcast_to(a, x.shape) for a in (x.row, x.rank))
         at = x.at
