@@ -143,12 +143,10 @@ class Worker:
     # In the thread.
 
     def _work(self) -> None:
-        from decgraph.backends.torch.schedule import Schedule
-
-        schedule = Schedule(self._ended, chunk=self.chunk, apart=True)
+        schedule: Any = None
         while True:
             with self._change:
-                while not (self.waiting or self._cancelled or self._stopping or len(schedule)):
+                while not (self.waiting or self._cancelled or self._stopping or (schedule is not None and len(schedule))):
                     self._change.wait()
                 if self._stopping:
                     break
@@ -161,8 +159,13 @@ class Worker:
                     job = self.waiting.popleft()
                     self.running[job.number] = job
                     joining.append(job)
+            if schedule is None and joining:  # all algorithms of a server have one backend
+                machine: Any = joining[0].session.machine
+                schedule = machine.schedule(self._ended, width=self.width, chunk=self.chunk, apart=True)
             for job in joining:
                 self._begin(schedule, job)
+            if schedule is None:
+                continue
             try:
                 schedule.advance()
             except Exception as problem:  # a bug of ours: those in flight end with it, the next ones begin anew
@@ -180,7 +183,8 @@ class Worker:
     def _begin(self, schedule: Any, job: Job) -> None:
         try:
             job.began = job.session.begin(job.request)
-            job.reused = self.prefixes.attach(job.began.machine)
+            if schedule.drives(job.began.machine):
+                job.reused = self.prefixes.attach(job.began.machine)
         except Exception as problem:  # what a run cannot begin with, and bugs of ours: this job's alone
             self._leave(job)
             self._news.append(Told(job, result=_failed(problem)))
@@ -191,6 +195,7 @@ class Worker:
         job = self.running[number]
         assert job.began is not None
         self.prefixes.detach(machine, keep=problem is None)
+        job.reused = max(job.reused, getattr(machine, "reused", 0))
         result = job.session.ended(job.began, problem)
         self._leave(job)
         self._news.append(self._told(job, result.tokens, result))
@@ -205,7 +210,8 @@ class Worker:
         self._news.append(Told(job, result=result))
 
     def _fail_all(self, schedule: Any, problem: Exception) -> None:
-        schedule.close()
+        if schedule is not None:
+            schedule.close()
         for job in list(self.running.values()):
             if job.began is not None:
                 self.prefixes.detach(job.began.machine, keep=False)

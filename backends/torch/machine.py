@@ -20,7 +20,7 @@ from decgraph.backends.torch.lowering import supports
 from decgraph.backends.torch.ops.selection import ranked, top
 from decgraph.backends.torch.pending import MeetingCall, Pending
 from decgraph.backends.torch.program import Driver, program_of
-from decgraph.backends.torch.schedule import run_many
+from decgraph.backends.torch.schedule import Ended, Schedule, run_many
 from decgraph.backends.torch.sub_runs import drawn_later
 from decgraph.backends.torch.timing import recorded, timed_call
 from decgraph.backends.torch.transfer import fetched, watch
@@ -52,6 +52,11 @@ class TorchMachine(DraftLoops):
     ) -> None:
         """Run several at a time, their model calls together; see schedule.py."""
         run_many(waiting, width, ended)
+
+    @classmethod
+    def schedule(cls, ended: Ended, *, width: int = 8, chunk: int | None = None, apart: bool = False) -> Schedule:
+        """What runs machines that join and leave, for a caller that advances it by itself. width: about how many at a time."""
+        return Schedule(ended, chunk=chunk, apart=apart)
 
     @classmethod
     def limit_memory(cls, models: Mapping[str, Model], budget: int) -> None:

@@ -65,6 +65,10 @@ class Schedule:
         """Take up a run; `number` is what `ended` and `cancel` call it."""
         self.flight.append(Running(number, machine, machine.steps()))
 
+    def drives(self, machine: Any) -> bool:
+        """Whether a machine is driven call by call here, so that engines keep its keys and values."""
+        return True
+
     def cancel(self, number: int) -> bool:
         """End a run between two forwards and free its KV cache; `ended` is not called. False where it is not in flight."""
         for run in self.flight:

@@ -43,9 +43,11 @@ class Call:
 
 
 class CanvasCache:
-    """The slots of one masked model in a program."""
+    """The slots of one masked model in a program. Nothing of the text waits to be computed (behind), and nothing stands behind
+    it (peak): a canvas has the slots that the tokens will have."""
 
     features = False
+    behind = peak = 0
 
     def __init__(self, s: Any, name: str, model: Any) -> None:
         self.s, self.name, self.model = s, name, model
@@ -92,7 +94,7 @@ class CanvasCache:
         inside = slot < end[:, None]
         gaps = inside & ~seen & here
         most, some = self.width, True
-        if s.hosts:  # how many cells are computed, and whether slots between are missing
+        if not s.recording:  # how many cells are computed, and whether slots between are missing
             read = s.reads((fresh.sum(1) * 2).amax() + gaps.any())
             most, some = min(self.width, max(LEAST, 1 << max(0, read // 2 - 1).bit_length())), bool(read % 2)
         if most < self.width:

@@ -25,7 +25,9 @@ STEP: dict[str, Callable[..., Any]] = {}
 """By opcode: `f(s, op, *operands)`, where `s` is the step's state (state.py)."""
 JOINS: dict[type, Callable[..., Any]] = {}
 """By the type of a value: `f(s, lanes bool[B], a, b)`, a in those lanes and b in the others."""
-TOPICS = ("numbers", "distributions", "draws", "selection", "sequences", "trees", "walk", "models", "request", "indexes", "canvases", "masked")
+TOPICS = (
+    "numbers", "distributions", "draws", "selection", "sequences", "trees", "walk", "models", "request", "indexes", "canvases", "masked",
+)  # fmt: skip
 
 
 def step(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -72,8 +74,8 @@ class Evaluator:
         """The most that numbers can be that are not negative, where it is known."""
         self.tops: dict[Value, float] = {}
         """The most that other numbers can be."""
-        self.hosts = True
-        """Whether the host may run a loop here, reading a flag in every iteration: not inside of a branch or of an unrolled loop."""
+        self.recording = False
+        """Whether a graph is being recorded: nothing may be read then, and the host runs no loop."""
         self.place: Op | None = None
         """The op that is being evaluated, for the listing."""
 
@@ -116,8 +118,8 @@ class Evaluator:
 
     def reads(self, flag: Tensor) -> int:
         """A number that the host reads, the one way in which it learns of data. Raises NotSteppable where it cannot."""
-        if not self.hosts:
-            raise NotSteppable("a loop whose number of iterations depends on data, inside of a branch or of another such loop", self.place)
+        if self.recording:
+            raise NotSteppable("a loop whose number of iterations depends on data", self.place)
         return int(flag)
 
     def agreed(self, lanes: Tensor) -> bool | None:
@@ -205,17 +207,16 @@ class Evaluator:
     def op_if(self, op: Op) -> Any:
         cond = self.env[op.operands[0]]
         known = self.truth(cond)
-        if known is None and self.hosts and any(v.type.elem == "memory" for v in op.results):
+        if known is None and any(v.type.elem == "memory" for v in op.results):
             known = self.agreed(self.lanes(cond).bool())  # what is computed depends on it
         if known is not None:
             out = self.region(op.regions[0 if known else 1], ())
         else:
-            lanes, hosts, self.hosts = self.tensor(cond), self.hosts, False
+            lanes = self.tensor(cond)
             with self.within(lanes):
                 a = self.region(op.regions[0], ())
             with self.within(~lanes):
                 b = self.region(op.regions[1], ())
-            self.hosts = hosts
             out = tuple(self.join(lanes, x, y) for x, y in zip(a, b, strict=True))
         return out[0] if len(op.results) == 1 else out
 
@@ -227,18 +228,16 @@ class Evaluator:
             first, count = self.tensor(lo), self.tensor(hi) - self.tensor(lo)
             bound = op.attrs.get("bound") if isinstance(op.attrs.get("bound"), int) else None
             if is_static(lo) and self.most(op.operands[1]) is not None:
-                bound = min(b for b in (bound, self.most(op.operands[1])) if b is not None)
-            if self.hosts and (bound is None or bound > self.short or self.calls(op)):
+                bound = int(min(b for b in (bound, self.most(op.operands[1])) if b is not None))
+            if bound is None or bound > self.short or self.calls(op):
                 here = count if self.mask is None else torch.where(self.mask, count, 0)
                 numbers, inside = range(self.reads(here.amax())), lambda i: count > i
-            elif bound is None:
-                raise NotSteppable("a loop whose number of iterations depends on data and has no bound", op)
             else:
                 numbers, inside = range(bound), lambda i: count > i
-            start, read = None if is_static(lo) else first, self.hosts and (bound is None or bound > self.short or self.calls(op))
+            start = None if is_static(lo) else first
             if start is None:
                 numbers, count = range(int(lo), int(lo) + len(numbers)), count + int(lo)
-            out = self.unroll(op, numbers, carried, inside, start=start, read=read)
+            out = self.unroll(op, numbers, carried, inside, start=start)
         return out[0] if len(op.results) == 1 else tuple(out)
 
     short = 64
@@ -295,7 +294,7 @@ class Evaluator:
         limit = carried.pop(0) if op.attrs.get("limited") else None
         bound = int(limit) if limit is not None and is_static(limit) else op.attrs.get("bound")
         within = None if limit is None or is_static(limit) else self.tensor(limit)
-        if isinstance(bound, int) and (not self.hosts or bound <= self.short and not self.calls(op)):
+        if isinstance(bound, int) and bound <= self.short and not self.calls(op):
             inside = (lambda i: within > i) if within is not None else lambda i: None
             out = self.unroll(op, range(bound), carried, inside, cond=op.regions[0])
         else:
@@ -337,23 +336,13 @@ class Evaluator:
         raise NotImplementedError
 
     def unroll(
-        self,
-        op: Op,
-        numbers: range,
-        carried: list[Any],
-        inside: Any,
-        *,
-        cond: Region | None = None,
-        start: Tensor | None = None,
-        read: bool = False,
+        self, op: Op, numbers: range, carried: list[Any], inside: Any, *, cond: Region | None = None, start: Tensor | None = None
     ) -> list[Any]:
-        """Iterations of the last region of an op. inside: bool[B], the lanes that have an iteration of that number, None: all.
-        read: whether the host has read how many there are."""
+        """Iterations of the last region of an op. inside: bool[B], the lanes that have an iteration of that number, None: all."""
         if len(numbers) > self.longest:
             raise NotSteppable(f"a loop of {len(numbers)} iterations", op)
-        stops, going, outer, hosts = bool(op.attrs.get("stops")), None, self.mask, self.hosts
+        stops, going, outer = bool(op.attrs.get("stops")), None, self.mask
         out: list[tuple[Tensor, list[Any]]] = []  # the lanes that leave, and what they leave with
-        self.hosts = hosts and (read or not stops and cond is None)
         for i in numbers:
             counter: Any = i if start is None else start + i
             lanes = _both(going, inside(i))
@@ -367,7 +356,6 @@ class Evaluator:
                     lanes = _both(lanes, self.lanes(held).bool())
             if lanes is not going and lanes is not None:
                 out.append((~lanes if going is None else going & ~lanes, carried))
-                self.hosts = hosts and read
             with self.within(lanes):
                 made = self.region(op.regions[-1], [counter, *carried])
             stop, carried = (made[0], list(made[1:])) if stops else (False, list(made))
@@ -378,7 +366,7 @@ class Evaluator:
                 stopped = self.lanes(stop).bool()
                 out.append((stopped if going is None else going & stopped, carried))
                 going = _both(going, ~stopped)
-        self.mask, self.hosts = outer, hosts
+        self.mask = outer
         for lanes, values in reversed(out):  # those that are still in it have the last values, which are static as far as can be
             carried = [self.join(lanes, x, y) for x, y in zip(values, carried, strict=True)]
         return carried

@@ -1,127 +1,174 @@
-"""The triton machine: torch's, with generated kernels for ops over the vocabulary and for verification; and whole decoding
-steps on the device (graph mode) for requests whose drafts nobody hears of.
+"""The triton machine: whole decoding steps on the device where a program and its request have them, the torch backend's driver
+for all else.
 
-A run has one of two modes, and commits the same tokens in both. Graph mode: where the steps of a program have static shapes,
-they run on the device for a batch of sequences in lockstep, captured as graphs, and the host reads a flag now and then
-(step/run.py, for canvases step/canvas_run.py). Eager mode, as on the torch backend, is for everything else: programs with
-data-dependent shapes, requests with automata, penalties or stop strings, and runs whose listener hears every event
-(`runtime.trace.Commits` does not). `mode` says which it was, and why.
+A run has one of two modes and commits the same tokens in both. Graph mode: lanes of a program (program.py). Eager mode: programs
+without a step, requests with what is no row of tensors, runs whose listener hears every event (`runtime.trace.Commits` does not).
+`mode` says which it was, and why.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from itertools import islice
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from itertools import chain
+from typing import Any
 
 from decgraph.backends.base import Backend
+from decgraph.backends.torch.lowering import supports
 from decgraph.backends.torch.machine import TorchMachine
-from decgraph.backends.triton.kit import KERNELS
-from decgraph.backends.triton.placement import check, interpreted
-from decgraph.backends.triton.step.captured import NothingRecorded
-from decgraph.backends.triton.step.run import EVERY_EVENT
+from decgraph.backends.torch.schedule import Ended, Schedule
+from decgraph.backends.triton import evaluate
+from decgraph.backends.triton.program import Steps, kept, wants
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.runtime.models.interface import Model
 from decgraph.runtime.trace import Commits
 
 _LOG = logging.getLogger("decgraph")
+EVERY_EVENT = "its listener hears of every draft, and only what is committed leaves the device"
 
 
 class TritonMachine(TorchMachine):
     """One request; its arguments are `Backend`'s."""
 
     name = "triton"
-    mode = "eager mode: its model calls are batched with those of requests that come and go"  # by `steps`, as a server runs it
-    kit = KERNELS
+    reused = 0
+    """Tokens of the prompt whose keys and values a lane had already."""
+    _key: Hashable = None
 
     @classmethod
     def supports(cls, opcode: str) -> str | None:
-        """None for an operation that some generated kernel has; see operations.py for the others."""
-        from decgraph.backends.triton import operations  # it loads every table of kernels
+        """None for an operation that steps have; else what happens instead. Raises OpError for an opcode that is in no table."""
+        evaluate.load()
+        why = supports(opcode)
+        has = opcode in evaluate.STEP or hasattr(evaluate.Evaluator, "op_" + opcode.replace(".", "_"))
+        return None if has else why or "programs with it run as on torch"
 
-        return operations.supports(opcode)
+    @classmethod
+    def schedule(cls, ended: Ended, *, width: int = 8, chunk: int | None = None, apart: bool = False) -> Flight:
+        """What runs machines for a caller that advances it by itself."""
+        return Flight(ended, width=width, chunk=chunk, apart=apart)
 
-    def start_run(self) -> None:
-        check(self.models)
-        _warn_of_the_interpreter()
-        super().start_run()
+    @classmethod
+    def limit_memory(cls, models: Mapping[str, Model], budget: int) -> None:
+        super().limit_memory(models, budget)
+        for model in models.values():
+            kept(model).limit(budget)
+
+    def reuse(self, key: Hashable) -> None:
+        self._key = key  # lanes find what begins alike by themselves; the driver is told when it runs
+
+    def driven(self, why: str) -> None:
+        """The driver runs it, from its beginning."""
+        self.mode = f"eager mode: {why}"
+        _LOG.debug("%s: %s", self.title, self.mode)
+        if self.committed():
+            self.start_run()
+        if isinstance(self.listener, Commits):
+            self.listener.begin()
+        if self._key is not None:
+            super().reuse(self._key)
 
     def run(self) -> tuple[int, ...]:
-        if not by_steps([self], 1):
-            return self.committed_tokens()
-        return super().run()
+        if self.parent is not None:
+            return super().run()
+        problems: list[BaseException] = []
+        flight = Flight(lambda _, m, problem: problems.append(problem) if problem is not None else None, width=1, alone=True)
+        flight.join(0, self)
+        try:
+            while flight.steps.advance():
+                pass
+        except BaseException as stop:
+            flight.close()
+            raise stop
+        if problems:
+            raise problems[0]
+        return super().run() if flight.alone else self.committed_tokens()
 
     @classmethod
     def run_many(
         cls, waiting: Iterator[tuple[int, Backend]], width: int, ended: Callable[[int, Backend, BaseException | None], None]
     ) -> None:
-        """Run several at a time: in graph mode those that can, the others in eager mode with their model calls batched."""
-
-        def driven() -> Iterator[tuple[int, Backend]]:
-            while part := list(islice(waiting, width)):
-                ours = [machine for _, machine in part if isinstance(machine, TorchMachine)]
-                left = {id(machine) for machine, _ in by_steps(ours, width)}
-                for number, machine in part:
-                    if id(machine) in left:
-                        yield number, machine
-                    else:
-                        ended(number, machine, None)
-
-        super().run_many(driven(), width, ended)
-
-
-def by_steps(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMachine, str]]:
-    """Decode in graph mode the machines that can; returns the others, with the reason."""
-    left: list[tuple[TorchMachine, str]] = []
-    silent: list[TorchMachine] = []
-    for m in machines:
-        if not (m.listener is None or isinstance(m.listener, Commits)):
-            left.append((m, EVERY_EVENT))
-        elif m.parent is not None or m.until is not None or m.externs:
-            left.append((m, "it is a sub-run, or calls functions of the caller"))
-        else:
-            silent.append(m)
-    masked = [m for m in silent if m.main is not None and m.main.kind == "masked"]
-    causal = [m for m in silent if m.main is None or m.main.kind != "masked"]
-    for some, decode in ((masked, canvases), (causal, trees)):
+        """Run several at a time: on the device those that can, the others by the driver with their model calls together."""
+        flight = Flight(ended, width=width)
+        entries: Iterator[tuple[int, Backend] | None] = chain(waiting, iter((None,)))
+        more = True
         try:
-            left += decode(some, width) if some else []
-        except NothingRecorded:  # eager mode may do as little, for ever
+            while more or len(flight):
+                while more and len(flight) < width:
+                    entry = next(entries)
+                    if entry is None:
+                        more = False
+                    else:
+                        flight.join(*entry)
+                flight.advance(gathered=len(flight) >= width or not more)
+        except BaseException as stop:
+            flight.close(stop)
             raise
-        except Exception as error:  # of the compiler, the driver, the memory of the device: eager mode may work
-            _LOG.warning(
-                "%s failed in graph mode and runs in eager mode: %s: %s",
-                some[0].function.name,
-                type(error).__name__,
-                error,
-            )
-            left += [(m, str(error)) for m in some if not m.committed()]
-    for m in machines:
-        m.mode = "graph mode"
-    for m, why in left:
-        m.mode = f"eager mode: {why}"
-        if isinstance(m.listener, Commits):
-            m.listener.begin()
-        _LOG.debug("%s: %s", m.title, m.mode)
-    return left
 
 
-def canvases(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMachine, str]]:
-    """Those of masked models, at most `width` at a time."""
-    from decgraph.backends.triton.step.canvas_run import run_canvases
+class Flight:
+    """Runs in flight, on the device and by the driver; otherwise as `torch.schedule.Schedule`. alone: those for the driver are
+    kept in a list, for whoever runs them one by one."""
 
-    parts = [machines[n : n + width] for n in range(0, len(machines), width)]
-    ran = [(m, r.why) for part in parts for m, r in zip(part, run_canvases(part), strict=True)]
-    return [(m, why) for m, why in ran if why is not None]
+    def __init__(
+        self, ended: Ended, *, width: int = 8, chunk: int | None = None, apart: bool = False, alone: bool = False
+    ) -> None:
+        self.driver = Schedule(ended, chunk=chunk, apart=apart)
+        self.steps = Steps(ended, self._left, width=width, chunk=chunk)
+        self.alone: list[Any] | None = [] if alone else None
 
+    def __len__(self) -> int:
+        return len(self.driver) + len(self.steps)
 
-def trees(machines: Sequence[TorchMachine], width: int) -> list[tuple[TorchMachine, str]]:
-    """Those of causal models."""
-    from decgraph.backends.triton.step.run import run_steps
+    def drives(self, machine: Any) -> bool:
+        """Whether the driver runs a machine, so that engines keep its keys and values."""
+        return self.reason(machine) is not None
 
-    return run_steps(machines, width=width)
+    def reason(self, machine: Any) -> str | None:
+        """Why the driver runs a machine; None where it has steps."""
+        if not isinstance(machine, TritonMachine):
+            return "it has no steps"
+        if not (machine.listener is None or isinstance(machine.listener, Commits)):
+            return EVERY_EVENT
+        try:
+            wants(machine)
+        except NotSteppable as error:
+            return str(error)
+        except Exception as error:  # a bug, or no memory: the driver may work
+            _LOG.warning("%s has no steps: %s: %s", machine.function.name, type(error).__name__, error)
+            return f"{type(error).__name__}: {error}"
+        return None
 
+    def join(self, number: int, machine: Any) -> None:
+        """Take up a run."""
+        why = self.reason(machine)
+        if why is None:
+            machine.mode = "graph mode"
+            self.steps.join(number, machine)
+        else:
+            self._left(number, machine, why)
 
-@lru_cache(maxsize=1)
-def _warn_of_the_interpreter() -> None:
-    if interpreted():
-        _LOG.warning("backend triton: kernels run in Triton's interpreter, for want of a CUDA device: correct, and very slow")
+    def _left(self, number: int, machine: Any, why: str) -> None:
+        if isinstance(machine, TritonMachine):
+            machine.driven(why)
+        if self.alone is None:
+            self.driver.join(number, machine)
+        else:
+            self.alone.append(machine)
+
+    def cancel(self, number: int) -> bool:
+        """End a run between two steps; `ended` is not called. False where it is not in flight."""
+        return self.steps.cancel(number) or self.driver.cancel(number)
+
+    def advance(self, gathered: bool = True) -> bool:
+        """One round of both. gathered: whether all runs that the driver's calls may be computed with are there."""
+        self.steps.advance()
+        self.driver.proceed()
+        if gathered:
+            self.driver.answer()
+        return len(self) > 0
+
+    def close(self, stop: BaseException | None = None) -> None:
+        """End all runs; `ended` is called with `stop` where that is a KeyboardInterrupt."""
+        self.steps.close(stop)
+        self.driver.close(stop)

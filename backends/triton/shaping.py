@@ -82,7 +82,7 @@ def _states(allow: Any, vocab: int) -> int:
     return allow.states
 
 
-def _sizes(features: Iterable[str]) -> dict[str, int]:
+def sizes_of(features: Iterable[str]) -> dict[str, int]:
     """Features with a number, the largest of each name; 1 for the others."""
     out: dict[str, int] = {}
     for feature in features:
@@ -93,15 +93,15 @@ def _sizes(features: Iterable[str]) -> dict[str, int]:
 
 def covers(features: frozenset[str], wanted: frozenset[str]) -> bool:
     """Whether a program with these features serves requests that need others."""
-    here = _sizes(features)
-    return all(here.get(name, 0) >= n for name, n in _sizes(wanted).items())
+    here = sizes_of(features)
+    return all(here.get(name, 0) >= n for name, n in sizes_of(wanted).items())
 
 
 class Settings:
     """The settings of B lanes as device tensors, axis 0 the lane. Made by `of`; `admit` writes a lane."""
 
     def __init__(self, features: frozenset[str], batch: int, vocab: int, device: Any, text: Tensor | None) -> None:
-        sizes = _sizes(features)
+        sizes = sizes_of(features)
         self.features, self.batch, self.vocab, self.device, self.text = (
             frozenset(sizes),
             batch,
@@ -114,7 +114,7 @@ class Settings:
             return torch.full((batch, *more), value, dtype=dtype, device=device)
 
         self.begins, self.limit, self.min_length, self.top_k = rows(0), rows(0), rows(0), rows(0)
-        self.ends = rows(-1, sizes.get("ends", 4))
+        self.ends = rows(-2, sizes.get("ends", 4))  # equal to no token, not even to -1
         self.request, self.seed = rows(0, 2), rows(0, 2)
         self.temperature, self.repetition, self.top_p = (rows(1, dtype=torch.float64) for _ in range(3))
         self.min_p = rows(-1, dtype=torch.float64)
@@ -158,7 +158,7 @@ class Settings:
             raise NotSteppable("the request has settings that this program was not made for")
         values = {
             "begins": request.begins,
-            "limit": request.limit,
+            "limit": min(request.limit, 2**31 - 1),
             "min_length": request.min_length,
             "top_k": request.top_k or 0,
             "temperature": float(request.temperature),
@@ -171,7 +171,7 @@ class Settings:
         for name, value in values.items():
             getattr(self, name)[lane] = value
         ends = sorted(request.eos)
-        self._put(self.ends[lane], [*ends, *[-1] * (self.ends.shape[1] - len(ends))])
+        self._put(self.ends[lane], [*ends, *[-2] * (self.ends.shape[1] - len(ends))])
         self._put(self.request[lane], [request.request_id & M32, request.request_id >> 32])
         self._put(self.seed[lane], [request.seed & M32, request.seed >> 32])
         if self.bias is not None:
@@ -376,6 +376,13 @@ def _penalised(settings: Settings, scores: Tensor, seen: Tensor, made: Tensor) -
 def truncated(settings: Settings, probs: Tensor) -> Tensor:
     """Probabilities [B, R, V] after top-k, top-p and min-p."""
     size, f = int(probs.shape[-1]), settings.features
+    if not f & {"top_k", "top_p", "min_p"}:
+        return probs
+    if probs.device.type == "cuda" and probs.dtype == torch.float32:
+        from decgraph.backends.triton.kernels.truncate import truncate
+
+        numbers = (settings.top_k, settings.top_p, settings.min_p.clamp(min=0))
+        return truncate(probs, *(n[:, None].expand(probs.shape[:-1]) for n in numbers))
     if "top_k" in f or "top_p" in f:
         order = torch.sort(probs, dim=-1, descending=True, stable=True).indices
         if "top_k" in f:

@@ -84,6 +84,8 @@ class Step(Evaluator):
         self.ends, self.limit = self.settings.ends, self.settings.limit
         self.before, self.loop, self.after = split(self.function)
         self.carried: list[Any] = []
+        self.results: list[Any] = []
+        """What `return` gave: (tokens int64[B, n, D] padded with -1, bool[B, n] or None, bool[B] the lanes)."""
         self.made: dict[Any, Any] = {}
 
     # -- buffers and constants
@@ -155,15 +157,18 @@ class Step(Evaluator):
             if state.type.elem == "index":
                 self.states[state.name] = made
                 continue
-            value = self.lanes(made)
-            old = self.states.get(state.name)
-            if not isinstance(old, Tensor) or old.shape != value.shape:
-                if old is not None and len(lanes) < self.frame.batch:
-                    raise NotSteppable(f"the state `{state.name}` has another size in every request")
-                self.states[state.name] = value.clone()
+            dims = state.type.dims
+            from decgraph.backends.triton.ops.request import copied, written
+
+            new, old = made if isinstance(made, Vec) else self.lanes(made), self.states.get(state.name)
+            if old is None:
+                self.states[state.name] = copied(new)
             else:
-                for lane in lanes:
-                    old[lane].copy_(value[lane])
+                here = torch.zeros_like(self.done)
+                here[list(lanes)] = True
+                lost = self.lost.clone()
+                self.states[state.name] = written(self, old, new, here, dims[0].bound if dims else None, f"the state `{state.name}`")
+                self.lost.copy_(lost)
 
     def level_field(self, level: Any, field: str) -> Any:
         """A field of a level of a topology."""
@@ -171,6 +176,10 @@ class Step(Evaluator):
             return level.width
         v = getattr(level, field)
         return np.array(v, dtype=np.int64) if isinstance(v, tuple) else v
+
+    def reads_column(self, name: str) -> bool:
+        """Whether the program reads a column of a tree."""
+        return any(op.opcode == "tree.get" and op.attrs["column"] == name for op in self.function.body.walk())
 
     # -- a step
     def cache_of(self, model: Any) -> Any:
@@ -222,7 +231,7 @@ class Step(Evaluator):
         assert self.loop is not None
         _, region = self.loop.regions
         self.begin()
-        live, self.hosts = ~self.over(), True
+        live = ~self.over()
         stops = bool(self.loop.attrs.get("stops"))
         with self.within(live):
             made = self.region(region, [self.iteration.clone(), *self.carried])
@@ -234,20 +243,20 @@ class Step(Evaluator):
 
     def carry(self, live: Tensor, after: Sequence[Any]) -> None:
         """Keep the values that one iteration hands to the next, in buffers."""
-        for n, (old, new) in enumerate(zip(self.carried, after, strict=True)):
-            value = self.join(live, new, old)
-            if is_static(old) and is_static(value):
-                if old is not value and not np.array_equal(old, value):
-                    value = self.lanes(new).clone()
-                self.carried[n] = value
+        from decgraph.backends.triton.ops.request import written
+
+        assert self.loop is not None
+        for n, (old, new, arg) in enumerate(zip(self.carried, after, self.loop.operands, strict=True)):
+            if old is new:
                 continue
-            a, b = self.lanes(old), self.lanes(value)
-            if a.shape != b.shape or isinstance(value, Vec | Draws | Dist | Nodes):
-                raise NotSteppable("the loop carries values whose shape changes", self.loop)
-            if isinstance(old, Tensor) and old.shape == b.shape and old.dtype == b.dtype:
-                old.copy_(b)
+            if is_static(old) and is_static(new) and type(old) is type(new) and np.array_equal(old, new):
+                continue
+            if isinstance(old, Tensor | Vec) or is_static(old) and not isinstance(old, str | None | list):
+                start = old if isinstance(old, Tensor | Vec) else self.lanes(old).clone()
+                dims = arg.type.dims
+                self.carried[n] = written(self, start, new, live, dims[0].bound if dims else None, "what the loop carries")
             else:
-                self.carried[n] = b.clone()
+                self.carried[n] = self.join(live, new, old)
 
     def begin(self) -> None:
         """A new iteration: no node has slots."""

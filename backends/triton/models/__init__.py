@@ -9,6 +9,7 @@ import torch
 from decgraph.backends.triton.models.interface import DeviceModel
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import DecError
+from decgraph.runtime.models.derive import Since
 from decgraph.runtime.models.distinct import original_of
 from decgraph.runtime.models.interface import Model
 
@@ -42,6 +43,10 @@ def _made(model: Model, whole: Any, batch: int, capacity: int, device: Any, targ
         from decgraph.backends.triton.models.heads import features_model
 
         return features_model(model, whole, target)
+    if isinstance(whole, Since):
+        from decgraph.backends.triton.models.heads import since_model
+
+        return since_model(model, whole, target)
     from decgraph.backends.triton.models.decoder import CausalModel, weights_of
 
     return CausalModel(model, weights_of(whole), batch, capacity)

@@ -45,7 +45,14 @@ class Sight:
     slots: Tensor
     slot_positions: Tensor
     both: bool = False
-    _masks: dict[int | None, Tensor] = field(default_factory=dict)
+    _masks: dict[Any, Tensor] = field(default_factory=dict)
+
+    def prepared(self, window: int | None, groups: int, make: Callable[[Tensor, int], Tensor]) -> Tensor:
+        """The mask as a decoder adds it to the scores of so many queries a head of keys, made once a forward."""
+        key = window, groups
+        if key not in self._masks:
+            self._masks[key] = make(self.mask(window), self.positions.shape[1])
+        return self._masks[key]
 
     def mask(self, window: int | None) -> Tensor:
         """bool[B, 1, T, S], computed once a forward."""
@@ -103,14 +110,15 @@ class SlotDecoder(Decoder):
 
         cos, sin = (None, None) if turn is None else (t.squeeze(2) for t in turn)
         heads = (part.transpose(1, 2) for part in self._heads(f"{n}.", x, size, None))
-        q: Tensor = rope_write(*heads, cos, sin, sight.slots, keys, values)
-        return self._attention(n, layer, q.transpose(1, 2), keys, values, sight)  # type: ignore[arg-type]
+        q: Tensor = rope_write(*heads, cos, sin, sight.slots, keys, values, None, None)
+        return self._attention(n, layer, q.transpose(1, 2), keys, values, sight)
 
     def _attention(self, n: int, layer: Layer, q: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
         sight: Sight = mask
         window = layer.window
         if not self.kernel or (sight.both and window is not None):
-            return super()._attention(n, layer, q, keys, values, self._prepared(sight.mask(window), q.shape[1]))
+            mask = sight.prepared(window, self._groups, self._prepared)
+            return super()._attention(n, layer, q, keys, values, mask)
         from decgraph.backends.triton.kernels.attend import attend
 
         places = (None, None) if window is None else (sight.positions, sight.slot_positions)
@@ -183,6 +191,10 @@ class CausalModel(Slots):
         self.check(lane, tokens, start, count)
         end = start + count
         self.clear(lane, start)
+        if self.following:
+            at = torch.arange(start, end, device=self.device)[None]
+            self.adopt(at, at, slice(lane, lane + 1))
+            return
         for first in range(start, end, CHUNK):
             at = torch.arange(first, min(first + CHUNK, end), device=self.device)[None]
             ids = torch.tensor([list(tokens[first : first + at.shape[1]])], dtype=torch.int64, device=self.device)
@@ -201,7 +213,35 @@ class CausalModel(Slots):
     ) -> Tensor:
         """See `DeviceModel`."""
         tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
-        return self.run(tokens, positions, slots, seen)
+        return self.run(tokens, positions, self.followed(positions, slots, known), seen)
+
+    def follow(self) -> None:
+        """See `DeviceModel`. Raises NotSteppable for a model that is not made of layers of the other one's."""
+        super().follow()
+        places = {use.layer: n for n, use in enumerate(use for use in self.origin.weights.last.uses if use.attention)}
+        used = [use.layer for use in self.weights.last.uses if use.attention]
+        if len(self.weights.stages) + len(self.origin.weights.stages) > 2 or not set(used) <= set(places):
+            raise NotSteppable(f"{self.name!r} has other keys and values than {self.origin.name!r}")
+        self._places = [places[layer] for layer in used]
+
+    def followed(self, positions: Tensor, slots: Tensor, known: Tensor | None) -> Tensor:
+        """The slots int64[B, T] that tokens write to. Those of positions below `known` are copied from the model that this one
+        follows, if it does, and written nowhere."""
+        if not self.following:
+            return slots
+        if known is None:
+            raise DecError(f"{self.name!r} follows {self.origin.name!r}, and a call does not say how far")
+        theirs = positions < known.expand(self.batch)[:, None]
+        self.adopt(slots, torch.where(theirs, slots, self.capacity - 1))
+        return torch.where(theirs, self.capacity - 1, slots)
+
+    def adopt(self, source: Tensor, dest: Tensor, lanes: slice = slice(None)) -> None:
+        """Copies keys and values of the model that this one follows, from slots int64[b, K] to slots."""
+        put(self.slot_positions[lanes], dest, self.origin.slot_positions[lanes].gather(1, source))
+        for mine, theirs in ((self.keys, self.origin.keys), (self.values, self.origin.values)):
+            for made, place in zip(mine, self._places, strict=True):
+                here, there = (at[:, None, :, None].expand(-1, made.shape[1], -1, made.shape[3]) for at in (source, dest))
+                made[lanes].scatter_(2, there, theirs[place][lanes].gather(2, here))
 
     def run(
         self, x: Tensor, positions: Tensor, slots: Tensor, seen: Seen, lanes: slice = slice(None), room: int | None = None
@@ -226,7 +266,7 @@ class CausalModel(Slots):
                     put(made[lanes], slots, states)
         if self.last is not None:
             put(self.last[lanes], slots, x)
-        return x  # type: ignore[no-any-return]
+        return x
 
     @torch.no_grad()
     def read(self, states: Tensor) -> Tensor:
@@ -268,22 +308,28 @@ def weights_of(model: Any) -> Weights:
 
 def _headed(model: Headed, target: HFCausal, inner: Any) -> Weights:
     """`target.head(inner)`, of the states of lower layers or of an adapter over them."""
-    above: tuple[Any, ...] = ()
     read = target.net.head if model.bare else normed(target.net)
-    if isinstance(inner, Applied) and isinstance(inner.adapter, HFAdapter) and not model.bare:
-        above, read = (layers_of(inner.adapter.module, model.name),), adapted_head(target.net, inner.adapter.module)
-        inner = inner.inner
+    if isinstance(inner, Applied) and not model.bare:
+        read = adapted_head(target.net, inner.adapter.module)
+    return Weights(lower(model.name, target, inner), read)
+
+
+def lower(name: str, target: HFCausal, inner: Any) -> tuple[Any, ...]:
+    """The decoders of a layers model: of the target's lower layers, and of an adapter over them. Raises NotSteppable for
+    others."""
+    above: tuple[Any, ...] = ()
+    if isinstance(inner, Applied) and isinstance(inner.adapter, HFAdapter):
+        above, inner = (layers_of(inner.adapter.module, name),), inner.inner
     if not isinstance(inner, Upto) or inner.target is not target or inner.normed:
-        raise NotSteppable(f"{model.name!r} reads states of another kind than those that leave its own layers")
+        raise NotSteppable(f"{name!r} reads states of another kind than those that leave its own layers")
     uses = [use for use in target.net.uses if use.layer < inner.layer]
-    below = _whole(target.net.using(uses).without_norm(), model.name)
-    return Weights((*below.stages, *above), read)
+    return (*_whole(target.net.using(uses).without_norm(), name).stages, *above)
 
 
 def _whole(net: Net, name: str) -> Weights:
     """A net's decoder; models that share a net share it."""
     memo = memo_of(net)
-    return memo.once("slot decoder", lambda: Weights((slotted(net.decoder, name),), net.read))  # type: ignore[no-any-return]
+    return memo.once("slot decoder", lambda: Weights((slotted(net.decoder, name),), net.read))
 
 
 def slotted(decoder: Decoder | ModuleDecoder, name: str) -> Any:

@@ -14,9 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.models.decoder import CausalModel, Weights, layers_of
+from decgraph.backends.triton.models.decoder import CausalModel, Weights, layers_of, lower
 from decgraph.backends.triton.models.interface import CHUNK, Seen, at_slots
 from decgraph.backends.triton.support import NotSteppable
+from decgraph.runtime.models.derive import Applied, Since
+from decgraph.runtime.models.distinct import original_of
+from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFFeatures, HFRooted
 from decgraph.runtime.models.interface import Model
 
@@ -33,6 +36,62 @@ def features_model(model: Model, whole: Any, target: Any) -> Any:
 
         return rooted_model(model, whole.module, target)
     raise NotSteppable(f"{model.name!r} is a {type(whole).__name__}, which has no step")
+
+
+def since_model(model: Model, whole: Any, target: Any) -> CausalModel:
+    """The device model of `target.since(l, inner)`, given its target's. Raises NotSteppable where there is none."""
+    inner: Any = whole.inner
+    its = isinstance(target, CausalModel) and isinstance(whole.target, HFCausal) and target.model is whole.target
+    if not its or len(target.weights.stages) > 1:
+        raise NotSteppable(f"{model.name!r} continues layers of its target, which has no step")
+    if inner.kind == "features":
+        return SinceModel(model, whole, target, features_model(inner, original_of(inner), target))
+    if isinstance(inner, Applied) and getattr(inner.adapter, "normed", False):
+        raise NotSteppable(f"{model.name!r} reads states that have been through a norm of their own")
+    stages = lower(model.name, whole.target, inner)
+    return SinceModel(
+        model, whole, target, CausalModel(model, Weights(stages, target.weights.head), target.batch, target.capacity)
+    )
+
+
+class SinceModel(CausalModel):
+    """A target's layers from one on, over the states that another model has: of its lower layers and an adapter, or of a head.
+    Keys and values of committed tokens are the target's where it follows that."""
+
+    def __init__(self, model: Model, whole: Since, target: CausalModel, inner: CausalModel) -> None:
+        uses = [use for use in target.weights.last.uses if use.layer >= whole.layer]
+        upper = target.weights.last.using(uses).above()
+        super().__init__(model, Weights((upper,), target.weights.head), target.batch, target.capacity)
+        self.kind, self.inner, self.origin = inner.kind, inner, target
+        if self.kind == "features":
+            self.follow()
+
+    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
+        """See `DeviceModel`. Raises DecError for tokens that do not fit."""
+        if self.following:
+            self.inner.fill(lane, tokens, start, count)
+        super().fill(lane, tokens, start, count)
+
+    def move(self, source: Tensor, dest: Tensor) -> None:
+        """See `DeviceModel`."""
+        self.inner.move(source, dest)
+        super().move(source, dest)
+
+    def copy_prefix(self, source: int, lane: int, count: int) -> None:
+        """See `DeviceModel`."""
+        self.inner.copy_prefix(source, lane, count)
+        super().copy_prefix(source, lane, count)
+
+    @torch.no_grad()
+    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, **given: Any) -> Tensor:
+        """See `DeviceModel`."""
+        states = self.inner.forward(tokens, positions, slots, seen, **given)
+        tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
+        return super().run(states, positions, self.followed(positions, slots, given.get("known")), seen)
+
+    def run(self, x: Tensor, positions: Tensor, slots: Tensor, seen: Seen, *at: Any) -> Tensor:
+        """See `CausalModel`: of tokens that the inner model computes too."""
+        return super().run(self.inner.run(x, positions, slots, seen, *at), positions, slots, seen, *at)
 
 
 class OnTarget(CausalModel):

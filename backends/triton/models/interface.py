@@ -85,9 +85,10 @@ class DeviceModel(Protocol):
         known: Tensor | None = None,
     ) -> Tensor:
         """The last states [B, T, W] of new tokens, all int64[B or 1, T], whose keys and values go to `slots`. A slot that is
-        written twice gets equal values, but for the last one, which nobody reads. For features models only: `parents`
-        int64[B or 1, T], the slot of the token before each one, and `known` int64[B or 1]: features of positions below it are
-        the target's own states, the others are the head's at the slots `parents`."""
+        written twice gets equal values, but for the last one, which nobody reads. For features models: `parents` int64[B or 1,
+        T], the slot of the token before each one, and `known` int64[B or 1]: features of positions below it are the target's
+        own states, the others are the head's at the slots `parents`. For models that follow another one: below `known` keys and
+        values are that one's."""
         ...
 
     def read(self, states: Tensor) -> Tensor:
@@ -117,6 +118,11 @@ class DeviceModel(Protocol):
         device models. Raises NotSteppable where there is none."""
         ...
 
+    def follow(self) -> None:
+        """From now on a derived model is called on the memory of the one that it is derived from (`given`): `fill` copies that
+        one's keys and values, and so does `forward` below `known`. Call it before `fill`."""
+        ...
+
 
 class Slots:
     """What device models share: buffers by slot, which are moved, copied and cleared alike."""
@@ -129,6 +135,9 @@ class Slots:
         self.model, self.name, self.vocab_size, self.layers = model, model.name, model.vocab.size, model.layers
         self.batch, self.capacity, self.device = batch, capacity, device
         self.buffers: list[tuple[Tensor, int, int]] = []  # with the axes of lanes and slots
+        self.origin: Any = None  # the device model that this one is derived from
+        self.following = False
+        self._derived: dict[Any, Any] = {}
         self.slot_positions = self.buffer((batch, capacity), torch.int64)
         self.last: Tensor | None = None
 
@@ -172,16 +181,27 @@ class Slots:
         return step_model(self.model, self.batch, self.capacity, self.device)
 
     def derive(self, how: str, *args: Any) -> Any:
-        """See `DeviceModel`."""
+        """See `DeviceModel`; the same one for the same arguments."""
+        key = (how, *(id(arg) if isinstance(arg, Slots | Part) else repr(arg) for arg in args))
+        if key not in self._derived:
+            self._derived[key] = args, self._made(how, args)  # with the arguments: their ids stay theirs
+        return self._derived[key][1]
+
+    def _made(self, how: str, args: tuple[Any, ...]) -> Any:
         from decgraph.backends.triton.models import step_model
 
-        try:
-            made = derive(self.model, how, *(arg.model if isinstance(arg, Slots | Part) else arg for arg in args))
-        except DecError as error:
-            raise NotSteppable(str(error.diagnostics[0]).removeprefix("error: ")) from error
+        made = derived(self.model, how, args)
         if made.kind == "layers":
             return Part(made)
-        return step_model(made, self.batch, self.capacity, self.device, target=self)
+        found: Any = step_model(made, self.batch, self.capacity, self.device, target=self)
+        found.origin = self.origin or self
+        return found
+
+    def follow(self) -> None:
+        """See `DeviceModel`. Raises NotSteppable for a model that reads no other's keys and values."""
+        if self.origin is None or self.origin.model.family != self.model.family:
+            raise NotSteppable(f"{self.name!r} is called on the memory of a model that it is not derived from")
+        self.following = True
 
     def check(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
         """Raises DecError for what `fill` cannot compute."""
@@ -207,10 +227,16 @@ class Part:
 
     def derive(self, how: str, *args: Any) -> Part:
         """An adapter over states: another part. Raises NotSteppable for what is none."""
-        try:
-            return Part(derive(self.model, how, *(arg.model for arg in args)))
-        except DecError as error:
-            raise NotSteppable(str(error.diagnostics[0]).removeprefix("error: ")) from error
+        return Part(derived(self.model, how, args))
+
+
+def derived(model: Model, how: str, args: Sequence[Any]) -> Model:
+    """A runtime model that is derived from another; models among `args` are device models. Raises NotSteppable where there is
+    none."""
+    try:
+        return derive(model, how, *(arg.model if isinstance(arg, Slots | Part) else arg for arg in args))
+    except DecError as error:
+        raise NotSteppable(str(error.diagnostics[0]).removeprefix("error: ")) from error
 
 
 def at_slots(made: Tensor, slots: Tensor) -> Tensor:

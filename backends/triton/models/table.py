@@ -179,11 +179,14 @@ class PathModel(Slots):
                 raise DecError("a path with a hole")
             return [function._table(function._visible([(i, t) for i, t in enumerate(path) if t >= 0]), self.name)]
         if heads:
-            return function.heads(path)  # type: ignore[no-any-return]
+            return function.heads(path)
         if self.kind == "features" and known >= 0:
             memory = function.target.memory(path[: min(known, len(path) - 1)])
-            return function.eval([path], given=memory)  # type: ignore[no-any-return]
-        return function.eval([path])  # type: ignore[no-any-return]
+            return function.eval([path], given=memory)
+        if self.following and known >= 0:
+            memory = self.origin.function.memory(path[: min(known, len(path) - 1)])
+            return function.eval([path], given=memory)
+        return function.eval([path])
 
     def _cell(self, state: tuple[int, ...]) -> Scores:
         position, size = state[-2], self.vocab_size

@@ -124,5 +124,3 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any) -> Any:
             going = going & ~s.lanes(emits).bool()
     cells = node_cells(s, t)
     return replace(t.base, cells=cells.gather(1, at[:, None, None].expand(-1, 1, t.base.most))[:, 0])
-
-

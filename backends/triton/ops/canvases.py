@@ -330,4 +330,6 @@ def edits(s: Any, items: list[Any]) -> Edit:
     lives = [
         torch.zeros_like(s.done) if e is None else torch.ones_like(s.done) if e.live is None else s.lanes(e.live) for e in items
     ]
-    return Edit(torch.stack([e.position for e in every], 1), torch.stack([e.token for e in every], 1), None, torch.stack(lives, 1))
+    return Edit(
+        torch.stack([e.position for e in every], 1), torch.stack([e.token for e in every], 1), None, torch.stack(lives, 1)
+    )

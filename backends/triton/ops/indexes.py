@@ -50,8 +50,8 @@ def end_of(s: Any, place: Any, depth: int) -> tuple[Tensor, Tensor]:
         length = place.length - int(place.parent)
         at = length[:, None] - 1 - s.steps(depth)
         return s.tokens.gather(1, at.clamp(min=0)), at >= 0
-    x = packed(s, tokens_of(s, place)) if not isinstance(place, Path) else packed(s, tokens_of(s, place))
-    if isinstance(x, Nodes) or is_static(x) and not hasattr(x, "__len__"):
+    x = packed(s, tokens_of(s, place))
+    if isinstance(x, Nodes) or s.place.operands[1].type.elem == "node":
         raise NotSteppable("an index is asked at a node", s.place)
     t = s.lanes(x)
     live = live_of(x)
@@ -80,7 +80,7 @@ def matches(s: Any, index: Index, key: Tensor, there: Tensor) -> Tensor:
 @step("index.ask")
 def ask(s: Any, op: Any, index: Any, *args: Any) -> Any:
     """What followed the end of a text."""
-    if not isinstance(index, Index):
+    if not isinstance(index, Index) or not args:
         raise NotSteppable("an index of other texts than the request's", op)
     what, named = op.attrs["what"], op.attrs.get("named", ())
     options = dict(zip(named, args[len(args) - len(named) :], strict=True))

@@ -145,8 +145,8 @@ def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor |
 
 
 class SecondText:
-    """Another text that a model reads beside the request's, with slots of its own. It is expected to go on: what the last call
-    read and at most `s.committed_most` tokens behind it; a lane whose text does not is the driver's."""
+    """Another text that a model reads beside the request's, with slots of its own. Where it was found to go on (what the last
+    call read and at most `s.committed_most` tokens behind it) only its end is computed, else (whole) all of it."""
 
     def __init__(self, s: Any, model: Any) -> None:
         self.s = s
@@ -154,6 +154,7 @@ class SecondText:
         self.tokens = s.buffer((s.frame.batch, self.model.capacity), torch.int64)
         self.length = s.buffer((s.frame.batch,), torch.int64)
         self.started: set[int] = set()
+        self.whole = False
 
     def start(self, tokens: Tensor, length: Tensor) -> None:
         """Compute the texts of lanes that begin, on the host."""
@@ -173,10 +174,16 @@ class SecondText:
             self.start(tokens, length)
         lead = min(n, max(1, s.committed_most))
         same = (self.tokens[:, :n] == tokens) | (s.steps(n) >= (length[:, None] - lead))
-        s.flag(~same.all(1) | (length > self.length + lead) | (length < 1))
-        at = (length[:, None] + s.constant(np.arange(-lead, 0))).clamp(min=0)
+        other = ~same.all(1) | (length > self.length + lead)
+        if not s.recording and bool((other & s.active()).any()):
+            self.whole = True
         self.tokens[:, :n].copy_(tokens)
         self.length.copy_(length)
+        if self.whole:
+            states = self.every(tokens)
+            return states.gather(1, (length - 1).clamp(min=0)[:, None, None].expand(-1, 1, states.shape[2]))
+        s.flag(other)
+        at = (length[:, None] + s.constant(np.arange(-lead, 0))).clamp(min=0)
         return self.forward(tokens.gather(1, at), at)[:, -1:]
 
     def every(self, tokens: Tensor) -> Tensor:

@@ -290,9 +290,9 @@ def get(s: Any, op: Any, t: Tree) -> Any:
         return found if t.live is None else Vec(batched(s, found), s.lanes(t.live))
     if c == "token":
         out = torch.cat([last_token(s)[:, None], t.token[:, 1:].clamp(min=0)], 1)
-    elif c == "logprob" and t.origin is None:
+    elif c == "logprob":
         out = logprobs(s, t)
-        useful = reachable(s, t)  # nodes that the driver does not draft are selected last
+        useful = reachable(s, t) if t.origin is None else None  # nodes that the driver does not draft are selected last
         out = out if useful is None else torch.where(useful, out, -torch.inf)
     elif c == "prob":
         out = torch.cat([torch.ones((s.frame.batch, 1), dtype=torch.float64, device=s.device), edge_probs(s, t)], 1)
@@ -416,8 +416,6 @@ def put(s: Any, op: Any, t: Tree, ns: Any, value: Any) -> Tree:
     n = int(ids.shape[1])
     new = _spread(s, value, n, Draws(ids))
     old = logprobs(s, t) if name == "logprob" else column(s, t, name, new)
-    if name == "logprob" and t.origin is not None:
-        raise NotSteppable("log-probabilities after a selection by data", op)
     kind = torch.promote_types(old.dtype, new.dtype)
     wide = torch.cat([old.to(kind), old.to(kind)[:, :1]], 1)
     where = ids if live is None else torch.where(live, ids, t.size)
@@ -460,6 +458,22 @@ def nodes(s: Any, op: Any, t: Tree, *n: Any) -> Any:
             return found
         n = t.size - len(set(t.parent[1:].tolist()))  # what is there of it has no more leaves than the whole
         return Nodes(found.ids[:, :n], found.within, found.live[:, :n])
+    if which == "path":
+        if t.fixed and is_static(n[0]):
+            node, found = int(np.asarray(n[0])), [int(np.asarray(n[0]))]
+            while node:
+                node = int(t.parent[node])
+                found.append(node)
+            return np.array(found[::-1], dtype=np.int64)
+        at = s.lanes(n[0]).reshape(s.frame.batch)
+        depth, up = batched(s, t.depth), batched(s, t.parent)
+        d = depth.gather(1, at[:, None])[:, 0]
+        out = torch.zeros((s.frame.batch, t.height + 2), dtype=torch.int64, device=s.device)
+        live = s.steps(t.height + 1) <= d[:, None]
+        for _ in range(t.height + 1):
+            out = out.scatter(1, d.clamp(min=0)[:, None], torch.where(d >= 0, at, 0)[:, None])
+            at, d = up.gather(1, at[:, None])[:, 0], d - 1
+        return Nodes(out[:, : t.height + 1], np.arange(t.size), live)
     if which == "children" and t.fixed and t.live is None and is_static(n[0]):
         return np.array([k for k in range(1, t.size) if t.parent[k] == int(n[0])], dtype=np.int64)
     if which == "children":
@@ -537,7 +551,10 @@ def keep(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
         uid=torch.where(there, s.lanes(uid).gather(1, order), -1),
         origin=order,
         live=there,
-        columns={k: v.gather(1, order.reshape(*order.shape, *([1] * (v.ndim - 2))).expand(-1, -1, *v.shape[2:])) for k, v in t.columns.items()},
+        columns={
+            k: v.gather(1, order.reshape(*order.shape, *([1] * (v.ndim - 2))).expand(-1, -1, *v.shape[2:]))
+            for k, v in {**t.columns, **({"logprob": logprobs(s, t)} if s.reads_column("logprob") else {})}.items()
+        },
         height=min(t.height, n - 1),
         new=zero,
         frontier=zero,

@@ -14,8 +14,11 @@ import transformers
 from architecture_table import LATENT, SHARED, E, H, T
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from walks import Drafts
 
 import decgraph
+from decgraph.backends.triton.models import step_model
+from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
@@ -182,6 +185,25 @@ def test_engine(name: str, built: Any) -> None:
         assert torch.allclose(made.double(), stacked(head.eval(call.paths(), given=given.value), V), atol=3e-4, rtol=1e-4)
         uid += 5
         context = [*context, *(int(t) for t in random.integers(3, V, step + 1))]
+
+
+@pytest.mark.parametrize("name", some("mimo"))
+def test_steps_on_the_device(name: str, built: Any) -> None:
+    """The same over buffers of a fixed size."""
+    target = target_of(built(name).at)
+    head: Any = hf.load_features(built(name).at, target)
+    whole = step_model(target, 3, 60)
+    if name == "qwen3_next":
+        with pytest.raises(NotSteppable, match="layers that the decoder does not know"):
+            step_model(head, 3, 60, target=whole)
+        return
+    made = step_model(head, 3, 60, target=whole)
+
+    def check(text: tuple[int, ...], paths: list[tuple[int, ...]], states: Tensor) -> None:
+        want = stacked(head.eval(paths, target.memory(text[:-1])), V)
+        assert torch.allclose(made.read(states).double(), want, atol=3e-4, rtol=1e-4)
+
+    Drafts(whole, made, V, 5, check).run([7, 2, 1], steps=3)
 
 
 @pytest.mark.parametrize("name", some("deepseek_v3", "mimo"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path as File
 from typing import Any
 
@@ -11,9 +12,11 @@ import torch
 from hf_modules import LAYER, large, module
 from published_heads import written
 from torch import Tensor
+from unread import nothing_read
 from walks import Drafts, Path, Walk
 
 from decgraph.backends.triton.models import step_model
+from decgraph.backends.triton.models.interface import Part, Seen
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.check.tables import Style, StyledModel, styled_features
 from decgraph.runtime.models import hf
@@ -140,3 +143,70 @@ def test_features_of_tables(of: Any) -> None:
     whole = step_model(base, 3, 40)
     made = step_model(model, 3, 40, target=whole)
     Drafts(whole, made, 4, 5, of_memory(model, made)).run([5, 2, 1], steps=2)
+
+
+class Following:
+    """A derived model on the memory of the one that it is derived from: after each commit the latter computes all but the last
+    token, and the former that one and a chain behind it, and tokens before it, which it takes from there."""
+
+    def __init__(self, whole: Any, made: Any, vocab: int) -> None:
+        self.whole, self.made, self.vocab, self.rng = whole, made, vocab, random.Random(8)
+
+    def run(self, model: Any, root: Any, prompts: list[int]) -> None:
+        texts = [[self.rng.randrange(self.vocab) for _ in range(n)] for n in prompts]
+        for lane, text in enumerate(texts):
+            for each in (self.whole, self.made):
+                each.fill(lane, text, 0, len(text) - 1)
+        for _ in range(2):
+            known = torch.tensor([len(t) - 1 for t in texts])
+            drafts = [[self.rng.randrange(self.vocab) for _ in range(3)] for _ in texts]
+            at = (known[:, None] + torch.arange(-2, 4)).clamp(min=0)
+            tokens = torch.tensor([[(t + d)[i] for i in row] for t, d, row in zip(texts, drafts, at.tolist(), strict=True)])
+            parents = (at - 1).clamp(min=0)
+            # A head's own feature is there once the token before has been computed.
+            cuts = [(0, 3), (3, 4), (4, 5), (5, 6)] if self.made.kind == "features" else [(0, 6)]
+            made = []
+            with nothing_read():
+                for a, b in cuts:
+                    part, seen = at[:, a:b], Seen(at[:, a:b] + 1)
+                    made.append(self.made.forward(tokens[:, a:b], part, part, seen, parents=parents[:, a:b], known=known))
+            states = torch.cat(made, 1)
+            for lane, (text, own) in enumerate(zip(texts, drafts, strict=True)):
+                paths = [(*text, *own[:n]) for n in range(4)]
+                want = stacked(model.eval(paths, given=root.memory(tuple(text[:-1]))), model.vocab.size)
+                got = self.made.read(states[lane, 2:]).double()
+                assert torch.allclose(got, want, **CLOSE), (got - want).abs().max()
+            for text in texts:
+                text += [self.rng.randrange(self.vocab) for _ in range(2)]
+            before = known[:, None] + torch.arange(2)
+            tokens = torch.tensor([[t[i] for i in row] for t, row in zip(texts, before.tolist(), strict=True)])
+            self.whole.forward(tokens, before, before, Seen(before + 1))
+
+
+@pytest.mark.parametrize("how", [("skip", {1}), ("parallel", 2), ("exit", 2)], ids=str)
+def test_derived_models_on_the_memory_of_the_whole_one(target: HFCausal, how: Any) -> None:
+    for root in (target, FreeModel(3, 5, layers=3)):
+        whole = step_model(root, 2, 40)
+        made = whole.derive(*how)
+        made.follow()
+        Following(whole, made, root.vocab.size).run(derive(root, *how), root, [6, 3])
+
+
+@pytest.mark.parametrize("layer", [1, 3])
+def test_the_layers_from_one_on(target: HFCausal, layer: int) -> None:
+    """Over a head's predictions of their states, and over an adapter's."""
+    whole = step_model(target, 2, 60)
+    head = HFFeatures(large(modeling.EagleHead(modeling.EagleConfig(**LAYER))), target, "eagle")
+    made = whole.derive("since", layer, step_model(head, 2, 60, target=whole))
+    assert made.kind == "features"
+    Following(whole, made, V).run(derive(target, "since", layer, head), target, [6, 3])
+    adapter = HFAdapter(
+        large(modeling.ExitAdapter(modeling.ExitConfig(exit_layer=1, final_norm=False, **LAYER))), target, "exit"
+    )
+    inner = derive(adapter, "on", derive(target, "upto", 1))
+    since = derive(target, "since", layer, inner)
+    made = step_model(since, 2, 60, target=whole)
+    Walk(made, V, 2, near(since, made)).run([5, 1], steps=2)
+    made = whole.derive("since", layer, Part(inner))
+    made.follow()
+    Following(whole, made, V).run(since, target, [6, 3])

@@ -6,19 +6,26 @@ from typing import Any
 
 import pytest
 import torch
-from hf_modules import logits, module
+from hf_modules import LAYER, large, logits, module
+from masked_worlds import masked
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from walks import Path, Walk
 
-from decgraph.backends.triton.models import step_model
+from decgraph.backends.triton.models import decoder, step_model
 from decgraph.backends.triton.models.interface import Seen
 from decgraph.check.tables import Style, StyledModel
+from decgraph.errors import DecError
+from decgraph.runtime.models.decoder.make import net_of_module
 from decgraph.runtime.models.engine.plain import stacked
 from decgraph.runtime.models.free import FreeModel
+from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.hf_heads import HFFeatures
 from decgraph.runtime.models.hf_live import from_module
+from decgraph.runtime.models.interface import Vocab
 from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.models.tiny import TinyModel
+from decgraph.zoo import modeling
 
 CLOSE = {"atol": 3e-4, "rtol": 1e-4}  # of logits of size about 10: sums are taken in another order
 
@@ -55,6 +62,31 @@ def test_tables_to_the_last_bit(model: Any) -> None:
                 assert torch.equal(got[lane, n], stacked(model.heads(tuple(text[: end + 1])), model.vocab.size))
 
 
+def small(kind: str, lanes: int) -> tuple[Any, int, Any]:
+    """A device model of 30 slots, its vocabulary's size and what compares states with the model's own."""
+    tables = {"window": TableModel(4, 11, window=2), "path": TableModel(4, 11)}
+    if kind in tables:
+        made = step_model(tables[kind], lanes, 30)
+        return made, 4, exactly(tables[kind], made)
+    if kind == "masked":
+        return step_model(masked(3)[0], lanes, 30), 23, None
+    of = module("llama" if kind == "eagle" else kind)
+    if kind == "eagle":
+        target = HFCausal(net_of_module(of), name="target", vocab=Vocab("ids", 61), context=96, family="t")
+        head = HFFeatures(large(modeling.EagleHead(modeling.EagleConfig(**LAYER))), target, "eagle")
+        return step_model(head, lanes, 30, target=step_model(target, lanes, 30)), 61, None
+    made = step_model(from_module(of, name=kind), lanes, 30)
+    return made, 61, closely(of, made)
+
+
+def closely(of: Any, made: Any) -> Any:
+    def check(paths: list[Path], states: Tensor, lane: int) -> None:
+        got, want = made.read(states), logits(of, paths)
+        assert got.dtype == torch.float32 and torch.allclose(got, want, **CLOSE), (got - want).abs().max()
+
+    return check
+
+
 KINDS = ("llama", "qwen2-windows", "gpt2", "gemma2", "gemma3", "gpt_oss", "opt", "granite")
 
 
@@ -62,26 +94,45 @@ KINDS = ("llama", "qwen2-windows", "gpt2", "gemma2", "gemma3", "gpt_oss", "opt",
 def test_architectures_over_random_trees(kind: str) -> None:
     of = module(kind)
     made = step_model(from_module(of, name=kind), 3, 60)
-
-    def check(paths: list[Path], states: Tensor, lane: int) -> None:
-        got, want = made.read(states), logits(of, paths)
-        assert got.dtype == torch.float32 and torch.allclose(got, want, **CLOSE), (got - want).abs().max()
-
-    Walk(made, 61, 3, check).run([1, 9, 4], steps=3)
+    Walk(made, 61, 3, closely(of, made)).run([1, 9, 4], steps=3)
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2-windows", "gemma3", "opt", "window", "path"])
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "window", "path"])
+def test_prompts_in_chunks_on_prefixes_and_copies_of_them(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lane is filled in parts, another one takes over its beginning, and a third one is filled anew with less."""
+    monkeypatch.setattr(decoder, "CHUNK", 3)
+    made, size, check = small(kind, 3)
+    made.keep_states()
+    texts = [[1, 2, 3, 0, 2, 1, 3, 1], [1, 2, 3, 0, 2, 0, 0, 2], [3, 2, 1]]
+    made.fill(0, texts[0], 0, 3)
+    made.fill(0, texts[0], 3, 4)
+    made.fill(2, [0, 1, 2, 3, 3, 3, 3, 3], 0, 8)
+    made.copy_prefix(0, 1, 5)
+    made.fill(1, texts[1], 5, 2)
+    made.fill(2, texts[2], 0, 2)
+    at = torch.tensor([[len(t) - 1] for t in texts])
+    states = made.forward(torch.tensor([[t[-1]] for t in texts]), at, at, Seen(at + 1))
+    assert torch.equal(made.states_at(at), states)
+    for lane, text in enumerate(texts):
+        check([tuple(text)], states[lane], lane)
+    with pytest.raises(DecError, match="more than the 29 slots"):
+        made.fill(0, [1] * 30, 0, 30)
+    with pytest.raises(DecError, match=f"token {size} is not in the vocabulary"):
+        made.fill(0, [size], 0, 1)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2-windows", "gemma3", "opt", "window", "path", "eagle", "masked"])
 def test_a_forward_is_a_graph_without_reads(kind: str) -> None:
     """Traced with tensors that have no values, it gives a graph that computes the same."""
-    tables = {"window": TableModel(4, 11, window=2), "path": TableModel(4, 11)}
-    model: Any = tables.get(kind) or from_module(module(kind), name=kind)
-    made = step_model(model, 2, 30)
+    made, _, _ = small(kind, 2)
     for lane, text in enumerate(([1, 2, 3], [3, 1, 0])):
-        made.fill(lane, text, 0, 3)
+        for each in (getattr(made, "target", None), made):
+            if each is not None:
+                each.fill(lane, text, 0, 3)
 
     def step(tokens: Tensor, positions: Tensor, tail: Tensor) -> Tensor:
         seen = Seen(positions[:, :1].expand(-1, 2), tail, positions[:, 0])
-        states = made.forward(tokens, positions, positions, seen)
+        states = made.forward(tokens, positions, positions, seen, known=positions[:, 0])
         made.move(positions, positions)
         return made.read(states)
 
@@ -90,4 +141,5 @@ def test_a_forward_is_a_graph_without_reads(kind: str) -> None:
     names = {str(node.target) for node in graph.graph.nodes}
     assert not {n for n in names if "_local_scalar" in n or "nonzero" in n}, names
     with torch.no_grad():
+        step(*given)  # a head reads what is there of the token before
         assert torch.allclose(graph(*given), step(*given), atol=1e-5)

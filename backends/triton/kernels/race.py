@@ -1,0 +1,164 @@
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+# Triton reads annotations as part of a kernel, so kernels have none.
+"""Draws of one token from each of many rows of logits or probabilities, by keyed noise (runtime/noise.py), in one launch.
+
+A row is raced by several programs, each over a part of the vocabulary; the last of a row to arrive compares their winners. From
+logits no maximum and no sum is needed: the winner of the race has the highest l / t - log(E), and the noise that is hashed for
+a token is used at once.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from decgraph.backends.triton import noise
+from decgraph.backends.triton.kernels import about, by_lane, counters, power
+
+LARGEST, LARGEST32 = tl.constexpr(1.7976931348623157e308), tl.constexpr(3.4028234663852886e38)
+
+
+@triton.jit
+def philox(c0, c1, c2, c3, k0, k1):
+    """Philox 4x32-10: four words at the counters (c0, c1, c2, c3), uint32 of one shape. k0, k1: uint32."""
+    for _ in tl.static_range(10):
+        low0 = c0 * 0xD2511F53
+        low2 = c2 * 0xCD9E8D57
+        high0 = tl.umulhi(c0, 0xD2511F53)
+        high2 = tl.umulhi(c2, 0xCD9E8D57)
+        c0, c1, c2, c3 = high2 ^ c1 ^ k0, low2, high0 ^ c3 ^ k1, low0
+        k0 += 0x9E3779B9
+        k1 += 0xBB67AE85
+    return c0, c1, c2, c3
+
+
+@triton.jit(do_not_specialize=["size", "per", "within"])
+def race_kernel(
+    rows, temperature, c0, c1, c2, k0, k1, out, best, token, arrived, size, per, within, row_stride,
+    heat_lane, heat_row, c0_lane, c0_row, c1_lane, c1_row, c2_lane, c2_row, k0_lane, k0_row, k1_lane, k1_row,
+    BLOCK: tl.constexpr, PARTS: tl.constexpr, GIVEN: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """`per` blocks of four times BLOCK tokens of one row. within: rows of a lane. best, token: [rows, programs of a row],
+    for the winners of the parts."""
+    row, part, parts = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
+    place, lane = tl.arange(0, BLOCK), tl.arange(0, 4)
+    zero = (place * 0).to(tl.uint32)
+    b, r = row // within, row % within
+    w0 = zero + tl.load(c0 + b * c0_lane + r * c0_row).to(tl.uint32)
+    w1 = zero + tl.load(c1 + b * c1_lane + r * c1_row).to(tl.uint32)
+    w2 = zero + tl.load(c2 + b * c2_lane + r * c2_row).to(tl.uint32)
+    s0 = zero + tl.load(k0 + b * k0_lane + r * k0_row).to(tl.uint32)
+    s1 = zero + tl.load(k1 + b * k1_lane + r * k1_row).to(tl.uint32)
+    heat = tl.full((), 1.0, tl.float64)
+    if not GIVEN:
+        heat = tl.load(temperature + b * heat_lane + r * heat_row).to(tl.float64)
+    kind: tl.constexpr = tl.float64 if WIDE else tl.float32
+    cool = (1.0 / tl.where(heat > 0, heat, 1.0)).to(kind)
+    top = tl.full((BLOCK, 4), float("-inf"), kind)
+    which = tl.full((BLOCK, 4), 2147483647, tl.int32)
+    for n in range(part * per, (part + 1) * per):
+        block = n * BLOCK + place
+        at = block[:, None] * 4 + lane[None, :]
+        x = tl.load(rows + row * row_stride + at, mask=at < size, other=0.0 if GIVEN else float("-inf")).to(kind)
+        n0, n1, n2, n3 = philox(w0, w1, w2, block.to(tl.uint32), s0, s1)
+        word = tl.reshape(tl.join(tl.join(n0, n2), tl.join(n1, n3)), (BLOCK, 4))
+        u = (word.to(kind) + 0.5) * 2.3283064365386963e-10
+        if not WIDE:
+            u = tl.minimum(u, 0.99999994)
+        time = -tl.log(u)
+        if GIVEN:  # the quotient of the reference, so that near ties go as there; one that overflows still runs
+            quotient = tl.minimum(time / tl.where(x > 0, x, 1.0), LARGEST if WIDE else LARGEST32)
+            key = tl.where(x > 0, -quotient, float("-inf"))
+        else:
+            # A temperature of zero is the best score: the noise counts for nothing.
+            key = x * cool - tl.where(heat > 0, tl.log(time), 0.0)
+        better = key > top
+        top = tl.where(better, key, top)
+        which = tl.where(better, at, which)
+    highest = tl.max(tl.max(top, 1), 0)
+    winner = tl.min(tl.min(tl.where(top == highest, which, 2147483647), 1), 0)
+    tl.store(best + row * parts + part, highest)
+    tl.store(token + row * parts + part, winner)
+    tl.debug_barrier()
+    if tl.atomic_add(arrived + row, 1, sem="acq_rel", scope="gpu") == parts - 1:
+        p = tl.arange(0, PARTS)
+        tops = tl.load(best + row * parts + p, mask=p < parts, other=float("-inf"), cache_modifier=".cg")
+        tokens = tl.load(token + row * parts + p, mask=p < parts, other=2147483647, cache_modifier=".cg")
+        final = tl.min(tl.where(tops == tl.max(tops, 0), tokens, 2147483647), 0)
+        tl.store(out + row, tl.where(final == 2147483647, 0, final).to(tl.int64))
+        tl.store(arrived + row, 0)
+
+
+BLOCK = 256
+"""Noise blocks, of four tokens each, that a program has at a time."""
+
+
+def launch(
+    rows: Tensor, temperature: Tensor | None, c0: Tensor, c1: Tensor, c2: Tensor, k0: Tensor, k1: Tensor, given: bool,
+    wide: bool, *, block: int = BLOCK, programs: int | None = None,
+) -> Tensor:  # fmt: skip
+    """The kernel's launch; the arguments are those of `draw`. block, programs: how the work is cut."""
+    shape, size = rows.shape[:-1], rows.shape[-1]
+    flat = rows.reshape(-1, size)
+    flat = flat if flat.stride(1) == 1 else flat.contiguous()
+    count = len(flat)
+    words = [by_lane(w, shape) for w in (c0, c1, c2, k0, k1)]
+    heat = words[0] if temperature is None else by_lane(temperature, shape)
+    blocks = -(-size // (4 * block))
+    parts = max(min(programs or -(-4 * about(rows.device)[0] // max(count, 1)), blocks), 1)
+    per = -(-blocks // parts)
+    parts = -(-blocks // per)
+    out = torch.empty(count, dtype=torch.int64, device=rows.device)
+    best = torch.empty((count, parts), dtype=torch.float64 if wide else torch.float32, device=rows.device)
+    token = torch.empty((count, parts), dtype=torch.int32, device=rows.device)
+    if count:
+        race_kernel[(count, parts)](
+            flat, heat, *words, out, best, token, counters("race", rows.device, count), size, per,
+            words[0].shape[1], flat.stride(0), *(n for w in (heat, *words) for n in w.stride()),
+            BLOCK=block, PARTS=power(parts), GIVEN=given, WIDE=wide, num_warps=4,
+        )  # fmt: skip
+    return out.reshape(shape)
+
+
+@torch.library.custom_op(
+    "decgraph::draw", mutates_args=(), device_types="cpu",
+    schema="(Tensor rows, Tensor? temperature, Tensor c0, Tensor c1, Tensor c2, Tensor k0, Tensor k1, bool given, bool wide)"
+    " -> Tensor",
+)  # fmt: skip
+def draw(
+    rows: Tensor, temperature: Tensor | None, c0: Tensor, c1: Tensor, c2: Tensor, k0: Tensor, k1: Tensor, given: bool = False,
+    wide: bool = True,
+) -> Tensor:  # fmt: skip
+    """One token of each row, int64[...]: the winner of its race, of equals the lowest, and token 0 of a row without mass.
+
+    rows: [..., V], logits, or `given` probabilities, which need not sum to one. temperature: [...], of logits; where it is 0
+    the token is the likeliest; None: 1 everywhere. c0, c1, c2, k0, k1: the words of the rows' noise keys (noise.words), int64
+    that expand to [...]. wide: the race is run in float64, as the language says; else in float32, whose tokens are others.
+    """
+    size = rows.shape[-1]
+    u = noise.uniforms([w.expand(rows.shape[:-1]) for w in (c0, c1, c2, k0, k1)], size)
+    kind = torch.float64 if wide else torch.float32
+    u = u if wide else u.float().clamp(max=0.99999994)
+    x = rows.to(kind)
+    if given:
+        quotient = (-torch.log(u) / x).clamp(max=torch.finfo(kind).max)
+        return torch.where(x > 0, -quotient, -torch.inf).argmax(-1)
+    if temperature is None:
+        return (x - torch.log(-torch.log(u))).argmax(-1)
+    heat = temperature.expand(rows.shape[:-1])[..., None].double()
+    cool = (1 / torch.where(heat > 0, heat, 1.0)).to(kind)
+    return (x * cool - torch.where(heat > 0, torch.log(-torch.log(u)), 0.0)).argmax(-1)
+
+
+@draw.register_fake
+def _(rows, temperature, c0, c1, c2, k0, k1, given, wide):
+    return rows.new_empty(rows.shape[:-1], dtype=torch.int64)
+
+
+@draw.register_kernel("cuda")
+def _(rows, temperature, c0, c1, c2, k0, k1, given, wide):
+    if temperature is None and not given:
+        temperature = torch.ones((), dtype=torch.float64, device=rows.device)
+    return launch(rows, temperature, c0, c1, c2, k0, k1, given, wide)

@@ -1,0 +1,27 @@
+"""Memory that has garbage until somebody writes it, and the device of kernels: the CPU in Triton's interpreter, or a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import decgraph.backends.triton  # noqa: F401  (before triton)
+from decgraph.backends.triton.placement import interpreted
+
+
+@pytest.fixture(autouse=True)
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh memory is NaN, or -77."""
+    fresh = torch.empty
+
+    def empty(*shape: object, **kwargs: object) -> Tensor:
+        made = fresh(*shape, **kwargs)  # type: ignore[call-overload]
+        return made.fill_(float("nan") if made.is_floating_point() else -77)
+
+    monkeypatch.setattr(torch, "empty", empty)
+
+
+@pytest.fixture
+def device() -> torch.device:
+    return torch.device("cpu" if interpreted() else "cuda")

@@ -1,0 +1,187 @@
+"""The custom ops as torch sees them, and their kernels compiled for devices that are not there: what `launch` gives Triton for
+the shapes of real models is recorded, and compiled."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch._subclasses.fake_tensor as fake
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import decgraph.backends.triton.kernels as kernels
+from decgraph.backends.triton.cubin import Report, Spec, reports
+from decgraph.backends.triton.kernels import attend, race, rope_write, truncate
+
+I64 = torch.int64
+SHARED = {80: 163 * 1024, 90: 227 * 1024}
+TYPES = {
+    torch.float32: "fp32",
+    torch.float64: "fp64",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.uint8: "u8",
+}
+
+
+def operands(device: str = "cpu", fresh: Callable[..., Tensor] = torch.zeros) -> dict[str, tuple[Any, ...]]:
+    """Small operands of every op, with all that is optional."""
+
+    def made(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return fresh(shape, dtype=dtype, device=device)
+
+    q, k, cos, cells = made(2, 4, 3, 16), made(2, 2, 3, 16), made(1, 3, 16), made(2, 3, dtype=I64)
+    caches, noted, words = (
+        [made(2, 2, 9, 16) for _ in range(2)],
+        made(2, 9, dtype=I64),
+        [made(2, 1, dtype=I64) for _ in range(5)],
+    )
+    tail, first = made(2, 3, 4, dtype=torch.bool), made(2, dtype=I64)
+    return {
+        "attend": (q, *caches, cells, tail, first, 0.25, 8, cells, noted, 30.0),
+        "rope_write": (q, k, k, cos, cos, cells, *caches, cells, noted),
+        "draw": (made(2, 3, 20), made(2, 1), *words, False, True),
+        "truncate": (made(2, 3, 20), made(2, 1, dtype=I64), made(2, 1), made(2, 1)),
+    }
+
+
+@pytest.mark.parametrize("name", operands())
+def test_an_op_does_what_its_schema_says(name: str) -> None:
+    torch.library.opcheck(
+        getattr(torch.ops.decgraph, name).default, operands()[name], test_utils=("test_schema", "test_faketensor")
+    )
+
+
+@pytest.mark.parametrize("name", operands())
+def test_an_op_is_one_node_of_a_trace_for_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traced over fake tensors of a GPU: nothing but the op, on that device, of the right shape."""
+    monkeypatch.setattr(fake, "init_gpu_context", lambda *_: None)
+    op = getattr(torch.ops.decgraph, name).default
+    with fake.FakeTensorMode():
+        args = operands("cuda")[name]
+        tensors = [a for a in args if isinstance(a, Tensor)]
+
+        def call(*given: Tensor) -> Tensor:
+            left = iter(given)
+            out: Tensor = op(*(next(left) if isinstance(a, Tensor) else a for a in args))
+            return out
+
+        graph = make_fx(call)(*tensors).graph
+        (node,) = [n for n in graph.nodes if n.op == "call_function"]
+        assert node.target is op
+        made = node.meta["val"]
+    assert made.device.type == "cuda"
+    like = op(*operands()[name])
+    assert made.shape == like.shape and made.dtype == like.dtype and made.stride() == like.stride()
+
+
+class Recorded:
+    """In the place of a kernel: notes what it would be compiled for."""
+
+    def __init__(self, kernel: Any, module: str, arch: int, into: list[Spec]) -> None:
+        self.kernel, self.module, self.arch, self.into = kernel, module, arch, into
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        return self.note
+
+    def note(self, *args: Any, num_warps: int, num_stages: int = 2, **constants: Any) -> None:
+        function = self.kernel.fn
+        names = list(inspect.signature(function).parameters)
+        signature, even = {}, []
+        for name, value in zip(names, args, strict=False):
+            kind = "*" + TYPES[value.dtype] if isinstance(value, Tensor) else "fp32" if isinstance(value, float) else "i32"
+            signature[name] = kind
+            if kind == "i32" and value % 16 == 0 and name.endswith(("_lane", "_head", "_slot", "_cell", "stride", "capacity")):
+                even.append(name)
+        label = f"{function.__name__} {self.arch} {len(self.into)}"
+        self.into.append(
+            Spec(label, function.__name__, signature, constants, module=self.module, warps=num_warps, stages=num_stages,
+                 aligned=tuple(even), arches=(self.arch,))
+        )  # fmt: skip
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[Spec]]]:
+    """A function that has the kernels of an architecture recorded from then on."""
+
+    def begin(arch: int) -> list[Spec]:
+        into: list[Spec] = []
+        for module in (attend, rope_write, race, truncate):
+            monkeypatch.setattr(module, "about", lambda _: (132, arch), raising=False)
+            for name, kernel in list(vars(module).items()):
+                if name.endswith("_kernel"):
+                    inner = kernel.kernel if isinstance(kernel, Recorded) else kernel
+                    monkeypatch.setattr(module, name, Recorded(inner, module.__name__, arch, into))
+        return into
+
+    assert kernels.__name__
+    yield begin
+
+
+def bf16(*shape: int) -> Tensor:
+    return torch.zeros(shape, dtype=torch.bfloat16)
+
+
+def attended(cells: int, group: int, size: int, lanes: int, tail: int, window: int | None, softcap: float | None) -> None:
+    """A launch for heads of real models."""
+    cache, at = bf16(lanes, 2, 64, size), torch.zeros(lanes, cells, dtype=I64)
+    mask = torch.zeros(1, cells, tail, dtype=torch.bool) if tail else None
+    first = torch.zeros(lanes, dtype=I64) if tail else None
+    attend.launch(
+        bf16(lanes, 2 * group, cells, size), cache, cache, at, mask, first, 0.1, window, at,
+        torch.zeros(lanes, 64, dtype=I64), softcap, programs=64,
+    )  # fmt: skip
+
+
+def rows(size: int = 128256) -> None:
+    """Launches of the other kernels for a row of a real vocabulary and heads of 128."""
+    word, p = torch.zeros(1, 1, dtype=I64), torch.zeros(1, 1, size)
+    for given in (True, False):
+        race.launch(p if given else p.bfloat16(), torch.zeros(1, 1), *[word] * 5, given, True)
+    truncate.launch(p, word, torch.zeros(1, 1, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64))
+    q, k, cos = bf16(1, 8, 1, 128), bf16(1, 2, 1, 128), torch.zeros(1, 1, 128)
+    rope_write.launch(q, k, k, cos, cos, word, bf16(1, 2, 64, 128), bf16(1, 2, 64, 128), word, torch.zeros(1, 64, dtype=I64))
+
+
+def check(made: list[Report]) -> None:
+    assert made
+    for report in made:
+        assert not report.error and report.spills == 0 and report.shared <= SHARED[report.arch], report
+
+
+@pytest.mark.budget(25)
+def test_kernels_compile_for_devices_without_spills(recorded: Any) -> None:
+    """The most used ones."""
+    specs = []
+    for arch in (80, 90):
+        into = recorded(arch)
+        attended(1, 4, 128, 1, 0, None, None)
+        attended(60, 4, 128, 1, 60, None, None)
+        rows()
+        specs += into
+    assert len(specs) == 16
+    check(reports(specs))
+
+
+@pytest.mark.slow
+@pytest.mark.budget(200)
+def test_attention_of_all_models_compiles_without_spills(recorded: Any) -> None:
+    specs = []
+    for arch in (80, 90):
+        into = recorded(arch)
+        for group, size, window, softcap in (
+            (4, 128, None, None),
+            (4, 64, None, None),
+            (2, 256, 4096, 30.0),
+            (1, 80, None, None),
+        ):
+            for cells in (1, 5, 16, 64, 256):
+                for lanes, tail in ((1, 0), (8, 64)):
+                    attended(cells, group, size, lanes, tail, window, softcap)
+        specs += into
+    check(reports(specs))

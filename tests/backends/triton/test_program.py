@@ -1,0 +1,285 @@
+"""Whole steps through public doors: requests join and leave lanes, and what they get is what the reference gives each alone."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import shelf
+
+from decgraph.api import load
+from decgraph.backends.registry import machine
+from decgraph.backends.triton import program
+from decgraph.backends.triton.program import Program, forget, kept
+from decgraph.passes.manager import optimise
+from decgraph.runtime.automaton import Automaton
+from decgraph.runtime.grammars import Grammar
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.table import TableModel
+from decgraph.runtime.request import Request
+from decgraph.runtime.session import Session
+from decgraph.runtime.trace import Commits, Committed, Stopped
+
+V = shelf.V
+GRAMMAR = Automaton(((1, 2, 0, -1), (0, 1, 2, 2), (1, -1, 0, 2)), frozenset({0, 1, 2}))
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0},
+    {"temperature": 0.7, "top_k": 3},
+    {"top_p": 0.8, "eos": {3}},
+    {"min_p": 0.2, "repetition_penalty": 1.3, "presence_penalty": 0.3, "frequency_penalty": 0.2},
+    {"bias": {1: 1.0}, "bans": {2}},
+    {"allow": GRAMMAR, "temperature": 1.5},
+    {"min_length": 4, "eos": {0, 1}, "temperature": 2.0},
+]
+"""Every setting of a request that is a row of tensors."""
+RAGGED = [
+    Request(tuple((i * 3 + j * 2 + 1) % V for j in range(1 + i % 4)), limit=5 + i % 5, seed=11, request_id=i, **fields)
+    for i, fields in enumerate(SETTINGS)
+]
+ASKED = [Request(prompt=(1, 2, 3)[: i + 1], limit=6, seed=5, request_id=i) for i in range(3)]
+
+
+def session(backend: str, name: str = "autoregressive", **params: Any) -> Session:
+    models: dict[str, Model] = {"target": TableModel(V, 3, window=2), "drafter": TableModel(V, 4, window=1, name="drafter")}
+    algorithm = load(name)
+    return algorithm.session({n: m for n, m in models.items() if n in algorithm.models}, backend=backend, **params)
+
+
+def both(name: str) -> tuple[Session, Session]:
+    """Sessions of the reference and of steps on the same models."""
+    plain, have = shelf.module(name), shelf.tables()
+    models = {p.name: have[p.name] for p in plain.entry.params if p.value.type.elem == "model"}
+    params = shelf.parameters(name)
+    return (
+        Session(plain, models, params, machine=machine("reference")),
+        Session(optimise(plain)[0], models, params, machine=machine("triton")),
+    )
+
+
+@pytest.mark.budget(8)
+@pytest.mark.parametrize("name", ["autoregressive", "block_verification", "speculative", "eagle2", "medusa"])
+def test_ragged_requests_of_all_settings_refill_lanes(name: str) -> None:
+    reference, steps = both(name)
+    for got, want in zip(steps.generate(RAGGED, batch=3), map(reference.run, RAGGED), strict=True):
+        assert (got.mode, got.tokens, got.reason) == ("graph mode", want.tokens, want.reason)
+
+
+def test_statistics_are_the_reference_s() -> None:
+    reference, steps = session("reference", "block_verification"), session("triton", "block_verification")
+    for got, want in zip(steps.generate(RAGGED), map(reference.run, RAGGED), strict=True):
+        assert got.tokens == want.tokens
+        assert (got.stats.tested, got.stats.accepted) == (want.stats.tested, want.stats.accepted)
+        assert got.stats.target_calls == want.stats.target_calls and got.stats.stopped == want.reason
+
+
+def test_one_request_alone_and_a_program_kept_for_the_next() -> None:
+    made, wanted = session("triton"), [session("reference").run(r).tokens for r in ASKED]
+    assert [made.run(r, keep_events=False).tokens for r in ASKED] == wanted
+    main = made.models["target"]
+    assert len(kept(main).programs) == 1
+    assert [g.tokens for g in made.generate(ASKED)] == wanted and len(kept(main).programs) == 2, "with more lanes"
+    forget(main)
+    assert not kept(main).programs
+
+
+def test_streams_tell_every_token_once() -> None:
+    made = session("triton")
+    for request in ASKED:
+        want = session("reference").run(request)
+        *told, last, result = made.stream(request, commits_only=True)
+        assert result.mode == "graph mode" and result.tokens == want.tokens and last == Stopped(want.reason)
+        assert len(told) > 1 and [t for e in told for t in e.tokens] == list(want.tokens)
+    by_number: dict[int, list[int]] = {n: [] for n in range(len(ASKED))}
+    for number, item in made.stream_many(ASKED, commits_only=True):
+        by_number[number] += item.tokens if isinstance(item, Committed) else ()
+    assert list(by_number.values()) == [list(session("reference").run(r).tokens) for r in ASKED]
+
+
+def test_a_consumer_that_stops_early_ends_the_run() -> None:
+    made = session("triton")
+    items = made.stream(replace(ASKED[0], limit=40), commits_only=True)
+    first = next(items)
+    items.close()
+    assert made.run(ASKED[0], keep_events=False).tokens[: len(first.tokens)] == first.tokens
+
+
+def test_the_driver_runs_what_has_no_step_and_says_why() -> None:
+    made, heard = session("triton"), session("triton").run(ASKED[0])
+    assert "hears of every draft" in heard.mode and heard.events
+    for fields, why in (({"processors": (lambda path, x: x,)}, "processors"), ({"allow": lambda path: {1, 2}}, "function")):
+        request = replace(ASKED[0], **fields)
+        got = made.run(request, keep_events=False)
+        assert got.mode.startswith("eager mode: ") and why in got.mode
+        assert got.tokens == session("reference").run(request).tokens
+    mixed = [ASKED[0], replace(ASKED[1], processors=(lambda path, x: -x,)), ASKED[2]]
+    got = made.generate(mixed, batch=2)
+    assert [g.tokens for g in got] == [session("reference").run(r).tokens for r in mixed]
+    assert [g.mode == "graph mode" for g in got] == [True, False, True]
+    assert session("torch").run(ASKED[0]).mode == ""
+
+
+def test_ends_that_the_host_finds_cut_where_the_reference_does() -> None:
+    """`until`, which is the caller's, and stop strings, which are text's."""
+    request = replace(ASKED[0], limit=30, until=(lambda path: len(path) >= 7 and path[-1] != 0,))
+    want, heard = session("reference", "speculative").run(request), []
+    got = session("triton", "speculative").run(request, listener=Commits(heard.append), keep_events=False)
+    assert (got.mode, got.tokens, got.reason) == ("graph mode", want.tokens, "until")
+    assert heard[-2].cut == [e for e in want.events if isinstance(e, Committed)][-1].cut
+    assert (got.stats.tested, got.stats.accepted) == (want.stats.tested, want.stats.accepted)
+    broken = replace(request, until=(lambda path: 1 / 0,))
+    one, two = session("triton").generate([broken, ASKED[1]])
+    assert "division by zero" in str(one.error) and two.error is None
+    zoo = {b: load("speculative").session(backend=b) for b in ("torch", "triton")}
+    fields: dict[str, Any] = {"stop": ["e", "the"], "limit": 10, "temperature": 0.8, "logprobs": 2}
+    prompts = ["The quick brown fox", "def main(", "Once upon a time"]
+    for have, wanted in zip(*(zoo[b].generate(prompts, **fields) for b in ("triton", "torch")), strict=True):
+        assert have.mode == "graph mode" and (have.text, have.reason) == (wanted.text, wanted.reason)
+        assert have.logprobs is not None and wanted.logprobs is not None
+        assert have.logprobs.tokens == pytest.approx(wanted.logprobs.tokens, abs=1e-4)
+
+
+def test_a_grammar_is_a_table_on_the_device_or_the_driver_s() -> None:
+    made = load("autoregressive").session(backend="triton")
+    got = made.generate(["It is "], allow=Grammar.regex("[0-9]{2}:[0-9]{2}"), limit=12, temperature=1.0)[0]
+    assert got.mode == "graph mode" and got.text[2] == ":" and got.text.replace(":", "").isdigit()
+    parsed = made.generate(["It is "], allow=Grammar.json_schema({"type": "boolean"}), limit=12)[0]
+    assert "parsed on the host" in parsed.mode and parsed.text in ("true", "false")
+
+
+def test_states_of_a_session_go_from_one_request_to_the_next() -> None:
+    reference, steps = both("token_recycling")
+    asked = [replace(r, **dict.fromkeys(("eos", "bans"), frozenset()), allow=None, min_length=0) for r in RAGGED]
+    assert [g.tokens for g in steps.generate(asked)] == [reference.run(r).tokens for r in asked]
+    for name, value in reference.shared.items():
+        assert (steps.shared[name] == value).all()
+
+
+def test_steps_that_fail_are_driven_and_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Also in the middle: what was told is not told again."""
+    runs, run = [0], Program.run
+
+    def failing(self: Program) -> None:
+        runs[0] += 1
+        if runs[0] == 3:
+            raise RuntimeError("the device went away")
+        run(self)
+
+    monkeypatch.setattr(Program, "run", failing)
+    heard: list[Any] = []
+    with caplog.at_level(logging.WARNING, "decgraph"):
+        got = session("triton").run(ASKED[0], listener=Commits(heard.append), keep_events=False)
+    assert got.mode == "eager mode: RuntimeError: the device went away" and "failed in graph mode" in caplog.text
+    assert got.tokens == session("reference").run(ASKED[0]).tokens == tuple(t for e in heard[:-1] for t in e.tokens)
+
+
+def test_an_interrupt_keeps_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, run = [0], Program.run
+
+    def interrupted(self: Program) -> None:
+        runs[0] += 1
+        if runs[0] == 3:
+            raise KeyboardInterrupt
+        run(self)
+
+    wanted, made = [session("reference").run(r).tokens for r in ASKED], session("triton")
+    with monkeypatch.context() as patch:
+        patch.setattr(Program, "run", interrupted)
+        got = made.generate(ASKED)
+    assert [g.reason for g in got] == ["interrupted"] * 3
+    assert all(len(g.tokens) == 2 and g.tokens == w[:2] for g, w in zip(got, wanted, strict=True))
+    assert [g.tokens for g in made.generate(ASKED)] == wanted, "the session is usable"
+
+
+def filled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """(start, count) of every prompt's part that a table is filled with from now on."""
+    from decgraph.backends.triton.models.table import PathModel
+
+    seen: list[tuple[int, int]] = []
+    fill = PathModel.fill
+    monkeypatch.setattr(PathModel, "fill", lambda m, lane, tokens, *at: seen.append(at) or fill(m, lane, tokens, *at))
+    return seen
+
+
+def test_a_prompt_that_a_lane_knows_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tuple(n * n % V for n in range(50))
+    made, wanted = session("triton"), session("reference")
+    first = made.run(Request(long, limit=8), keep_events=False)
+    seen = filled(monkeypatch)
+    again = Request((*long, *first.tokens[:6], 1, 2), limit=8, seed=9)
+    assert made.run(again, keep_events=False).tokens == wanted.run(again).tokens
+    assert len(seen) == 1 and seen[0][0] > 50, "though its text needs a larger program"
+    copies = [Request((*long, n), limit=4, request_id=n) for n in range(3)]  # of lanes beside it
+    assert [g.tokens for g in made.generate(copies)] == [wanted.run(r).tokens for r in copies]
+
+
+def test_algorithms_share_a_model_s_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    long, target = tuple(n * n % V for n in range(50)), TableModel(V, 3, window=2)
+    drafts = load("speculative").session(target=target, drafter=TableModel(V, 4, window=1), backend="triton")
+    plain = load("autoregressive").session(target=target, backend="triton")
+    drafts.run(Request(long, limit=4), keep_events=False)
+    seen = filled(monkeypatch)
+    assert plain.run(Request((*long, 1, 2, 3, 1), limit=4), keep_events=False).mode == "graph mode"
+    assert len(seen) == 1 and 40 < seen[0][0] <= 50
+
+
+def flown(sessions: list[Session], asked: list[Request], **settings: Any) -> list[Any]:
+    """Results of requests of several sessions in one flight, as a server has them."""
+    results: dict[int, Any] = {}
+    began = [s.begin(r) for s, r in zip(sessions, asked, strict=True)]
+
+    def ended(number: int, _: Any, problem: BaseException | None) -> None:
+        results[number] = sessions[number].ended(began[number], problem)
+
+    flight = machine("triton").schedule(ended, **settings)  # type: ignore[attr-defined]
+    for number, run in enumerate(began):
+        flight.join(number, run.machine)
+    while flight.advance():
+        pass
+    return [results[n] for n in range(len(asked))]
+
+
+def test_memory_is_bounded_and_lanes_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lane that is evicted goes on later, and commits what it would have."""
+    monkeypatch.setattr(program, "PATIENCE", 2)
+    evicted, evict = [], Program.evict
+    monkeypatch.setattr(Program, "evict", lambda self, job: evicted.append(job.number) or evict(self, job))
+    target = TableModel(V, 3, window=2)
+    both = [load("speculative").session(target=target, drafter=TableModel(V, 4, window=1), backend="triton")]
+    both.append(load("autoregressive").session(target=target, backend="triton"))
+    asked = [Request((1, 2), limit=40, seed=3), Request((2,), limit=20, seed=4, repetition_penalty=1.2)]
+    needs = [program.wants(s.begin(r).machine)[1] for s, r in zip(both, asked, strict=True)]
+    budget = max(n.bytes * (64 + n.ahead) for n in needs)
+    machine("triton").limit_memory({"target": target}, budget)
+    got = flown(both, asked)
+    assert [g.mode for g in got] == ["graph mode"] * 2 and evicted
+    assert [g.tokens for g in got] == [s.run(r).tokens for s, r in zip(both, asked, strict=True)], "the driver's"
+    assert sum(p.bytes for p in kept(target).programs.values()) <= budget
+    small = both[1].generate(asked[1:], budget=1)[0]
+    assert "keys and values" in small.mode and small.tokens == got[1].tokens
+
+
+def test_long_prompts_are_computed_in_chunks_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, steps, run = session("triton"), [0], Program.run
+    monkeypatch.setattr(Program, "run", lambda self: steps.append(steps[-1] + 1) or run(self))
+    seen = filled(monkeypatch)
+    asked = [Request((1, 2), limit=30), Request(tuple(n % V for n in range(60)), limit=4)]
+    got = flown([made, made], asked, chunk=16)
+    assert [g.tokens for g in got] == [session("reference").run(r).tokens for r in asked]
+    assert [count for _, count in seen] == [1, 15, 16, 16, 12] and steps[-1] <= 31, "the first one never waited"
+
+
+def test_a_cancelled_request_frees_its_lane() -> None:
+    made, ended = session("triton"), []
+    flight = machine("triton").schedule(lambda number, *_: ended.append(number), width=1)  # type: ignore[attr-defined]
+    runs = [made.begin(replace(ASKED[0], limit=30)), made.begin(ASKED[1])]
+    for number, begun in enumerate(runs):
+        flight.join(number, begun.machine)
+    flight.advance()
+    assert flight.cancel(0) and not flight.cancel(7) and len(flight) == 1
+    while flight.advance():
+        pass
+    assert ended == [1] and runs[1].machine.committed_tokens() == session("reference").run(ASKED[1]).tokens
+    assert len(runs[0].machine.committed_tokens()) == 1
