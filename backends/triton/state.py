@@ -191,7 +191,7 @@ class Step(Evaluator):
                 self.fill(self.caches[id(model)], lane)
         return self.caches[id(model)]
 
-    def fill(self, cache: Cache, lane: int) -> None:
+    def fill(self, cache: Any, lane: int) -> None:
         """Compute a lane's text but for its last token. Runs on the host, outside of graphs."""
         n = int(self.length[lane])
         if cache.model.kind != "masked":
@@ -336,7 +336,7 @@ class Step(Evaluator):
             where = self.lined(key.index, n) if key.index is not None else positions
             if where is None:
                 raise NotSteppable("`as output` of a distribution without a position", self.place)
-            return noise.words(self.keys, "output", [where], [], 1)
+            return noise.words(self.keys, "output", [where], lanes or [] if key.index is not None else [], 1)
         counters = [self.tensor(c) if not isinstance(c, int) else c for c in key.counters]
         return noise.words(self.keys, key.site, counters, [self.steps(n)[None]] if lanes is None else lanes, 1)
 
