@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
-from decgraph.backends.triton.ops.numbers import count_of, live_of, packed, tokens_of
-from decgraph.backends.triton.ops import masked
+from decgraph.backends.triton.ops import canvas_trees, masked
 from decgraph.backends.triton.ops.canvases import Canvas
+from decgraph.backends.triton.ops.numbers import count_of, live_of, packed, tokens_of
 from decgraph.backends.triton.ops.trees import node_tokens, positions_at
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Dist, Nodes, Rows, Tree, Vec, is_static
@@ -39,6 +39,9 @@ def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
     if isinstance(place, Canvas):
         s.counts.call(cache.name)
         return masked.evaluate(s, op, cache, place, extra)
+    if isinstance(place, Tree) and isinstance(place.base, Canvas):
+        s.counts.call(cache.name)
+        return canvas_trees.evaluate(s, op, cache, place, extra)
     if "at" in extra or model.kind == "masked":
         raise NotSteppable("a call at positions", op)
     if op.attrs.get("part") == "heads":
@@ -113,7 +116,7 @@ def heads(s: Any, op: Any, cache: Any, model: Any, place: Any) -> Dist:
     scores = model.heads(states)[:, 0]
     n = int(scores.shape[1])
     first = s.length[:, None] + (0 if place.parent else 1)
-    return Dist(Rows(scores, positions=first + s.steps(n)), np.arange(n))
+    return Dist(Rows(scores, positions=first + s.steps(n), before=s.length - int(place.parent)), np.arange(n))
 
 
 def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor | None) -> Dist:
@@ -242,9 +245,9 @@ def within(s: Any, op: Any, x: Any, *sizes: Any) -> Any:
     if not sizes:
         a, most = s.tensor(x), op.attrs["most"]
         s.flag(~(a.abs() <= most))
-        if not a.is_floating_point():
-            known = s.most(op.operands[0])
-            s.sizes[op.result] = int(most if known is None else min(most, known))
+        s.bounds_of(op, "minimum")
+        if not (op.result in s.sizes and s.sizes[op.result] <= most):
+            s.tops[op.result] = min(float(most), s.tops.get(op.result, float(most)))
         return x
     live = live_of(x)
     if live is not None and not is_static(sizes[0]):
