@@ -47,7 +47,7 @@ class CanvasCache:
     it (peak): a canvas has the slots that the tokens will have."""
 
     features = False
-    behind = peak = 0
+    behind = least = peak = 0
 
     def __init__(self, s: Any, name: str, model: Any) -> None:
         self.s, self.name, self.model = s, name, model

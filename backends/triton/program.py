@@ -100,10 +100,12 @@ def needs_of(m: Any, features: frozenset[str]) -> Needs:
     """What a machine's program needs; found with one lane of few slots, once. Raises NotSteppable."""
     if m.main is None:
         raise NotSteppable("no model is called")
-    known, key = kept(m.main).needs, (key_of(m), features)
+    # A canvas is computed whole, and some find out about their sizes only there.
+    room = len(m.request.prompt) + int(m.request.limit) if m.main.kind == "masked" else 0
+    known, key = kept(m.main).needs, (key_of(m), features, room)
     if key not in known:
         try:
-            found: Needs | NotSteppable = _measured(m, features)
+            found: Needs | NotSteppable = _measured(m, features, room)
         except NotSteppable as error:
             found = error
         known[key] = ((m.module, m.models), found)  # so that their ids stay theirs
@@ -115,12 +117,17 @@ def needs_of(m: Any, features: frozenset[str]) -> Needs:
     return out
 
 
-def _measured(m: Any, features: frozenset[str]) -> Needs:
-    slots = 64
+def _measured(m: Any, features: frozenset[str], room: int) -> Needs:
+    slots = max(64, room + 2)
     step = built(m, Frame(1, slots - 2, home(m.models), features), slots)
     settle(step)
     size = sum(t.nbytes for cache in step.caches.values() for t, *_ in getattr(cache.model, "buffers", ()))
-    return Needs(max(c.peak + c.behind for c in step.caches.values()) + 2, -(-size // slots))
+    return Needs(max((c.peak + c.behind for c in chains(step)), default=0) + 2, -(-size // slots))
+
+
+def chains(step: Step) -> list[Any]:
+    """The slots of causal models, which compute the last tokens of a text with a step's first call."""
+    return [c for c in step.caches.values() if hasattr(c, "behind")]
 
 
 @torch.no_grad()
@@ -154,11 +161,11 @@ def settle(step: Step) -> bool:
     try:
         step.start_states(range(step.frame.batch))
         step.prologue(torch.zeros(step.frame.batch, dtype=torch.bool, device=step.device))
-        behind = {id(c): c.behind for c in step.caches.values()}
+        behind = {id(c): c.behind for c in chains(step)}
         for _ in range(SETTLED if step.loop is not None else 0):
             step.body()
-            now = {id(c): max(c.behind, behind.get(id(c), 1)) for c in step.caches.values()}
-            for cache in step.caches.values():
+            now = {id(c): max(c.behind, behind.get(id(c), 1)) for c in chains(step)}
+            for cache in chains(step):
                 cache.behind = now[id(cache)]
             if now == behind:
                 break
@@ -210,7 +217,7 @@ class Program:
         device = home(m.models)
         self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
         self.hosted = settle(self.step)
-        self.behind = {id(c): c.behind for c in self.step.caches.values()}
+        self.behind = {id(c): c.behind for c in chains(self.step)}
         self.each = dict(self.step.counts.calls) if self.step.loop is not None else {}
         self.once: dict[str, int] = {}
         self.jobs: list[Job | None] = [None] * batch
@@ -224,7 +231,7 @@ class Program:
         self.bytes = job.needs.bytes * batch * (capacity + job.needs.ahead)
         self.models = sorted((c for c in self.step.caches.values() if c.model.kind != "masked"), key=lambda c: c.features)
         self.reuses = bool(self.models)
-        self.slack = 1 + max(c.behind for c in self.step.caches.values())
+        self.slack = 1 + max(self.behind.values(), default=0)
 
     def __len__(self) -> int:
         """Lanes with a request."""
@@ -317,7 +324,7 @@ class Program:
 
     def _behind(self) -> None:
         """Every step computes as many of the last tokens as any may have left."""
-        for cache in self.step.caches.values():
+        for cache in chains(self.step):
             cache.behind = self.behind[id(cache)]
 
     def lasting(self) -> list[Tensor]:
@@ -561,7 +568,9 @@ class Steps:
         return min(self.width, 1 << max(0, alike - 1).bit_length())
 
     def _capacity(self, job: Job) -> int:
-        size = 1 << max(6, (max(j.size for j in self.waiting if j.machine.main is job.machine.main) - 1).bit_length())
+        most = max(j.size for j in self.waiting if j.machine.main is job.machine.main)
+        masked = job.machine.main.kind == "masked"  # whose every call computes all slots
+        size = -(-most // 8) * 8 if masked else 1 << max(6, (most - 1).bit_length())
         return size if job.machine.window is None else max(job.size, min(size, int(job.machine.window) + 1))
 
     def _fits(self, store: Kept, job: Job, batch: int, capacity: int) -> bool:

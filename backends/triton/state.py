@@ -198,14 +198,11 @@ class Step(Evaluator):
             cache.model.fill(lane, self.tokens[lane, :n].tolist(), 0, cache.wanted(n))
 
     def derived(self, op: Op, model: Any, args: Sequence[Any]) -> Any:
-        """A model that the program derives, made once."""
-        if op not in self.made:
-            if not all(is_static(a) or hasattr(a, "forward") or hasattr(a, "model") for a in args):
-                raise NotSteppable("a model that is derived by data", op)
-            how = "on" if op.attrs["how"] == "adapter" else str(op.attrs["how"])
-            given = [plain(a) if is_static(a) else a for a in halves(args, op.attrs.get("named", ()))]
-            self.made[op] = model.derive(how, *given)
-        return self.made[op]
+        """A model that the program derives, the same one for the same arguments."""
+        if not all(is_static(a) or hasattr(a, "forward") or hasattr(a, "model") for a in args):
+            raise NotSteppable("a model that is derived by data", op)
+        how = "on" if op.attrs["how"] == "adapter" else str(op.attrs["how"])
+        return model.derive(how, *[plain(a) if is_static(a) else a for a in halves(args, op.attrs.get("named", ()))])
 
     def learn(self, tokens: Tensor, kept: Tensor) -> None:
         """What indexes of the text do as tokens are committed."""
@@ -292,22 +289,45 @@ class Step(Evaluator):
         if rows.given:
             return rows.scores
         if face not in rows.faces:
-            rows.faces[face] = shaping.shape(self.settings, rows.scores, self.row_place(rows.positions, rows.path), face, rows.allow)
+            rows.faces[face] = shaping.shape(self.settings, rows.scores, self.row_place(rows.positions, rows.path, rows.before), face, rows.allow)
         return rows.faces[face]
 
-    def row_place(self, positions: Tensor | None, path: Any) -> shaping.RowPlace:
+    def row_place(self, positions: Tensor | None, path: Any, before: Tensor | None = None) -> shaping.RowPlace:
         """Where rows stand; the tokens of their paths are computed only where a setting reads them."""
         read = {"repetition", "counts", "allow"} & self.settings.features
+        if before is not None:
+            count = 1 if positions is None else int(positions.shape[1])
+            return shaping.RowPlace(before[:, None].expand(-1, count), before)
         positions = self.length[:, None] if positions is None else self.lanes(positions)
         return shaping.RowPlace(positions, self.length, path() if path is not None and read else None)
 
-    def draw(self, probs: Tensor, words: tuple[Tensor, ...]) -> Tensor:
-        """int64[B, n]: one draw from each row [B, n, V] with its noise."""
-        return noise.race(probs.double(), noise.uniforms(words, int(probs.shape[2])))
+    def draw(self, probs: Tensor, words: tuple[Tensor, ...], live: Tensor | None = None) -> Tensor:
+        """int64[B, n]: one draw from each row [B, n, V] with its noise. live: bool[B, m], whose rows are drawn from: n / m each.
+        One without mass, or with numbers that are none, is an error, which is the driver's."""
+        tokens = noise.race(probs.double(), noise.uniforms(words, int(probs.shape[2])))
+        wrong = ~(probs.gather(2, tokens[..., None])[..., 0] > 0)
+        if live is not None:
+            wrong = wrong.reshape(len(wrong), live.shape[1], -1) & live[..., None]
+        self.flag(wrong)
+        return tokens
 
     def vector(self, q: Dist) -> Tensor:
         """Probabilities [B, *shape, V]."""
+        self.require_mass(q)
         return take(self, self.view(q.rows, q.face), q.index)
+
+    def require_mass(self, q: Dist) -> None:
+        """Called for distributions that are read: where constraints leave one of them without a token, that is an error, which is
+        the driver's. Rows that are never read, after drafts that are forbidden, may be empty."""
+        rows = q.rows
+        if rows.given or not (rows.allow is not None or {"bans", "min_length", "allow"} & self.settings.features):
+            return
+        if rows.empty is None:
+            rows.empty = ~(self.lanes(self.view(rows, q.face)).amax(-1) > (-torch.inf if q.face == "logits" else 0))
+        wrong = take(self, rows.empty, q.index)
+        if q.live is not None:
+            wrong = wrong.reshape(len(wrong), q.live.shape[1], -1) & q.live[..., None]
+        self.flag(wrong)
 
     def noise_words(self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Any] | None = None) -> tuple[Tensor, ...]:
         """The words of n rows' noise, int64[B, n] each. positions: int64[B, n], for the stream `output`. lanes: the numbers that

@@ -172,6 +172,7 @@ def lookup(s: Any, op: Any, p: Any, x: Any) -> Any:
     if isinstance(p, Dist):
         rows = p.index if isinstance(p.index, Tensor) else s.constant(p.index)[None]
         rows = _spread(rows, front, long)
+        s.require_mass(p)
         table = s.view(p.rows, p.face)
         b = s.frame.batch
         at, index = torch.broadcast_tensors(rows, index)

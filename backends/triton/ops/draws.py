@@ -38,6 +38,7 @@ def join_keys(s: Any, lanes: Tensor, a: Noise, b: Noise) -> Noise:
 
 def _flat(s: Any, q: Dist) -> Tensor:
     """Probabilities [B, n, V] of the rows of a dist, in its view."""
+    s.require_mass(q)
     values = take(s, s.lanes(s.view(q.rows, q.face)), flat_index(q))
     return values
 
@@ -60,7 +61,7 @@ def draw(s: Any, op: Any, q: Any, key: Noise) -> Draws:
         placed(s, q) if key.kind == "output" and key.index is None else None,
         None if numbers is None else [numbers],
     )
-    tokens = s.draw(probs, words)
+    tokens = s.draw(probs, words, q.live)
     return Draws(shaped(q, tokens), (Law(q.rows, q.face),), q.index, at=q.at, live=q.live, inner=q.inner)
 
 
@@ -83,7 +84,7 @@ def draw_many(s: Any, op: Any, q: Any, k: Any, key: Noise) -> Draws:
         where = placed(s, q)
         where = None if where is None else where.repeat_interleave(most, 1)
         words = s.noise_words(key, n * most, where, [s.constant(first)[None], s.constant(second)[None]])
-        tokens = s.draw(probs.repeat_interleave(most, 1), words)
+        tokens = s.draw(probs.repeat_interleave(most, 1), words, q.live)
         out = Draws(shaped(q, tokens.reshape(-1, n, most), most), (Law(q.rows, q.face),), _rows(q, most), at=q.at, live=q.live)
     else:
         most = min(most, size)
@@ -361,6 +362,7 @@ def topk(s: Any, op: Any, q: Any, k: Any) -> Draws:
     """The k likeliest tokens of each distribution, as draws without randomness."""
     q = as_dist(s, q)
     most = min(counted(s, op, k, q.rows.size), q.rows.size)
+    s.require_mass(q)
     source = _flat(s, q) if q.face != "raw" or q.rows.given else take(s, s.lanes(s.view(q.rows, "logits")), flat_index(q))
     _, tokens = ordered(source, most)
     out = Draws(shaped(q, tokens, most), (Law(q.rows, q.face),), _rows(q, most), point=True, at=q.at, live=q.live, inner=q.inner)

@@ -81,6 +81,8 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
         values = [values[0], *_alike(values[1], values[2])]
     if fn in ("minimum", "maximum", "clamp"):
         values = list(_alike(*values))
+    if fn == "mod" and not values[1].is_floating_point():  # a lane that is not here may divide by 0
+        values = [values[0], torch.where(values[1] == 0, 1, values[1])]
     out = _MAPS[fn](*values)
     if not want:
         s.bounds_of(op, fn)

@@ -100,7 +100,7 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
         frontier=_of(s, ids, live),
         grown=t.grown | _spans(t, above),
     )
-    s.counts.draft(n if live is None else live.sum(1))
+    s.counts.draft(counted(s, tree, first, tree_live))
     return tree, tree.new
 
 
@@ -347,6 +347,15 @@ def logprobs(s: Any, t: Tree) -> Tensor:
     return along(torch.cat([zero, torch.log(edge_probs(s, t))], 1), batched(s, t.parent), t.height)
 
 
+def counted(s: Any, t: Tree, first: int, live: Tensor | None) -> Any:
+    """How many nodes from `first` on a driver drafts, of those that are there: int64[B], or a number."""
+    useful = reachable(s, t)
+    if useful is None:
+        return t.size - first if live is None else live[:, first:].sum(1)
+    there = s.lanes(useful)[:, first:]
+    return (there if live is None else there & live[:, first:]).sum(1)
+
+
 def reachable(s: Any, t: Tree) -> Tensor | None:
     """bool[B, N]: the nodes that a driver drafts, which ends at the request's limit and under tokens that end the text
     (ir/places.py); None: all. A step drafts further: its trees have one size."""
@@ -540,7 +549,8 @@ def keep(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
     there = kept.gather(1, order)
     place = torch.zeros((b, t.size + 1), dtype=torch.int64, device=s.device)
     place = place.scatter(1, torch.where(there, order, t.size), s.lanes(s.steps(n)[None]))[:, : t.size]
-    s.counts.draft(-(t.size - 1 if t.live is None else s.lanes(t.live)[:, 1:].sum(1)) + there[:, 1:].sum(1))
+    drafted = counted(s, t, 1, kept if t.live is None else kept & s.lanes(t.live))
+    s.counts.draft(drafted - counted(s, t, 1, t.live))
     zero = np.zeros(1, dtype=np.int64)
     uid = t.uid if isinstance(t.uid, Tensor) else s.constant(t.uid)[None]
     return replace(

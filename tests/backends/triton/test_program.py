@@ -121,6 +121,7 @@ def test_the_driver_runs_what_has_no_step_and_says_why() -> None:
     assert session("torch").run(ASKED[0]).mode == ""
 
 
+@pytest.mark.budget(5)
 def test_ends_that_the_host_finds_cut_where_the_reference_does() -> None:
     """`until`, which is the caller's, and stop strings, which are text's."""
     request = replace(ASKED[0], limit=30, until=(lambda path: len(path) >= 7 and path[-1] != 0,))
