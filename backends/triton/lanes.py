@@ -1,8 +1,8 @@
 """Requests in flight on the device: which program and lane each gets, and what the host makes of what it is shown.
 
 The host feeds every token to the request's stop machine: stop strings, conditions of the caller's, listeners. What a lane
-computes past the end that the host finds is dropped. Keys and values of all programs of a model are bounded by a budget; where a request
-waits for too long, lanes of other programs are evicted, and computed again when their turn comes.
+computes past the end that the host finds is dropped. Keys and values of all programs of a model are bounded by a budget; where
+a request waits for too long, lanes of other programs are evicted, and computed again when their turn comes.
 """
 
 from __future__ import annotations
