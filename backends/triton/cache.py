@@ -189,7 +189,9 @@ class Cache:
 
         where = torch.cat(slots, 1).clamp(max=self.model.capacity - 2)
         seen = Seen(torch.cat(below, 1), tail, None if tail is None else length)
-        more = {} if not self.features else {"parents": torch.cat(parents, 1), "known": known}
+        more: dict[str, Any] = {"known": known} if self.features or self.model.following else {}
+        if self.features:
+            more["parents"] = torch.cat(parents, 1)
         out: Tensor = self.model.forward(torch.cat(tokens, 1), torch.cat(positions, 1), where, seen, **more)
         return out
 
@@ -266,10 +268,9 @@ class Cache:
             self.behind += most
             return
         tree = None if path is None else path.tree
-        if tree is None or self.features or not self.used:
-            self.behind = max(most, self.least)
-            if self.features:
-                self.behind = most + 1
+        reads = self.features or self.model.following  # what is committed is taken anew from another model
+        if tree is None or reads or not self.used:
+            self.behind = most + 1 if reads else max(most, self.least)
         else:
             assert path is not None and path.nodes is not None
             missing = self._missing(tree)

@@ -215,8 +215,8 @@ class Program:
         self.shown: deque[tuple[list[Job], Callable[[], np.ndarray]]] = deque()
         self.replay: Callable[[], None] | None = None
         self.bytes = job.needs.bytes * batch * (capacity + job.needs.ahead)
-        self.models = sorted((c for c in self.step.caches.values() if hasattr(c.model, "fill")), key=lambda c: c.features)
-        self.reuses = all(getattr(c.model, "kind", "") != "masked" for c in self.models)
+        self.models = sorted((c for c in self.step.caches.values() if c.model.kind != "masked"), key=lambda c: c.features)
+        self.reuses = bool(self.models)
         self.slack = 1 + max(self.behind.values(), default=0)
 
     def __len__(self) -> int:

@@ -191,21 +191,18 @@ class Step(Evaluator):
                 self.fill(self.caches[id(model)], lane)
         return self.caches[id(model)]
 
-    def fill(self, cache: Cache, lane: int) -> None:
+    def fill(self, cache: Any, lane: int) -> None:
         """Compute a lane's text but for its last token. Runs on the host, outside of graphs."""
         n = int(self.length[lane])
         if cache.model.kind != "masked":
             cache.model.fill(lane, self.tokens[lane, :n].tolist(), 0, cache.wanted(n))
 
     def derived(self, op: Op, model: Any, args: Sequence[Any]) -> Any:
-        """A model that the program derives, made once."""
-        if op not in self.made:
-            if not all(is_static(a) or hasattr(a, "forward") or hasattr(a, "model") for a in args):
-                raise NotSteppable("a model that is derived by data", op)
-            how = "on" if op.attrs["how"] == "adapter" else str(op.attrs["how"])
-            given = [plain(a) if is_static(a) else a for a in halves(args, op.attrs.get("named", ()))]
-            self.made[op] = model.derive(how, *given)
-        return self.made[op]
+        """A model that the program derives, the same one for the same arguments."""
+        if not all(is_static(a) or hasattr(a, "forward") or hasattr(a, "model") for a in args):
+            raise NotSteppable("a model that is derived by data", op)
+        how = "on" if op.attrs["how"] == "adapter" else str(op.attrs["how"])
+        return model.derive(how, *[plain(a) if is_static(a) else a for a in halves(args, op.attrs.get("named", ()))])
 
     def learn(self, tokens: Tensor, kept: Tensor) -> None:
         """What indexes of the text do as tokens are committed."""
@@ -339,7 +336,7 @@ class Step(Evaluator):
             where = self.lined(key.index, n) if key.index is not None else positions
             if where is None:
                 raise NotSteppable("`as output` of a distribution without a position", self.place)
-            return noise.words(self.keys, "output", [where], [], 1)
+            return noise.words(self.keys, "output", [where], lanes or [] if key.index is not None else [], 1)
         counters = [self.tensor(c) if not isinstance(c, int) else c for c in key.counters]
         return noise.words(self.keys, key.site, counters, [self.steps(n)[None]] if lanes is None else lanes, 1)
 

@@ -124,7 +124,30 @@ class DeviceModel(Protocol):
         ...
 
 
-class Slots:
+class Derives:
+    """Has derived models, each made once for the same arguments."""
+
+    def __init__(self, model: Model) -> None:
+        self.model, self.name = model, model.name
+        self._known: dict[Any, Any] = {}
+
+    def derive(self, how: str, *args: Any) -> Any:
+        """See `DeviceModel`. Raises NotSteppable where there is none."""
+        key = (how, *(id(arg) if isinstance(arg, Derives) else repr(arg) for arg in args))
+        if key not in self._known:
+            try:
+                made = derive(self.model, how, *(arg.model if isinstance(arg, Derives) else arg for arg in args))
+            except DecError as error:
+                raise NotSteppable(str(error.diagnostics[0]).removeprefix("error: ")) from error
+            self._known[key] = args, self.made(made)  # with the arguments: their ids stay theirs
+        return self._known[key][1]
+
+    def made(self, model: Model) -> Any:
+        """What a derived runtime model is here."""
+        raise NotImplementedError
+
+
+class Slots(Derives):
     """What device models share: buffers by slot, which are moved, copied and cleared alike."""
 
     kind = "causal"
@@ -132,12 +155,12 @@ class Slots:
     mask: int | None = None
 
     def __init__(self, model: Model, batch: int, capacity: int, device: torch.device) -> None:
-        self.model, self.name, self.vocab_size, self.layers = model, model.name, model.vocab.size, model.layers
+        super().__init__(model)
+        self.vocab_size, self.layers = model.vocab.size, model.layers
         self.batch, self.capacity, self.device = batch, capacity, device
         self.buffers: list[tuple[Tensor, int, int]] = []  # with the axes of lanes and slots
         self.origin: Any = None  # the device model that this one is derived from
         self.following = False
-        self._derived: dict[Any, Any] = {}
         self.slot_positions = self.buffer((batch, capacity), torch.int64)
         self.last: Tensor | None = None
 
@@ -146,6 +169,27 @@ class Slots:
         made = torch.zeros(shape, dtype=dtype, device=self.device)
         self.buffers.append((made, lanes, slots))
         return made
+
+    @torch.no_grad()
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        seen: Seen,
+        *,
+        parents: Tensor | None = None,
+        known: Tensor | None = None,
+    ) -> Tensor:
+        """See `DeviceModel`."""
+        tokens, positions, slots = (at.expand(self.batch, -1) for at in (tokens, positions, slots))
+        parents = None if parents is None else parents.expand(self.batch, -1)
+        known = None if known is None else known.expand(self.batch)
+        return self.compute(tokens, positions, slots, seen, parents, known)
+
+    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
+        """`forward`, with tensors of all lanes."""
+        raise NotImplementedError
 
     def move(self, source: Tensor, dest: Tensor) -> None:
         """See `DeviceModel`."""
@@ -178,22 +222,15 @@ class Slots:
         """The same model with slots of its own, for another text."""
         from decgraph.backends.triton.models import step_model
 
-        return step_model(self.model, self.batch, self.capacity, self.device)
+        return step_model(self.model, self.batch, self.capacity, self.device, target=getattr(self, "target", None))
 
-    def derive(self, how: str, *args: Any) -> Any:
-        """See `DeviceModel`; the same one for the same arguments."""
-        key = (how, *(id(arg) if isinstance(arg, Slots | Part) else repr(arg) for arg in args))
-        if key not in self._derived:
-            self._derived[key] = args, self._made(how, args)  # with the arguments: their ids stay theirs
-        return self._derived[key][1]
-
-    def _made(self, how: str, args: tuple[Any, ...]) -> Any:
+    def made(self, model: Model) -> Any:
+        """See `Derives`."""
         from decgraph.backends.triton.models import step_model
 
-        made = derived(self.model, how, args)
-        if made.kind == "layers":
-            return Part(made)
-        found: Any = step_model(made, self.batch, self.capacity, self.device, target=self)
+        if model.kind == "layers":
+            return Part(model)
+        found: Any = step_model(model, self.batch, self.capacity, self.device, target=self)
         found.origin = self.origin or self
         return found
 
@@ -217,26 +254,18 @@ class Slots:
             raise DecError(f"token {bad} is not in the vocabulary of {self.name!r}, which has {self.vocab_size} tokens")
 
 
-class Part:
+class Part(Derives):
     """A part of a model that has no forward of its own (`upto`, an adapter over it): an argument of `derive`."""
 
     kind = "layers"
 
     def __init__(self, model: Model) -> None:
-        self.model, self.name, self.layers = model, model.name, model.layers
+        super().__init__(model)
+        self.layers = model.layers
 
-    def derive(self, how: str, *args: Any) -> Part:
-        """An adapter over states: another part. Raises NotSteppable for what is none."""
-        return Part(derived(self.model, how, args))
-
-
-def derived(model: Model, how: str, args: Sequence[Any]) -> Model:
-    """A runtime model that is derived from another; models among `args` are device models. Raises NotSteppable where there is
-    none."""
-    try:
-        return derive(model, how, *(arg.model if isinstance(arg, Slots | Part) else arg for arg in args))
-    except DecError as error:
-        raise NotSteppable(str(error.diagnostics[0]).removeprefix("error: ")) from error
+    def made(self, model: Model) -> Any:
+        """See `Derives`."""
+        return Part(model)
 
 
 def at_slots(made: Tensor, slots: Tensor) -> Tensor:

@@ -48,6 +48,16 @@ def placed(s: Any, q: Dist) -> Tensor | None:
     return None if q.rows.positions is None else take(s, s.lanes(q.rows.positions), flat_index(q))
 
 
+def numbered(s: Any, q: Any) -> Tensor | None:
+    """int64[B, n]: the number of every row of a dist in its tree or canvas; None for rows that are computed."""
+    if not isinstance(q, Dist):
+        return None
+    own = q.rows.numbers
+    if own is None and q.rows.nodes is not None:
+        own = q.rows.nodes.ids if isinstance(q.rows.nodes, Nodes) else s.constant(np.ravel(q.rows.nodes))[None]
+    return None if own is None else take(s, s.lanes(own), flat_index(q))
+
+
 @joins(Dist)
 def join_dists(s: Any, lanes: Tensor, a: Any, b: Any) -> Dist:
     """One of two distributions in every lane."""
@@ -65,6 +75,7 @@ def join_dists(s: Any, lanes: Tensor, a: Any, b: Any) -> Dist:
     x, y = s.lanes(s.vector(a)), s.lanes(s.vector(b))
     kind = torch.promote_types(x.dtype, y.dtype)
     out = dist_of(s, torch.where(lanes.reshape(-1, *([1] * (x.ndim - 1))), x.to(kind), y.to(kind)))
+    out.rows.numbers = s.join(lanes, numbered(s, a), numbered(s, b))
     where = [placed(s, q) for q in (a, b)]
     if where[0] is not None and where[1] is not None:
         out.rows.positions = torch.where(lanes[:, None], where[0], where[1])
@@ -101,7 +112,10 @@ def normalized(w: Tensor) -> Tensor:
 
 @step("normalize")
 def normalize(s: Any, op: Any, w: Any) -> Dist:
-    """Weights over their sum."""
+    """Weights over their sum; those that are missing weigh nothing."""
+    a, live = s.tensor(w), live_of(w)
+    if live is not None and a.ndim == 2:
+        return dist_of(s, normalized(torch.where(live, a.double(), 0)))
     return dist_of(s, normalized(s.tensor(w)), w)
 
 
@@ -201,6 +215,8 @@ def place_of(s: Any, x: Any, at: tuple[Any, ...], n: int) -> tuple[Tensor, Any]:
     elif not isinstance(nodes, Nodes):
         nodes = np.ravel(np.asarray(nodes, dtype=np.int64))
     where = positions_at(s, tree, nodes)
+    if int(where.shape[1]) > n:  # there is room for more nodes than rows
+        return where[:, :n], lambda: node_tokens(s, tree, nodes)[:, :n]
     return where.expand(-1, n) if where.shape[1] == 1 else where, lambda: node_tokens(s, tree, nodes)
 
 
@@ -212,7 +228,7 @@ def warp(s: Any, op: Any, x: Any, *at: Any) -> Dist:
     mass = numeric(op.operands[0].type).elem == "prob" or isinstance(x, Dist) and x.face != "logits"
     positions, path = place_of(s, x, at, int(flat.shape[1]))
     scores = torch.log(flat) if mass else flat
-    rows = Rows(scores, positions=positions, path=path)
+    rows = Rows(scores, positions=positions, path=path, numbers=numbered(s, x))
     shape = tuple(a.shape[1:-1])
     index = np.arange(int(flat.shape[1])).reshape(shape)
     if isinstance(x, Dist):

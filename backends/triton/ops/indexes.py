@@ -80,10 +80,12 @@ def matches(s: Any, index: Index, key: Tensor, there: Tensor) -> Tensor:
 @step("index.ask")
 def ask(s: Any, op: Any, index: Any, *args: Any) -> Any:
     """What followed the end of a text."""
-    if not isinstance(index, Index) or not args:
+    if not isinstance(index, Index):
         raise NotSteppable("an index of other texts than the request's", op)
     what, named = op.attrs["what"], op.attrs.get("named", ())
     options = dict(zip(named, args[len(args) - len(named) :], strict=True))
+    if not args or isinstance(s.env[op.operands[1]], int):
+        raise NotSteppable("an index is asked for what followed so many tokens", op)
     key, there = end_of(s, args[0], index.depth)
     found = matches(s, index, key, there)
     longest = found.amax(1)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import joins, step
+from decgraph.backends.triton.ops import canvas_trees, canvases
 from decgraph.backends.triton.ops.numbers import count_of, made
 from decgraph.backends.triton.ops.sequences import pick
 from decgraph.backends.triton.ops.trees import batched, children, edges_of, reachable
@@ -18,10 +19,10 @@ from decgraph.backends.triton.values import Dist, Draws, Nodes, Path, Tree, is_s
 
 
 @step("tree.walk")
-def walk(s: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Path:
-    """The accepted path."""
-    if op.result.type.elem != "path":
-        raise NotSteppable("a tree of canvases is verified", op)
+def walk(s: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Any:
+    """The accepted path, or canvas."""
+    if canvases.is_canvas(t.base):
+        return canvas_trees.walk(s, op, t, evidence)
     if op.attrs["scope"] == "tree":
         seen = t
         if (useful := reachable(s, t)) is not None:  # the rule chooses among the nodes that the driver drafts
