@@ -80,7 +80,6 @@ def command(
     if ray:
         extras.check("models", "ray")
     threads.few()  # Ray gives its workers as many as their CPUs
-    from decgraph.api import default_backend
     from decgraph.scale import local, on_ray, rows
     from decgraph.scale.decoder import Decoder
     from decgraph.scale.output import Output
@@ -118,7 +117,7 @@ def command(
     placed = placed.reserved(gpus, here=own) if ray else placed.found()
     decoder = Decoder(
         chosen, folders, params, batch=batch, chat=chat, system=system, externs=externs or None,
-        backend=backend or default_backend(), device=placed.device, dtype=placed.dtype, **fields,
+        backend=backend, device=placed.device, dtype=placed.dtype, **fields,
     )  # fmt: skip
     found = rows.read(prompts)
     output.check_writable(out, ".jsonl", ".ndjson", ".json", what="JSON of a record a line")

@@ -19,7 +19,7 @@ from decgraph.runtime.request import DEFAULT_TEMPERATURE
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("prompts", "out", "param", "set", "model", "seconds", "max_new", "temperature", "top_k", "top_p", "seed", "clock",
-       "batch", "threads", "backend", "device", "dtype", "fresh", "kernels", "rows", "json")  # fmt: skip
+       "batch", "threads", "backend", "device", "dtype", "fresh", "rows", "json")  # fmt: skip
 LEAST_SECONDS = 1.0
 
 
@@ -56,8 +56,7 @@ def command(
     backend: Annotated[str | None, typer.Option("--backend", help="torch or reference.")] = None,
     device: options.Device = AUTO,
     dtype: options.Dtype = AUTO,
-    fresh: Annotated[bool, typer.Option("--fresh", help="With --kernels and --rows: measure what is known again.")] = False,
-    kernels: Annotated[bool, typer.Option("--kernels", help="Choose the sizes of the Triton kernels instead.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="With --rows: measure what is known again.")] = False,
     rows: Annotated[
         bool, typer.Option("--rows", help="Say instead what a forward of 1 to 64 rows of a model costs here.")
     ] = False,
@@ -67,13 +66,6 @@ def command(
 
     It takes --seconds seconds. Parameters that change what is committed are searched only when --param names them.
     """
-    if kernels:
-        if algorithm is not None or prompts is not None:
-            raise decgraph.DecError("--kernels tunes the kernels of all algorithms", hint="decgraph tune --kernels")
-        from decgraph.cli.kernels import tune_kernels
-
-        tune_kernels(Placement.of(device, dtype), seconds=seconds, fresh=fresh, as_json=json)
-        return
     if rows:
         if algorithm is not None or prompts is not None:
             raise decgraph.DecError("--rows measures a model, with no algorithm", hint="decgraph tune --rows --model FOLDER")

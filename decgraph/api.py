@@ -145,7 +145,8 @@ class Algorithm:
         `models`: the same by name, where one is no keyword (`target.heads`); or the first model alone: `session("FOLDER")`. A
         model is a folder, a GGUF file, the name of a shipped model, a transformers module (its weights are shared and it is
         put in evaluation mode) or a model of decgraph's; what is left out is a shipped model of its kind. `backend`: torch
-        (the default where torch is installed), triton (generated kernels; docs/triton.md) or reference. `plan`: which
+        (the default where torch is installed), triton (whole steps on the device, docs/triton.md; the default for models on
+        CUDA) or reference. `plan`: which
         passes run (all, on the reference none, unless it says so), the backend where `backend` does not say it, and how many
         sequences `generate` runs at a time; it never changes a token.
         `compile`: run the models' decoders through torch.compile (seconds to minutes at the first calls); what cannot
@@ -191,13 +192,17 @@ class Algorithm:
         from decgraph.models import bind
         from decgraph.runtime.session import Session, check_params
 
-        backend = backend or (plan.backend if plan is not None else None) or default_backend()
+        asked = backend or (plan.backend if plan is not None else None)
+        backend = asked or default_backend()
         engine = machine(backend)
         if wrong := next((name for name in params if name in self.models), None):
             raise DecError(f"`{wrong}` is a model of {self.name}, not a parameter", hint=f'models={{"{wrong}": ...}}')
         known = check_params(self.function, params, unread=True)  # before models are read, which takes seconds
         apart = {"share": False} if compile else {}  # another session's forwards stay as they are
         bound = bind(self.function, models or {}, tokenizer=tokenizer, device=placed.device, dtype=placed.dtype, **apart)
+        if asked is None:
+            backend = default_backend(bound.models)
+            engine = machine(backend)
         module = self.optimised(known, plan if plan is not None else Plan(passes=() if backend == "reference" else None))
         if compile:
             engine.compile(bound.models, lambda reason: warnings.warn(reason, RuntimeWarning, stacklevel=3))
@@ -278,10 +283,14 @@ class Algorithm:
         return session.run(request_for(session, prompt, **request), listener=listener)
 
 
-def default_backend() -> str:
-    """torch where it is installed, else the reference."""
+def default_backend(models: Mapping[str, Any] | None = None) -> str:
+    """torch where it is installed, else the reference; triton, which runs whole steps there, for models on CUDA."""
     from importlib.util import find_spec
 
+    from decgraph.runtime.placement import placement_of_all
+
+    if models and placement_of_all(models).device.startswith("cuda") and find_spec("triton"):
+        return "triton"
     return "torch" if find_spec("torch") else "reference"
 
 

@@ -125,9 +125,10 @@ class CustomGenerate:
         self.algorithm = api.of(algorithm)
         models, self.params = modules.split(self.algorithm.function, given, keywords_of(custom_generate))
         check_params(self.algorithm.function, self.params, unread=True)
-        self.backend = backend or api.default_backend()
-        machine(self.backend)
-        self.binder = modules.Binder(self.algorithm.module, self.algorithm.function, models, self.backend)
+        self.backend = backend  # None: chosen by where the models lie
+        machine(backend or api.default_backend())
+        binds = backend or api.default_backend()
+        self.binder = modules.Binder(self.algorithm.module, self.algorithm.function, models, binds)
         self.seed, self.tokenizer, self.streamer, self.externs = (
             seed,
             zoo.known().located(tokenizer),
@@ -146,7 +147,7 @@ class CustomGenerate:
         )
 
     def __repr__(self) -> str:
-        return f"<decgraph.hf {self.algorithm!r} on {self.backend}>"
+        return f"<decgraph.hf {self.algorithm!r} on {self.backend or 'the backend of its models'}>"
 
     def __call__(
         self,

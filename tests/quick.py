@@ -24,17 +24,6 @@ EVERY_EXAMPLE = bool(os.environ.get("DECGRAPH_EVERY_EXAMPLE"))
 
 SLOW_FILES = frozenset(
     (
-        "backends/triton/attention/test_attend.py",
-        "backends/triton/canvas/test_canvas_tokens.py",
-        "backends/triton/cubin/test_areas.py",
-        "backends/triton/models/test_causal.py",
-        "backends/triton/models/test_causal_kernels.py",
-        "backends/triton/rows/test_functions.py",
-        "backends/triton/rules/test_rules_device.py",
-        "backends/triton/step/test_step_models.py",
-        "lab/test_gpu_kernels.py",
-        "lab/test_gpu_placement.py",
-        "lab/test_gpu_stages.py",
         "check/test_museum_engine.py",
         "check/test_oracle.py",
         "check/test_powers.py",

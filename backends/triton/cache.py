@@ -189,7 +189,9 @@ class Cache:
 
         where = torch.cat(slots, 1).clamp(max=self.model.capacity - 2)
         seen = Seen(torch.cat(below, 1), tail, None if tail is None else length)
-        more = {} if not self.features else {"parents": torch.cat(parents, 1), "known": known}
+        more: dict[str, Any] = {"known": known} if self.features or self.model.following else {}
+        if self.features:
+            more["parents"] = torch.cat(parents, 1)
         out: Tensor = self.model.forward(torch.cat(tokens, 1), torch.cat(positions, 1), where, seen, **more)
         return out
 
@@ -228,6 +230,8 @@ class Cache:
         if isinstance(self.slots, np.ndarray) and isinstance(tree.uid, np.ndarray):
             made = np.where(tree.uid >= 0, self.slots[np.maximum(tree.uid, 0)] if len(self.slots) else -1, -1)
             return self.s.constant(made)[None]
+        if not len(self.whole):  # no node has been grown in this iteration
+            return self.s.constant(np.full((1, tree.size), -1))
         table = self.slots if isinstance(self.slots, Tensor) else self.s.constant(self.slots)[None]
         uid = tree.uid if isinstance(tree.uid, Tensor) else self.s.constant(tree.uid)[None]
         b = max(int(table.shape[0]), int(uid.shape[0]))
@@ -266,10 +270,9 @@ class Cache:
             self.behind += most
             return
         tree = None if path is None else path.tree
-        if tree is None or self.features or not self.used:
-            self.behind = max(most, self.least)
-            if self.features:
-                self.behind = most + 1
+        reads = self.features or self.model.following  # what is committed is taken anew from another model
+        if tree is None or reads or not self.used:
+            self.behind = most + 1 if reads else max(most, self.least)
         else:
             assert path is not None and path.nodes is not None
             missing = self._missing(tree)

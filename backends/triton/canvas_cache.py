@@ -43,9 +43,11 @@ class Call:
 
 
 class CanvasCache:
-    """The slots of one masked model in a program."""
+    """The slots of one masked model in a program. Nothing of the text waits to be computed (behind), and nothing stands behind
+    it (peak): a canvas has the slots that the tokens will have."""
 
     features = False
+    behind = least = peak = 0
 
     def __init__(self, s: Any, name: str, model: Any) -> None:
         self.s, self.name, self.model = s, name, model

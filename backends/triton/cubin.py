@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -87,9 +88,7 @@ def _compiled(spec: dict[str, Any], arch: int) -> Report:
     import triton
     from triton.backends.compiler import GPUTarget
 
-    from decgraph.backends.triton.source import load
-
-    scope = load(spec["name"], spec["text"]) if spec["text"] else vars(importlib.import_module(spec["module"]))
+    scope = _loaded(spec["text"]) if spec["text"] else vars(importlib.import_module(spec["module"]))
     kernel = scope[spec["function"]]
     names = list(kernel.arg_names)
     signature = {n: spec["signature"].get(n, "constexpr") for n in names}
@@ -106,6 +105,13 @@ def _compiled(spec: dict[str, Any], arch: int) -> Report:
     )
     registers, spills = _usage(made.asm["cubin"])
     return Report(spec["name"], arch, registers, spills, int(made.metadata.shared))
+
+
+def _loaded(text: str) -> dict[str, Any]:
+    """The names that a text defines. Triton reads a kernel's source from its file."""
+    with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as file:
+        file.write(text)
+    return runpy.run_path(file.name)
 
 
 def _usage(cubin: bytes) -> tuple[int, int]:

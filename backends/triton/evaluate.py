@@ -71,7 +71,9 @@ class Evaluator:
         self.env: dict[Value, Any] = {}
         self.mask: Tensor | None = None
         self.sizes: dict[Value, float] = {}
-        """The most that whole numbers can be, where it is known."""
+        """The most that numbers can be that are not negative, where it is known."""
+        self.tops: dict[Value, float] = {}
+        """The most that other numbers can be."""
         self.recording = False
         """Whether a graph is being recorded: nothing may be read then, and the host runs no loop."""
         self.place: Op | None = None
@@ -130,6 +132,10 @@ class Evaluator:
         """bool[B]: the lanes in which effects happen now (state.py)."""
         raise NotImplementedError
 
+    def over(self) -> Tensor:
+        """bool[B]: the lanes that are over (state.py)."""
+        raise NotImplementedError
+
     # -- masks
     def within(self, lanes: Tensor | None) -> _Within:
         """A block in which only some of the lanes are."""
@@ -143,10 +149,10 @@ class Evaluator:
 
     def join(self, lanes: Tensor, a: Any, b: Any) -> Any:
         """a in the lanes bool[B], b in the others. What one side lacks (none) is the other's: nothing reads it there."""
-        if a is b or b is None:
+        if a is b:
             return a
-        if a is None:
-            return b
+        if (a is None or b is None) and not getattr(a if b is None else b, "optional", False):
+            return a if b is None else b
         if is_static(a) and is_static(b) and _same(a, b):
             return a
         for kind, f in JOINS.items():
@@ -187,7 +193,16 @@ class Evaluator:
     def op_segment(self, op: Op) -> Any:
         """A segment is its region: values from outside keep their names."""
         out = self.region(op.regions[0], ())
+        for outside, inside in zip(op.results, op.regions[0].yields, strict=True):
+            self.renamed(outside, inside)
         return out[0] if len(op.results) == 1 else out
+
+    def renamed(self, value: Value, before: Value) -> None:
+        """What is known of the size of one value is so of another, which is the same."""
+        for kept in (self.sizes, self.tops):
+            kept.pop(value, None)
+            if before in kept:
+                kept[value] = kept[before]
 
     def op_if(self, op: Op) -> Any:
         cond = self.env[op.operands[0]]
@@ -229,13 +244,50 @@ class Evaluator:
     """Iterations up to which the host does not run a loop whose bound is known."""
 
     def calls(self, op: Op) -> bool:
-        """Whether a loop has a loop inside that the host has to run."""
-        return any(o.opcode == "while" and not isinstance(o.attrs.get("bound"), int) for r in op.regions for o in r.walk())
+        """Whether a loop has a loop inside that the host has to run, or calls at canvases, of which one is much."""
+        return any(
+            o.opcode == "while" and not isinstance(o.attrs.get("bound"), int)
+            or o.opcode == "model.eval" and o.operands[1].type.elem == "canvas"
+            for r in op.regions
+            for o in r.walk()
+        )
 
-    def most(self, value: Value) -> float | None:
+    def top(self, value: Value) -> float | None:
         """The most that a number can be, None: not known."""
         now = self.env.get(value)
-        return float(now) if isinstance(now, int | float | np.integer) and abs(now) < 2**31 else self.sizes.get(value)
+        if isinstance(now, int | float | np.integer):
+            return float(now) if abs(now) < 2**31 else None
+        return self.sizes.get(value, self.tops.get(value))
+
+    def most(self, value: Value) -> int | None:
+        """The most that a whole number can be, None: not known."""
+        top = self.top(value)
+        return None if top is None else int(top // 1)
+
+    def bounds_of(self, op: Op, fn: str) -> None:
+        """Note the most that a sum, a minimum or the like of numbers can be, and whether it is known not to be negative."""
+        found, tops = None, [self.top(v) for v in op.operands]
+        known = [n for n in tops if n is not None]
+        static = [isinstance(self.env.get(v), int | float | np.integer) for v in op.operands]
+        natural = all(v in self.sizes or s and n is not None and n >= 0 for v, s, n in zip(op.operands, static, tops, strict=True))
+        if fn == "minimum" and known:
+            found = min(known)
+        elif fn == "sub" and tops[0] is not None and static[1] and tops[1] is not None:
+            found, natural = tops[0] - tops[1], False
+        elif fn == "sub" and tops[0] is not None and op.operands[1] in self.sizes:
+            found, natural = tops[0], False
+        elif fn == "clamp" and tops[2] is not None:
+            found = tops[2]
+        elif len(known) == len(tops) and fn in ("add", "maximum", "select", "floor"):
+            found = sum(known) if fn == "add" else max(known[1:] if fn == "select" else known)
+        elif natural and fn in ("mul", "weigh"):
+            found = tops[0] * tops[1] if tops[0] is not None and tops[1] is not None else None
+        elif natural and fn == "div" and static[1] and tops[0] is not None and tops[1]:
+            found = tops[0] / tops[1]
+        for kept in (self.sizes, self.tops):  # of an earlier iteration
+            kept.pop(op.result, None)
+        if found is not None:
+            (self.sizes if natural else self.tops)[op.result] = found
 
     def op_while(self, op: Op) -> Any:
         carried = [self.env[v] for v in op.operands]
@@ -261,7 +313,7 @@ class Evaluator:
                 lanes = _both(lanes, within > i)
             if lanes is not None and lanes is not going:
                 out.append((~lanes if going is None else going & ~lanes, carried))
-            if lanes is not None and not self.reads(lanes.any()):
+            if lanes is not None and not self.reads((lanes & ~self.over()).any()):
                 break
             if i > self.longest:
                 raise NotSteppable("a loop that does not end", op)

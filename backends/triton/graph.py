@@ -276,7 +276,8 @@ def is_opaque(node: fx.Node) -> bool:
 def regions(graph: Graph, compiled: Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]) -> Callable[..., Any]:
     """A function of the graph's tensors, in which every run of operations that can be fused is what `compiled` makes of it and
     of its arguments (fake tensors). Equal runs are compiled once, so that the layers of a model share theirs."""
-    part, parts, opaque = 0, {}, True
+    parts: dict[fx.Node, int] = {}
+    part, opaque = 0, True
     for node in graph.nodes():
         if node.target is operator.getitem:  # results of several are taken apart where they are computed
             parts[node] = parts[node.args[0]]

@@ -233,7 +233,7 @@ class Settings:
 
     def _allowed(self, where: RowPlace) -> Tensor:
         """bool[B, R, V]: the tokens that every lane's automaton allows after its rows."""
-        state = self.after.gather(1, where.base[:, None]).expand(-1, where.position.shape[1])
+        state = self.after.gather(1, where.base.clamp(min=0)[:, None]).expand(-1, where.position.shape[1])
         if where.path is not None:
             path = where.path.expand(self.batch, where.position.shape[1], -1)
             for d in range(int(path.shape[2])):

@@ -192,28 +192,25 @@ class Step(Evaluator):
                 self.fill(self.caches[id(model)], lane)
         return self.caches[id(model)]
 
-    def fill(self, cache: Cache, lane: int) -> None:
+    def fill(self, cache: Any, lane: int) -> None:
         """Compute a lane's text but for its last token. Runs on the host, outside of graphs."""
         n = int(self.length[lane])
         if cache.model.kind != "masked":
             cache.model.fill(lane, self.tokens[lane, :n].tolist(), 0, cache.wanted(n))
 
     def derived(self, op: Op, model: Any, args: Sequence[Any]) -> Any:
-        """A model that the program derives, made once."""
-        if op not in self.made:
-            if not all(is_static(a) or hasattr(a, "forward") or hasattr(a, "model") for a in args):
-                raise NotSteppable("a model that is derived by data", op)
-            how = "on" if op.attrs["how"] == "adapter" else str(op.attrs["how"])
-            given = [plain(a) if is_static(a) else a for a in halves(args, op.attrs.get("named", ()))]
-            self.made[op] = model.derive(how, *given)
-        return self.made[op]
+        """A model that the program derives, the same one for the same arguments."""
+        if not all(is_static(a) or hasattr(a, "forward") or hasattr(a, "model") for a in args):
+            raise NotSteppable("a model that is derived by data", op)
+        how = "on" if op.attrs["how"] == "adapter" else str(op.attrs["how"])
+        return model.derive(how, *[plain(a) if is_static(a) else a for a in halves(args, op.attrs.get("named", ()))])
 
     def learn(self, tokens: Tensor, kept: Tensor) -> None:
         """What indexes of the text do as tokens are committed."""
 
     def prologue(self, lanes: Tensor) -> None:
         """The ops before `while not done` (all of them, in a program without that loop), in some lanes bool[B]."""
-        self.begin()
+        self.begin(lanes)
         with self.within(lanes):
             for op in self.before:
                 self.op(op)
@@ -231,8 +228,8 @@ class Step(Evaluator):
         """One iteration of `while not done`."""
         assert self.loop is not None
         _, region = self.loop.regions
-        self.begin()
         live = ~self.over()
+        self.begin(live)
         stops = bool(self.loop.attrs.get("stops"))
         with self.within(live):
             made = self.region(region, [self.iteration.clone(), *self.carried])
@@ -259,11 +256,11 @@ class Step(Evaluator):
             else:
                 self.carried[n] = self.join(live, new, old)
 
-    def begin(self) -> None:
-        """A new iteration: no node has slots."""
+    def begin(self, lanes: Tensor | None) -> None:
+        """A new iteration of some lanes: no node has slots."""
         self.uids = self.epoch = 0
         self.committed_most, self.committed_now = max(self.committed_most, self.committed_now), 0
-        self.counts.start()
+        self.counts.start(lanes)
         for cache in self.caches.values():
             cache.start()
 
@@ -293,23 +290,45 @@ class Step(Evaluator):
         if rows.given:
             return rows.scores
         if face not in rows.faces:
-            rows.faces[face] = shaping.shape(self.settings, rows.scores, self.row_place(rows.positions, rows.path), face, rows.allow)
+            rows.faces[face] = shaping.shape(self.settings, rows.scores, self.row_place(rows.positions, rows.path, rows.before), face, rows.allow)
         return rows.faces[face]
 
-    def row_place(self, positions: Tensor | None, path: Any) -> shaping.RowPlace:
+    def row_place(self, positions: Tensor | None, path: Any, before: Tensor | None = None) -> shaping.RowPlace:
         """Where rows stand; the tokens of their paths are computed only where a setting reads them."""
         read = {"repetition", "counts", "allow"} & self.settings.features
+        if before is not None:
+            count = 1 if positions is None else int(positions.shape[1])
+            return shaping.RowPlace(before[:, None].expand(-1, count), before)
         positions = self.length[:, None] if positions is None else self.lanes(positions)
         return shaping.RowPlace(positions, self.length, path() if path is not None and read else None)
 
-    def draw(self, probs: Tensor, words: tuple[Tensor, ...]) -> Tensor:
-        """int64[B, n]: one draw from each row [B, n, V] with its noise."""
-        made: Tensor = race.draw(probs, None, *words, True)
-        return made
+    def draw(self, probs: Tensor, words: tuple[Tensor, ...], live: Tensor | None = None) -> Tensor:
+        """int64[B, n]: one draw from each row [B, n, V] with its noise. live: bool[B, m], whose rows are drawn from: n / m each.
+        One without mass, or with numbers that are none, is an error, which is the driver's."""
+        tokens: Tensor = race.draw(probs, None, *words, True)
+        wrong = ~(probs.gather(2, tokens[..., None])[..., 0] > 0)
+        if live is not None:
+            wrong = wrong.reshape(len(wrong), live.shape[1], -1) & live[..., None]
+        self.flag(wrong)
+        return tokens
 
     def vector(self, q: Dist) -> Tensor:
         """Probabilities [B, *shape, V]."""
+        self.require_mass(q)
         return take(self, self.view(q.rows, q.face), q.index)
+
+    def require_mass(self, q: Dist) -> None:
+        """Called for distributions that are read: where constraints leave one of them without a token, that is an error, which is
+        the driver's. Rows that are never read, after drafts that are forbidden, may be empty."""
+        rows = q.rows
+        if rows.given or not (rows.allow is not None or {"bans", "min_length", "allow"} & self.settings.features):
+            return
+        if rows.empty is None:
+            rows.empty = ~(self.lanes(self.view(rows, q.face)).amax(-1) > (-torch.inf if q.face == "logits" else 0))
+        wrong = take(self, rows.empty, q.index)
+        if q.live is not None:
+            wrong = wrong.reshape(len(wrong), q.live.shape[1], -1) & q.live[..., None]
+        self.flag(wrong)
 
     def noise_words(self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Any] | None = None) -> tuple[Tensor, ...]:
         """The words of n rows' noise, int64[B, n] each. positions: int64[B, n], for the stream `output`. lanes: the numbers that
@@ -318,7 +337,7 @@ class Step(Evaluator):
             where = self.lined(key.index, n) if key.index is not None else positions
             if where is None:
                 raise NotSteppable("`as output` of a distribution without a position", self.place)
-            return noise.words(self.keys, "output", [where], [], 1)
+            return noise.words(self.keys, "output", [where], lanes or [] if key.index is not None else [], 1)
         counters = [self.tensor(c) if not isinstance(c, int) else c for c in key.counters]
         return noise.words(self.keys, key.site, counters, [self.steps(n)[None]] if lanes is None else lanes, 1)
 
@@ -365,24 +384,36 @@ def parameter(p: Any, value: Any) -> Any:
 
 
 class Counts:
-    """Statistics by lane: how often drafts at a depth were tested and accepted, int64[B, depth], and how many were drafted; and, on the host,
-    the calls of an iteration."""
+    """Statistics by lane: how often drafts at a depth were tested and accepted, int64[B, depth]; how many were drafted, cells
+    decided and masked again, int64[B]. calls: of every iteration, of all lanes that are in it; often: int64[B] by model, those
+    that only some of them make."""
 
     deepest = 64
 
     def __init__(self, s: Step) -> None:
         self.s = s
         self.tested, self.accepted = (s.buffer((s.frame.batch, self.deepest + 1), torch.int64) for _ in range(2))
-        self.drafted = s.buffer((s.frame.batch,), torch.int64)
+        self.drafted, self.unmasked, self.remasked = (s.buffer((s.frame.batch,), torch.int64) for _ in range(3))
         self.calls: dict[str, int] = {}
+        self.often: dict[str, Tensor] = {}
+        self.whole: Tensor | None = None
 
-    def start(self) -> None:
-        """A new iteration."""
-        self.calls = {}
+    def start(self, lanes: Tensor | None) -> None:
+        """A new iteration, in which these lanes are."""
+        self.calls, self.whole = {}, lanes
 
     def call(self, name: str) -> None:
-        """One more call of a model in every iteration."""
-        self.calls[name] = self.calls.get(name, 0) + 1
+        """One more call of a model by the lanes that are here."""
+        if self.s.mask is self.whole:
+            self.calls[name] = self.calls.get(name, 0) + 1
+            return
+        if name not in self.often:
+            self.often[name] = self.s.buffer((self.s.frame.batch,), torch.int64)
+        self.often[name].add_(self.s.active().long())
+
+    def decide(self, cells: Tensor, again: bool) -> None:
+        """Count cells bool[B, n] that are decided, or masked again, in the lanes that are here."""
+        (self.remasked if again else self.unmasked).add_(torch.where(self.s.active(), cells.sum(1), 0))
 
     def draft(self, n: int | Tensor) -> None:
         """Count drafted tokens in the lanes that are here."""
@@ -397,5 +428,5 @@ class Counts:
 
     def clear(self, lane: int) -> None:
         """A lane begins anew."""
-        for buffer in (self.tested, self.accepted, self.drafted):
+        for buffer in (self.tested, self.accepted, self.drafted, self.unmasked, self.remasked, *self.often.values()):
             buffer[lane] = 0

@@ -26,10 +26,12 @@ class Context:
 
 @dataclass(frozen=True)
 class Vec:
-    """Numbers, tokens or bools of which some are missing. data: [B, n, ...]; live: bool[B, n]."""
+    """Numbers, tokens or bools of which some are missing. data: [B, n, ...]; live: bool[B, n]. inner: bool[B, m], which are there
+    along axis 1; None: all."""
 
     data: Tensor
     live: Tensor
+    inner: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,9 @@ class Rows:
     """R distributions of every lane. scores: [B, R, V]: logits, or where `given` probabilities. positions: int64[B, R], the index
     in the text of the token that would be drawn. nodes: the tree nodes (or canvas positions) that they are of: NumPy int64[R],
     Nodes or None. path: a function that gives int64[B, R, D], the tokens between the committed text and the row, -1 padded; None:
-    there are none. tree: the tree of `nodes`. Views are computed when they are read."""
+    there are none. tree: the tree of `nodes`. before: int64[B], how many committed tokens stand before all rows, where that is not
+    all of them or rows are of later positions. numbers: int64[B, R], which noise with an index of its own tells rows apart by;
+    None: the nodes, where there are some. Views are computed when they are read."""
 
     def __init__(
         self,
@@ -68,10 +72,13 @@ class Rows:
         given: bool = False,
         path: Callable[[], Tensor] | None = None,
         allow: Any = None,
+        before: Tensor | None = None,
+        numbers: Any = None,
     ) -> None:
         self.scores, self.positions, self.nodes, self.tree, self.given = scores, positions, nodes, tree, given
-        self.path, self.allow = path, allow
+        self.path, self.allow, self.before, self.numbers = path, allow, before, numbers
         self.faces: dict[str, Tensor] = {}
+        self.empty: Tensor | None = None  # bool[B, R]: those that constraints leave without a token, once it was looked at
 
     @property
     def count(self) -> int:
@@ -195,6 +202,19 @@ class Path:
     tree: Tree | None = None
     emitted: Tensor | None = None
     draws: Draws | None = None
+
+
+@dataclass(frozen=True)
+class Edit:
+    """To decide a cell of a canvas, or [n] cells: position, token: int64[B] or [B, n]. value: the draws that the tokens are, where
+    they are some. live: bool[B] or [B, n], which of them there are; None: all."""
+
+    position: Tensor
+    token: Tensor
+    value: Any = None
+    live: Tensor | None = None
+    on_device = True
+    optional = True
 
 
 TENSORS = (Context, Vec, Nodes, Noise, Rows, Dist, Draws, Tree, Path)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from decgraph.backends.torch import lowering
-from decgraph.backends.triton.operations import kernels
+from decgraph.backends.triton.machine import TritonMachine
 from decgraph.ir import labels
 from decgraph.ir.opdef import OpDef
 from decgraph.ir.surface import surface
@@ -42,9 +42,8 @@ Each group begins with what the backends have:
   program's.
 - **torch**: *lowered* to calls of torch; *generated*, Python written for it (loops, branches, model calls); or *host*: it runs
   the NumPy meaning, for the reason given.
-- **triton**: the kernels that have it: *rows* (a segment over the vocabulary), *rules* (a verification rule), *trees* and
-  *canvases* (whole decoding steps). Where none has, it runs as on torch, between the kernels; a step that needs it on the
-  device runs in eager mode.
+- **triton**: *step*, where whole decoding steps have a torch form of it (`backends/triton/ops/`); else a program with it runs
+  as on torch.
 """
 
 
@@ -69,7 +68,7 @@ def backends(rows: Sequence[OpDef]) -> str:
         cells = ["–"] * 3 + [f"no: {row.unavailable}"]
         if not row.unavailable:
             exact = {"same": "yes", "choice": "splits", "adversary": "adversary"}[row.exact]
-            cells = ["yes", exact, on_torch(row.name), ", ".join(kernels(row.name)) or "as torch"]
+            cells = ["yes", exact, on_torch(row.name), "as torch" if TritonMachine.supports(row.name) else "step"]
         lines.append(f"| `{row.name}` | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

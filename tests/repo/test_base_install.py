@@ -53,7 +53,6 @@ COMMANDS = {
     "trace speculative --prompt hi --show": True,
     "train medusa --model target --data OUT/mine.dec --steps 1 --out OUT/heads": True,
     "tune speculative --prompts OUT/mine.dec --seconds 1 --out OUT/p.toml": True,
-    "tune --kernels": True,
     "zoo list": False,
 }
 

@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
-from decgraph.backends.triton.models.interface import CHUNK, Seen, Slots, at_slots, put
+from decgraph.backends.triton.models.interface import CHUNK, DeviceModel, Seen, at_slots, put
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.errors import DecError
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.decoder.decoder import Cache, Decoder, Part, Turn
 from decgraph.runtime.models.decoder.layers import decoder_of_layers
@@ -153,7 +152,7 @@ class Weights:
         return self.stages[-1]
 
 
-class CausalModel(Slots):
+class CausalModel(DeviceModel):
     """A `DeviceModel` of some weights. both: whether windows reach to both sides."""
 
     both = False
@@ -200,19 +199,8 @@ class CausalModel(Slots):
             ids = torch.tensor([list(tokens[first : first + at.shape[1]])], dtype=torch.int64, device=self.device)
             self.run(ids, at, at, Seen(at + 1), slice(lane, lane + 1), min(first + CHUNK, end))
 
-    @torch.no_grad()
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        seen: Seen,
-        *,
-        parents: Tensor | None = None,
-        known: Tensor | None = None,
-    ) -> Tensor:
+    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
         """See `DeviceModel`."""
-        tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
         return self.run(tokens, positions, self.followed(positions, slots, known), seen)
 
     def follow(self) -> None:
@@ -230,8 +218,8 @@ class CausalModel(Slots):
         if not self.following:
             return slots
         if known is None:
-            raise DecError(f"{self.name!r} follows {self.origin.name!r}, and a call does not say how far")
-        theirs = positions < known.expand(self.batch)[:, None]
+            raise NotSteppable(f"{self.name!r} is called on a memory of {self.origin.name!r}, and without one")
+        theirs = positions < known[:, None]
         self.adopt(slots, torch.where(theirs, slots, self.capacity - 1))
         return torch.where(theirs, self.capacity - 1, slots)
 
@@ -349,22 +337,9 @@ def layers_of(module: Any, name: str) -> SlotDecoder:
     return SlotDecoder(made)
 
 
-class _Reading(TorchDispatchMode):
-    """Raises where a value of a tensor is read on the host."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.name().split(".")[0] in ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select"):
-            raise _Read(func.name())
-        return func(*args, **(kwargs or {}))
-
-
-class _Read(Exception):
-    """The operation that read a value."""
-
-
 @torch.no_grad()
 def _silent(step: ModuleDecoder, name: str) -> None:
-    """Raises NotSteppable for a module whose code reads values on the host."""
+    """Raises NotSteppable for a module whose code reads values on the host: tried with tensors that have none."""
     keys, values = (
         [torch.zeros(2, heads, 4, size, dtype=step.dtype, device=step.device) for heads, size in _sizes(step, part)]
         for part in (1, 2)
@@ -372,9 +347,9 @@ def _silent(step: ModuleDecoder, name: str) -> None:
     cell = torch.zeros((2, 1), dtype=torch.int64, device=step.device)
     mask = torch.ones((2, 1, 1, 4), dtype=torch.bool, device=step.device)
     try:
-        with _Reading():
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            keys, values = ([mode.from_tensor(made) for made in kept] for kept in (keys, values))
+            cell, mask = mode.from_tensor(cell), mode.from_tensor(mask)
             step(cell, cell, cell, keys, values, dict.fromkeys(step.kinds, mask))
-    except _Read as read:
-        raise NotSteppable(f"{name!r} runs code of its own, which reads a tensor's values ({read})") from read
-    except DecError as error:
-        raise NotSteppable(f"{name!r}: {error.diagnostics[0]}") from error
+    except (DataDependentOutputException, DynamicOutputShapeException) as read:
+        raise NotSteppable(f"{name!r} runs code of its own, which reads a tensor's values ({read.func})") from read

@@ -63,35 +63,27 @@ class SinceModel(CausalModel):
         upper = target.weights.last.using(uses).above()
         super().__init__(model, Weights((upper,), target.weights.head), target.batch, target.capacity)
         self.kind, self.inner, self.origin = inner.kind, inner, target
+        self.buffers += inner.buffers
         if self.kind == "features":
             self.follow()
 
     def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
         """See `DeviceModel`. Raises DecError for tokens that do not fit."""
+        super().fill(lane, tokens, start, count)
         if self.following:
             self.inner.fill(lane, tokens, start, count)
-        super().fill(lane, tokens, start, count)
 
-    def move(self, source: Tensor, dest: Tensor) -> None:
+    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
         """See `DeviceModel`."""
-        self.inner.move(source, dest)
-        super().move(source, dest)
+        states = self.inner.compute(tokens, positions, slots, seen, parents, known)
+        return super().run(states, positions, self.followed(positions, slots, known), seen)
 
-    def copy_prefix(self, source: int, lane: int, count: int) -> None:
-        """See `DeviceModel`."""
-        self.inner.copy_prefix(source, lane, count)
-        super().copy_prefix(source, lane, count)
-
-    @torch.no_grad()
-    def forward(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, **given: Any) -> Tensor:
-        """See `DeviceModel`."""
-        states = self.inner.forward(tokens, positions, slots, seen, **given)
-        tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
-        return super().run(states, positions, self.followed(positions, slots, given.get("known")), seen)
-
-    def run(self, x: Tensor, positions: Tensor, slots: Tensor, seen: Seen, *at: Any) -> Tensor:
+    def run(
+        self, x: Tensor, positions: Tensor, slots: Tensor, seen: Seen, lanes: slice = slice(None), room: int | None = None
+    ) -> Tensor:
         """See `CausalModel`: of tokens that the inner model computes too."""
-        return super().run(self.inner.run(x, positions, slots, seen, *at), positions, slots, seen, *at)
+        states = self.inner.run(x, positions, slots, seen, lanes, room)
+        return super().run(states, positions, slots, seen, lanes, room)
 
 
 class OnTarget(CausalModel):
@@ -165,24 +157,13 @@ class FeaturesModel(OnTarget):
         made: Tensor = self.module.project(super().features(positions, lanes))
         return made
 
-    @torch.no_grad()
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        seen: Seen,
-        *,
-        parents: Tensor | None = None,
-        known: Tensor | None = None,
-    ) -> Tensor:
+    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
         """See `DeviceModel`. Without `known` all features are the target's."""
-        tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
-        shift = torch.ones_like(self.shifts) if known is None else (known > 0).long().expand(self.batch)
+        shift = torch.ones_like(self.shifts) if known is None else (known > 0).long()
         self.shifts.copy_(shift)
         features = torch.where((positions > 0)[..., None], self.features(positions - 1), 0)
         if known is not None:
-            own = (positions > 0) & (positions > known.expand(self.batch)[:, None])
+            own = (positions > 0) & (positions > known[:, None])
             tokens, features = self._own(own, tokens, features, slots - 1 if parents is None else parents)
         at = self.place(slots, shift)
         return self.run(self.entering(tokens, features), positions - shift[:, None], at, seen.shifted(shift))

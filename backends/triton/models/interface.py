@@ -8,7 +8,7 @@ have one row. Nothing here reads a tensor's value on the host, but for `fill` an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,33 +47,59 @@ class Seen(NamedTuple):
         return Seen(self.below - by[:, None], self.tail, None if self.first is None else self.first - by)
 
 
-class DeviceModel(Protocol):
-    """A model of a step. Tensors are on `device`."""
+class Derives:
+    """Has derived models, each made once for the same arguments."""
 
-    name: str
-    vocab_size: int
-    exact: bool
-    """Whether logits are float64, those of a table model to the last bit; else they have the model's own type."""
-    device: torch.device
+    def __init__(self, model: Model) -> None:
+        self.model, self.name = model, model.name
+        self._known: dict[Any, Any] = {}
+
+    def derive(self, how: str, *args: Any) -> Any:
+        """A model that shares the weights and has buffers of its own; see runtime/models/derive.py. Models among `args` are
+        device models, or parts of such. Raises NotSteppable where there is none."""
+        key = (how, *(id(arg) if isinstance(arg, Derives) else repr(arg) for arg in args))
+        if key not in self._known:
+            try:
+                made = derive(self.model, how, *(arg.model if isinstance(arg, Derives) else arg for arg in args))
+            except DecError as error:
+                raise NotSteppable(str(error.diagnostics[0]).removeprefix("error: ")) from error
+            self._known[key] = args, self.made(made)  # with the arguments: their ids stay theirs
+        return self._known[key][1]
+
+    def made(self, model: Model) -> Any:
+        """What a derived runtime model is here."""
+        raise NotImplementedError
+
+
+class DeviceModel(Derives):
+    """A model of a step: buffers by slot, which are moved, copied and cleared alike. Tensors are on `device`.
+
+    exact: whether logits are float64, those of a table model to the last bit; else they have the model's own type. dtype: of
+    states. kind: "causal", "features" or "masked". mask: the token that stands for an undecided cell of a masked model.
+    """
+
+    kind = "causal"
+    exact = False
+    mask: int | None = None
     dtype: torch.dtype
-    """Of states."""
-    capacity: int
-    batch: int
-    kind: str
-    """ "causal", "features" or "masked"; "layers" for a part of a model, which has no forward and is given to `derive`."""
-    layers: int
-    mask: int | None
-    """The token that stands for an undecided cell of a masked model."""
 
-    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
-        """Computes tokens[start : start + count] of one lane, whose slots below `start` are computed already. What the lane has
-        at later slots is lost. Raises DecError for tokens that do not fit."""
-        ...
+    def __init__(self, model: Model, batch: int, capacity: int, device: torch.device) -> None:
+        super().__init__(model)
+        self.vocab_size, self.layers = model.vocab.size, model.layers
+        self.batch, self.capacity, self.device = batch, capacity, device
+        self.buffers: list[tuple[Tensor, int, int]] = []  # with the axes of lanes and slots
+        self.origin: Any = None  # the device model that this one is derived from
+        self.following = False
+        self.slot_positions = self.buffer((batch, capacity), torch.int64)
+        self.last: Tensor | None = None
 
-    def copy_prefix(self, source: int, lane: int, count: int) -> None:
-        """Copies the slots 0 .. count - 1 of a lane to another."""
-        ...
+    def buffer(self, shape: tuple[int, ...], dtype: torch.dtype, lanes: int = 0, slots: int = 1) -> Tensor:
+        """Zeros of a shape, with lanes and slots on these axes."""
+        made = torch.zeros(shape, dtype=dtype, device=self.device)
+        self.buffers.append((made, lanes, slots))
+        return made
 
+    @torch.no_grad()
     def forward(
         self,
         tokens: Tensor,
@@ -89,72 +115,37 @@ class DeviceModel(Protocol):
         T], the slot of the token before each one, and `known` int64[B or 1]: features of positions below it are the target's
         own states, the others are the head's at the slots `parents`. For models that follow another one: below `known` keys and
         values are that one's."""
-        ...
+        tokens, positions, slots = (at.expand(self.batch, -1) for at in (tokens, positions, slots))
+        parents = None if parents is None else parents.expand(self.batch, -1)
+        known = None if known is None else known.expand(self.batch)
+        return self.compute(tokens, positions, slots, seen, parents, known)
+
+    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
+        """`forward`, with tensors of all lanes."""
+        raise NotImplementedError
+
+    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
+        """Computes tokens[start : start + count] of one lane, whose slots below `start` are computed already. What the lane has
+        at later slots is lost. Raises DecError for tokens that do not fit."""
+        raise NotImplementedError
 
     def read(self, states: Tensor) -> Tensor:
         """Logits [..., vocab_size] of last states [..., W]."""
-        ...
-
-    def heads(self, states: Tensor) -> Tensor:
-        """Logits [B, R, n, vocab_size] of the model's own n heads at last states [B, R, W]. Raises NotSteppable for a model
-        without heads."""
-        ...
+        raise NotImplementedError
 
     def keep_states(self) -> None:
         """From now on last states are kept by slot. Call it before `fill`."""
-        ...
-
-    def states_at(self, slots: Tensor) -> Tensor:
-        """The kept last states [B, R, W] at slots int64[B or 1, R]."""
-        ...
+        raise NotImplementedError
 
     def move(self, source: Tensor, dest: Tensor) -> None:
         """Keys, values and what else is kept go from slots to slots, both int64[B or 1, K]: all are read before one is
         written."""
-        ...
-
-    def derive(self, how: str, *args: Any) -> DeviceModel:
-        """A model that shares the weights and has buffers of its own; see runtime/models/derive.py. Models among `args` are
-        device models. Raises NotSteppable where there is none."""
-        ...
-
-    def follow(self) -> None:
-        """From now on a derived model is called on the memory of the one that it is derived from (`given`): `fill` copies that
-        one's keys and values, and so does `forward` below `known`. Call it before `fill`."""
-        ...
-
-
-class Slots:
-    """What device models share: buffers by slot, which are moved, copied and cleared alike."""
-
-    kind = "causal"
-    exact = False
-    mask: int | None = None
-
-    def __init__(self, model: Model, batch: int, capacity: int, device: torch.device) -> None:
-        self.model, self.name, self.vocab_size, self.layers = model, model.name, model.vocab.size, model.layers
-        self.batch, self.capacity, self.device = batch, capacity, device
-        self.buffers: list[tuple[Tensor, int, int]] = []  # with the axes of lanes and slots
-        self.origin: Any = None  # the device model that this one is derived from
-        self.following = False
-        self._derived: dict[Any, Any] = {}
-        self.slot_positions = self.buffer((batch, capacity), torch.int64)
-        self.last: Tensor | None = None
-
-    def buffer(self, shape: tuple[int, ...], dtype: torch.dtype, lanes: int = 0, slots: int = 1) -> Tensor:
-        """Zeros of a shape, with lanes and slots on these axes."""
-        made = torch.zeros(shape, dtype=dtype, device=self.device)
-        self.buffers.append((made, lanes, slots))
-        return made
-
-    def move(self, source: Tensor, dest: Tensor) -> None:
-        """See `DeviceModel`."""
         for made, lanes, slots in self.buffers:
             there, here = (_along(at, made, lanes, slots) for at in (dest, source))
             made.scatter_(slots, there, made.gather(slots, here))
 
     def copy_prefix(self, source: int, lane: int, count: int) -> None:
-        """See `DeviceModel`."""
+        """Copies the slots 0 .. count - 1 of a lane to another."""
         for made, lanes, slots in self.buffers:
             there, here = (made.narrow(lanes, n, 1).narrow(slots, 0, count) for n in (lane, source))
             there.copy_(here)
@@ -165,40 +156,36 @@ class Slots:
             made.narrow(lanes, lane, 1).narrow(slots, start, self.capacity - start).zero_()
 
     def states_at(self, slots: Tensor) -> Tensor:
-        """See `DeviceModel`."""
+        """The kept last states [B, R, W] at slots int64[B or 1, R]. Raises DecError where none are kept."""
         if self.last is None:
             raise DecError(f"{self.name!r} keeps no states; keep_states() makes it")
         return at_slots(self.last, slots)
 
     def heads(self, states: Tensor) -> Tensor:
-        """See `DeviceModel`."""
+        """Logits [B, R, n, vocab_size] of the model's own n heads at last states [B, R, W]. Raises NotSteppable for a model
+        without heads."""
         raise NotSteppable(f"{self.name!r} has no heads of its own")
 
     def again(self) -> Any:
         """The same model with slots of its own, for another text."""
         from decgraph.backends.triton.models import step_model
 
-        return step_model(self.model, self.batch, self.capacity, self.device)
+        return step_model(self.model, self.batch, self.capacity, self.device, target=getattr(self, "target", None))
 
-    def derive(self, how: str, *args: Any) -> Any:
-        """See `DeviceModel`; the same one for the same arguments."""
-        key = (how, *(id(arg) if isinstance(arg, Slots | Part) else repr(arg) for arg in args))
-        if key not in self._derived:
-            self._derived[key] = args, self._made(how, args)  # with the arguments: their ids stay theirs
-        return self._derived[key][1]
-
-    def _made(self, how: str, args: tuple[Any, ...]) -> Any:
+    def made(self, model: Model) -> Any:
+        """See `Derives`."""
         from decgraph.backends.triton.models import step_model
 
-        made = derived(self.model, how, args)
-        if made.kind == "layers":
-            return Part(made)
-        found: Any = step_model(made, self.batch, self.capacity, self.device, target=self)
+        if model.kind == "layers":
+            return Part(model)
+        found: Any = step_model(model, self.batch, self.capacity, self.device, target=self)
         found.origin = self.origin or self
         return found
 
     def follow(self) -> None:
-        """See `DeviceModel`. Raises NotSteppable for a model that reads no other's keys and values."""
+        """From now on a derived model is called on the memory of the one that it is derived from (`given`): `fill` copies that
+        one's keys and values, and so does `forward` below `known`. Call it before `fill`. Raises NotSteppable for a model that
+        is not of the same family."""
         if self.origin is None or self.origin.model.family != self.model.family:
             raise NotSteppable(f"{self.name!r} is called on the memory of a model that it is not derived from")
         self.following = True
@@ -217,26 +204,18 @@ class Slots:
             raise DecError(f"token {bad} is not in the vocabulary of {self.name!r}, which has {self.vocab_size} tokens")
 
 
-class Part:
+class Part(Derives):
     """A part of a model that has no forward of its own (`upto`, an adapter over it): an argument of `derive`."""
 
     kind = "layers"
 
     def __init__(self, model: Model) -> None:
-        self.model, self.name, self.layers = model, model.name, model.layers
+        super().__init__(model)
+        self.layers = model.layers
 
-    def derive(self, how: str, *args: Any) -> Part:
-        """An adapter over states: another part. Raises NotSteppable for what is none."""
-        return Part(derived(self.model, how, args))
-
-
-def derived(model: Model, how: str, args: Sequence[Any]) -> Model:
-    """A runtime model that is derived from another; models among `args` are device models. Raises NotSteppable where there is
-    none."""
-    try:
-        return derive(model, how, *(arg.model if isinstance(arg, Slots | Part) else arg for arg in args))
-    except DecError as error:
-        raise NotSteppable(str(error.diagnostics[0]).removeprefix("error: ")) from error
+    def made(self, model: Model) -> Any:
+        """See `Derives`."""
+        return Part(model)
 
 
 def at_slots(made: Tensor, slots: Tensor) -> Tensor:

@@ -39,7 +39,8 @@ class MaskedModel(CausalModel):
     def __init__(self, model: Model, weights: Weights, batch: int, capacity: int) -> None:
         super().__init__(model, weights, batch, capacity)
         assert model.mask is not None
-        self.mask, self.shift, self.visibility = model.mask, model.shift, model.visibility
+        self.mask: int | None = model.mask
+        self.shift, self.visibility = model.shift, model.visibility
         self.prompts = torch.zeros(batch, dtype=torch.int64, device=self.device)
         self._plain = torch.arange(self.vocab_size, device=self.device) != self.mask
         if self.shift:
@@ -58,19 +59,8 @@ class MaskedModel(CausalModel):
             ids = torch.tensor([list(tokens[start:end])], dtype=torch.int64, device=self.device)
             self.run(ids, at, at, self._limited(Seen(torch.full_like(at, end)), at, self.prompts[lanes]), lanes, end)
 
-    @torch.no_grad()
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        seen: Seen,
-        *,
-        parents: Tensor | None = None,
-        known: Tensor | None = None,
-    ) -> Tensor:
+    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
         """See `DeviceModel`."""
-        tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
         states = self.run(tokens, positions, slots, self._limited(seen, positions, self.prompts))
         if not self.shift or self.last is None:
             return states

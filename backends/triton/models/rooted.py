@@ -42,20 +42,9 @@ class RootedModel(OnTarget):
         super().__init__(model, module, target, stages)
         self.rows = self.buffer((self.batch, self.capacity, width), self.dtype)
 
-    @torch.no_grad()
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        seen: Seen,
-        *,
-        parents: Tensor | None = None,
-        known: Tensor | None = None,
-    ) -> Tensor:
+    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
         """See `DeviceModel`. States are what `read` reads, of another width than the target's."""
-        tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
-        root = positions[:, -1] if known is None else known.expand(self.batch)
+        root = positions[:, -1] if known is None else known
         above = at_slots(self.rows, slots - 1 if parents is None else parents)
         depth = positions - root[:, None]
         rows, states = self.drafted(tokens, positions, slots, seen, above, depth, root)

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.models.interface import Seen, Slots, put
+from decgraph.backends.triton.models.interface import DeviceModel, Seen, put
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.plain import stacked
@@ -38,7 +38,7 @@ def is_function_of_paths(model: Any) -> bool:
     return bool(model.exact or isinstance(base, Layered))
 
 
-class PathModel(Slots):
+class PathModel(DeviceModel):
     """See the module, and `DeviceModel`. For masked models the tokens of `forward` are those of cells, `mask` for an undecided
     one; cells see slots as they were when they were computed."""
 
@@ -54,9 +54,10 @@ class PathModel(Slots):
         self.window: int | None = window if few else None
         self.rows = self.head_rows = None
         if self.kind == "masked":
-            self.mask, self.prompts = size, torch.zeros(batch, dtype=torch.int64, device=self.device)
-            if not isinstance(whole, TableModel) or (isinstance(whole.visibility, tuple) and whole.visibility[0] != "block"):
-                raise NotSteppable(f"{model.name!r} is no masked table that attends everywhere or by blocks")
+            self.mask: int | None = size
+            self.prompts = torch.zeros(batch, dtype=torch.int64, device=self.device)
+            if not isinstance(whole, TableModel):
+                raise NotSteppable(f"{model.name!r} is a masked model that is called as a whole")
         elif self.kind not in ("causal", "features"):
             raise NotSteppable(f"{model.name!r} is a {self.kind} model, which is not called at tokens")
         if self.window is not None:
@@ -94,18 +95,8 @@ class PathModel(Slots):
             states = self._states(fresh, Seen(fresh + 1), None, slice(lane, lane + 1))
             self.last[lane, start:end] = states[0]
 
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        seen: Seen,
-        *,
-        parents: Tensor | None = None,
-        known: Tensor | None = None,
-    ) -> Tensor:
+    def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
         """See `DeviceModel`: int64[B, T, 1], numbers of rows, or int64[B, T, capacity + 2], paths."""
-        tokens, positions, slots = (a.expand(self.batch, -1) for a in (tokens, positions, slots))
         put(self.slot_tokens, slots, tokens)
         put(self.slot_positions, slots, positions)
         states = self._states(positions, seen, known, slice(None))
@@ -189,9 +180,10 @@ class PathModel(Slots):
         return function.eval([path])
 
     def _cell(self, state: tuple[int, ...]) -> Scores:
-        position, size = state[-2], self.vocab_size
-        within = sees(self.function.visibility, position, self.capacity)
-        cells = [(j, MASK if state[j] == size else state[j]) for j in within if state[j] >= 0]
+        there = {j: MASK if token == self.vocab_size else token for j, token in enumerate(state[:-2]) if token >= 0}
+        position = state[-2]
+        within = sees(self.function.visibility, position, max(there, default=0) + 1)
+        cells = [(j, there[j]) for j in within if j in there]
         made: Scores = self.function._table((_canonical(cells), position), self.name)
         return made
 

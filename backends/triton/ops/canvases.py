@@ -17,7 +17,7 @@ from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops.numbers import live_of, made, packed
 from decgraph.backends.triton.ops.sequences import member, pick
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Draws, Nodes, Vec, is_static
+from decgraph.backends.triton.values import Draws, Edit, Nodes, Vec, is_static
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,6 @@ class Spans(list[Any]):
     """Parts of a canvas, of which some lanes have fewer. live: bool[B, n]."""
 
     live: Tensor
-
-
-@dataclass(frozen=True)
-class Edit:
-    """To decide a cell, or [n] cells: position, token: int64[B] or [B, n]. value: the draws that the tokens are, where they are
-    some. live: bool[B, n]; bool[B] of a single one: whether there is one."""
-
-    position: Tensor
-    token: Tensor
-    value: Any = None
-    live: Tensor | None = None
-    on_device = True
 
 
 def is_canvas(x: Any) -> bool:
@@ -117,7 +105,7 @@ def get(s: Any, op: Any, c: Canvas) -> Any:
     """A field over all cells."""
     field, inside = op.attrs["field"], within_size(s, c)
     if field == "length":
-        s.sizes = {**getattr(s, "sizes", {}), op.result: c.most}
+        s.sizes[op.result] = c.most
         return c.size
     if field == "all":
         return Vec(s.lanes(s.steps(c.most)[None]), inside)
@@ -164,6 +152,7 @@ def put(s: Any, op: Any, c: Canvas, ps: Any, *rest: Any) -> Canvas:
         tokens = tokens.clamp(min=0)
     if not n or not c.most:
         return c
+    s.counts.decide(taken & (c.cells.gather(1, at) >= 0) if kind == "mask" else taken, kind == "mask")
     # Of several values for one cell the last one counts: the largest of keys that begin with their order.
     many = s.vocab_size + 2
     key = s.steps(n) * many + tokens + 1
@@ -319,11 +308,29 @@ def edit_get(s: Any, op: Any, e: Edit) -> Any:
 
 @joins(Edit)
 def join_edits(s: Any, lanes: Tensor, a: Any, b: Any) -> Edit:
-    """One of two edits in every lane."""
+    """One of two edits in every lane; where one side has none there is none."""
+    if a is None or b is None:
+        e, there = (a, lanes) if b is None else (b, ~lanes)
+        if e.position.ndim > 1:
+            raise NotSteppable("a vector of edits or none", s.place)
+        return replace(e, live=there if e.live is None else there & e.live)
     if not (isinstance(a, Edit) and isinstance(b, Edit)) or a.position.shape != b.position.shape or a.position.ndim > 1:
         raise NotSteppable("one of two vectors of edits", s.place)
     there = [torch.ones_like(lanes) if x.live is None else x.live for x in (a, b)]
     value = s.join(lanes, a.value, b.value) if isinstance(a.value, Draws) and isinstance(b.value, Draws) else None
+    position, token = (torch.where(lanes, x, y) for x, y in ((a.position, b.position), (a.token, b.token)))
+    return Edit(position, token, value, torch.where(lanes, *there))
+
+
+def edits(s: Any, items: list[Any]) -> Edit:
+    """Single edits, or none, as a vector."""
+    some = [e for e in items if e is not None]
+    if not some:
+        raise NotSteppable("edits of which there are none", s.place)
+    every = [some[0] if e is None else e for e in items]
+    lives = [
+        torch.zeros_like(s.done) if e is None else torch.ones_like(s.done) if e.live is None else s.lanes(e.live) for e in items
+    ]
     return Edit(
-        torch.where(lanes, a.position, b.position), torch.where(lanes, a.token, b.token), value, torch.where(lanes, *there)
+        torch.stack([e.position for e in every], 1), torch.stack([e.token for e in every], 1), None, torch.stack(lives, 1)
     )

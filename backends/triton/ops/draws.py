@@ -11,7 +11,7 @@ from torch import Tensor
 
 from decgraph.backends.triton import noise
 from decgraph.backends.triton.evaluate import joins, step
-from decgraph.backends.triton.ops.distributions import as_dist, dist_of, flat_index, normalized, placed
+from decgraph.backends.triton.ops.distributions import as_dist, dist_of, flat_index, normalized, numbered, placed
 from decgraph.backends.triton.ops.numbers import live_of, made
 from decgraph.backends.triton.ops.sequences import one_draws
 from decgraph.backends.triton.state import take
@@ -38,6 +38,7 @@ def join_keys(s: Any, lanes: Tensor, a: Noise, b: Noise) -> Noise:
 
 def _flat(s: Any, q: Dist) -> Tensor:
     """Probabilities [B, n, V] of the rows of a dist, in its view."""
+    s.require_mass(q)
     values = take(s, s.lanes(s.view(q.rows, q.face)), flat_index(q))
     return values
 
@@ -53,8 +54,14 @@ def draw(s: Any, op: Any, q: Any, key: Noise) -> Draws:
     q = as_dist(s, q)
     probs = _flat(s, q)
     n = int(probs.shape[1])
-    words = s.noise_words(key, n, placed(s, q) if key.kind == "output" and key.index is None else None)
-    tokens = s.draw(probs, words)
+    numbers = None if key.kind != "output" or key.index is None else numbered(s, q)
+    words = s.noise_words(
+        key,
+        n,
+        placed(s, q) if key.kind == "output" and key.index is None else None,
+        None if numbers is None else [numbers],
+    )
+    tokens = s.draw(probs, words, q.live)
     return Draws(shaped(q, tokens), (Law(q.rows, q.face),), q.index, at=q.at, live=q.live, inner=q.inner)
 
 
@@ -68,26 +75,36 @@ def _rows(q: Dist, k: int) -> Any:
 @step("draw.many")
 def draw_many(s: Any, op: Any, q: Any, k: Any, key: Noise) -> Draws:
     """k draws from each distribution, with replacement or without."""
-    q = as_dist(s, q)
-    most = int(k) if is_static(k) else int(op.attrs["bound"]) if isinstance(op.attrs.get("bound"), int) else None
-    if most is None:
-        raise NotSteppable("a number of draws that depends on data", op)
+    q, key = as_dist(s, q), replace(key, index=None)
     probs = _flat(s, q)
+    most = counted(s, op, k, 2**31 if op.attrs["replace"] else int(probs.shape[2]))
     n, size = int(probs.shape[1]), int(probs.shape[2])
     if op.attrs["replace"]:
         first, second = np.divmod(np.arange(n * most), max(1, most))
         where = placed(s, q)
         where = None if where is None else where.repeat_interleave(most, 1)
         words = s.noise_words(key, n * most, where, [s.constant(first)[None], s.constant(second)[None]])
-        tokens = s.draw(probs.repeat_interleave(most, 1), words)
+        tokens = s.draw(probs.repeat_interleave(most, 1), words, q.live)
         out = Draws(shaped(q, tokens.reshape(-1, n, most), most), (Law(q.rows, q.face),), _rows(q, most), at=q.at, live=q.live)
     else:
         most = min(most, size)
         keys = noise.race_keys(torch.log(probs.double()), noise.uniforms(s.noise_words(key, n, placed(s, q)), size))
         out = _without(s, q, keys, most)
-    if not is_static(k):
+    if is_static(k):
+        return out
+    if q.shape:
+        raise NotSteppable("a number of draws of several rows that depends on data", op)
+    return replace(out, live=s.steps(int(out.tokens.shape[1])) < s.lanes(k)[:, None])
+
+
+def counted(s: Any, op: Any, k: Any, size: int) -> int:
+    """The most that a number of draws or tokens can be. Raises NotSteppable where it is not known."""
+    if is_static(k):
+        return int(k)
+    known = [n for n in (op.attrs.get("bound"), s.most(op.operands[1])) if isinstance(n, int)]
+    if not known:
         raise NotSteppable("a number of draws that depends on data", op)
-    return out
+    return max(0, min(*known, size) if len(known) > 1 else min(known[0], size))
 
 
 def _without(s: Any, q: Dist, keys: Tensor, k: int, race: bool = False) -> Draws:
@@ -344,10 +361,8 @@ def _up(x: Draws) -> Draws:
 def topk(s: Any, op: Any, q: Any, k: Any) -> Draws:
     """The k likeliest tokens of each distribution, as draws without randomness."""
     q = as_dist(s, q)
-    most = int(k) if is_static(k) else int(op.attrs["bound"]) if isinstance(op.attrs.get("bound"), int) else None
-    if most is None:
-        raise NotSteppable("a number of tokens that depends on data", op)
-    most = min(most, q.rows.size)
+    most = min(counted(s, op, k, q.rows.size), q.rows.size)
+    s.require_mass(q)
     source = _flat(s, q) if q.face != "raw" or q.rows.given else take(s, s.lanes(s.view(q.rows, "logits")), flat_index(q))
     _, tokens = ordered(source, most)
     out = Draws(shaped(q, tokens, most), (Law(q.rows, q.face),), _rows(q, most), point=True, at=q.at, live=q.live, inner=q.inner)

@@ -28,7 +28,7 @@ def evaluate(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any])
     scores = cache.rows(made, canvas, ids)
     if s.exact:  # rows of cells that are not there have no entries in a table
         scores = torch.where(live[..., None], scores, 0)
-    rows = Rows(scores, positions=canvas.base[:, None] + ids, path=lambda: tokens_before(s, canvas, ids))
+    rows = Rows(scores, positions=canvas.base[:, None] + ids, path=lambda: tokens_before(s, canvas, ids), numbers=ids)
     n = int(ids.shape[1])
     return Dist(rows, np.arange(n), at=None if at is None else Nodes(ids, None, live), live=live)
 

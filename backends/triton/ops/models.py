@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
-from decgraph.backends.triton.ops.numbers import count_of, live_of, packed, tokens_of
-from decgraph.backends.triton.ops import masked
+from decgraph.backends.triton.ops import canvas_trees, masked
 from decgraph.backends.triton.ops.canvases import Canvas
+from decgraph.backends.triton.ops.numbers import count_of, live_of, packed, tokens_of
 from decgraph.backends.triton.ops.trees import node_tokens, positions_at
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Dist, Nodes, Rows, Tree, Vec, is_static
@@ -26,6 +26,8 @@ class Memory:
 
     family: str
     length: Tensor
+    model: Any
+    parent: bool
     on_device = True
 
 
@@ -37,6 +39,9 @@ def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
     if isinstance(place, Canvas):
         s.counts.call(cache.name)
         return masked.evaluate(s, op, cache, place, extra)
+    if isinstance(place, Tree) and isinstance(place.base, Canvas):
+        s.counts.call(cache.name)
+        return canvas_trees.evaluate(s, op, cache, place, extra)
     if "at" in extra or model.kind == "masked":
         raise NotSteppable("a call at positions", op)
     if op.attrs.get("part") == "heads":
@@ -45,14 +50,28 @@ def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
     given = extra.get("given")
     if given is not None and not (isinstance(given, Memory) and given.family == str(op.operands[0].type.of[2])):
         raise NotSteppable("a memory of another model, or of something else than the context", op)
-    if (given is not None) != cache.features:
-        raise NotSteppable("a memory that a call reads beside the model's own", op)
+    if given is None and cache.features:
+        raise NotSteppable("a call of a head without the target's memory", op)
+    if given is not None and given.model is not model:
+        read_other(s, op, cache, given)
     out = at_place(s, op, cache, place, extra.get("tree"), None if given is None else given.length)
     if "allow" in extra:
         allow = extra["allow"]
         a = s.lanes(allow)
         out.rows.allow = a if a.ndim == 3 else a[:, None]
     return out
+
+
+def read_other(s: Any, op: Any, cache: Any, given: Memory) -> None:
+    """A call that reads what another model has of the text: a head its target's states, a derived model the keys and values of
+    the whole one."""
+    source = s.cache_of(given.model)
+    if not cache.features:
+        if cache.model.origin is not given.model or not given.parent:
+            raise NotSteppable("a memory of a model that this one is not derived from", op)
+        cache.model.follow()
+    if source.behind > 1 and not source.asked:
+        source.states(None, ROOT)  # it has not computed all of the text
 
 
 @step("model.evals")
@@ -78,7 +97,7 @@ def memory(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
         raise NotSteppable("a memory of something else than the context", op)
     if place.parent:
         s.flag(s.length < 2)
-    return Memory(str(op.operands[0].type.of[2]), s.length - int(place.parent))
+    return Memory(str(op.operands[0].type.of[2]), s.length - int(place.parent), model, bool(place.parent))
 
 
 def heads(s: Any, op: Any, cache: Any, model: Any, place: Any) -> Dist:
@@ -97,7 +116,7 @@ def heads(s: Any, op: Any, cache: Any, model: Any, place: Any) -> Dist:
     scores = model.heads(states)[:, 0]
     n = int(scores.shape[1])
     first = s.length[:, None] + (0 if place.parent else 1)
-    return Dist(Rows(scores, positions=first + s.steps(n)), np.arange(n))
+    return Dist(Rows(scores, positions=first + s.steps(n), before=s.length - int(place.parent)), np.arange(n))
 
 
 def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor | None) -> Dist:
@@ -224,11 +243,11 @@ def within(s: Any, op: Any, x: Any, *sizes: Any) -> Any:
     if is_static(x) and all(is_static(n) for n in sizes):
         return s.hosted(op, [x, *sizes])
     if not sizes:
-        a, most = s.tensor(x), op.attrs["most"]
+        a, most = s.tensor(x), min(op.attrs["most"], 2**62)
         s.flag(~(a.abs() <= most))
-        if not a.is_floating_point():
-            known = s.most(op.operands[0])
-            s.sizes[op.result] = int(most if known is None else min(most, known))
+        s.bounds_of(op, "minimum")
+        if not (op.result in s.sizes and s.sizes[op.result] <= most):
+            s.tops[op.result] = min(float(most), s.tops.get(op.result, float(most)))
         return x
     live = live_of(x)
     if live is not None and not is_static(sizes[0]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import Tensor
 from decgraph.backends.torch.ops.vectors import _MAPS, _folded
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Context, Dist, Draws, Nodes, Path, Vec, is_static
+from decgraph.backends.triton.values import Context, Dist, Draws, Edit, Nodes, Path, Vec, is_static
 from decgraph.ir.ops.common import align, numeric
 from decgraph.ir.ops.vectors import _axis
 
@@ -34,6 +33,8 @@ def count_of(x: Any) -> int:
     """How many elements a vector has room for."""
     if isinstance(x, Nodes):
         return int(x.ids.shape[1])
+    if isinstance(x, Edit):
+        return int(x.position.shape[1])
     if isinstance(x, Dist | Draws):
         return x.shape[0]
     if isinstance(x, Vec):
@@ -58,7 +59,6 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
         return s.hosted(op, xs)
     if all(is_static(x) for x in xs):
         return s.hosted(op, xs)
-    note_most(s, op)
     fn = op.attrs["fn"]
     if fn == "select" and any(isinstance(x, Draws) for x in xs[1:]) and op.result.type.elem == "draw":
         raise NotSteppable("draws that are selected element by element", op)
@@ -81,36 +81,12 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
         values = [values[0], *_alike(values[1], values[2])]
     if fn in ("minimum", "maximum", "clamp"):
         values = list(_alike(*values))
+    if fn == "mod" and not values[1].is_floating_point():  # a lane that is not here may divide by 0
+        values = [values[0], torch.where(values[1] == 0, 1, values[1])]
     out = _MAPS[fn](*values)
+    if not want:
+        s.bounds_of(op, fn)
     return made(out, None if not lives else lives[0] if len(lives) == 1 else lives[0] & lives[1])
-
-
-def note_most(s: Any, op: Any) -> None:
-    """Note the most that a number can be which is computed from numbers that have a most and are not negative."""
-    if op.result.type.dims or op.result.type.elem not in ("int", "real", "prob", "position"):
-        return
-    values = [s.env[v] for v in op.operands]
-    most = [float(x) if is_static(x) and np.ndim(x) == 0 and x is not None else s.most(v) for x, v in zip(values, op.operands, strict=True)]
-    fn, known = op.attrs.get("fn", ""), [m for m in most if m is not None]
-    found = None
-    if op.opcode == "within":
-        found = min([*known, op.attrs["most"]])
-    elif fn == "minimum" and known:
-        found = max(0, min(known))
-    elif len(known) == len(most) and min(known) >= 0:
-        folds: dict[str, Any] = {"add": sum, "mul": math.prod, "maximum": max, "floor": max}
-        if fn in folds:
-            found = folds[fn](known)
-        elif fn == "sub":  # what is taken away is not negative
-            found = known[0] - (float(values[1]) if is_static(values[1]) else 0)
-        elif op.opcode == "as_int":
-            found = known[0]
-        elif fn == "select":
-            found = max(known[1:])
-        elif fn == "div" and is_static(values[1]) and known[1] > 0:
-            found = known[0] / known[1]
-    if found is not None:
-        s.sizes[op.result] = found
 
 
 def _ragged(xs: Any) -> bool:
@@ -126,7 +102,12 @@ def _alike(*values: Tensor) -> list[Tensor]:
 
 
 def equal(s: Any, a: Any, b: Any) -> Tensor:
-    """bool[B]: whether two texts have the same tokens."""
+    """bool[B]: whether two texts have the same tokens, or two edits are the same."""
+    if isinstance(a, Edit) and isinstance(b, Edit):
+        same = (a.position == b.position) & (a.token == b.token)
+        for live in (a.live, b.live):
+            same = same if live is None else same & live
+        return same
     a, b = (tokens_of(s, x) for x in (a, b))
     x, y = s.lanes(a), s.lanes(b)
     n = max(int(x.shape[1]), int(y.shape[1]))
@@ -162,8 +143,18 @@ def reduce(s: Any, op: Any, x: Any) -> Any:
     if a.dtype == torch.bool and op.result.type.elem == "int" and fn != "count":
         a = a.long()
     axis = 1 + _axis(op.attrs, numeric(op.operands[0].type))
+    if isinstance(x, Vec) and x.inner is not None and axis == 2:
+        flat = Vec(a.flatten(0, 1), x.inner[:, None].expand(a.shape[:3]).flatten(0, 1))
+        return Vec(folded(fn, flat).unflatten(0, a.shape[:2]), x.live)
+    a = a.double() if fn == "mean" and not a.is_floating_point() else a
     if live is None or axis != 1:
         return made(_folded(fn, a, axis), live if axis != 1 else None)
+    return folded(fn, Vec(a, live))
+
+
+def folded(fn: str, x: Vec) -> Tensor:
+    """A fold of the elements [B, n, ...] that are there."""
+    a, live = x.data, x.live
     mask = live.reshape(*live.shape, *([1] * (a.ndim - 2)))
     if fn == "mean":
         return torch.where(mask, a.double(), 0).sum(1) / mask.sum(1)
@@ -189,12 +180,28 @@ def scan(s: Any, op: Any, x: Any) -> Any:
     return made((torch.cumsum if fn == "cumsum" else torch.cumprod)(a, -1), live)
 
 
+@step("maxpool")
+def maxpool(s: Any, op: Any, x: Any, width: Any) -> Any:
+    """The largest of each value and its neighbours."""
+    if is_static(x) and is_static(width):
+        return s.hosted(op, [x, width])
+    if not is_static(width):
+        raise NotSteppable("neighbours whose number depends on data", op)
+    x, width = packed(s, x), max(1, int(width))
+    a, live, half = s.tensor(x), live_of(x), (width - 1) // 2
+    a = a if a.is_floating_point() else a.double()
+    a = a if live is None else torch.where(live, a, -torch.inf)
+    wide = torch.nn.functional.pad(a, (half, width - 1 - half), value=-torch.inf)
+    return made(wide.unfold(1, width, 1).amax(-1), live)
+
+
 @step("as_int")
 def whole(s: Any, op: Any, x: Any) -> Any:
     """A number rounded towards zero."""
     if is_static(x):
         return s.hosted(op, [x])
-    note_most(s, op)
+    if not op.result.type.dims:
+        s.bounds_of(op, "floor")
     a = s.tensor(x)
     return made((a.trunc() if a.is_floating_point() else a).long(), live_of(x))
 
@@ -236,6 +243,8 @@ def reordered(s: Any, x: Any, order: Any, live: Tensor | None) -> Any:
 
     if isinstance(x, Nodes):
         return Nodes(s.lanes(along(x.ids)), x.within, live)
+    if isinstance(x, Edit):
+        return Edit(along(x.position), along(x.token), None, live)
     if isinstance(x, Draws):
         row, rank = (None if a is None else a if isinstance(a, Tensor) else np.broadcast_to(a, x.shape) for a in (x.row, x.rank))
         at = x.at

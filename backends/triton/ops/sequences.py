@@ -14,7 +14,7 @@ from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops.numbers import count_of, live_of, made, packed, reordered, tokens_of
 from decgraph.backends.triton.state import take
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Draws, Nodes, Path, Tree, Vec, is_static
+from decgraph.backends.triton.values import Dist, Draws, Edit, Nodes, Path, Tree, Vec, is_static
 from decgraph.ir.ops.common import numeric, spread
 
 
@@ -59,6 +59,8 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
         v = packed(s, v)
     inner = getattr(v, "inner", None)
     if len(ix) > 1:
+        if inner is not None and types[1].elem == "position":
+            ix = (ix[0], member(s, inner, ix[1], op), *ix[2:])
         want = max((t.dims for t in types), key=len)
         if all(is_static(i) for i in ix):
             wide = np.broadcast_arrays(*[np.asarray(spread(np.asarray(i), t.dims, want)) for i, t in zip(ix, types, strict=True)])
@@ -72,6 +74,10 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
     lives = live_of(chosen)
     index = ix[0] if named and at is not None else checked(s, v, chosen)
     out = pick(s, v, index, op)
+    if not types[0].dims and isinstance(out, Dist | Draws) and inner is not None:
+        return replace(out, at=inner, live=live_of(inner), inner=None)
+    if not types[0].dims and isinstance(v, Vec) and v.inner is not None:
+        return Vec(out, s.lanes(v.inner))
     if lives is not None and isinstance(out, Tensor):
         return Vec(out, lives)
     if lives is not None and isinstance(out, Nodes):
@@ -114,8 +120,9 @@ def checked(s: Any, v: Any, index: Any) -> Any:
     i, n, live = s.tensor(index), count_of(v), live_of(index)
     wrong = (i < 0) | (i >= n)
     there = live_of(v)
-    if there is not None:
-        wrong = wrong | (i >= there.sum(1).reshape(-1, *([1] * (i.ndim - 1))))
+    if there is not None and n:
+        at = i.clamp(0, n - 1).reshape(i.shape[0], -1)
+        wrong = wrong | ~s.lanes(there).gather(1, at.expand(s.frame.batch, -1)).reshape(s.frame.batch, *i.shape[1:])
     s.flag(wrong if live is None else wrong & live)
     return i.clamp(0, max(0, n - 1))
 
@@ -130,6 +137,9 @@ def pick(s: Any, v: Any, index: Any, op: Any = None) -> Any:
         row, rank, race = (None if a is None else picked(s, a, index) for a in (row, rank, v.race))
         point = picked(s, v.point, index) if isinstance(v.point, Tensor) else v.point
         return replace(v, tokens=picked(s, v.tokens, index), row=row, rank=rank, race=race, point=point, at=None, live=None)
+    if isinstance(v, Edit):
+        live = None if v.live is None else picked(s, v.live, index)
+        return Edit(picked(s, v.position, index), picked(s, v.token, index), None, live)
     if isinstance(v, Nodes):
         return Nodes(s.lanes(picked(s, v.ids, index)), v.within) if np.ndim(index) or isinstance(index, Tensor) and index.ndim > 1 else picked(s, v.ids, index)
     if isinstance(v, Vec):
@@ -225,6 +235,10 @@ def listing(s: Any, op: Any, *items: Any) -> Any:
 
 def stacked(s: Any, items: Sequence[Any], op: Any) -> Any:
     """Values of one shape as one vector."""
+    if any(isinstance(x, Edit) for x in items):
+        from decgraph.backends.triton.ops.canvases import edits
+
+        return edits(s, list(items))
     if all(isinstance(x, Dist) for x in items):
         return one_dist(s, [replace(x, index=_row(x.index), live=None, at=None) for x in items])
     if all(isinstance(x, Draws) for x in items):
@@ -370,7 +384,7 @@ def tile(s: Any, op: Any, *xs: Any) -> Any:
         return s.hosted(op, xs)
     kind = op.attrs["kind"]
     if kind == "zeros":
-        raise NotSteppable("zeros of a size that depends on data", op)
+        return zeros(s, op, *xs)
     if kind == "iota":
         lo, hi = (0, xs[0]) if len(xs) == 1 else xs
         most = room(s, op, hi)
@@ -384,6 +398,19 @@ def tile(s: Any, op: Any, *xs: Any) -> Any:
         a = s.lanes(value)
         out = a[:, None].expand(-1, most, *a.shape[1:])
     return out if is_static(n) else reordered(s, out, np.arange(most), s.steps(most) < s.lanes(n)[:, None])
+
+
+def zeros(s: Any, op: Any, *sizes: Any) -> Any:
+    """Zeros over given sizes, of which the first may depend on data."""
+    given, shape = iter(enumerate(sizes)), []
+    for d in op.attrs["dims"]:
+        k, n = (0, s.vocab_size) if d.kind == "vocab" else next(given)
+        if shape and not is_static(n):
+            raise NotSteppable("zeros of which a further size depends on data", op)
+        shape.append(max(0, int(n)) if is_static(n) else min(most for most in (s.most(op.operands[k]), s.frame.capacity) if most is not None))
+    elem = {"int": torch.int64, "token": torch.int64, "bool": torch.bool}.get(op.attrs.get("elem", "real"), torch.float64)
+    out = torch.zeros((s.frame.batch, *shape), dtype=elem, device=s.device)
+    return out if is_static(sizes[0]) else Vec(out, s.steps(shape[0]) < s.lanes(sizes[0])[:, None])
 
 
 def room(s: Any, op: Any, n: Any) -> int:

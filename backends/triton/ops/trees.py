@@ -10,18 +10,21 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import joins, step
+from decgraph.backends.triton.ops import canvas_trees, canvases
 from decgraph.backends.triton.ops.draws import along, law_dist, probs_of
 from decgraph.backends.triton.ops.numbers import count_of, live_of, made
 from decgraph.backends.triton.ops.selection import flat_draws
 from decgraph.backends.triton.ops.sequences import one_draws
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Context, Dist, Draws, Growth, Nodes, Tree, Vec, is_static
+from decgraph.backends.triton.values import Context, Dist, Draws, Edit, Growth, Nodes, Tree, Vec, is_static
 
 
 @step("tree.new")
 def new(s: Any, op: Any, base: Any = None) -> Tree:
     """A tree of a root alone."""
     base = Context(s.length.clone()) if base is None else base
+    if canvases.is_canvas(base):
+        return canvas_trees.begun(s, base)
     if not isinstance(base, Context) or base.parent or op.result.type.of[1] not in ("token", "any"):
         raise NotSteppable("a tree that does not grow drafts from the context", op)
     zero = np.zeros(1, dtype=np.int64)
@@ -33,6 +36,9 @@ def new(s: Any, op: Any, base: Any = None) -> Tree:
 def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
     """The tree with draws grown into it, and the new nodes."""
     at, values = (rest[0], rest[1:]) if op.attrs.get("has_at") else (None, rest)
+    if isinstance(what, Edit):
+        tree, new = grow(s, op, t, canvas_trees.edges(s, what), *rest)
+        return canvas_trees.placed(s, tree, what), new
     if not isinstance(what, Draws):
         raise NotSteppable("only draws are grown in a step", op)
     if t.origin is not None:
@@ -44,11 +50,13 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
     if chain:
         flat = _packed(s, flat)
         start = 0 if at is None else at
-        if not is_static(start):
-            raise NotSteppable("a chain that is grown at a node that data chooses", op)
-        head = [int(np.ravel(np.asarray(start))[0])] if n else []
-        parents: Any = np.concatenate((head, ids[:-1])).astype(np.int64)
-        above: Any = parents
+        parents: Any
+        above: Any
+        if is_static(start):
+            head = [int(np.ravel(np.asarray(start))[0])] if n else []
+            parents = above = np.concatenate((head, ids[:-1])).astype(np.int64)
+        else:
+            parents, above = _chain_below(s, t, start, ids)
     else:
         parents, above = parents_of(s, t, what, at, op)
     live = flat.live
@@ -92,8 +100,20 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
         frontier=_of(s, ids, live),
         grown=t.grown | _spans(t, above),
     )
-    s.counts.draft(n if live is None else live.sum(1))
+    s.counts.draft(counted(s, tree, first, tree_live))
     return tree, tree.new
+
+
+def _chain_below(s: Any, t: Tree, at: Any, ids: np.ndarray) -> tuple[Tensor, Nodes]:
+    """The parents int64[B, n] of a chain of new nodes below the first of nodes that data chooses, and the nodes that they are
+    among."""
+    from decgraph.backends.triton.ops.numbers import packed
+
+    head = s.lanes(packed(s, at))
+    head = head if head.ndim > 1 else head[:, None]
+    within = at.within if isinstance(at, Nodes) else np.arange(t.size)
+    parents = torch.cat([head[:, :1], s.lanes(s.constant(ids[:-1])[None])], 1)
+    return parents, Nodes(parents, None if within is None else np.union1d(within, ids[:-1]))
 
 
 def _of(s: Any, ids: np.ndarray, live: Tensor | None) -> Any:
@@ -158,7 +178,7 @@ def depths(s: Any, t: Tree, parents: Any, above: Any, n: int, chain: bool) -> tu
             return np.concatenate([t.depth, out]), n if chain else 1
         among = above.within if isinstance(above, Nodes) else above
         levels = np.unique(t.depth[np.asarray(among)]) if among is not None else np.zeros(0)
-        if len(levels) == 1:
+        if len(levels) == 1 and not chain:
             return np.concatenate([t.depth, np.full(n, 1 + int(levels[0]))]), 1
     old, up = batched(s, t.depth), batched(s, parents)
     if chain and n:
@@ -263,6 +283,8 @@ def column(s: Any, t: Tree, name: str, like: Tensor | None = None) -> Tensor:
 def get(s: Any, op: Any, t: Tree) -> Any:
     """A column over all nodes."""
     c = op.attrs["column"]
+    if canvases.is_canvas(t.base):
+        return canvas_trees.column(s, t, c, op)
     if c == "parent" or c == "depth":
         found = t.parent if c == "parent" else t.depth
         return found if t.live is None else Vec(batched(s, found), s.lanes(t.live))
@@ -323,6 +345,15 @@ def logprobs(s: Any, t: Tree) -> Tensor:
         return out
     zero = torch.zeros((s.frame.batch, 1), dtype=torch.float64, device=s.device)
     return along(torch.cat([zero, torch.log(edge_probs(s, t))], 1), batched(s, t.parent), t.height)
+
+
+def counted(s: Any, t: Tree, first: int, live: Tensor | None) -> Any:
+    """How many nodes from `first` on a driver drafts, of those that are there: int64[B], or a number."""
+    useful = reachable(s, t)
+    if useful is None:
+        return t.size - first if live is None else live[:, first:].sum(1)
+    there = s.lanes(useful)[:, first:]
+    return (there if live is None else there & live[:, first:]).sum(1)
 
 
 def reachable(s: Any, t: Tree) -> Tensor | None:
@@ -404,6 +435,8 @@ def put(s: Any, op: Any, t: Tree, ns: Any, value: Any) -> Tree:
 @step("tree.front")
 def front(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
     """The tree with another frontier."""
+    if isinstance(ns, Vec):
+        ns = Nodes(s.lanes(ns.data), np.arange(t.size), ns.live)
     if isinstance(ns, Tensor):
         ns = Nodes(s.lanes(ns if ns.ndim > 1 else ns[:, None]), np.arange(t.size))
     return replace(t, frontier=ns if isinstance(ns, Nodes) else np.ravel(np.asarray(ns, dtype=np.int64)))
@@ -518,7 +551,8 @@ def keep(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
     there = kept.gather(1, order)
     place = torch.zeros((b, t.size + 1), dtype=torch.int64, device=s.device)
     place = place.scatter(1, torch.where(there, order, t.size), s.lanes(s.steps(n)[None]))[:, : t.size]
-    s.counts.draft(-(t.size - 1 if t.live is None else s.lanes(t.live)[:, 1:].sum(1)) + there[:, 1:].sum(1))
+    drafted = counted(s, t, 1, kept if t.live is None else kept & s.lanes(t.live))
+    s.counts.draft(drafted - counted(s, t, 1, t.live))
     zero = np.zeros(1, dtype=np.int64)
     uid = t.uid if isinstance(t.uid, Tensor) else s.constant(t.uid)[None]
     return replace(

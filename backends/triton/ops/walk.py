@@ -10,20 +10,24 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import joins, step
+from decgraph.backends.triton.ops import canvas_trees, canvases
 from decgraph.backends.triton.ops.numbers import count_of, made
 from decgraph.backends.triton.ops.sequences import pick
-from decgraph.backends.triton.ops.trees import batched, children, edges_of
+from decgraph.backends.triton.ops.trees import batched, children, edges_of, reachable
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Path, Tree, is_static
 
 
 @step("tree.walk")
-def walk(s: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Path:
-    """The accepted path."""
-    if op.result.type.elem != "path":
-        raise NotSteppable("a tree of canvases is verified", op)
+def walk(s: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Any:
+    """The accepted path, or canvas."""
+    if canvases.is_canvas(t.base):
+        return canvas_trees.walk(s, op, t, evidence)
     if op.attrs["scope"] == "tree":
-        has, node, emits, token = s.region(op.regions[0], (0, t, evidence))
+        seen = t
+        if (useful := reachable(s, t)) is not None:  # the rule chooses among the nodes that the driver drafts
+            seen = replace(t, live=s.lanes(useful) if t.live is None else s.lanes(useful) & s.lanes(t.live))
+        has, node, emits, token = s.region(op.regions[0], (0, seen, evidence))
         end = torch.where(s.lanes(has).bool(), s.lanes(node if node is not None else 0), 0)
         return whole(s, t, end, s.lanes(emits).bool(), token)
     b = s.frame.batch
@@ -32,6 +36,7 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Path:
     going = torch.ones(b, dtype=torch.bool, device=s.device)
     emitted = torch.full_like(at, -1)
     nodes = torch.full((b, t.height + 1), -1, dtype=torch.int64, device=s.device)
+    useful = reachable(s, t)
     for level in range(t.height + 1):
         with s.within(going):
             row = evidence_at(s, evidence, at, going, op)
@@ -49,7 +54,8 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Path:
                 child = torch.where(has, ids.gather(1, first[:, None])[:, 0], at)
             else:
                 has = torch.zeros_like(has)
-            s.counts.test(level + 1, there.any(1) if ids.shape[1] else torch.zeros_like(has), has)
+            tested = there if useful is None or not ids.shape[1] else there & s.lanes(useful).gather(1, ids)
+            s.counts.test(level + 1, tested.any(1) if ids.shape[1] else torch.zeros_like(has), has)
             says = s.lanes(emits).bool() & going
             if token is not None:
                 emitted = torch.where(says, s.lanes(token).long(), emitted)
@@ -136,8 +142,14 @@ def whole(s: Any, t: Tree, end: Tensor, emits: Tensor, token: Any) -> Path:
         nodes = nodes.scatter(1, torch.where(d > 0, d - 1, high)[:, None], torch.where(d > 0, at, -1)[:, None])
         at, d = up.gather(1, at[:, None])[:, 0], (d - 1).clamp(min=0)
     said = torch.full_like(end, -1) if token is None else torch.where(emits, s.lanes(token).long(), -1)
+    there = torch.ones_like(up, dtype=torch.bool) if t.live is None else s.lanes(t.live).clone()
+    useful = reachable(s, t)
+    there = there if useful is None else there & useful
+    there[:, 0] = False
+    above = torch.zeros_like(up).scatter_add(1, up, there.long())  # how many children a node has
+    path = torch.cat([torch.zeros_like(end)[:, None], nodes[:, :high].clamp(min=0)], 1)
     for level in range(t.height):
-        s.counts.test(level + 1, depth >= level, depth > level)
+        s.counts.test(level + 1, (depth >= level) & (above.gather(1, path[:, level : level + 1])[:, 0] > 0), depth > level)
     return path_of(s, t, nodes[:, :high], depth, end, said)
 
 

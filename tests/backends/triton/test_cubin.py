@@ -10,9 +10,9 @@ from waiting import SECONDS
 
 from decgraph.backends.triton import cubin
 from decgraph.backends.triton.cubin import Report, Spec, reports
-from decgraph.backends.triton.source import HEADER
 from decgraph.errors import DecError
 
+HEADER = "import triton\nimport triton.language as tl\n"
 TEXT = (
     HEADER
     + '''

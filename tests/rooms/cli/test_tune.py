@@ -194,7 +194,6 @@ def test_ctrl_c_keeps_what_is_measured(letters: None, here: Path, monkeypatch: p
     (["speculative", "-o", "."], "cannot write ."),
     (["speculative", "--backend", "nothing"], "nothing"),
     (["autoregressive"], "no parameters to tune"),
-    (["--kernels"], "--kernels tunes the kernels of all algorithms"),
     (["speculative", "--rows"], "--rows measures a model, with no algorithm"),
     ([], "tune needs an algorithm"),
 ])  # fmt: skip

@@ -14,6 +14,7 @@ from walks import Path, Walk
 
 from decgraph.backends.triton.models import decoder, step_model
 from decgraph.backends.triton.models.interface import Seen
+from decgraph.backends.triton.support import NotSteppable
 from decgraph.check.tables import Style, StyledModel
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.make import net_of_module
@@ -87,14 +88,24 @@ def closely(of: Any, made: Any) -> Any:
     return check
 
 
-KINDS = ("llama", "qwen2-windows", "gpt2", "gemma2", "gemma3", "gpt_oss", "opt", "granite")
+KINDS = ("llama", "qwen2-windows", "gpt2", "gemma2", "gemma3", "gpt_oss", "opt", "granite", "cohere")
 
 
+KERNELS = dict.fromkeys(("llama", "qwen2-windows", "gpt2", "gemma2", "gemma3", "granite"), (True, True))
+KERNELS |= {"cohere": (True, False), "opt": (None, None)}
+"""Whether attention is a kernel's (of other architectures it is torch's), and rotation with the writing of keys too."""
+
+
+@pytest.mark.parametrize("kernels", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_architectures_over_random_trees(kind: str) -> None:
+def test_architectures_over_random_trees(kind: str, kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder, "uses_kernels", lambda made: kernels)
     of = module(kind)
     made = step_model(from_module(of, name=kind), 3, 60)
     Walk(made, 61, 3, closely(of, made)).run([1, 9, 4], steps=3)
+    step = made.weights.last
+    if kernels:
+        assert (getattr(step, "kernel", None), getattr(step, "fused", None)) == KERNELS.get(kind, (False, False)), kind
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "window", "path"])
@@ -143,3 +154,11 @@ def test_a_forward_is_a_graph_without_reads(kind: str) -> None:
     with torch.no_grad():
         step(*given)  # a head reads what is there of the token before
         assert torch.allclose(graph(*given), step(*given), atol=1e-5)
+
+
+def test_a_module_that_reads_values_back_has_no_step() -> None:
+    of = module("opt")
+    had = of.model.decoder.final_layer_norm.forward
+    of.model.decoder.final_layer_norm.forward = lambda states: had(states) * (1.0 if float(states.sum()) < 1e30 else 2.0)
+    with pytest.raises(NotSteppable, match="'reads'.*reads a tensor's values"):
+        step_model(from_module(of, name="reads"), 1, 40)

@@ -1,1 +1,0 @@
-"""Vocabulary kernels: generated from chains of ops on rows of distributions."""

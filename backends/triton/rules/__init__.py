@@ -1,1 +1,0 @@
-"""Verification rules as kernels: a program per sequence verifies its tree on the device."""
