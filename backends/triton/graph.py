@@ -14,7 +14,6 @@ import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.fx.passes.split_module import split_module
 
-from decgraph.errors import InternalError
+from decgraph.backends.triton.capture import aside, captured
 
 OPAQUE = ("mm", "addmm", "bmm", "baddbmm", "linear", "convolution", "sort", "topk", "_scaled_dot_product", "decgraph::")
 """Beginnings of the names of operations that are launched as they are: products, sorts and the kernels by hand."""
@@ -276,21 +275,27 @@ def is_opaque(node: fx.Node) -> bool:
 def regions(graph: Graph, compiled: Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]) -> Callable[..., Any]:
     """A function of the graph's tensors, in which every run of operations that can be fused is what `compiled` makes of it and
     of its arguments (fake tensors). Equal runs are compiled once, so that the layers of a model share theirs."""
+    copied = fx.Graph()
+    copied.output(copied.graph_copy(graph.module.graph, {}))
+    whole = fx.GraphModule(graph.module, copied)
     parts: dict[fx.Node, int] = {}
     part, opaque = 0, True
-    for node in graph.nodes():
+    for node in whole.graph.nodes:
+        if node.op != "call_function":
+            continue
         if node.target is operator.getitem:  # results of several are taken apart where they are computed
             parts[node] = parts[node.args[0]]
             continue
         if is_opaque(node) or opaque:
             part, opaque = part + 1, is_opaque(node)
         parts[node] = part
-    split = split_module(graph.module, graph.module, lambda n: parts.get(n, part), keep_original_order=True)
+    _viewed(whole.graph, parts)
+    split = split_module(whole, whole, lambda n: parts.get(n, part), keep_original_order=True)
     made: dict[Any, Callable[..., Any]] = {}
     for call in split.graph.find_nodes(op="call_module"):
         inner = split.get_submodule(call.target)
         work = [n for n in inner.graph.nodes if n.op == "call_function"]
-        if any(is_opaque(n) for n in work) or all(is_view(n) for n in work):
+        if any(is_opaque(n) for n in work) or all(is_view(n) for n in work) or _overlaps(graph, call, work):
             continue
         given = [n.meta["val"] for n in inner.graph.find_nodes(op="placeholder")]
         key = (inner.code, tuple((tuple(t.shape), t.stride(), t.dtype, t.device) for t in given))
@@ -298,6 +303,35 @@ def regions(graph: Graph, compiled: Callable[[fx.GraphModule, list[Any]], Callab
             made[key] = compiled(inner, given)
         inner.forward = made[key]
     return split
+
+
+def _viewed(graph: fx.Graph, parts: dict[fx.Node, int]) -> None:
+    """Take views again in every part that uses them, so that only whole memory goes from part to part: a compiler does not see
+    that two arguments are the same memory."""
+    again: dict[tuple[fx.Node, int], fx.Node] = {}
+
+    def here(node: fx.Node, user: fx.Node) -> fx.Node:
+        part = parts[user]
+        taken = node.target is operator.getitem and not is_view(node.args[0])
+        if node.op != "call_function" or parts[node] == part or taken or not is_view(node):
+            return node
+        if (node, part) not in again:
+            with graph.inserting_before(user):
+                made = again[node, part] = graph.node_copy(node)
+            parts[made] = part
+            made.args, made.kwargs = fx.map_arg((made.args, made.kwargs), lambda n: here(n, made))
+        return again[node, part]
+
+    for node in list(graph.nodes):
+        if node in parts:
+            node.args, node.kwargs = fx.map_arg((node.args, node.kwargs), lambda n, user=node: here(n, user))
+    _pruned(graph)
+
+
+def _overlaps(graph: Graph, call: fx.Node, work: list[fx.Node]) -> bool:
+    """Whether a region writes one of the graph's tensors and another one of its arguments shares that memory."""
+    given = [graph.tensors[n.target].untyped_storage().data_ptr() for n in call.args if n.op == "placeholder"]
+    return len(set(given)) < len(given) and any(writes(n) for n in work)
 
 
 def inductor(module: fx.GraphModule, given: list[Any]) -> Callable[..., Any]:
@@ -308,64 +342,8 @@ def inductor(module: fx.GraphModule, given: list[Any]) -> Callable[..., Any]:
         return compile_fx(module, given)
 
 
-class NothingRecorded(InternalError):
-    """A captured step did nothing when it was replayed."""
-
-
-_ONE = threading.Lock()
-"""One capture at a time: those of a device share a stream."""
-
-
-@lru_cache
-def _side(index: int) -> tuple[torch.cuda.Stream, torch.cuda.MemPool]:
-    """The stream on which a device's steps are captured, and the memory pool that its graphs share. They are replayed one after
-    the other, and none leaves anything in the pool that another needs: what lasts is in buffers of before the capture. The pool
-    is an object that lives as long as the process: one that is known by its number alone ends with its last graph, and the next
-    capture fails."""
-    with torch.cuda.device(index):
-        return torch.cuda.Stream(), torch.cuda.MemPool()
-
-
-def captured(run: Callable[[], Any], device: torch.device) -> Callable[[], None]:
-    """A function that replays a run. The run is recorded here and not made; it has been made before on the same stream
-    (`aside`), so that all that is compiled or allocated for it is ready. Other threads may use the device meanwhile.
-
-    The first replay raises NothingRecorded where what the run does was not recorded: replays of it would never end.
-    """
-    done = torch.zeros(1, dtype=torch.int64, device=device)
-    stream, pool = _side(done.get_device())
-    graph = torch.cuda.CUDAGraph()
-    with _ONE, torch.cuda.device(device):
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, pool=pool.id, stream=stream, capture_error_mode="thread_local"):
-            run()
-            done += 1
-    checked = False
-
-    def replay() -> None:
-        nonlocal checked
-        before = 0 if checked else int(done)
-        graph.replay()
-        if not checked and int(done) != before + 1:
-            raise NothingRecorded(f"a captured step recorded nothing: replaying it does nothing on {device}")
-        checked = True
-
-    return replay
-
-
-def aside(run: Callable[[], Any], device: torch.device) -> Any:
-    """Run a step on the stream of captures."""
-    stream, _ = _side(torch.cuda.current_device() if device.index is None else device.index)
-    with _ONE, torch.cuda.device(device):
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            out = run()
-        torch.cuda.current_stream().wait_stream(stream)
-    return out
-
-
 class Replayed:
-    """Steps of a graph, one a call. After the first one torch's kernels are replayed as a CUDA graph; when the regions are
+    """Steps of a graph, one a call. After the first one, torch's kernels are replayed as a CUDA graph; when the regions are
     compiled, which takes a thread seconds to minutes, one more step runs by hand, and then their CUDA graph is replayed.
 
     compile: whether regions are compiled. mode: "eager", "graph" or "compiled": how the last step ran. failed: why there are no
@@ -376,7 +354,6 @@ class Replayed:
         self.failed: Exception | None = None
         self._replay: Callable[[], None] | None = None
         self._compiled: Callable[..., Any] | None = None
-        self._next = "graph"
         if device.type == "cuda" and compile:
             threading.Thread(target=self._compile, daemon=True).start()
 

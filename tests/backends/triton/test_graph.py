@@ -19,6 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from quick import examples
 from torch import Tensor
+from torch._dynamo.backends.debugging import aot_eager
+from torch._inductor.compile_fx import graph_returns_tuple, make_graph_return_tuple
 
 import decgraph
 from decgraph.backends.triton import emit, graph, shaping
@@ -45,9 +47,16 @@ def imported(made: Graph, folder: Path) -> Run:
     return torch.no_grad()(lambda: module.step(given_))
 
 
+def functional(module: Any, given_: list[Any]) -> Any:
+    """What a compiler makes of a region first: a function without effects, which knows nothing of shared memory, and copies of
+    what it changed at the end."""
+    with torch.no_grad():
+        return aot_eager(module, given_) if graph_returns_tuple(module) else make_graph_return_tuple(module, given_, aot_eager)
+
+
 def forms(made: Graph, folder: Path) -> dict[str, Run]:
     """Everything that runs a graph."""
-    cut = regions(made, lambda module, given_: type(module).forward.__get__(module))
+    cut = regions(made, functional)
     return {"graph": made, "regions": torch.no_grad()(lambda: cut(*made.tensors.values())), "text": imported(made, folder)}
 
 
@@ -279,6 +288,31 @@ def test_steps_go_on_where_nothing_can_be_compiled(monkeypatch: pytest.MonkeyPat
     near = graph.Replayed(made, torch.device("cpu"))
     near()
     assert x.tolist() == [4.0] * 3 and near.mode == "eager"
+
+
+@pytest.mark.budget(20)
+def test_a_layer_with_kernels_by_hand_is_nine_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU, where their torch forms run; the tokens of the model without them."""
+    from decgraph.backends.triton.models import decoder
+
+    monkeypatch.setattr(decoder, "uses_kernels", lambda _: True)
+    session = decgraph.load("autoregressive").session(device="cpu", dtype="float32")
+    request = decgraph.models.request_for(session, prompt="def main():", limit=6)
+    target = step_model(session.models["target"], 1, 64)
+    frame = Frame(1, 40, torch.device("cpu"), shaping.need(request, target.vocab_size))
+    step = Step(session.module, "autoregressive", {"target": target}, session.params, frame)
+    step.admit(0, request)
+    step.start_states([0])
+    with torch.no_grad():
+        step.prologue(torch.ones(1, dtype=torch.bool))
+        step.body()
+    made = traced(step.body, step)
+    while not bool(step.done):
+        made()
+    assert tuple(step.tokens[0, len(request.prompt) : int(step.length[0])].tolist()) == session.run(request).tokens
+    count, layers = emit.totals(emit.launches(made))[0], target.layers
+    assert count["kernel"] == 2 * layers + 1
+    assert count["fused"] <= 3 * layers + 8, emit.table(made)
 
 
 @pytest.mark.slow
