@@ -14,7 +14,6 @@ from decgraph import extras
 from decgraph.cli import given, output, planning
 from decgraph.ir.values import Module
 from decgraph.runtime.models.forwards import Forward, forwards_of
-from decgraph.runtime.session import check_params
 
 MODEL = "With --emit cost: target=FOLDER or a shipped model's name; says whether the decoder or its own module runs it."
 
@@ -116,56 +115,21 @@ def forwards(chosen: decgraph.Algorithm, folders: Mapping[str, str]) -> dict[str
 
 
 def kernels(module: Module, name: str, params: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the kernels that the triton backend generates for a module. Raises DecError where triton is not installed."""
+    """Print the step that runs on a device, recorded on table models: as Python, with the kernels by hand and its launches.
+    Raises DecError where triton is not installed."""
     extras.check("models", also="triton", what="kernels need")
-    from decgraph.backends.triton.kit import sources
-    from decgraph.backends.triton.step.evaluate import NotCapturable
-    from decgraph.backends.triton.step.listing import lines_of, listing_of
+    from decgraph.backends.triton import emit
+    from decgraph.backends.triton.support import NotSteppable
 
-    texts, why, step = sources(module), why_driven(module, params), []
     try:
-        listing = listing_of(module, module.main, device_tables(module), check_params(module.functions[module.main], params))
-        step, texts = lines_of(listing), listing.sources
-    except NotCapturable:
-        pass
-    if as_json:
-        output.emit_json({"name": name, "kernels": texts, "step": why, "launches": step})
+        graph = emit.recorded(module, params)
+    except NotSteppable as why:
+        output.emit_json({"name": name, "step": str(why)}) if as_json else print(f"# {name}: no step on the device: {why}")
         return
-    print(
-        f"# {name}: "
-        + ("the whole step runs on the device" if why is None else f"eager mode, Python runs the decoding steps: {why}")
-    )
-    if step:
-        print("#\n# One decoding step, in the order of its launches, for B sequences side by side; one graph on CUDA:\n#")
-        print("\n".join(step))
-    elif why is None:
-        print("#\n# Its loops run on a canvas (backends/triton/step/canvas_run.py), whose launches are not listed.")
-    for kernel, text in texts.items():
-        print(f"\n# {kernel}\n{text.rstrip()}")
-
-
-def device_tables(module: Module) -> dict[str, Any]:
-    """Models of the kinds of a module's parameters that are implemented on the device: tables, over as many tokens as a
-    listing is for."""
-    from decgraph.backends.triton.step.listing import VOCABULARY
-    from decgraph.check.worlds import models_for
-
-    models: dict[str, Any] = models_for(module.functions[module.main], VOCABULARY, 3)
-    return models
-
-
-def why_driven(module: Module, params: Mapping[str, Any]) -> str | None:
-    """Why the steps of a module cannot run on the device as a whole: None if they can, for a request that shapes nothing and
-    models of the kinds of its parameters."""
-    from decgraph.backends.triton.step.canvas_run import canvas_reason
-    from decgraph.backends.triton.step.why import static_reason
-    from decgraph.runtime.request import Request
-
-    function = module.functions[module.main]
-    models = device_tables(module)
-    if any(model.kind == "masked" for model in models.values()):
-        return canvas_reason(module, module.main, Request(prompt=(1, 2), limit=8), models)
-    return static_reason(module, module.main, None, models, check_params(function, params))
+    if as_json:
+        output.emit_json({"name": name, "step": None, **emit.as_json(graph, name, emit.VOCABULARY)})
+    else:
+        print(emit.text(graph, name, emit.VOCABULARY).rstrip())
 
 
 def generated(module: Module, name: str, *, as_graphs: bool, as_json: bool) -> None:
