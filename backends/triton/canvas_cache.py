@@ -93,10 +93,17 @@ class CanvasCache:
         seen = given.live | fresh
         inside = slot < end[:, None]
         gaps = inside & ~seen & here
-        most, some = self.width, True
+        known = s.decided.get(("cells", s.place))
         if not s.recording:  # how many cells are computed, and whether slots between are missing
             read = s.reads((fresh.sum(1) * 2).amax() + gaps.any())
             most, some = min(self.width, max(LEAST, 1 << max(0, read // 2 - 1).bit_length())), bool(read % 2)
+            old, gone = known or (0, False)
+            s.decided["cells", s.place] = max(most, old), some or gone
+        else:  # as many as ever
+            most, some = known or (self.width, True)
+            s.odd.append((fresh.sum(1) > most).any())
+            if not some:
+                s.odd.append(gaps.any())
         if most < self.width:
             order = torch.sort((~fresh).to(torch.uint8), dim=1, stable=True).indices[:, :most]
             there = fresh.gather(1, order)

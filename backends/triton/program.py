@@ -20,6 +20,7 @@ from torch import Tensor
 from decgraph.backends.triton.capture import captured
 from decgraph.backends.triton.models import step_model
 from decgraph.backends.triton.models.interface import CHUNK, Part
+from decgraph.backends.triton.pieces import Pieces
 from decgraph.backends.triton.state import Frame, Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Vec, is_static
@@ -203,6 +204,8 @@ class Program:
         device = home(m.models)
         self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
         self.hosted = settle(self.step)
+        if self.hosted and device.type == "cuda":
+            self.step.pieces = Pieces(self.step, captured)
         self.behind = {id(c): c.behind for c in chains(self.step)}
         self.each = dict(self.step.counts.calls) if self.step.loop is not None else {}
         self.once: dict[str, int] = {}
