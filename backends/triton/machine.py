@@ -1,9 +1,9 @@
 """The triton machine: whole decoding steps on the device where a program and its request have them, the torch backend's driver
 for all else.
 
-A run has one of two modes and commits the same tokens in both. Graph mode: lanes of a program (program.py). Eager mode: programs
-without a step, requests with what is no row of tensors, runs whose listener hears every event (`runtime.trace.Commits` does not).
-`mode` says which it was, and why.
+A run has one of two modes and commits the same tokens in both. Graph mode: lanes of a program (program.py, lanes.py). Eager
+mode: programs without a step, requests with what is no row of tensors, runs whose listener hears every event
+(`runtime.trace.Commits` does not). `mode` says which it was, and why.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from decgraph.backends.torch.lowering import supports
 from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.torch.schedule import Ended, Schedule
 from decgraph.backends.triton import evaluate
-from decgraph.backends.triton.program import Steps, kept, wants
+from decgraph.backends.triton.lanes import Steps, wants
+from decgraph.backends.triton.program import kept
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.trace import Commits
@@ -37,7 +38,7 @@ class TritonMachine(TorchMachine):
 
     @classmethod
     def supports(cls, opcode: str) -> str | None:
-        """None for an operation that steps have; else what happens instead. Raises OpError for an opcode that is in no table."""
+        """None for an operation that steps have; else what happens instead. Raises OpError for an opcode in no table."""
         evaluate.load()
         why = supports(opcode)
         has = opcode in evaluate.STEP or hasattr(evaluate.Evaluator, "op_" + opcode.replace(".", "_"))

@@ -209,7 +209,7 @@ class Step(Evaluator):
 
     def prologue(self, lanes: Tensor) -> None:
         """The ops before `while not done` (all of them, in a program without that loop), in some lanes bool[B]."""
-        self.begin()
+        self.begin(lanes)
         with self.within(lanes):
             for op in self.before:
                 self.op(op)
@@ -227,8 +227,8 @@ class Step(Evaluator):
         """One iteration of `while not done`."""
         assert self.loop is not None
         _, region = self.loop.regions
-        self.begin()
         live = ~self.over()
+        self.begin(live)
         stops = bool(self.loop.attrs.get("stops"))
         with self.within(live):
             made = self.region(region, [self.iteration.clone(), *self.carried])
@@ -255,11 +255,11 @@ class Step(Evaluator):
             else:
                 self.carried[n] = self.join(live, new, old)
 
-    def begin(self) -> None:
-        """A new iteration: no node has slots."""
+    def begin(self, lanes: Tensor | None) -> None:
+        """A new iteration of some lanes: no node has slots."""
         self.uids = self.epoch = 0
         self.committed_most, self.committed_now = max(self.committed_most, self.committed_now), 0
-        self.counts.start()
+        self.counts.start(lanes)
         for cache in self.caches.values():
             cache.start()
 
@@ -383,24 +383,36 @@ def parameter(p: Any, value: Any) -> Any:
 
 
 class Counts:
-    """Statistics by lane: how often drafts at a depth were tested and accepted, int64[B, depth], and how many were drafted; and, on the host,
-    the calls of an iteration."""
+    """Statistics by lane: how often drafts at a depth were tested and accepted, int64[B, depth]; how many were drafted, cells
+    decided and masked again, int64[B]. calls: of every iteration, of all lanes that are in it; often: int64[B] by model, those
+    that only some of them make."""
 
     deepest = 64
 
     def __init__(self, s: Step) -> None:
         self.s = s
         self.tested, self.accepted = (s.buffer((s.frame.batch, self.deepest + 1), torch.int64) for _ in range(2))
-        self.drafted = s.buffer((s.frame.batch,), torch.int64)
+        self.drafted, self.unmasked, self.remasked = (s.buffer((s.frame.batch,), torch.int64) for _ in range(3))
         self.calls: dict[str, int] = {}
+        self.often: dict[str, Tensor] = {}
+        self.whole: Tensor | None = None
 
-    def start(self) -> None:
-        """A new iteration."""
-        self.calls = {}
+    def start(self, lanes: Tensor | None) -> None:
+        """A new iteration, in which these lanes are."""
+        self.calls, self.whole = {}, lanes
 
     def call(self, name: str) -> None:
-        """One more call of a model in every iteration."""
-        self.calls[name] = self.calls.get(name, 0) + 1
+        """One more call of a model by the lanes that are here."""
+        if self.s.mask is self.whole:
+            self.calls[name] = self.calls.get(name, 0) + 1
+            return
+        if name not in self.often:
+            self.often[name] = self.s.buffer((self.s.frame.batch,), torch.int64)
+        self.often[name].add_(self.s.active().long())
+
+    def decide(self, cells: Tensor, again: bool) -> None:
+        """Count cells bool[B, n] that are decided, or masked again, in the lanes that are here."""
+        (self.remasked if again else self.unmasked).add_(torch.where(self.s.active(), cells.sum(1), 0))
 
     def draft(self, n: int | Tensor) -> None:
         """Count drafted tokens in the lanes that are here."""
@@ -415,5 +427,5 @@ class Counts:
 
     def clear(self, lane: int) -> None:
         """A lane begins anew."""
-        for buffer in (self.tested, self.accepted, self.drafted):
+        for buffer in (self.tested, self.accepted, self.drafted, self.unmasked, self.remasked, *self.often.values()):
             buffer[lane] = 0

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from decgraph.backends.triton import shaping
 from decgraph.backends.triton.evaluate import joins, step
-from decgraph.backends.triton.ops.numbers import live_of, made
+from decgraph.backends.triton.ops.numbers import live_of, made, reordered
 from decgraph.backends.triton.state import take
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Dist, Draws, Nodes, Path, Rows, Tree, Vec, is_static
@@ -169,6 +169,11 @@ def lookup(s: Any, op: Any, p: Any, x: Any) -> Any:
         tokens = tokens.clamp(min=0)
     long = front if len(front) >= len(tx.dims) else tx.dims
     index = _spread(tokens, tx.dims, long)
+    have = p.shape[:1] if isinstance(p, Dist) else tuple(s.tensor(p).shape[1:2]) if front else ()
+    if have and index.ndim > 1 and have[0] != index.shape[1] and 1 not in (have[0], index.shape[1]):
+        n = min(have[0], int(index.shape[1]))  # what stands behind the shorter one's room is missing in the other
+        index, live = index[:, :n], None if live is None else live[:, :n]
+        p = reordered(s, p, np.arange(n), None if live_of(p) is None else live_of(p)[:, :n])
     if isinstance(p, Dist):
         rows = p.index if isinstance(p.index, Tensor) else s.constant(p.index)[None]
         rows = _spread(rows, front, long)
