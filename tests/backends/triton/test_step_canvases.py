@@ -1,4 +1,4 @@
-"""Masked models in whole steps: what every algorithm of stdlib/ decides is what the reference decides, one request at a time."""
+"""Masked models in whole steps: what an algorithm of stdlib/ decides is what the reference decides, one request at a time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import shelf
+from masked_worlds import masked as loaded
 
 from decgraph.api import load, parse
 from decgraph.backends.triton.models.table import PathModel
@@ -76,7 +77,7 @@ def sessions(algorithm: Any, visibility: Visibility = "full", **params: Any) -> 
 
 
 def same(reference: Session, steps: Session, requests: list[Request], mode: str = "graph mode") -> None:
-    """What steps give for requests in one batch is what the reference gives each. What an algorithm does not read is left out."""
+    """What steps give for requests in one batch is what the reference gives each. Fields that are not read are left out."""
     plain = Request((1,), limit=1)
     requests = [replace(r, **{name: getattr(plain, name) for name in steps.unread}) for r in requests]
     for got, want in zip(steps.generate(requests), map(reference.run, requests), strict=True):
@@ -112,6 +113,28 @@ def test_grammars_constrain_cells_by_what_is_decided_before_them(name: str) -> N
 )
 def test_models_whose_cells_see_some_of_the_others(name: str, visibility: Visibility) -> None:
     same(*sessions(load(name), visibility), REQUESTS)
+
+
+@pytest.mark.budget(10)
+@pytest.mark.parametrize(
+    ("name", "visibility", "shift"),
+    [
+        ("fast_dllm", "full", False),
+        ("dream", "full", True),
+        ("dkv_cache", "full", True),
+        ("d2f", ("prompt+block", 3), False),
+        ("fast_dllm_v2", ("block", 3), False),
+        ("sdlm", ("window", 4), False),
+    ],
+)
+def test_loaded_models(name: str, visibility: Visibility, shift: bool) -> None:
+    model, _ = loaded(3, visibility)
+    model.shift = shift
+    algorithm = load(name)
+    known = {p.name for p in algorithm.function.params}
+    values = {k: v for k, v in SMALL.items() if k in known}
+    reference, steps = (algorithm.session({"model": model}, backend=b, **values) for b in ("reference", "triton"))
+    same(reference, steps, REQUESTS)
 
 
 TOUR = """
