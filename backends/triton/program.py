@@ -28,6 +28,10 @@ from decgraph.runtime.placement import placement_of
 
 LEAST = 16
 """Tokens below which two texts that begin alike are not worth a copy."""
+MOST_CELLS = 2**15
+"""Tokens that a text and its canvas, which every call computes whole, may come to."""
+GROWTH = 512
+"""Tokens behind a text for which a lane has room at first; a request whose text comes to more goes on in a larger lane."""
 RECENT = 64
 """Tokens of a lane that the host is shown after each step; where more are new, it reads the lane."""
 SETTLED = 16
@@ -104,10 +108,13 @@ def needs_of(m: Any, features: frozenset[str]) -> Needs:
 
 
 def _measured(m: Any, features: frozenset[str], room: int) -> Needs:
+    if room > MOST_CELLS:
+        raise NotSteppable(f"a canvas that may come to {room} cells")
     slots = max(64, room + 2)
     step = built(m, Frame(1, slots - 2, home(m.models), features), slots)
     settle(step)
     size = sum(t.nbytes for cache in step.caches.values() for t, *_ in getattr(cache.model, "buffers", ()))
+    size += slots * 2 * step.tokens.element_size()  # the text, and what else there is a number of for each token
     return Needs(max((c.peak + c.behind for c in chains(step)), default=0) + 2, -(-size // slots))
 
 
@@ -186,6 +193,13 @@ class Job:
     def size(self) -> int:
         """Tokens that its text may come to."""
         return len(self.machine.request.prompt) + int(self.machine.request.limit)
+
+    @property
+    def room(self) -> int:
+        """Tokens that a lane for it has room for: of a long text as many more as there are, and `GROWTH` at least. A canvas is
+        computed whole."""
+        now = len(self.machine.request.prompt) + self.machine.committed()
+        return self.size if self.machine.main.kind == "masked" else min(self.size, now + max(GROWTH, now))
 
     @property
     def sharing(self) -> int | None:
@@ -326,6 +340,10 @@ class Program:
         """Whether all that a lane hands on is in tensors by lane."""
         return all(isinstance(v, Tensor | Vec) or is_static(v) for v in (*self.step.states.values(), *self.step.carried))
 
+    def outgrown(self, job: Job) -> bool:
+        """Whether the next steps of a request might not fit into its lane. One more may be under way."""
+        return self.capacity < min(job.size, job.seen + 3 * self.step.committed_most + 1)
+
     def evict(self, job: Job) -> None:
         """Take a request out of its lane, to go on in another one, of another program perhaps."""
         if job.begun:
@@ -352,7 +370,11 @@ class Program:
             if self.step.loop is not None:
                 self.run()
             self.shown.append((jobs, self.show()))
-        while len(self.shown) > (self.step.device.type == "cuda" and bool(jobs)):
+        yield from self.looks(int(self.step.device.type == "cuda" and bool(jobs)))
+
+    def looks(self, left: int = 0) -> Iterator[tuple[Job, Look]]:
+        """What the host was shown and has not read, but for the last `left` looks."""
+        while len(self.shown) > left:
             shown, read = self.shown.popleft()
             rows = read()
             for job in shown:

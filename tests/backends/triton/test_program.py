@@ -11,7 +11,7 @@ import shelf
 
 from decgraph.api import load
 from decgraph.backends.registry import machine
-from decgraph.backends.triton import lanes
+from decgraph.backends.triton import lanes, program
 from decgraph.backends.triton.program import Program, forget, kept
 from decgraph.passes.manager import optimise
 from decgraph.runtime.automaton import Automaton
@@ -260,6 +260,17 @@ def test_memory_is_bounded_and_lanes_give_way(monkeypatch: pytest.MonkeyPatch) -
     assert sum(p.bytes for p in kept(target).programs.values()) <= budget
     small = both[1].generate(asked[1:], budget=1)[0]
     assert "keys and values" in small.mode and small.tokens == got[1].tokens
+
+
+def test_a_long_text_grows_out_of_its_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "GROWTH", 16)
+    made, wanted, seen = session("triton", "speculative"), session("reference", "speculative"), filled(monkeypatch)
+    asked = [replace(r, limit=150 + i, temperature=1, allow=None, eos=frozenset()) for i, r in enumerate(RAGGED[:3])]
+    results = made.generate(asked)
+    assert [g.tokens for g in results] == [wanted.run(r).tokens for r in asked]
+    assert {g.mode for g in results} == {"graph mode"}
+    assert max(start for start, _ in seen) > 100 and sum(count for _, count in seen) < 150, "only what is new"
+    assert max(p.capacity for p in kept(made.models["target"]).programs.values()) == 256
 
 
 def test_long_prompts_are_computed_in_chunks_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
