@@ -230,6 +230,8 @@ class Cache:
         if isinstance(self.slots, np.ndarray) and isinstance(tree.uid, np.ndarray):
             made = np.where(tree.uid >= 0, self.slots[np.maximum(tree.uid, 0)] if len(self.slots) else -1, -1)
             return self.s.constant(made)[None]
+        if not len(self.whole):  # no node has been grown in this iteration
+            return self.s.constant(np.full((1, tree.size), -1))
         table = self.slots if isinstance(self.slots, Tensor) else self.s.constant(self.slots)[None]
         uid = tree.uid if isinstance(tree.uid, Tensor) else self.s.constant(tree.uid)[None]
         b = max(int(table.shape[0]), int(uid.shape[0]))

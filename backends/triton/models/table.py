@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.models.interface import Seen, Slots, put
+from decgraph.backends.triton.models.interface import DeviceModel, Seen, put
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.plain import stacked
@@ -38,7 +38,7 @@ def is_function_of_paths(model: Any) -> bool:
     return bool(model.exact or isinstance(base, Layered))
 
 
-class PathModel(Slots):
+class PathModel(DeviceModel):
     """See the module, and `DeviceModel`. For masked models the tokens of `forward` are those of cells, `mask` for an undecided
     one; cells see slots as they were when they were computed."""
 

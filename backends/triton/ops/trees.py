@@ -435,6 +435,8 @@ def put(s: Any, op: Any, t: Tree, ns: Any, value: Any) -> Tree:
 @step("tree.front")
 def front(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
     """The tree with another frontier."""
+    if isinstance(ns, Vec):
+        ns = Nodes(s.lanes(ns.data), np.arange(t.size), ns.live)
     if isinstance(ns, Tensor):
         ns = Nodes(s.lanes(ns if ns.ndim > 1 else ns[:, None]), np.arange(t.size))
     return replace(t, frontier=ns if isinstance(ns, Nodes) else np.ravel(np.asarray(ns, dtype=np.int64)))
