@@ -227,6 +227,8 @@ class Program:
         self.turn = 0
         self.commits = not any(op.opcode.startswith("canvas.") for op in m.function.body.walk())
         self.shown: deque[tuple[list[Job], Callable[[], np.ndarray]]] = deque()
+        self.unread = int(device.type == "cuda")
+        """Looks that the host need not have read when the next step begins."""
         self.replay: Callable[[], None] | None = None
         self.bytes = job.needs.bytes * batch * (capacity + job.needs.ahead)
         self.models = sorted((c for c in self.step.caches.values() if c.model.kind != "masked"), key=lambda c: c.features)
@@ -370,7 +372,7 @@ class Program:
             if self.step.loop is not None:
                 self.run()
             self.shown.append((jobs, self.show()))
-        yield from self.looks(int(self.step.device.type == "cuda" and bool(jobs)))
+        yield from self.looks(self.unread if jobs else 0)
 
     def looks(self, left: int = 0) -> Iterator[tuple[Job, Look]]:
         """What the host was shown and has not read, but for the last `left` looks."""
