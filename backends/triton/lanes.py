@@ -19,7 +19,7 @@ from torch import Tensor
 
 from decgraph.backends.triton import shaping
 from decgraph.backends.triton.capture import NothingRecorded
-from decgraph.backends.triton.program import Job, Kept, Look, Needs, Program, home, kept, key_of, needs_of
+from decgraph.backends.triton.program import Job, Kept, Look, Needs, Program, home, kept, key_of, needs_of, note
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.drafting import drafting
 from decgraph.runtime.faults import fault
@@ -33,6 +33,10 @@ PATIENCE = 64
 LOST = "a case came up that only the driver handles"
 Ended = Callable[[int, Any, "BaseException | None"], None]
 Left = Callable[[int, Any, str], None]
+
+
+class TooLarge(NotSteppable):
+    """There is no memory for a request, which says nothing of others."""
 
 
 class Steps:
@@ -90,18 +94,24 @@ class Steps:
             except NothingRecorded:  # the driver would do as little, for ever
                 raise
             except Exception as error:  # of the compiler, the driver, the memory of the device: eager mode may work
-                name, why = program.step.function.name, f"{type(error).__name__}: {error}"
-                if isinstance(error, NotSteppable):
-                    why = str(error)
-                else:
-                    _LOG.warning("%s failed in graph mode and goes on in eager mode: %s", name, why)
                 for job in [j for j in program.jobs if j is not None]:
+                    why = self._why(job, error)
                     program.leave(job)
                     self.left(job.number, job.machine, why)
-                kept(job.machine.main).programs.pop(id(program), None)
+                    kept(job.machine.main).programs.pop(id(program), None)
                 program.shown.clear()
         self._settle()
         return len(self) > 0
+
+    def _why(self, job: Job, error: Exception) -> str:
+        """Why the driver runs a request that could not go on here."""
+        if isinstance(error, NotSteppable) and not isinstance(error, TooLarge):
+            note(job.machine, job.features, error)  # of the next one it is known
+        if isinstance(error, NotSteppable):
+            return str(error)
+        why = f"{type(error).__name__}: {error}"
+        _LOG.warning("%s failed in graph mode and goes on in eager mode: %s", job.machine.function.name, why)
+        return why
 
     # -- lanes
     def _place(self) -> None:
@@ -113,16 +123,16 @@ class Steps:
             known = list(kept(job.machine.main).programs.values())  # before one makes room
             try:
                 program = self._program(job)
-            except NotSteppable as error:
+                if program is None:
+                    job.waited += 1
+                    continue
+                program.admit(job, [p for p in (*known, *self.running) if p is not program])
+            except Exception as error:  # NotSteppable, or no memory
                 self.waiting.remove(job)
-                self.left(job.number, job.machine, str(error))
-                continue
-            if program is None:
-                job.waited += 1
+                self.left(job.number, job.machine, self._why(job, error))
                 continue
             self.waiting.remove(job)
             job.waited = 0
-            program.admit(job, [p for p in (*known, *self.running) if p is not program])
             busy |= {job.sharing} - {None}
             if program not in self.running:
                 self.running.append(program)
@@ -156,7 +166,7 @@ class Steps:
                 batch //= 2
             else:
                 size = job.needs.bytes * (capacity + job.needs.ahead)
-                raise NotSteppable(f"a text of {job.size} tokens needs {size / 2**20:,.0f} MiB of keys and values")
+                raise TooLarge(f"a text of {job.size} tokens needs {size / 2**20:,.0f} MiB of keys and values")
         made = Program(job, features, batch, capacity)
         if not made.evictable and capacity < job.size:
             made = Program(job, features, batch, job.size)

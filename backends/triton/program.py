@@ -90,21 +90,31 @@ def needs_of(m: Any, features: frozenset[str]) -> Needs:
     """What a machine's program needs; found with one lane of few slots, once. Raises NotSteppable."""
     if m.main is None:
         raise NotSteppable("no model is called")
-    # A canvas is computed whole, and some find out about their sizes only there.
-    room = len(m.request.prompt) + int(m.request.limit) if m.main.kind == "masked" else 0
-    known, key = kept(m.main).needs, (key_of(m), features, room)
+    known, key = kept(m.main).needs, _needs_key(m, features)
     if key not in known:
         try:
-            found: Needs | NotSteppable = _measured(m, features, room)
+            found: Needs | NotSteppable = _measured(m, features, key[-1])
         except NotSteppable as error:
             found = error
-        known[key] = ((m.module, m.models), found)  # so that their ids stay theirs
-        while len(known) > 64:
-            known.popitem(last=False)
+        note(m, features, found)
     out = known[key][1]
     if isinstance(out, NotSteppable):
         raise out
     return out
+
+
+def _needs_key(m: Any, features: frozenset[str]) -> Any:
+    """The program and its features; of a canvas the size too: it is computed whole, and some find out about it only there."""
+    room = len(m.request.prompt) + int(m.request.limit) if m.main.kind == "masked" else 0
+    return key_of(m), features, room
+
+
+def note(m: Any, features: frozenset[str], found: Needs | NotSteppable) -> None:
+    """Keep what a program needs, or why it has no step, so that it is not found out again."""
+    known = kept(m.main).needs
+    known[_needs_key(m, features)] = ((m.module, m.models), found)  # so that their ids stay theirs
+    while len(known) > 64:
+        known.popitem(last=False)
 
 
 def _measured(m: Any, features: frozenset[str], room: int) -> Needs:
