@@ -29,6 +29,10 @@ from decgraph.runtime.placement import placement_of
 
 LEAST = 16
 """Tokens below which two texts that begin alike are not worth a copy."""
+MOST_CELLS = 2**15
+"""Tokens that a text and its canvas, which every call computes whole, may come to."""
+GROWTH = 512
+"""Tokens behind a text for which a lane has room at first; a request whose text comes to more goes on in a larger lane."""
 RECENT = 64
 """Tokens of a lane that the host is shown after each step; where more are new, it reads the lane."""
 SETTLED = 16
@@ -87,28 +91,41 @@ def needs_of(m: Any, features: frozenset[str]) -> Needs:
     """What a machine's program needs; found with one lane of few slots, once. Raises NotSteppable."""
     if m.main is None:
         raise NotSteppable("no model is called")
-    # A canvas is computed whole, and some find out about their sizes only there.
-    room = len(m.request.prompt) + int(m.request.limit) if m.main.kind == "masked" else 0
-    known, key = kept(m.main).needs, (key_of(m), features, room)
+    known, key = kept(m.main).needs, _needs_key(m, features)
     if key not in known:
         try:
-            found: Needs | NotSteppable = _measured(m, features, room)
+            found: Needs | NotSteppable = _measured(m, features, key[-1])
         except NotSteppable as error:
             found = error
-        known[key] = ((m.module, m.models), found)  # so that their ids stay theirs
-        while len(known) > 64:
-            known.popitem(last=False)
+        note(m, features, found)
     out = known[key][1]
     if isinstance(out, NotSteppable):
         raise out
     return out
 
 
+def _needs_key(m: Any, features: frozenset[str]) -> Any:
+    """The program and its features; of a canvas the size too: it is computed whole, and some find out about it only there."""
+    room = len(m.request.prompt) + int(m.request.limit) if m.main.kind == "masked" else 0
+    return key_of(m), features, room
+
+
+def note(m: Any, features: frozenset[str], found: Needs | NotSteppable) -> None:
+    """Keep what a program needs, or why it has no step, so that it is not found out again."""
+    known = kept(m.main).needs
+    known[_needs_key(m, features)] = ((m.module, m.models), found)  # so that their ids stay theirs
+    while len(known) > 64:
+        known.popitem(last=False)
+
+
 def _measured(m: Any, features: frozenset[str], room: int) -> Needs:
+    if room > MOST_CELLS:
+        raise NotSteppable(f"a canvas that may come to {room} cells")
     slots = max(64, room + 2)
     step = built(m, Frame(1, slots - 2, home(m.models), features), slots)
     settle(step)
     size = sum(t.nbytes for cache in step.caches.values() for t, *_ in getattr(cache.model, "buffers", ()))
+    size += slots * 2 * step.tokens.element_size()  # the text, and what else there is a number of for each token
     return Needs(max((c.peak + c.behind for c in chains(step)), default=0) + 2, -(-size // slots))
 
 
@@ -189,6 +206,13 @@ class Job:
         return len(self.machine.request.prompt) + int(self.machine.request.limit)
 
     @property
+    def room(self) -> int:
+        """Tokens that a lane for it has room for: of a long text as many more as there are, and `GROWTH` at least. A canvas is
+        computed whole."""
+        now = len(self.machine.request.prompt) + self.machine.committed()
+        return self.size if self.machine.main.kind == "masked" else min(self.size, now + max(GROWTH, now))
+
+    @property
     def sharing(self) -> int | None:
         """What tells requests that write the same states of a session: one runs after the other."""
         shares = any(state.scope != "sequence" for state in self.machine.function.states)
@@ -216,6 +240,8 @@ class Program:
         self.turn = 0
         self.commits = not any(op.opcode.startswith("canvas.") for op in m.function.body.walk())
         self.shown: deque[tuple[list[Job], Callable[[], np.ndarray]]] = deque()
+        self.unread = int(device.type == "cuda")
+        """Looks that the host need not have read when the next step begins."""
         self.replay: Callable[[], None] | None = None
         self.bytes = job.needs.bytes * batch * (capacity + job.needs.ahead)
         self.models = sorted((c for c in self.step.caches.values() if c.model.kind != "masked"), key=lambda c: c.features)
@@ -329,6 +355,10 @@ class Program:
         """Whether all that a lane hands on is in tensors by lane."""
         return all(isinstance(v, Tensor | Vec) or is_static(v) for v in (*self.step.states.values(), *self.step.carried))
 
+    def outgrown(self, job: Job) -> bool:
+        """Whether the next steps of a request might not fit into its lane. One more may be under way."""
+        return self.capacity < min(job.size, job.seen + 3 * self.step.committed_most + 1)
+
     def evict(self, job: Job) -> None:
         """Take a request out of its lane, to go on in another one, of another program perhaps."""
         if job.begun:
@@ -355,7 +385,11 @@ class Program:
             if self.step.loop is not None:
                 self.run()
             self.shown.append((jobs, self.show()))
-        while len(self.shown) > (self.step.device.type == "cuda" and bool(jobs)):
+        yield from self.looks(self.unread if jobs else 0)
+
+    def looks(self, left: int = 0) -> Iterator[tuple[Job, Look]]:
+        """What the host was shown and has not read, but for the last `left` looks."""
+        while len(self.shown) > left:
             shown, read = self.shown.popleft()
             rows = read()
             for job in shown:

@@ -401,14 +401,14 @@ class Counts:
         """A new iteration, in which these lanes are."""
         self.calls, self.whole = {}, lanes
 
-    def call(self, name: str) -> None:
-        """One more call of a model by the lanes that are here."""
-        if self.s.mask is self.whole:
+    def call(self, name: str, lanes: Tensor | None = None) -> None:
+        """One more call of a model by the lanes that are here, or by some of them, bool[B]."""
+        if self.s.mask is self.whole and lanes is None:
             self.calls[name] = self.calls.get(name, 0) + 1
             return
         if name not in self.often:
             self.often[name] = self.s.buffer((self.s.frame.batch,), torch.int64)
-        self.often[name].add_(self.s.active().long())
+        self.often[name].add_((self.s.active() if lanes is None else self.s.active() & lanes).long())
 
     def decide(self, cells: Tensor, again: bool) -> None:
         """Count cells bool[B, n] that are decided, or masked again, in the lanes that are here."""

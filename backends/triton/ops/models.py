@@ -37,7 +37,6 @@ def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
     extra = dict(zip(op.attrs.get("with", ()), rest, strict=True))
     cache = s.cache_of(model)
     if isinstance(place, Canvas):
-        s.counts.call(cache.name)
         return masked.evaluate(s, op, cache, place, extra)
     if isinstance(place, Tree) and isinstance(place.base, Canvas):
         s.counts.call(cache.name)
