@@ -19,6 +19,7 @@ from decgraph.backends.triton import noise, shaping
 from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.canvas_cache import CanvasCache
 from decgraph.backends.triton.evaluate import Evaluator
+from decgraph.backends.triton.kernels import race
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Rows, Vec, is_static
 from decgraph.ir.data.numbers import FLOAT
@@ -304,7 +305,7 @@ class Step(Evaluator):
     def draw(self, probs: Tensor, words: tuple[Tensor, ...], live: Tensor | None = None) -> Tensor:
         """int64[B, n]: one draw from each row [B, n, V] with its noise. live: bool[B, m], whose rows are drawn from: n / m each.
         One without mass, or with numbers that are none, is an error, which is the driver's."""
-        tokens = noise.race(probs.double(), noise.uniforms(words, int(probs.shape[2])))
+        tokens: Tensor = race.draw(probs, None, *words, True)
         wrong = ~(probs.gather(2, tokens[..., None])[..., 0] > 0)
         if live is not None:
             wrong = wrong.reshape(len(wrong), live.shape[1], -1) & live[..., None]
