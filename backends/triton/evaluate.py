@@ -122,6 +122,10 @@ class Evaluator:
             raise NotSteppable("a loop whose number of iterations depends on data", self.place)
         return int(flag)
 
+    def idle(self, lanes: Tensor) -> bool:
+        """Whether no lane of these bool[B] is here, where the host knows it without waiting: what they would do is left out."""
+        return not self.recording and lanes.device.type == "cpu" and not bool((lanes & self.active()).any())
+
     def agreed(self, lanes: Tensor) -> bool | None:
         """Whether a condition bool[B] holds in all lanes that are here, or in none; None: in some. The host reads it."""
         here = self.active()
