@@ -127,6 +127,10 @@ class Evaluator:
             raise NotSteppable("a loop whose number of iterations depends on data", self.place)
         return int(flag)
 
+    def idle(self, lanes: Tensor) -> bool:
+        """Whether no lane of these bool[B] is here, where the host knows it without waiting: what they would do is left out."""
+        return not self.recording and lanes.device.type == "cpu" and not bool((lanes & self.active()).any())
+
     def agreed(self, lanes: Tensor) -> bool | None:
         """Whether a condition bool[B] holds in all lanes that are here, or in none; None: in some. The host reads it. In a
         graph it is what it was the last time, and `odd` says whether it was not (pieces.py runs the body again then)."""
@@ -265,6 +269,11 @@ class Evaluator:
             for o in r.walk()
         )
 
+    def quiet(self, op: Op) -> bool:
+        """Whether nothing follows from a loop's iterations but its values: what models have computed does not depend on them."""
+        loud = ("model.", "head.", "commit", "canvas.", "state.")
+        return not any(o.opcode.startswith(loud) for r in op.regions for o in r.walk())
+
     def top(self, value: Value) -> float | None:
         """The most that a number can be, None: not known."""
         now = self.env.get(value)
@@ -370,11 +379,13 @@ class Evaluator:
         """Iterations of the last region of an op. inside: bool[B], the lanes that have an iteration of that number, None: all."""
         if len(numbers) > self.longest:
             raise NotSteppable(f"a loop of {len(numbers)} iterations", op)
-        stops, going, outer = bool(op.attrs.get("stops")), None, self.mask
+        stops, going, outer, quiet = bool(op.attrs.get("stops")), None, self.mask, self.quiet(op)
         out: list[tuple[Tensor, list[Any]]] = []  # the lanes that leave, and what they leave with
         for i in numbers:
             counter: Any = i if start is None else start + i
             lanes = _both(going, inside(i))
+            if quiet and lanes is not None and self.idle(lanes):
+                break
             if cond is not None:
                 with self.within(lanes):
                     held = self.region(cond, [counter, *carried])[0]

@@ -25,6 +25,7 @@ from decgraph.backends.triton.state import Frame, Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Vec, is_static
 from decgraph.ir.memo import memo_of
+from decgraph.runtime.models.distinct import original_of
 from decgraph.runtime.placement import placement_of
 
 LEAST = 16
@@ -138,12 +139,14 @@ def chains(step: Step) -> list[Any]:
 def built(m: Any, frame: Frame, slots: int) -> Step:
     """The step of a machine's program, with models of so many slots a lane. Raises NotSteppable."""
     made: dict[str, Any] = {}
-    order = sorted(m.models.items(), key=lambda item: (item[1] is not m.main, item[1].kind == "features"))
+    order = sorted(m.models.items(), key=lambda item: (item[1] is not m.main, item[1].kind in ("features", "head")))
     for name, model in order:
         if model.kind == "layers":
             made[name] = Part(model)
             continue
-        target = next((d for d in made.values() if getattr(d, "kind", "") == "causal"), None)
+        causal = [d for d in made.values() if getattr(d, "kind", "") == "causal"]
+        of = getattr(original_of(model), "target", None)
+        target = next((d for d in causal if of is not None and original_of(d.model) is original_of(of)), next(iter(causal), None))
         made[name] = step_model(model, frame.batch, slots, frame.device, target=target)
     return Step(m.module, m.function.name, {name: made[name] for name in m.models}, m.params, frame)
 
@@ -167,11 +170,12 @@ def settle(step: Step) -> bool:
         step.prologue(torch.zeros(step.frame.batch, dtype=torch.bool, device=step.device))
         behind = {id(c): c.behind for c in chains(step)}
         for _ in range(SETTLED if step.loop is not None else 0):
+            grown = step.growths.total()
             step.body()
             now = {id(c): max(c.behind, behind.get(id(c), 1)) for c in chains(step)}
             for cache in chains(step):
                 cache.behind = now[id(cache)]
-            if now == behind:
+            if now == behind and step.growths.total() == grown:
                 break
             behind = now
         else:

@@ -7,6 +7,7 @@ between two steps (`admit`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -88,6 +89,8 @@ class Step(Evaluator):
         self.results: list[Any] = []
         """What `return` gave: (tokens int64[B, n, D] padded with -1, bool[B, n] or None, bool[B] the lanes)."""
         self.made: dict[Any, Any] = {}
+        self.growths: Counter[str] = Counter({state_title(s): 2 for s in self.function.states if s.scope == "session"})
+        """How often buffers grew; what a session has kept may have any length."""
 
     # -- buffers and constants
     def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -168,7 +171,7 @@ class Step(Evaluator):
                 here = torch.zeros_like(self.done)
                 here[list(lanes)] = True
                 lost = self.lost.clone()
-                self.states[state.name] = written(self, old, new, here, dims[0].bound if dims else None, f"the state `{state.name}`")
+                self.states[state.name] = written(self, old, new, here, dims[0].bound if dims else None, state_title(state))
                 self.lost.copy_(lost)
 
     def level_field(self, level: Any, field: str) -> Any:
@@ -252,7 +255,7 @@ class Step(Evaluator):
             if isinstance(old, Tensor | Vec) or is_static(old) and not isinstance(old, str | None | list):
                 start = old if isinstance(old, Tensor | Vec) else self.lanes(old).clone()
                 dims = arg.type.dims
-                self.carried[n] = written(self, start, new, live, dims[0].bound if dims else None, "what the loop carries")
+                self.carried[n] = written(self, start, new, live, dims[0].bound if dims else None, f"value {n} that the loop carries")
             else:
                 self.carried[n] = self.join(live, new, old)
 
@@ -374,6 +377,11 @@ def split(function: Function) -> tuple[list[Op], Op | None, list[Op]]:
     ops = list(function.body.ops)
     at = next((i for i, op in enumerate(ops) if op.opcode == "while" and op.attrs.get("bound") == "done"), None)
     return (ops, None, []) if at is None else (ops[:at], ops[at], ops[at + 1 :])
+
+
+def state_title(state: Any) -> str:
+    """What messages call a state."""
+    return f"the state `{state.name}`"
 
 
 def parameter(p: Any, value: Any) -> Any:
