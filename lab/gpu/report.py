@@ -15,7 +15,6 @@ from typing import Any
 
 Row = dict[str, Any]  # JSON; `says` is its line in the table, `right` False where a comparison did not hold
 Items = Iterator[tuple[str, Callable[[], Row]]]
-LIMIT = 90.0  # seconds of an item that does not say otherwise
 
 
 class OutOfTime(BaseException):
@@ -55,7 +54,7 @@ def _alarm(seconds: float) -> None:
 
 
 class Report:
-    """The result file. seconds: no item begins after that long; limit: seconds of an item, beyond which it is broken off.
+    """The result file. seconds: no item begins after that long.
     `wrong`: the items that failed or did not hold. `running` in the file is the item that is under way.
 
     A file that another process left unfinished (`resumed`) goes on: what it has is not done again, and what was running when
@@ -67,12 +66,11 @@ class Report:
         path: Path,
         seconds: float,
         about: Row,
-        limit: float = LIMIT,
         *,
         resumed: bool = False,
         alive: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.path, self.seconds, self.limit, self.alive = path, seconds, limit, alive
+        self.path, self.seconds, self.alive = path, seconds, alive
         self.data: Row = {"about": {**about, "when": time.strftime("%Y-%m-%d %H:%M:%S"), "began": time.time()}, "stages": {}}
         self.wrong: list[str] = []
         if resumed and path.exists():
@@ -85,8 +83,8 @@ class Report:
         self.started = time.monotonic() - max(time.time() - self.data["about"]["began"], 0.0)
         self._save()
 
-    def run(self, stage: str, items: Items) -> None:
-        """Run a stage's items one after the other. Raises Lost where nothing can run after one of them."""
+    def run(self, stage: str, items: Items, limit: float) -> None:
+        """Run a stage's items one after the other, each for `limit` seconds at most. Raises Lost where nothing can run after one of them."""
         kept = self.data["stages"].setdefault(stage, {"items": {}})
         started = time.monotonic() - kept.get("seconds", 0.0)
         while True:
@@ -98,7 +96,7 @@ class Report:
                 name, work = found
                 if name in kept["items"]:
                     continue
-                kept["items"][name] = self._item(stage, name, work)
+                kept["items"][name] = self._item(stage, name, work, limit)
             except Exception as error:  # a stage that cannot go on: the next one may
                 kept["items"][name] = self._failed(stage, name, error)
                 break
@@ -108,7 +106,7 @@ class Report:
             if "error" in kept["items"][name] and not self.alive():
                 raise Lost(f"the device is lost after {stage}: {name}")
 
-    def _item(self, stage: str, name: str, work: Callable[[], Row]) -> Row:
+    def _item(self, stage: str, name: str, work: Callable[[], Row], limit: float) -> Row:
         spent = time.monotonic() - self.started
         if spent > self.seconds:
             print(f"[{spent:6.1f}] {stage}: {name}: left out, no time", flush=True)
@@ -116,7 +114,7 @@ class Report:
         self.data["running"] = [stage, name]
         self._save()
         try:
-            with limited(self.limit):
+            with limited(limit):
                 row = work()
             if row.get("right") is False:
                 self.wrong.append(f"{stage}: {name}")

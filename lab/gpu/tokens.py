@@ -1,10 +1,10 @@
-"""Tokens: the reference's on table models; `generate`'s on the device in float32; the same alone and in a batch; a masked
-model's on the device and on the CPU."""
+"""Tokens: the reference's on table models, and `generate`'s on random models in float32."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Collection
+import re
+from collections import Counter
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -18,11 +18,8 @@ from decgraph.check.worlds import models_for, params_for
 from decgraph.hf.generate import custom_generate
 from decgraph.runtime.request import Request
 from decgraph.runtime.text import detokenizer_of
-from lab.gpu import lab as labs
 from lab.gpu.lab import Lab
-from lab.gpu.pool import spread
 from lab.gpu.report import Items, Row
-from lab.gpu.sides import masked_session
 
 V = 512
 SMALL = {
@@ -55,56 +52,50 @@ SHAPE = "[[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]"
 
 
 def stage(lab: Lab) -> Items:
-    """The items of the stage `tokens`."""
-    yield "tables, triton", partial(tables, lab, "triton")
-    for family in ("llama", "gemma3"):
-        yield f"{family} against generate, triton", partial(against_generate, lab, family, backend="triton")
-    yield "llama, eagle2, triton", partial(eagle, lab, backend="triton")
-    yield "masked, triton, device and CPU", partial(masked, lab, backend="triton")
-    yield "tables", partial(tables, lab)
-    for family in FAMILIES:
+    """Chains, trees, lookup and a head against `generate(do_sample=False)`."""
+    for family in FAMILIES if lab.cuda else ("llama",):
         yield f"{family} against generate", partial(against_generate, lab, family)
     yield "llama, eagle2", partial(eagle, lab)
-    yield "batch of 8", partial(batched, lab)
-    yield "masked, device and CPU", partial(masked, lab)
 
 
-def tables(lab: Lab, tried: str = "torch", only: Collection[str] = ()) -> Row:
-    """Every algorithm of stdlib/ on table models (or some), a backend and the reference, greedy and drawn."""
+def tables(lab: Lab, tried: str, only: Collection[str] = (), seconds: float = 140) -> Row:
+    """Every algorithm of stdlib/ on table models (or some), a backend and the reference, greedy and drawn; how many of the runs
+    were in graph mode, and why the others were not."""
     names = [name for name in stdlib.names() if not only or name in only]
-    found = spread(lab, compared_tables, [(name, tried) for name in names])
-    told = ([differ] if isinstance(differ, str) else differ for differ in found)
-    wrong = [f"{name}: {what}" for name, differs in zip(names, told) for what in differs]
-    return {
-        "algorithms": len(names),
-        "backend": tried,
-        "wrong": wrong,
-        "right": not wrong,
-        "says": f"{len(names)} algorithms, {len(wrong)} of {2 * len(names)} runs differ from the reference",
-    }
+    found = lab.spread(compared_tables, [(name, tried) for name in names], seconds)
+    wrong, modes = [], Counter[str]()
+    for name, told in zip(names, found, strict=True):
+        differs, ran = ([told], []) if isinstance(told, str) else told
+        wrong += [f"{name}: {what}" for what in differs]
+        modes.update(ran)
+    graph = modes.pop("graph mode", 0)
+    says = f"{len(names)} algorithms, {len(wrong)} of {2 * len(names)} runs differ from the reference"
+    if tried == "triton":
+        says += f"; {graph} runs in graph mode, {modes.total()} by the driver, most often: "
+        says += "; ".join(f"{n} {mode.removeprefix('eager mode: ')}" for mode, n in modes.most_common(3))
+    return {"algorithms": len(names), "backend": tried, "graph_mode": graph, "driver": dict(modes.most_common()),
+            "wrong": wrong, "right": not wrong, "says": says}  # fmt: skip
 
 
-def compared_tables(_: Lab | None, task: tuple[str, str]) -> list[str]:
-    """The runs of an algorithm by a backend that differ from the reference's."""
+def compared_tables(_: Lab | None, task: tuple[str, str]) -> tuple[list[str], list[str]]:
+    """The runs of an algorithm by a backend that differ from the reference's, and the modes of all."""
     name, tried = task
-    seed, wrong = stdlib.names().index(name), list[str]()
+    seed, wrong, modes = stdlib.names().index(name), list[str](), list[str]()
     algorithm = decgraph.load(name)
     models, params = models_for(algorithm.function, 7, seed), params_for(algorithm.function, seed)
-    externs = outside(algorithm.module)["externs"]
+    given: dict[str, Any] = {"tokenizer": LETTERS, "externs": outside(algorithm.module)["externs"], **params}
     for temperature in (0, 1):
         request = Request((1, 2, 3, 1, 2), limit=10, temperature=temperature, seed=seed)
         made = [
-            algorithm.session(models, backend=backend, tokenizer=LETTERS, externs=externs, **params).run(
-                request, keep_events=False
-            )
+            algorithm.session(models, backend=backend, **given).run(request, keep_events=False)
             for backend in ("reference", tried)
         ]
-        ends = [
-            str(r.error).split(" request ")[0] for r in made
-        ]  # the line that an error stands at; backends say why differently
+        # The line that an error is at; backends say why in other words.
+        ends = [str(r.error).split(" request ")[0] for r in made]
+        modes.append(re.sub(r"^(eager mode: )\d+:\d+: ", r"\1", made[1].mode))
         if made[0].tokens != made[1].tokens or ends[0] != ends[1]:
             wrong.append(f"at {temperature}: {[str(r.error) if r.error else r.tokens for r in made]}")
-    return wrong
+    return wrong, modes
 
 
 class Letters:
@@ -167,7 +158,7 @@ def asked(device: torch.device, rows: int = 3) -> dict[str, Any]:
     }
 
 
-def against_generate(lab: Lab, family: str, backend: str = "torch") -> Row:
+def against_generate(lab: Lab, family: str, backend: str = "triton") -> Row:
     """Chains, a tree and lookup against `generate(do_sample=False)`, through decgraph.hf."""
     target, drafter = module(family, lab.device), noisy(module(family, lab.device))
     return compared(
@@ -182,7 +173,7 @@ def against_generate(lab: Lab, family: str, backend: str = "torch") -> Row:
     )
 
 
-def eagle(lab: Lab, backend: str = "torch") -> Row:
+def eagle(lab: Lab, backend: str = "triton") -> Row:
     """A tree drafted by a head that reads the target's states; its module lies on the device."""
     from decgraph.zoo.modeling import EagleConfig, EagleHead
 
@@ -194,7 +185,7 @@ def eagle(lab: Lab, backend: str = "torch") -> Row:
     )
 
 
-def compared(target: Any, given: dict[str, Any], algorithms: dict[str, dict[str, Any]], backend: str = "torch") -> Row:
+def compared(target: Any, given: dict[str, Any], algorithms: dict[str, dict[str, Any]], backend: str) -> Row:
     """Rows whose tokens are those of `generate`, by algorithm; where one differs, how near the tie was."""
     plain = target.generate(**given)
     row: Row = {"rows": len(plain), "algorithms": {}}
@@ -207,10 +198,11 @@ def compared(target: Any, given: dict[str, Any], algorithms: dict[str, dict[str,
             "same": sum(g is None for g in gaps),
             "first_gaps": [g for g in gaps if g is not None],
             "tokens_per_call": round(custom.last[0].stats.tokens_per_call, 3),
+            "mode": custom.last[0].mode,
         }
         wrong += [f"{name}: logits {g:.2g} apart" for g in gaps if g is not None and g > NEAR_TIE]
-    same = {name: f"{found['same']}/{len(plain)}" for name, found in row["algorithms"].items()}
-    return {**row, "wrong": wrong, "right": not wrong, "says": ", ".join(f"{n} {s} the same" for n, s in same.items())}
+    told = [f"{name} {found['same']}/{len(plain)} the same, {found['mode']}" for name, found in row["algorithms"].items()]
+    return {**row, "wrong": wrong, "right": not wrong, "says": "; ".join(told)}
 
 
 @torch.no_grad()
@@ -225,53 +217,3 @@ def gap(target: Any, mine: torch.Tensor, theirs: torch.Tensor, start: int) -> fl
     path = path[int((path[:start] == SPECIAL["pad_token_id"]).sum()) :]
     scores = target(input_ids=path[None], use_cache=False).logits[0, -1].double()
     return float((scores[mine[at]] - scores[theirs[at]]).abs())
-
-
-def batched(lab: Lab) -> Row:
-    """Eight ragged requests at a time and one at a time."""
-    target, drafter = module("llama", lab.device), noisy(module("llama", lab.device))
-    wrong, says = [], []
-    for name, parts in {"speculative": {"drafter": drafter, "gamma": 3}, "prompt_lookup": {"k": 4}}.items():
-        given = asked(lab.device, 8)
-        together = target.generate(**given, custom_generate=custom_generate(name, **parts))
-        same = 0
-        for row in range(8):
-            one = {**given, **{key: given[key][row : row + 1] for key in ("input_ids", "attention_mask")}}
-            alone = target.generate(**one, custom_generate=custom_generate(name, **parts))[0]
-            apart = gap(target, together[row], alone, given["input_ids"].shape[1])
-            same += apart is None
-            wrong += [f"{name}, row {row}: logits {apart:.2g} apart"] if apart is not None and apart > NEAR_TIE else []
-        says.append(f"{name} {same}/8")
-    return {"wrong": wrong, "right": not wrong, "says": f"the same as alone: {', '.join(says)}"}
-
-
-def masked(lab: Lab, backend: str = "torch") -> Row:
-    """A random masked model in float32: the same canvases on the device and on the CPU (by backend torch), greedy and drawn."""
-    sizes = {**labs.SIZES["tiny"].masked, "initializer_range": 0.2}
-    near = labs.masked(sizes, torch.device("cpu"), torch.float32)
-    far = copy.deepcopy(near).to(lab.device)
-    row: Row = {"algorithms": {}}
-    ask: Callable[[int], Request] = lambda t: Request((5, 9, 11, 40), limit=16, temperature=t, seed=3)
-    for name in ("fast_dllm", "fast_dllm_prefix", "fast_dllm_uncached"):
-        made = [
-            masked_session(name, each, backend=how, length=16, block=8, tau=0.3)
-            for each, how in ((near, "torch"), (far, backend))
-        ]
-        for temperature in (0, 1):
-            here, there = (session.run(ask(temperature)) for session in made)
-            for result in (here, there):
-                if result.error is not None:
-                    raise result.error
-            equal = sum(a == b for a, b in zip(here.tokens, there.tokens))
-            row["algorithms"][f"{name} at {temperature}"] = {
-                "cells": len(here.tokens),
-                "equal": equal,
-                "calls": [r.stats.target_calls for r in (here, there)],
-            }
-    whole = sum(found["equal"] == found["cells"] for found in row["algorithms"].values())
-    # A near-tie changes what follows, so that a whole run may differ; most must be equal.
-    return {
-        **row,
-        "right": whole >= len(row["algorithms"]) - 1,
-        "says": f"{whole} of {len(row['algorithms'])} runs the same as on the CPU",
-    }
