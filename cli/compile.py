@@ -14,6 +14,7 @@ from decgraph import extras
 from decgraph.cli import given, output, planning
 from decgraph.ir.values import Module
 from decgraph.runtime.models.forwards import Forward, forwards_of
+from decgraph.runtime.session import check_params
 
 MODEL = "With --emit cost: target=FOLDER or a shipped model's name; says whether the decoder or its own module runs it."
 
@@ -45,7 +46,7 @@ def command(
             "--emit",
             help="IR, static cost of a step, graph, what passes did; the Python "
             "that the torch backend runs; its segments as torch.fx graphs; the "
-            "kernels that the triton backend launches.",
+            "decoding step that the triton backend replays.",
         ),
     ] = Emit.ir,
     form: Annotated[Form, typer.Option("--form", help="How a graph is written.")] = Form.dot,
@@ -64,8 +65,8 @@ def command(
     of the passes (`--emit passes`), the Python, its segments and the kernels are those after them.
     """
     chosen = decgraph.load(algorithm)
-    if model and emit is not Emit.cost:
-        raise decgraph.DecError("--model is for --emit cost", hint="nothing else that compile shows depends on the models")
+    if model and emit not in (Emit.cost, Emit.triton):
+        raise decgraph.DecError("--model is for --emit cost and triton", hint="nothing else that compile shows depends on the models")
     wishes = planning.Wishes(passes, no_pass or (), dump_ir, validate)
     params = given.known(chosen.function, given.pairs(set_ or (), "--set"))
     module, report = chosen.module, None
@@ -87,7 +88,7 @@ def command(
             if ways:
                 print("\nforwards\n" + "\n".join(f"  {name}  {way.text()}" for name, way in ways.items()))
     elif emit is Emit.triton:
-        kernels(module, chosen.name, params, as_json=json)
+        steps(chosen, module, params, given.folders(model or (), chosen.models), as_json=json)
     elif emit in (Emit.python, Emit.segments):
         generated(module, chosen.name, as_graphs=emit is Emit.segments, as_json=json)
     else:
@@ -114,22 +115,36 @@ def forwards(chosen: decgraph.Algorithm, folders: Mapping[str, str]) -> dict[str
     return forwards_of(models)
 
 
-def kernels(module: Module, name: str, params: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the step that runs on a device, recorded on table models: as Python, with the kernels by hand and its launches.
-    Raises DecError where triton is not installed."""
-    extras.check("models", also="triton", what="kernels need")
-    from decgraph.backends.triton import emit
+def steps(chosen: decgraph.Algorithm, module: Module, params: Mapping[str, Any], folders: Mapping[str, str], *, as_json: bool) -> None:
+    """Print the decoding step that the triton backend records, with the given models or the shipped ones. Raises DecError where
+    triton is not installed, and for unusable models."""
+    extras.check("models", also="triton", what="steps need")
+    from decgraph.backends.triton import emit as emitted
+    from decgraph.backends.triton.listing import graphs_of
     from decgraph.backends.triton.support import NotSteppable
+    from decgraph.check.worlds import models_for
+    from decgraph.models import bind
 
+    function = module.functions[module.main]
     try:
-        graph = emit.recorded(module, params)
-    except NotSteppable as why:
-        output.emit_json({"name": name, "step": str(why)}) if as_json else print(f"# {name}: no step on the device: {why}")
-        return
+        models: dict[str, Any] = bind(chosen.function, folders, device="cpu").models
+    except decgraph.DecError:
+        if folders:
+            raise
+        models = models_for(function, 64, 3)  # no model of that kind is shipped: small tables
+    why, found = "", []
+    try:
+        found = list(graphs_of(module, module.main, models, check_params(function, params)))
+    except NotSteppable as error:
+        why = str(error)
     if as_json:
-        output.emit_json({"name": name, "step": None, **emit.as_json(graph, name, emit.VOCABULARY)})
-    else:
-        print(emit.text(graph, name, emit.VOCABULARY).rstrip())
+        made = [emitted.as_json(graph, what) for what, graph in found]
+        output.emit_json({"name": chosen.name, "eager": why or None, "graphs": made})
+        return
+    if why:
+        print(f"# {chosen.name}: eager mode, the torch backend's driver runs its decoding steps: {why}")
+    for what, graph in found:
+        print(emitted.text(graph, f"{chosen.name}: {what}").rstrip())
 
 
 def generated(module: Module, name: str, *, as_graphs: bool, as_json: bool) -> None:

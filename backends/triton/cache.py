@@ -45,11 +45,6 @@ class Cache:
         return max(0, length - 1)
 
     # -- calls
-    def scores(self, tree: Tree | None, nodes: Any, known: Tensor | None = None) -> Tensor:
-        """Scores [B, F, V] after nodes: NumPy int64[F], or Nodes; 0 is the root, the context."""
-        read: Tensor = self.model.read(self.states(tree, nodes, known))
-        return read
-
     def states(self, tree: Tree | None, nodes: Any, known: Tensor | None = None) -> Tensor:
         """Last states [B, F, W] after nodes."""
         if isinstance(nodes, Nodes):

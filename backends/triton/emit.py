@@ -13,21 +13,16 @@ import importlib
 import inspect
 import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
-from decgraph.backends.triton.graph import Graph, is_opaque, is_view, traced, writes
-from decgraph.backends.triton.support import NotSteppable
-from decgraph.ir.values import Module
-from decgraph.runtime.request import Request
-from decgraph.runtime.session import check_params
+from decgraph.backends.triton.graph import Graph, is_opaque, is_view, writes
 
 SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "eq": "==",
@@ -59,35 +54,12 @@ REDUCED = (
 STORED = (*REDUCED, "scatter", "index_put", "index_copy", "index_add", "copy_")
 
 
-VOCABULARY = 64
-"""Tokens of the table models that a program is recorded on where nobody names models."""
-
-
-def recorded(module: Module, params: Mapping[str, Any], lanes: int = 2) -> Graph:
-    """The step of a module's main function on table models, for a request that shapes its distributions by a temperature.
-    Raises NotSteppable where it has none, or one whose loops the host runs."""
-    from decgraph.backends.triton import program, shaping
-    from decgraph.check.worlds import models_for
-
-    function = module.functions[module.main]
-    models = models_for(function, VOCABULARY, 3)
-    main = next((m for m in models.values() if m.kind in ("causal", "masked")), None)
-    machine = SimpleNamespace(module=module, function=function, models=models, params=check_params(function, params), main=main)
-    request = Request(prompt=(1, 2), limit=30, temperature=0.8)
-    frame = program.Frame(lanes, 32, torch.device("cpu"), shaping.need(request, VOCABULARY))
-    step = program.built(machine, frame, 128)
-    program.settle(step)
-    if step.loop is None:
-        raise NotSteppable("there is no loop `while not done`")
-    return traced(step.body, step)
-
-
 # -- the text of a step
 def text(graph: Graph, title: str = "", vocabulary: int = 0) -> str:
     """The whole text: the step with its places in the `.dec` file, the kernels by hand, and the launches as a comment.
     vocabulary: its size, to know which bytes are rows over it."""
     kernels = sorted({_name(n) for n in graph.nodes() if by_hand(n)} & set(KERNELS))
-    lines = [f'"""{title or "A step"}: one step of all lanes. Written by decgraph."""', "", "import torch"]
+    lines = [f'"""{title or "A step"}. Written by decgraph."""', "", "import torch"]
     lines += ["import triton", "import triton.language as tl", "from torch import inf, nan", ""]
     lines += [f"import decgraph.backends.triton.kernels.{KERNELS[k]}" for k in kernels]
     lines += ["", "aten = torch.ops.aten", "", "", *_constants(graph), "", "", "def step(tensors):"]

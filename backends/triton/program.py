@@ -20,14 +20,20 @@ from torch import Tensor
 from decgraph.backends.triton.capture import captured
 from decgraph.backends.triton.models import step_model
 from decgraph.backends.triton.models.interface import CHUNK, Part
+from decgraph.backends.triton.pieces import Pieces
 from decgraph.backends.triton.state import Frame, Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Vec, is_static
 from decgraph.ir.memo import memo_of
+from decgraph.runtime.models.distinct import original_of
 from decgraph.runtime.placement import placement_of
 
 LEAST = 16
 """Tokens below which two texts that begin alike are not worth a copy."""
+MOST_CELLS = 2**15
+"""Tokens that a text and its canvas, which every call computes whole, may come to."""
+GROWTH = 512
+"""Tokens behind a text for which a lane has room at first; a request whose text comes to more goes on in a larger lane."""
 RECENT = 64
 """Tokens of a lane that the host is shown after each step; where more are new, it reads the lane."""
 SETTLED = 16
@@ -86,28 +92,41 @@ def needs_of(m: Any, features: frozenset[str]) -> Needs:
     """What a machine's program needs; found with one lane of few slots, once. Raises NotSteppable."""
     if m.main is None:
         raise NotSteppable("no model is called")
-    # A canvas is computed whole, and some find out about their sizes only there.
-    room = len(m.request.prompt) + int(m.request.limit) if m.main.kind == "masked" else 0
-    known, key = kept(m.main).needs, (key_of(m), features, room)
+    known, key = kept(m.main).needs, _needs_key(m, features)
     if key not in known:
         try:
-            found: Needs | NotSteppable = _measured(m, features, room)
+            found: Needs | NotSteppable = _measured(m, features, key[-1])
         except NotSteppable as error:
             found = error
-        known[key] = ((m.module, m.models), found)  # so that their ids stay theirs
-        while len(known) > 64:
-            known.popitem(last=False)
+        note(m, features, found)
     out = known[key][1]
     if isinstance(out, NotSteppable):
         raise out
     return out
 
 
+def _needs_key(m: Any, features: frozenset[str]) -> Any:
+    """The program and its features; of a canvas the size too: it is computed whole, and some find out about it only there."""
+    room = len(m.request.prompt) + int(m.request.limit) if m.main.kind == "masked" else 0
+    return key_of(m), features, room
+
+
+def note(m: Any, features: frozenset[str], found: Needs | NotSteppable) -> None:
+    """Keep what a program needs, or why it has no step, so that it is not found out again."""
+    known = kept(m.main).needs
+    known[_needs_key(m, features)] = ((m.module, m.models), found)  # so that their ids stay theirs
+    while len(known) > 64:
+        known.popitem(last=False)
+
+
 def _measured(m: Any, features: frozenset[str], room: int) -> Needs:
+    if room > MOST_CELLS:
+        raise NotSteppable(f"a canvas that may come to {room} cells")
     slots = max(64, room + 2)
     step = built(m, Frame(1, slots - 2, home(m.models), features), slots)
     settle(step)
     size = sum(t.nbytes for cache in step.caches.values() for t, *_ in getattr(cache.model, "buffers", ()))
+    size += slots * 2 * step.tokens.element_size()  # the text, and what else there is a number of for each token
     return Needs(max((c.peak + c.behind for c in chains(step)), default=0) + 2, -(-size // slots))
 
 
@@ -120,12 +139,14 @@ def chains(step: Step) -> list[Any]:
 def built(m: Any, frame: Frame, slots: int) -> Step:
     """The step of a machine's program, with models of so many slots a lane. Raises NotSteppable."""
     made: dict[str, Any] = {}
-    order = sorted(m.models.items(), key=lambda item: (item[1] is not m.main, item[1].kind == "features"))
+    order = sorted(m.models.items(), key=lambda item: (item[1] is not m.main, item[1].kind in ("features", "head")))
     for name, model in order:
         if model.kind == "layers":
             made[name] = Part(model)
             continue
-        target = next((d for d in made.values() if getattr(d, "kind", "") == "causal"), None)
+        causal = [d for d in made.values() if getattr(d, "kind", "") == "causal"]
+        of = getattr(original_of(model), "target", None)
+        target = next((d for d in causal if of is not None and original_of(d.model) is original_of(of)), next(iter(causal), None))
         made[name] = step_model(model, frame.batch, slots, frame.device, target=target)
     return Step(m.module, m.function.name, {name: made[name] for name in m.models}, m.params, frame)
 
@@ -149,11 +170,12 @@ def settle(step: Step) -> bool:
         step.prologue(torch.zeros(step.frame.batch, dtype=torch.bool, device=step.device))
         behind = {id(c): c.behind for c in chains(step)}
         for _ in range(SETTLED if step.loop is not None else 0):
+            grown = step.growths.total()
             step.body()
             now = {id(c): max(c.behind, behind.get(id(c), 1)) for c in chains(step)}
             for cache in chains(step):
                 cache.behind = now[id(cache)]
-            if now == behind:
+            if now == behind and step.growths.total() == grown:
                 break
             behind = now
         else:
@@ -188,6 +210,13 @@ class Job:
         return len(self.machine.request.prompt) + int(self.machine.request.limit)
 
     @property
+    def room(self) -> int:
+        """Tokens that a lane for it has room for: of a long text as many more as there are, and `GROWTH` at least. A canvas is
+        computed whole."""
+        now = len(self.machine.request.prompt) + self.machine.committed()
+        return self.size if self.machine.main.kind == "masked" else min(self.size, now + max(GROWTH, now))
+
+    @property
     def sharing(self) -> int | None:
         """What tells requests that write the same states of a session: one runs after the other."""
         shares = any(state.scope != "sequence" for state in self.machine.function.states)
@@ -203,6 +232,8 @@ class Program:
         device = home(m.models)
         self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
         self.hosted = settle(self.step)
+        if self.hosted and device.type == "cuda":
+            self.step.pieces = Pieces(self.step, captured)
         self.behind = {id(c): c.behind for c in chains(self.step)}
         self.each = dict(self.step.counts.calls) if self.step.loop is not None else {}
         self.once: dict[str, int] = {}
@@ -213,6 +244,8 @@ class Program:
         self.turn = 0
         self.commits = not any(op.opcode.startswith("canvas.") for op in m.function.body.walk())
         self.shown: deque[tuple[list[Job], Callable[[], np.ndarray]]] = deque()
+        self.unread = int(device.type == "cuda")
+        """Looks that the host need not have read when the next step begins."""
         self.replay: Callable[[], None] | None = None
         self.bytes = job.needs.bytes * batch * (capacity + job.needs.ahead)
         self.models = sorted((c for c in self.step.caches.values() if c.model.kind != "masked"), key=lambda c: c.features)
@@ -326,6 +359,10 @@ class Program:
         """Whether all that a lane hands on is in tensors by lane."""
         return all(isinstance(v, Tensor | Vec) or is_static(v) for v in (*self.step.states.values(), *self.step.carried))
 
+    def outgrown(self, job: Job) -> bool:
+        """Whether the next steps of a request might not fit into its lane. One more may be under way."""
+        return self.capacity < min(job.size, job.seen + 3 * self.step.committed_most + 1)
+
     def evict(self, job: Job) -> None:
         """Take a request out of its lane, to go on in another one, of another program perhaps."""
         if job.begun:
@@ -352,7 +389,11 @@ class Program:
             if self.step.loop is not None:
                 self.run()
             self.shown.append((jobs, self.show()))
-        while len(self.shown) > (self.step.device.type == "cuda" and bool(jobs)):
+        yield from self.looks(self.unread if jobs else 0)
+
+    def looks(self, left: int = 0) -> Iterator[tuple[Job, Look]]:
+        """What the host was shown and has not read, but for the last `left` looks."""
+        while len(self.shown) > left:
             shown, read = self.shown.popleft()
             rows = read()
             for job in shown:

@@ -7,6 +7,7 @@ between two steps (`admit`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -88,6 +89,8 @@ class Step(Evaluator):
         self.results: list[Any] = []
         """What `return` gave: (tokens int64[B, n, D] padded with -1, bool[B, n] or None, bool[B] the lanes)."""
         self.made: dict[Any, Any] = {}
+        self.growths: Counter[str] = Counter({state_title(s): 2 for s in self.function.states if s.scope == "session"})
+        """How often buffers grew; what a session has kept may have any length."""
 
     # -- buffers and constants
     def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -168,7 +171,7 @@ class Step(Evaluator):
                 here = torch.zeros_like(self.done)
                 here[list(lanes)] = True
                 lost = self.lost.clone()
-                self.states[state.name] = written(self, old, new, here, dims[0].bound if dims else None, f"the state `{state.name}`")
+                self.states[state.name] = written(self, old, new, here, dims[0].bound if dims else None, state_title(state))
                 self.lost.copy_(lost)
 
     def level_field(self, level: Any, field: str) -> Any:
@@ -252,7 +255,7 @@ class Step(Evaluator):
             if isinstance(old, Tensor | Vec) or is_static(old) and not isinstance(old, str | None | list):
                 start = old if isinstance(old, Tensor | Vec) else self.lanes(old).clone()
                 dims = arg.type.dims
-                self.carried[n] = written(self, start, new, live, dims[0].bound if dims else None, "what the loop carries")
+                self.carried[n] = written(self, start, new, live, dims[0].bound if dims else None, f"value {n} that the loop carries")
             else:
                 self.carried[n] = self.join(live, new, old)
 
@@ -376,6 +379,11 @@ def split(function: Function) -> tuple[list[Op], Op | None, list[Op]]:
     return (ops, None, []) if at is None else (ops[:at], ops[at], ops[at + 1 :])
 
 
+def state_title(state: Any) -> str:
+    """What messages call a state."""
+    return f"the state `{state.name}`"
+
+
 def parameter(p: Any, value: Any) -> Any:
     """A parameter as a host value."""
     if p.value.type.elem == "topology":
@@ -402,14 +410,14 @@ class Counts:
         """A new iteration, in which these lanes are."""
         self.calls, self.whole = {}, lanes
 
-    def call(self, name: str) -> None:
-        """One more call of a model by the lanes that are here."""
-        if self.s.mask is self.whole:
+    def call(self, name: str, lanes: Tensor | None = None) -> None:
+        """One more call of a model by the lanes that are here, or by some of them, bool[B]."""
+        if self.s.mask is self.whole and lanes is None:
             self.calls[name] = self.calls.get(name, 0) + 1
             return
         if name not in self.often:
             self.often[name] = self.s.buffer((self.s.frame.batch,), torch.int64)
-        self.often[name].add_(self.s.active().long())
+        self.often[name].add_((self.s.active() if lanes is None else self.s.active() & lanes).long())
 
     def decide(self, cells: Tensor, again: bool) -> None:
         """Count cells bool[B, n] that are decided, or masked again, in the lanes that are here."""
