@@ -250,6 +250,7 @@ class Program:
         self.unread = int(device.type == "cuda")
         """Looks that the host need not have read when the next step begins."""
         self.replay: Callable[[], None] | None = None
+        self.hosted = self.hosted or any(getattr(made, "on_host", False) for made in self.step.made.values())
         self.records = self.step.device.type == "cuda" and not self.hosted
         """Whether the step is recorded as a graph."""
         self.bytes = job.needs.bytes * batch * (capacity + job.needs.ahead)
