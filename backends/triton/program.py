@@ -20,6 +20,7 @@ from torch import Tensor
 from decgraph.backends.triton.capture import captured
 from decgraph.backends.triton.models import step_model
 from decgraph.backends.triton.models.interface import CHUNK, Part
+from decgraph.backends.triton.ops.models import SecondText
 from decgraph.backends.triton.pieces import Pieces
 from decgraph.backends.triton.state import Frame, Step
 from decgraph.backends.triton.support import NotSteppable
@@ -233,7 +234,8 @@ class Program:
         self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
         self.hosted = settle(self.step)
         reads = any(getattr(c.model, "exact", False) and getattr(c.model, "rows", 0) is None for c in self.step.caches.values())
-        self.hosted = self.hosted or reads  # tables of whole paths are read on the host: nothing of them can be a graph
+        reads = reads or any(isinstance(made, SecondText) for made in self.step.made.values())
+        self.hosted = self.hosted or reads  # tables of whole paths and other texts are read on the host: no graph has them
         if self.hosted and not reads and device.type == "cuda":
             self.step.pieces = Pieces(self.step, captured)
         self.behind = {id(c): c.behind for c in chains(self.step)}
