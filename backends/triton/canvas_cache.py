@@ -55,7 +55,9 @@ class CanvasCache:
         if self.width > model.capacity - 1:
             raise NotSteppable(f"`{name}` has {model.capacity} slots, fewer than the text and its canvas")
         self.clock = s.buffer((1,), torch.int64)
-        self.fed = s.buffer((s.frame.batch, self.width), torch.int64)  # what the last call of a whole canvas read
+        self.fed = s.buffer((s.frame.batch, 2, 1, self.width), torch.int64) - 3
+        self.scored = s.buffer((s.frame.batch, 2, 1, self.width), torch.bool)
+        """The canvases of the last two calls without a memory, and the cells whose scores were read."""
         self.when = s.buffer((s.frame.batch, self.width + 1), torch.int64)
         self.start()
 
@@ -82,10 +84,35 @@ class CanvasCache:
         at = s.lanes(slot[None])
         end = (canvas.base + canvas.size)[:, None].expand(-1, self.width)
         states = self._forward(canvas, at, live, Seen(end))
-        fed = torch.where(live, self.read(canvas, at), -2)
-        s.counts.call(self.name, (fed != self.fed).any(1))  # the driver remembers what it has computed
-        self.fed.copy_(torch.where(s.active()[:, None], fed, self.fed))
         return Call(states, None, live, self.when[:, :-1].clone())
+
+    def count(self, canvases: list[Any], rows: Tensor | None, there: Tensor | None = None) -> None:
+        """Count a call without a memory at canvases, where the scores of cells bool[B, S] are read (None: it is for their
+        memory). there: bool[B, n], the canvases of every lane. What one of the last two calls has computed is no call."""
+        s, m = self.s, len(canvases)
+        if m > self.fed.shape[2]:  # more at once than ever
+            b, more = s.frame.batch, m - int(self.fed.shape[2])
+            self.fed = torch.cat([self.fed, self.fed.new_full((b, 2, more, self.width), -3)], 2)
+            self.scored = torch.cat([self.scored, self.scored.new_zeros((b, 2, more, self.width))], 2)
+        slot, fed, again = s.steps(self.width), [], []
+        for n, c in enumerate(canvases):
+            here = slot < (c.base + c.size)[:, None]
+            here = here if there is None else here & there[:, n : n + 1]
+            fed.append(torch.where(here, self.read(c, s.lanes(slot[None])), -2))
+            same = (fed[-1][:, None, None] == self.fed).all(-1)
+            known = (same[..., None] & self.scored).flatten(1, 2).any(1)
+            again.append(same.flatten(1).any(1) & (True if rows is None else ~(rows & ~known).any(1)))
+            if there is not None:
+                again[-1] = again[-1] | ~there[:, n]
+        new = ~torch.stack(again, 1).all(1)
+        s.counts.call(self.name, new)
+        told = (slot < self.width) & new[:, None] if rows is None else rows
+        empty = [torch.full_like(fed[0], -3)] * (int(self.fed.shape[2]) - m)
+        active = s.active()[:, None, None, None]
+        latest = torch.stack([*fed, *empty], 1)
+        self.fed.copy_(torch.where(active, torch.stack([self.fed[:, 1], latest], 1), self.fed))
+        latest = s.lanes(told)[:, None].expand(-1, int(self.fed.shape[2]), -1)
+        self.scored.copy_(torch.where(active, torch.stack([self.scored[:, 1], latest], 1), self.scored))
 
     def _part(self, canvas: Any, at: Any, given: CanvasMemory) -> Call:
         s, slot = self.s, self.s.steps(self.width)

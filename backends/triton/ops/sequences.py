@@ -402,7 +402,8 @@ def tile(s: Any, op: Any, *xs: Any) -> Any:
 
 def zeros(s: Any, op: Any, *sizes: Any) -> Any:
     """Zeros over given sizes, of which the first may depend on data."""
-    given, shape = iter(enumerate(sizes)), []
+    given = iter(enumerate(sizes))
+    shape: list[int] = []
     for d in op.attrs["dims"]:
         k, n = (0, s.vocab_size) if d.kind == "vocab" else next(given)
         if shape and not is_static(n):
