@@ -17,8 +17,8 @@ import torch
 
 import decgraph
 from decgraph.runtime.request import Request
+from lab.gpu.first import ROOT, Items, Row
 from lab.gpu.lab import Lab
-from lab.gpu.run import ROOT, Items, Row
 
 PROMPT, SERVE, SECONDS = "def f(x):", "serve", 110
 ALGORITHMS: dict[str, dict[str, Any]] = {
@@ -42,7 +42,7 @@ def stage(lab: Lab) -> Items:
 
 def command(lab: Lab, name: str, *more: str) -> list[str]:
     """A command of decgraph in this checkout."""
-    start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from lab.gpu.run import from_checkout; from_checkout(); "
+    start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import lab.gpu.first; "
     start += "from decgraph.cli.main import main; sys.exit(main(sys.argv[1:]))"
     given = [word for k, v in ALGORITHMS[name].items() for word in (f"--{k}", str(v))]
     return [sys.executable, "-c", start, *more, *given, "--device", lab.device.type, "--dtype", "float32"]

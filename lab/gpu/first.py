@@ -2,83 +2,117 @@
 
     python lab/gpu/first.py [--out first.json] [--device cuda|cpu] [--sizes 8b|tiny] [--only doors,capture] [--seconds 560]
 
-Seven steps in the order of what is most likely to be wrong. Every item has a limit in seconds, and the result file is written
-after each one. Where a kernel breaks the device, or never ends, another process goes on with the next item.
+Seven steps in the order of what is most likely to be wrong. A supervisor writes what each item found, ends one that takes too
+long, and goes on in a new process where one ends before it is done, as where a kernel breaks the device.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
+import queue
+import signal
+import subprocess
 import sys
+import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:] = [str(ROOT), *(p for p in sys.path if Path(p or ".").resolve() != ROOT / "lab" / "gpu")]
-
-from lab.gpu.run import Items, Row, from_checkout, supervised, tell  # noqa: E402  # the path is set above
-
-from_checkout()
 
 if TYPE_CHECKING:
     from lab.gpu.lab import Lab
 
 LIMITS = {"machine": 40, "doors": 130, "tables": 160, "kernels": 90, "steps": 120, "tokens": 60, "capture": 120}
 """Seconds of an item on a GPU (six times as much on a CPU)."""
+START = 120  # seconds between items
+MARK = "\x1e"  # begins the lines that the process tells its supervisor
+ROOT = Path(__file__).resolve().parents[2]
+Row = dict[str, Any]  # JSON; `says` is its line in the table, `right` False where a comparison did not hold
+Items = Iterator[tuple[str, Callable[[], Row]]]
 
 
-def machine(lab: Lab) -> Items:
-    """1. What the machine is, a copy's bandwidth, and what an operation costs."""
-    yield "versions", partial(about, lab)
-    yield "costs", partial(costs, lab)
+def from_checkout() -> None:
+    """Make `import decgraph` and `import lab` find this checkout: the package's rooms are folders at the root, so it has two
+    places. Nothing need be installed."""
+    sys.path[:] = [str(ROOT), *(p for p in sys.path if Path(p or ".").resolve() != ROOT / "lab" / "gpu")]
+    if "decgraph" not in sys.modules:
+        folder, places = ROOT / "decgraph", [str(ROOT / "decgraph"), str(ROOT)]
+        spec = importlib.util.spec_from_file_location("decgraph", folder / "__init__.py", submodule_search_locations=places)
+        assert spec is not None and spec.loader is not None
+        sys.modules["decgraph"] = made = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(made)
 
 
-def about(lab: Lab) -> Row:
-    """Versions, and what the device says of itself."""
-    import torch
-    import triton
-
-    from decgraph.bench import machine as host
-
-    row: Row = dict(host.facts())
-    row["versions"]["triton"] = triton.__version__
-    gpu = str(torch.cuda.get_device_properties(lab.device)) if lab.cuda else row["processor"]
-    return {**row, "gpu": gpu, "says": f"{gpu}; " + ", ".join(f"{name} {v}" for name, v in row["versions"].items())}
+from_checkout()
 
 
-def costs(lab: Lab, count: int = 1000) -> Row:
-    """Gigabytes a second of a copy; microseconds to issue an operation, of a node of a graph, and to read one value."""
-    import torch
+def tell(**said: Any) -> None:
+    """A line for the supervisor."""
+    print(MARK + json.dumps(said), flush=True)
 
-    x = torch.zeros(16, device=lab.device)
-    gbs = lab.copy_bandwidth() / 1e9
-    node = 1000 * lab.launch_ms([partial(x.add_, 1)] * (count if lab.cuda else 10)).median
-    issue = 1e6 / count * lab.seconds(lambda: [x.add_(1) for _ in range(count)], 5, 1).median
-    read = 1e4 * lab.seconds(lambda: [float(x[0]) for _ in range(100)], 5, 1).median
-    row = {"gb_per_s": gbs, "node_us": node, "issue_us": issue, "read_us": read, "right": bool((x == x[0]).all())}
-    return {**row, "says": f"a copy {gbs:.0f} GB/s; an operation {issue:.1f} us, a node {node:.2f} us, one value {read:.1f} us"}
+
+def supervised(command: Sequence[str], out: Path, about: Row, limits: Mapping[str, float], most: int = 6) -> list[str]:
+    """Run a command until it ends well; `--skip` tells it what is done. limits: seconds of an item, by the first word of its
+    name. Returns the names of the items that failed or did not hold."""
+    wrong: list[str] = []
+    data: Row = {"about": {**about, "when": time.strftime("%Y-%m-%d %H:%M:%S")}, "items": {}, "wrong": wrong}
+
+    def keep(name: str, row: Row, seconds: float) -> None:
+        data["items"][name] = {**row, "seconds": round(seconds, 1)}
+        wrong.extend([name] if row.get("right") is False else [])
+        out.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        print(f"{name:<44} {seconds:6.1f} s  {row['says']}", flush=True)
+
+    for _ in range(most):
+        skipping = [*command, "--skip", json.dumps(list(data["items"]))]
+        process = subprocess.Popen(skipping, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        lines: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=_read, args=(process.stdout, lines), daemon=True).start()
+        running, began, limit, why = "", time.monotonic(), float(START), "its process ended"
+        while True:
+            try:
+                said = lines.get(timeout=max(began + limit - time.monotonic(), 0.01))
+            except queue.Empty:
+                said, why = None, f"longer than {limit:g} s"
+            if said is None:
+                break
+            if not said.startswith(MARK):
+                print(said, end="", flush=True)
+                continue
+            told = json.loads(said[1:])
+            if "row" in told:
+                keep(running, told["row"], time.monotonic() - began)
+            running, began = told.get("begins", ""), time.monotonic()
+            limit = limits[running.split(":")[0]] if running else START
+        code = process.wait() if why == "its process ended" else None
+        with suppress(ProcessLookupError):  # with what it started: nothing must keep the device
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if code == 0 and not running:
+            break
+        keep(running or f"process {process.pid}", {"right": False, "says": f"FAILED: {why}"}, time.monotonic() - began)
+    print(f"wrong: {', '.join(wrong) or 'nothing'}; {out}")
+    return wrong
+
+
+def _read(stream: Any, lines: queue.Queue[str | None]) -> None:
+    for line in stream:
+        lines.put(line)
+    lines.put(None)
 
 
 def stages() -> dict[str, Callable[[Lab], Items]]:
     """The steps, imported where they run."""
-    from lab.gpu import doors, kernels, steps, tokens
+    from lab.gpu import doors, kernels, lab, steps, tokens
 
-    return {
-        "machine": machine,
-        "doors": doors.stage,
-        "tables": tokens.tables,
-        "kernels": kernels.stage,
-        "steps": steps.stage,
-        "tokens": tokens.stage,
-        "capture": doors.capture,
-    }
+    every = lab.stage, doors.stage, tokens.tables, kernels.stage, steps.stage, tokens.stage, doors.capture
+    return dict(zip(LIMITS, every, strict=True))
 
 
 def here(asked: Any) -> int:
@@ -93,9 +127,7 @@ def here(asked: Any) -> int:
 
     lab, done = Lab(torch.device(asked.device), SIZES[asked.sizes]), json.loads(asked.skip)
     for stage, items in stages().items():
-        if stage not in asked.only.split(","):
-            continue
-        for what, work in items(lab):
+        for what, work in items(lab) if stage in asked.only.split(",") else ():
             name = f"{stage}: {what}"
             if name in done:
                 continue
@@ -119,12 +151,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--sizes", choices=("8b", "tiny"))
     parser.add_argument("--only", default=",".join(LIMITS), help=f"some of {', '.join(LIMITS)}")
     parser.add_argument("--seconds", type=float, default=560, help="no item begins after that long")
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--skip", default="[]", help=argparse.SUPPRESS)
-    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
+    for hidden in ("--skip", "--until"):
+        parser.add_argument(hidden, type=float if hidden == "--until" else str, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     asked.sizes = asked.sizes or ("8b" if asked.device == "cuda" else "tiny")
-    if asked.here:
+    if asked.skip is not None:
         return here(asked)
     if unknown := sorted(set(asked.only.split(",")) - set(LIMITS)):
         parser.error(f"no step is called {', '.join(unknown)}; there are {', '.join(LIMITS)}")
@@ -133,7 +164,7 @@ def main(arguments: list[str]) -> int:
     if asked.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch sees no GPU here; --device cpu --sizes tiny tries the script itself")
     slow = 1 if asked.device == "cuda" else 6
-    command = [sys.executable, *(["-S"] if sys.flags.no_site else []), __file__, "--here", *arguments]
+    command = [sys.executable, *(["-S"] if sys.flags.no_site else []), __file__, *arguments]
     command += ["--until", str(time.time() + slow * asked.seconds)]
     limits = {name: slow * limit for name, limit in LIMITS.items()}
     return 1 if supervised(command, asked.out, {"device": asked.device, "sizes": asked.sizes}, limits) else 0

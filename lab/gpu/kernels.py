@@ -12,8 +12,8 @@ from torch import Tensor
 
 from decgraph.backends.triton import noise
 from decgraph.backends.triton.kernels import attend, race, rope_write, truncate
+from lab.gpu.first import Items, Row
 from lab.gpu.lab import Lab
-from lab.gpu.run import Items, Row
 
 Found = list[tuple[str, float, float]]  # what was compared, how far it is off, how far it may be
 NEAR = {torch.bfloat16: 3e-2, torch.float32: 2e-5}  # of numbers of about one

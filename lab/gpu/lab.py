@@ -6,15 +6,16 @@ import gc
 import multiprocessing
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import triton
 
+from decgraph.bench.machine import facts
 from decgraph.bench.timing import Spread
 from decgraph.bench.weights import Weights, count, paired
-from lab.gpu.run import Row
+from lab.gpu.first import Items, Row
 
 Work = Callable[[], object]
 CACHE = 128 << 20  # bytes that launches go over before one comes back to what may still be in a cache
@@ -55,6 +56,11 @@ SIZES = {
 }  # fmt: skip
 
 
+def stage(lab: Lab) -> Items:
+    """1. Versions, a copy's bandwidth, and what an operation costs."""
+    yield "costs", lab.costs
+
+
 class Lab:
     """A device and sizes; creates models once and can release them."""
 
@@ -71,7 +77,6 @@ class Lab:
     def alive(self) -> bool:
         """Whether the device still works: after an access to memory that is not there it never does, in this process."""
         try:
-            self.sync()
             return float(torch.ones(2, device=self.device).sum()) == 2
         except Exception:  # CUDA's errors have many classes
             return False
@@ -114,6 +119,24 @@ class Lab:
             target = torch.empty_like(source)
             self.bandwidth = 2 * self.sizes.copied / self.seconds(lambda: target.copy_(source), 9).median
         return self.bandwidth
+
+    def costs(self, count: int = 1000) -> Row:
+        """Gigabytes a second of a copy; microseconds to issue an operation, of a node of a graph, and to read one value."""
+        x, gbs = torch.zeros(16, device=self.device), self.copy_bandwidth() / 1e9
+        node = 1000 * self.launch_ms([lambda: x.add_(1)] * (count if self.cuda else 10)).median
+        issue = 1e6 / count * self.seconds(lambda: [x.add_(1) for _ in range(count)], 5, 1).median
+        read = 1e4 * self.seconds(lambda: [float(x[0]) for _ in range(100)], 5, 1).median
+        row = {
+            **facts(),
+            "gb_per_s": gbs,
+            "node_us": node,
+            "issue_us": issue,
+            "read_us": read,
+            "right": bool((x == x[0]).all()),
+        }
+        row["gpu"] = str(torch.cuda.get_device_properties(self.device)) if self.cuda else row["processor"]
+        told = f"a copy {gbs:.0f} GB/s; an operation {issue:.1f} us, a node {node:.2f} us, one value {read:.1f} us"
+        return {**row, "says": f"{told}; {row['gpu']}; torch {torch.__version__}, triton {triton.__version__}"}
 
     def weights(self) -> Weights:
         """The target, the drafter, which is its first layers, and an EAGLE head; what the layers above add is scaled down until
@@ -165,12 +188,8 @@ class Lab:
             torch.set_default_dtype(before)
 
     def forget(self) -> None:
-        """Free all models."""
+        """Free all models, and what nobody has any more."""
         self._made.clear()
-        self.tidy()
-
-    def tidy(self) -> None:
-        """Free what nobody has any more."""
         gc.collect()
         if self.cuda:
             torch.cuda.empty_cache()
@@ -187,44 +206,32 @@ class Lab:
         return 1000 * read / self.copy_bandwidth()
 
     def profiled(self, work: Work) -> Row:
-        """The costliest operations of a run, by the device's time (on the CPU, by its own); the device's seconds in all."""
+        """The costliest kernels of a run (on the CPU, operations), and all of them together."""
         from torch.profiler import ProfilerActivity, profile
 
         with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.cuda else [])]) as seen:
             took = self.seconds(work, 1, 0).median
-        found = seen.key_averages()
         # A kernel's time is also that of the operation that started it; count the kernels.
-        kernels = [e for e in found if str(e.device_type) != "DeviceType.CPU" and not e.is_user_annotation]
-        order = "self_device_time_total" if self.cuda else "self_cpu_time_total"
-        table = found.table(sort_by=order, row_limit=20, max_name_column_width=60)
-        busy = sum(e.self_device_time_total for e in kernels) / 1e6
-        return {"seconds": took, "device_seconds": busy, "kernels": sum(e.count for e in kernels), "table": table}
+        found = [
+            e for e in seen.key_averages() if not self.cuda or "CPU" not in str(e.device_type) and not e.is_user_annotation
+        ]
+        spent = sorted(((e.self_device_time_total or e.self_cpu_time_total, e.count, e.key[:90]) for e in found), reverse=True)
+        busy, launches = (sum(each[n] for each in spent) for n in (0, 1))
+        return {"us": 1e6 * took, "busy_us": busy, "launches": launches, "us_count_name": spent[:25]}
 
     def spread(self, work: Callable[[Lab, Any], Any], tasks: Sequence[Any], seconds: float, processes: int = 8) -> list[Any]:
         """`work` of every task, in order, in processes of their own; an exception is the task's result, as text, and so is that
         there was no time. On the CPU nothing is started."""
         if not self.cuda:
             return [_told(work, self, task) for task in tasks]
-        pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _start, (self.device, self.sizes))
-        try:
-            futures = [pool.submit(_work, work, task) for task in tasks]
-            wait(futures, seconds)
-            return [f.result() if f.done() and not f.exception() else "no time, or its process ended" for f in futures]
-        finally:  # a kernel that never ends must not keep the device from what comes next
-            for process in multiprocessing.active_children():
-                process.kill()
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-_HERE: list[Lab] = []
-
-
-def _start(device: torch.device, sizes: Sizes) -> None:
-    _HERE[:] = [Lab(device, sizes)]
-
-
-def _work(work: Callable[[Lab, Any], Any], task: Any) -> Any:
-    return _told(work, _HERE[0], task)
+        until, mine, found = time.monotonic() + seconds, Lab(self.device, self.sizes), list[Any]()
+        with multiprocessing.get_context("spawn").Pool(processes) as pool:  # which is terminated at its end
+            for made in [pool.apply_async(_told, (work, mine, task)) for task in tasks]:
+                try:
+                    found.append(made.get(max(until - time.monotonic(), 0.01)))
+                except multiprocessing.TimeoutError:
+                    found.append("no time, or its process ended")
+        return found
 
 
 def _told(work: Callable[[Lab, Any], Any], lab: Lab, task: Any) -> Any:

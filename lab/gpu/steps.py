@@ -3,6 +3,7 @@ that. A floor is what reading weights, keys and values takes at the bandwidth of
 
 from __future__ import annotations
 
+import gc
 import time
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,8 +14,8 @@ import decgraph
 from decgraph.backends.triton import program as programs
 from decgraph.bench.contenders import params_for, request_of, run, session_on
 from decgraph.bench.prompts import of_ids
+from lab.gpu.first import Items, Row
 from lab.gpu.lab import Lab, Work
-from lab.gpu.run import Items, Row
 
 
 class Case(NamedTuple):
@@ -84,7 +85,7 @@ def recorded(program: programs.Program) -> Work:
 @torch.no_grad()
 def timed(lab: Lab, case: Case) -> Row:
     """Milliseconds of a step over the floor, each way that it runs; and a profile of the last."""
-    lab.tidy()  # what an earlier case had
+    gc.collect()  # what an earlier case had
     began = time.perf_counter()
     program, made, count = prepared(lab, case), lab.weights(), lab.sizes.steps
     step, cells = program.step, lab.sizes.prompt + count * case.tokens

@@ -20,8 +20,8 @@ from decgraph.check.worlds import models_for, params_for
 from decgraph.hf.generate import custom_generate
 from decgraph.runtime.request import Request
 from decgraph.runtime.text import detokenizer_of
+from lab.gpu.first import Items, Row
 from lab.gpu.lab import Lab
-from lab.gpu.run import Items, Row
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
          "initializer_range": 0.4, "vocab_size": 512, "max_position_embeddings": 128, "pad_token_id": 1, "bos_token_id": 3,

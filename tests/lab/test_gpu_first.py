@@ -54,7 +54,7 @@ def test_another_process_goes_on(tmp_path: Path) -> None:
         f"""
 import json, os, sys, time
 sys.path.insert(0, {str(ROOT)!r})
-from lab.gpu.run import tell
+from lab.gpu.first import tell
 for name in ("a: well", "a: dies", "a: hangs", "b: well"):
     if name not in json.loads(sys.argv[-1]):
         tell(begins=name)
@@ -64,7 +64,7 @@ for name in ("a: well", "a: dies", "a: hangs", "b: well"):
         tell(row={{"right": True, "says": "well"}})
 """
     )
-    ends = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from lab.gpu.run import supervised; from pathlib import Path; "
+    ends = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from lab.gpu.first import supervised; from pathlib import Path; "
     ends += f"print(supervised([sys.executable, {str(script)!r}], Path('out.json'), {{}}, {{'a': 3, 'b': 3}}))"
     ran = subprocess.run([sys.executable, "-c", ends], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert ran.stdout.endswith("['a: dies', 'a: hangs']\n"), ran.stdout + ran.stderr
