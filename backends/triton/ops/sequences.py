@@ -100,13 +100,15 @@ def member(s: Any, at: Any, index: Any, op: Any) -> Any:
     ids, live = (at.ids, at.live) if isinstance(at, Nodes) else (s.constant(at)[None], None)
     want = s.tensor(index)
     flat = want.flatten(1) if want.ndim > 1 else want[:, None]
+    if not ids.shape[1]:  # nothing is found in nothing
+        ids, live = ids.new_full((ids.shape[0], 1), -(2**62)), None
     same = ids[:, None, :] == flat[..., None]
     if live is not None:
         same = same & live[:, None]
     missing = ~same.any(-1)
     lives = live_of(index)
     s.flag(missing if lives is None else missing & lives)
-    return same.long().argmax(-1).reshape(-1, *want.shape[1:])
+    return same.long().argmax(-1).reshape(int(same.shape[0]), *want.shape[1:])
 
 
 def checked(s: Any, v: Any, index: Any) -> Any:
