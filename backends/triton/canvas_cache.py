@@ -43,11 +43,10 @@ class Call:
 
 
 class CanvasCache:
-    """The slots of one masked model in a program. Nothing of the text waits to be computed (behind), and nothing stands behind
-    it (peak): a canvas has the slots that the tokens will have."""
+    """The slots of one masked model in a program. Nothing of the text waits to be computed, and nothing stands behind it: a canvas
+    has the slots that the tokens will have."""
 
     features = False
-    behind = least = peak = 0
 
     def __init__(self, s: Any, name: str, model: Any) -> None:
         self.s, self.name, self.model = s, name, model
@@ -68,13 +67,14 @@ class CanvasCache:
     def committed(self, before: Tensor, kept: Tensor, most: int, path: Any) -> None:
         """Canvases keep what they are behind."""
 
-    def call(self, canvas: Any, at: Any, given: CanvasMemory | None) -> Call:
-        """The forward of a canvas for some positions on a memory; the last ones are remembered."""
+    def call(self, canvas: Any, at: Any, given: CanvasMemory | None, counts: bool = True) -> Call:
+        """The forward of a canvas for some positions on a memory; the last ones are remembered. counts: whether one on a memory
+        is a call of its own."""
         key = (canvas, None if given is None else at, given, self.s.mask)
         for before, made in self.last:
             if all(x is y for x, y in zip(key, before, strict=True)):
                 return made
-        out = self._whole(canvas) if given is None else self._part(canvas, at, given)
+        out = self._whole(canvas) if given is None else self._part(canvas, at, given, counts)
         self.last = [*self.last, (key, out)][-2:]
         return out
 
@@ -114,7 +114,7 @@ class CanvasCache:
         latest = s.lanes(told)[:, None].expand(-1, int(self.fed.shape[2]), -1)
         self.scored.copy_(torch.where(active, torch.stack([self.scored[:, 1], latest], 1), self.scored))
 
-    def _part(self, canvas: Any, at: Any, given: CanvasMemory) -> Call:
+    def _part(self, canvas: Any, at: Any, given: CanvasMemory, counts: bool) -> Call:
         s, slot = self.s, self.s.steps(self.width)
         here = s.active()[:, None]
         end = canvas.base + canvas.size
@@ -145,7 +145,8 @@ class CanvasCache:
             below, first = torch.zeros_like(below), torch.zeros_like(end)
             tail = (seen & inside)[:, None].expand(-1, most, -1)
         states = self._forward(canvas, order, there, Seen(below, tail, first))
-        s.counts.call(self.name, fresh.any(1))
+        if counts:
+            s.counts.call(self.name, fresh.any(1))
         row = None if most == self.width else (fresh.long().cumsum(1) - 1).clamp(0, most - 1)
         return Call(states, row, seen, torch.where(fresh, self.when[:, :-1], given.when))
 

@@ -22,7 +22,7 @@ def evaluate(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any],
     at, given = extra.get("at"), memory_of(s, op, extra)
     if extra.keys() - {"at", "given"}:
         raise NotSteppable(f"a call of a canvas with {', '.join(sorted(extra))}", op)
-    made = cache.call(canvas, at, given)
+    made = cache.call(canvas, at, given, counts)
     if counts and given is None:
         cache.count([canvas], rows_read(s, cache, canvas, at))
     where = Vec(s.lanes(s.steps(canvas.most)[None]), within_size(s, canvas)) if at is None else packed(s, at)

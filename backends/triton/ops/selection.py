@@ -78,6 +78,9 @@ def arg(s: Any, op: Any, x: Any, *by: Any) -> Any:
         if live is not None and a.ndim == 2:
             least = -torch.inf if a.is_floating_point() else 0 if a.dtype == torch.uint8 else -(2**62)
             a, live = torch.where(live, a, least if down else -least), None
+        if not a.shape[-1]:
+            s.flag(torch.ones_like(s.done))
+            a = a.new_zeros((*a.shape[:-1], 1))
         out = a.argmax(-1) if down else a.argmin(-1)
         return made(out, live) if out.ndim > 1 else out
     x = flat_draws(x, s) if isinstance(x, Draws) else x

@@ -50,7 +50,10 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
         return out
     types = [numeric(o.type) for o in op.operands[1:]]
     if op.attrs.get("axis"):
-        raise NotSteppable("positions of distributions at every canvas of a tree", op)
+        at = s.lanes(member(s, v.inner, ix[0], op))
+        index = s.lanes(v.index if isinstance(v.index, Tensor) else s.constant(v.index)[None])
+        index = index.gather(2, at[:, None].expand(-1, index.shape[1], -1))
+        return replace(v, index=index, inner=Nodes(s.lanes(ix[0]), None, live_of(ix[0])))
     named = types[0].elem in ("node", "position")
     at, chosen = getattr(v, "at", None), ix[0]
     if named and at is not None:
