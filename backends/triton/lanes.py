@@ -303,7 +303,7 @@ def wants(machine: Any) -> tuple[frozenset[str], Needs]:
     room = len(machine.request.prompt) + machine.request.limit
     whole = machine.window is None or room <= machine.window
     needs = needs_of(machine, features) if whole else None
-    if needs is None or (machine.window is not None and room + needs.ahead > machine.window):
+    if needs is None or (machine.window is not None and room + needs.drafts > machine.window):
         raise NotSteppable(f"a tree may not fit into the context of {machine.window} tokens")
     return features, needs
 

@@ -43,10 +43,12 @@ SETTLED = 16
 
 @dataclass(frozen=True)
 class Needs:
-    """What a program needs behind a text: slots for the nodes of a step; and the bytes of keys and values of one slot."""
+    """What a program needs behind a text: slots for the nodes of a step, of which `drafts` have positions behind it; and the
+    bytes of keys and values of one slot."""
 
     ahead: int
     bytes: int
+    drafts: int
 
 
 @dataclass
@@ -128,7 +130,8 @@ def _measured(m: Any, features: frozenset[str], room: int) -> Needs:
     settle(step)
     size = sum(t.nbytes for cache in step.caches.values() for t, *_ in getattr(cache.model, "buffers", ()))
     size += slots * 2 * step.tokens.element_size()  # the text, and what else there is a number of for each token
-    return Needs(max((c.peak + c.behind for c in chains(step)), default=0) + 2, -(-size // slots))
+    behind = [c.peak + c.behind for c in chains(step)]
+    return Needs(max(behind, default=0) + 2, -(-size // slots), max(behind, default=-2) + 2)
 
 
 def chains(step: Step) -> list[Any]:
