@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 import decgraph
+from decgraph.backends.triton import lanes
 from decgraph.backends.triton import program as programs
 from decgraph.bench.contenders import params_for, request_of, run, session_on
 from decgraph.bench.prompts import of_ids
@@ -55,7 +56,7 @@ def prepared(lab: Lab, case: Case) -> programs.Program:
     limit, jobs = 12 * lab.sizes.steps * case.tokens, []  # more than the timed steps can commit
     for n, prompt in enumerate(of_ids(made.size, case.batch, lab.sizes.prompt)):
         machine = session._start(request_of(prompt, limit, sampled=case.sampled, number=n), None, False).machine
-        jobs.append(programs.Job(n, machine, *programs.wants(machine)))
+        jobs.append(programs.Job(n, machine, *lanes.wants(machine)))
     program = programs.Program(jobs[0], jobs[0].features, case.batch, lab.sizes.prompt + limit)
     for job in jobs:
         program.admit(job)
