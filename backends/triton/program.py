@@ -168,24 +168,33 @@ def settle(step: Step) -> bool:
     try:
         nobody = torch.zeros(step.frame.batch, dtype=torch.bool, device=step.device)
         step.start_states(range(step.frame.batch))
-        step.prologue(nobody)
-        behind = {id(c): c.behind for c in chains(step)}
-        for _ in range(SETTLED if step.loop is not None else 0):
-            grown = step.growths.total()
-            step.body()
-            now = {id(c): max(c.behind, behind.get(id(c), 1)) for c in chains(step)}
+        known = -1
+        while known < len(step.caches):  # a model that is made on the way has not heard of what was committed before
+            known = len(step.caches)
             for cache in chains(step):
-                cache.behind = now[id(cache)]
-            if now == behind and step.growths.total() == grown:
-                break
-            behind = now
-        else:
-            if step.loop is not None:
-                raise NotSteppable("a model is not called in every iteration, and what it has not computed grows", step.loop)
+                cache.behind = cache.least
+            step.prologue(nobody)
+            steady(step)
         returned(step, nobody)
     finally:
         del step.reads
     return bool(turns)
+
+
+def steady(step: Step) -> None:
+    """Iterations until each is like the last. Raises NotSteppable where they never are."""
+    behind = {id(c): c.behind for c in chains(step)}
+    for _ in range(SETTLED if step.loop is not None else 0):
+        grown = step.growths.total()
+        step.body()
+        now = {id(c): max(c.behind, behind.get(id(c), 1)) for c in chains(step)}
+        for cache in chains(step):
+            cache.behind = now[id(cache)]
+        if now == behind and step.growths.total() == grown:
+            return
+        behind = now
+    if step.loop is not None:
+        raise NotSteppable("a model is not called in every iteration, and what it has not computed grows", step.loop)
 
 
 def returned(step: Step, lanes: Tensor) -> None:
