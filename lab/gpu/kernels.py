@@ -103,13 +103,12 @@ def writing(made: torch.Generator, lanes: int, cells: int, part: float, dtype: t
     angles = normal(made, lanes, cells, int(size * part) // 2).repeat(1, 1, 2)
     turn = (angles.cos(), angles.sin()) if part else (None, None)
     where = normal(made, lanes, slots).argsort(-1)[:, :cells].contiguous()
-    places, marks = below(made, 999, lanes, cells), below(made, 999, lanes, slots)
     at = where[:, None, :, None].expand(-1, heads, -1, size)
     wide = [t.double() if t is not None else None for t in (q, k, *turn)]
     wanted = [kept[0].double().scatter(2, at, rope_write.rotated(wide[1], *wide[2:])), kept[1].scatter(2, at, v)]  # type: ignore[arg-type]
-    wanted += [marks.scatter(1, where, places), rope_write.rotated(wide[0], *wide[2:])]  # type: ignore[arg-type]
-    mine = rope_write.launch(q, k, v, *turn, where, *kept, places, marks)
-    return [("rope_write", max(apart(a, b) for a, b in zip((*kept, marks, mine), wanted, strict=True)), NEAR[dtype])]
+    wanted += [rope_write.rotated(wide[0], *wide[2:])]  # type: ignore[arg-type]
+    mine = rope_write.launch(q, k, v, *turn, where, *kept)
+    return [("rope_write", max(apart(a, b) for a, b in zip((*kept, mine), wanted, strict=True)), NEAR[dtype])]
 
 
 def drawing(made: torch.Generator, size: int, given: bool, wide: bool) -> Found:
@@ -155,7 +154,7 @@ def times(lab: Lab, context: int) -> Row:
         first, tail = at[:, 0] + context, torch.ones(1, cells, cells, dtype=torch.bool, device=lab.device).tril()
         more = (first[:, None].expand(1, cells), tail, first, size**-0.5, None, None, None, None)
         timed(f"attend {cells}", each, [partial(attend.launch, q, *kept, *more) for kept in caches])
-        rest = [(turn, turn, at + context, *kept, None, None) for kept in caches]
+        rest = [(turn, turn, at + context, *kept) for kept in caches]
         moved = 2 * dtype.itemsize * (q.numel() + k.numel() + v.numel())
         timed(f"rope_write {cells}", moved, [partial(rope_write.launch, q, k, v, *given) for given in rest])
     for rows in (1, 64) if lab.cuda else (1,):
