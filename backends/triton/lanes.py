@@ -275,9 +275,10 @@ class Steps:
         for state in m.function.states:
             if state.scope != "sequence" and isinstance(program.step.states.get(state.name), Tensor):
                 m.shared[(m.function.name, state.name)] = program.step.states[state.name][job.lane].cpu().numpy()
-        program.leave(job)
         problem: Exception | None = None
         try:
+            program.close(job)
+            program.leave(job)
             m.finish()
             m.read_logprobs()
         except Exception as error:

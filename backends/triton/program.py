@@ -150,7 +150,9 @@ def built(m: Any, frame: Frame, slots: int) -> Step:
             continue
         causal = [d for d in made.values() if getattr(d, "kind", "") == "causal"]
         of = getattr(original_of(model), "target", None)
-        target = next((d for d in causal if of is not None and original_of(d.model) is original_of(of)), next(iter(causal), None))
+        target = next(
+            (d for d in causal if of is not None and original_of(d.model) is original_of(of)), next(iter(causal), None)
+        )
         made[name] = step_model(model, frame.batch, slots, frame.device, target=target)
     return Step(m.module, m.function.name, {name: made[name] for name in m.models}, m.params, frame)
 
@@ -159,8 +161,6 @@ def built(m: Any, frame: Frame, slots: int) -> Step:
 def settle(step: Step) -> bool:
     """Run iterations in which no lane takes part, until what they leave uncomputed stays the same: every later one is like the
     last. Derived models are made there. Whether the host runs loops in them. Raises NotSteppable."""
-    if step.after:
-        raise NotSteppable("there are operations after `while not done`", step.after[0])
     turns: dict[Any, int] = {}
 
     def reads(flag: Tensor) -> int:
@@ -170,24 +170,43 @@ def settle(step: Step) -> bool:
 
     step.reads = reads  # type: ignore[method-assign]
     try:
+        nobody = torch.zeros(step.frame.batch, dtype=torch.bool, device=step.device)
         step.start_states(range(step.frame.batch))
-        step.prologue(torch.zeros(step.frame.batch, dtype=torch.bool, device=step.device))
-        behind = {id(c): c.behind for c in chains(step)}
-        for _ in range(SETTLED if step.loop is not None else 0):
-            grown = step.growths.total()
-            step.body()
-            now = {id(c): max(c.behind, behind.get(id(c), 1)) for c in chains(step)}
+        known = -1
+        while known < len(step.caches):  # a model that is made on the way has not heard of what was committed before
+            known = len(step.caches)
             for cache in chains(step):
-                cache.behind = now[id(cache)]
-            if now == behind and step.growths.total() == grown:
-                break
-            behind = now
-        else:
-            if step.loop is not None:
-                raise NotSteppable("a model is not called in every iteration, and what it has not computed grows", step.loop)
+                cache.behind = cache.least
+            step.prologue(nobody)
+            steady(step)
+        returned(step, nobody)
     finally:
         del step.reads
     return bool(turns)
+
+
+def steady(step: Step) -> None:
+    """Iterations until each is like the last. Raises NotSteppable where they never are."""
+    behind = {id(c): c.behind for c in chains(step)}
+    for _ in range(SETTLED if step.loop is not None else 0):
+        grown = step.growths.total()
+        step.body()
+        now = {id(c): max(c.behind, behind.get(id(c), 1)) for c in chains(step)}
+        for cache in chains(step):
+            cache.behind = now[id(cache)]
+        if now == behind and step.growths.total() == grown:
+            return
+        behind = now
+    if step.loop is not None:
+        raise NotSteppable("a model is not called in every iteration, and what it has not computed grows", step.loop)
+
+
+def returned(step: Step, lanes: Tensor) -> None:
+    """Run what stands behind the loop in some lanes bool[B]."""
+    if step.after:
+        step.begin(lanes)
+        with step.within(lanes):
+            step.epilogue()
 
 
 @dataclass(eq=False)
@@ -342,11 +361,31 @@ class Program:
         if fresh:
             before = step.carried
             self._behind()
+            step.results = []
             step.prologue(mask)
             if before:  # the others go on with what they carry
                 new, step.carried = step.carried, before
                 step.carry(mask, new)
             self.once = dict(step.counts.calls)
+            for job in fresh:
+                self.answer(job)
+
+    @torch.no_grad()
+    def close(self, job: Job) -> None:
+        """A request's loop has ended: what stands behind it."""
+        if self.step.after:
+            lanes = torch.zeros(self.step.frame.batch, dtype=torch.bool, device=self.step.device)
+            lanes[job.lane] = True
+            self.step.results = []
+            returned(self.step, lanes)
+            self.answer(job)
+
+    def answer(self, job: Job) -> None:
+        """Give a request the results that its program has returned."""
+        for tokens, live, here in self.step.results:
+            if bool(here[job.lane]):
+                rows = tokens[job.lane] if live is None else tokens[job.lane][live[job.lane]]
+                job.machine.results += [tuple(t for t in row if t >= 0) for row in rows.tolist()]
 
     def _behind(self) -> None:
         """Every step computes as many of the last tokens as any may have left."""

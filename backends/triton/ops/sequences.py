@@ -117,11 +117,22 @@ def member(s: Any, at: Any, index: Any, op: Any) -> Any:
 def checked(s: Any, v: Any, index: Any) -> Any:
     """An index by lane, with what is outside marked as a case of the driver's."""
     if is_static(index):
-        if count_of(v) == 0 or np.any(np.asarray(index) >= count_of(v)) or np.any(np.asarray(index) < 0):
-            if s.mask is not None or live_of(v) is not None:  # a branch that no lane takes
-                return np.clip(np.asarray(index), 0, max(0, count_of(v) - 1))
-            raise NotSteppable(f"the index {index} of {count_of(v)} elements", s.place)
-        return index
+        at, n, there = np.asarray(index), count_of(v), live_of(v)
+        if there is not None and n and np.any(at < 0):  # counted from the end, which is elsewhere in every lane
+            count = s.lanes(there).sum(1).reshape(-1, *([1] * at.ndim))
+            place = s.constant(at)[None]
+            place = torch.where(place < 0, place + count, place)
+            s.flag((place < 0) | (place >= count))
+            return place.clamp(0, n - 1)
+        place = np.where(at < 0, at + n, at)
+        if np.any((place < 0) | (place >= n)):
+            if s.mask is None and there is None:
+                raise NotSteppable(f"the index {index} of {n} elements", s.place)
+            s.flag(torch.ones_like(s.done))  # of a branch that no lane takes, nothing
+            return np.clip(place, 0, max(0, n - 1))
+        if there is not None:
+            s.flag(~s.lanes(there)[:, s.constant(np.ravel(place))])
+        return index if at.ndim == 0 and at >= 0 else place
     i, n, live = s.tensor(index), count_of(v), live_of(index)
     wrong = (i < 0) | (i >= n)
     there = live_of(v)
