@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.capture import captured
+from decgraph.backends.triton.graph import Replayed, traced
 from decgraph.backends.triton.models import step_model
 from decgraph.backends.triton.models.interface import CHUNK, Part
 from decgraph.backends.triton.ops.models import SecondText
@@ -273,6 +274,8 @@ class Program:
         self.unread = int(device.type == "cuda")
         """Looks that the host need not have read when the next step begins."""
         self.replay: Callable[[], None] | None = None
+        self.records = self.step.device.type == "cuda" and not self.hosted
+        """Whether the step is recorded as a graph."""
         self.bytes = job.needs.bytes * batch * (capacity + job.needs.ahead)
         self.models = sorted((c for c in self.step.caches.values() if c.model.kind != "masked"), key=lambda c: c.features)
         self.reuses = bool(self.models)
@@ -448,16 +451,12 @@ class Program:
 
     def run(self) -> None:
         """One step of all lanes."""
-        if self.step.device.type != "cuda" or self.hosted:
+        if not self.records:
             self._body()
-            return
-        if self.replay is None:
-            self.step.recording = True
-            try:
-                self.replay = captured(self._body, self.step.device)
-            finally:
-                self.step.recording = False
-        self.replay()
+        elif self.replay is None:  # the run that is recorded is this step
+            self.replay = Replayed(traced(self._body, self.step), self.step.device)
+        else:
+            self.replay()
 
     def _body(self) -> None:
         self._behind()

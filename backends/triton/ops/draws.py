@@ -153,10 +153,17 @@ def _without(s: Any, q: Dist, keys: Tensor, k: int, race: bool = False) -> Draws
 
 
 def ordered(keys: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest keys [..., k] and where they are; of equals the first comes first."""
-    keys = torch.where(torch.isnan(keys), -torch.inf, keys)
-    values, order = torch.sort(keys, dim=-1, descending=True, stable=True)
-    return values[..., :k], order[..., :k]
+    """The k largest keys [..., k] and where they are; of equals the first comes first, and what is no number is -inf."""
+    keys, size = torch.where(torch.isnan(keys), -torch.inf, keys), int(keys.shape[-1])
+    if not 0 < 8 * k < size:
+        values, order = torch.sort(keys, dim=-1, descending=True, stable=True)
+        return values[..., :k], order[..., :k]
+    # A sort of a whole vocabulary takes longer: those above the k-th, and of its equals the first, are sorted alone.
+    least = keys.topk(k).values[..., -1:]
+    place = torch.where(keys > least, 2 * size, torch.where(keys == least, size, 0)) - torch.arange(size, device=keys.device)
+    at = place.topk(k).indices
+    values, order = torch.sort(keys.gather(-1, at), dim=-1, descending=True, stable=True)
+    return values, at.gather(-1, order)
 
 
 @step("draw.race")
@@ -342,7 +349,14 @@ def less(rows: Tensor, members: Tensor, rank: Tensor) -> Tensor:
 
 def law_dist(s: Any, x: Draws) -> Dist:
     """The law of each draw as a distribution."""
-    if x.laws and x.rank is None and x.point is False and len(x.laws) == 1 and isinstance(x.row, np.ndarray) and (np.asarray(x.row) >= 0).all():
+    if (
+        x.laws
+        and x.rank is None
+        and x.point is False
+        and len(x.laws) == 1
+        and isinstance(x.row, np.ndarray)
+        and (np.asarray(x.row) >= 0).all()
+    ):
         return Dist(x.laws[0].rows, np.broadcast_to(x.row, x.shape), x.laws[0].face, x.at, x.live)
     return replace(dist_of(s, law_vectors(s, x)), at=x.at, live=x.live)
 
@@ -391,7 +405,9 @@ def topk(s: Any, op: Any, q: Any, k: Any) -> Draws:
     s.require_mass(q)
     source = _flat(s, q) if q.face != "raw" or q.rows.given else take(s, s.lanes(s.view(q.rows, "logits")), flat_index(q))
     _, tokens = ordered(source, most)
-    out = Draws(shaped(q, tokens, most), (Law(q.rows, q.face),), _rows(q, most), point=True, at=q.at, live=q.live, inner=q.inner)
+    out = Draws(
+        shaped(q, tokens, most), (Law(q.rows, q.face),), _rows(q, most), point=True, at=q.at, live=q.live, inner=q.inner
+    )
     if is_static(k):
         return out
     if q.shape:
