@@ -26,7 +26,7 @@ STEP: dict[str, Callable[..., Any]] = {}
 JOINS: dict[type, Callable[..., Any]] = {}
 """By the type of a value: `f(s, lanes bool[B], a, b)`, a in those lanes and b in the others."""
 TOPICS = (
-    "numbers", "distributions", "draws", "selection", "sequences", "trees", "walk", "models", "request", "indexes", "canvases", "masked",
+    "numbers", "distributions", "draws", "selection", "sequences", "trees", "walk", "models", "request", "indexes", "canvases", "masked", "automata",
 )  # fmt: skip
 
 

@@ -88,6 +88,8 @@ class Step(Evaluator):
         self.results: list[Any] = []
         """What `return` gave: (tokens int64[B, n, D] padded with -1, bool[B, n] or None, bool[B] the lanes)."""
         self.made: dict[Any, Any] = {}
+        self.readers: list[Any] = []
+        """What reads tokens as they are committed (automata)."""
         self.growths: Counter[str] = Counter({state_title(s): 2 for s in self.function.states if s.scope == "session"})
         """How often buffers grew; what a session has kept may have any length."""
 
@@ -152,6 +154,8 @@ class Step(Evaluator):
     def start_states(self, lanes: Sequence[int], shared: Mapping[Any, Any] | None = None) -> None:
         """Set the initial states of lanes: the session's, where it has them, else the program's. Raises NotSteppable for a state
         that is no tensor."""
+        for reader in self.readers:
+            reader.at[list(lanes)] = reader.g.start
         for state in self.function.states:
             kept = (shared or {}).get((self.function.name, state.name)) if state.scope == "session" else None
             made = self.region(state.init, ())[0] if kept is None else kept
@@ -206,9 +210,6 @@ class Step(Evaluator):
             raise NotSteppable("a model that is derived by data", op)
         how = "on" if op.attrs["how"] == "adapter" else str(op.attrs["how"])
         return model.derive(how, *[plain(a) if is_static(a) else a for a in halves(args, op.attrs.get("named", ()))])
-
-    def learn(self, tokens: Tensor, kept: Tensor) -> None:
-        """What indexes of the text do as tokens are committed."""
 
     def prologue(self, lanes: Tensor) -> None:
         """The ops before `while not done` (all of them, in a program without that loop), in some lanes bool[B]."""

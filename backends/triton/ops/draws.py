@@ -280,7 +280,8 @@ def law_vectors(s: Any, x: Draws) -> Tensor:
     hot = None
     if out is None or isinstance(x.point, Tensor) or x.row is None or not isinstance(x.row, np.ndarray) or (x.row < 0).any():
         hot = torch.zeros((b, n, size), dtype=kind if out is None else out.dtype, device=s.device)
-        hot = hot.scatter(2, s.lanes(tokens).clamp(min=0)[..., None], 1.0)
+        s.flag(tokens >= size)  # an undecided cell is no token
+        hot = hot.scatter(2, s.lanes(tokens).clamp(0, size - 1)[..., None], 1.0)
     if out is None:
         out = hot
     elif hot is not None:

@@ -136,7 +136,8 @@ def append(s: Any, tokens: Tensor, count: Any) -> Tensor:
     s.length.add_(kept)
     over = (ends & keep).any(1) | (s.length - s.base >= s.limit)
     s.done.logical_or_(over & here)
-    s.learn(tokens, kept)
+    for reader in s.readers:
+        reader.read(tokens, kept)
     return kept
 
 
