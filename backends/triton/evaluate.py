@@ -355,7 +355,7 @@ class Evaluator:
         for i in numbers:
             counter: Any = i if start is None else start + i
             lanes = _both(going, inside(i))
-            if quiet and lanes is not None and self.idle(lanes):
+            if quiet and i > numbers.start and lanes is not None and self.idle(lanes):
                 break
             if cond is not None:
                 with self.within(lanes):

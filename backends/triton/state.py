@@ -310,9 +310,7 @@ class Step(Evaluator):
         One without mass, or with numbers that are none, is an error, which is the driver's."""
         tokens = noise.race(probs.double(), noise.uniforms(words, int(probs.shape[2])))
         wrong = ~(probs.gather(2, tokens[..., None])[..., 0] > 0)
-        if live is not None:
-            wrong = wrong.reshape(len(wrong), live.shape[1], -1) & live[..., None]
-        self.flag(wrong)
+        self.flag(wrong if live is None else _among(wrong, live))
         return tokens
 
     def vector(self, q: Dist) -> Tensor:
@@ -329,26 +327,39 @@ class Step(Evaluator):
         if rows.empty is None:
             rows.empty = ~(self.lanes(self.view(rows, q.face)).amax(-1) > (-torch.inf if q.face == "logits" else 0))
         wrong = take(self, rows.empty, q.index)
-        if q.live is not None:
-            wrong = wrong.reshape(len(wrong), q.live.shape[1], -1) & q.live[..., None]
-        self.flag(wrong)
+        self.flag(wrong if q.live is None else _among(wrong, q.live))
 
-    def noise_words(self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Any] | None = None) -> tuple[Tensor, ...]:
+    def noise_words(
+        self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Any] | None = None, live: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         """The words of n rows' noise, int64[B, n] each. positions: int64[B, n], for the stream `output`. lanes: the numbers that
-        tell them apart (by default the row's), each [n] or [B, n]."""
+        tell them apart (by default the row's, as `counted` says), each [n] or [B, n]."""
         if key.kind == "output":
             where = self.lined(key.index, n) if key.index is not None else positions
             if where is None:
                 raise NotSteppable("`as output` of a distribution without a position", self.place)
             return noise.words(self.keys, "output", [where], lanes or [] if key.index is not None else [], 1)
         counters = [self.tensor(c) if not isinstance(c, int) else c for c in key.counters]
-        return noise.words(self.keys, key.site, counters, [self.steps(n)[None]] if lanes is None else lanes, 1)
+        return noise.words(self.keys, key.site, counters, [self.counted(n, live)] if lanes is None else lanes, 1)
+
+    def counted(self, n: int, live: Tensor | None) -> Tensor:
+        """int64[B or 1, n]: the numbers of n rows among those that are there. live: bool[B, m], for n / m rows each."""
+        if live is None or not n:
+            return self.steps(n)[None]
+        each = n // int(live.shape[1])
+        return (((live.long().cumsum(1) - 1) * each)[..., None] + self.steps(each)).flatten(1)
 
     def lined(self, index: Any, n: int) -> Tensor:
         """Indices int64[B or 1, n] of n rows: one for all, or lined up with the leading axis."""
         a = self.tensor(index).flatten(1) if self.tensor(index).ndim > 1 else self.tensor(index)[:, None]
         have = int(a.shape[1])
         return a.expand(-1, n) if have in (1, n) else a.repeat_interleave(n // have, 1)
+
+
+def _among(wrong: Tensor, live: Tensor) -> Tensor:
+    """Which rows bool[B, ...] are wrong of those that are there, bool[B, m]."""
+    each = wrong.flatten(1).shape[1] // max(1, int(live.shape[1]))
+    return wrong.flatten(1) & live.repeat_interleave(each, 1)
 
 
 def take(s: Step, values: Tensor, index: Any) -> Tensor:

@@ -60,6 +60,7 @@ def draw(s: Any, op: Any, q: Any, key: Noise) -> Draws:
         n,
         placed(s, q) if key.kind == "output" and key.index is None else None,
         None if numbers is None else [numbers],
+        q.live,
     )
     tokens = s.draw(probs, words, q.live)
     return Draws(shaped(q, tokens), (Law(q.rows, q.face),), q.index, at=q.at, live=q.live, inner=q.inner)
@@ -80,15 +81,16 @@ def draw_many(s: Any, op: Any, q: Any, k: Any, key: Noise) -> Draws:
     most = counted(s, op, k, 2**31 if op.attrs["replace"] else int(probs.shape[2]))
     n, size = int(probs.shape[1]), int(probs.shape[2])
     if op.attrs["replace"]:
-        first, second = np.divmod(np.arange(n * most), max(1, most))
+        second = np.arange(n * most) % max(1, most)
         where = placed(s, q)
         where = None if where is None else where.repeat_interleave(most, 1)
-        words = s.noise_words(key, n * most, where, [s.constant(first)[None], s.constant(second)[None]])
+        rows = s.counted(n, q.live).repeat_interleave(most, 1)
+        words = s.noise_words(key, n * most, where, [rows, s.constant(second)[None]])
         tokens = s.draw(probs.repeat_interleave(most, 1), words, q.live)
         out = Draws(shaped(q, tokens.reshape(-1, n, most), most), (Law(q.rows, q.face),), _rows(q, most), at=q.at, live=q.live)
     else:
         most = min(most, size)
-        keys = noise.race_keys(torch.log(probs.double()), noise.uniforms(s.noise_words(key, n, placed(s, q)), size))
+        keys = noise.race_keys(torch.log(probs.double()), noise.uniforms(s.noise_words(key, n, placed(s, q), live=q.live), size))
         out = _without(s, q, keys, most)
     if is_static(k):
         return out
@@ -144,7 +146,7 @@ def draw_race(s: Any, op: Any, q: Any, key: Noise, under: Any = None) -> Draws:
     if isinstance(q.rows.tree, Tree) and q.rows.nodes is not None:
         above = take(s, path_logs(s, q.rows.tree, q.face), _ids(q.rows.nodes))
         log_q = log_q + take(s, s.lanes(above), flat_index(q))[..., None]
-    keys = noise.race_keys(log_q, noise.uniforms(s.noise_words(key, n, placed(s, q)), size))
+    keys = noise.race_keys(log_q, noise.uniforms(s.noise_words(key, n, placed(s, q), live=q.live), size))
     if under is not None:
         ceiling = s.tensor(under)
         ceiling = ceiling.flatten(1) if ceiling.ndim > 1 else ceiling[:, None]
@@ -379,7 +381,7 @@ def bernoulli(s: Any, op: Any, p: Any, key: Noise) -> Any:
     """True with the given probability."""
     a = s.tensor(p)
     n = int(np.prod(a.shape[1:])) if a.ndim > 1 else 1
-    u = noise.uniforms(s.noise_words(key, n, None), 1)[..., 0]
+    u = noise.uniforms(s.noise_words(key, n, None, live=live_of(p)), 1)[..., 0]
     flat = s.lanes(a.reshape(a.shape[0], -1))
     s.flag(torch.isnan(flat.double()))
     out = (u < flat.double().clamp(0, 1)).reshape(s.frame.batch, *a.shape[1:])

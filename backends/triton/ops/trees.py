@@ -64,7 +64,8 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
         there = _read_live(s, above, parents)
         live = there if live is None else live & there
     if t.live is not None:
-        there = s.lanes(t.live).gather(1, s.lanes(parents if isinstance(parents, Tensor) else s.constant(np.minimum(parents, first - 1))[None]).clamp(max=first - 1))
+        heads = batched(s, parents)[:, :1].expand(-1, n) if chain else batched(s, parents)
+        there = s.lanes(t.live).gather(1, heads)
         live = there if live is None else live & there
     before, tree_live = t.live, t.live
     if live is not None or before is not None:
