@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.triton.support import MoreSlots, NotSteppable
 from decgraph.backends.triton.values import Nodes, Path, Tree
 
 
@@ -152,6 +152,8 @@ class Cache:
         length = s.length
         first, self.used, self.asked = self.used, self.used + n, True
         self.peak = max(self.peak, self.used)
+        if s.ahead is not None and self.used + self.behind + 2 > s.ahead:
+            raise MoreSlots(self.used + self.behind + 2)
         tokens, positions, slots, below, parents = [], [], [], [], []
         if lead:
             at = (length[:, None] + s.constant(np.arange(-lead, 0))).clamp(min=0)

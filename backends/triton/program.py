@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -87,9 +87,7 @@ def needs_of(m: Any, features: frozenset[str]) -> Needs:
     """What a machine's program needs; found with one lane of few slots, once. Raises NotSteppable."""
     if m.main is None:
         raise NotSteppable("no model is called")
-    # A canvas is computed whole, and some find out about their sizes only there.
-    room = len(m.request.prompt) + int(m.request.limit) if m.main.kind == "masked" else 0
-    known, key = kept(m.main).needs, (key_of(m), features, room)
+    known, key, room = kept(m.main).needs, _needs_key(m, features), _room(m)
     if key not in known:
         try:
             found: Needs | NotSteppable = _measured(m, features, room)
@@ -102,6 +100,23 @@ def needs_of(m: Any, features: frozenset[str]) -> Needs:
     if isinstance(out, NotSteppable):
         raise out
     return out
+
+
+def _room(m: Any) -> int:
+    """The cells that a program is measured with: a canvas is computed whole, and some find out about their sizes only there."""
+    return len(m.request.prompt) + int(m.request.limit) if m.main.kind == "masked" else 0
+
+
+def _needs_key(m: Any, features: frozenset[str]) -> Any:
+    return key_of(m), features, _room(m)
+
+
+def more_slots(job: Job, ahead: int) -> Needs:
+    """The needs of a request's program from now on, where a step was seen to need so many slots."""
+    known, key = kept(job.machine.main).needs, _needs_key(job.machine, job.features)
+    found = replace(job.needs, ahead=max(ahead, 2 * job.needs.ahead))
+    known[key] = ((job.machine.module, job.machine.models), found)
+    return found
 
 
 def _measured(m: Any, features: frozenset[str], room: int) -> Needs:
@@ -207,6 +222,7 @@ class Program:
         device = home(m.models)
         self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
         self.hosted = settle(self.step)
+        self.step.ahead = job.needs.ahead
         self.behind = {id(c): c.behind for c in chains(self.step)}
         self.each = dict(self.step.counts.calls) if self.step.loop is not None else {}
         self.once: dict[str, int] = {}

@@ -64,6 +64,8 @@ class Step(Evaluator):
         self.names: dict[int, str] = {}
         self.taken: set[int] = set()
         """The lanes that have a request."""
+        self.ahead: int | None = None
+        """How many slots there are behind a text; None: not known yet."""
         self.uids = self.epoch = 0
         self.committed_now = self.committed_most = 0
         """The most tokens that are committed: in this iteration so far, and in one."""

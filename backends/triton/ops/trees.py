@@ -114,9 +114,9 @@ def _chain_below(s: Any, t: Tree, at: Any, ids: np.ndarray) -> tuple[Tensor, Nod
 
     head = s.lanes(packed(s, at))
     head = head if head.ndim > 1 else head[:, None]
-    within = at.within if isinstance(at, Nodes) else np.arange(t.size)
+    within = at.within if isinstance(at, Nodes) and at.within is not None else np.arange(t.size)
     parents = torch.cat([head[:, :1], s.lanes(s.constant(ids[:-1])[None])], 1)
-    return parents, Nodes(parents, None if within is None else np.union1d(within, ids[:-1]))
+    return parents, Nodes(parents, np.union1d(within, ids[:-1]))
 
 
 def _of(s: Any, ids: np.ndarray, live: Tensor | None) -> Any:
@@ -215,6 +215,7 @@ def parents_of(s: Any, t: Tree, what: Draws, at: Any, op: Any) -> tuple[Any, Any
         if isinstance(at, Vec):
             at = Nodes(s.lanes(at.data), np.arange(t.size), at.live)
         if isinstance(at, Nodes):
+            at = at if at.within is not None else replace(at, within=np.arange(t.size))
             full = count_of(at) == n
             if count_of(at) == 1:
                 return s.lanes(at.ids).expand(-1, n), at
@@ -251,7 +252,7 @@ def _where_drawn(s: Any, t: Tree, what: Draws, n: int) -> tuple[Any, Any]:
     within: Any = np.zeros(0, dtype=np.int64)
     for x in every:
         more = x.within if isinstance(x, Nodes) else x
-        within = None if within is None or more is None else np.union1d(within, more)
+        within = np.arange(t.size) if more is None else np.union1d(within, more)
     lives = [x.live for x in every if isinstance(x, Nodes)]
     live = None
     if any(x is not None for x in lives):
