@@ -180,12 +180,11 @@ def path_logs(s: Any, tree: Tree, face: str) -> Tensor:
 
 
 def along(own: Tensor, up: Tensor, height: int) -> Tensor:
-    """Sums [B, N] of a column along the paths from the root; the root's own entry must be 0."""
-    total, reach = own, 1
-    while reach <= max(1, height):
-        total = total + torch.where(up > 0, total.gather(1, up), 0)
-        up = torch.where(up > 0, up.gather(1, up), 0)
-        reach *= 2
+    """Sums [B, N] of a column along the paths from the root, each added to that of the node above, so that equal ones are equal
+    to the last bit; the root's own entry must be 0."""
+    total = own
+    for _ in range(height - 1):
+        total = total.gather(1, up) + own
     return total
 
 

@@ -76,6 +76,10 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
     names = op.attrs.get("columns", ())
     for name, value in zip(names, values, strict=True):
         columns[name] = _column_with(s, t, name, value, n, what)
+    if "logprob" in columns and "logprob" not in names:
+        names = (*names, "logprob")
+        own = torch.log(probs_of(s, flat)) if n else None
+        columns["logprob"] = _with_logprobs(t.columns["logprob"], batched(s, parents), own, chain)
     for name in set(t.columns) - set(names):
         old = t.columns[name]
         columns[name] = torch.cat([old, old.new_zeros((old.shape[0], n, *old.shape[2:]))], 1) if isinstance(old, Tensor) else old
@@ -105,6 +109,18 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
     )
     s.counts.draft(counted(s, tree, first, tree_live))
     return tree, tree.new
+
+
+def _with_logprobs(old: Tensor, parents: Tensor, own: Tensor | None, chain: bool) -> Tensor:
+    """float64[B, N + n]: log-probabilities of the paths to nodes, with those of n new ones, which are own float64[B, n] more than
+    their parents'."""
+    if own is None:
+        return old
+    if not chain:
+        return torch.cat([old, old.gather(1, parents) + own], 1)
+    for j in range(int(own.shape[1])):
+        old = torch.cat([old, old.gather(1, parents[:, j : j + 1]) + own[:, j : j + 1]], 1)
+    return old
 
 
 def _chain_below(s: Any, t: Tree, at: Any, ids: np.ndarray) -> tuple[Tensor, Nodes]:
