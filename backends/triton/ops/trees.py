@@ -671,8 +671,7 @@ def join_trees(s: Any, lanes: Tensor, a: Any, b: Any) -> Tree:
         live = torch.where(lanes[:, None], *(_longer(s, alive(s, x), long.size) for x in (a, b)))
     columns = {}
     for name in set(a.columns) | set(b.columns):
-        x = column(s, a, name, b.columns.get(name))
-        y = column(s, b, name, x)
+        x, y = (logprobs(s, t) if name == "logprob" else column(s, t, name, u.columns.get(name)) for t, u in ((a, b), (b, a)))
         kind, wide = torch.promote_types(x.dtype, y.dtype), lanes.reshape(-1, *([1] * (x.ndim - 1)))
         columns[name] = torch.where(wide, *(_longer(s, v.to(kind), long.size) for v in (x, y)))
     out = replace(
