@@ -54,7 +54,7 @@ class TorchMachine(DraftLoops):
         run_many(waiting, width, ended)
 
     @classmethod
-    def schedule(cls, ended: Ended, *, width: int = 8, chunk: int | None = None, apart: bool = False) -> Schedule:
+    def schedule(cls, ended: Ended, *, width: int = 8, chunk: int | None = None, apart: bool = False) -> Any:
         """What runs machines that join and leave, for a caller that advances it by itself. width: about how many at a time."""
         return Schedule(ended, chunk=chunk, apart=apart)
 

@@ -45,11 +45,6 @@ class Cache:
         return max(0, length - 1)
 
     # -- calls
-    def scores(self, tree: Tree | None, nodes: Any, known: Tensor | None = None) -> Tensor:
-        """Scores [B, F, V] after nodes: NumPy int64[F], or Nodes; 0 is the root, the context."""
-        read: Tensor = self.model.read(self.states(tree, nodes, known))
-        return read
-
     def states(self, tree: Tree | None, nodes: Any, known: Tensor | None = None) -> Tensor:
         """Last states [B, F, W] after nodes."""
         if isinstance(nodes, Nodes):
@@ -230,6 +225,8 @@ class Cache:
         if isinstance(self.slots, np.ndarray) and isinstance(tree.uid, np.ndarray):
             made = np.where(tree.uid >= 0, self.slots[np.maximum(tree.uid, 0)] if len(self.slots) else -1, -1)
             return self.s.constant(made)[None]
+        if not len(self.whole):  # no node has been grown in this iteration
+            return self.s.constant(np.full((1, tree.size), -1))
         table = self.slots if isinstance(self.slots, Tensor) else self.s.constant(self.slots)[None]
         uid = tree.uid if isinstance(tree.uid, Tensor) else self.s.constant(tree.uid)[None]
         b = max(int(table.shape[0]), int(uid.shape[0]))

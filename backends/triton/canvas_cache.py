@@ -55,6 +55,7 @@ class CanvasCache:
         if self.width > model.capacity - 1:
             raise NotSteppable(f"`{name}` has {model.capacity} slots, fewer than the text and its canvas")
         self.clock = s.buffer((1,), torch.int64)
+        self.fed = s.buffer((s.frame.batch, self.width), torch.int64)  # what the last call of a whole canvas read
         self.when = s.buffer((s.frame.batch, self.width + 1), torch.int64)
         self.start()
 
@@ -81,6 +82,9 @@ class CanvasCache:
         at = s.lanes(slot[None])
         end = (canvas.base + canvas.size)[:, None].expand(-1, self.width)
         states = self._forward(canvas, at, live, Seen(end))
+        fed = torch.where(live, self.read(canvas, at), -2)
+        s.counts.call(self.name, (fed != self.fed).any(1))  # the driver remembers what it has computed
+        self.fed.copy_(torch.where(s.active()[:, None], fed, self.fed))
         return Call(states, None, live, self.when[:, :-1].clone())
 
     def _part(self, canvas: Any, at: Any, given: CanvasMemory) -> Call:
@@ -93,10 +97,17 @@ class CanvasCache:
         seen = given.live | fresh
         inside = slot < end[:, None]
         gaps = inside & ~seen & here
-        most, some = self.width, True
+        known = s.decided.get(("cells", s.place))
         if not s.recording:  # how many cells are computed, and whether slots between are missing
             read = s.reads((fresh.sum(1) * 2).amax() + gaps.any())
             most, some = min(self.width, max(LEAST, 1 << max(0, read // 2 - 1).bit_length())), bool(read % 2)
+            old, gone = known or (0, False)
+            s.decided["cells", s.place] = max(most, old), some or gone
+        else:  # as many as ever
+            most, some = known or (self.width, True)
+            s.odd.append((fresh.sum(1) > most).any())
+            if not some:
+                s.odd.append(gaps.any())
         if most < self.width:
             order = torch.sort((~fresh).to(torch.uint8), dim=1, stable=True).indices[:, :most]
             there = fresh.gather(1, order)
@@ -107,6 +118,7 @@ class CanvasCache:
             below, first = torch.zeros_like(below), torch.zeros_like(end)
             tail = (seen & inside)[:, None].expand(-1, most, -1)
         states = self._forward(canvas, order, there, Seen(below, tail, first))
+        s.counts.call(self.name, fresh.any(1))
         row = None if most == self.width else (fresh.long().cumsum(1) - 1).clamp(0, most - 1)
         return Call(states, row, seen, torch.where(fresh, self.when[:, :-1], given.when))
 
@@ -126,15 +138,18 @@ class CanvasCache:
 
     def _forward(self, canvas: Any, at: Tensor, live: Tensor, seen: Seen) -> Tensor:
         """States of the cells at slots int64[B, T], of which `live` are computed and kept."""
-        s, model = self.s, self.model
-        base = canvas.base[:, None]
-        cell = canvas.cells.gather(1, (at - base).clamp(0, canvas.most - 1)) if canvas.most else torch.full_like(at, -1)
-        tokens = torch.where(at < base, s.tokens.gather(1, at), torch.where(cell < 0, model.mask, cell))
+        s, model, tokens = self.s, self.model, self.read(canvas, at)
         model.prompts.copy_(torch.where(s.active(), canvas.base, model.prompts))
         self.clock.add_(1)
         self.when.scatter_(1, torch.where(live, at, self.width), self.clock.expand(at.shape[0], at.shape[1]))
         out: Tensor = model.forward(tokens, at, torch.where(live, at, model.capacity - 1), seen)
         return out
+
+    def read(self, canvas: Any, at: Tensor) -> Tensor:
+        """int64[B, T]: the tokens at slots int64[B, T] of a text and a canvas behind it."""
+        base = canvas.base[:, None]
+        cell = canvas.cells.gather(1, (at - base).clamp(0, canvas.most - 1)) if canvas.most else torch.full_like(at, -1)
+        return torch.where(at < base, self.s.tokens.gather(1, at), torch.where(cell < 0, self.model.mask, cell))
 
     def rows(self, made: Call, canvas: Any, at: Tensor) -> Tensor:
         """Scores [B, n, V] at positions int64[B, n] of a canvas."""

@@ -1,9 +1,9 @@
 """The triton machine: whole decoding steps on the device where a program and its request have them, the torch backend's driver
 for all else.
 
-A run has one of two modes and commits the same tokens in both. Graph mode: lanes of a program (program.py). Eager mode: programs
-without a step, requests with what is no row of tensors, runs whose listener hears every event (`runtime.trace.Commits` does not).
-`mode` says which it was, and why.
+A run has one of two modes and commits the same tokens in both. Graph mode: lanes of a program (program.py, lanes.py). Eager
+mode: programs without a step, requests with what is no row of tensors, runs whose listener hears every event
+(`runtime.trace.Commits` does not). `mode` says which it was, and why.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from decgraph.backends.torch.lowering import supports
 from decgraph.backends.torch.machine import TorchMachine
 from decgraph.backends.torch.schedule import Ended, Schedule
 from decgraph.backends.triton import evaluate
-from decgraph.backends.triton.program import Steps, kept, wants
+from decgraph.backends.triton.lanes import Steps, wants
+from decgraph.backends.triton.program import kept
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.trace import Commits
@@ -37,7 +38,7 @@ class TritonMachine(TorchMachine):
 
     @classmethod
     def supports(cls, opcode: str) -> str | None:
-        """None for an operation that steps have; else what happens instead. Raises OpError for an opcode that is in no table."""
+        """None for an operation that steps have; else what happens instead. Raises OpError for an opcode in no table."""
         evaluate.load()
         why = supports(opcode)
         has = opcode in evaluate.STEP or hasattr(evaluate.Evaluator, "op_" + opcode.replace(".", "_"))
@@ -46,7 +47,7 @@ class TritonMachine(TorchMachine):
     @classmethod
     def schedule(cls, ended: Ended, *, width: int = 8, chunk: int | None = None, apart: bool = False) -> Flight:
         """What runs machines for a caller that advances it by itself."""
-        return Flight(ended, width=width, chunk=chunk, apart=apart)
+        return Flight(ended, width=width, chunk=chunk, apart=apart, more=True)
 
     @classmethod
     def limit_memory(cls, models: Mapping[str, Model], budget: int) -> None:
@@ -111,10 +112,17 @@ class Flight:
     kept in a list, for whoever runs them one by one."""
 
     def __init__(
-        self, ended: Ended, *, width: int = 8, chunk: int | None = None, apart: bool = False, alone: bool = False
+        self,
+        ended: Ended,
+        *,
+        width: int = 8,
+        chunk: int | None = None,
+        apart: bool = False,
+        alone: bool = False,
+        more: bool = False,
     ) -> None:
         self.driver = Schedule(ended, chunk=chunk, apart=apart)
-        self.steps = Steps(ended, self._left, width=width, chunk=chunk)
+        self.steps = Steps(ended, self._left, width=width, chunk=chunk, more=more)
         self.alone: list[Any] | None = [] if alone else None
 
     def __len__(self) -> int:

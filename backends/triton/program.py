@@ -1,51 +1,43 @@
 """Programs of steps in flight: lanes that requests join and leave between two steps.
 
-A program is one algorithm with its models, parameters and sizes, for B lanes. A request gets a free lane, its prompt is computed
-in chunks while the other lanes go on, and then it takes part in every step until it ends. After each step the host is shown the
-lanes: on a CUDA device by a copy into pinned memory that nothing waits for until the next step has been launched, so that the
-host reads one step while the device computes another. What a lane computes past the end that the host finds is dropped.
+A program is one algorithm with its models, parameters and sizes, for B lanes. A request gets a free lane, its prompt is
+computed in chunks while the other lanes go on, and then it takes part in every step until it ends. After each step the host is
+shown the lanes: on a CUDA device by a copy into pinned memory that nothing waits for until the next step has been launched, so
+that the host reads one step while the device computes another. Which requests get which lanes is decided in lanes.py.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton import shaping
+from decgraph.backends.triton.capture import captured
 from decgraph.backends.triton.models import step_model
 from decgraph.backends.triton.models.interface import CHUNK, Part
+from decgraph.backends.triton.pieces import Pieces
 from decgraph.backends.triton.state import Frame, Step
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.errors import InternalError
-from decgraph.ir.drafting import drafting
+from decgraph.backends.triton.values import Vec, is_static
 from decgraph.ir.memo import memo_of
-from decgraph.runtime.faults import fault
+from decgraph.runtime.models.distinct import original_of
 from decgraph.runtime.placement import placement_of
-from decgraph.runtime.trace import Committed
 
-_LOG = logging.getLogger("decgraph")
-KEPT = 2
-"""Programs without a request that are kept with a model, each with its lanes' keys and values."""
 LEAST = 16
 """Tokens below which two texts that begin alike are not worth a copy."""
+MOST_CELLS = 2**15
+"""Tokens that a text and its canvas, which every call computes whole, may come to."""
+GROWTH = 512
+"""Tokens behind a text for which a lane has room at first; a request whose text comes to more goes on in a larger lane."""
 RECENT = 64
 """Tokens of a lane that the host is shown after each step; where more are new, it reads the lane."""
-PATIENCE = 64
-"""Rounds for which a request waits for the memory of another program before that program's lanes are evicted."""
 SETTLED = 16
 """Iterations within which what a step leaves uncomputed must stay the same."""
-LOST = "a case came up that only the driver handles"
-Ended = Callable[[int, Any, "BaseException | None"], None]
-Left = Callable[[int, Any, str], None]
 
 
 @dataclass(frozen=True)
@@ -100,28 +92,41 @@ def needs_of(m: Any, features: frozenset[str]) -> Needs:
     """What a machine's program needs; found with one lane of few slots, once. Raises NotSteppable."""
     if m.main is None:
         raise NotSteppable("no model is called")
-    # A canvas is computed whole, and some find out about their sizes only there.
-    room = len(m.request.prompt) + int(m.request.limit) if m.main.kind == "masked" else 0
-    known, key = kept(m.main).needs, (key_of(m), features, room)
+    known, key = kept(m.main).needs, _needs_key(m, features)
     if key not in known:
         try:
-            found: Needs | NotSteppable = _measured(m, features, room)
+            found: Needs | NotSteppable = _measured(m, features, key[-1])
         except NotSteppable as error:
             found = error
-        known[key] = ((m.module, m.models), found)  # so that their ids stay theirs
-        while len(known) > 64:
-            known.popitem(last=False)
+        note(m, features, found)
     out = known[key][1]
     if isinstance(out, NotSteppable):
         raise out
     return out
 
 
+def _needs_key(m: Any, features: frozenset[str]) -> Any:
+    """The program and its features; of a canvas the size too: it is computed whole, and some find out about it only there."""
+    room = len(m.request.prompt) + int(m.request.limit) if m.main.kind == "masked" else 0
+    return key_of(m), features, room
+
+
+def note(m: Any, features: frozenset[str], found: Needs | NotSteppable) -> None:
+    """Keep what a program needs, or why it has no step, so that it is not found out again."""
+    known = kept(m.main).needs
+    known[_needs_key(m, features)] = ((m.module, m.models), found)  # so that their ids stay theirs
+    while len(known) > 64:
+        known.popitem(last=False)
+
+
 def _measured(m: Any, features: frozenset[str], room: int) -> Needs:
+    if room > MOST_CELLS:
+        raise NotSteppable(f"a canvas that may come to {room} cells")
     slots = max(64, room + 2)
     step = built(m, Frame(1, slots - 2, home(m.models), features), slots)
     settle(step)
     size = sum(t.nbytes for cache in step.caches.values() for t, *_ in getattr(cache.model, "buffers", ()))
+    size += slots * 2 * step.tokens.element_size()  # the text, and what else there is a number of for each token
     return Needs(max((c.peak + c.behind for c in chains(step)), default=0) + 2, -(-size // slots))
 
 
@@ -134,12 +139,14 @@ def chains(step: Step) -> list[Any]:
 def built(m: Any, frame: Frame, slots: int) -> Step:
     """The step of a machine's program, with models of so many slots a lane. Raises NotSteppable."""
     made: dict[str, Any] = {}
-    order = sorted(m.models.items(), key=lambda item: (item[1] is not m.main, item[1].kind == "features"))
+    order = sorted(m.models.items(), key=lambda item: (item[1] is not m.main, item[1].kind in ("features", "head")))
     for name, model in order:
         if model.kind == "layers":
             made[name] = Part(model)
             continue
-        target = next((d for d in made.values() if getattr(d, "kind", "") == "causal"), None)
+        causal = [d for d in made.values() if getattr(d, "kind", "") == "causal"]
+        of = getattr(original_of(model), "target", None)
+        target = next((d for d in causal if of is not None and original_of(d.model) is original_of(of)), next(iter(causal), None))
         made[name] = step_model(model, frame.batch, slots, frame.device, target=target)
     return Step(m.module, m.function.name, {name: made[name] for name in m.models}, m.params, frame)
 
@@ -163,11 +170,12 @@ def settle(step: Step) -> bool:
         step.prologue(torch.zeros(step.frame.batch, dtype=torch.bool, device=step.device))
         behind = {id(c): c.behind for c in chains(step)}
         for _ in range(SETTLED if step.loop is not None else 0):
+            grown = step.growths.total()
             step.body()
             now = {id(c): max(c.behind, behind.get(id(c), 1)) for c in chains(step)}
             for cache in chains(step):
                 cache.behind = now[id(cache)]
-            if now == behind:
+            if now == behind and step.growths.total() == grown:
                 break
             behind = now
         else:
@@ -180,8 +188,8 @@ def settle(step: Step) -> bool:
 
 @dataclass(eq=False)
 class Job:
-    """A request in flight. filled: tokens of its lane whose keys and values are computed. seen: tokens of its text that the host
-    has, with the prompt. rows: what an evicted lane held. tests: the statistics at the last look."""
+    """A request in flight. filled: tokens of its lane whose keys and values are computed. seen: tokens of its text that the
+    host has, with the prompt. rows: what an evicted lane held. tests: the statistics at the last look."""
 
     number: int
     machine: Any
@@ -202,6 +210,13 @@ class Job:
         return len(self.machine.request.prompt) + int(self.machine.request.limit)
 
     @property
+    def room(self) -> int:
+        """Tokens that a lane for it has room for: of a long text as many more as there are, and `GROWTH` at least. A canvas is
+        computed whole."""
+        now = len(self.machine.request.prompt) + self.machine.committed()
+        return self.size if self.machine.main.kind == "masked" else min(self.size, now + max(GROWTH, now))
+
+    @property
     def sharing(self) -> int | None:
         """What tells requests that write the same states of a session: one runs after the other."""
         shares = any(state.scope != "sequence" for state in self.machine.function.states)
@@ -217,6 +232,8 @@ class Program:
         device = home(m.models)
         self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
         self.hosted = settle(self.step)
+        if self.hosted and device.type == "cuda":
+            self.step.pieces = Pieces(self.step, captured)
         self.behind = {id(c): c.behind for c in chains(self.step)}
         self.each = dict(self.step.counts.calls) if self.step.loop is not None else {}
         self.once: dict[str, int] = {}
@@ -227,6 +244,8 @@ class Program:
         self.turn = 0
         self.commits = not any(op.opcode.startswith("canvas.") for op in m.function.body.walk())
         self.shown: deque[tuple[list[Job], Callable[[], np.ndarray]]] = deque()
+        self.unread = int(device.type == "cuda")
+        """Looks that the host need not have read when the next step begins."""
         self.replay: Callable[[], None] | None = None
         self.bytes = job.needs.bytes * batch * (capacity + job.needs.ahead)
         self.models = sorted((c for c in self.step.caches.values() if c.model.kind != "masked"), key=lambda c: c.features)
@@ -285,7 +304,7 @@ class Program:
 
     @torch.no_grad()
     def fill(self, chunk: int | None) -> None:
-        """Compute at most `chunk` tokens of texts (None: all), in the order of the requests, and begin those that are complete."""
+        """Compute at most `chunk` tokens of texts (None: all), in the order of the requests; those that are complete begin."""
         left, ready = chunk if chunk is not None else 1 << 60, []
         for job in sorted((j for j in self.jobs if j is not None and not j.begun), key=lambda j: self.used[j.lane]):
             tokens = [*job.machine.request.prompt, *job.machine.committed_tokens()]
@@ -329,14 +348,20 @@ class Program:
 
     def lasting(self) -> list[Tensor]:
         """The tensors that a lane's steps hand on, beside its text, settings, keys and values."""
-        s = self.step
-        values = [s.iteration, *s.states.values(), *s.carried, *vars(s.counts).values()]
-        return [v for v in values if isinstance(v, Tensor) and len(v) == s.frame.batch]
+        s, c = self.step, self.step.counts
+        values = [s.iteration, c.tested, c.accepted, c.drafted, c.unmasked, c.remasked, *c.often.values()]
+        for value in (*s.states.values(), *s.carried):
+            values += [value.data, value.live] if isinstance(value, Vec) else [value] if isinstance(value, Tensor) else []
+        return [v for v in values if len(v) == s.frame.batch]
 
     @property
     def evictable(self) -> bool:
         """Whether all that a lane hands on is in tensors by lane."""
-        return all(isinstance(v, Tensor) and len(v) == self.step.frame.batch for v in self.step.states.values())
+        return all(isinstance(v, Tensor | Vec) or is_static(v) for v in (*self.step.states.values(), *self.step.carried))
+
+    def outgrown(self, job: Job) -> bool:
+        """Whether the next steps of a request might not fit into its lane. One more may be under way."""
+        return self.capacity < min(job.size, job.seen + 3 * self.step.committed_most + 1)
 
     def evict(self, job: Job) -> None:
         """Take a request out of its lane, to go on in another one, of another program perhaps."""
@@ -351,25 +376,29 @@ class Program:
             text = [*m.request.prompt, *m.committed_tokens()]
             self.texts[job.lane] = text[: max(0, min(job.seen, len(text)) - self.slack)]
         self.step.done[job.lane] = True
-        self.jobs[job.lane] = job.program = None  # type: ignore[assignment]
+        self.jobs[job.lane] = job.program = None
 
     # -- steps
     @torch.no_grad()
-    def advance(self, chunk: int | None) -> Iterator[tuple[Job, np.ndarray]]:
+    def advance(self, chunk: int | None) -> Iterator[tuple[Job, Look]]:
         """One round: a chunk of prompts, a step, and a look at an earlier one (at the same, on a CPU). Yields each request with
-        its row of what the host was shown."""
+        what the host was shown of its lane."""
         self.fill(chunk)
         jobs = [job for job in self.jobs if job is not None and job.begun]
         if jobs:
             if self.step.loop is not None:
                 self.run()
             self.shown.append((jobs, self.show()))
-        while len(self.shown) > (self.step.device.type == "cuda" and bool(jobs)):
+        yield from self.looks(self.unread if jobs else 0)
+
+    def looks(self, left: int = 0) -> Iterator[tuple[Job, Look]]:
+        """What the host was shown and has not read, but for the last `left` looks."""
+        while len(self.shown) > left:
             shown, read = self.shown.popleft()
             rows = read()
             for job in shown:
                 if job.program is self and self.jobs[job.lane] is job:  # it has not left since
-                    yield job, rows[job.lane]
+                    yield job, Look.of(rows[job.lane], tuple(self.step.counts.often))
 
     def run(self) -> None:
         """One step of all lanes."""
@@ -389,12 +418,11 @@ class Program:
         self.step.body()
 
     def show(self) -> Callable[[], np.ndarray]:
-        """A copy of what the host looks at, begun now: a function that waits for it and gives int64[B, ...]: length, done, lost,
-        iteration, drafted, the statistics by depth, and the last RECENT tokens."""
-        s = self.step
+        """A copy of what the host looks at, begun now: a function that waits for it and gives int64[B, ...] (`Look`)."""
+        s, c = self.step, self.step.counts
         at = (s.length[:, None] - RECENT + torch.arange(RECENT, device=s.device)).clamp(min=0)
-        numbers = torch.stack([s.length, s.done.long(), s.lost.long(), s.iteration, s.counts.drafted], 1)
-        told = torch.cat([numbers, s.counts.tested, s.counts.accepted, s.tokens.gather(1, at)], 1)
+        some = [s.length, s.done.long(), s.lost.long(), s.iteration, c.drafted, c.unmasked, c.remasked, *c.often.values()]
+        told = torch.cat([torch.stack(some, 1), c.tested, c.accepted, s.tokens.gather(1, at)], 1)
         if s.device.type != "cuda":
             return lambda: told.numpy()
         pinned = torch.empty(told.shape, dtype=told.dtype, pin_memory=True)
@@ -408,15 +436,40 @@ class Program:
 
         return read
 
-    def new_tokens(self, job: Job, row: np.ndarray) -> list[int]:
+    def new_tokens(self, job: Job, look: Look) -> list[int]:
         """The tokens that a look shows and the host has not had."""
-        length = int(row[0])
-        fresh = length - job.seen
-        job.seen = length
+        fresh = look.length - job.seen
+        job.seen = look.length
         if fresh > RECENT:
-            found: list[int] = self.step.tokens[job.lane, length - fresh : length].tolist()
+            found: list[int] = self.step.tokens[job.lane, look.length - fresh : look.length].tolist()
             return found
-        return [int(t) for t in row[len(row) - fresh :]] if fresh else []
+        return [int(t) for t in look.recent[RECENT - fresh :]]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the host is shown of a lane. calls: of models that not every iteration makes. tests: int64[2, depth], how often
+    drafts at a depth were tested, and accepted. recent: the last tokens."""
+
+    length: int
+    done: bool
+    lost: bool
+    iterations: int
+    drafted: int
+    unmasked: int
+    remasked: int
+    calls: dict[str, int]
+    tests: np.ndarray
+    recent: np.ndarray
+
+    @staticmethod
+    def of(row: np.ndarray, names: Sequence[str]) -> Look:
+        """From a row int64[n] of `Program.show`."""
+        first, last = 7 + len(names), len(row) - RECENT
+        length, done, lost, iterations, drafted, unmasked, remasked = (int(n) for n in row[:7])
+        calls = {name: int(n) for name, n in zip(names, row[7:first], strict=True)}
+        tests = row[first:last].reshape(2, -1)
+        return Look(length, bool(done), bool(lost), iterations, drafted, unmasked, remasked, calls, tests, row[last:])
 
 
 def copied(source: Any, there: int, model: Any, lane: int, count: int) -> None:
@@ -432,298 +485,3 @@ def alike(mine: Sequence[int], theirs: Sequence[int]) -> int:
     a, b = np.array(mine[:most]), np.array(theirs[:most])
     different = np.flatnonzero(a != b)
     return int(different[0]) if len(different) else most
-
-
-class Steps:
-    """Requests in flight on the device, of any programs. To be used by one thread.
-
-    ended(number, machine, error): called as each ends. left(number, machine, why): called for one that the driver has to run,
-    from its beginning. width: lanes of a program. chunk: tokens of prompts that a round computes in each program.
-    """
-
-    def __init__(self, ended: Ended, left: Left, *, width: int = 8, chunk: int | None = None) -> None:
-        self.ended, self.left, self.width, self.chunk = ended, left, width, chunk
-        self.waiting: deque[Job] = deque()
-        self.running: list[Program] = []
-
-    def __len__(self) -> int:
-        return len(self.waiting) + sum(map(len, self.running))
-
-    def join(self, number: int, machine: Any) -> None:
-        """Take up a request. Raises NotSteppable for one that the driver has to run."""
-        self.waiting.append(Job(number, machine, *wants(machine)))
-
-    def jobs(self) -> list[Job]:
-        """All requests in flight."""
-        return [*(j for p in self.running for j in p.jobs if j is not None), *self.waiting]
-
-    def cancel(self, number: int) -> bool:
-        """End a request between two steps; `ended` is not called. False where it is not in flight."""
-        job = next((j for j in self.jobs() if j.number == number), None)
-        if job is not None:
-            self._drop(job)
-        return job is not None
-
-    def close(self, stop: BaseException | None = None) -> None:
-        """End all requests. `ended` is called with `stop` where that is a KeyboardInterrupt."""
-        for job in self.jobs():
-            self._drop(job)
-            if isinstance(stop, KeyboardInterrupt):
-                self.ended(job.number, job.machine, stop)
-        self._settle()
-
-    def _drop(self, job: Job) -> None:
-        if job.program is not None:
-            job.program.leave(job)
-        else:
-            self.waiting.remove(job)
-
-    def advance(self) -> bool:
-        """One round: lanes for those that wait, and a step of every program. Whether any request is left."""
-        self._place()
-        for program in list(self.running):
-            try:
-                for job, row in program.advance(self.chunk):
-                    self._hear(program, job, row)
-            except NothingRecorded:  # the driver would do as little, for ever
-                raise
-            except Exception as error:  # of the compiler, the driver, the memory of the device: eager mode may work
-                name, why = program.step.function.name, f"{type(error).__name__}: {error}"
-                if isinstance(error, NotSteppable):
-                    why = str(error)
-                else:
-                    _LOG.warning("%s failed in graph mode and goes on in eager mode: %s", name, why)
-                for job in [j for j in program.jobs if j is not None]:
-                    program.leave(job)
-                    self.left(job.number, job.machine, why)
-                kept(job.machine.main).programs.pop(id(program), None)
-                program.shown.clear()
-        self._settle()
-        return len(self) > 0
-
-    # -- lanes
-    def _place(self) -> None:
-        """Give lanes to those that wait, in their order."""
-        busy = {job.sharing for p in self.running for job in p.jobs if job is not None} - {None}
-        for job in list(self.waiting):
-            if job.sharing in busy:
-                continue
-            known = list(kept(job.machine.main).programs.values())  # before one makes room
-            try:
-                program = self._program(job)
-            except NotSteppable as error:
-                self.waiting.remove(job)
-                self.left(job.number, job.machine, str(error))
-                continue
-            if program is None:
-                job.waited += 1
-                continue
-            self.waiting.remove(job)
-            program.admit(job, [p for p in (*known, *self.running) if p is not program])
-            busy |= {job.sharing} - {None}
-            if program not in self.running:
-                self.running.append(program)
-
-    def _program(self, job: Job) -> Program | None:
-        """A program with a free lane for a request; None where it has to wait. Raises NotSteppable where none has the memory."""
-        store, key = kept(job.machine.main), key_of(job.machine)
-        mine = [p for p in store.programs.values() if p.key == key and p.step.frame.batch >= self._places(job)]
-        for program in mine:
-            if shaping.covers(program.features, job.features) and program.capacity >= job.size:
-                if len(program) < program.step.frame.batch:
-                    store.programs.move_to_end(id(program))
-                    return program
-                if program.step.frame.batch >= self.width:
-                    return None
-        idle = [p for p in mine if not len(p)]
-        features = frozenset().union(job.features, *(p.features for p in idle))
-        batch, capacity = self._places(job), self._capacity(job)
-        for program in idle:  # the new one serves what they did
-            self._free(store, program)
-        while not self._fits(store, job, batch, capacity):
-            old = next((p for p in store.programs.values() if not len(p)), None)
-            if old is not None:
-                self._free(store, old)
-            elif any(map(len, store.programs.values())):
-                if job.waited < PATIENCE:
-                    return None
-                for program in [p for p in store.programs.values() if p.evictable]:
-                    for other in [j for j in program.jobs if j is not None]:
-                        program.evict(other)
-                        self.waiting.append(other)
-            elif batch > 1:
-                batch //= 2
-            else:
-                size = job.needs.bytes * (capacity + job.needs.ahead)
-                raise NotSteppable(f"a text of {job.size} tokens needs {size / 2**20:,.0f} MiB of keys and values")
-        made = Program(job, features, batch, capacity)
-        store.programs[id(made)] = made
-        return made
-
-    def _places(self, job: Job) -> int:
-        """Lanes of a new program: as many as there are requests, up to the width."""
-        if job.sharing is not None:
-            return 1
-        alike = sum(key_of(j.machine) == key_of(job.machine) for j in self.waiting)
-        return min(self.width, 1 << max(0, alike - 1).bit_length())
-
-    def _capacity(self, job: Job) -> int:
-        most = max(j.size for j in self.waiting if j.machine.main is job.machine.main)
-        masked = job.machine.main.kind == "masked"  # whose every call computes all slots
-        size = -(-most // 8) * 8 if masked else 1 << max(6, (most - 1).bit_length())
-        return size if job.machine.window is None else max(job.size, min(size, int(job.machine.window) + 1))
-
-    def _fits(self, store: Kept, job: Job, batch: int, capacity: int) -> bool:
-        wanted = job.needs.bytes * batch * (capacity + job.needs.ahead)
-        if store.budget is not None:
-            return wanted + sum(p.bytes for p in store.programs.values()) <= store.budget
-        device = home(job.machine.models)
-        return device.type != "cuda" or wanted <= 0.8 * torch.cuda.mem_get_info(device)[0]
-
-    def _free(self, store: Kept, program: Program) -> None:
-        store.programs.pop(id(program), None)
-        if program in self.running:
-            self.running.remove(program)
-
-    def _settle(self) -> None:
-        """Programs without requests stop; the last of them are kept."""
-        for program in [p for p in self.running if not len(p)]:
-            program.shown.clear()
-            self.running.remove(program)
-            store = next((kept(m) for m in program.about[1].values() if id(program) in kept(m).programs), None)
-            idle = [p for p in store.programs.values() if not len(p)] if store is not None else []
-            for old in idle[: max(0, len(idle) - KEPT)]:
-                store.programs.pop(id(old))  # type: ignore[union-attr]
-
-    # -- what the host hears
-    def _hear(self, program: Program, job: Job, row: np.ndarray) -> None:
-        """What a look says of a request: its new tokens, and whether it has ended."""
-        m, done, lost = job.machine, bool(row[1]), bool(row[2])
-        new = program.new_tokens(job, row)
-        if lost or not (done or new or not program.commits):  # an iteration that commits nothing is the driver's error
-            program.leave(job)
-            self.left(job.number, m, LOST)
-            return
-        try:
-            cut = self._feed(m, new)
-        except Exception as error:  # a function of the caller's, or the listener
-            program.leave(job)
-            self.ended(job.number, m, fault(error, request=m.title))
-            return
-        told = counted(job, row, len(new) - cut if cut or done else None)
-        if done or m.done():
-            self._finish(program, job, row, told)
-
-    def _feed(self, m: Any, new: Sequence[int]) -> int:
-        """Feed tokens to a request's stop machine; how many came after its end."""
-        fed: list[int] = []
-        for token in new:
-            if m.done():
-                break
-            m.feed(token)
-            m.marks.append(-1)
-            fed.append(token)
-        m.tally.tokens += len(fed)
-        m.note_call(answered=True)
-        cut = len(new) - len(fed)
-        if new and m.listener is not None:
-            m.listener(Committed(tuple(fed), cut))
-        return cut
-
-    def _finish(self, program: Program, job: Job, row: np.ndarray, told: np.ndarray) -> None:
-        """A request has ended: its statistics, states and log-probabilities."""
-        m, iterations = job.machine, int(row[3])
-        m.tally.drafted += int(row[4])
-        tested, accepted = told
-        for depth in np.flatnonzero(tested).tolist():
-            m.tally.tested[depth] = int(tested[depth])
-            if accepted[depth]:
-                m.tally.accepted[depth] = int(accepted[depth])
-        for name in {**program.once, **program.each}:
-            self._count(m, name, program.once.get(name, 0) + program.each.get(name, 0) * iterations)
-        for state in m.function.states:
-            if state.scope != "sequence" and isinstance(program.step.states.get(state.name), Tensor):
-                m.shared[(m.function.name, state.name)] = program.step.states[state.name][job.lane].cpu().numpy()
-        program.leave(job)
-        problem: Exception | None = None
-        try:
-            m.finish()
-            m.read_logprobs()
-        except Exception as error:
-            problem = fault(error, request=m.title)
-        m.release()
-        self.ended(job.number, m, problem)
-
-    def _count(self, m: Any, name: str, n: int) -> None:
-        """Count the calls of a model, or of a part of one."""
-        parameter, _, part = name.partition(".")
-        model = m.models.get(parameter)
-        own = name if model is None else model.name
-        told = own if not part or model is None else drafting(own) if part == "drafting" else f"{own}.{part}"
-        for _ in range(n):
-            m.tally.call(told, model is m.main and not part)
-
-
-def wants(machine: Any) -> tuple[frozenset[str], Needs]:
-    """The features and sizes that a request needs. Raises NotSteppable for one that the driver has to run."""
-    if machine.parent is not None or machine.until is not None or machine.externs or machine.recorder is not None:
-        raise NotSteppable("it is a sub-run, is recorded, or calls functions of the caller")
-    features = shaping.need(machine.request, machine.vocab_size)
-    needs = needs_of(machine, features)
-    room = len(machine.request.prompt) + machine.request.limit + needs.ahead
-    if machine.window is not None and room > machine.window:
-        raise NotSteppable(f"a tree may not fit into the context of {machine.window} tokens")
-    return features, needs
-
-
-def counted(job: Job, row: np.ndarray, most: int | None) -> np.ndarray:
-    """int64[2, depth]: tests and acceptances so far; those since the last look deeper than `most` are not counted (None: all)."""
-    depths = (len(row) - 5 - RECENT) // 2
-    told = row[5 : 5 + 2 * depths].reshape(2, depths).copy()
-    if most is not None:
-        before = np.zeros_like(told) if job.tests is None else job.tests
-        told[:, most + 1 :] = before[:, most + 1 :]
-    job.tests = told
-    return told
-
-
-# -- CUDA graphs
-class NothingRecorded(InternalError):
-    """A captured step did nothing when it was replayed."""
-
-
-_ONE = threading.Lock()
-"""One capture at a time: those of a device share a stream."""
-
-
-@lru_cache
-def _side(index: int) -> tuple[torch.cuda.Stream, torch.cuda.MemPool]:
-    """The stream on which a device's steps are captured, and the memory pool that its graphs share: they are replayed one after
-    the other, and what lasts is in buffers of before the capture. The pool lives as long as the process: one that is known by its
-    number alone ends with its last graph, and the next capture fails."""
-    with torch.cuda.device(index):
-        return torch.cuda.Stream(), torch.cuda.MemPool()
-
-
-def captured(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """A function that replays a step on a CUDA device. Other threads may use the device meanwhile. The first replay raises
-    NothingRecorded where what the step does was not recorded: replays of it would never end."""
-    done = torch.zeros(1, dtype=torch.int64, device=device)
-    stream, pool = _side(done.get_device())
-    graph = torch.cuda.CUDAGraph()
-    with _ONE, torch.cuda.device(device):
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, pool=pool.id, stream=stream, capture_error_mode="thread_local"):
-            step()
-            done += 1
-    checked = False
-
-    def replay() -> None:
-        nonlocal checked
-        before = 0 if checked else int(done)
-        graph.replay()
-        if not checked and int(done) != before + 1:
-            raise NothingRecorded(f"a captured step recorded nothing: replaying it does nothing on {device}")
-        checked = True
-
-    return replay

@@ -7,6 +7,7 @@ between two steps (`admit`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from decgraph.backends.triton import noise, shaping
 from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.canvas_cache import CanvasCache
 from decgraph.backends.triton.evaluate import Evaluator
+from decgraph.backends.triton.kernels import race
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Rows, Vec, is_static
 from decgraph.ir.data.numbers import FLOAT
@@ -87,6 +89,8 @@ class Step(Evaluator):
         self.results: list[Any] = []
         """What `return` gave: (tokens int64[B, n, D] padded with -1, bool[B, n] or None, bool[B] the lanes)."""
         self.made: dict[Any, Any] = {}
+        self.growths: Counter[str] = Counter({state_title(s): 2 for s in self.function.states if s.scope == "session"})
+        """How often buffers grew; what a session has kept may have any length."""
 
     # -- buffers and constants
     def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -167,7 +171,7 @@ class Step(Evaluator):
                 here = torch.zeros_like(self.done)
                 here[list(lanes)] = True
                 lost = self.lost.clone()
-                self.states[state.name] = written(self, old, new, here, dims[0].bound if dims else None, f"the state `{state.name}`")
+                self.states[state.name] = written(self, old, new, here, dims[0].bound if dims else None, state_title(state))
                 self.lost.copy_(lost)
 
     def level_field(self, level: Any, field: str) -> Any:
@@ -209,7 +213,7 @@ class Step(Evaluator):
 
     def prologue(self, lanes: Tensor) -> None:
         """The ops before `while not done` (all of them, in a program without that loop), in some lanes bool[B]."""
-        self.begin()
+        self.begin(lanes)
         with self.within(lanes):
             for op in self.before:
                 self.op(op)
@@ -227,8 +231,8 @@ class Step(Evaluator):
         """One iteration of `while not done`."""
         assert self.loop is not None
         _, region = self.loop.regions
-        self.begin()
         live = ~self.over()
+        self.begin(live)
         stops = bool(self.loop.attrs.get("stops"))
         with self.within(live):
             made = self.region(region, [self.iteration.clone(), *self.carried])
@@ -251,15 +255,15 @@ class Step(Evaluator):
             if isinstance(old, Tensor | Vec) or is_static(old) and not isinstance(old, str | None | list):
                 start = old if isinstance(old, Tensor | Vec) else self.lanes(old).clone()
                 dims = arg.type.dims
-                self.carried[n] = written(self, start, new, live, dims[0].bound if dims else None, "what the loop carries")
+                self.carried[n] = written(self, start, new, live, dims[0].bound if dims else None, f"value {n} that the loop carries")
             else:
                 self.carried[n] = self.join(live, new, old)
 
-    def begin(self) -> None:
-        """A new iteration: no node has slots."""
+    def begin(self, lanes: Tensor | None) -> None:
+        """A new iteration of some lanes: no node has slots."""
         self.uids = self.epoch = 0
         self.committed_most, self.committed_now = max(self.committed_most, self.committed_now), 0
-        self.counts.start()
+        self.counts.start(lanes)
         for cache in self.caches.values():
             cache.start()
 
@@ -304,7 +308,7 @@ class Step(Evaluator):
     def draw(self, probs: Tensor, words: tuple[Tensor, ...], live: Tensor | None = None) -> Tensor:
         """int64[B, n]: one draw from each row [B, n, V] with its noise. live: bool[B, m], whose rows are drawn from: n / m each.
         One without mass, or with numbers that are none, is an error, which is the driver's."""
-        tokens = noise.race(probs.double(), noise.uniforms(words, int(probs.shape[2])))
+        tokens: Tensor = race.draw(probs, None, *words, True)
         wrong = ~(probs.gather(2, tokens[..., None])[..., 0] > 0)
         if live is not None:
             wrong = wrong.reshape(len(wrong), live.shape[1], -1) & live[..., None]
@@ -375,6 +379,11 @@ def split(function: Function) -> tuple[list[Op], Op | None, list[Op]]:
     return (ops, None, []) if at is None else (ops[:at], ops[at], ops[at + 1 :])
 
 
+def state_title(state: Any) -> str:
+    """What messages call a state."""
+    return f"the state `{state.name}`"
+
+
 def parameter(p: Any, value: Any) -> Any:
     """A parameter as a host value."""
     if p.value.type.elem == "topology":
@@ -383,24 +392,36 @@ def parameter(p: Any, value: Any) -> Any:
 
 
 class Counts:
-    """Statistics by lane: how often drafts at a depth were tested and accepted, int64[B, depth], and how many were drafted; and, on the host,
-    the calls of an iteration."""
+    """Statistics by lane: how often drafts at a depth were tested and accepted, int64[B, depth]; how many were drafted, cells
+    decided and masked again, int64[B]. calls: of every iteration, of all lanes that are in it; often: int64[B] by model, those
+    that only some of them make."""
 
     deepest = 64
 
     def __init__(self, s: Step) -> None:
         self.s = s
         self.tested, self.accepted = (s.buffer((s.frame.batch, self.deepest + 1), torch.int64) for _ in range(2))
-        self.drafted = s.buffer((s.frame.batch,), torch.int64)
+        self.drafted, self.unmasked, self.remasked = (s.buffer((s.frame.batch,), torch.int64) for _ in range(3))
         self.calls: dict[str, int] = {}
+        self.often: dict[str, Tensor] = {}
+        self.whole: Tensor | None = None
 
-    def start(self) -> None:
-        """A new iteration."""
-        self.calls = {}
+    def start(self, lanes: Tensor | None) -> None:
+        """A new iteration, in which these lanes are."""
+        self.calls, self.whole = {}, lanes
 
-    def call(self, name: str) -> None:
-        """One more call of a model in every iteration."""
-        self.calls[name] = self.calls.get(name, 0) + 1
+    def call(self, name: str, lanes: Tensor | None = None) -> None:
+        """One more call of a model by the lanes that are here, or by some of them, bool[B]."""
+        if self.s.mask is self.whole and lanes is None:
+            self.calls[name] = self.calls.get(name, 0) + 1
+            return
+        if name not in self.often:
+            self.often[name] = self.s.buffer((self.s.frame.batch,), torch.int64)
+        self.often[name].add_((self.s.active() if lanes is None else self.s.active() & lanes).long())
+
+    def decide(self, cells: Tensor, again: bool) -> None:
+        """Count cells bool[B, n] that are decided, or masked again, in the lanes that are here."""
+        (self.remasked if again else self.unmasked).add_(torch.where(self.s.active(), cells.sum(1), 0))
 
     def draft(self, n: int | Tensor) -> None:
         """Count drafted tokens in the lanes that are here."""
@@ -415,5 +436,5 @@ class Counts:
 
     def clear(self, lane: int) -> None:
         """A lane begins anew."""
-        for buffer in (self.tested, self.accepted, self.drafted):
+        for buffer in (self.tested, self.accepted, self.drafted, self.unmasked, self.remasked, *self.often.values()):
             buffer[lane] = 0

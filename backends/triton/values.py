@@ -37,11 +37,12 @@ class Vec:
 @dataclass(frozen=True)
 class Nodes:
     """Nodes of a tree. ids: int64[B, F]. within: the nodes that they are chosen from (NumPy int64[n], None: not known). live:
-    bool[B, F], or None: all."""
+    bool[B, F], or None: all. leaves: they are all different and have no children in a tree of this size (0: not known)."""
 
     ids: Tensor
     within: Any = None
     live: Tensor | None = None
+    leaves: int = 0
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ class Tree:
 
     token: int64[B, N], the root's -1. parent, depth: NumPy int64[N] where static, else int64[B, N]. uid: NumPy int64[N] or
     int64[B, N]: the key of the nodes' slots, unique in a step; the root's is -1. edges: the draws of the nodes 1 .. N - 1.
-    height: the most that the depth can be. most: the most children that a node can have. growths: by growth id, for `origin` int64[B, N]
+    height: the most that the depth can be. most: the most children that a node can have. wide: the most leaves. growths: by growth id, for `origin` int64[B, N]
     (None: the ids are growth ids). epoch: commits in the step before it was begun. until: where a driver's tree ends.
     """
 
@@ -168,6 +169,7 @@ class Tree:
     live: Tensor | None = None
     height: int = 0
     most: int = 0
+    wide: int = 1
     epoch: int = 0
     origin: Tensor | None = None
     growths: tuple[Growth, ...] = ()

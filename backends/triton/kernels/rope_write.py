@@ -59,7 +59,7 @@ def rope_write_kernel(
 
 def launch(
     q: Tensor, k: Tensor, v: Tensor, cos: Tensor | None, sin: Tensor | None, slots: Tensor, keys: Tensor, values: Tensor,
-    positions: Tensor | None, slot_positions: Tensor | None,
+    positions: Tensor | None = None, slot_positions: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The kernel's launch; the arguments are those of `rope_write`."""
     batch, queries, cells, size = q.shape
@@ -102,7 +102,7 @@ def rotated(x: Tensor, cos: Tensor | None, sin: Tensor | None) -> Tensor:
 @torch.library.custom_op(
     "decgraph::rope_write", mutates_args=("keys", "values", "slot_positions"), device_types="cpu",
     schema="(Tensor q, Tensor k, Tensor v, Tensor? cos, Tensor? sin, Tensor slots, Tensor(a!) keys, Tensor(b!) values,"
-    " Tensor? positions, Tensor(c!)? slot_positions) -> Tensor",
+    " Tensor? positions=None, Tensor(c!)? slot_positions=None) -> Tensor",
 )  # fmt: skip
 def rope_write(
     q: Tensor, k: Tensor, v: Tensor, cos: Tensor | None, sin: Tensor | None, slots: Tensor, keys: Tensor, values: Tensor,
@@ -123,7 +123,7 @@ def rope_write(
 
 
 @rope_write.register_fake
-def _(q, k, v, cos, sin, slots, keys, values, positions, slot_positions):
+def _(q, *others):
     return q.new_empty((q.shape[0], q.shape[2], q.shape[1], q.shape[3])).transpose(1, 2)
 
 

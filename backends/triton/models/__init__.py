@@ -43,6 +43,10 @@ def _made(model: Model, whole: Any, batch: int, capacity: int, device: Any, targ
         from decgraph.backends.triton.models.heads import features_model
 
         return features_model(model, whole, target)
+    if whole.kind == "head":
+        from decgraph.backends.triton.models.heads import reading_head
+
+        return reading_head(model, whole, target)
     if isinstance(whole, Since):
         from decgraph.backends.triton.models.heads import since_model
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
-from decgraph.backends.triton.models.interface import CHUNK, Seen, Slots, at_slots, put
+from decgraph.backends.triton.models.interface import CHUNK, DeviceModel, Seen, at_slots, put
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.decoder.decoder import Cache, Decoder, Part, Turn
@@ -152,7 +152,7 @@ class Weights:
         return self.stages[-1]
 
 
-class CausalModel(Slots):
+class CausalModel(DeviceModel):
     """A `DeviceModel` of some weights. both: whether windows reach to both sides."""
 
     both = False

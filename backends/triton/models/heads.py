@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.models.decoder import CausalModel, Weights, layers_of, lower
-from decgraph.backends.triton.models.interface import CHUNK, Seen, at_slots
+from decgraph.backends.triton.models.interface import CHUNK, Derives, Seen, at_slots
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.derive import Applied, Since
 from decgraph.runtime.models.distinct import original_of
 from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.hf_heads import HFFeatures, HFRooted
+from decgraph.runtime.models.hf_heads import HFFeatures, HFReading, HFRooted
 from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.reading import Confidence
 
 
 def features_model(model: Model, whole: Any, target: Any) -> Any:
@@ -36,6 +37,50 @@ def features_model(model: Model, whole: Any, target: Any) -> Any:
 
         return rooted_model(model, whole.module, target)
     raise NotSteppable(f"{model.name!r} is a {type(whole).__name__}, which has no step")
+
+
+def reading_head(model: Model, whole: Any, target: Any) -> Any:
+    """The device model of a head with one value after every text, given its target's. Raises NotSteppable for a target that
+    has no step, and for a head that is no module on its last states."""
+    if not isinstance(target, CausalModel) or target.kind != "causal" or original_of(whole.target) is not original_of(target.model):
+        raise NotSteppable(f"{model.name!r} reads states of its target, which has no step")
+    if not isinstance(whole, HFReading | Confidence):
+        raise NotSteppable(f"{model.name!r} is a {type(whole).__name__}, which has no step")
+    return ReadingHead(model, whole, target)
+
+
+class ReadingHead(Derives):
+    """A head of a target with one value after every text, read off the target's last states."""
+
+    kind, exact, mask = "head", False, None
+
+    def __init__(self, model: Model, whole: Any, target: CausalModel) -> None:
+        super().__init__(model)
+        self.whole, self.trunk, self.vocab_size, self.device = whole, target, target.vocab_size, target.device
+
+    @torch.no_grad()
+    def read(self, states: Tensor) -> Tensor:
+        """Values float64[..., 1] at the target's last states [..., W]; NaN where they are no numbers."""
+        if isinstance(self.whole, Confidence):
+            p = torch.softmax(self.trunk.read(states).double(), -1)
+            top = p.amax(-1, keepdim=True)
+            entropy = -torch.where(p > 0, p * torch.log(torch.where(p > 0, p, 1)), 0).sum(-1, keepdim=True)
+            return {"prob": top, "real": entropy, "int": (top < 0.5).double(), "bool": (top >= 0.5).double()}[self.whole.gives]
+        module, gives = self.whole.module, self.whole.gives
+        flat = states.reshape(-1, states.shape[-1])
+        first = next(iter(module.parameters()), flat)
+        out: Tensor = module(flat.to(first)).double()
+        out = out[:, None] if out.ndim == 1 else out
+        if gives == "real":
+            out = out[:, :1]
+        elif gives == "int":
+            out = out.argmax(-1, keepdim=True).double()
+        else:
+            if not getattr(module, "probabilities", False):
+                out = out.sigmoid() if out.shape[1] == 1 else out.softmax(-1)
+            out = out[:, :1] if out.shape[1] == 1 else out[:, 1:2]
+            out = (out >= 0.5).double() if gives == "bool" else out
+        return out.view(*states.shape[:-1], 1)
 
 
 def since_model(model: Model, whole: Any, target: Any) -> CausalModel:

@@ -8,7 +8,7 @@ have one row. Nothing here reads a tensor's value on the host, but for `fill` an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,83 +47,6 @@ class Seen(NamedTuple):
         return Seen(self.below - by[:, None], self.tail, None if self.first is None else self.first - by)
 
 
-class DeviceModel(Protocol):
-    """A model of a step. Tensors are on `device`."""
-
-    name: str
-    vocab_size: int
-    exact: bool
-    """Whether logits are float64, those of a table model to the last bit; else they have the model's own type."""
-    device: torch.device
-    dtype: torch.dtype
-    """Of states."""
-    capacity: int
-    batch: int
-    kind: str
-    """ "causal", "features" or "masked"; "layers" for a part of a model, which has no forward and is given to `derive`."""
-    layers: int
-    mask: int | None
-    """The token that stands for an undecided cell of a masked model."""
-
-    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
-        """Computes tokens[start : start + count] of one lane, whose slots below `start` are computed already. What the lane has
-        at later slots is lost. Raises DecError for tokens that do not fit."""
-        ...
-
-    def copy_prefix(self, source: int, lane: int, count: int) -> None:
-        """Copies the slots 0 .. count - 1 of a lane to another."""
-        ...
-
-    def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        seen: Seen,
-        *,
-        parents: Tensor | None = None,
-        known: Tensor | None = None,
-    ) -> Tensor:
-        """The last states [B, T, W] of new tokens, all int64[B or 1, T], whose keys and values go to `slots`. A slot that is
-        written twice gets equal values, but for the last one, which nobody reads. For features models: `parents` int64[B or 1,
-        T], the slot of the token before each one, and `known` int64[B or 1]: features of positions below it are the target's
-        own states, the others are the head's at the slots `parents`. For models that follow another one: below `known` keys and
-        values are that one's."""
-        ...
-
-    def read(self, states: Tensor) -> Tensor:
-        """Logits [..., vocab_size] of last states [..., W]."""
-        ...
-
-    def heads(self, states: Tensor) -> Tensor:
-        """Logits [B, R, n, vocab_size] of the model's own n heads at last states [B, R, W]. Raises NotSteppable for a model
-        without heads."""
-        ...
-
-    def keep_states(self) -> None:
-        """From now on last states are kept by slot. Call it before `fill`."""
-        ...
-
-    def states_at(self, slots: Tensor) -> Tensor:
-        """The kept last states [B, R, W] at slots int64[B or 1, R]."""
-        ...
-
-    def move(self, source: Tensor, dest: Tensor) -> None:
-        """Keys, values and what else is kept go from slots to slots, both int64[B or 1, K]: all are read before one is
-        written."""
-        ...
-
-    def derive(self, how: str, *args: Any) -> DeviceModel:
-        """A model that shares the weights and has buffers of its own; see runtime/models/derive.py. Models among `args` are
-        device models. Raises NotSteppable where there is none."""
-        ...
-
-    def follow(self) -> None:
-        """From now on a derived model is called on the memory of the one that it is derived from (`given`): `fill` copies that
-        one's keys and values, and so does `forward` below `known`. Call it before `fill`."""
-        ...
-
-
 class Derives:
     """Has derived models, each made once for the same arguments."""
 
@@ -132,7 +55,8 @@ class Derives:
         self._known: dict[Any, Any] = {}
 
     def derive(self, how: str, *args: Any) -> Any:
-        """See `DeviceModel`. Raises NotSteppable where there is none."""
+        """A model that shares the weights and has buffers of its own; see runtime/models/derive.py. Models among `args` are
+        device models, or parts of such. Raises NotSteppable where there is none."""
         key = (how, *(id(arg) if isinstance(arg, Derives) else repr(arg) for arg in args))
         if key not in self._known:
             try:
@@ -147,12 +71,17 @@ class Derives:
         raise NotImplementedError
 
 
-class Slots(Derives):
-    """What device models share: buffers by slot, which are moved, copied and cleared alike."""
+class DeviceModel(Derives):
+    """A model of a step: buffers by slot, which are moved, copied and cleared alike. Tensors are on `device`.
+
+    exact: whether logits are float64, those of a table model to the last bit; else they have the model's own type. dtype: of
+    states. kind: "causal", "features" or "masked". mask: the token that stands for an undecided cell of a masked model.
+    """
 
     kind = "causal"
     exact = False
     mask: int | None = None
+    dtype: torch.dtype
 
     def __init__(self, model: Model, batch: int, capacity: int, device: torch.device) -> None:
         super().__init__(model)
@@ -181,7 +110,11 @@ class Slots(Derives):
         parents: Tensor | None = None,
         known: Tensor | None = None,
     ) -> Tensor:
-        """See `DeviceModel`."""
+        """The last states [B, T, W] of new tokens, all int64[B or 1, T], whose keys and values go to `slots`. A slot that is
+        written twice gets equal values, but for the last one, which nobody reads. For features models: `parents` int64[B or 1,
+        T], the slot of the token before each one, and `known` int64[B or 1]: features of positions below it are the target's
+        own states, the others are the head's at the slots `parents`. For models that follow another one: below `known` keys and
+        values are that one's."""
         tokens, positions, slots = (at.expand(self.batch, -1) for at in (tokens, positions, slots))
         parents = None if parents is None else parents.expand(self.batch, -1)
         known = None if known is None else known.expand(self.batch)
@@ -191,14 +124,28 @@ class Slots(Derives):
         """`forward`, with tensors of all lanes."""
         raise NotImplementedError
 
+    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
+        """Computes tokens[start : start + count] of one lane, whose slots below `start` are computed already. What the lane has
+        at later slots is lost. Raises DecError for tokens that do not fit."""
+        raise NotImplementedError
+
+    def read(self, states: Tensor) -> Tensor:
+        """Logits [..., vocab_size] of last states [..., W]."""
+        raise NotImplementedError
+
+    def keep_states(self) -> None:
+        """From now on last states are kept by slot. Call it before `fill`."""
+        raise NotImplementedError
+
     def move(self, source: Tensor, dest: Tensor) -> None:
-        """See `DeviceModel`."""
+        """Keys, values and what else is kept go from slots to slots, both int64[B or 1, K]: all are read before one is
+        written."""
         for made, lanes, slots in self.buffers:
             there, here = (_along(at, made, lanes, slots) for at in (dest, source))
             made.scatter_(slots, there, made.gather(slots, here))
 
     def copy_prefix(self, source: int, lane: int, count: int) -> None:
-        """See `DeviceModel`."""
+        """Copies the slots 0 .. count - 1 of a lane to another."""
         for made, lanes, slots in self.buffers:
             there, here = (made.narrow(lanes, n, 1).narrow(slots, 0, count) for n in (lane, source))
             there.copy_(here)
@@ -209,13 +156,14 @@ class Slots(Derives):
             made.narrow(lanes, lane, 1).narrow(slots, start, self.capacity - start).zero_()
 
     def states_at(self, slots: Tensor) -> Tensor:
-        """See `DeviceModel`."""
+        """The kept last states [B, R, W] at slots int64[B or 1, R]. Raises DecError where none are kept."""
         if self.last is None:
             raise DecError(f"{self.name!r} keeps no states; keep_states() makes it")
         return at_slots(self.last, slots)
 
     def heads(self, states: Tensor) -> Tensor:
-        """See `DeviceModel`."""
+        """Logits [B, R, n, vocab_size] of the model's own n heads at last states [B, R, W]. Raises NotSteppable for a model
+        without heads."""
         raise NotSteppable(f"{self.name!r} has no heads of its own")
 
     def again(self) -> Any:
@@ -235,7 +183,9 @@ class Slots(Derives):
         return found
 
     def follow(self) -> None:
-        """See `DeviceModel`. Raises NotSteppable for a model that reads no other's keys and values."""
+        """From now on a derived model is called on the memory of the one that it is derived from (`given`): `fill` copies that
+        one's keys and values, and so does `forward` below `known`. Call it before `fill`. Raises NotSteppable for a model that
+        is not of the same family."""
         if self.origin is None or self.origin.model.family != self.model.family:
             raise NotSteppable(f"{self.name!r} is called on the memory of a model that it is not derived from")
         self.following = True

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.models.interface import Seen, Slots, put
+from decgraph.backends.triton.models.interface import DeviceModel, Seen, put
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import DecError
 from decgraph.runtime.models.engine.plain import stacked
@@ -38,7 +38,7 @@ def is_function_of_paths(model: Any) -> bool:
     return bool(model.exact or isinstance(base, Layered))
 
 
-class PathModel(Slots):
+class PathModel(DeviceModel):
     """See the module, and `DeviceModel`. For masked models the tokens of `forward` are those of cells, `mask` for an undecided
     one; cells see slots as they were when they were computed."""
 
@@ -58,8 +58,10 @@ class PathModel(Slots):
             self.prompts = torch.zeros(batch, dtype=torch.int64, device=self.device)
             if not isinstance(whole, TableModel):
                 raise NotSteppable(f"{model.name!r} is a masked model that is called as a whole")
-        elif self.kind not in ("causal", "features"):
+        elif self.kind not in ("causal", "features", "head"):
             raise NotSteppable(f"{model.name!r} is a {self.kind} model, which is not called at tokens")
+        self.trunk = self
+        """Of a head: the model whose states it reads, which are the paths themselves."""
         if self.window is not None:
             made = _filled(whole, self.window, lambda path: self.function.eval([path]))
             self.rows = made[:, 0].to(self.device)
@@ -132,7 +134,7 @@ class PathModel(Slots):
         """See `DeviceModel`."""
         if self.rows is not None:
             return self.rows[states[..., 0]]
-        made: Tensor = _rows(states, self.number, False, 1, self.vocab_size)
+        made: Tensor = _rows(states, self.number, False, 1, 1 if self.kind == "head" else self.vocab_size)
         return made.squeeze(-2)
 
     def heads(self, states: Tensor) -> Tensor:
@@ -147,16 +149,20 @@ class PathModel(Slots):
     # On the host, for one state.
 
     def looked_up(self, state: tuple[int, ...], heads: bool) -> Tensor:
-        """Rows float64[1 or heads, V] at a state; NaN where it has none."""
+        """Rows float64[1 or heads, V] at a state, of a head its value float64[1, 1]; NaN where it has none."""
         key = (heads, *state)
         made = self.known.get(key)
         if made is None:
             if len(self.known) >= _REMEMBERED:
                 self.known.clear()
+            size = 1 if self.kind == "head" else self.vocab_size
             try:
-                made = stacked(self._scores(state, heads), self.vocab_size, self.name)
+                if self.kind == "head":
+                    made = torch.tensor([[float(x) for x in self.function.read([_whole(state)])]], dtype=torch.float64)
+                else:
+                    made = stacked(self._scores(state, heads), size, self.name)
             except DecError:  # no entry for this path, which only lanes ask for that are over
-                made = torch.full((self.count if heads else 1, self.vocab_size), float("nan"), dtype=torch.float64)
+                made = torch.full((self.count if heads else 1, size), float("nan"), dtype=torch.float64)
             self.known[key] = made
         return made
 
@@ -186,6 +192,14 @@ class PathModel(Slots):
         cells = [(j, there[j]) for j in within if j in there]
         made: Scores = self.function._table((_canonical(cells), position), self.name)
         return made
+
+
+def _whole(state: tuple[int, ...]) -> tuple[int, ...]:
+    """The path of a state. Raises DecError for one with a hole."""
+    path = state[: state[-2] + 1]
+    if not path or min(path) < 0:
+        raise DecError("a path with a hole")
+    return path
 
 
 _numbers = count()

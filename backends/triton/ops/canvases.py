@@ -152,6 +152,7 @@ def put(s: Any, op: Any, c: Canvas, ps: Any, *rest: Any) -> Canvas:
         tokens = tokens.clamp(min=0)
     if not n or not c.most:
         return c
+    s.counts.decide(taken & (c.cells.gather(1, at) >= 0) if kind == "mask" else taken, kind == "mask")
     # Of several values for one cell the last one counts: the largest of keys that begin with their order.
     many = s.vocab_size + 2
     key = s.steps(n) * many + tokens + 1

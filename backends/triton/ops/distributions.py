@@ -11,7 +11,7 @@ from torch import Tensor
 
 from decgraph.backends.triton import shaping
 from decgraph.backends.triton.evaluate import joins, step
-from decgraph.backends.triton.ops.numbers import live_of, made
+from decgraph.backends.triton.ops.numbers import live_of, made, reordered
 from decgraph.backends.triton.state import take
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Dist, Draws, Nodes, Path, Rows, Tree, Vec, is_static
@@ -60,28 +60,66 @@ def numbered(s: Any, q: Any) -> Tensor | None:
 
 @joins(Dist)
 def join_dists(s: Any, lanes: Tensor, a: Any, b: Any) -> Dist:
-    """One of two distributions in every lane."""
+    """One of two distributions in every lane, or of two vectors of them."""
     a, b = as_dist(s, a), as_dist(s, b)
-    if a.shape != b.shape:
+    if a.shape != b.shape and (len(a.shape) != 1 or len(b.shape) != 1):
         raise NotSteppable("different numbers of distributions in two branches", s.place)
-    live = None
-    if a.live is not None or b.live is not None:
-        full = [torch.ones((s.frame.batch, x.shape[0]), dtype=torch.bool, device=s.device) if x.live is None else x.live for x in (a, b)]
-        live = torch.where(lanes[:, None], *full)
-    if a.rows is b.rows and a.face == b.face:
+    n = max(a.shape[0], b.shape[0]) if a.shape else 0
+    live = _lives(s, lanes, a, b, n) if a.live is not None or b.live is not None or a.shape != b.shape else None
+    at = a.at if a.at is b.at else _places(s, lanes, a, b, n)
+    inner = a.inner if a.inner is b.inner else None
+    if a.rows is b.rows and a.face == b.face and a.shape == b.shape:
         index = [x.index if isinstance(x.index, Tensor) else s.constant(x.index)[None] for x in (a, b)]
         wide = lanes.reshape(-1, *([1] * (index[0].ndim - 1)))
-        return Dist(a.rows, torch.where(wide, s.lanes(index[0]), s.lanes(index[1])), a.face, live=live)
-    x, y = s.lanes(s.vector(a)), s.lanes(s.vector(b))
-    kind = torch.promote_types(x.dtype, y.dtype)
-    out = dist_of(s, torch.where(lanes.reshape(-1, *([1] * (x.ndim - 1))), x.to(kind), y.to(kind)))
-    out.rows.numbers = s.join(lanes, numbered(s, a), numbered(s, b))
-    where = [placed(s, q) for q in (a, b)]
-    if where[0] is not None and where[1] is not None:
-        out.rows.positions = torch.where(lanes[:, None], where[0], where[1])
-    elif where[0] is not None or where[1] is not None:
-        out.rows.positions = where[0] if where[0] is not None else where[1]
-    return replace(out, live=live)
+        return Dist(a.rows, torch.where(wide, s.lanes(index[0]), s.lanes(index[1])), a.face, at, live, inner)
+    computed = a.face == b.face and not a.rows.given and not b.rows.given and a.rows.allow is None and b.rows.allow is None
+
+    def both(parts: list[Tensor], fill: Any = 0) -> Tensor:
+        """[B, rows, ...] of one side or the other, with as many rows as the longer one."""
+        kind = torch.promote_types(parts[0].dtype, parts[1].dtype)
+        if len(a.shape) == 1:
+            parts = [torch.cat([x, x.new_full((x.shape[0], n - x.shape[1], *x.shape[2:]), fill)], 1) for x in parts]
+        return torch.where(lanes.reshape(-1, *([1] * (parts[0].ndim - 1))), *(x.to(kind) for x in parts))
+
+    # What has yet to be shaped stays so: it has other views.
+    table = both([take(s, s.lanes(q.rows.scores if computed else s.view(q.rows, q.face)), flat_index(q)) for q in (a, b)])
+    shape = (n,) if len(a.shape) == 1 else a.shape
+    rows = Rows(table, given=not computed)
+    where = [x for x in (placed(s, a), placed(s, b)) if x is not None]
+    rows.positions = both(where) if len(where) == 2 else where[0] if where and int(where[0].shape[1]) == int(table.shape[1]) else None
+    marks = [x for x in (numbered(s, a), numbered(s, b)) if x is not None]
+    rows.numbers = both(marks) if len(marks) == 2 else None
+    if computed and (a.rows.path is not None or b.rows.path is not None):
+
+        def path() -> Tensor:
+            found = []
+            for q in (a, b):
+                none = torch.full((s.frame.batch, q.rows.count, 0), -1, dtype=torch.int64, device=s.device)
+                found.append(take(s, s.lanes(none if q.rows.path is None else q.rows.path()), flat_index(q)))
+            wide = max(int(x.shape[2]) for x in found)
+            return both([torch.cat([x, x.new_full((*x.shape[:2], wide - int(x.shape[2])), -1)], 2) for x in found], -1)
+
+        rows.path = path
+    return Dist(rows, np.arange(int(table.shape[1])).reshape(shape), a.face if computed else "shaped", at, live, inner)
+
+
+def _lives(s: Any, lanes: Tensor, a: Dist, b: Dist, n: int) -> Tensor:
+    """bool[B, n]: which rows are there of one of two vectors of distributions."""
+    full = []
+    for x in (a, b):
+        live = torch.ones((s.frame.batch, x.shape[0]), dtype=torch.bool, device=s.device) if x.live is None else s.lanes(x.live)
+        full.append(torch.cat([live, live.new_zeros((live.shape[0], n - live.shape[1]))], 1))
+    return torch.where(lanes[:, None], *full)
+
+
+def _places(s: Any, lanes: Tensor, a: Dist, b: Dist, n: int) -> Any:
+    """What one of two vectors of distributions is of: nodes or positions."""
+    ids = []
+    for x in (a, b):
+        at = np.arange(x.shape[0]) if x.at is None else x.at
+        own = s.lanes(at.ids if isinstance(at, Nodes) else s.constant(np.asarray(at))[None])
+        ids.append(torch.cat([own, own.new_full((own.shape[0], n - own.shape[1]), -1)], 1))
+    return Nodes(torch.where(lanes[:, None], *ids), None, _lives(s, lanes, a, b, n))
 
 
 @step("face")
@@ -131,6 +169,11 @@ def lookup(s: Any, op: Any, p: Any, x: Any) -> Any:
         tokens = tokens.clamp(min=0)
     long = front if len(front) >= len(tx.dims) else tx.dims
     index = _spread(tokens, tx.dims, long)
+    have = p.shape[:1] if isinstance(p, Dist) else tuple(s.tensor(p).shape[1:2]) if front else ()
+    if have and index.ndim > 1 and have[0] != index.shape[1] and 1 not in (have[0], index.shape[1]):
+        n = min(have[0], int(index.shape[1]))  # what stands behind the shorter one's room is missing in the other
+        index, live = index[:, :n], None if live is None else live[:, :n]
+        p = reordered(s, p, np.arange(n), None if live_of(p) is None else live_of(p)[:, :n])
     if isinstance(p, Dist):
         rows = p.index if isinstance(p.index, Tensor) else s.constant(p.index)[None]
         rows = _spread(rows, front, long)

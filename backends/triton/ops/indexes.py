@@ -51,7 +51,7 @@ def end_of(s: Any, place: Any, depth: int) -> tuple[Tensor, Tensor]:
         at = length[:, None] - 1 - s.steps(depth)
         return s.tokens.gather(1, at.clamp(min=0)), at >= 0
     x = packed(s, tokens_of(s, place))
-    if isinstance(x, Nodes) or s.place.operands[1].type.elem == "node":
+    if len(s.place.operands) < 2 or isinstance(x, Nodes) or s.place.operands[1].type.elem == "node" and not isinstance(place, Path):
         raise NotSteppable("an index is asked at a node", s.place)
     t = s.lanes(x)
     live = live_of(x)
@@ -70,7 +70,7 @@ def matches(s: Any, index: Index, key: Tensor, there: Tensor) -> Tensor:
     place = s.steps(size)[None]
     good = (place >= first[:, None]) & (place < s.length[:, None] - 1)
     out = torch.zeros_like(text)
-    for d in range(min(index.depth, int(key.shape[1]))):
+    for d in range(min(index.depth, int(key.shape[1]), size)):
         shifted = torch.cat([text.new_full((text.shape[0], d), -1), text[:, : size - d]], 1)
         good = good & (shifted == key[:, d : d + 1]) & there[:, d : d + 1] & (place - d >= first[:, None])
         out = out + good.long()
@@ -84,7 +84,7 @@ def ask(s: Any, op: Any, index: Any, *args: Any) -> Any:
         raise NotSteppable("an index of other texts than the request's", op)
     what, named = op.attrs["what"], op.attrs.get("named", ())
     options = dict(zip(named, args[len(args) - len(named) :], strict=True))
-    if not args or isinstance(s.env[op.operands[1]], int):
+    if len(op.operands) < 2 or not args or isinstance(s.env[op.operands[1]], int):
         raise NotSteppable("an index is asked for what followed so many tokens", op)
     key, there = end_of(s, args[0], index.depth)
     found = matches(s, index, key, there)

@@ -12,10 +12,12 @@ from torch import Tensor
 from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops import canvas_trees, masked
 from decgraph.backends.triton.ops.canvases import Canvas
-from decgraph.backends.triton.ops.numbers import count_of, live_of, packed, tokens_of
+from decgraph.backends.triton.ops.numbers import count_of, live_of, made, packed, tokens_of
 from decgraph.backends.triton.ops.trees import node_tokens, positions_at
+from decgraph.backends.triton.state import take
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Dist, Nodes, Rows, Tree, Vec, is_static
+from decgraph.runtime.models.reading import ROUNDING
 
 ROOT = np.zeros(1, dtype=np.int64)
 
@@ -37,7 +39,6 @@ def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
     extra = dict(zip(op.attrs.get("with", ()), rest, strict=True))
     cache = s.cache_of(model)
     if isinstance(place, Canvas):
-        s.counts.call(cache.name)
         return masked.evaluate(s, op, cache, place, extra)
     if isinstance(place, Tree) and isinstance(place.base, Canvas):
         s.counts.call(cache.name)
@@ -72,6 +73,23 @@ def read_other(s: Any, op: Any, cache: Any, given: Memory) -> None:
         cache.model.follow()
     if source.behind > 1 and not source.asked:
         source.states(None, ROOT)  # it has not computed all of the text
+
+
+@step("head.read")
+def value(s: Any, op: Any, head: Any, place: Any, tree: Any = None) -> Any:
+    """What a head says after the context, at nodes, or at every node of a tree: of the states of the model that it reads."""
+    kind = op.operands[1].type.elem
+    if kind not in ("node", "tree") or isinstance(place, Context) and place.parent:
+        raise NotSteppable("a head is read after something else than the text and trees of drafts", op)
+    s.counts.call(s.names.get(id(head), head.name))
+    q = at_place(s, op, s.cache_of(head.trunk), place, tree, None, head.read)
+    out = take(s, s.lanes(q.rows.scores[..., 0]), q.index)
+    live, gives = q.live, op.result.type.elem
+    wrong = ~torch.isfinite(out)
+    if gives == "prob":
+        wrong, out = wrong | ((out - 0.5).abs() > 0.5 + ROUNDING), out.clamp(0, 1)
+    s.flag(wrong if live is None else wrong & live)
+    return made(out.nan_to_num().long() if gives == "int" else out == 1 if gives == "bool" else out, live)
 
 
 @step("model.evals")
@@ -119,15 +137,16 @@ def heads(s: Any, op: Any, cache: Any, model: Any, place: Any) -> Dist:
     return Dist(Rows(scores, positions=first + s.steps(n), before=s.length - int(place.parent)), np.arange(n))
 
 
-def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor | None) -> Dist:
-    """A model's rows at the context, at all nodes of a tree, or at some."""
+def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor | None, read: Any = None) -> Dist:
+    """A model's rows at the context, at all nodes of a tree, or at some. read: what is read off its states instead of logits."""
+    read = cache.model.read if read is None else read
     for t in (place, tree):
         if isinstance(t, Tree) and t.epoch != s.epoch:
             raise NotSteppable("a call at a tree of before a commit", op)
     if isinstance(place, Context):
         if place.parent:
             raise NotSteppable("a call at the context's parent", op)
-        rows = Rows(cache.scores(None, ROOT, known), positions=s.lanes(positions_at(s, None, ROOT)), nodes=ROOT)
+        rows = Rows(read(cache.states(None, ROOT, known)), positions=s.lanes(positions_at(s, None, ROOT)), nodes=ROOT)
         return Dist(rows, np.zeros((), dtype=np.int64))
     whole = isinstance(place, Tree)
     if whole:
@@ -142,7 +161,7 @@ def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor |
         raise NotSteppable("a call on something else than the text and trees of drafts", op)
     if not isinstance(tree, Tree):
         raise NotSteppable("a call at nodes of no tree", op)
-    scores = cache.scores(tree, nodes, known)
+    scores = read(cache.states(tree, nodes, known))
     rows = Rows(
         scores,
         positions=s.lanes(positions_at(s, tree, nodes)),
@@ -243,7 +262,7 @@ def within(s: Any, op: Any, x: Any, *sizes: Any) -> Any:
     if is_static(x) and all(is_static(n) for n in sizes):
         return s.hosted(op, [x, *sizes])
     if not sizes:
-        a, most = s.tensor(x), op.attrs["most"]
+        a, most = s.tensor(x), min(op.attrs["most"], 2**62)
         s.flag(~(a.abs() <= most))
         s.bounds_of(op, "minimum")
         if not (op.result in s.sizes and s.sizes[op.result] <= most):

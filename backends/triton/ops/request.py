@@ -192,7 +192,7 @@ def write(s: Any, op: Any, value: Any) -> None:
 
 def written(s: Any, old: Any, new: Any, here: Tensor, bound: int | None, what: str) -> Any:
     """A buffer with a new value in the lanes of `here` bool[B], in place where it has the room: else a larger one, which only
-    the first iterations need."""
+    the first iterations need. One that has grown twice grows to the most that it can have."""
     value = s.lanes(new) if not isinstance(new, Vec) else new.data
     live = live_of(new)
     if isinstance(old, Tensor) and live is None and old.shape == value.shape:
@@ -207,7 +207,9 @@ def written(s: Any, old: Any, new: Any, here: Tensor, bound: int | None, what: s
     most = min(n for n in (bound, 2 * s.frame.capacity) if n is not None)
     have = s.tensor(old)
     size = max(int(have.shape[1]), int(x.data.shape[1]))
-    size = int(have.shape[1]) if size == int(have.shape[1]) else most  # it grows: at once to the most that it can have
+    if size > int(have.shape[1]):
+        s.growths[what] += 1
+        size = most if s.growths[what] > 2 else min(size, most)
     old_live = live_of(old)
     old_live = torch.ones(have.shape[:2], dtype=torch.bool, device=have.device) if old_live is None else old_live
     s.flag(x.live[:, size:].any(1))

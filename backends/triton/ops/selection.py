@@ -190,7 +190,12 @@ def compact(s: Any, op: Any, v: Any, c: Any) -> Any:
     if cond.ndim == 1:
         cond = cond[:, None].expand(-1, n)
     if int(cond.shape[1]) != n:
-        raise NotSteppable(f"`where`: {n} elements and {int(cond.shape[1])} conditions", op)
+        if live is None and there is None:
+            raise NotSteppable(f"`where`: {n} elements and {int(cond.shape[1])} conditions", op)
+        v, n = packed(s, v), min(n, int(cond.shape[1]))  # one has room for more than are there
+        cond, there = s.tensor(packed(s, made(cond, there)))[:, :n], None if there is None else packed(s, made(there, there)).data[:, :n]
+        live = live_of(v)
+        live = None if live is None else live[:, :n]
     for more in (live, there):
         cond = cond if more is None else cond & more
     return packed(s, reordered(s, v, np.arange(n), s.lanes(cond)))

@@ -120,8 +120,9 @@ def checked(s: Any, v: Any, index: Any) -> Any:
     i, n, live = s.tensor(index), count_of(v), live_of(index)
     wrong = (i < 0) | (i >= n)
     there = live_of(v)
-    if there is not None:
-        wrong = wrong | (i >= there.sum(1).reshape(-1, *([1] * (i.ndim - 1))))
+    if there is not None and n:
+        at = i.clamp(0, n - 1).reshape(i.shape[0], -1)
+        wrong = wrong | ~s.lanes(there).gather(1, at.expand(s.frame.batch, -1)).reshape(s.frame.batch, *i.shape[1:])
     s.flag(wrong if live is None else wrong & live)
     return i.clamp(0, max(0, n - 1))
 

@@ -84,6 +84,7 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
     else:
         parent = torch.cat([batched(s, t.parent), batched(s, parents)], 1)
     edges = replace(flat, at=None, live=None)
+    each = 1 if chain else per_node(what, above, n)
     tree = replace(
         t,
         token=torch.cat([t.token, flat.tokens if live is None else torch.where(live, flat.tokens, -1)], 1),
@@ -93,7 +94,8 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
         edges=edges if t.edges is None else one_draws(s, [t.edges, edges]),
         live=tree_live,
         height=t.height + levels if not isinstance(depth, np.ndarray) else int(depth.max(initial=0)),
-        most=_most(t, parents, above, what, n),
+        most=_most(t, parents, above, each, n),
+        wide=_wide(t, parents, above, each, min(n, 1) if chain else n),
         growths=(*t.growths, Growth(first, n, above, max(1, n if chain else levels))),
         columns=columns,
         new=_of(s, ids, live),
@@ -147,18 +149,30 @@ def _spans(t: Tree, above: Any) -> frozenset[int]:
     return frozenset(found)
 
 
-def _most(t: Tree, parents: Any, above: Any, what: Draws, n: int) -> int:
-    """The most children of a node after a growth."""
-    if isinstance(parents, np.ndarray):
-        here = int(np.bincount(parents, minlength=1).max()) if len(parents) else 0
-    else:
-        here = n if len(what.shape) < 2 else int(np.prod(what.shape[1:]))
-        if not isinstance(above, Nodes) and len(what.shape) < 2:
-            here = n
+def per_node(what: Draws, above: Any, n: int) -> int:
+    """The most of n draws that become children of one node, in a growth whose parents data chooses."""
+    if len(what.shape) > 1:
+        return int(np.prod(what.shape[1:]))
+    return 1 if isinstance(above, Nodes) and above.leaves and count_of(above) == n else n
+
+
+def _most(t: Tree, parents: Any, above: Any, each: int, n: int) -> int:
+    """The most children of a node after a growth. each: as `per_node` says."""
     if t.fixed and isinstance(parents, np.ndarray):
         both = np.concatenate([t.parent[1:], parents])
         return int(np.bincount(both).max()) if len(both) else 0
-    return max(t.most, here) if not (t.grown & _spans(t, above)) else t.most + here
+    here = each
+    if isinstance(parents, np.ndarray):
+        here = int(np.bincount(parents, minlength=1).max()) if len(parents) else 0
+    apart = isinstance(above, Nodes) and above.leaves == t.size or not t.grown & _spans(t, above)
+    return max(t.most, here) if apart else t.most + here
+
+
+def _wide(t: Tree, parents: Any, above: Any, each: int, tips: int) -> int:
+    """The most leaves after a growth that ends in so many tips."""
+    if t.fixed and isinstance(parents, np.ndarray):
+        return t.size + len(parents) - len({*t.parent[1:].tolist(), *parents.tolist()})
+    return min(t.wide * max(1, each), t.wide + tips) if isinstance(above, Nodes) and above.leaves == t.size else t.wide + tips
 
 
 def batched(s: Any, a: Any) -> Tensor:
@@ -435,6 +449,8 @@ def put(s: Any, op: Any, t: Tree, ns: Any, value: Any) -> Tree:
 @step("tree.front")
 def front(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
     """The tree with another frontier."""
+    if isinstance(ns, Vec):
+        ns = Nodes(s.lanes(ns.data), np.arange(t.size), ns.live)
     if isinstance(ns, Tensor):
         ns = Nodes(s.lanes(ns if ns.ndim > 1 else ns[:, None]), np.arange(t.size))
     return replace(t, frontier=ns if isinstance(ns, Nodes) else np.ravel(np.asarray(ns, dtype=np.int64)))
@@ -462,11 +478,8 @@ def nodes(s: Any, op: Any, t: Tree, *n: Any) -> Any:
         inner = torch.zeros_like(live).scatter_reduce(1, up, live[:, 1:], "amax") if t.size > 1 else torch.zeros_like(live)
         from decgraph.backends.triton.ops.numbers import packed
 
-        found = packed(s, _of(s, np.arange(t.size), live & ~inner))
-        if not t.fixed:
-            return found
-        n = t.size - len(set(t.parent[1:].tolist()))  # what is there of it has no more leaves than the whole
-        return Nodes(found.ids[:, :n], found.within, found.live[:, :n])
+        found = packed(s, _of(s, np.arange(t.size), live & ~inner))  # what is there of a tree has no more leaves than the whole
+        return Nodes(found.ids[:, : t.wide], found.within, found.live[:, : t.wide], t.size)
     if which == "path":
         if t.fixed and is_static(n[0]):
             node, found = int(np.asarray(n[0])), [int(np.asarray(n[0]))]
@@ -651,4 +664,4 @@ def join_trees(s: Any, lanes: Tensor, a: Any, b: Any) -> Tree:
         y = torch.cat([y, y.new_zeros((y.shape[0], long.size - n, *y.shape[2:]))], 1)
         columns[name] = torch.where(where.reshape(-1, *([1] * (x.ndim - 1))), x, y.to(x.dtype))
     frontier, new = s.join(lanes, a.frontier, b.frontier), s.join(lanes, a.new, b.new)
-    return replace(long, live=live, columns=columns, frontier=frontier, new=new, most=max(a.most, b.most), grown=a.grown | b.grown)
+    return replace(long, live=live, columns=columns, frontier=frontier, new=new, most=max(a.most, b.most), wide=max(a.wide, b.wide), grown=a.grown | b.grown)

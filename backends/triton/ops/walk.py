@@ -38,6 +38,8 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Any:
     nodes = torch.full((b, t.height + 1), -1, dtype=torch.int64, device=s.device)
     useful = reachable(s, t)
     for level in range(t.height + 1):
+        if level and s.idle(going):
+            break
         with s.within(going):
             row = evidence_at(s, evidence, at, going, op)
             among = _level(t, level)
@@ -48,9 +50,7 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Any:
             child = at
             if ids.shape[1] and taken is not None:
                 same = (s.lanes(draws.tokens) == s.lanes(taken)[:, None]) & there
-                if isinstance(taken, Draws) and taken.rank is not None and not is_static(taken.rank) and False:
-                    raise AssertionError
-                first = _which(s, draws, taken, same)
+                first = same.long().argmax(1)
                 child = torch.where(has, ids.gather(1, first[:, None])[:, 0], at)
             else:
                 has = torch.zeros_like(has)
@@ -64,14 +64,6 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Any:
             at, depth = torch.where(step_on, child, at), depth + step_on.long()
             going = step_on & ~says
     return path_of(s, t, nodes[:, : max(1, t.height)], depth, at, emitted)
-
-
-def _which(s: Any, draws: Draws, taken: Any, same: Tensor) -> Tensor:
-    """int64[B]: which child was taken: the first with its token, or of equal tokens the one that the rule picked out."""
-    place = getattr(taken, "race", None)
-    if place is not None and draws.race is place:
-        return same.long().argmax(1)
-    return same.long().argmax(1)
 
 
 def _level(t: Tree, level: int) -> np.ndarray:
