@@ -23,7 +23,9 @@ from lab.gpu.lab import Lab
 PROMPT, SECONDS = "def f(x):", 110
 EAGLE = {"depth": 3, "k": 4, "budget": 12}
 ALGORITHMS: dict[str, dict[str, Any]] = {"speculative": {}, "eagle2": EAGLE, "fast_dllm": {"length": 16, "block": 8}}
-START = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import lab.gpu.first; from decgraph.cli.main import main; sys.exit(main())"
+START = (
+    f"import sys; sys.path.insert(0, {str(ROOT)!r}); import lab.gpu.first; from decgraph.cli.main import main; sys.exit(main())"
+)
 
 
 def stage(lab: Lab) -> Items:
@@ -41,7 +43,19 @@ def some(lab: Lab) -> list[str]:
 def command(lab: Lab, name: str, *more: str) -> list[str]:
     """A command of decgraph in this checkout."""
     given = [word for k, v in ALGORITHMS[name].items() for word in (f"--{k}", str(v))]
-    return [sys.executable, "-c", START, *more, *given, "--device", lab.device.type, "--dtype", "float32", "--backend", "triton"]
+    return [
+        sys.executable,
+        "-c",
+        START,
+        *more,
+        *given,
+        "--device",
+        lab.device.type,
+        "--dtype",
+        "float32",
+        "--backend",
+        "triton",
+    ]
 
 
 def door(lab: Lab, name: str, started: dict[str, Any]) -> Row:

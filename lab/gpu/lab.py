@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from decgraph.bench.machine import facts
 from decgraph.bench.timing import Spread
-from decgraph.bench.weights import Weights, count, paired
+from decgraph.bench.weights import Weights, paired
 from decgraph.runtime.models.decoder.make import net_of_module
 from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import Vocab

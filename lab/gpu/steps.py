@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 import decgraph
-from decgraph.backends.triton import graph
+from decgraph.backends.triton import capture, graph, lanes
 from decgraph.backends.triton import program as programs
 from decgraph.bench.contenders import params_for, request_of, run, session_on
 from decgraph.bench.prompts import of_ids
@@ -55,7 +55,7 @@ def prepared(lab: Lab, case: Case) -> programs.Program:
     limit, jobs = 12 * lab.sizes.steps * case.tokens, []  # more than the timed steps can commit
     for n, prompt in enumerate(of_ids(made.size, case.batch, lab.sizes.prompt)):
         machine = session._start(request_of(prompt, limit, sampled=case.sampled, number=n), None, False).machine
-        jobs.append(programs.Job(n, machine, *programs.wants(machine)))
+        jobs.append(programs.Job(n, machine, *lanes.wants(machine)))
     program = programs.Program(jobs[0], jobs[0].features, case.batch, lab.sizes.prompt + limit)
     for job in jobs:
         program.admit(job)
@@ -67,17 +67,19 @@ def recorded(program: programs.Program) -> Work:
     """The step as a CUDA graph of torch's kernels."""
     program.step.recording = True
     try:
-        return programs.captured(program._body, program.step.device)
+        return capture.captured(program._body, program.step.device)
     finally:
         program.step.recording = False
 
 
 def compiled(program: programs.Program) -> Work:
-    """The step with its regions compiled, as a CUDA graph."""
-    traced = graph.traced(program._body, program.step)
+    """The step with its regions compiled, as a CUDA graph; on a CPU, as it is recorded."""
+    traced, device = graph.traced(program._body, program.step), program.step.device
+    if device.type != "cuda":
+        return traced
     step = partial(graph.regions(traced, graph.inductor), *traced.tensors.values())
-    step()
-    return graph.captured(step, program.step.device) if program.step.device.type == "cuda" else step
+    capture.aside(step, device)
+    return capture.captured(step, device)
 
 
 @torch.no_grad()
