@@ -43,8 +43,8 @@ def checks(lab: Lab) -> Row:
 
 
 def checked(lab: Lab, case: Any) -> tuple[float, float]:
-    """How far one comparison is off, and how far it may be. Unwritten memory is NaN or the largest integer, so that a place that a
-    kernel leaves out shows."""
+    """How far one comparison is off, and how far it may be. Unwritten memory is NaN or the largest integer, so that a place
+    that a kernel leaves out shows."""
     torch.use_deterministic_algorithms(True, warn_only=True)  # what fills torch.empty
     try:
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
