@@ -232,7 +232,9 @@ class Program:
         device = home(m.models)
         self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
         self.hosted = settle(self.step)
-        if self.hosted and device.type == "cuda":
+        reads = any(getattr(c.model, "exact", False) and getattr(c.model, "rows", 0) is None for c in self.step.caches.values())
+        self.hosted = self.hosted or reads  # tables of whole paths are read on the host: nothing of them can be a graph
+        if self.hosted and not reads and device.type == "cuda":
             self.step.pieces = Pieces(self.step, captured)
         self.behind = {id(c): c.behind for c in chains(self.step)}
         self.each = dict(self.step.counts.calls) if self.step.loop is not None else {}

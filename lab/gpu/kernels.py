@@ -99,12 +99,11 @@ def writing(made: torch.Generator, lanes: int, cells: int, part: float, dtype: t
     angles = normal(made, lanes, cells, int(size * part) // 2).repeat(1, 1, 2)
     turn: Any = (angles.cos(), angles.sin()) if part else (None, None)
     where = normal(made, lanes, slots).argsort(-1)[:, :cells].contiguous()
-    places, marks = below(made, 999, lanes, cells), below(made, 999, lanes, slots)
     at, wide = where[:, None, :, None].expand(-1, heads, -1, size), [None if t is None else t.double() for t in turn]
     wanted = [kept[0].double().scatter(2, at, rope_write.rotated(k.double(), *wide)), kept[1].scatter(2, at, v)]
-    wanted += [marks.scatter(1, where, places), rope_write.rotated(q.double(), *wide)]
-    mine = rope_write.launch(q, k, v, *turn, where, *kept, places, marks)
-    return max(apart(a, b) for a, b in zip((*kept, marks, mine), wanted, strict=True)), NEAR[dtype]
+    wanted.append(rope_write.rotated(q.double(), *wide))
+    mine = rope_write.launch(q, k, v, *turn, where, *kept)
+    return max(apart(a, b) for a, b in zip((*kept, mine), wanted, strict=True)), NEAR[dtype]
 
 
 def drawing(made: torch.Generator, size: int, given: bool, wide: bool) -> tuple[float, float]:
@@ -150,7 +149,7 @@ def times(lab: Lab, context: int) -> Row:
         more = (first[:, None].expand(1, cells), tail, first, size**-0.5, None, None, None, None)
         timed(f"attend {cells}", each, [partial(attend.launch, q, *kept, *more) for kept in caches])
         moved, write = 2 * dtype.itemsize * (q.numel() + k.numel() + v.numel()), partial(rope_write.launch, q, k, v, turn, turn)
-        timed(f"rope_write {cells}", moved, [partial(write, at + context, *kept, None, None) for kept in caches])
+        timed(f"rope_write {cells}", moved, [partial(write, at + context, *kept) for kept in caches])
     for rows in (1, 64) if lab.cuda else (1,):
         read = 4 * rows * config["vocab_size"]
         logits = [normal(made, rows, 1, config["vocab_size"]) for _ in lab.copies(read)]

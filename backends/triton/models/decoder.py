@@ -109,7 +109,7 @@ class SlotDecoder(Decoder):
 
         cos, sin = (None, None) if turn is None else (t.squeeze(2) for t in turn)
         heads = (part.transpose(1, 2) for part in self._heads(f"{n}.", x, size, None))
-        q: Tensor = rope_write(*heads, cos, sin, sight.slots, keys, values, None, None)
+        q: Tensor = rope_write(*heads, cos, sin, sight.slots, keys, values)
         return self._attention(n, layer, q.transpose(1, 2), keys, values, sight)
 
     def _attention(self, n: int, layer: Layer, q: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
