@@ -275,9 +275,10 @@ class Steps:
         for state in m.function.states:
             if state.scope != "sequence" and isinstance(program.step.states.get(state.name), Tensor):
                 m.shared[(m.function.name, state.name)] = program.step.states[state.name][job.lane].cpu().numpy()
-        program.leave(job)
         problem: Exception | None = None
         try:
+            program.close(job)
+            program.leave(job)
             m.finish()
             m.read_logprobs()
         except Exception as error:
@@ -303,7 +304,7 @@ def wants(machine: Any) -> tuple[frozenset[str], Needs]:
     room = len(machine.request.prompt) + machine.request.limit
     whole = machine.window is None or room <= machine.window
     needs = needs_of(machine, features) if whole else None
-    if needs is None or (machine.window is not None and room + needs.ahead > machine.window):
+    if needs is None or (machine.window is not None and room + needs.drafts > machine.window):
         raise NotSteppable(f"a tree may not fit into the context of {machine.window} tokens")
     return features, needs
 

@@ -62,7 +62,8 @@ class TritonMachine(TorchMachine):
         """The driver runs it, from its beginning."""
         self.mode = f"eager mode: {why}"
         _LOG.debug("%s: %s", self.title, self.mode)
-        if self.committed():
+        if self.committed() or self.results:
+            self.results = []
             self.start_run()
         if isinstance(self.listener, Commits):
             self.listener.begin()

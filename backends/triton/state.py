@@ -311,7 +311,7 @@ class Step(Evaluator):
         tokens: Tensor = race.draw(probs, None, *words, True)
         wrong = ~(probs.gather(2, tokens[..., None])[..., 0] > 0)
         if live is not None:
-            wrong = wrong.reshape(len(wrong), live.shape[1], -1) & live[..., None]
+            wrong = by_row(wrong, live) & live[..., None]
         self.flag(wrong)
         return tokens
 
@@ -330,7 +330,7 @@ class Step(Evaluator):
             rows.empty = ~(self.lanes(self.view(rows, q.face)).amax(-1) > (-torch.inf if q.face == "logits" else 0))
         wrong = take(self, rows.empty, q.index)
         if q.live is not None:
-            wrong = wrong.reshape(len(wrong), q.live.shape[1], -1) & q.live[..., None]
+            wrong = by_row(wrong, q.live) & q.live[..., None]
         self.flag(wrong)
 
     def noise_words(self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Any] | None = None) -> tuple[Tensor, ...]:
@@ -349,6 +349,12 @@ class Step(Evaluator):
         a = self.tensor(index).flatten(1) if self.tensor(index).ndim > 1 else self.tensor(index)[:, None]
         have = int(a.shape[1])
         return a.expand(-1, n) if have in (1, n) else a.repeat_interleave(n // have, 1)
+
+
+def by_row(wrong: Tensor, live: Tensor) -> Tensor:
+    """[B, n] as [B, m, n / m], beside live [B, m]."""
+    m = int(live.shape[1])
+    return wrong.flatten(1).unflatten(1, (m, int(wrong[0].numel()) // max(1, m)))
 
 
 def take(s: Step, values: Tensor, index: Any) -> Tensor:

@@ -41,7 +41,6 @@ def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
     if isinstance(place, Canvas):
         return masked.evaluate(s, op, cache, place, extra)
     if isinstance(place, Tree) and isinstance(place.base, Canvas):
-        s.counts.call(cache.name)
         return canvas_trees.evaluate(s, op, cache, place, extra)
     if "at" in extra or model.kind == "masked":
         raise NotSteppable("a call at positions", op)

@@ -50,7 +50,10 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
         return out
     types = [numeric(o.type) for o in op.operands[1:]]
     if op.attrs.get("axis"):
-        raise NotSteppable("positions of distributions at every canvas of a tree", op)
+        at = s.lanes(member(s, v.inner, ix[0], op))
+        index = s.lanes(v.index if isinstance(v.index, Tensor) else s.constant(v.index)[None])
+        index = index.gather(2, at[:, None].expand(-1, index.shape[1], -1))
+        return replace(v, index=index, inner=Nodes(s.lanes(ix[0]), None, live_of(ix[0])))
     named = types[0].elem in ("node", "position")
     at, chosen = getattr(v, "at", None), ix[0]
     if named and at is not None:
@@ -100,23 +103,36 @@ def member(s: Any, at: Any, index: Any, op: Any) -> Any:
     ids, live = (at.ids, at.live) if isinstance(at, Nodes) else (s.constant(at)[None], None)
     want = s.tensor(index)
     flat = want.flatten(1) if want.ndim > 1 else want[:, None]
+    if not ids.shape[1]:  # nothing is found in nothing
+        ids, live = ids.new_full((ids.shape[0], 1), -(2**62)), None
     same = ids[:, None, :] == flat[..., None]
     if live is not None:
         same = same & live[:, None]
     missing = ~same.any(-1)
     lives = live_of(index)
     s.flag(missing if lives is None else missing & lives)
-    return same.long().argmax(-1).reshape(-1, *want.shape[1:])
+    return same.long().argmax(-1).reshape(int(same.shape[0]), *want.shape[1:])
 
 
 def checked(s: Any, v: Any, index: Any) -> Any:
     """An index by lane, with what is outside marked as a case of the driver's."""
     if is_static(index):
-        if count_of(v) == 0 or np.any(np.asarray(index) >= count_of(v)) or np.any(np.asarray(index) < 0):
-            if s.mask is not None or live_of(v) is not None:  # a branch that no lane takes
-                return np.clip(np.asarray(index), 0, max(0, count_of(v) - 1))
-            raise NotSteppable(f"the index {index} of {count_of(v)} elements", s.place)
-        return index
+        at, n, there = np.asarray(index), count_of(v), live_of(v)
+        if there is not None and n and np.any(at < 0):  # counted from the end, which is elsewhere in every lane
+            count = s.lanes(there).sum(1).reshape(-1, *([1] * at.ndim))
+            place = s.constant(at)[None]
+            place = torch.where(place < 0, place + count, place)
+            s.flag((place < 0) | (place >= count))
+            return place.clamp(0, n - 1)
+        place = np.where(at < 0, at + n, at)
+        if np.any((place < 0) | (place >= n)):
+            if s.mask is None and there is None:
+                raise NotSteppable(f"the index {index} of {n} elements", s.place)
+            s.flag(torch.ones_like(s.done))  # of a branch that no lane takes, nothing
+            return np.clip(place, 0, max(0, n - 1))
+        if there is not None:
+            s.flag(~s.lanes(there)[:, s.constant(np.ravel(place))])
+        return index if at.ndim == 0 and at >= 0 else place
     i, n, live = s.tensor(index), count_of(v), live_of(index)
     wrong = (i < 0) | (i >= n)
     there = live_of(v)
@@ -402,7 +418,8 @@ def tile(s: Any, op: Any, *xs: Any) -> Any:
 
 def zeros(s: Any, op: Any, *sizes: Any) -> Any:
     """Zeros over given sizes, of which the first may depend on data."""
-    given, shape = iter(enumerate(sizes)), []
+    given = iter(enumerate(sizes))
+    shape: list[int] = []
     for d in op.attrs["dims"]:
         k, n = (0, s.vocab_size) if d.kind == "vocab" else next(given)
         if shape and not is_static(n):
