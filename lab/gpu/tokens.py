@@ -28,7 +28,7 @@ SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "nu
          "eos_token_id": 0}  # fmt: skip
 GEMMA: dict[str, Any] = {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 5}
 GEMMA["layer_types"] = ["sliding_attention", "full_attention"]
-FAMILIES: dict[str, dict[str, Any]] = {"llama": {}, "qwen2": {}, "gpt2": {}, "gemma3_text": GEMMA}
+FAMILIES: dict[str, dict[str, Any]] = {"llama": {}, "qwen2": {}, "gpt2": {"num_key_value_heads": None}, "gemma3_text": GEMMA}
 ABC = list("abcdefg")
 LETTERS: Any = SimpleNamespace(  # a tokenizer of a letter a token, for programs that read text
     pieces=ABC, detokenizer=detokenizer_of(ABC), decode=detokenizer_of(ABC).text, spelled=lambda token: None,
