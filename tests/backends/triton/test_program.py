@@ -93,7 +93,8 @@ def test_streams_tell_every_token_once() -> None:
     made = session("triton")
     for request in ASKED:
         want = session("reference").run(request)
-        *told, last, result = made.stream(request, commits_only=True)
+        heard: list[Any] = list(made.stream(request, commits_only=True))
+        *told, last, result = heard
         assert result.mode == "graph mode" and result.tokens == want.tokens and last == Stopped(want.reason)
         assert len(told) > 1 and [t for e in told for t in e.tokens] == list(want.tokens)
     by_number: dict[int, list[int]] = {n: [] for n in range(len(ASKED))}
@@ -104,7 +105,7 @@ def test_streams_tell_every_token_once() -> None:
 
 def test_a_consumer_that_stops_early_ends_the_run() -> None:
     made = session("triton")
-    items = made.stream(replace(ASKED[0], limit=40), commits_only=True)
+    items: Any = made.stream(replace(ASKED[0], limit=40), commits_only=True)
     first = next(items)
     items.close()
     assert made.run(ASKED[0], keep_events=False).tokens[: len(first.tokens)] == first.tokens

@@ -36,14 +36,12 @@ def test_rope_write(rotary: int, dtype: torch.dtype, device: torch.device) -> No
     if rotary:
         angle[0, 2] = angle[0, 1]
         cos, sin = angle.cos(), angle.sin()
-    places = torch.tensor([[4, 5, 6], [5, 7, 7]])
     before = [torch.from_numpy(rng.standard_normal((batch, heads, slots, n))).to(dtype) for n in (size, value_size)]
 
     def ran(function: Any, on: torch.device) -> list[Tensor]:
         caches = [b.clone().to(on) for b in before]
-        noted = torch.full((batch, slots), -1).to(on)
         sent = [t if t is None else t.to(on) for t in (q, k, v, cos, sin, where)]
-        return [t.cpu() for t in (function(*sent, *caches, places.to(on), noted), *caches, noted)]
+        return [t.cpu() for t in (function(*sent, *caches), *caches)]
 
     got, form = ran(rope_write.launch, device), ran(rope_write.rope_write, torch.device("cpu"))
     assert got[0].stride() == form[0].stride()
@@ -57,10 +55,9 @@ def test_rope_write(rotary: int, dtype: torch.dtype, device: torch.device) -> No
             out[..., d + half] = a[..., d + half] * c + a[..., d] * s
         return out
 
-    want = [turned(q), *(b.double().numpy().copy() for b in before), np.full((batch, slots), -1)]
+    want = [turned(q), *(b.double().numpy().copy() for b in before)]
     for b, t in np.ndindex(batch, cells):
         want[1][b, :, where[b, t]], want[2][b, :, where[b, t]] = turned(k)[b, :, t], v[b, :, t].double().numpy()
-        want[3][b, where[b, t]] = places[b, t]
     for a, f, w in zip(got, form, want, strict=True):
         near = 1e-6 if dtype == torch.float32 else 2e-2
         assert np.abs(a.double().numpy() - w).max() < near and np.abs(f.double().numpy() - w).max() < near
