@@ -282,7 +282,6 @@ class Program:
         self.unread = int(device.type == "cuda")
         """Looks that the host need not have read when the next step begins."""
         self.replay: Callable[[], None] | None = None
-        self.hosted = self.hosted or any(getattr(made, "on_host", False) for made in self.step.made.values())
         self.records = self.step.device.type == "cuda" and not self.hosted
         """Whether the step is recorded as a graph."""
         self.bytes = job.needs.bytes * batch * (capacity + job.needs.ahead)
@@ -407,7 +406,16 @@ class Program:
     def lasting(self) -> list[Tensor]:
         """The tensors that a lane's steps hand on, beside its text, settings, keys and values."""
         s, c = self.step, self.step.counts
-        values = [s.iteration, c.tested, c.accepted, c.drafted, c.unmasked, c.remasked, *c.often.values(), *(r.at for r in s.readers)]
+        values = [
+            s.iteration,
+            c.tested,
+            c.accepted,
+            c.drafted,
+            c.unmasked,
+            c.remasked,
+            *c.often.values(),
+            *(r.at for r in s.readers),
+        ]
         for value in (*s.states.values(), *s.carried):
             values += [value.data, value.live] if isinstance(value, Vec) else [value] if isinstance(value, Tensor) else []
         return [v for v in values if len(v) == s.frame.batch]

@@ -186,8 +186,6 @@ class SecondText:
     """Another text that a model reads beside the request's, with slots of its own. Where it was found to go on (what the last
     call read and at most `s.committed_most` tokens behind it) only its end is computed, else (whole) all of it."""
 
-    on_host = True  # it computes the texts of lanes that begin inside of a step
-
     def __init__(self, s: Any, model: Any) -> None:
         self.s = s
         self.model = model.again()
@@ -246,11 +244,7 @@ def read(s: Any, op: Any, model: Any, text: Any, given: Any = None) -> Any:
     tokens, live = s.lanes(x).long(), live_of(x)
     n = int(tokens.shape[1])
     if n > model.capacity - 2:
-        tokens, live, n = (
-            tokens[:, : model.capacity - 2],
-            None if live is None else live[:, : model.capacity - 2],
-            model.capacity - 2,
-        )
+        tokens, live, n = tokens[:, : model.capacity - 2], None if live is None else live[:, : model.capacity - 2], model.capacity - 2
     if not n:
         raise NotSteppable("a model that reads no token", op)
     if op not in s.made:
