@@ -257,6 +257,10 @@ class Job:
 class Program:
     """B lanes of one program. `refused`: requests that a step left to the driver, with the reason."""
 
+    compiles = False
+    """Whether a thread compiles the regions of a recorded step, which then take the place of torch's own kernels: not until
+    that was measured on a device."""
+
     def __init__(self, job: Job, features: frozenset[str], batch: int, capacity: int) -> None:
         m = job.machine
         self.key, self.features, self.capacity, self.about = key_of(m), features, capacity, (m.module, m.models)
@@ -406,16 +410,7 @@ class Program:
     def lasting(self) -> list[Tensor]:
         """The tensors that a lane's steps hand on, beside its text, settings, keys and values."""
         s, c = self.step, self.step.counts
-        values = [
-            s.iteration,
-            c.tested,
-            c.accepted,
-            c.drafted,
-            c.unmasked,
-            c.remasked,
-            *c.often.values(),
-            *(r.at for r in s.readers),
-        ]
+        values = [s.iteration, c.tested, c.accepted, c.drafted, c.unmasked, c.remasked, *c.often.values(), *(r.at for r in s.readers)]
         for value in (*s.states.values(), *s.carried):
             values += [value.data, value.live] if isinstance(value, Vec) else [value] if isinstance(value, Tensor) else []
         return [v for v in values if len(v) == s.frame.batch]
@@ -471,7 +466,7 @@ class Program:
         if not self.records:
             self._body()
         elif self.replay is None:  # the run that is recorded is this step
-            self.replay = Replayed(traced(self._body, self.step), self.step.device)
+            self.replay = Replayed(traced(self._body, self.step), self.step.device, self.compiles)
         else:
             self.replay()
 
