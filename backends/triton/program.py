@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,10 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.capture import captured
+from decgraph.backends.triton.graph import Replayed, traced
 from decgraph.backends.triton.models import step_model
 from decgraph.backends.triton.models.interface import CHUNK, Part
+from decgraph.backends.triton.ops.models import SecondText
 from decgraph.backends.triton.pieces import Pieces
 from decgraph.backends.triton.state import Frame, Step
 from decgraph.backends.triton.support import NotSteppable
@@ -42,10 +44,12 @@ SETTLED = 16
 
 @dataclass(frozen=True)
 class Needs:
-    """What a program needs behind a text: slots for the nodes of a step; and the bytes of keys and values of one slot."""
+    """What a program needs behind a text: slots for the nodes of a step, of which `drafts` have positions behind it; and the
+    bytes of keys and values of one slot."""
 
     ahead: int
     bytes: int
+    drafts: int
 
 
 @dataclass
@@ -119,6 +123,13 @@ def note(m: Any, features: frozenset[str], found: Needs | NotSteppable) -> None:
         known.popitem(last=False)
 
 
+def more_slots(job: Job, ahead: int) -> Needs:
+    """The needs of a request's program from now on, where a step was seen to need so many slots."""
+    found = replace(job.needs, ahead=max(ahead, 2 * job.needs.ahead))
+    note(job.machine, job.features, found)
+    return found
+
+
 def _measured(m: Any, features: frozenset[str], room: int) -> Needs:
     if room > MOST_CELLS:
         raise NotSteppable(f"a canvas that may come to {room} cells")
@@ -127,7 +138,8 @@ def _measured(m: Any, features: frozenset[str], room: int) -> Needs:
     settle(step)
     size = sum(t.nbytes for cache in step.caches.values() for t, *_ in getattr(cache.model, "buffers", ()))
     size += slots * 2 * step.tokens.element_size()  # the text, and what else there is a number of for each token
-    return Needs(max((c.peak + c.behind for c in chains(step)), default=0) + 2, -(-size // slots))
+    behind = [c.peak + c.behind for c in chains(step)]
+    return Needs(max(behind, default=0) + 2, -(-size // slots), max(behind, default=-2) + 2)
 
 
 def chains(step: Step) -> list[Any]:
@@ -254,9 +266,11 @@ class Program:
         self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
         self.hosted = settle(self.step)
         reads = any(getattr(c.model, "exact", False) and getattr(c.model, "rows", 0) is None for c in self.step.caches.values())
-        self.hosted = self.hosted or reads  # tables of whole paths are read on the host: nothing of them can be a graph
+        reads = reads or any(isinstance(made, SecondText) for made in self.step.made.values())
+        self.hosted = self.hosted or reads  # tables of whole paths and other texts are read on the host: no graph has them
         if self.hosted and not reads and device.type == "cuda":
             self.step.pieces = Pieces(self.step, captured)
+        self.step.ahead = job.needs.ahead
         self.behind = {id(c): c.behind for c in chains(self.step)}
         self.each = dict(self.step.counts.calls) if self.step.loop is not None else {}
         self.once: dict[str, int] = {}
@@ -271,6 +285,8 @@ class Program:
         self.unread = int(device.type == "cuda")
         """Looks that the host need not have read when the next step begins."""
         self.replay: Callable[[], None] | None = None
+        self.records = self.step.device.type == "cuda" and not self.hosted
+        """Whether the step is recorded as a graph."""
         self.bytes = job.needs.bytes * batch * (capacity + job.needs.ahead)
         self.models = sorted((c for c in self.step.caches.values() if c.model.kind != "masked"), key=lambda c: c.features)
         self.reuses = bool(self.models)
@@ -395,7 +411,7 @@ class Program:
     def lasting(self) -> list[Tensor]:
         """The tensors that a lane's steps hand on, beside its text, settings, keys and values."""
         s, c = self.step, self.step.counts
-        values = [s.iteration, c.tested, c.accepted, c.drafted, c.unmasked, c.remasked, *c.often.values()]
+        values = [s.iteration, c.tested, c.accepted, c.drafted, c.unmasked, c.remasked, *c.often.values(), *(r.at for r in s.readers)]
         for value in (*s.states.values(), *s.carried):
             values += [value.data, value.live] if isinstance(value, Vec) else [value] if isinstance(value, Tensor) else []
         return [v for v in values if len(v) == s.frame.batch]
@@ -450,16 +466,12 @@ class Program:
 
     def run(self) -> None:
         """One step of all lanes."""
-        if self.step.device.type != "cuda" or self.hosted:
+        if not self.records:
             self._body()
-            return
-        if self.replay is None:
-            self.step.recording = True
-            try:
-                self.replay = captured(self._body, self.step.device)
-            finally:
-                self.step.recording = False
-        self.replay()
+        elif self.replay is None:  # the run that is recorded is this step
+            self.replay = Replayed(traced(self._body, self.step), self.step.device)
+        else:
+            self.replay()
 
     def _body(self) -> None:
         self._behind()

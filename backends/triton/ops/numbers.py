@@ -86,12 +86,20 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
     out = _MAPS[fn](*values)
     if not want:
         s.bounds_of(op, fn)
-    return made(out, None if not lives else lives[0] if len(lives) == 1 else lives[0] & lives[1])
+    if len(lives) > 1:
+        same_count(s, lives[0], lives[1])
+    return made(out, None if not lives else lives[0] if all(x is lives[0] for x in lives) else lives[0] & lives[1])
+
+
+def same_count(s: Any, a: Tensor | None, b: Tensor | None) -> None:
+    """Called for two vectors that go together: a lane in which they have different lengths is an error, which is the driver's."""
+    if a is not None and b is not None and a is not b:
+        s.flag(a.sum(1) != b.sum(1))
 
 
 def _ragged(xs: Any) -> bool:
-    """Whether elements would have to be lined up anew: two vectors of which some are missing."""
-    return sum(live_of(x) is not None for x in xs) > 1
+    """Whether elements have to be lined up anew: two vectors of which others are missing."""
+    return len({id(live_of(x)) for x in xs if live_of(x) is not None}) > 1
 
 
 def _alike(*values: Tensor) -> list[Tensor]:

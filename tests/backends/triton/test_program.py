@@ -15,6 +15,7 @@ import torch
 from decgraph.api import load
 from decgraph.backends.registry import machine
 from decgraph.backends.triton import capture, lanes, program
+from decgraph.backends.triton.graph import Replayed
 from decgraph.backends.triton.program import Program, forget, kept
 from decgraph.passes.manager import optimise
 from decgraph.runtime.automaton import Automaton
@@ -305,6 +306,30 @@ def test_a_step_may_begin_before_the_last_one_is_read(monkeypatch: pytest.Monkey
     got = steps.generate(asked, batch=3)
     assert [(g.tokens, g.reason) for g in got] == [(w.tokens, w.reason) for w in map(reference.run, asked)]
     assert {g.mode for g in got} == {"graph mode"}
+
+
+@pytest.mark.budget(3)
+@pytest.mark.parametrize("name", ["speculative", "token_recycling"])
+def test_a_recorded_step_serves_every_request(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """As on a CUDA device: one recording, while lanes are refilled with requests of other lengths and settings."""
+    init, graphs = Program.__init__, []
+
+    def recording(self: Program, *args: Any) -> None:
+        init(self, *args)
+        self.records = not self.hosted
+
+    class Counted(Replayed):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            graphs.append(self)
+
+    monkeypatch.setattr(Program, "__init__", recording)
+    monkeypatch.setattr(program, "Replayed", Counted)
+    reference, steps = both(name)
+    asked = [replace(r, allow=None) for r in RAGGED]
+    got = steps.generate(asked, batch=3)
+    assert [(g.tokens, g.reason) for g in got] == [(w.tokens, w.reason) for w in map(reference.run, asked)]
+    assert {g.mode for g in got} == {"graph mode"} and 1 <= len(graphs) < len(asked)
 
 
 def test_a_graph_that_recorded_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ REQUESTS = [
     Request((1, 1), limit=3, repetition_penalty=1.3, presence_penalty=0.3, frequency_penalty=0.2, bans=frozenset({3}), seed=5),
 ]
 """Ragged prompts and rooms, and settings of their own."""
+TOLD = ("target_calls", "draft_calls", "drafted", "unmasked", "remasked", "tested", "accepted")
 DRIVEN = {
     "dingo": "its automaton is searched on the host",
     "latent_refinement": "cells that hold mixtures",
@@ -84,6 +85,7 @@ def same(reference: Session, steps: Session, requests: list[Request], mode: str 
         assert want.error is None and got.error is None, (want.error, got.error)
         assert (got.tokens, got.reason) == (want.tokens, want.reason)
         assert got.mode.startswith(mode), got.mode
+        assert [getattr(got.stats, name) for name in TOLD] == [getattr(want.stats, name) for name in TOLD]
 
 
 @pytest.mark.budget(20)
