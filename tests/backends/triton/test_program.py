@@ -325,7 +325,7 @@ def test_a_recorded_step_serves_every_request(monkeypatch: pytest.MonkeyPatch, n
 
     monkeypatch.setattr(Program, "__init__", recording)
     monkeypatch.setattr(program, "Replayed", Counted)
-    reference, steps = both(name)
+    reference, steps = session("reference", name), session("triton", name)
     asked = [replace(r, allow=None) for r in RAGGED]
     got = steps.generate(asked, batch=3)
     assert [(g.tokens, g.reason) for g in got] == [(w.tokens, w.reason) for w in map(reference.run, asked)]
