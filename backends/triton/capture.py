@@ -45,11 +45,15 @@ def captured(step: Callable[[], Any], device: torch.device) -> Callable[[], None
     done = torch.zeros(1, dtype=torch.int64, device=device)
     stream, pool = _side(done.get_device())
     graph = torch.cuda.CUDAGraph()
-    with _ONE, torch.cuda.device(device):
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, pool=pool.id, stream=stream, capture_error_mode="thread_local"):
-            step()
-            done += 1
+    try:
+        with _ONE, torch.cuda.device(device):
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph, pool=pool.id, stream=stream, capture_error_mode="thread_local"):
+                step()
+                done += 1
+    except Exception:
+        _side.cache_clear()  # a pool whose capture was broken off takes no other
+        raise
     checked = False
 
     def replay() -> None:

@@ -27,6 +27,7 @@ from decgraph.backends.triton.graph import Graph, is_opaque, is_view, writes
 SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "eq": "==",
     "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "__rshift__": ">>", "__lshift__": "<<", "mm": "@", "bmm": "@",
+    "bitwise_not": "~",
 }  # fmt: skip
 INLINE = 64
 """Elements of a constant that stands in the text, at most."""
@@ -58,7 +59,7 @@ def text(graph: Graph, title: str = "", vocabulary: int = 0) -> str:
     """The whole text: the step with its places in the `.dec` file, the kernels by hand, and the launches as a comment.
     vocabulary: its size, to know which bytes are rows over it."""
     kernels = sorted({_name(n) for n in graph.nodes() if by_hand(n)} & set(KERNELS))
-    lines = [f'"""{title or "A step"}: one step of all lanes. Written by decgraph."""', "", "import torch"]
+    lines = [f'"""{title or "A step"}. Written by decgraph."""', "", "import torch"]
     lines += ["import triton", "import triton.language as tl", "from torch import inf, nan", ""]
     lines += [f"import decgraph.backends.triton.kernels.{KERNELS[k]}" for k in kernels]
     lines += ["", "aten = torch.ops.aten", "", "", *_constants(graph), "", "", "def step(tensors):"]
@@ -90,45 +91,84 @@ def _body(graph: Graph) -> Iterator[str]:
     nodes = list(graph.module.graph.nodes)
     yield '"""One step, in place. tensors: by name."""'
     yield f"tensors = constants({str(next(iter(graph.tensors.values())).device)!r}) | tensors"
-    last_use = {n: user for user in nodes for n in user.all_input_nodes}
+    inlined = _inlined(nodes)
+    said = {n: n.name for n in nodes}
+    line = {n: n for n in nodes}  # the one in whose line a node stands
+    for node in reversed(nodes):
+        if node in inlined:
+            line[node] = line[next(iter(node.users))]
+    order = {n: i for i, n in enumerate(nodes)}
+    last_use = {n: max((line[user] for user in n.users), key=order.__getitem__) for n in nodes if n.users}
+    gone: dict[fx.Node, list[str]] = {}
+    for n, user in last_use.items():
+        if n.op == "call_function" and n not in inlined:
+            gone.setdefault(user, []).append(n.name)
     place = None
     for node in nodes:
         if node.op == "placeholder":
             yield f"{node.name} = tensors[{node.target!r}]  # {_kind(graph.tensors[node.target])}"
         elif node.op == "output":
-            yield f"return {_value(node.args[0])}"
+            yield f"return {_value(node.args[0], said)}"
+        elif node in inlined:
+            call = _call(node, said)
+            said[node] = f"({call})" if _symbol(node) else call
         else:
             if node.meta.get("dec", place) != place:
                 place = node.meta["dec"]
                 yield from ("", f"# {_where(place)}  {_line(*place)}".rstrip())
-            yield f"{node.name} = {_call(node)}" if node.users else _call(node)
-            gone = [n.name for n in node.all_input_nodes if last_use[n] is node and n.op == "call_function"]
-            if gone:
-                yield f"del {', '.join(gone)}"
+            call = _call(node, said)
+            yield f"{node.name} = {call}" if node.users else call
+            if node in gone:
+                yield f"del {', '.join(gone[node])}"
 
 
-def _call(node: fx.Node) -> str:
+def _inlined(nodes: list[fx.Node]) -> set[fx.Node]:
+    """The operations that stand in the line of the only one that uses them: few, of the same place, before the next write."""
+    order = {n: i for i, n in enumerate(nodes)}
+    depth: dict[fx.Node, int] = {}
+    out: set[fx.Node] = set()
+    write = len(nodes)
+    following: dict[fx.Node, int] = {}
+    for node in reversed(nodes):
+        following[node] = write
+        write = order[node] if writes(node) else write
+    for node in nodes:
+        depth[node] = 1 + sum(depth[n] for n in node.all_input_nodes if n in out)
+        users = list(node.users)
+        if node.op != "call_function" or len(users) != 1 or writes(node) or depth[node] > 4 or is_opaque(node):
+            continue
+        same = users[0].op == "call_function" and users[0].meta.get("dec") == node.meta.get("dec")
+        if same and order[users[0]] <= following[node]:
+            out.add(node)
+    return out
+
+
+def _call(node: fx.Node, said: dict[fx.Node, str]) -> str:
     """An operation as an expression."""
-    args = [_value(a) for a in node.args]
+    args = [_value(a, said) for a in node.args]
     if node.target is operator.getitem:
         return f"{args[0]}[{args[1]}]"
-    name, _, form = str(node.target).removeprefix("aten.").partition(".")
-    if not node.kwargs and form in ("Tensor", "Scalar", "default", "self"):
-        if name in SYMBOLS and len(args) == 2:
-            return f"{args[0]} {SYMBOLS[name]} {args[1]}"
-        if name == "bitwise_not":
-            return f"~{args[0]}"
-        if name == "where" and len(args) == 3:
-            return f"torch.where({', '.join(args)})"
-    args += [f"{k}={_value(v)}" for k, v in node.kwargs.items()]
+    symbol = _symbol(node)
+    if symbol:
+        return f"{args[0]} {symbol} {args[1]}" if len(args) == 2 else f"{symbol}{args[0]}"
+    if str(node.target) == "aten.where.self":
+        return f"torch.where({', '.join(args)})"
+    args += [f"{k}={_value(v, said)}" for k, v in node.kwargs.items()]
     return f"{'' if str(node.target).startswith('aten.') else 'torch.ops.'}{node.target}({', '.join(args)})"
 
 
-def _value(value: Any) -> str:
+def _symbol(node: fx.Node) -> str:
+    """The operator that an operation is written with, if it is."""
+    name, _, form = str(node.target).removeprefix("aten.").partition(".")
+    plain = not node.kwargs and form in ("Tensor", "Scalar", "default")
+    return SYMBOLS.get(name, "") if plain and len(node.args) == (1 if name == "bitwise_not" else 2) else ""
+
+
+def _value(value: Any, said: dict[fx.Node, str]) -> str:
     if isinstance(value, fx.Node):
-        return value.name
+        return said[value]
     if isinstance(value, tuple | list):
-        inner = ", ".join(map(_value, value))
+        inner = ", ".join(_value(v, said) for v in value)
         return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
     return f"torch.device({str(value)!r})" if isinstance(value, torch.device) else repr(value)
 

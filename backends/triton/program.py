@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,10 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.capture import captured
+from decgraph.backends.triton.graph import Replayed, traced
 from decgraph.backends.triton.models import step_model
 from decgraph.backends.triton.models.interface import CHUNK, Part
+from decgraph.backends.triton.ops.models import SecondText
 from decgraph.backends.triton.pieces import Pieces
 from decgraph.backends.triton.state import Frame, Step
 from decgraph.backends.triton.support import NotSteppable
@@ -121,6 +123,13 @@ def note(m: Any, features: frozenset[str], found: Needs | NotSteppable) -> None:
         known.popitem(last=False)
 
 
+def more_slots(job: Job, ahead: int) -> Needs:
+    """The needs of a request's program from now on, where a step was seen to need so many slots."""
+    found = replace(job.needs, ahead=max(ahead, 2 * job.needs.ahead))
+    note(job.machine, job.features, found)
+    return found
+
+
 def _measured(m: Any, features: frozenset[str], room: int) -> Needs:
     if room > MOST_CELLS:
         raise NotSteppable(f"a canvas that may come to {room} cells")
@@ -149,7 +158,9 @@ def built(m: Any, frame: Frame, slots: int) -> Step:
             continue
         causal = [d for d in made.values() if getattr(d, "kind", "") == "causal"]
         of = getattr(original_of(model), "target", None)
-        target = next((d for d in causal if of is not None and original_of(d.model) is original_of(of)), next(iter(causal), None))
+        target = next(
+            (d for d in causal if of is not None and original_of(d.model) is original_of(of)), next(iter(causal), None)
+        )
         made[name] = step_model(model, frame.batch, slots, frame.device, target=target)
     return Step(m.module, m.function.name, {name: made[name] for name in m.models}, m.params, frame)
 
@@ -158,8 +169,6 @@ def built(m: Any, frame: Frame, slots: int) -> Step:
 def settle(step: Step) -> bool:
     """Run iterations in which no lane takes part, until what they leave uncomputed stays the same: every later one is like the
     last. Derived models are made there. Whether the host runs loops in them. Raises NotSteppable."""
-    if step.after:
-        raise NotSteppable("there are operations after `while not done`", step.after[0])
     turns: dict[Any, int] = {}
 
     def reads(flag: Tensor) -> int:
@@ -169,24 +178,43 @@ def settle(step: Step) -> bool:
 
     step.reads = reads  # type: ignore[method-assign]
     try:
+        nobody = torch.zeros(step.frame.batch, dtype=torch.bool, device=step.device)
         step.start_states(range(step.frame.batch))
-        step.prologue(torch.zeros(step.frame.batch, dtype=torch.bool, device=step.device))
-        behind = {id(c): c.behind for c in chains(step)}
-        for _ in range(SETTLED if step.loop is not None else 0):
-            grown = step.growths.total()
-            step.body()
-            now = {id(c): max(c.behind, behind.get(id(c), 1)) for c in chains(step)}
+        known = -1
+        while known < len(step.caches):  # a model that is made on the way has not heard of what was committed before
+            known = len(step.caches)
             for cache in chains(step):
-                cache.behind = now[id(cache)]
-            if now == behind and step.growths.total() == grown:
-                break
-            behind = now
-        else:
-            if step.loop is not None:
-                raise NotSteppable("a model is not called in every iteration, and what it has not computed grows", step.loop)
+                cache.behind = cache.least
+            step.prologue(nobody)
+            steady(step)
+        returned(step, nobody)
     finally:
         del step.reads
     return bool(turns)
+
+
+def steady(step: Step) -> None:
+    """Iterations until each is like the last. Raises NotSteppable where they never are."""
+    behind = {id(c): c.behind for c in chains(step)}
+    for _ in range(SETTLED if step.loop is not None else 0):
+        grown = step.growths.total()
+        step.body()
+        now = {id(c): max(c.behind, behind.get(id(c), 1)) for c in chains(step)}
+        for cache in chains(step):
+            cache.behind = now[id(cache)]
+        if now == behind and step.growths.total() == grown:
+            return
+        behind = now
+    if step.loop is not None:
+        raise NotSteppable("a model is not called in every iteration, and what it has not computed grows", step.loop)
+
+
+def returned(step: Step, lanes: Tensor) -> None:
+    """Run what stands behind the loop in some lanes bool[B]."""
+    if step.after:
+        step.begin(lanes)
+        with step.within(lanes):
+            step.epilogue()
 
 
 @dataclass(eq=False)
@@ -236,9 +264,11 @@ class Program:
         self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
         self.hosted = settle(self.step)
         reads = any(getattr(c.model, "exact", False) and getattr(c.model, "rows", 0) is None for c in self.step.caches.values())
-        self.hosted = self.hosted or reads  # tables of whole paths are read on the host: nothing of them can be a graph
+        reads = reads or any(isinstance(made, SecondText) for made in self.step.made.values())
+        self.hosted = self.hosted or reads  # tables of whole paths and other texts are read on the host: no graph has them
         if self.hosted and not reads and device.type == "cuda":
             self.step.pieces = Pieces(self.step, captured)
+        self.step.ahead = job.needs.ahead
         self.behind = {id(c): c.behind for c in chains(self.step)}
         self.each = dict(self.step.counts.calls) if self.step.loop is not None else {}
         self.once: dict[str, int] = {}
@@ -252,6 +282,8 @@ class Program:
         self.unread = int(device.type == "cuda")
         """Looks that the host need not have read when the next step begins."""
         self.replay: Callable[[], None] | None = None
+        self.records = self.step.device.type == "cuda" and not self.hosted
+        """Whether the step is recorded as a graph."""
         self.bytes = job.needs.bytes * batch * (capacity + job.needs.ahead)
         self.models = sorted((c for c in self.step.caches.values() if c.model.kind != "masked"), key=lambda c: c.features)
         self.reuses = bool(self.models)
@@ -340,11 +372,31 @@ class Program:
         if fresh:
             before = step.carried
             self._behind()
+            step.results = []
             step.prologue(mask)
             if before:  # the others go on with what they carry
                 new, step.carried = step.carried, before
                 step.carry(mask, new)
             self.once = dict(step.counts.calls)
+            for job in fresh:
+                self.answer(job)
+
+    @torch.no_grad()
+    def close(self, job: Job) -> None:
+        """A request's loop has ended: what stands behind it."""
+        if self.step.after:
+            lanes = torch.zeros(self.step.frame.batch, dtype=torch.bool, device=self.step.device)
+            lanes[job.lane] = True
+            self.step.results = []
+            returned(self.step, lanes)
+            self.answer(job)
+
+    def answer(self, job: Job) -> None:
+        """Give a request the results that its program has returned."""
+        for tokens, live, here in self.step.results:
+            if bool(here[job.lane]):
+                rows = tokens[job.lane] if live is None else tokens[job.lane][live[job.lane]]
+                job.machine.results += [tuple(t for t in row if t >= 0) for row in rows.tolist()]
 
     def _behind(self) -> None:
         """Every step computes as many of the last tokens as any may have left."""
@@ -354,7 +406,7 @@ class Program:
     def lasting(self) -> list[Tensor]:
         """The tensors that a lane's steps hand on, beside its text, settings, keys and values."""
         s, c = self.step, self.step.counts
-        values = [s.iteration, c.tested, c.accepted, c.drafted, c.unmasked, c.remasked, *c.often.values()]
+        values = [s.iteration, c.tested, c.accepted, c.drafted, c.unmasked, c.remasked, *c.often.values(), *(r.at for r in s.readers)]
         for value in (*s.states.values(), *s.carried):
             values += [value.data, value.live] if isinstance(value, Vec) else [value] if isinstance(value, Tensor) else []
         return [v for v in values if len(v) == s.frame.batch]
@@ -407,16 +459,12 @@ class Program:
 
     def run(self) -> None:
         """One step of all lanes."""
-        if self.step.device.type != "cuda" or self.hosted:
+        if not self.records:
             self._body()
-            return
-        if self.replay is None:
-            self.step.recording = True
-            try:
-                self.replay = captured(self._body, self.step.device)
-            finally:
-                self.step.recording = False
-        self.replay()
+        elif self.replay is None:  # the run that is recorded is this step
+            self.replay = Replayed(traced(self._body, self.step), self.step.device)
+        else:
+            self.replay()
 
     def _body(self) -> None:
         self._behind()

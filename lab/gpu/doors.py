@@ -20,12 +20,19 @@ from decgraph.runtime.request import Request
 from lab.gpu.first import ROOT, Items, Row
 from lab.gpu.lab import Lab
 
-PROMPT, SERVE, SECONDS = "def f(x):", "serve", 110
-ALGORITHMS: dict[str, dict[str, Any]] = {
-    "speculative": {},
-    "eagle2": {"depth": 3, "k": 4, "budget": 12},
-    "fast_dllm": {"length": 16, "block": 8},
-}
+PROMPT, SECONDS = "def f(x):", 110
+EAGLE = {"depth": 3, "k": 4, "budget": 12}
+ALGORITHMS: dict[str, dict[str, Any]] = {"speculative": {}, "eagle2": EAGLE, "fast_dllm": {"length": 16, "block": 8}}
+START = (
+    f"import sys; sys.path.insert(0, {str(ROOT)!r}); import lab.gpu.first; from decgraph.cli.main import main; sys.exit(main())"
+)
+
+
+def stage(lab: Lab) -> Items:
+    """2. `decgraph run` and `decgraph serve`: device, dtype, mode, and the tokens of the CPU."""
+    started: dict[str, Any] = {}
+    for name in (*some(lab), "serve"):
+        yield name, partial(door, lab, name, started)
 
 
 def some(lab: Lab) -> list[str]:
@@ -33,71 +40,65 @@ def some(lab: Lab) -> list[str]:
     return [*ALGORITHMS] if lab.cuda else ["speculative"]
 
 
-def stage(lab: Lab) -> Items:
-    """2. `decgraph run` and `decgraph serve`: device, dtype, mode, and the tokens of the CPU."""
-    started: dict[str, Any] = {}
-    for name in (*some(lab), SERVE):
-        yield name, partial(door, lab, name, started)
-
-
 def command(lab: Lab, name: str, *more: str) -> list[str]:
     """A command of decgraph in this checkout."""
-    start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import lab.gpu.first; "
-    start += "from decgraph.cli.main import main; sys.exit(main(sys.argv[1:]))"
     given = [word for k, v in ALGORITHMS[name].items() for word in (f"--{k}", str(v))]
-    return [sys.executable, "-c", start, *more, *given, "--device", lab.device.type, "--dtype", "float32"]
-
-
-def run_of(lab: Lab, name: str, limit: int, *more: str) -> list[str]:
-    """`decgraph run` of an algorithm by backend triton."""
-    return command(lab, name, "run", name, "-p", PROMPT, "-n", str(limit), "--backend", "triton", *more)
+    return [
+        sys.executable,
+        "-c",
+        START,
+        *more,
+        *given,
+        "--device",
+        lab.device.type,
+        "--dtype",
+        "float32",
+        "--backend",
+        "triton",
+    ]
 
 
 def door(lab: Lab, name: str, started: dict[str, Any]) -> Row:
     """What one of the processes gives; the first call starts all of them."""
     if not started:
-        lines = {one: run_of(lab, one, 8, "-t", "0.8", "--json") for one in some(lab)}
-        lines[SERVE] = command(lab, "speculative", "serve", "-a", "speculative", "--port", "0", "--json")
+        asked = ("-p", PROMPT, "-n", "8", "-t", "0.8", "--json")
+        lines = {one: command(lab, one, "run", one, *asked) for one in some(lab)}
+        lines["serve"] = command(lab, "speculative", "serve", "-a", "speculative", "--port", "0", "--json")
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started |= {one: subprocess.Popen(line, **pipes) for one, line in lines.items()} | {"": time.perf_counter()}
-    process = started[name]
+    process, one, temperature = started[name], name, 0.8
     try:
-        about, got = served(process) if name == SERVE else ran(process)
+        if name == "serve":
+            one, temperature = "speculative", 0.0
+            about = answered(process)
+        else:
+            out, told = process.communicate(timeout=SECONDS)
+            if process.returncode:
+                raise RuntimeError(f"exit code {process.returncode}: {told[-400:]}")
+            about = json.loads(out)
     finally:
         process.kill()
-        process.wait(30)
     took = time.perf_counter() - started[""]
-    one, temperature = ("speculative", 0.0) if name == SERVE else (name, 0.8)
     how: dict[str, Any] = {"device": "cpu", "dtype": "float32", "backend": "torch", **ALGORITHMS[one]}
     want = decgraph.run(one, PROMPT, limit=8, temperature=temperature, **how).text
-    mode = about.get("mode", "graph mode")
-    right = got == want and about["device"].startswith(lab.device.type) and mode == "graph mode"
-    told = f"{took:.1f} s; {about['device']}, {about['dtype']}, {mode}; text {'equal' if got == want else 'NOT equal'}"
-    return {"right": right, "text": got, "cpu": want, "says": told}
+    mode, same = about.get("mode", "graph mode"), about["text"] == want
+    right = same and about["device"].startswith(lab.device.type) and mode == "graph mode"
+    told = f"{took:.1f} s; {about['device']}, {about['dtype']}, {mode}; text {'equal' if same else 'NOT equal'}"
+    return {"right": right, "text": about["text"], "cpu": want, "says": told}
 
 
-def ran(process: Any) -> tuple[Row, str]:
-    """What `decgraph run --json` prints, and its text."""
-    out, told = process.communicate(timeout=SECONDS)
-    if process.returncode:
-        raise RuntimeError(f"exit code {process.returncode}: {told[-400:]}")
-    about: Row = json.loads(out)
-    return about, about["text"]
-
-
-def served(process: Any) -> tuple[Row, str]:
-    """What `decgraph serve --json` prints, and the text of one answer."""
+def answered(server: Any) -> Row:
+    """What `decgraph serve --json` prints, with the text of one answer."""
     said = ""
     while "}" not in said:
-        part = process.stdout.readline()
-        if not part:
-            raise RuntimeError(f"the server ended: {said}{process.stderr.read()[-400:]}")
+        if not (part := server.stdout.readline()):
+            raise RuntimeError(f"the server ended: {said}{server.stderr.read()[-400:]}")
         said += part
-    about = json.loads(said)
+    about: Row = json.loads(said)
     body = json.dumps({"model": "decgraph", "prompt": PROMPT, "max_tokens": 8, "temperature": 0}).encode()
     post = urllib.request.Request(f"{about['url']}/completions", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(post, timeout=SECONDS) as answer:
-        return about, str(json.load(answer)["choices"][0]["text"])
+        return {**about, "text": json.load(answer)["choices"][0]["text"]}
 
 
 def capture(lab: Lab) -> Items:
@@ -112,9 +113,9 @@ def compared(lab: Lab, names: list[str], requests: list[Any], **given: Any) -> R
     """Where algorithms on the shipped models have other tokens on the device than on the CPU, or no step."""
     wrong = []
     for name in names:
-        both = []
+        how, both = {"dtype": "float32", **ALGORITHMS[name]}, []
         for device, backend in (("cpu", "torch"), (lab.device.type, "triton")):
-            session = decgraph.load(name).session(device=device, dtype="float32", backend=backend, **ALGORITHMS[name])
+            session = decgraph.load(name).session(device=device, backend=backend, **how)
             both.append(session.generate(requests, **given))
         for here, there in zip(*both, strict=True):
             if here.tokens != there.tokens or there.mode != "graph mode":
@@ -130,23 +131,20 @@ def beside(lab: Lab) -> Row:
         while not ended.wait(0.001):
             torch.zeros(1 << 16, device=lab.device).sum().item()
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
+    threading.Thread(target=work, daemon=True).start()
     try:
         return compared(lab, some(lab), [PROMPT], limit=8, temperature=0.8, seed=3)
     finally:
         ended.set()
-        thread.join()
 
 
 def cold(lab: Lab) -> Row:
     """Seconds of a process that gives one token: with nothing compiled, and again."""
-    line, took, texts = run_of(lab, "speculative", 1, "-q"), [], []
+    line, took, texts = command(lab, "speculative", "run", "speculative", "-p", PROMPT, "-n", "1", "-q"), [], []
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "TRITON_CACHE_DIR": folder, "TORCHINDUCTOR_CACHE_DIR": folder, "DECGRAPH_CACHE": folder}
         for _ in range(2 if lab.cuda else 1):
             began = time.perf_counter()
-            ended = subprocess.run(line, env=env, capture_output=True, text=True, check=True, timeout=SECONDS)
-            texts.append(ended.stdout)
+            texts.append(subprocess.run(line, env=env, capture_output=True, text=True, check=True, timeout=SECONDS).stdout)
             took.append(f"{time.perf_counter() - began:.1f} s")
     return {"right": len(set(texts)) == 1 and bool(texts[0]), "says": ", ".join(took)}

@@ -6,38 +6,25 @@ import gc
 import multiprocessing
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import triton
+from torch.profiler import ProfilerActivity, profile
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from decgraph.bench.machine import facts
 from decgraph.bench.timing import Spread
-from decgraph.bench.weights import Weights, count, paired
+from decgraph.bench.weights import Weights, paired
+from decgraph.runtime.models.decoder.make import net_of_module
+from decgraph.runtime.models.hf_masked import HFMasked
+from decgraph.runtime.models.interface import Vocab
+from decgraph.zoo.modeling import EagleConfig, EagleHead
 from lab.gpu.first import Items, Row
 
 Work = Callable[[], object]
 CACHE = 128 << 20  # bytes that launches go over before one comes back to what may still be in a cache
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """target, masked: configurations of Llamas, the second of LLaDA's shape. below: layers of the drafter, the target's first.
-    prompt: tokens of a request; steps: that are timed one after the other. canvas, block, before: cells of a canvas and of its
-    blocks, and tokens before it. copied: bytes that bandwidth is measured with. contexts: of the kernels' times."""
-
-    target: dict[str, Any]
-    masked: dict[str, Any]
-    dtype: torch.dtype
-    below: int
-    prompt: int
-    steps: int
-    canvas: int
-    block: int
-    before: int
-    copied: int
-    contexts: tuple[int, ...]
 
 
 def _llama(vocabulary: int, width: int, inner: int, layers: int, heads: int, groups: int, reach: int) -> dict[str, Any]:
@@ -47,12 +34,16 @@ def _llama(vocabulary: int, width: int, inner: int, layers: int, heads: int, gro
             "attn_implementation": "sdpa"}  # fmt: skip
 
 
-SIZES = {
-    # Llama 3.1 8B and LLaDA 8B; three layers and the output matrix are 1.2e9 parameters, as a 1B drafter reads
-    "8b": Sizes(_llama(128256, 4096, 14336, 32, 32, 8, 8192), _llama(126464, 4096, 12288, 32, 32, 32, 4096), torch.bfloat16,
-                below=3, prompt=1024, steps=24, canvas=64, block=32, before=448, copied=4 << 30, contexts=(1024, 8192)),
-    "tiny": Sizes(_llama(512, 64, 128, 4, 4, 2, 512), _llama(512, 64, 128, 3, 4, 4, 256), torch.float32,
-                  below=1, prompt=24, steps=2, canvas=8, block=4, before=8, copied=1 << 22, contexts=(32,)),
+# target, masked: configurations of Llamas, the second of LLaDA's shape. below: layers of the drafter, the target's first (three
+# and the output matrix are 1.2e9 parameters, as a 1B drafter reads). prompt: tokens of a request; steps: timed one after the
+# other. canvas, block, before: cells, and tokens before them. copied: bytes by which bandwidth is measured.
+SIZES: dict[str, Any] = {
+    "8b": SimpleNamespace(
+        target=_llama(128256, 4096, 14336, 32, 32, 8, 8192), masked=_llama(126464, 4096, 12288, 32, 32, 32, 4096), below=3,
+        dtype=torch.bfloat16, prompt=1024, steps=24, canvas=64, block=32, before=448, copied=4 << 30, contexts=(1024, 8192)),
+    "tiny": SimpleNamespace(
+        target=_llama(512, 64, 128, 4, 4, 2, 512), masked=_llama(512, 64, 128, 3, 4, 4, 256), below=1,
+        dtype=torch.float32, prompt=24, steps=2, canvas=8, block=4, before=8, copied=1 << 22, contexts=(32,)),
 }  # fmt: skip
 
 
@@ -64,10 +55,11 @@ def stage(lab: Lab) -> Items:
 class Lab:
     """A device and sizes; creates models once and can release them."""
 
-    def __init__(self, device: torch.device, sizes: Sizes) -> None:
+    def __init__(self, device: torch.device, sizes: Any) -> None:
         self.device, self.sizes, self.cuda = device, sizes, device.type == "cuda"
         self.bandwidth: float | None = None
-        self._made: dict[str, Any] = {}
+        self.agreement = 0.0
+        self._large: Weights | None = None
 
     def sync(self) -> None:
         """Wait for the device."""
@@ -139,60 +131,35 @@ class Lab:
         return {**row, "says": f"{told}; {row['gpu']}; torch {torch.__version__}, triton {triton.__version__}"}
 
     def weights(self) -> Weights:
-        """The target, the drafter, which is its first layers, and an EAGLE head; what the layers above add is scaled down until
+        """The target, the drafter, which is its first layers, and an EAGLE head. What the layers above add is scaled down until
         target and drafter agree on three tokens of four. Random weights cost what any do."""
-        if "weights" not in self._made:
-            self.forget()
-            from transformers import LlamaConfig, LlamaForCausalLM
-
-            from decgraph.zoo.modeling import EagleConfig, EagleHead
-
-            sizes = self.sizes.target
-            target = self.made(LlamaForCausalLM, LlamaConfig(**sizes))
-            drafter = self.made(LlamaForCausalLM, LlamaConfig(**{**sizes, "num_hidden_layers": self.sizes.below}))
-            head = self.made(EagleHead, EagleConfig(**{**sizes, "num_hidden_layers": 1}))
-            self._made["agreement"] = paired(target, drafter, self.sizes.below)
-            self._made["weights"] = Weights("llama", target, drafter, sizes["vocab_size"], parts={"features": head})
-        made: Weights = self._made["weights"]
-        return made
-
-    def building(self) -> Row:
-        """The item that makes them."""
-        made, agreement = self.weights(), self._made["agreement"]
-        sizes = f"target {count(made.target) / 1e9:.3f}e9, drafter {count(made.drafter) / 1e9:.3f}e9 parameters"
-        return {"agreement": agreement, "says": f"{sizes}; they agree on {agreement:.0%}"}
+        if self._large is None:
+            target, drafter = (self.made("Llama", layers) for layers in (None, self.sizes.below))
+            self.agreement, parts = paired(target, drafter, self.sizes.below), {"features": self.made("Eagle", 1)}
+            self._large = Weights("llama", target, drafter, target.config.vocab_size, parts=parts)
+        return self._large
 
     def masked(self) -> Any:
         """A masked model of LLaDA's shape, as read from a folder of LLaDA: a Llama where every cell sees every other. Its last
         token is the mask. The target is released."""
-        from transformers import LlamaConfig, LlamaForCausalLM
-
-        from decgraph.runtime.models.decoder.make import net_of_module
-        from decgraph.runtime.models.hf_masked import HFMasked
-        from decgraph.runtime.models.interface import Vocab
-
-        self.forget()
+        self._large = None
+        gc.collect()
         size, reach = (int(self.sizes.masked[key]) for key in ("vocab_size", "max_position_embeddings"))
-        net = net_of_module(self.made(LlamaForCausalLM, LlamaConfig(**self.sizes.masked)), "llada")
+        net = net_of_module(self.made("Llama", None, self.sizes.masked), "llada")
         return HFMasked(net, name="llada", vocab=Vocab("llada", size), context=reach, family="llada", mask=size - 1)
 
-    def made(self, kind: Any, config: Any) -> Any:
-        """A module with random weights, on the device from the start."""
+    def made(self, kind: str, layers: int | None, sizes: Any = None) -> Any:
+        """A Llama or an EAGLE head with random weights, on the device from the start."""
+        config, module = {"Llama": (LlamaConfig, LlamaForCausalLM), "Eagle": (EagleConfig, EagleHead)}[kind]
+        given, before = dict(sizes or self.sizes.target), torch.get_default_dtype()
+        given["num_hidden_layers"] = layers or given["num_hidden_layers"]
         torch.manual_seed(0)
-        before = torch.get_default_dtype()
         torch.set_default_dtype(self.sizes.dtype)
         try:
             with self.device:
-                return kind(config).to(self.device).eval().requires_grad_(False)
+                return module(config(**given)).to(self.device).eval().requires_grad_(False)
         finally:
             torch.set_default_dtype(before)
-
-    def forget(self) -> None:
-        """Free all models, and what nobody has any more."""
-        self._made.clear()
-        gc.collect()
-        if self.cuda:
-            torch.cuda.empty_cache()
 
     def floor(self, module: Any, cells: int = 0) -> float:
         """Milliseconds that reading a module's weights, and keys and values of `cells` cells, takes at the bandwidth of a copy.
@@ -207,8 +174,6 @@ class Lab:
 
     def profiled(self, work: Work) -> Row:
         """The costliest kernels of a run (on the CPU, operations), and all of them together."""
-        from torch.profiler import ProfilerActivity, profile
-
         with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.cuda else [])]) as seen:
             took = self.seconds(work, 1, 0).median
         # A kernel's time is also that of the operation that started it; count the kernels.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 import decgraph
-from decgraph.backends.triton import lanes
+from decgraph.backends.triton import capture, graph, lanes
 from decgraph.backends.triton import program as programs
 from decgraph.bench.contenders import params_for, request_of, run, session_on
 from decgraph.bench.prompts import of_ids
@@ -42,7 +42,6 @@ CASES = {
 
 def stage(lab: Lab) -> Items:
     """5. Causal steps, then canvases of a model of LLaDA's shape."""
-    yield "models", lab.building
     for name, case in CASES.items():
         if lab.cuda or case.algorithm in ("autoregressive", "speculative") and case.batch == 1:
             yield name, partial(timed, lab, case)
@@ -64,23 +63,23 @@ def prepared(lab: Lab, case: Case) -> programs.Program:
     return program
 
 
-def compiled(program: programs.Program) -> Work:
-    """The step with its regions compiled, as a CUDA graph. Raises ImportError where there is no graph.py."""
-    from decgraph.backends.triton import graph
-
-    traced = graph.traced(program._body, program.step)
-    step = partial(graph.regions(traced, graph.inductor), *traced.tensors.values())
-    step()
-    return graph.captured(step, program.step.device) if program.step.device.type == "cuda" else step
-
-
 def recorded(program: programs.Program) -> Work:
     """The step as a CUDA graph of torch's kernels."""
     program.step.recording = True
     try:
-        return programs.captured(program._body, program.step.device)
+        return capture.captured(program._body, program.step.device)
     finally:
         program.step.recording = False
+
+
+def compiled(program: programs.Program) -> Work:
+    """The step with its regions compiled, as a CUDA graph; on a CPU, as it is recorded."""
+    traced, device = graph.traced(program._body, program.step), program.step.device
+    if device.type != "cuda":
+        return traced
+    step = partial(graph.regions(traced, graph.inductor), *traced.tensors.values())
+    capture.aside(step, device)
+    return capture.captured(step, device)
 
 
 @torch.no_grad()
@@ -93,28 +92,30 @@ def timed(lab: Lab, case: Case) -> Row:
     floor = lab.floor(made.target, case.batch * cells) + case.drafts * lab.floor(made.drafter, case.batch * cells)
     if case.algorithm == "eagle2":
         floor += case.params["depth"] * (lab.floor(made.parts["features"]) + lab.floor(made.target.lm_head))
-    row: Row = {"params": case.params, "batch": case.batch, "floor_ms": floor, "ready_s": time.perf_counter() - began}
+    row: Row = {
+        "params": case.params,
+        "batch": case.batch,
+        "floor_ms": floor,
+        "agreement": lab.agreement,
+        "ready_s": time.perf_counter() - began,
+    }
+    ways: dict[str, Any] = {"host": lambda _: program._body, "graph": recorded, "compiled": compiled}
     last, told = program._body, list[str]()
-    for how, make in {
-        "host": lambda: program._body,
-        "graph": partial(recorded, program),
-        "compiled": partial(compiled, program),
-    }.items():
-        if how == "graph" and not lab.cuda:
-            continue
-        began, before = time.perf_counter(), int(step.length.sum()) - int(step.iteration.sum())
+    for how, make in ways.items():
+        began = time.perf_counter()
         try:
-            last = make()
+            last = make(program)
             ready, before = time.perf_counter() - began, (int(step.length.sum()), int(step.iteration.sum()))
-            ms = 1000 * lab.seconds(lambda step=last: [step() for _ in range(count)], 3 if lab.cuda else 1, 1).median / count
-        except Exception as error:  # then it runs as before
-            row[how], last = f"{type(error).__name__}: {error}"[:400], last
+            ms = 1000 * lab.seconds(lambda work=last: [work() for _ in range(count)], 3 if lab.cuda else 1, 1).median / count
+        except Exception as error:  # then it runs as before; a CPU has no graphs
+            row[how] = f"{type(error).__name__}: {error}"[:400]
             continue
         each = (int(step.length.sum()) - before[0]) / max(int(step.iteration.sum()) - before[1], 1)
         row[how] = {"ms": ms, "over_floor": ms / floor, "tokens_per_step": each, "ready_s": ready}
         told.append(f"{how} {ms:.2f} ms = {ms / floor:.2f} floors")
     row["profile"] = lab.profiled(lambda: [last() for _ in range(2)])
-    return {**row, "right": not bool((step.lost | step.done).any()), "says": f"{'; '.join(told)}; floor {floor:.2f} ms"}
+    right = not bool((step.lost | step.done).any()) and (not lab.cuda or isinstance(row["graph"], dict))
+    return {**row, "right": right, "says": f"{'; '.join(told)}; floor {floor:.2f} ms"}
 
 
 def canvas(lab: Lab) -> Row:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-import transformers
+from transformers import AutoConfig, AutoModelForCausalLM
 
 import decgraph
 from decgraph import stdlib
@@ -26,27 +26,15 @@ from lab.gpu.lab import Lab
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
          "initializer_range": 0.4, "vocab_size": 512, "max_position_embeddings": 128, "pad_token_id": 1, "bos_token_id": 3,
          "eos_token_id": 0}  # fmt: skip
-GEMMA = {
-    "head_dim": 16,
-    "query_pre_attn_scalar": 16,
-    "sliding_window": 5,
-    "layer_types": ["sliding_attention", "full_attention"],
-}
-FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "llama": ("LlamaConfig", "LlamaForCausalLM", {}),
-    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", {}),
-    "gpt2": ("GPT2Config", "GPT2LMHeadModel", {}),
-    "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM", GEMMA),
-}
-_TEXT = detokenizer_of(list("abcdefg"))
+GEMMA: dict[str, Any] = {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 5}
+GEMMA["layer_types"] = ["sliding_attention", "full_attention"]
+FAMILIES: dict[str, dict[str, Any]] = {"llama": {}, "qwen2": {}, "gpt2": {"num_key_value_heads": None}, "gemma3_text": GEMMA}
+ABC = list("abcdefg")
 LETTERS: Any = SimpleNamespace(  # a tokenizer of a letter a token, for programs that read text
-    pieces=list("abcdefg"),
-    detokenizer=_TEXT,
-    encode=lambda text: tuple(max("abcdefg".find(c), 0) for c in text),
-    decode=_TEXT.text,
-    token=lambda text: "abcdefg".index(text) if text in list("abcdefg") else None,
-    spelled=lambda token: None,
-)
+    pieces=ABC, detokenizer=detokenizer_of(ABC), decode=detokenizer_of(ABC).text, spelled=lambda token: None,
+    encode=lambda text: tuple(ABC.index(c) if c in ABC else 0 for c in text),
+    token=lambda text: ABC.index(text) if text in ABC else None,
+)  # fmt: skip
 
 
 def tables(lab: Lab) -> Items:
@@ -96,11 +84,10 @@ def stage(lab: Lab) -> Items:
 
 
 def module(family: str, device: torch.device, noise: float = 0.0) -> Any:
-    """A random module of a family in float32, made on the CPU so that it is the same on every device; noise on its weights
-    makes a drafter that is right at times."""
-    config, kind, sizes = FAMILIES[family]
+    """A random module in float32, the same on every device; noise on its weights makes a drafter that is right at times."""
     torch.manual_seed(11)
-    model = getattr(transformers, kind)(getattr(transformers, config)(**{**SMALL, **sizes})).eval().requires_grad_(False)
+    config = AutoConfig.for_model(family, **{**SMALL, **FAMILIES[family]})
+    model = AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)
     for p in model.parameters() if noise else ():
         p.add_(torch.randn_like(p) * noise)
     return model.to(device)
@@ -111,18 +98,13 @@ def against_generate(lab: Lab, family: str) -> Row:
     from decgraph.zoo.modeling import EagleConfig, EagleHead
 
     target, drafter = module(family, lab.device), module(family, lab.device, 0.02)
-    shape = "[[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]"
-    algorithms: dict[str, dict[str, Any]] = {
-        "speculative": {"drafter": drafter, "gamma": 3},
-        "sequoia": {"drafter": drafter, "shape": shape},
-        "prompt_lookup": {"k": 4},
-    }
+    shape, algorithms = "[[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]", dict[str, dict[str, Any]](prompt_lookup={"k": 4})
+    algorithms |= {"speculative": {"drafter": drafter, "gamma": 3}, "sequoia": {"drafter": drafter, "shape": shape}}
     if family == "llama":
         config: Any = EagleConfig(**{**SMALL, "num_hidden_layers": 1})
         algorithms["eagle2"] = {"head": EagleHead(config).eval().to(lab.device), "depth": 3, "k": 3, "budget": 8}
     ids = torch.randint(5, 512, (3, 9), generator=torch.Generator().manual_seed(4))
-    for row in range(3):
-        ids[row, : 2 * row] = 1  # padding
+    ids[torch.arange(9) < 2 * torch.arange(3)[:, None]] = 1  # padding
     given: dict[str, Any] = {"input_ids": ids.to(lab.device), "attention_mask": (ids != 1).long().to(lab.device),
                              "do_sample": False, "max_new_tokens": 24, "eos_token_id": None}  # fmt: skip
     plain = target.generate(**given)

@@ -247,6 +247,8 @@ class CausalModel(DeviceModel):
                 masks: dict[Any, Any] = dict.fromkeys(step.kinds, sight)
             else:  # a module's masks are by kind of layer; one kind has one window
                 masks = {kind: sight.mask(window) for kind, window in zip(step.kinds, step.windows, strict=True)}
+                if self.model.context is not None:  # lanes that are over may ask for positions that no table has
+                    positions = positions.clamp(0, self.model.context - 1)
             x = step(x, positions, slots, keys, values, masks)
             if isinstance(x, tuple):
                 x, tapped = x

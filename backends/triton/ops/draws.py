@@ -54,15 +54,33 @@ def draw(s: Any, op: Any, q: Any, key: Noise) -> Draws:
     q = as_dist(s, q)
     probs = _flat(s, q)
     n = int(probs.shape[1])
-    numbers = None if key.kind != "output" or key.index is None else numbered(s, q)
+    numbers = drafted_rows(s, q, n) if key.kind != "output" else None if key.index is None else numbered(s, q)
     words = s.noise_words(
         key,
         n,
         placed(s, q) if key.kind == "output" and key.index is None else None,
         None if numbers is None else [numbers],
+        q.live,
     )
     tokens = s.draw(probs, words, q.live)
     return Draws(shaped(q, tokens), (Law(q.rows, q.face),), q.index, at=q.at, live=q.live, inner=q.inner)
+
+
+def drafted_rows(s: Any, q: Dist, n: int) -> Tensor | None:
+    """int64[B, n]: rows by the numbers that they have in a driver's draws, where nodes that it does not draft have none; None:
+    those that they have here."""
+    from decgraph.backends.triton.ops.trees import reachable  # which imports this
+
+    t, nodes = q.rows.tree, q.rows.nodes
+    if n < 2 or not isinstance(t, Tree) or nodes is None or "ends" not in t.until:
+        return None
+    useful = reachable(s, t)
+    if useful is None:
+        return None
+    there = take(s, take(s, s.lanes(useful), _ids(nodes)), flat_index(q))
+    if q.live is not None:
+        there = (there.reshape(len(there), q.live.shape[1], -1) & q.live[..., None]).flatten(1)
+    return (there.long().cumsum(1) - 1).clamp(min=0)
 
 
 def _rows(q: Dist, k: int) -> Any:
@@ -80,21 +98,30 @@ def draw_many(s: Any, op: Any, q: Any, k: Any, key: Noise) -> Draws:
     most = counted(s, op, k, 2**31 if op.attrs["replace"] else int(probs.shape[2]))
     n, size = int(probs.shape[1]), int(probs.shape[2])
     if op.attrs["replace"]:
-        first, second = np.divmod(np.arange(n * most), max(1, most))
+        second = np.arange(n * most) % max(1, most)
         where = placed(s, q)
         where = None if where is None else where.repeat_interleave(most, 1)
-        words = s.noise_words(key, n * most, where, [s.constant(first)[None], s.constant(second)[None]])
+        rows = drafted_rows(s, q, n)
+        rows = s.constant(np.arange(n * most) // max(1, most))[None] if rows is None else rows.repeat_interleave(most, 1)
+        words = s.noise_words(key, n * most, where, [rows, s.constant(second)[None]])
         tokens = s.draw(probs.repeat_interleave(most, 1), words, q.live)
         out = Draws(shaped(q, tokens.reshape(-1, n, most), most), (Law(q.rows, q.face),), _rows(q, most), at=q.at, live=q.live)
     else:
         most = min(most, size)
-        keys = noise.race_keys(torch.log(probs.double()), noise.uniforms(s.noise_words(key, n, placed(s, q)), size))
+        keys = noise.race_keys(torch.log(probs.double()), noise.uniforms(row_words(s, q, key, n), size))
         out = _without(s, q, keys, most)
     if is_static(k):
         return out
     if q.shape:
         raise NotSteppable("a number of draws of several rows that depends on data", op)
     return replace(out, live=s.steps(int(out.tokens.shape[1])) < s.lanes(k)[:, None])
+
+
+def row_words(s: Any, q: Dist, key: Noise, n: int) -> tuple[Tensor, ...]:
+    """The words of the noise of n rows of a dist."""
+    rows = None if key.kind == "output" else drafted_rows(s, q, n)
+    out: tuple[Tensor, ...] = s.noise_words(key, n, placed(s, q), None if rows is None else [rows])
+    return out
 
 
 def counted(s: Any, op: Any, k: Any, size: int) -> int:
@@ -127,10 +154,17 @@ def _without(s: Any, q: Dist, keys: Tensor, k: int, race: bool = False) -> Draws
 
 
 def ordered(keys: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest keys [..., k] and where they are; of equals the first comes first."""
-    keys = torch.where(torch.isnan(keys), -torch.inf, keys)
-    values, order = torch.sort(keys, dim=-1, descending=True, stable=True)
-    return values[..., :k], order[..., :k]
+    """The k largest keys [..., k] and where they are; of equals the first comes first, and what is no number is -inf."""
+    keys, size = torch.where(torch.isnan(keys), -torch.inf, keys), int(keys.shape[-1])
+    if not 0 < 8 * k < size:
+        values, order = torch.sort(keys, dim=-1, descending=True, stable=True)
+        return values[..., :k], order[..., :k]
+    # A sort of a whole vocabulary takes longer: those above the k-th, and of its equals the first, are sorted alone.
+    least = keys.topk(k).values[..., -1:]
+    place = torch.where(keys > least, 2 * size, torch.where(keys == least, size, 0)) - torch.arange(size, device=keys.device)
+    at = place.topk(k).indices
+    values, order = torch.sort(keys.gather(-1, at), dim=-1, descending=True, stable=True)
+    return values, at.gather(-1, order)
 
 
 @step("draw.race")
@@ -144,7 +178,7 @@ def draw_race(s: Any, op: Any, q: Any, key: Noise, under: Any = None) -> Draws:
     if isinstance(q.rows.tree, Tree) and q.rows.nodes is not None:
         above = take(s, path_logs(s, q.rows.tree, q.face), _ids(q.rows.nodes))
         log_q = log_q + take(s, s.lanes(above), flat_index(q))[..., None]
-    keys = noise.race_keys(log_q, noise.uniforms(s.noise_words(key, n, placed(s, q)), size))
+    keys = noise.race_keys(log_q, noise.uniforms(row_words(s, q, key, n), size))
     if under is not None:
         ceiling = s.tensor(under)
         ceiling = ceiling.flatten(1) if ceiling.ndim > 1 else ceiling[:, None]
@@ -178,12 +212,11 @@ def path_logs(s: Any, tree: Tree, face: str) -> Tensor:
 
 
 def along(own: Tensor, up: Tensor, height: int) -> Tensor:
-    """Sums [B, N] of a column along the paths from the root; the root's own entry must be 0."""
-    total, reach = own, 1
-    while reach <= max(1, height):
-        total = total + torch.where(up > 0, total.gather(1, up), 0)
-        up = torch.where(up > 0, up.gather(1, up), 0)
-        reach *= 2
+    """Sums [B, N] of a column along the paths from the root, each added to that of the node above, so that equal ones are equal
+    to the last bit; the root's own entry must be 0."""
+    total = own
+    for _ in range(height - 1):
+        total = total.gather(1, up) + own
     return total
 
 
@@ -280,7 +313,8 @@ def law_vectors(s: Any, x: Draws) -> Tensor:
     hot = None
     if out is None or isinstance(x.point, Tensor) or x.row is None or not isinstance(x.row, np.ndarray) or (x.row < 0).any():
         hot = torch.zeros((b, n, size), dtype=kind if out is None else out.dtype, device=s.device)
-        hot = hot.scatter(2, s.lanes(tokens).clamp(min=0)[..., None], 1.0)
+        s.flag(tokens >= size)  # an undecided cell is no token
+        hot = hot.scatter(2, s.lanes(tokens).clamp(0, size - 1)[..., None], 1.0)
     if out is None:
         out = hot
     elif hot is not None:
@@ -316,7 +350,14 @@ def less(rows: Tensor, members: Tensor, rank: Tensor) -> Tensor:
 
 def law_dist(s: Any, x: Draws) -> Dist:
     """The law of each draw as a distribution."""
-    if x.laws and x.rank is None and x.point is False and len(x.laws) == 1 and isinstance(x.row, np.ndarray) and (np.asarray(x.row) >= 0).all():
+    if (
+        x.laws
+        and x.rank is None
+        and x.point is False
+        and len(x.laws) == 1
+        and isinstance(x.row, np.ndarray)
+        and (np.asarray(x.row) >= 0).all()
+    ):
         return Dist(x.laws[0].rows, np.broadcast_to(x.row, x.shape), x.laws[0].face, x.at, x.live)
     return replace(dist_of(s, law_vectors(s, x)), at=x.at, live=x.live)
 
@@ -365,7 +406,9 @@ def topk(s: Any, op: Any, q: Any, k: Any) -> Draws:
     s.require_mass(q)
     source = _flat(s, q) if q.face != "raw" or q.rows.given else take(s, s.lanes(s.view(q.rows, "logits")), flat_index(q))
     _, tokens = ordered(source, most)
-    out = Draws(shaped(q, tokens, most), (Law(q.rows, q.face),), _rows(q, most), point=True, at=q.at, live=q.live, inner=q.inner)
+    out = Draws(
+        shaped(q, tokens, most), (Law(q.rows, q.face),), _rows(q, most), point=True, at=q.at, live=q.live, inner=q.inner
+    )
     if is_static(k):
         return out
     if q.shape:
@@ -378,7 +421,7 @@ def bernoulli(s: Any, op: Any, p: Any, key: Noise) -> Any:
     """True with the given probability."""
     a = s.tensor(p)
     n = int(np.prod(a.shape[1:])) if a.ndim > 1 else 1
-    u = noise.uniforms(s.noise_words(key, n, None), 1)[..., 0]
+    u = noise.uniforms(s.noise_words(key, n, None, live=live_of(p)), 1)[..., 0]
     flat = s.lanes(a.reshape(a.shape[0], -1))
     s.flag(torch.isnan(flat.double()))
     out = (u < flat.double().clamp(0, 1)).reshape(s.frame.batch, *a.shape[1:])

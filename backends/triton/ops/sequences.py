@@ -75,6 +75,8 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
         out = pick_flat(s, v, places, shape[: len(ix)], op)
         return replace(out, inner=None) if inner is not None else out
     lives = live_of(chosen)
+    if not is_static(v) and not count_of(v) and isinstance(v, Vec | Nodes | Tensor):
+        v = _one_missing(s, v)
     index = ix[0] if named and at is not None else checked(s, v, chosen)
     out = pick(s, v, index, op)
     if not types[0].dims and isinstance(out, Dist | Draws) and inner is not None:
@@ -114,23 +116,32 @@ def member(s: Any, at: Any, index: Any, op: Any) -> Any:
     return same.long().argmax(-1).reshape(int(same.shape[0]), *want.shape[1:])
 
 
+def _one_missing(s: Any, v: Any) -> Any:
+    """A vector of one missing element instead of an empty one, whose elements only a branch reads in which no lane is."""
+    a = s.lanes(v)
+    a, live = a.new_zeros((a.shape[0], 1, *a.shape[2:])), torch.zeros((s.frame.batch, 1), dtype=torch.bool, device=s.device)
+    return Nodes(a, np.zeros(1, dtype=np.int64), live) if isinstance(v, Nodes) else Vec(a, live)
+
+
 def checked(s: Any, v: Any, index: Any) -> Any:
-    """An index by lane, those below 0 counted from the end, with what is outside marked as a case of the driver's."""
+    """An index by lane, below 0 from the end; what is outside marks a case of the driver's."""
     n, there = count_of(v), live_of(v)
-    if is_static(index) and (there is None or not np.any(np.asarray(index) < 0)):
-        at = np.asarray(index)
-        at = np.where(at < 0, at + n, at)
-        if n and not np.any(at >= n) and not np.any(at < 0):
-            if there is not None and at.size:
-                s.flag(~there[:, s.constant(np.ravel(at))])
-            return at if at.ndim else int(at)
-        if s.mask is None and there is None:
-            raise NotSteppable(f"the index {index} of {n} elements", s.place)
-        s.flag(torch.ones_like(s.done))  # in a branch that no lane takes it is no error
-        return np.clip(at, 0, max(0, n - 1)) if at.ndim else int(np.clip(at, 0, max(0, n - 1)))
+    if is_static(index) and (there is None or np.all(np.asarray(index) >= 0)):
+        at = np.where(np.asarray(index) < 0, np.asarray(index) + n, index)
+        if not np.all((at >= 0) & (at < n)):
+            if s.mask is None and there is None:
+                raise NotSteppable(f"the index {index} of {n} elements", s.place)
+            s.flag(torch.ones_like(s.done))  # a branch that no lane takes
+        at = np.clip(at, 0, max(0, n - 1))
+        if there is not None and n:
+            s.flag(~there[:, s.constant(np.ravel(at))])
+        return at
     i, live = s.tensor(index), live_of(index)
-    count: Any = n if there is None else there.sum(1).reshape(-1, *([1] * (i.ndim - 1)))
-    i = torch.where(i < 0, i + count, i)
+    if there is None:
+        i = torch.where(i < 0, i + n, i)
+    else:
+        length = there.sum(1)
+        i = torch.where(i < 0, i + length.reshape(-1, *([1] * (i.ndim - 1))), i)
     wrong = (i < 0) | (i >= n)
     if there is not None and n:
         at = i.clamp(0, n - 1).reshape(i.shape[0], -1)

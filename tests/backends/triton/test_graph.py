@@ -291,7 +291,7 @@ def test_steps_go_on_where_nothing_can_be_compiled(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.budget(20)
-def test_a_layer_with_kernels_by_hand_is_nine_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_by_hand_in_a_recorded_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the CPU, where their torch forms run; the tokens of the model without them."""
     from decgraph.backends.triton.models import decoder
 
@@ -312,7 +312,7 @@ def test_a_layer_with_kernels_by_hand_is_nine_launches(monkeypatch: pytest.Monke
     assert tuple(step.tokens[0, len(request.prompt) : int(step.length[0])].tolist()) == session.run(request).tokens
     count, layers = emit.totals(emit.launches(made))[0], target.layers
     assert count["kernel"] == 2 * layers + 1
-    assert count["fused"] <= 3 * layers + 8, emit.table(made)
+    assert count["fused"] <= 4 * layers + 9, emit.table(made)  # norms, a gate, and what goes to `rope_write`
 
 
 @pytest.mark.slow

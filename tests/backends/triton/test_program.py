@@ -15,6 +15,7 @@ import torch
 from decgraph.api import load
 from decgraph.backends.registry import machine
 from decgraph.backends.triton import capture, lanes, program
+from decgraph.backends.triton.graph import Replayed
 from decgraph.backends.triton.program import Program, forget, kept
 from decgraph.passes.manager import optimise
 from decgraph.runtime.automaton import Automaton
@@ -92,7 +93,8 @@ def test_streams_tell_every_token_once() -> None:
     made = session("triton")
     for request in ASKED:
         want = session("reference").run(request)
-        *told, last, result = made.stream(request, commits_only=True)
+        heard: list[Any] = list(made.stream(request, commits_only=True))
+        *told, last, result = heard
         assert result.mode == "graph mode" and result.tokens == want.tokens and last == Stopped(want.reason)
         assert len(told) > 1 and [t for e in told for t in e.tokens] == list(want.tokens)
     by_number: dict[int, list[int]] = {n: [] for n in range(len(ASKED))}
@@ -103,7 +105,7 @@ def test_streams_tell_every_token_once() -> None:
 
 def test_a_consumer_that_stops_early_ends_the_run() -> None:
     made = session("triton")
-    items = made.stream(replace(ASKED[0], limit=40), commits_only=True)
+    items: Any = made.stream(replace(ASKED[0], limit=40), commits_only=True)
     first = next(items)
     items.close()
     assert made.run(ASKED[0], keep_events=False).tokens[: len(first.tokens)] == first.tokens
@@ -304,6 +306,30 @@ def test_a_step_may_begin_before_the_last_one_is_read(monkeypatch: pytest.Monkey
     got = steps.generate(asked, batch=3)
     assert [(g.tokens, g.reason) for g in got] == [(w.tokens, w.reason) for w in map(reference.run, asked)]
     assert {g.mode for g in got} == {"graph mode"}
+
+
+@pytest.mark.budget(3)
+@pytest.mark.parametrize("name", ["speculative", "token_recycling"])
+def test_a_recorded_step_serves_every_request(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """As on a CUDA device: one recording, while lanes are refilled with requests of other lengths and settings."""
+    init, graphs = Program.__init__, []
+
+    def recording(self: Program, *args: Any) -> None:
+        init(self, *args)
+        self.records = not self.hosted
+
+    class Counted(Replayed):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            graphs.append(self)
+
+    monkeypatch.setattr(Program, "__init__", recording)
+    monkeypatch.setattr(program, "Replayed", Counted)
+    reference, steps = both(name)
+    asked = [replace(r, allow=None) for r in RAGGED]
+    got = steps.generate(asked, batch=3)
+    assert [(g.tokens, g.reason) for g in got] == [(w.tokens, w.reason) for w in map(reference.run, asked)]
+    assert {g.mode for g in got} == {"graph mode"} and 1 <= len(graphs) < len(asked)
 
 
 def test_a_graph_that_recorded_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

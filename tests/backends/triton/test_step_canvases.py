@@ -85,7 +85,8 @@ def same(reference: Session, steps: Session, requests: list[Request], mode: str 
         assert want.error is None and got.error is None, (want.error, got.error)
         assert (got.tokens, got.reason) == (want.tokens, want.reason)
         assert got.mode.startswith(mode), got.mode
-        assert mode != "graph mode" or [getattr(got.stats, name) for name in TOLD] == [getattr(want.stats, name) for name in TOLD]
+        told, asked = ([getattr(r.stats, name) for name in TOLD] for r in (got, want))
+        assert mode != "graph mode" or told == asked
 
 
 @pytest.mark.budget(20)

@@ -14,6 +14,7 @@ from quick import examples
 from torch import Tensor
 
 from decgraph.backends.triton.kernels import race, rope_write, truncate
+from decgraph.backends.triton.ops.draws import ordered
 from decgraph.runtime import noise, shaping
 from decgraph.runtime.request import Request
 
@@ -191,3 +192,18 @@ def test_rows_without_mass(device: torch.device) -> None:
     p = torch.tensor([[0.25, 0.0, 0.25], [0.0, 0.0, 0.0]]).to(device)
     rows = truncate.launch(p, *(t.to(device) for t in numbers(0, 0.9, 0.0)), block=4)
     assert rows.tolist() == [[0.5, 0.0, 0.5], [0.0, 0.0, 0.0]]
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.integers(0, 99), st.sampled_from([2, 5, 1000]), st.integers(1, 12), st.booleans())
+def test_the_largest_are_in_the_order_of_a_stable_sort(seed: int, levels: int, k: int, holes: bool) -> None:
+    """Of equals the first, however many there are; what is no number comes last."""
+    rng = np.random.default_rng(seed)
+    keys = torch.from_numpy(rng.integers(0, levels, (2, 3, 100)).astype(np.float64))
+    if holes:
+        keys[rng.random((2, 3, 100)) < 0.97] = -np.inf
+        keys[0, 0, 5] = np.nan
+    values, at = ordered(keys, k)
+    want = np.argsort(-np.nan_to_num(keys.numpy(), nan=-np.inf, neginf=-np.inf), kind="stable", axis=-1)[..., :k]
+    assert at.tolist() == want.tolist()
+    assert values.tolist() == np.take_along_axis(np.nan_to_num(keys.numpy(), nan=-np.inf, neginf=-np.inf), want, -1).tolist()
