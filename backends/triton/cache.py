@@ -127,9 +127,14 @@ class Cache:
         self._extend(self.s.uids)
         states = self._forward(tree, self.s.steps(tree.size - 1)[None] + 1, known)
         lead = int(states.shape[1]) - (tree.size - 1)
-        if not lead:
-            raise NotSteppable(f"`{self.name}` is called on a pruned tree after another call", self.s.place)
         self.chosen.append(tree.uid)
+        if lead:
+            self.rows[-1] = (states, lead - 1)
+        elif -1 not in self.rows:
+            raise NotSteppable(f"`{self.name}` is called on a pruned tree after another call", self.s.place)
+        else:
+            root, at = self.rows[-1]
+            states, lead = torch.cat([root[:, at : at + 1], states], 1), 1
         return states[:, lead - 1 :] if len(ids) == tree.size else states.index_select(1, self.s.constant(lead - 1 + ids))
 
     def _extend(self, uids: int) -> None:
