@@ -643,11 +643,14 @@ def join_trees(s: Any, lanes: Tensor, a: Any, b: Any) -> Tree:
     """One of two trees in every lane. One of them may have grown further than the other; then its new nodes are dead elsewhere."""
     if not (isinstance(a, Tree) and isinstance(b, Tree)):
         raise NotSteppable("one of two trees", s.place)
-    if not (isinstance(a.uid, np.ndarray) and isinstance(b.uid, np.ndarray)):
-        raise NotSteppable("one of two trees", s.place)
     n = min(a.size, b.size)
-    first = int(np.cumprod(a.uid[:n] == b.uid[:n]).sum())  # the nodes from here on are others in each
     long, short = (a, b) if a.size >= b.size else (b, a)
+    if isinstance(a.uid, np.ndarray) and isinstance(b.uid, np.ndarray):
+        first = int(np.cumprod(a.uid[:n] == b.uid[:n]).sum())  # the nodes from here on are others in each
+    elif all(g is h for g, h in zip(short.growths, long.growths)) and len(short.growths) <= len(long.growths):
+        first = n
+    else:
+        raise NotSteppable("one of two trees", s.place)
     live = None
     if a.size != b.size or a.live is not None or b.live is not None:
         live = torch.where(lanes[:, None], *(_longer(s, alive(s, x), long.size) for x in (a, b)))
