@@ -159,6 +159,8 @@ class Evaluator:
             return a if b is None else b
         if is_static(a) and is_static(b) and _same(a, b):
             return a
+        if isinstance(a, list) and isinstance(b, list) and len(a) != len(b) and not (is_static(a) and is_static(b)):
+            raise NotSteppable("a list whose length depends on data", self.place)
         for kind, f in JOINS.items():
             if isinstance(a, kind) or isinstance(b, kind):
                 return f(self, lanes, a, b)

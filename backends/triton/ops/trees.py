@@ -57,6 +57,8 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
             parents, above = _chain_below(s, t, start, ids)
     else:
         parents, above = parents_of(s, t, what, at, op)
+        if isinstance(above, Nodes) and above.within is None:
+            above = replace(above, within=np.arange(t.size))
     live = flat.live
     if isinstance(above, Nodes) and above.live is not None and isinstance(parents, Tensor):
         there = _read_live(s, above, parents)
@@ -225,7 +227,6 @@ def parents_of(s: Any, t: Tree, what: Draws, at: Any, op: Any) -> tuple[Any, Any
         if isinstance(at, Vec):
             at = Nodes(s.lanes(at.data), np.arange(t.size), at.live)
         if isinstance(at, Nodes):
-            at = at if at.within is not None else replace(at, within=np.arange(t.size))
             full = count_of(at) == n
             if count_of(at) == 1:
                 return s.lanes(at.ids).expand(-1, n), at
