@@ -661,10 +661,16 @@ def join_trees(s: Any, lanes: Tensor, a: Any, b: Any) -> Tree:
         kind, wide = torch.promote_types(x.dtype, y.dtype), lanes.reshape(-1, *([1] * (x.ndim - 1)))
         columns[name] = torch.where(wide, *(_longer(s, v.to(kind), long.size) for v in (x, y)))
     out = replace(
-        long, live=live, columns=columns, frontier=s.join(lanes, a.frontier, b.frontier), new=s.join(lanes, a.new, b.new),
+        long, live=live, columns=columns, frontier=_of_two(s, lanes, a.frontier, b.frontier), new=_of_two(s, lanes, a.new, b.new),
         most=max(a.most, b.most), wide=max(a.wide, b.wide), grown=a.grown | b.grown,
     )  # fmt: skip
     return out if first == n else _either(s, lanes, a, b, out, first)
+
+
+def _of_two(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
+    """Nodes of one of two trees."""
+    same = a is b or is_static(a) and is_static(b) and np.array_equal(a, b)
+    return a if same else join_nodes(s, lanes, a, b)
 
 
 def alive(s: Any, t: Tree) -> Tensor:
@@ -680,9 +686,9 @@ def _longer(s: Any, x: Tensor, n: int) -> Tensor:
 
 def _either(s: Any, lanes: Tensor, a: Tree, b: Tree, out: Tree, first: int) -> Tree:
     """The structure of one of two trees from a node on, place by place: new nodes, if none of them was computed."""
-    size = out.size
+    size, new = out.size, np.concatenate([a.uid[first:], b.uid[first:]])
     for cache in s.caches.values():
-        if any(len(cache.whole) > u and cache.whole[u] for x in (a, b) for u in x.uid[first:]) or cache.chosen:
+        if any(len(cache.whole) > u and cache.whole[u] for u in new) or getattr(cache, "recent", 0) > new.min():
             raise NotSteppable("two branches that grow a tree differently, and call models at its nodes", s.place)
 
     def both(x: Any, y: Any) -> Any:
