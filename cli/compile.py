@@ -46,7 +46,7 @@ def command(
             "--emit",
             help="IR, static cost of a step, graph, what passes did; the Python "
             "that the torch backend runs; its segments as torch.fx graphs; the "
-            "kernels that the triton backend launches.",
+            "decoding step that the triton backend replays.",
         ),
     ] = Emit.ir,
     form: Annotated[Form, typer.Option("--form", help="How a graph is written.")] = Form.dot,
@@ -65,8 +65,8 @@ def command(
     of the passes (`--emit passes`), the Python, its segments and the kernels are those after them.
     """
     chosen = decgraph.load(algorithm)
-    if model and emit is not Emit.cost:
-        raise decgraph.DecError("--model is for --emit cost", hint="nothing else that compile shows depends on the models")
+    if model and emit not in (Emit.cost, Emit.triton):
+        raise decgraph.DecError("--model is for --emit cost and triton", hint="nothing else that compile shows depends on the models")
     wishes = planning.Wishes(passes, no_pass or (), dump_ir, validate)
     params = given.known(chosen.function, given.pairs(set_ or (), "--set"))
     module, report = chosen.module, None
@@ -88,7 +88,7 @@ def command(
             if ways:
                 print("\nforwards\n" + "\n".join(f"  {name}  {way.text()}" for name, way in ways.items()))
     elif emit is Emit.triton:
-        kernels(module, chosen.name, params, as_json=json)
+        steps(chosen, module, params, given.folders(model or (), chosen.models), as_json=json)
     elif emit in (Emit.python, Emit.segments):
         generated(module, chosen.name, as_graphs=emit is Emit.segments, as_json=json)
     else:
@@ -115,57 +115,36 @@ def forwards(chosen: decgraph.Algorithm, folders: Mapping[str, str]) -> dict[str
     return forwards_of(models)
 
 
-def kernels(module: Module, name: str, params: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the kernels that the triton backend generates for a module. Raises DecError where triton is not installed."""
-    extras.check("models", also="triton", what="kernels need")
-    from decgraph.backends.triton.kit import sources
-    from decgraph.backends.triton.step.evaluate import NotCapturable
-    from decgraph.backends.triton.step.listing import lines_of, listing_of
-
-    texts, why, step = sources(module), why_driven(module, params), []
-    try:
-        listing = listing_of(module, module.main, device_tables(module), check_params(module.functions[module.main], params))
-        step, texts = lines_of(listing), listing.sources
-    except NotCapturable:
-        pass
-    if as_json:
-        output.emit_json({"name": name, "kernels": texts, "step": why, "launches": step})
-        return
-    print(
-        f"# {name}: "
-        + ("the whole step runs on the device" if why is None else f"eager mode, Python runs the decoding steps: {why}")
-    )
-    if step:
-        print("#\n# One decoding step, in the order of its launches, for B sequences side by side; one graph on CUDA:\n#")
-        print("\n".join(step))
-    elif why is None:
-        print("#\n# Its loops run on a canvas (backends/triton/step/canvas_run.py), whose launches are not listed.")
-    for kernel, text in texts.items():
-        print(f"\n# {kernel}\n{text.rstrip()}")
-
-
-def device_tables(module: Module) -> dict[str, Any]:
-    """Models of the kinds of a module's parameters that are implemented on the device: tables, over as many tokens as a
-    listing is for."""
-    from decgraph.backends.triton.step.listing import VOCABULARY
+def steps(chosen: decgraph.Algorithm, module: Module, params: Mapping[str, Any], folders: Mapping[str, str], *, as_json: bool) -> None:
+    """Print the decoding step that the triton backend records, with the given models or the shipped ones. Raises DecError where
+    triton is not installed, and for unusable models."""
+    extras.check("models", also="triton", what="steps need")
+    from decgraph.backends.triton import emit as emitted
+    from decgraph.backends.triton.listing import graphs_of
+    from decgraph.backends.triton.support import NotSteppable
     from decgraph.check.worlds import models_for
-
-    models: dict[str, Any] = models_for(module.functions[module.main], VOCABULARY, 3)
-    return models
-
-
-def why_driven(module: Module, params: Mapping[str, Any]) -> str | None:
-    """Why the steps of a module cannot run on the device as a whole: None if they can, for a request that shapes nothing and
-    models of the kinds of its parameters."""
-    from decgraph.backends.triton.step.canvas_run import canvas_reason
-    from decgraph.backends.triton.step.why import static_reason
-    from decgraph.runtime.request import Request
+    from decgraph.models import bind
 
     function = module.functions[module.main]
-    models = device_tables(module)
-    if any(model.kind == "masked" for model in models.values()):
-        return canvas_reason(module, module.main, Request(prompt=(1, 2), limit=8), models)
-    return static_reason(module, module.main, None, models, check_params(function, params))
+    try:
+        models: dict[str, Any] = bind(chosen.function, folders, device="cpu").models
+    except decgraph.DecError:
+        if folders:
+            raise
+        models = models_for(function, 64, 3)  # no model of that kind is shipped: small tables
+    why, found = "", []
+    try:
+        found = list(graphs_of(module, module.main, models, check_params(function, params)))
+    except NotSteppable as error:
+        why = str(error)
+    if as_json:
+        made = [emitted.as_json(graph, what) for what, graph in found]
+        output.emit_json({"name": chosen.name, "eager": why or None, "graphs": made})
+        return
+    if why:
+        print(f"# {chosen.name}: eager mode, the torch backend's driver runs its decoding steps: {why}")
+    for what, graph in found:
+        print(emitted.text(graph, f"{chosen.name}: {what}").rstrip())
 
 
 def generated(module: Module, name: str, *, as_graphs: bool, as_json: bool) -> None:

@@ -43,11 +43,10 @@ class Call:
 
 
 class CanvasCache:
-    """The slots of one masked model in a program. Nothing of the text waits to be computed (behind), and nothing stands behind
-    it (peak): a canvas has the slots that the tokens will have."""
+    """The slots of one masked model in a program. Nothing of the text waits to be computed, and nothing stands behind it: a canvas
+    has the slots that the tokens will have."""
 
     features = False
-    behind = least = peak = 0
 
     def __init__(self, s: Any, name: str, model: Any) -> None:
         self.s, self.name, self.model = s, name, model
@@ -55,6 +54,9 @@ class CanvasCache:
         if self.width > model.capacity - 1:
             raise NotSteppable(f"`{name}` has {model.capacity} slots, fewer than the text and its canvas")
         self.clock = s.buffer((1,), torch.int64)
+        self.fed = s.buffer((s.frame.batch, 2, 1, self.width), torch.int64) - 3
+        self.scored = s.buffer((s.frame.batch, 2, 1, self.width), torch.bool)
+        """The canvases of the last two calls without a memory, and the cells whose scores were read."""
         self.when = s.buffer((s.frame.batch, self.width + 1), torch.int64)
         self.start()
 
@@ -65,13 +67,14 @@ class CanvasCache:
     def committed(self, before: Tensor, kept: Tensor, most: int, path: Any) -> None:
         """Canvases keep what they are behind."""
 
-    def call(self, canvas: Any, at: Any, given: CanvasMemory | None) -> Call:
-        """The forward of a canvas for some positions on a memory; the last ones are remembered."""
+    def call(self, canvas: Any, at: Any, given: CanvasMemory | None, counts: bool = True) -> Call:
+        """The forward of a canvas for some positions on a memory; the last ones are remembered. counts: whether one on a memory
+        is a call of its own."""
         key = (canvas, None if given is None else at, given, self.s.mask)
         for before, made in self.last:
             if all(x is y for x, y in zip(key, before, strict=True)):
                 return made
-        out = self._whole(canvas) if given is None else self._part(canvas, at, given)
+        out = self._whole(canvas) if given is None else self._part(canvas, at, given, counts)
         self.last = [*self.last, (key, out)][-2:]
         return out
 
@@ -83,7 +86,35 @@ class CanvasCache:
         states = self._forward(canvas, at, live, Seen(end))
         return Call(states, None, live, self.when[:, :-1].clone())
 
-    def _part(self, canvas: Any, at: Any, given: CanvasMemory) -> Call:
+    def count(self, canvases: list[Any], rows: Tensor | None, there: Tensor | None = None) -> None:
+        """Count a call without a memory at canvases, where the scores of cells bool[B, S] are read (None: it is for their
+        memory). there: bool[B, n], the canvases of every lane. What one of the last two calls has computed is no call."""
+        s, m = self.s, len(canvases)
+        if m > self.fed.shape[2]:  # more at once than ever
+            b, more = s.frame.batch, m - int(self.fed.shape[2])
+            self.fed = torch.cat([self.fed, self.fed.new_full((b, 2, more, self.width), -3)], 2)
+            self.scored = torch.cat([self.scored, self.scored.new_zeros((b, 2, more, self.width))], 2)
+        slot, fed, again = s.steps(self.width), [], []
+        for n, c in enumerate(canvases):
+            here = slot < (c.base + c.size)[:, None]
+            here = here if there is None else here & there[:, n : n + 1]
+            fed.append(torch.where(here, self.read(c, s.lanes(slot[None])), -2))
+            same = (fed[-1][:, None, None] == self.fed).all(-1)
+            known = (same[..., None] & self.scored).flatten(1, 2).any(1)
+            again.append(same.flatten(1).any(1) & (True if rows is None else ~(rows & ~known).any(1)))
+            if there is not None:
+                again[-1] = again[-1] | ~there[:, n]
+        new = ~torch.stack(again, 1).all(1)
+        s.counts.call(self.name, new)
+        told = (slot < self.width) & new[:, None] if rows is None else rows
+        empty = [torch.full_like(fed[0], -3)] * (int(self.fed.shape[2]) - m)
+        active = s.active()[:, None, None, None]
+        latest = torch.stack([*fed, *empty], 1)
+        self.fed.copy_(torch.where(active, torch.stack([self.fed[:, 1], latest], 1), self.fed))
+        latest = s.lanes(told)[:, None].expand(-1, int(self.fed.shape[2]), -1)
+        self.scored.copy_(torch.where(active, torch.stack([self.scored[:, 1], latest], 1), self.scored))
+
+    def _part(self, canvas: Any, at: Any, given: CanvasMemory, counts: bool) -> Call:
         s, slot = self.s, self.s.steps(self.width)
         here = s.active()[:, None]
         end = canvas.base + canvas.size
@@ -93,10 +124,17 @@ class CanvasCache:
         seen = given.live | fresh
         inside = slot < end[:, None]
         gaps = inside & ~seen & here
-        most, some = self.width, True
+        known = s.decided.get(("cells", s.place))
         if not s.recording:  # how many cells are computed, and whether slots between are missing
             read = s.reads((fresh.sum(1) * 2).amax() + gaps.any())
             most, some = min(self.width, max(LEAST, 1 << max(0, read // 2 - 1).bit_length())), bool(read % 2)
+            old, gone = known or (0, False)
+            s.decided["cells", s.place] = max(most, old), some or gone
+        else:  # as many as ever
+            most, some = known or (self.width, True)
+            s.odd.append((fresh.sum(1) > most).any())
+            if not some:
+                s.odd.append(gaps.any())
         if most < self.width:
             order = torch.sort((~fresh).to(torch.uint8), dim=1, stable=True).indices[:, :most]
             there = fresh.gather(1, order)
@@ -107,6 +145,8 @@ class CanvasCache:
             below, first = torch.zeros_like(below), torch.zeros_like(end)
             tail = (seen & inside)[:, None].expand(-1, most, -1)
         states = self._forward(canvas, order, there, Seen(below, tail, first))
+        if counts:
+            s.counts.call(self.name, fresh.any(1))
         row = None if most == self.width else (fresh.long().cumsum(1) - 1).clamp(0, most - 1)
         return Call(states, row, seen, torch.where(fresh, self.when[:, :-1], given.when))
 
@@ -126,15 +166,18 @@ class CanvasCache:
 
     def _forward(self, canvas: Any, at: Tensor, live: Tensor, seen: Seen) -> Tensor:
         """States of the cells at slots int64[B, T], of which `live` are computed and kept."""
-        s, model = self.s, self.model
-        base = canvas.base[:, None]
-        cell = canvas.cells.gather(1, (at - base).clamp(0, canvas.most - 1)) if canvas.most else torch.full_like(at, -1)
-        tokens = torch.where(at < base, s.tokens.gather(1, at), torch.where(cell < 0, model.mask, cell))
+        s, model, tokens = self.s, self.model, self.read(canvas, at)
         model.prompts.copy_(torch.where(s.active(), canvas.base, model.prompts))
         self.clock.add_(1)
         self.when.scatter_(1, torch.where(live, at, self.width), self.clock.expand(at.shape[0], at.shape[1]))
         out: Tensor = model.forward(tokens, at, torch.where(live, at, model.capacity - 1), seen)
         return out
+
+    def read(self, canvas: Any, at: Tensor) -> Tensor:
+        """int64[B, T]: the tokens at slots int64[B, T] of a text and a canvas behind it."""
+        base = canvas.base[:, None]
+        cell = canvas.cells.gather(1, (at - base).clamp(0, canvas.most - 1)) if canvas.most else torch.full_like(at, -1)
+        return torch.where(at < base, self.s.tokens.gather(1, at), torch.where(cell < 0, self.model.mask, cell))
 
     def rows(self, made: Call, canvas: Any, at: Tensor) -> Tensor:
         """Scores [B, n, V] at positions int64[B, n] of a canvas."""

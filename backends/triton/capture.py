@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import torch
 
@@ -28,17 +29,31 @@ def _side(index: int) -> tuple[torch.cuda.Stream, torch.cuda.MemPool]:
         return torch.cuda.Stream(), torch.cuda.MemPool()
 
 
-def captured(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """A function that replays a step on a CUDA device. Other threads may use the device meanwhile. The first replay raises
-    NothingRecorded where what the step does was not recorded: replays of it would never end."""
+def aside(step: Callable[[], Any], device: torch.device) -> None:
+    """Run a step on the stream of captures: what is compiled or allocated at a first run is ready when the step is captured."""
+    stream, _ = _side(torch.cuda.current_device() if device.index is None else device.index)
+    with _ONE, torch.cuda.device(device):
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            step()
+        torch.cuda.current_stream().wait_stream(stream)
+
+
+def captured(step: Callable[[], Any], device: torch.device) -> Callable[[], None]:
+    """A function that replays a step on a CUDA device, which ran before (`aside`). Other threads may use the device meanwhile.
+    The first replay raises NothingRecorded where what the step does was not recorded: replays of it would never end."""
     done = torch.zeros(1, dtype=torch.int64, device=device)
     stream, pool = _side(done.get_device())
     graph = torch.cuda.CUDAGraph()
-    with _ONE, torch.cuda.device(device):
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, pool=pool.id, stream=stream, capture_error_mode="thread_local"):
-            step()
-            done += 1
+    try:
+        with _ONE, torch.cuda.device(device):
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph, pool=pool.id, stream=stream, capture_error_mode="thread_local"):
+                step()
+                done += 1
+    except Exception:
+        _side.cache_clear()  # a pool whose capture was broken off takes no other
+        raise
     checked = False
 
     def replay() -> None:

@@ -74,6 +74,11 @@ class Evaluator:
         """The most that numbers can be that are not negative, where it is known."""
         self.tops: dict[Value, float] = {}
         """The most that other numbers can be."""
+        self.decided: dict[Any, Any] = {}
+        """What the host decided the last time, by place."""
+        self.odd: list[Tensor] = []
+        self.pieces: Any = None
+        """The recorded bodies of loops (pieces.py); None: they are run as they are."""
         self.recording = False
         """Whether a graph is being recorded: nothing may be read then, and the host runs no loop."""
         self.place: Op | None = None
@@ -127,10 +132,17 @@ class Evaluator:
         return not self.recording and lanes.device.type == "cpu" and not bool((lanes & self.active()).any())
 
     def agreed(self, lanes: Tensor) -> bool | None:
-        """Whether a condition bool[B] holds in all lanes that are here, or in none; None: in some. The host reads it."""
+        """Whether a condition bool[B] holds in all lanes that are here, or in none; None: in some. The host reads it. In a
+        graph it is what it was the last time, and `odd` says whether it was not (pieces.py runs the body again then)."""
         here = self.active()
+        if self.recording and self.place in self.decided:
+            known = self.decided[self.place]
+            if known is not None:
+                self.odd.append(((lanes != known) & here).any())
+            return known
         some = self.reads((lanes & here).any().long() + 2 * (~lanes & here).any().long())
-        return None if some == 3 else some != 2
+        self.decided[self.place] = None if some == 3 else some != 2
+        return self.decided[self.place]
 
     def active(self) -> Tensor:
         """bool[B]: the lanes in which effects happen now (state.py)."""
@@ -236,15 +248,16 @@ class Evaluator:
             bound = op.attrs.get("bound") if isinstance(op.attrs.get("bound"), int) else None
             if is_static(lo) and self.most(op.operands[1]) is not None:
                 bound = int(min(b for b in (bound, self.most(op.operands[1])) if b is not None))
-            if bound is None or bound > self.short or self.calls(op):
+            hosted = bound is None or bound > self.short or self.calls(op)
+            if hosted:
                 here = count if self.mask is None else torch.where(self.mask, count, 0)
-                numbers, inside = range(self.reads(here.amax())), lambda i: count > i
-            else:
-                numbers, inside = range(bound), lambda i: count > i
-            start = None if is_static(lo) else first
+                bound = self.reads(here.amax())
+            numbers, inside = range(bound or 0), lambda i: count > i
+            recorded = hosted and self.pieces is not None  # a graph is for every iteration: its number is a tensor
+            start = self.lanes(first) if recorded or not is_static(lo) else None
             if start is None:
                 numbers, count = range(int(lo), int(lo) + len(numbers)), count + int(lo)
-            out = self.unroll(op, numbers, carried, inside, start=start)
+            out = self.unroll(op, numbers, carried, inside, start=start, hosted=hosted)
         return out[0] if len(op.results) == 1 else tuple(out)
 
     short = 64
@@ -339,7 +352,7 @@ class Evaluator:
             if i > self.longest:
                 raise NotSteppable("a loop that does not end", op)
             self.mask = lanes
-            made = self.region(op.regions[1], (i, *carried))
+            made = self.body_of(op.regions[1], (i, *carried))
             stop, after = (made[0], made[1:]) if stops else (False, made)
             carried, going = list(after), lanes
             if stop is not False:
@@ -352,12 +365,28 @@ class Evaluator:
             carried = [self.join(lanes, x, y) for x, y in zip(values, carried, strict=True)]
         return carried
 
+    def body_of(self, region: Region, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """An iteration of a loop that the host runs (program.py has graphs of them)."""
+        if self.pieces is None or self.recording:
+            return self.region(region, arguments)
+        counted = not any(region.args[0] in o.operands for o in region.walk())
+        number = arguments[0] if counted else self.lanes(arguments[0]).clone()  # the number differs from iteration to iteration
+        return self.pieces.run(region, (0 if counted else number, *arguments[1:]))
+
     def lanes(self, x: Any) -> Tensor:
         """A value as numbers of every lane (state.py)."""
         raise NotImplementedError
 
     def unroll(
-        self, op: Op, numbers: range, carried: list[Any], inside: Any, *, cond: Region | None = None, start: Tensor | None = None
+        self,
+        op: Op,
+        numbers: range,
+        carried: list[Any],
+        inside: Any,
+        *,
+        cond: Region | None = None,
+        start: Tensor | None = None,
+        hosted: bool = False,
     ) -> list[Any]:
         """Iterations of the last region of an op. inside: bool[B], the lanes that have an iteration of that number, None: all."""
         if len(numbers) > self.longest:
@@ -380,7 +409,8 @@ class Evaluator:
             if lanes is not going and lanes is not None:
                 out.append((~lanes if going is None else going & ~lanes, carried))
             with self.within(lanes):
-                made = self.region(op.regions[-1], [counter, *carried])
+                run = self.body_of if hosted else self.region
+                made = run(op.regions[-1], [counter, *carried])
             stop, carried = (made[0], list(made[1:])) if stops else (False, list(made))
             going, known = lanes, self.truth(stop)
             if known:

@@ -8,6 +8,7 @@ a request waits for too long, lanes of other programs are evicted, and computed 
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from decgraph.backends.triton import shaping
 from decgraph.backends.triton.capture import NothingRecorded
-from decgraph.backends.triton.program import Job, Kept, Look, Needs, Program, home, kept, key_of, more_slots, needs_of
+from decgraph.backends.triton.program import Job, Kept, Look, Needs, Program, home, kept, key_of, more_slots, needs_of, note
 from decgraph.backends.triton.support import MoreSlots, NotSteppable
 from decgraph.ir.drafting import drafting
 from decgraph.runtime.faults import fault
@@ -34,15 +35,20 @@ Ended = Callable[[int, Any, "BaseException | None"], None]
 Left = Callable[[int, Any, str], None]
 
 
+class TooLarge(NotSteppable):
+    """There is no memory for a request, which says nothing of others."""
+
+
 class Steps:
     """Requests in flight on the device, of any programs. To be used by one thread.
 
     ended(number, machine, error): called as each ends. left(number, machine, why): called for one that the driver has to run,
-    from its beginning. width: lanes of a program. chunk: tokens of prompts that a round computes in each program.
+    from its beginning. width: the most lanes of a program. chunk: tokens of prompts that a round computes in each program.
+    more: whether requests come at any time, so that a new program has all lanes at once; else as many as requests wait.
     """
 
-    def __init__(self, ended: Ended, left: Left, *, width: int = 8, chunk: int | None = None) -> None:
-        self.ended, self.left, self.width, self.chunk = ended, left, width, chunk
+    def __init__(self, ended: Ended, left: Left, *, width: int = 8, chunk: int | None = None, more: bool = False) -> None:
+        self.ended, self.left, self.width, self.chunk, self.more = ended, left, width, chunk, more
         self.waiting: deque[Job] = deque()
         self.running: list[Program] = []
 
@@ -92,13 +98,8 @@ class Steps:
             except NothingRecorded:  # the driver would do as little, for ever
                 raise
             except Exception as error:  # of the compiler, the driver, the memory of the device: eager mode may work
-                name, why = program.step.function.name, f"{type(error).__name__}: {error}"
-                if isinstance(error, NotSteppable):
-                    why = str(error)
-                else:
-                    _LOG.warning("%s failed in graph mode and goes on in eager mode: %s", name, why)
                 for job in self._ended(program):
-                    self.left(job.number, job.machine, why)
+                    self.left(job.number, job.machine, self._why(job, error))
         self._settle()
         return len(self) > 0
 
@@ -111,6 +112,16 @@ class Steps:
         program.shown.clear()
         return jobs
 
+    def _why(self, job: Job, error: Exception) -> str:
+        """Why the driver runs a request that could not go on here."""
+        if isinstance(error, NotSteppable) and not isinstance(error, TooLarge):
+            note(job.machine, job.features, error)  # of the next one it is known
+        if isinstance(error, NotSteppable):
+            return str(error)
+        why = f"{type(error).__name__}: {error}"
+        _LOG.warning("%s failed in graph mode and goes on in eager mode: %s", job.machine.function.name, why)
+        return why
+
     # -- lanes
     def _place(self) -> None:
         """Give lanes to those that wait, in their order."""
@@ -121,15 +132,16 @@ class Steps:
             known = list(kept(job.machine.main).programs.values())  # before one makes room
             try:
                 program = self._program(job)
-            except NotSteppable as error:
+                if program is None:
+                    job.waited += 1
+                    continue
+                program.admit(job, [p for p in (*known, *self.running) if p is not program])
+            except Exception as error:  # NotSteppable, or no memory
                 self.waiting.remove(job)
-                self.left(job.number, job.machine, str(error))
-                continue
-            if program is None:
-                job.waited += 1
+                self.left(job.number, job.machine, self._why(job, error))
                 continue
             self.waiting.remove(job)
-            program.admit(job, [p for p in (*known, *self.running) if p is not program])
+            job.waited = 0
             busy |= {job.sharing} - {None}
             if program not in self.running:
                 self.running.append(program)
@@ -139,7 +151,7 @@ class Steps:
         store, key = kept(job.machine.main), key_of(job.machine)
         mine = [p for p in store.programs.values() if p.key == key and p.step.frame.batch >= self._places(job)]
         for program in mine:
-            if shaping.covers(program.features, job.features) and program.capacity >= job.size:
+            if shaping.covers(program.features, job.features) and program.capacity >= job.room:
                 if len(program) < program.step.frame.batch:
                     store.programs.move_to_end(id(program))
                     return program
@@ -155,40 +167,54 @@ class Steps:
             if old is not None:
                 self._free(store, old)
             elif any(map(len, store.programs.values())):
-                if job.waited < PATIENCE:
+                others = [j for p in store.programs.values() if p.evictable for j in p.jobs if j is not None]
+                if job.waited < PATIENCE or not others:
                     return None
-                for program in [p for p in store.programs.values() if p.evictable]:
-                    for other in [j for j in program.jobs if j is not None]:
-                        program.evict(other)
-                        self.waiting.append(other)
+                self._evict(others)
             elif batch > 1:
                 batch //= 2
             else:
                 size = job.needs.bytes * (capacity + job.needs.ahead)
-                raise NotSteppable(f"a text of {job.size} tokens needs {size / 2**20:,.0f} MiB of keys and values")
+                raise TooLarge(f"a text of {job.size} tokens needs {size / 2**20:,.0f} MiB of keys and values")
         made = Program(job, features, batch, capacity)
+        if not made.evictable and capacity < job.size:
+            made = Program(job, features, batch, job.size)
         store.programs[id(made)] = made
         return made
+
+    def _evict(self, jobs: Sequence[Job]) -> None:
+        """Requests leave their lanes, once the host has heard all that those have computed, and wait for others."""
+        for program in {id(job.program): job.program for job in jobs if job.program is not None}.values():
+            for job, look in list(program.looks()):
+                self._hear(program, job, look)
+            for job in jobs:
+                if job.program is program:
+                    program.evict(job)
+                    self.waiting.append(job)
 
     def _places(self, job: Job) -> int:
         """Lanes of a new program: as many as there are requests, up to the width."""
         if job.sharing is not None:
             return 1
+        if self.more:
+            return self.width
         alike = sum(key_of(j.machine) == key_of(job.machine) for j in self.waiting)
         return min(self.width, 1 << max(0, alike - 1).bit_length())
 
     def _capacity(self, job: Job) -> int:
-        most = max(j.size for j in self.waiting if j.machine.main is job.machine.main)
+        most = max(j.room for j in self.waiting if j.machine.main is job.machine.main)
         masked = job.machine.main.kind == "masked"  # whose every call computes all slots
         size = -(-most // 8) * 8 if masked else 1 << max(6, (most - 1).bit_length())
-        return size if job.machine.window is None else max(job.size, min(size, int(job.machine.window) + 1))
+        return size if job.machine.window is None else max(job.room, min(size, int(job.machine.window) + 1))
 
     def _fits(self, store: Kept, job: Job, batch: int, capacity: int) -> bool:
         wanted = job.needs.bytes * batch * (capacity + job.needs.ahead)
         if store.budget is not None:
             return wanted + sum(p.bytes for p in store.programs.values()) <= store.budget
         device = home(job.machine.models)
-        return device.type != "cuda" or wanted <= 0.8 * torch.cuda.mem_get_info(device)[0]
+        on_cuda = device.type == "cuda"
+        free = torch.cuda.mem_get_info(device)[0] if on_cuda else os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return wanted <= (0.8 if on_cuda else 0.25) * free
 
     def _free(self, store: Kept, program: Program) -> None:
         store.programs.pop(id(program), None)
@@ -223,6 +249,8 @@ class Steps:
         tests = counted(job, look, len(new) - cut if cut or done else None)
         if done or m.done():
             self._finish(program, job, look, tests)
+        elif program.outgrown(job):
+            self._evict([job])
 
     def _feed(self, m: Any, new: Sequence[int]) -> int:
         """Feed tokens to a request's stop machine; how many came after its end."""
@@ -256,9 +284,10 @@ class Steps:
         for state in m.function.states:
             if state.scope != "sequence" and isinstance(program.step.states.get(state.name), Tensor):
                 m.shared[(m.function.name, state.name)] = program.step.states[state.name][job.lane].cpu().numpy()
-        program.leave(job)
         problem: Exception | None = None
         try:
+            program.close(job)
+            program.leave(job)
             m.finish()
             m.read_logprobs()
         except Exception as error:
@@ -281,9 +310,10 @@ def wants(machine: Any) -> tuple[frozenset[str], Needs]:
     if machine.parent is not None or machine.until is not None or machine.externs or machine.recorder is not None:
         raise NotSteppable("it is a sub-run, is recorded, or calls functions of the caller")
     features = shaping.need(machine.request, machine.vocab_size)
-    needs = needs_of(machine, features)
-    room = len(machine.request.prompt) + machine.request.limit + needs.ahead
-    if machine.window is not None and room > machine.window:
+    room = len(machine.request.prompt) + machine.request.limit
+    whole = machine.window is None or room <= machine.window
+    needs = needs_of(machine, features) if whole else None
+    if needs is None or (machine.window is not None and room + needs.drafts > machine.window):
         raise NotSteppable(f"a tree may not fit into the context of {machine.window} tokens")
     return features, needs
 

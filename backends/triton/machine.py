@@ -47,7 +47,7 @@ class TritonMachine(TorchMachine):
     @classmethod
     def schedule(cls, ended: Ended, *, width: int = 8, chunk: int | None = None, apart: bool = False) -> Flight:
         """What runs machines for a caller that advances it by itself."""
-        return Flight(ended, width=width, chunk=chunk, apart=apart)
+        return Flight(ended, width=width, chunk=chunk, apart=apart, more=True)
 
     @classmethod
     def limit_memory(cls, models: Mapping[str, Model], budget: int) -> None:
@@ -68,7 +68,8 @@ class TritonMachine(TorchMachine):
 
     def again(self) -> None:
         """Begin anew."""
-        if self.committed():
+        if self.committed() or self.results:
+            self.results = []
             self.start_run()
         if isinstance(self.listener, Commits):
             self.listener.begin()
@@ -116,10 +117,17 @@ class Flight:
     kept in a list, for whoever runs them one by one."""
 
     def __init__(
-        self, ended: Ended, *, width: int = 8, chunk: int | None = None, apart: bool = False, alone: bool = False
+        self,
+        ended: Ended,
+        *,
+        width: int = 8,
+        chunk: int | None = None,
+        apart: bool = False,
+        alone: bool = False,
+        more: bool = False,
     ) -> None:
         self.driver = Schedule(ended, chunk=chunk, apart=apart)
-        self.steps = Steps(ended, self._left, width=width, chunk=chunk)
+        self.steps = Steps(ended, self._left, width=width, chunk=chunk, more=more)
         self.alone: list[Any] | None = [] if alone else None
 
     def __len__(self) -> int:

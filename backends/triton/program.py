@@ -18,8 +18,11 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.capture import captured
+from decgraph.backends.triton.graph import Replayed, traced
 from decgraph.backends.triton.models import step_model
 from decgraph.backends.triton.models.interface import CHUNK, Part
+from decgraph.backends.triton.ops.models import SecondText
+from decgraph.backends.triton.pieces import Pieces
 from decgraph.backends.triton.state import Frame, Step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Vec, is_static
@@ -29,6 +32,10 @@ from decgraph.runtime.placement import placement_of
 
 LEAST = 16
 """Tokens below which two texts that begin alike are not worth a copy."""
+MOST_CELLS = 2**15
+"""Tokens that a text and its canvas, which every call computes whole, may come to."""
+GROWTH = 512
+"""Tokens behind a text for which a lane has room at first; a request whose text comes to more goes on in a larger lane."""
 RECENT = 64
 """Tokens of a lane that the host is shown after each step; where more are new, it reads the lane."""
 SETTLED = 16
@@ -37,10 +44,12 @@ SETTLED = 16
 
 @dataclass(frozen=True)
 class Needs:
-    """What a program needs behind a text: slots for the nodes of a step; and the bytes of keys and values of one slot."""
+    """What a program needs behind a text: slots for the nodes of a step, of which `drafts` have positions behind it; and the
+    bytes of keys and values of one slot."""
 
     ahead: int
     bytes: int
+    drafts: int
 
 
 @dataclass
@@ -87,44 +96,50 @@ def needs_of(m: Any, features: frozenset[str]) -> Needs:
     """What a machine's program needs; found with one lane of few slots, once. Raises NotSteppable."""
     if m.main is None:
         raise NotSteppable("no model is called")
-    known, key, room = kept(m.main).needs, _needs_key(m, features), _room(m)
+    known, key = kept(m.main).needs, _needs_key(m, features)
     if key not in known:
         try:
-            found: Needs | NotSteppable = _measured(m, features, room)
+            found: Needs | NotSteppable = _measured(m, features, key[-1])
         except NotSteppable as error:
             found = error
-        known[key] = ((m.module, m.models), found)  # so that their ids stay theirs
-        while len(known) > 64:
-            known.popitem(last=False)
+        note(m, features, found)
     out = known[key][1]
     if isinstance(out, NotSteppable):
         raise out
     return out
 
 
-def _room(m: Any) -> int:
-    """The cells that a program is measured with: a canvas is computed whole, and some find out about their sizes only there."""
-    return len(m.request.prompt) + int(m.request.limit) if m.main.kind == "masked" else 0
-
-
 def _needs_key(m: Any, features: frozenset[str]) -> Any:
-    return key_of(m), features, _room(m)
+    """The program and its features; of a canvas the size too: it is computed whole, and some find out about it only there."""
+    room = len(m.request.prompt) + int(m.request.limit) if m.main.kind == "masked" else 0
+    return key_of(m), features, room
+
+
+def note(m: Any, features: frozenset[str], found: Needs | NotSteppable) -> None:
+    """Keep what a program needs, or why it has no step, so that it is not found out again."""
+    known = kept(m.main).needs
+    known[_needs_key(m, features)] = ((m.module, m.models), found)  # so that their ids stay theirs
+    while len(known) > 64:
+        known.popitem(last=False)
 
 
 def more_slots(job: Job, ahead: int) -> Needs:
     """The needs of a request's program from now on, where a step was seen to need so many slots."""
-    known, key = kept(job.machine.main).needs, _needs_key(job.machine, job.features)
     found = replace(job.needs, ahead=max(ahead, 2 * job.needs.ahead))
-    known[key] = ((job.machine.module, job.machine.models), found)
+    note(job.machine, job.features, found)
     return found
 
 
 def _measured(m: Any, features: frozenset[str], room: int) -> Needs:
+    if room > MOST_CELLS:
+        raise NotSteppable(f"a canvas that may come to {room} cells")
     slots = max(64, room + 2)
     step = built(m, Frame(1, slots - 2, home(m.models), features), slots)
     settle(step)
     size = sum(t.nbytes for cache in step.caches.values() for t, *_ in getattr(cache.model, "buffers", ()))
-    return Needs(max((c.peak + c.behind for c in chains(step)), default=0) + 2, -(-size // slots))
+    size += slots * 2 * step.tokens.element_size()  # the text, and what else there is a number of for each token
+    behind = [c.peak + c.behind for c in chains(step)]
+    return Needs(max(behind, default=0) + 2, -(-size // slots), max(behind, default=-2) + 2)
 
 
 def chains(step: Step) -> list[Any]:
@@ -143,7 +158,9 @@ def built(m: Any, frame: Frame, slots: int) -> Step:
             continue
         causal = [d for d in made.values() if getattr(d, "kind", "") == "causal"]
         of = getattr(original_of(model), "target", None)
-        target = next((d for d in causal if of is not None and original_of(d.model) is original_of(of)), next(iter(causal), None))
+        target = next(
+            (d for d in causal if of is not None and original_of(d.model) is original_of(of)), next(iter(causal), None)
+        )
         made[name] = step_model(model, frame.batch, slots, frame.device, target=target)
     return Step(m.module, m.function.name, {name: made[name] for name in m.models}, m.params, frame)
 
@@ -152,8 +169,6 @@ def built(m: Any, frame: Frame, slots: int) -> Step:
 def settle(step: Step) -> bool:
     """Run iterations in which no lane takes part, until what they leave uncomputed stays the same: every later one is like the
     last. Derived models are made there. Whether the host runs loops in them. Raises NotSteppable."""
-    if step.after:
-        raise NotSteppable("there are operations after `while not done`", step.after[0])
     turns: dict[Any, int] = {}
 
     def reads(flag: Tensor) -> int:
@@ -163,24 +178,43 @@ def settle(step: Step) -> bool:
 
     step.reads = reads  # type: ignore[method-assign]
     try:
+        nobody = torch.zeros(step.frame.batch, dtype=torch.bool, device=step.device)
         step.start_states(range(step.frame.batch))
-        step.prologue(torch.zeros(step.frame.batch, dtype=torch.bool, device=step.device))
-        behind = {id(c): c.behind for c in chains(step)}
-        for _ in range(SETTLED if step.loop is not None else 0):
-            grown = step.growths.total()
-            step.body()
-            now = {id(c): max(c.behind, behind.get(id(c), 1)) for c in chains(step)}
+        known = -1
+        while known < len(step.caches):  # a model that is made on the way has not heard of what was committed before
+            known = len(step.caches)
             for cache in chains(step):
-                cache.behind = now[id(cache)]
-            if now == behind and step.growths.total() == grown:
-                break
-            behind = now
-        else:
-            if step.loop is not None:
-                raise NotSteppable("a model is not called in every iteration, and what it has not computed grows", step.loop)
+                cache.behind = cache.least
+            step.prologue(nobody)
+            steady(step)
+        returned(step, nobody)
     finally:
         del step.reads
     return bool(turns)
+
+
+def steady(step: Step) -> None:
+    """Iterations until each is like the last. Raises NotSteppable where they never are."""
+    behind = {id(c): c.behind for c in chains(step)}
+    for _ in range(SETTLED if step.loop is not None else 0):
+        grown = step.growths.total()
+        step.body()
+        now = {id(c): max(c.behind, behind.get(id(c), 1)) for c in chains(step)}
+        for cache in chains(step):
+            cache.behind = now[id(cache)]
+        if now == behind and step.growths.total() == grown:
+            return
+        behind = now
+    if step.loop is not None:
+        raise NotSteppable("a model is not called in every iteration, and what it has not computed grows", step.loop)
+
+
+def returned(step: Step, lanes: Tensor) -> None:
+    """Run what stands behind the loop in some lanes bool[B]."""
+    if step.after:
+        step.begin(lanes)
+        with step.within(lanes):
+            step.epilogue()
 
 
 @dataclass(eq=False)
@@ -207,6 +241,13 @@ class Job:
         return len(self.machine.request.prompt) + int(self.machine.request.limit)
 
     @property
+    def room(self) -> int:
+        """Tokens that a lane for it has room for: of a long text as many more as there are, and `GROWTH` at least. A canvas is
+        computed whole."""
+        now = len(self.machine.request.prompt) + self.machine.committed()
+        return self.size if self.machine.main.kind == "masked" else min(self.size, now + max(GROWTH, now))
+
+    @property
     def sharing(self) -> int | None:
         """What tells requests that write the same states of a session: one runs after the other."""
         shares = any(state.scope != "sequence" for state in self.machine.function.states)
@@ -222,6 +263,11 @@ class Program:
         device = home(m.models)
         self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
         self.hosted = settle(self.step)
+        reads = any(getattr(c.model, "exact", False) and getattr(c.model, "rows", 0) is None for c in self.step.caches.values())
+        reads = reads or any(isinstance(made, SecondText) for made in self.step.made.values())
+        self.hosted = self.hosted or reads  # tables of whole paths and other texts are read on the host: no graph has them
+        if self.hosted and not reads and device.type == "cuda":
+            self.step.pieces = Pieces(self.step, captured)
         self.step.ahead = job.needs.ahead
         self.behind = {id(c): c.behind for c in chains(self.step)}
         self.each = dict(self.step.counts.calls) if self.step.loop is not None else {}
@@ -233,7 +279,11 @@ class Program:
         self.turn = 0
         self.commits = not any(op.opcode.startswith("canvas.") for op in m.function.body.walk())
         self.shown: deque[tuple[list[Job], Callable[[], np.ndarray]]] = deque()
+        self.unread = int(device.type == "cuda")
+        """Looks that the host need not have read when the next step begins."""
         self.replay: Callable[[], None] | None = None
+        self.records = self.step.device.type == "cuda" and not self.hosted
+        """Whether the step is recorded as a graph."""
         self.bytes = job.needs.bytes * batch * (capacity + job.needs.ahead)
         self.models = sorted((c for c in self.step.caches.values() if c.model.kind != "masked"), key=lambda c: c.features)
         self.reuses = bool(self.models)
@@ -322,11 +372,31 @@ class Program:
         if fresh:
             before = step.carried
             self._behind()
+            step.results = []
             step.prologue(mask)
             if before:  # the others go on with what they carry
                 new, step.carried = step.carried, before
                 step.carry(mask, new)
             self.once = dict(step.counts.calls)
+            for job in fresh:
+                self.answer(job)
+
+    @torch.no_grad()
+    def close(self, job: Job) -> None:
+        """A request's loop has ended: what stands behind it."""
+        if self.step.after:
+            lanes = torch.zeros(self.step.frame.batch, dtype=torch.bool, device=self.step.device)
+            lanes[job.lane] = True
+            self.step.results = []
+            returned(self.step, lanes)
+            self.answer(job)
+
+    def answer(self, job: Job) -> None:
+        """Give a request the results that its program has returned."""
+        for tokens, live, here in self.step.results:
+            if bool(here[job.lane]):
+                rows = tokens[job.lane] if live is None else tokens[job.lane][live[job.lane]]
+                job.machine.results += [tuple(t for t in row if t >= 0) for row in rows.tolist()]
 
     def _behind(self) -> None:
         """Every step computes as many of the last tokens as any may have left."""
@@ -345,6 +415,10 @@ class Program:
     def evictable(self) -> bool:
         """Whether all that a lane hands on is in tensors by lane."""
         return all(isinstance(v, Tensor | Vec) or is_static(v) for v in (*self.step.states.values(), *self.step.carried))
+
+    def outgrown(self, job: Job) -> bool:
+        """Whether the next steps of a request might not fit into its lane. One more may be under way."""
+        return self.capacity < min(job.size, job.seen + 3 * self.step.committed_most + 1)
 
     def evict(self, job: Job) -> None:
         """Take a request out of its lane, to go on in another one, of another program perhaps."""
@@ -372,7 +446,11 @@ class Program:
             if self.step.loop is not None:
                 self.run()
             self.shown.append((jobs, self.show()))
-        while len(self.shown) > (self.step.device.type == "cuda" and bool(jobs)):
+        yield from self.looks(self.unread if jobs else 0)
+
+    def looks(self, left: int = 0) -> Iterator[tuple[Job, Look]]:
+        """What the host was shown and has not read, but for the last `left` looks."""
+        while len(self.shown) > left:
             shown, read = self.shown.popleft()
             rows = read()
             for job in shown:
@@ -381,16 +459,12 @@ class Program:
 
     def run(self) -> None:
         """One step of all lanes."""
-        if self.step.device.type != "cuda" or self.hosted:
+        if not self.records:
             self._body()
-            return
-        if self.replay is None:
-            self.step.recording = True
-            try:
-                self.replay = captured(self._body, self.step.device)
-            finally:
-                self.step.recording = False
-        self.replay()
+        elif self.replay is None:  # the run that is recorded is this step
+            self.replay = Replayed(traced(self._body, self.step), self.step.device)
+        else:
+            self.replay()
 
     def _body(self) -> None:
         self._behind()

@@ -408,7 +408,7 @@ def truncated(settings: Settings, probs: Tensor) -> Tensor:
 def _kept(probs: Tensor, mask: Tensor, on: Tensor) -> Tensor:
     """The rows without what a mask leaves out, summing to one again; unchanged where not `on`."""
     kept = torch.where(mask, probs, 0.0)
-    total = _total(kept)
+    total = total_of(kept)
     return torch.where(on & (total > 0), kept / total, probs)
 
 
@@ -419,7 +419,8 @@ def softmax(scores: Tensor) -> Tensor:
     return torch.where(scores.amax(-1, keepdim=True) == -torch.inf, 0.0, probs)
 
 
-def _total(probs: Tensor) -> Tensor:
+def total_of(probs: Tensor) -> Tensor:
+    """Sums [..., 1] over the vocabulary."""
     if probs.dtype == torch.float64 and probs.device.type == "cpu":
         total: Tensor = torch.ops.decgraph.total_as_numpy(probs)
         return total

@@ -20,6 +20,7 @@ from decgraph.backends.triton import noise, shaping
 from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.canvas_cache import CanvasCache
 from decgraph.backends.triton.evaluate import Evaluator
+from decgraph.backends.triton.kernels import race
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Rows, Vec, is_static
 from decgraph.ir.data.numbers import FLOAT
@@ -310,9 +311,11 @@ class Step(Evaluator):
     def draw(self, probs: Tensor, words: tuple[Tensor, ...], live: Tensor | None = None) -> Tensor:
         """int64[B, n]: one draw from each row [B, n, V] with its noise. live: bool[B, m], whose rows are drawn from: n / m each.
         One without mass, or with numbers that are none, is an error, which is the driver's."""
-        tokens = noise.race(probs.double(), noise.uniforms(words, int(probs.shape[2])))
+        tokens: Tensor = race.draw(probs, None, *words, True)
         wrong = ~(probs.gather(2, tokens[..., None])[..., 0] > 0)
-        self.flag(wrong if live is None else _among(wrong, live))
+        if live is not None:
+            wrong = by_row(wrong, live) & live[..., None]
+        self.flag(wrong)
         return tokens
 
     def vector(self, q: Dist) -> Tensor:
@@ -329,7 +332,9 @@ class Step(Evaluator):
         if rows.empty is None:
             rows.empty = ~(self.lanes(self.view(rows, q.face)).amax(-1) > (-torch.inf if q.face == "logits" else 0))
         wrong = take(self, rows.empty, q.index)
-        self.flag(wrong if q.live is None else _among(wrong, q.live))
+        if q.live is not None:
+            wrong = by_row(wrong, q.live) & q.live[..., None]
+        self.flag(wrong)
 
     def noise_words(
         self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Any] | None = None, live: Tensor | None = None
@@ -358,10 +363,10 @@ class Step(Evaluator):
         return a.expand(-1, n) if have in (1, n) else a.repeat_interleave(n // have, 1)
 
 
-def _among(wrong: Tensor, live: Tensor) -> Tensor:
-    """Which rows bool[B, ...] are wrong of those that are there, bool[B, m]."""
-    each = wrong.flatten(1).shape[1] // max(1, int(live.shape[1]))
-    return wrong.flatten(1) & live.repeat_interleave(each, 1)
+def by_row(wrong: Tensor, live: Tensor) -> Tensor:
+    """[B, n] as [B, m, n / m], beside live [B, m]."""
+    m = int(live.shape[1])
+    return wrong.flatten(1).unflatten(1, (m, int(wrong[0].numel()) // max(1, m)))
 
 
 def take(s: Step, values: Tensor, index: Any) -> Tensor:
@@ -423,14 +428,14 @@ class Counts:
         """A new iteration, in which these lanes are."""
         self.calls, self.whole = {}, lanes
 
-    def call(self, name: str) -> None:
-        """One more call of a model by the lanes that are here."""
-        if self.s.mask is self.whole:
+    def call(self, name: str, lanes: Tensor | None = None) -> None:
+        """One more call of a model by the lanes that are here, or by some of them, bool[B]."""
+        if self.s.mask is self.whole and lanes is None:
             self.calls[name] = self.calls.get(name, 0) + 1
             return
         if name not in self.often:
             self.often[name] = self.s.buffer((self.s.frame.batch,), torch.int64)
-        self.often[name].add_(self.s.active().long())
+        self.often[name].add_((self.s.active() if lanes is None else self.s.active() & lanes).long())
 
     def decide(self, cells: Tensor, again: bool) -> None:
         """Count cells bool[B, n] that are decided, or masked again, in the lanes that are here."""

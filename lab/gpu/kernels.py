@@ -1,67 +1,160 @@
-"""The stages `kernels`, every family against float64, `timings`, the same families against the bandwidth of a copy, and
-`cubins`, what the Triton that is there makes of all of them."""
+"""Kernels by hand against float64, on random inputs in poisoned memory; and their times against a copy."""
 
 from __future__ import annotations
 
-import os
+import warnings
 from functools import partial
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from decgraph import stdlib
-from decgraph.backends.triton.cubin import Report, Spec, report
-from lab.gpu import attention, rows, small
+from decgraph.backends.triton import noise
+from decgraph.backends.triton.kernels import attend, race, rope_write, truncate
+from lab.gpu.first import Items, Row
 from lab.gpu.lab import Lab
-from lab.gpu.pool import spread
-from lab.gpu.report import Items, Row
 
-FAMILIES = {"rows": rows, "attention": attention, "small kernels": small}
+NEAR = {torch.bfloat16: 3e-2, torch.float32: 2e-5}  # how far numbers of about one may be off
 
 
 def stage(lab: Lab) -> Items:
-    """Whether anything is wrong at all."""
-    for name, family in FAMILIES.items():
-        yield f"{name}, checked", partial(family.checks, lab)
+    """4. The comparisons, then the times."""
+    yield "against float64", partial(checks, lab)
+    for context in lab.sizes.contexts:
+        yield f"times at {context}", partial(times, lab, context)
 
 
-def timings(lab: Lab) -> Items:
-    """How near they come to a copy, and to what torch does."""
-    for family in FAMILIES.values():
-        yield from family.stage(lab)
+def checks(lab: Lab) -> Row:
+    """All comparisons, in processes of their own: most of their time is compilation."""
+    types, shapes, sizes = [torch.float32], [(2, 5)], [7, 300]
+    if lab.cuda:
+        types, shapes, sizes = [*NEAR], [(1, 1), (3, 7), (2, 33), (1, 128)], [7, 512, 128256]
+    kinds, turns, flags = ("chain", "tree", "canvas", "window", "capped"), (1.0, 0.5, 0.0), (False, True)
+    cases: list[Any] = [(attending, (kind, *shape, dtype)) for kind in kinds for shape in shapes for dtype in types]
+    cases += [(writing, (*shape, part, dtype)) for shape in shapes[:2] for part in turns for dtype in types]
+    cases += [(drawing, (size, given, wide)) for size in sizes for given in flags for wide in flags]
+    cases += [(truncating, (size, ties)) for size in sizes for ties in flags]
+    wrong = []
+    for (kernel, given), found in zip(cases, lab.spread(checked, cases, 80), strict=True):
+        gap, allowed = (found, 0) if isinstance(found, str) else found
+        if isinstance(gap, str) or not gap <= allowed:
+            wrong.append(f"{kernel.__name__} {given}: {gap}")
+    return {"wrong": wrong, "right": not wrong, "says": f"{len(cases)} comparisons, {len(wrong)} wrong {'; '.join(wrong[:4])}"}
 
 
-def cubins(lab: Lab) -> Items:
-    """Another version of Triton than where kernels are written compiles them there."""
-    yield "machine code", partial(machine_code, lab)
+def checked(lab: Lab, case: Any) -> tuple[float, float]:
+    """How far one comparison is off, and how far it may be. Unwritten memory is NaN or the largest integer, so that a place
+    that a kernel leaves out shows."""
+    torch.use_deterministic_algorithms(True, warn_only=True)  # what fills torch.empty
+    try:
+        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+            made: tuple[float, float] = case[0](torch.Generator(lab.device).manual_seed(1), *case[1])
+            return made
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
-def machine_code(lab: Lab) -> Row:
-    """Registers and spills of every kernel for the device that is here."""
-    from lab.gpu import cubins as listed
-
-    if not lab.cuda:
-        return {"says": "tests/backends/triton/cubin compiles them where there is no GPU"}
-    arch = 10 * torch.cuda.get_device_capability(lab.device)[0]
-    every, left = list[Spec](), dict[str, str]()
-    for name in (*listed.AREAS, *stdlib.names()):
-        try:
-            every += listed.everything([name])
-        except Exception as error:  # some are listed by running them on the CPU, which only an interpreter does
-            left[name] = f"{type(error).__name__}: {error}"[:200]
-    specs = [spec for spec in listed.unique(every) if not spec.arches or arch in spec.arches]
-    made = spread(lab, compiled, [(spec, arch) for spec in specs], os.cpu_count() or 1)
-    found = [Report(spec.name, arch, error=r) if isinstance(r, str) else r for spec, r in zip(specs, made)]
-    wrong = listed.faults(found)
-    return {
-        "kernels": len(found),
-        "left_out": left,
-        "wrong": wrong,
-        "right": not any(r.error for r in found),
-        "most_registers": sorted(((r.registers, r.name) for r in found), reverse=True)[:8],
-        "says": f"{len(found)} kernels compiled for sm_{arch}, {len(wrong)} fail, spill or are too large",
-    }
+def normal(made: torch.Generator, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Random numbers."""
+    return torch.randn(shape, generator=made, device=made.device).to(dtype)
 
 
-def compiled(_: Lab, task: tuple[Spec, int]) -> Report:
-    """One kernel, in a process that interprets nothing."""
-    return report(*task)
+def below(made: torch.Generator, most: int, *shape: int) -> Tensor:
+    """Random integers from 0 on."""
+    return torch.randint(most, shape, generator=made, device=made.device)
+
+
+def apart(mine: Tensor, wanted: Tensor) -> float:
+    """The largest difference; infinite where there are numbers that are none."""
+    return float((mine.double() - wanted.double()).abs().nan_to_num(torch.inf).max())
+
+
+def attending(made: torch.Generator, kind: str, lanes: int, cells: int, dtype: torch.dtype) -> tuple[float, float]:
+    """Attention of lanes of different lengths; slots that nobody sees are NaN."""
+    heads, group, size, slots, at = 2, 4, 64, 400, torch.arange(cells, device=made.device)
+    q, keys, values = (
+        normal(made, lanes, *shape, size, dtype=dtype) for shape in ((heads * group, cells), *[(heads, slots)] * 2)
+    )
+    length, tail, first = below(made, slots - cells - 1, lanes) + 1, None, None
+    under = length[:, None] + (at + 1 if kind != "canvas" else at * 0 + cells)
+    if kind == "tree":
+        under, first = length[:, None].repeat(1, cells), length
+        tail = (below(made, 2, lanes, cells, cells) > 0).tril() | torch.eye(cells, dtype=torch.bool, device=made.device)
+    positions = torch.arange(slots, device=made.device).repeat(lanes, 1)
+    for part in (keys, values):
+        part.masked_fill_((positions >= length[:, None] + cells)[:, None, :, None], torch.nan)
+    window, cap = 50 if kind == "window" else None, 20.0 if kind == "capped" else None
+    more = (under, tail, first, size**-0.5, window, length[:, None] + at, positions, cap)
+    want = attend.form(*(t.nan_to_num().double() for t in (q, keys, values)), *more)
+    return apart(attend.launch(q, keys, values, *more), want), NEAR[dtype]
+
+
+def writing(made: torch.Generator, lanes: int, cells: int, part: float, dtype: torch.dtype) -> tuple[float, float]:
+    """Rotated queries, keys and values at random slots, and nothing elsewhere."""
+    heads, group, size, slots = 2, 3, 64, 150
+    q, k, v, *kept = (
+        normal(made, lanes, *shape, size, dtype=dtype)
+        for shape in ((heads * group, cells), (heads, cells), (heads, cells), (heads, slots), (heads, slots))
+    )
+    angles = normal(made, lanes, cells, int(size * part) // 2).repeat(1, 1, 2)
+    turn: Any = (angles.cos(), angles.sin()) if part else (None, None)
+    where = normal(made, lanes, slots).argsort(-1)[:, :cells].contiguous()
+    at, wide = where[:, None, :, None].expand(-1, heads, -1, size), [None if t is None else t.double() for t in turn]
+    wanted = [kept[0].double().scatter(2, at, rope_write.rotated(k.double(), *wide)), kept[1].scatter(2, at, v)]
+    wanted.append(rope_write.rotated(q.double(), *wide))
+    mine = rope_write.launch(q, k, v, *turn, where, *kept)
+    return max(apart(a, b) for a, b in zip((*kept, mine), wanted, strict=True)), NEAR[dtype]
+
+
+def drawing(made: torch.Generator, size: int, given: bool, wide: bool) -> tuple[float, float]:
+    """The token of a race is as good as the best one by float64."""
+    logits, words = 3 * normal(made, 3, 5, size), [below(made, 2**32, 3, 5) for _ in range(5)]
+    probs = torch.where(below(made, 3, 3, 5, size) > 0, logits.softmax(-1), 0.0)
+    heat = torch.tensor([0.0, 0.7, 1.0], device=made.device, dtype=torch.float64)[:, None].repeat(1, 5)
+    mine = race.launch(probs if given else logits, None if given else heat, *words, given, wide)
+    late, hot = -(-noise.uniforms(words, size).log()).log(), heat[..., None]
+    merits = (
+        probs.double().log() + late if given else torch.where(hot > 0, logits / hot.clamp(min=1e-9) + late, logits.double())
+    )
+    return apart(merits.gather(-1, mine[..., None])[..., 0], merits.amax(-1)), 1e-12 if wide else 1e-4
+
+
+def truncating(made: torch.Generator, size: int, ties: bool) -> tuple[float, float]:
+    """Rows with their own numbers, some neutral. Sums in another order may move the end of a nucleus by one entry."""
+    logits, rows = 3 * normal(made, 4, 3, size), ([0, 3, 40, 0], [1.0, 1.0, 0.9, 0.8], [0.0, 0.0, 0.05, 0.1])
+    probs, cuts = (logits.round() if ties else logits).softmax(-1), [torch.tensor(row, device=made.device) for row in rows]
+    cuts = [cut[:, None].repeat(1, 3) for cut in cuts]
+    mine, want = truncate.launch(probs, *cuts), truncate.form(probs.double(), *cuts)
+    entries = float(((mine > 0).sum(-1) - (want > 0).sum(-1)).abs().max())
+    return apart(mine, want) / float(want.max()) if entries <= 1 else entries, 1e-4
+
+
+@torch.no_grad()
+def times(lab: Lab, context: int) -> Row:
+    """Microseconds of launches over fresh memory, and the share of a copy's bandwidth that they have."""
+    made, config, dtype = torch.Generator(lab.device).manual_seed(1), lab.sizes.target, lab.sizes.dtype
+    heads, queries, size = config["num_key_value_heads"], config["num_attention_heads"], 128 if lab.cuda else 16
+    found: dict[str, Any] = {}
+
+    def timed(name: str, moved: int, works: list[Any]) -> None:
+        us = 1000 * lab.launch_ms(works).median
+        found[name] = {"us": us, "of_copy": moved / (us / 1e6) / lab.copy_bandwidth()}
+
+    each = 2 * heads * context * size * dtype.itemsize
+    caches = [[normal(made, 1, heads, context + 128, size, dtype=dtype) for _ in range(2)] for _ in lab.copies(each)]
+    for cells in (1, 8, 64) if lab.cuda else (1,):
+        q, k, v = (normal(made, 1, n, cells, size, dtype=dtype) for n in (queries, heads, heads))
+        at, turn = torch.arange(cells, device=lab.device)[None], normal(made, 1, cells, size)
+        first, tail = at[:, 0] + context, torch.ones(1, cells, cells, dtype=torch.bool, device=lab.device).tril()
+        more = (first[:, None].expand(1, cells), tail, first, size**-0.5, None, None, None, None)
+        timed(f"attend {cells}", each, [partial(attend.launch, q, *kept, *more) for kept in caches])
+        moved, write = 2 * dtype.itemsize * (q.numel() + k.numel() + v.numel()), partial(rope_write.launch, q, k, v, turn, turn)
+        timed(f"rope_write {cells}", moved, [partial(write, at + context, *kept) for kept in caches])
+    for rows in (1, 64) if lab.cuda else (1,):
+        read = 4 * rows * config["vocab_size"]
+        logits = [normal(made, rows, 1, config["vocab_size"]) for _ in lab.copies(read)]
+        k, words = torch.full((rows, 1), 40, device=lab.device), [below(made, 2**32, rows, 1) for _ in range(5)]
+        timed(f"race {rows}", read, [partial(race.launch, row, k.double(), *words, False, True) for row in logits])
+        probs = [row.softmax(-1) for row in logits]
+        timed(f"truncate {rows}", 2 * read, [partial(truncate.launch, row, k, k * 0.01 + 0.5, k * 0.0) for row in probs])
+    return {**found, "says": ", ".join(f"{name} {at['us']:.1f} us ({at['of_copy']:.0%})" for name, at in found.items())}

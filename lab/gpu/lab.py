@@ -1,192 +1,208 @@
-"""The device, the sizes, and models of those sizes created on the device: weights never touch a disk or the host."""
+"""The device, the sizes, models of those sizes created on the device, clocks, and processes to spread checks over."""
 
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+import triton
+from torch.profiler import ProfilerActivity, profile
+from transformers import LlamaConfig, LlamaForCausalLM
 
+from decgraph.bench.machine import facts
 from decgraph.bench.timing import Spread
-from decgraph.bench.weights import Weights, count, paired
-from lab.gpu.report import Row
+from decgraph.bench.weights import Weights, paired
+from decgraph.runtime.models.decoder.make import net_of_module
+from decgraph.runtime.models.hf_masked import HFMasked
+from decgraph.runtime.models.interface import Vocab
+from decgraph.zoo.modeling import EagleConfig, EagleHead
+from lab.gpu.first import Items, Row
+
+Work = Callable[[], object]
+CACHE = 128 << 20  # bytes that launches go over before one comes back to what may still be in a cache
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What is measured. target, masked: configurations of a Llama and a EuroBERT. below: layers of the drafter, which is
-    the target's first ones. prompt, limit: tokens of a request; short: the limit of the run that is taken off, so that a
-    step is (limit - short)th of the difference. batch, batch_prompt, batch_limit: of the batched requests. canvas, block:
-    cells of the masked model's; canvas_prompt: tokens before it."""
-
-    name: str
-    target: dict[str, Any]
-    masked: dict[str, Any]
-    dtype: torch.dtype
-    below: int
-    prompt: int
-    limit: int
-    short: int
-    rounds: int
-    batch: int
-    batch_prompt: int
-    batch_limit: int
-    canvas: int
-    block: int
-    canvas_prompt: int
-    copied: int  # bytes of the copy that bandwidth is measured with
+def _llama(vocabulary: int, width: int, inner: int, layers: int, heads: int, groups: int, reach: int) -> dict[str, Any]:
+    return {"vocab_size": vocabulary, "hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers,
+            "num_attention_heads": heads, "num_key_value_heads": groups, "max_position_embeddings": reach,
+            "tie_word_embeddings": False, "bos_token_id": 3, "eos_token_id": None, "pad_token_id": 1,
+            "attn_implementation": "sdpa"}  # fmt: skip
 
 
-SIZES = {
-    # Llama 3.1 8B and LLaDA 8B; three layers and the output matrix are 1.2e9 parameters, as a 1B drafter reads
-    "8b": Sizes(
-        "8b",
-        {"vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
-         "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 8192},
-        {"vocab_size": 126464, "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 32,
-         "num_attention_heads": 32, "num_key_value_heads": 32, "max_position_embeddings": 4096, "mask_token_id": 126336},
-        torch.bfloat16, below=3, prompt=1024, limit=72, short=8, rounds=3, batch=8, batch_prompt=256, batch_limit=48,
-        canvas=64, block=32, canvas_prompt=448, copied=4 << 30),
-    "tiny": Sizes(
-        "tiny",
-        {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,
-         "num_key_value_heads": 2, "max_position_embeddings": 512},
-        {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4,
-         "num_key_value_heads": 4, "max_position_embeddings": 256, "mask_token_id": 511},
-        torch.float32, below=1, prompt=24, limit=12, short=4, rounds=1, batch=3, batch_prompt=16, batch_limit=6,
-        canvas=8, block=4, canvas_prompt=8, copied=1 << 22),
+# target, masked: configurations of Llamas, the second of LLaDA's shape. below: layers of the drafter, the target's first (three
+# and the output matrix are 1.2e9 parameters, as a 1B drafter reads). prompt: tokens of a request; steps: timed one after the
+# other. canvas, block, before: cells, and tokens before them. copied: bytes by which bandwidth is measured.
+SIZES: dict[str, Any] = {
+    "8b": SimpleNamespace(
+        target=_llama(128256, 4096, 14336, 32, 32, 8, 8192), masked=_llama(126464, 4096, 12288, 32, 32, 32, 4096), below=3,
+        dtype=torch.bfloat16, prompt=1024, steps=24, canvas=64, block=32, before=448, copied=4 << 30, contexts=(1024, 8192)),
+    "tiny": SimpleNamespace(
+        target=_llama(512, 64, 128, 4, 4, 2, 512), masked=_llama(512, 64, 128, 3, 4, 4, 256), below=1,
+        dtype=torch.float32, prompt=24, steps=2, canvas=8, block=4, before=8, copied=1 << 22, contexts=(32,)),
 }  # fmt: skip
 
 
-COMMON: dict[str, Any] = {"tie_word_embeddings": False, "bos_token_id": 3, "eos_token_id": None, "pad_token_id": 1,
-                          "attn_implementation": "sdpa"}  # fmt: skip
+def stage(lab: Lab) -> Items:
+    """1. Versions, a copy's bandwidth, and what an operation costs."""
+    yield "costs", lab.costs
 
 
 class Lab:
     """A device and sizes; creates models once and can release them."""
 
-    def __init__(self, device: torch.device, sizes: Sizes) -> None:
-        self.device, self.sizes = device, sizes
-        self.bandwidth: float | None = None  # bytes a second that a copy reads and writes
-        self._weights: Weights | None = None
-        self._masked: Any = None
+    def __init__(self, device: torch.device, sizes: Any) -> None:
+        self.device, self.sizes, self.cuda = device, sizes, device.type == "cuda"
+        self.bandwidth: float | None = None
         self.agreement = 0.0
-
-    @property
-    def cuda(self) -> bool:
-        return self.device.type == "cuda"
+        self._large: Weights | None = None
 
     def sync(self) -> None:
         """Wait for the device."""
         if self.cuda:
             torch.cuda.synchronize(self.device)
 
-    def seconds(self, work: Callable[[], object], rounds: int, warm: int = 3) -> Spread:
+    def alive(self) -> bool:
+        """Whether the device still works: after an access to memory that is not there it never does, in this process."""
+        try:
+            return float(torch.ones(2, device=self.device).sum()) == 2
+        except Exception:  # CUDA's errors have many classes
+            return False
+
+    def seconds(self, work: Work, rounds: int, warm: int = 3) -> Spread:
         """Wall-clock seconds of a call, the device waited for before and after it."""
         took = []
-        for n in range(warm + rounds):
+        for _ in range(warm + rounds):
             self.sync()
             started = time.perf_counter()
             work()
             self.sync()
-            if n >= warm:
-                took.append(time.perf_counter() - started)
-        return Spread.of(took)
+            took.append(time.perf_counter() - started)
+        return Spread.of(took[warm:])
+
+    def launch_ms(self, works: Sequence[Work]) -> Spread:
+        """Milliseconds of a launch, the mean over the works in a row: one CUDA graph, so that the host's time is left out."""
+
+        def every() -> None:
+            for work in works:
+                work()
+
+        every()  # everything is compiled before it is captured
+        replay, graph = every, torch.cuda.CUDAGraph() if self.cuda else None
+        if graph is not None:
+            with torch.cuda.graph(graph):
+                every()
+            replay = graph.replay
+        took = self.seconds(replay, 20 if self.cuda else 1, 3 if self.cuda else 0)
+        return Spread(*(1000 * s / len(works) for s in (took.median, took.low, took.high)))
+
+    def copies(self, each: int) -> range:
+        """Pieces of memory of so many bytes, over which launches are spread."""
+        return range(max(2, min(64, -(-CACHE // max(each, 1)))) if self.cuda else 1)
 
     def copy_bandwidth(self) -> float:
         """Bytes read and written a second by a large copy on the device; measured once."""
         if self.bandwidth is None:
             source = torch.empty(self.sizes.copied, dtype=torch.uint8, device=self.device).fill_(1)
             target = torch.empty_like(source)
-            took = self.seconds(lambda: target.copy_(source), 9)
-            self.bandwidth = 2 * self.sizes.copied / took.median
+            self.bandwidth = 2 * self.sizes.copied / self.seconds(lambda: target.copy_(source), 9).median
         return self.bandwidth
 
+    def costs(self, count: int = 1000) -> Row:
+        """Gigabytes a second of a copy; microseconds to issue an operation, of a node of a graph, and to read one value."""
+        x, gbs = torch.zeros(16, device=self.device), self.copy_bandwidth() / 1e9
+        node = 1000 * self.launch_ms([lambda: x.add_(1)] * (count if self.cuda else 10)).median
+        issue = 1e6 / count * self.seconds(lambda: [x.add_(1) for _ in range(count)], 5, 1).median
+        read = 1e4 * self.seconds(lambda: [float(x[0]) for _ in range(100)], 5, 1).median
+        row = {
+            **facts(),
+            "gb_per_s": gbs,
+            "node_us": node,
+            "issue_us": issue,
+            "read_us": read,
+            "right": bool((x == x[0]).all()),
+        }
+        row["gpu"] = str(torch.cuda.get_device_properties(self.device)) if self.cuda else row["processor"]
+        told = f"a copy {gbs:.0f} GB/s; an operation {issue:.1f} us, a node {node:.2f} us, one value {read:.1f} us"
+        return {**row, "says": f"{told}; {row['gpu']}; torch {torch.__version__}, triton {triton.__version__}"}
+
     def weights(self) -> Weights:
-        """The target and the drafter, which is its first layers; what the layers above add is scaled down until the two
-        agree on three tokens of four. Random weights cost what any do; a row says how many drafts are accepted."""
-        if self._weights is None:
-            self.forget()
-            target = causal({**self.sizes.target}, self.device, self.sizes.dtype)
-            drafter = causal({**self.sizes.target, "num_hidden_layers": self.sizes.below}, self.device, self.sizes.dtype)
-            self.agreement = paired(target, drafter, self.sizes.below)
-            self._weights = Weights(f"llama-{self.sizes.name}", target, drafter, int(target.config.vocab_size))
-        return self._weights
-
-    def building(self) -> Row:
-        """The item that makes the target and the drafter."""
-        made = self.weights()
-        sizes = f"target {count(made.target) / 1e9:.3f}e9, drafter {count(made.drafter) / 1e9:.3f}e9 parameters"
-        found: Row = {**made.facts(), "agreement": self.agreement, "floor_ms": self.floor(made.target)}
-        return {**found, "says": f"{sizes}; they agree on {self.agreement:.0%}"}
-
-    def building_masked(self) -> Row:
-        """The item that makes the masked model."""
-        made = self.masked()
-        found: Row = {"parameters": count(made), "floor_ms": self.floor(made)}
-        return {**found, "says": f"{count(made) / 1e9:.3f}e9 parameters"}
+        """The target, the drafter, which is its first layers, and an EAGLE head. What the layers above add is scaled down until
+        target and drafter agree on three tokens of four. Random weights cost what any do."""
+        if self._large is None:
+            target, drafter = (self.made("Llama", layers) for layers in (None, self.sizes.below))
+            self.agreement, parts = paired(target, drafter, self.sizes.below), {"features": self.made("Eagle", 1)}
+            self._large = Weights("llama", target, drafter, target.config.vocab_size, parts=parts)
+        return self._large
 
     def masked(self) -> Any:
-        """The masked model. One of it and the target is kept at a time."""
-        if self._masked is None:
-            self.forget()
-            self._masked = masked({**self.sizes.masked}, self.device, self.sizes.dtype)
-        return self._masked
-
-    def alive(self) -> bool:
-        """Whether the device still works: after an access to memory that is not there it never does, in this process."""
-        try:
-            self.sync()
-            return float(torch.ones(2, device=self.device).sum()) == 2
-        except Exception:  # CUDA's errors have many classes
-            return False
-
-    def forget(self) -> None:
-        """Free all models."""
-        self._weights = self._masked = None
+        """A masked model of LLaDA's shape, as read from a folder of LLaDA: a Llama where every cell sees every other. Its last
+        token is the mask. The target is released."""
+        self._large = None
         gc.collect()
-        if self.cuda:
-            torch.cuda.empty_cache()
+        size, reach = (int(self.sizes.masked[key]) for key in ("vocab_size", "max_position_embeddings"))
+        net = net_of_module(self.made("Llama", None, self.sizes.masked), "llada")
+        return HFMasked(net, name="llada", vocab=Vocab("llada", size), context=reach, family="llada", mask=size - 1)
 
-    def floor(self, module: Any, cells: int = 0, *, base: bool = False) -> float:
-        """Milliseconds that reading the weights of a forward, and the keys and values of `cells` cells, takes at the
-        bandwidth of a copy. base: without the output matrix. The table of embeddings is not read but for a few rows."""
-        parts = module.base_model if base else module
-        table = module.get_input_embeddings().weight
-        tied = not base and module.get_output_embeddings().weight is table
-        read = sum(p.numel() * p.element_size() for p in parts.parameters())
-        read -= 0 if tied else table.numel() * table.element_size()
-        config = module.config
-        heads, size = config.num_key_value_heads, config.hidden_size // config.num_attention_heads
-        read += 2 * cells * config.num_hidden_layers * heads * size * table.element_size()
+    def made(self, kind: str, layers: int | None, sizes: Any = None) -> Any:
+        """A Llama or an EAGLE head with random weights, on the device from the start."""
+        config, module = {"Llama": (LlamaConfig, LlamaForCausalLM), "Eagle": (EagleConfig, EagleHead)}[kind]
+        given, before = dict(sizes or self.sizes.target), torch.get_default_dtype()
+        given["num_hidden_layers"] = layers or given["num_hidden_layers"]
+        torch.manual_seed(0)
+        torch.set_default_dtype(self.sizes.dtype)
+        try:
+            with self.device:
+                return module(config(**given)).to(self.device).eval().requires_grad_(False)
+        finally:
+            torch.set_default_dtype(before)
+
+    def floor(self, module: Any, cells: int = 0) -> float:
+        """Milliseconds that reading a module's weights, and keys and values of `cells` cells, takes at the bandwidth of a copy.
+        The table of embeddings is not read but for a few rows."""
+        own = [p for name, p in module.named_parameters() if not name.endswith("embed_tokens.weight")]
+        read = sum(p.numel() * p.element_size() for p in own)
+        if cells:
+            config = module.config
+            size = config.num_key_value_heads * config.hidden_size // config.num_attention_heads
+            read += 2 * cells * config.num_hidden_layers * size * own[0].element_size()
         return 1000 * read / self.copy_bandwidth()
 
+    def profiled(self, work: Work) -> Row:
+        """The costliest kernels of a run (on the CPU, operations), and all of them together."""
+        with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.cuda else [])]) as seen:
+            took = self.seconds(work, 1, 0).median
+        # A kernel's time is also that of the operation that started it; count the kernels.
+        found = [
+            e for e in seen.key_averages() if not self.cuda or "CPU" not in str(e.device_type) and not e.is_user_annotation
+        ]
+        spent = sorted(((e.self_device_time_total or e.self_cpu_time_total, e.count, e.key[:90]) for e in found), reverse=True)
+        busy, launches = (sum(each[n] for each in spent) for n in (0, 1))
+        return {"us": 1e6 * took, "busy_us": busy, "launches": launches, "us_count_name": spent[:25]}
 
-def made(kind: Any, config: Any, device: torch.device, dtype: torch.dtype, seed: int = 0) -> Any:
-    """A module of a transformers class with random weights, on the device from the start."""
-    torch.manual_seed(seed)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
+    def spread(self, work: Callable[[Lab, Any], Any], tasks: Sequence[Any], seconds: float, processes: int = 8) -> list[Any]:
+        """`work` of every task, in order, in processes of their own; an exception is the task's result, as text, and so is that
+        there was no time. On the CPU nothing is started."""
+        if not self.cuda:
+            return [_told(work, self, task) for task in tasks]
+        until, mine, found = time.monotonic() + seconds, Lab(self.device, self.sizes), list[Any]()
+        with multiprocessing.get_context("spawn").Pool(processes) as pool:  # which is terminated at its end
+            for made in [pool.apply_async(_told, (work, mine, task)) for task in tasks]:
+                try:
+                    found.append(made.get(max(until - time.monotonic(), 0.01)))
+                except multiprocessing.TimeoutError:
+                    found.append("no time, or its process ended")
+        return found
+
+
+def _told(work: Callable[[Lab, Any], Any], lab: Lab, task: Any) -> Any:
     try:
-        with torch.device(device):
-            module = kind(config)
-    finally:
-        torch.set_default_dtype(before)
-    return module.to(device).eval().requires_grad_(False)
-
-
-def causal(sizes: dict[str, Any], device: torch.device, dtype: torch.dtype, seed: int = 0) -> Any:
-    """A Llama of these sizes."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    return made(LlamaForCausalLM, LlamaConfig(**{**COMMON, **sizes}), device, dtype, seed)
-
-
-def masked(sizes: dict[str, Any], device: torch.device, dtype: torch.dtype, seed: int = 0) -> Any:
-    """A EuroBERT of these sizes: Llama's layers with full attention."""
-    from transformers import EuroBertConfig, EuroBertForMaskedLM
-
-    return made(EuroBertForMaskedLM, EuroBertConfig(**{**COMMON, "eos_token_id": 2, **sizes}), device, dtype, seed)
+        out = work(lab, task)
+        lab.sync()
+        return out
+    except Exception as error:  # it is what there is to tell about this task
+        return f"{type(error).__name__}: {error}"[:600]

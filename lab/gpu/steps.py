@@ -1,159 +1,138 @@
-"""Steps captured as CUDA graphs, over their floors: autoregressive, the verification of a tree of 64 nodes, draft and verify.
-
-A floor is what reading weights, keys and values takes at the bandwidth of a copy.
-"""
+"""Decoding steps of a large random model over their floors: as a CUDA graph of torch's kernels, and compiled where graph.py has
+that. A floor is what reading weights, keys and values takes at the bandwidth of a copy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import gc
+import time
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 import decgraph
-from decgraph.bench.contenders import params_for, request_of, session_on
+from decgraph.backends.triton import capture, graph, lanes
+from decgraph.backends.triton import program as programs
+from decgraph.bench.contenders import params_for, request_of, run, session_on
 from decgraph.bench.prompts import of_ids
-from decgraph.bench.timing import Spread
-from lab.gpu.lab import Lab
-from lab.gpu.report import Items, Row
-from lab.gpu.sides import profiled
+from lab.gpu.first import Items, Row
+from lab.gpu.lab import Lab, Work
 
 
-def steps_of(lab: Lab) -> int:
-    """How many decoding steps are timed one after the other."""
-    return 24 if lab.cuda else 2
+class Case(NamedTuple):
+    """An algorithm whose step is timed. drafts: forwards of the drafter in a step; tokens: that a step may commit, at most."""
 
-
-@dataclass(frozen=True)
-class Case:
-    """An algorithm whose step is timed. drafts: forwards of the drafter in a step; wanted: floors it may take at most."""
-
-    name: str
     algorithm: str
     params: dict[str, Any]
-    drafts: int
-    wanted: float
-    cells: int  # of the target in a step, at most
+    drafts: int = 0
+    tokens: int = 1
+    sampled: bool = False
+    batch: int = 1
 
 
-CASES = [
-    Case("autoregressive", "autoregressive", {}, 0, 1.15, 1),
-    # no drafter, one forward of the target, 65 cells: what is left beside it is a table's rows
-    Case("verification of 64 nodes", "token_recycling", {"shape": "table_64", "k": 8}, 0, 1.2, 65),
-    Case("draft 4 and verify", "speculative", {"gamma": 4}, 4, 1.2, 5),
-]
+CASES = {
+    "autoregressive": Case("autoregressive", {}),
+    "draft 4 and verify": Case("speculative", {"gamma": 4}, 4, 5),
+    "64 nodes, no drafter": Case("token_recycling", {"shape": "table_64", "k": 8}, 0, 8),
+    "eagle2, 60 nodes": Case("eagle2", {"depth": 6, "k": 10, "budget": 59}, 0, 7),
+    "autoregressive, sampled": Case("autoregressive", {}, sampled=True),
+    "autoregressive, 8 at a time": Case("autoregressive", {}, batch=8),
+}
 
 
 def stage(lab: Lab) -> Items:
-    """The items of the stage `steps`."""
-    yield "models of this size", lab.building
-    for case in CASES:
-        yield case.name, partial(timed, lab, case)
-    yield "autoregressive, sampled", partial(timed, lab, CASES[0], sampled=True)
-    yield "draft 4 and verify, sampled", partial(timed, lab, CASES[2], sampled=True)
-    yield "autoregressive, 8 at a time", partial(timed, lab, CASES[0], batch=8)
+    """5. Causal steps, then canvases of a model of LLaDA's shape."""
+    for name, case in CASES.items():
+        if lab.cuda or case.algorithm in ("autoregressive", "speculative") and case.batch == 1:
+            yield name, partial(timed, lab, case)
+    yield "fast_dllm", partial(canvas, lab)
 
 
-def prepared(lab: Lab, case: Case, *, sampled: bool = False, batch: int = 1) -> tuple[Any, list[Any]]:
-    """The program of a case on the device, and requests that it has room for."""
-    from decgraph.backends.triton.step.distributions import Shape
-    from decgraph.backends.triton.step.machine import Frame
-    from decgraph.backends.triton.step.program import StepProgram, device_models
-    from decgraph.backends.triton.step.why import needs_of
-
-    made = lab.weights()
-    algorithm = decgraph.load(case.algorithm)
-    few = {"shape": "table_6"} if "shape" in case.params and lab.sizes.name == "tiny" else {}
-    session = session_on(algorithm, made, params_for(algorithm, {**case.params, **few}), "triton")
-    limit = (steps_of(lab) + 8) * (case.drafts + 7)  # more than the timed steps can commit
-    prompts = of_ids(made.size, batch, lab.sizes.prompt)
-    requests = [request_of(p, limit, sampled=sampled, number=n) for n, p in enumerate(prompts)]
-    shape, name = Shape.of(requests[0]), session.function.name
-    need = needs_of(session.module, name, session.models, session.params, shape)
-    capacity = lab.sizes.prompt + limit
-    models = device_models(session.models, need, batch, capacity, lab.device)
-    frame = Frame(batch, capacity, shape, lab.device)
-    return StepProgram(session.module, name, models, session.params, frame, need), requests
+def prepared(lab: Lab, case: Case) -> programs.Program:
+    """The program of a case, its lanes at the end of their prompts."""
+    made, algorithm = lab.weights(), decgraph.load(case.algorithm)
+    session = session_on(algorithm, made, params_for(algorithm, case.params), "triton")
+    limit, jobs = 12 * lab.sizes.steps * case.tokens, []  # more than the timed steps can commit
+    for n, prompt in enumerate(of_ids(made.size, case.batch, lab.sizes.prompt)):
+        machine = session._start(request_of(prompt, limit, sampled=case.sampled, number=n), None, False).machine
+        jobs.append(programs.Job(n, machine, *lanes.wants(machine)))
+    program = programs.Program(jobs[0], jobs[0].features, case.batch, lab.sizes.prompt + limit)
+    for job in jobs:
+        program.admit(job)
+    program.fill(None)
+    return program
 
 
-@contextmanager
-def no_waits(lab: Lab) -> Iterator[None]:
-    """Inside, an operation that waits for the device is an error."""
-    if not lab.cuda:
-        yield
-        return
-    before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
+def recorded(program: programs.Program) -> Work:
+    """The step as a CUDA graph of torch's kernels."""
+    program.step.recording = True
     try:
-        yield
+        return capture.captured(program._body, program.step.device)
     finally:
-        torch.cuda.set_sync_debug_mode(before)
+        program.step.recording = False
 
 
-def timed(lab: Lab, case: Case, *, sampled: bool = False, batch: int = 1) -> Row:
-    """Milliseconds of a decoding step without device-to-host synchronisation, over the floor."""
-    program, requests = prepared(lab, case, sampled=sampled, batch=batch)
-    first = begin(lab, program, requests)
-    took = step_times(lab, program, requests)
-    with no_waits(lab):
-        step_body(program)()
-    outcome, lost = program.outcomes(1)[0], bool(program.step.lost.any())
-    each = len(outcome.tokens) / max(outcome.iterations, 1)
-    made, cells = lab.weights(), lab.sizes.prompt + int(steps_of(lab) * each / 2)
-    floor = lab.floor(made.target, batch * cells) + case.drafts * lab.floor(made.drafter, batch * cells)
-    over = took.median / floor
+def compiled(program: programs.Program) -> Work:
+    """The step with its regions compiled, as a CUDA graph; on a CPU, as it is recorded."""
+    traced, device = graph.traced(program._body, program.step), program.step.device
+    if device.type != "cuda":
+        return traced
+    step = partial(graph.regions(traced, graph.inductor), *traced.tensors.values())
+    capture.aside(step, device)
+    return capture.captured(step, device)
+
+
+@torch.no_grad()
+def timed(lab: Lab, case: Case) -> Row:
+    """Milliseconds of a step over the floor, each way that it runs; and a profile of the last."""
+    gc.collect()  # what an earlier case had
+    began = time.perf_counter()
+    program, made, count = prepared(lab, case), lab.weights(), lab.sizes.steps
+    step, cells = program.step, lab.sizes.prompt + count * case.tokens
+    floor = lab.floor(made.target, case.batch * cells) + case.drafts * lab.floor(made.drafter, case.batch * cells)
+    if case.algorithm == "eagle2":
+        floor += case.params["depth"] * (lab.floor(made.parts["features"]) + lab.floor(made.target.lm_head))
     row: Row = {
-        "algorithm": case.algorithm,
         "params": case.params,
-        "batch": batch,
-        "sampled": sampled,
-        "first_s": first,
-        "ms": took.to_json(),
+        "batch": case.batch,
         "floor_ms": floor,
-        "over_floor": round(over, 3),
-        "wanted": case.wanted,
-        "reached": over <= case.wanted,
-        "tokens_per_step": round(each, 3),
-        "graph": program.replay is not None,
-        "lost": lost,
-        "right": not lost and outcome.iterations > 0,
-        "profile": profiled(lab, lambda: [step_body(program)() for _ in range(2)]),
+        "agreement": lab.agreement,
+        "ready_s": time.perf_counter() - began,
     }
+    ways: dict[str, Any] = {"host": lambda _: program._body, "graph": recorded, "compiled": compiled}
+    last, told = program._body, list[str]()
+    for how, make in ways.items():
+        began = time.perf_counter()
+        try:
+            last = make(program)
+            ready, before = time.perf_counter() - began, (int(step.length.sum()), int(step.iteration.sum()))
+            ms = 1000 * lab.seconds(lambda work=last: [work() for _ in range(count)], 3 if lab.cuda else 1, 1).median / count
+        except Exception as error:  # then it runs as before; a CPU has no graphs
+            row[how] = f"{type(error).__name__}: {error}"[:400]
+            continue
+        each = (int(step.length.sum()) - before[0]) / max(int(step.iteration.sum()) - before[1], 1)
+        row[how] = {"ms": ms, "over_floor": ms / floor, "tokens_per_step": each, "ready_s": ready}
+        told.append(f"{how} {ms:.2f} ms = {ms / floor:.2f} floors")
+    row["profile"] = lab.profiled(lambda: [last() for _ in range(2)])
+    right = not bool((step.lost | step.done).any()) and (not lab.cuda or isinstance(row["graph"], dict))
+    return {**row, "right": right, "says": f"{'; '.join(told)}; floor {floor:.2f} ms"}
+
+
+def canvas(lab: Lab) -> Row:
+    """fast_dllm with its dual cache: milliseconds a call of the model, of which one a block computes the whole canvas."""
+    sizes, model = lab.sizes, lab.masked()
+    session = decgraph.load("fast_dllm").session({"model": model}, backend="triton", length=sizes.canvas, block=sizes.block)
+    (prompt,) = of_ids(sizes.masked["vocab_size"] - 1, 1, sizes.before)
+    request = request_of(prompt, sizes.canvas)
+    first = lab.seconds(lambda: run(session, request), 1, 0).median
+    result = run(session, request)
+    calls, floor = result.stats.target_calls, lab.floor(model.net.base, sizes.before + sizes.canvas)
+    ms = 1000 * lab.seconds(lambda: run(session, request), 2 if lab.cuda else 1, 0).median / calls
+    row = {"first_s": first, "calls": calls, "ms": ms, "floor_ms": floor, "over_floor": ms / floor, "mode": result.mode}
+    profile, right = lab.profiled(lambda: run(session, request)), result.mode == "graph mode"
     return {
         **row,
-        "says": f"{took.median:.3f} ms, {over:.2f} floors ({floor:.3f} ms; {case.wanted} wanted), {each:.2f} tokens "
-        f"a step{'' if row['graph'] or not lab.cuda else ', NOT CAPTURED'}",
+        "profile": profile,
+        "right": right,
+        "says": f"{ms:.2f} ms a call = {ms / floor:.2f} floors; {calls} calls; {result.mode}",
     }
-
-
-def begin(lab: Lab, program: Any, requests: list[Any]) -> float:
-    """Seconds until a decoding step is captured, in some steps of the requests."""
-    short = [request_of(r.prompt, 12 if lab.cuda else 2, sampled=bool(r.temperature), number=r.request_id) for r in requests]
-    return lab.seconds(lambda: program.run(short), 1, 0).median
-
-
-def step_body(program: Any) -> Any:
-    """One decoding step, by the graph where there is one."""
-    return program.replay or program.step.body
-
-
-def step_times(lab: Lab, program: Any, requests: list[Any], rounds: int = 3) -> Spread:
-    """Milliseconds of a decoding step: the requests begin again, then so many steps run between two clock reads."""
-    found = []
-    count = steps_of(lab)
-    for _ in range(rounds if lab.cuda else 1):
-        with torch.no_grad():
-            program.step.admit(requests, program.needs.uncached, None)
-            program.step.prologue()
-            program.step.tally.iteration()
-
-            def many() -> None:
-                for _ in range(count):
-                    step_body(program)()
-
-            with torch.no_grad():
-                found.append(1000 * lab.seconds(many, 1, 0).median / count)
-    return Spread.of(found)

@@ -1,14 +1,16 @@
-"""Tokens: the reference's on table models; `generate`'s on the device in float32; the same alone and in a batch; a masked
-model's on the device and on the CPU."""
+"""Tokens: the reference's on table models, and `generate`'s on random models in float32."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Collection
+import re
+from collections import Counter
+from collections.abc import Collection
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 import decgraph
 from decgraph import stdlib
@@ -18,260 +20,111 @@ from decgraph.check.worlds import models_for, params_for
 from decgraph.hf.generate import custom_generate
 from decgraph.runtime.request import Request
 from decgraph.runtime.text import detokenizer_of
-from lab.gpu import lab as labs
+from lab.gpu.first import Items, Row
 from lab.gpu.lab import Lab
-from lab.gpu.pool import spread
-from lab.gpu.report import Items, Row
-from lab.gpu.sides import masked_session
 
-V = 512
-SMALL = {
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "initializer_range": 0.4,
-}
-SPECIAL = {"vocab_size": V, "max_position_embeddings": 128, "pad_token_id": 1, "bos_token_id": 3, "eos_token_id": 0}
-# family: (configuration, class, sizes)
-FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "llama": ("LlamaConfig", "LlamaForCausalLM", SMALL),
-    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", SMALL),
-    "gpt2": ("GPT2Config", "GPT2LMHeadModel", {"n_embd": 64, "n_layer": 2, "n_head": 4, "initializer_range": 0.4}),
-    "gemma3": (
-        "Gemma3TextConfig",
-        "Gemma3ForCausalLM",
-        {
-            **SMALL,
-            "head_dim": 16,
-            "query_pre_attn_scalar": 16,
-            "sliding_window": 5,
-            "layer_types": ["sliding_attention", "full_attention"],
-        },
-    ),
-}
-SHAPE = "[[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]"
+SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "initializer_range": 0.4, "vocab_size": 512, "max_position_embeddings": 128, "pad_token_id": 1, "bos_token_id": 3,
+         "eos_token_id": 0}  # fmt: skip
+GEMMA: dict[str, Any] = {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 5}
+GEMMA["layer_types"] = ["sliding_attention", "full_attention"]
+FAMILIES: dict[str, dict[str, Any]] = {"llama": {}, "qwen2": {}, "gpt2": {"num_key_value_heads": None}, "gemma3_text": GEMMA}
+ABC = list("abcdefg")
+LETTERS: Any = SimpleNamespace(  # a tokenizer of a letter a token, for programs that read text
+    pieces=ABC, detokenizer=detokenizer_of(ABC), decode=detokenizer_of(ABC).text, spelled=lambda token: None,
+    encode=lambda text: tuple(ABC.index(c) if c in ABC else 0 for c in text),
+    token=lambda text: ABC.index(text) if text in ABC else None,
+)  # fmt: skip
+
+
+def tables(lab: Lab) -> Items:
+    """3. Every algorithm of stdlib/ on table models, by both backends, against the reference."""
+    names = stdlib.names() if lab.cuda else ["speculative", "fast_dllm"]
+    for backend in ("triton", "torch"):
+        yield backend, partial(counted, lab, backend, names)
+
+
+def counted(lab: Lab, tried: str, names: Collection[str]) -> Row:
+    """How many runs differ, how many were in graph mode, and why the others were not."""
+    wrong, modes = [], Counter[str]()
+    for name, told in zip(names, lab.spread(compared_tables, [(name, tried) for name in names], 145), strict=True):
+        differs, ran = ([told], []) if isinstance(told, str) else told
+        wrong += [f"{name}: {what}" for what in differs]
+        modes.update(ran)
+    graph = modes.pop("graph mode", 0)
+    says = f"{len(names)} algorithms, {len(wrong)} of {2 * len(names)} runs differ from the reference"
+    if tried == "triton":
+        says += f"; {graph} in graph mode, {modes.total()} by the driver: "
+        says += "; ".join(f"{n} {mode.removeprefix('eager mode: ')}" for mode, n in modes.most_common(3))
+    return {"graph_mode": graph, "driver": dict(modes.most_common()), "wrong": wrong, "right": not wrong, "says": says}
+
+
+def compared_tables(_: Lab | None, task: tuple[str, str]) -> tuple[list[str], list[str]]:
+    """The runs of an algorithm by a backend that differ from the reference's, greedy and drawn, and the modes of both."""
+    name, tried = task
+    seed, wrong, modes = stdlib.names().index(name), list[str](), list[str]()
+    algorithm = decgraph.load(name)
+    models, params = models_for(algorithm.function, 7, seed), params_for(algorithm.function, seed)
+    given: dict[str, Any] = {"tokenizer": LETTERS, "externs": outside(algorithm.module)["externs"], **params}
+    for temperature in (0, 1):
+        request = Request((1, 2, 3, 1, 2), limit=10, temperature=temperature, seed=seed)
+        sessions = [algorithm.session(models, backend=backend, **given) for backend in ("reference", tried)]
+        made = [session.run(request, keep_events=False) for session in sessions]
+        ends = [str(r.error).split(" request ")[0] for r in made]  # the line of an error; backends say why in other words
+        modes.append(re.sub(r"\d+:\d+: ", "", made[1].mode))
+        if made[0].tokens != made[1].tokens or ends[0] != ends[1]:
+            wrong.append(f"at {temperature}: {[str(r.error) if r.error else r.tokens for r in made]}")
+    return wrong, modes
 
 
 def stage(lab: Lab) -> Items:
-    """The items of the stage `tokens`."""
-    yield "tables, triton", partial(tables, lab, "triton")
-    for family in ("llama", "gemma3"):
-        yield f"{family} against generate, triton", partial(against_generate, lab, family, backend="triton")
-    yield "llama, eagle2, triton", partial(eagle, lab, backend="triton")
-    yield "masked, triton, device and CPU", partial(masked, lab, backend="triton")
-    yield "tables", partial(tables, lab)
-    for family in FAMILIES:
-        yield f"{family} against generate", partial(against_generate, lab, family)
-    yield "llama, eagle2", partial(eagle, lab)
-    yield "batch of 8", partial(batched, lab)
-    yield "masked, device and CPU", partial(masked, lab)
+    """6. Chains, a tree, lookup and a head against `generate(do_sample=False)`."""
+    for family in FAMILIES if lab.cuda else ("llama",):
+        yield family, partial(against_generate, lab, family)
 
 
-def tables(lab: Lab, tried: str = "torch", only: Collection[str] = ()) -> Row:
-    """Every algorithm of stdlib/ on table models (or some), a backend and the reference, greedy and drawn."""
-    names = [name for name in stdlib.names() if not only or name in only]
-    found = spread(lab, compared_tables, [(name, tried) for name in names])
-    told = ([differ] if isinstance(differ, str) else differ for differ in found)
-    wrong = [f"{name}: {what}" for name, differs in zip(names, told) for what in differs]
-    return {
-        "algorithms": len(names),
-        "backend": tried,
-        "wrong": wrong,
-        "right": not wrong,
-        "says": f"{len(names)} algorithms, {len(wrong)} of {2 * len(names)} runs differ from the reference",
-    }
+def module(family: str, device: torch.device, noise: float = 0.0) -> Any:
+    """A random module in float32, the same on every device; noise on its weights makes a drafter that is right at times."""
+    torch.manual_seed(11)
+    config = AutoConfig.for_model(family, **{**SMALL, **FAMILIES[family]})
+    model = AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)
+    for p in model.parameters() if noise else ():
+        p.add_(torch.randn_like(p) * noise)
+    return model.to(device)
 
 
-def compared_tables(_: Lab | None, task: tuple[str, str]) -> list[str]:
-    """The runs of an algorithm by a backend that differ from the reference's."""
-    name, tried = task
-    seed, wrong = stdlib.names().index(name), list[str]()
-    algorithm = decgraph.load(name)
-    models, params = models_for(algorithm.function, 7, seed), params_for(algorithm.function, seed)
-    externs = outside(algorithm.module)["externs"]
-    for temperature in (0, 1):
-        request = Request((1, 2, 3, 1, 2), limit=10, temperature=temperature, seed=seed)
-        made = [
-            algorithm.session(models, backend=backend, tokenizer=LETTERS, externs=externs, **params).run(
-                request, keep_events=False
-            )
-            for backend in ("reference", tried)
-        ]
-        ends = [
-            str(r.error).split(" request ")[0] for r in made
-        ]  # the line that an error stands at; backends say why differently
-        if made[0].tokens != made[1].tokens or ends[0] != ends[1]:
-            wrong.append(f"at {temperature}: {[str(r.error) if r.error else r.tokens for r in made]}")
-    return wrong
-
-
-class Letters:
-    """A tokenizer of a letter a token, for programs that read text."""
-
-    def __init__(self, size: int) -> None:
-        self.pieces = [chr(ord("a") + n) for n in range(size)]
-        self.detokenizer = detokenizer_of(self.pieces)
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Token 0 for what is no letter of these."""
-        return tuple(self.pieces.index(c) if c in self.pieces else 0 for c in text)
-
-    def decode(self, tokens: tuple[int, ...]) -> str:
-        """The text of tokens."""
-        return self.detokenizer.text(tokens)
-
-    def token(self, text: str) -> int | None:
-        """The token of a text, if there is one."""
-        return self.pieces.index(text) if text in self.pieces else None
-
-    def spelled(self, token: int) -> str | None:
-        """None: no token has another spelling."""
-        return None
-
-
-LETTERS = Letters(7)
-
-
-def module(family: str, device: torch.device, seed: int = 11) -> Any:
-    """A random module of a family in float32, made on the CPU so that it is the same on every device."""
-    import transformers
-
-    config, kind, sizes = FAMILIES[family]
-    torch.manual_seed(seed)
-    return getattr(transformers, kind)(getattr(transformers, config)(**{**SPECIAL, **sizes})).eval().to(device)
-
-
-@torch.no_grad()
-def noisy(model: Any, amount: float = 0.02) -> Any:
-    """A drafter: the same weights with noise, so that some guesses are right."""
-    made = torch.Generator().manual_seed(7)
-    for p in model.parameters():
-        p.add_((torch.randn(p.shape, generator=made) * amount).to(p))
-    return model
-
-
-def asked(device: torch.device, rows: int = 3) -> dict[str, Any]:
-    """Ragged prompts, padded on the left, as `generate` takes them."""
-    made = torch.Generator().manual_seed(4)
-    ids = torch.randint(5, V, (rows, 9), generator=made)
-    for row in range(rows):
-        ids[row, : (2 * row) % 5] = 1
-    return {
-        "input_ids": ids.to(device),
-        "attention_mask": (ids != 1).long().to(device),
-        "do_sample": False,
-        "max_new_tokens": 24,
-        "eos_token_id": None,
-    }
-
-
-def against_generate(lab: Lab, family: str, backend: str = "torch") -> Row:
-    """Chains, a tree and lookup against `generate(do_sample=False)`, through decgraph.hf."""
-    target, drafter = module(family, lab.device), noisy(module(family, lab.device))
-    return compared(
-        target,
-        asked(lab.device),
-        {
-            "speculative": {"drafter": drafter, "gamma": 3},
-            "sequoia": {"drafter": drafter, "shape": SHAPE},
-            "prompt_lookup": {"k": 4},
-        },
-        backend,
-    )
-
-
-def eagle(lab: Lab, backend: str = "torch") -> Row:
-    """A tree drafted by a head that reads the target's states; its module lies on the device."""
+def against_generate(lab: Lab, family: str) -> Row:
+    """Rows whose tokens are those of `generate`; where one differs, how near the tie was."""
     from decgraph.zoo.modeling import EagleConfig, EagleHead
 
-    torch.manual_seed(12)
-    made: Any = EagleHead(EagleConfig(**{**SPECIAL, **SMALL, "num_hidden_layers": 1}))
-    head = made.eval().to(lab.device)
-    return compared(
-        module("llama", lab.device), asked(lab.device), {"eagle2": {"head": head, "depth": 3, "k": 3, "budget": 8}}, backend
-    )
-
-
-def compared(target: Any, given: dict[str, Any], algorithms: dict[str, dict[str, Any]], backend: str = "torch") -> Row:
-    """Rows whose tokens are those of `generate`, by algorithm; where one differs, how near the tie was."""
+    target, drafter = module(family, lab.device), module(family, lab.device, 0.02)
+    shape, algorithms = "[[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]", dict[str, dict[str, Any]](prompt_lookup={"k": 4})
+    algorithms |= {"speculative": {"drafter": drafter, "gamma": 3}, "sequoia": {"drafter": drafter, "shape": shape}}
+    if family == "llama":
+        config: Any = EagleConfig(**{**SMALL, "num_hidden_layers": 1})
+        algorithms["eagle2"] = {"head": EagleHead(config).eval().to(lab.device), "depth": 3, "k": 3, "budget": 8}
+    ids = torch.randint(5, 512, (3, 9), generator=torch.Generator().manual_seed(4))
+    ids[torch.arange(9) < 2 * torch.arange(3)[:, None]] = 1  # padding
+    given: dict[str, Any] = {"input_ids": ids.to(lab.device), "attention_mask": (ids != 1).long().to(lab.device),
+                             "do_sample": False, "max_new_tokens": 24, "eos_token_id": None}  # fmt: skip
     plain = target.generate(**given)
-    row: Row = {"rows": len(plain), "algorithms": {}}
-    start, wrong = given["input_ids"].shape[1], []
+    found: Row = {}
     for name, parts in algorithms.items():
-        custom = custom_generate(name, backend=backend, **parts)
-        got = target.generate(**given, custom_generate=custom)
-        gaps = [gap(target, mine, theirs, start) for mine, theirs in zip(got, plain)]
-        row["algorithms"][name] = {
-            "same": sum(g is None for g in gaps),
-            "first_gaps": [g for g in gaps if g is not None],
-            "tokens_per_call": round(custom.last[0].stats.tokens_per_call, 3),
-        }
-        wrong += [f"{name}: logits {g:.2g} apart" for g in gaps if g is not None and g > NEAR_TIE]
-    same = {name: f"{found['same']}/{len(plain)}" for name, found in row["algorithms"].items()}
-    return {**row, "wrong": wrong, "right": not wrong, "says": ", ".join(f"{n} {s} the same" for n, s in same.items())}
+        custom = custom_generate(name, backend="triton", **parts)
+        gaps = [gap(target, mine, theirs) for mine, theirs in zip(target.generate(**given, custom_generate=custom), plain)]
+        found[name] = {"same": gaps.count(None), "gaps": [g for g in gaps if g is not None], "mode": custom.last[0].mode}
+    right = all(g <= NEAR_TIE for at in found.values() for g in at["gaps"])
+    told = [f"{name} {at['same']}/3 the same, {at['mode']}" for name, at in found.items()]
+    return {**found, "right": right, "says": "; ".join(told)}
 
 
 @torch.no_grad()
-def gap(target: Any, mine: torch.Tensor, theirs: torch.Tensor, start: int) -> float | None:
-    """None where two rows int64[n] are equal; else how far apart the module has the logits of the first two tokens
-    that differ."""
+def gap(target: Any, mine: torch.Tensor, theirs: torch.Tensor) -> float | None:
+    """None where two rows int64[n] are equal; else how far apart the logits of the first two tokens that differ are."""
     differ = (mine != theirs).nonzero().view(-1)
     if not len(differ):
         return None
     at = int(differ[0])
-    path = theirs[:at]
-    path = path[int((path[:start] == SPECIAL["pad_token_id"]).sum()) :]
-    scores = target(input_ids=path[None], use_cache=False).logits[0, -1].double()
+    text = theirs[int((theirs[:9] == 1).sum()) : at]
+    scores = target(input_ids=text[None], use_cache=False).logits[0, -1].double()
     return float((scores[mine[at]] - scores[theirs[at]]).abs())
-
-
-def batched(lab: Lab) -> Row:
-    """Eight ragged requests at a time and one at a time."""
-    target, drafter = module("llama", lab.device), noisy(module("llama", lab.device))
-    wrong, says = [], []
-    for name, parts in {"speculative": {"drafter": drafter, "gamma": 3}, "prompt_lookup": {"k": 4}}.items():
-        given = asked(lab.device, 8)
-        together = target.generate(**given, custom_generate=custom_generate(name, **parts))
-        same = 0
-        for row in range(8):
-            one = {**given, **{key: given[key][row : row + 1] for key in ("input_ids", "attention_mask")}}
-            alone = target.generate(**one, custom_generate=custom_generate(name, **parts))[0]
-            apart = gap(target, together[row], alone, given["input_ids"].shape[1])
-            same += apart is None
-            wrong += [f"{name}, row {row}: logits {apart:.2g} apart"] if apart is not None and apart > NEAR_TIE else []
-        says.append(f"{name} {same}/8")
-    return {"wrong": wrong, "right": not wrong, "says": f"the same as alone: {', '.join(says)}"}
-
-
-def masked(lab: Lab, backend: str = "torch") -> Row:
-    """A random masked model in float32: the same canvases on the device and on the CPU (by backend torch), greedy and drawn."""
-    sizes = {**labs.SIZES["tiny"].masked, "initializer_range": 0.2}
-    near = labs.masked(sizes, torch.device("cpu"), torch.float32)
-    far = copy.deepcopy(near).to(lab.device)
-    row: Row = {"algorithms": {}}
-    ask: Callable[[int], Request] = lambda t: Request((5, 9, 11, 40), limit=16, temperature=t, seed=3)
-    for name in ("fast_dllm", "fast_dllm_prefix", "fast_dllm_uncached"):
-        made = [
-            masked_session(name, each, backend=how, length=16, block=8, tau=0.3)
-            for each, how in ((near, "torch"), (far, backend))
-        ]
-        for temperature in (0, 1):
-            here, there = (session.run(ask(temperature)) for session in made)
-            for result in (here, there):
-                if result.error is not None:
-                    raise result.error
-            equal = sum(a == b for a, b in zip(here.tokens, there.tokens))
-            row["algorithms"][f"{name} at {temperature}"] = {
-                "cells": len(here.tokens),
-                "equal": equal,
-                "calls": [r.stats.target_calls for r in (here, there)],
-            }
-    whole = sum(found["equal"] == found["cells"] for found in row["algorithms"].values())
-    # A near-tie changes what follows, so that a whole run may differ; most must be equal.
-    return {
-        **row,
-        "right": whole >= len(row["algorithms"]) - 1,
-        "says": f"{whole} of {len(row['algorithms'])} runs the same as on the CPU",
-    }

@@ -59,7 +59,8 @@ def _native(weight: Tensor, bias: Tensor | None, states: Tensor) -> bool:
     tensors = (weight, states) if bias is None else (weight, bias, states)
     plain = all(t.dtype == torch.float32 and t.device.type == "cpu" for t in tensors)
     stored = all(type(t) in (nn.Parameter, Tensor) for t in (weight, states))  # while a graph is traced, states have no numbers
-    return plain and stored and weight.is_contiguous() and library() is not None
+    recorded = torch._C._len_torch_dispatch_stack() > 0  # what records operations hears of torch's only
+    return plain and stored and not recorded and weight.is_contiguous() and library() is not None
 
 
 def _hooked(module: nn.Module) -> bool:

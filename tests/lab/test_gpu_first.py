@@ -1,4 +1,4 @@
-"""lab/gpu/first.py on the CPU: every step runs, checks something, and the file says what was found."""
+"""lab/gpu/first.py on the CPU: every step runs, compares something, and the file says what was found."""
 
 from __future__ import annotations
 
@@ -11,26 +11,64 @@ from pathlib import Path
 import pytest
 from tree import ROOT
 
-STEPS = ["machine", "doors", "tables", "kernels", "steps", "capture", "start"]
+STEPS = ["machine", "doors", "tables", "kernels", "steps", "tokens", "capture"]
+
+
+def first(where: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "lab/gpu/first.py"), *more, "--out", str(where / "first.json")]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, env=env, cwd=where, capture_output=True, text=True, timeout=900)
 
 
 @pytest.mark.nightly
 def test_every_step_on_a_cpu(tmp_path: Path) -> None:
-    out = tmp_path / "first.json"
-    command = [sys.executable, str(ROOT / "lab/gpu/first.py"), "--device", "cpu", "--sizes", "tiny", "--out", str(out)]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=900)
-    made = json.loads(out.read_text(encoding="utf-8"))
-    assert ran.returncode == 0 and made["wrong"] == [] and made["finished"], ran.stdout + ran.stderr
-    assert list(made["stages"]) == STEPS
-    for step, kept in made["stages"].items():
-        rows = kept["items"].values()
-        assert all(row["says"] and "error" not in row for row in rows)
-        assert step in ("machine",) or any(row.get("right") is True for row in rows), f"{step} compares something"
+    ran = first(tmp_path, "--device", "cpu", "--sizes", "tiny")
+    made = json.loads((tmp_path / "first.json").read_text(encoding="utf-8"))
+    assert ran.returncode == 0 and made["wrong"] == [], ran.stdout + ran.stderr
+    assert list(dict.fromkeys(name.split(":")[0] for name in made["items"])) == STEPS
+    for step in STEPS:
+        rows = [row for name, row in made["items"].items() if name.startswith(step)]
+        assert all(row["says"] for row in rows) and any(row.get("right") is True for row in rows), f"{step} compares something"
 
 
 @pytest.mark.slow
-def test_without_a_gpu_it_says_how_to_try_it(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "lab/gpu/first.py"), "--out", str(tmp_path / "first.json")]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert ran.returncode == 2 and "--device cpu --sizes tiny" in ran.stderr
+def test_some_steps_and_no_time_for_the_others(tmp_path: Path) -> None:
+    ran = first(tmp_path, "--device", "cpu", "--sizes", "tiny", "--only", "machine,steps", "--seconds", "0.1")
+    items = json.loads((tmp_path / "first.json").read_text(encoding="utf-8"))["items"]
+    assert ran.returncode == 0 and {name.split(":")[0] for name in items} == {"machine", "steps"}, ran.stdout + ran.stderr
+    assert items["steps: fast_dllm"]["says"] == "left out, no time"
+
+
+@pytest.mark.slow
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    assert "--device cpu --sizes tiny" in first(tmp_path).stderr
+    unknown = first(tmp_path, "--device", "cpu", "--only", "doors,speed")
+    assert unknown.returncode == 2 and "no step is called speed" in unknown.stderr
+
+
+@pytest.mark.slow
+def test_another_process_goes_on(tmp_path: Path) -> None:
+    """An item that ends its process or never ends costs that item."""
+    script = tmp_path / "items.py"
+    script.write_text(
+        f"""
+import json, os, sys, time
+sys.path.insert(0, {str(ROOT)!r})
+from lab.gpu.first import tell
+for name in ("a: well", "a: dies", "a: hangs", "b: well"):
+    if name not in json.loads(sys.argv[-1]):
+        tell(begins=name)
+        if name == "a: dies":
+            os._exit(3)
+        time.sleep(60 if name == "a: hangs" else 0)
+        tell(row={{"right": True, "says": "well"}})
+"""
+    )
+    ends = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from lab.gpu.first import supervised; from pathlib import Path; "
+    ends += f"print(supervised([sys.executable, {str(script)!r}], Path('out.json'), {{}}, {{'a': 3, 'b': 3}}))"
+    ran = subprocess.run([sys.executable, "-c", ends], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert ran.stdout.endswith("['a: dies', 'a: hangs']\n"), ran.stdout + ran.stderr
+    items = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))["items"]
+    assert [row["says"] for row in items.values()] == [
+        "well", "FAILED: its process ended", "FAILED: longer than 3 s", "well",
+    ]  # fmt: skip

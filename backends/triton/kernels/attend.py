@@ -315,9 +315,9 @@ def constants(
 
 
 def launch(
-    q: Tensor, keys: Tensor, values: Tensor, below: Tensor, tail: Tensor | None, first: Tensor | None, scale: float,
-    window: int | None, positions: Tensor | None, slot_positions: Tensor | None, softcap: float | None, *,
-    programs: int | None = None, least: int = LEAST,
+    q: Tensor, keys: Tensor, values: Tensor, below: Tensor, tail: Tensor | None = None, first: Tensor | None = None,
+    scale: float = 1.0, window: int | None = None, positions: Tensor | None = None, slot_positions: Tensor | None = None,
+    softcap: float | None = None, *, programs: int | None = None, least: int = LEAST,
 ) -> Tensor:  # fmt: skip
     """The kernel's launch; the arguments are those of `attend`. programs, least: how the work is cut."""
     batch, wide, cells, dk = q.shape
@@ -383,8 +383,8 @@ def form(
 
 @torch.library.custom_op(
     "decgraph::attend", mutates_args=(), device_types="cpu",
-    schema="(Tensor q, Tensor keys, Tensor values, Tensor below, Tensor? tail, Tensor? first, float scale, int? window,"
-    " Tensor? positions, Tensor? slot_positions, float? softcap) -> Tensor",
+    schema="(Tensor q, Tensor keys, Tensor values, Tensor below, Tensor? tail=None, Tensor? first=None, float scale=1.0,"
+    " int? window=None, Tensor? positions=None, Tensor? slot_positions=None, float? softcap=None) -> Tensor",
 )  # fmt: skip
 def attend(
     q: Tensor, keys: Tensor, values: Tensor, below: Tensor, tail: Tensor | None = None, first: Tensor | None = None,
@@ -408,7 +408,7 @@ def attend(
 
 
 @attend.register_fake
-def _(q, keys, values, below, tail, first, scale, window, positions, slot_positions, softcap):
+def _(q, keys, values, *others):
     return q.new_empty((q.shape[0], q.shape[2], q.shape[1], values.shape[3])).transpose(1, 2)
 
 

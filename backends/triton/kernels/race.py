@@ -124,8 +124,8 @@ def launch(
 
 @torch.library.custom_op(
     "decgraph::draw", mutates_args=(), device_types="cpu",
-    schema="(Tensor rows, Tensor? temperature, Tensor c0, Tensor c1, Tensor c2, Tensor k0, Tensor k1, bool given, bool wide)"
-    " -> Tensor",
+    schema="(Tensor rows, Tensor? temperature, Tensor c0, Tensor c1, Tensor c2, Tensor k0, Tensor k1, bool given=False,"
+    " bool wide=True) -> Tensor",
 )  # fmt: skip
 def draw(
     rows: Tensor, temperature: Tensor | None, c0: Tensor, c1: Tensor, c2: Tensor, k0: Tensor, k1: Tensor, given: bool = False,
@@ -153,12 +153,12 @@ def draw(
 
 
 @draw.register_fake
-def _(rows, temperature, c0, c1, c2, k0, k1, given, wide):
+def _(rows, temperature, c0, c1, c2, k0, k1, given=False, wide=True):
     return rows.new_empty(rows.shape[:-1], dtype=torch.int64)
 
 
 @draw.register_kernel("cuda")
-def _(rows, temperature, c0, c1, c2, k0, k1, given, wide):
+def _(rows, temperature, c0, c1, c2, k0, k1, given=False, wide=True):
     if temperature is None and not given:
         temperature = torch.ones((), dtype=torch.float64, device=rows.device)
     return launch(rows, temperature, c0, c1, c2, k0, k1, given, wide)

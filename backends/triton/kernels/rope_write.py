@@ -18,10 +18,10 @@ from decgraph.errors import DecError
 
 @triton.jit(do_not_specialize=["cells", "queries"])
 def rope_write_kernel(
-    q, k, v, cos, sin, slots, keys, values, positions, slot_positions, out, cells, queries, heads,
+    q, k, v, cos, sin, slots, keys, values, out, cells, queries, heads,
     q_lane, q_head, q_cell, k_lane, k_head, k_cell, v_lane, v_head, v_cell, cos_lane, cos_cell, slots_lane, slots_cell,
-    keys_lane, keys_head, keys_slot, values_lane, values_head, values_slot, position_lane, position_cell, slot_lane,
-    DK: tl.constexpr, DV: tl.constexpr, PAD: tl.constexpr, ROTARY: tl.constexpr, NOTED: tl.constexpr,
+    keys_lane, keys_head, keys_slot, values_lane, values_head, values_slot,
+    DK: tl.constexpr, DV: tl.constexpr, PAD: tl.constexpr, ROTARY: tl.constexpr,
 ):  # fmt: skip
     """One head of one cell: first the heads of queries, then those of keys, then those of values."""
     lane, cell, head = (tl.program_id(0) // cells).to(tl.int64), tl.program_id(0) % cells, tl.program_id(1)
@@ -34,10 +34,6 @@ def rope_write_kernel(
         mine = (head - queries - heads).to(tl.int64)
         x = tl.load(v + lane * v_lane + mine * v_head + cell * v_cell + d, mask=d < DV)
         tl.store(values + lane * values_lane + mine * values_head + slot * values_slot + d, x, mask=d < DV)
-        if NOTED:
-            if mine == 0:
-                at = tl.load(positions + lane * position_lane + cell * position_cell)
-                tl.store(slot_positions + lane * slot_lane + slot, at)
     else:
         mine = tl.where(head < queries, head, head - queries).to(tl.int64)
         own = mine * tl.where(head < queries, q_head, k_head) + lane * tl.where(head < queries, q_lane, k_lane)
@@ -58,9 +54,8 @@ def rope_write_kernel(
 
 
 def launch(
-    q: Tensor, k: Tensor, v: Tensor, cos: Tensor | None, sin: Tensor | None, slots: Tensor, keys: Tensor, values: Tensor,
-    positions: Tensor | None, slot_positions: Tensor | None,
-) -> Tensor:  # fmt: skip
+    q: Tensor, k: Tensor, v: Tensor, cos: Tensor | None, sin: Tensor | None, slots: Tensor, keys: Tensor, values: Tensor
+) -> Tensor:
     """The kernel's launch; the arguments are those of `rope_write`."""
     batch, queries, cells, size = q.shape
     if any(t.stride(-1) != 1 for t in (q, k, v, keys, values)):
@@ -73,14 +68,12 @@ def launch(
     sines = q if sin is None else sin.expand(batch, -1, -1)
     if cos is not None and (turns.stride(-1) != 1 or turns.stride() != sines.stride()):
         raise DecError("cosines and sines are laid out alike, their last axis contiguous")
-    noted = positions is not None and slot_positions is not None
-    at = positions.expand(batch, cells) if positions is not None else slots
     heads = k.shape[1]
     rope_write_kernel[(batch * cells, queries + 2 * heads)](
-        q, k, v, turns, sines, slots, keys, values, at, slot_positions if noted else slots, out, cells, queries, heads,
+        q, k, v, turns, sines, slots, keys, values, out, cells, queries, heads,
         *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *turns.stride()[:2], *slots.stride(),
-        *keys.stride()[:3], *values.stride()[:3], *at.stride(), slot_positions.stride(0) if slot_positions is not None else 0,
-        DK=size, DV=v.shape[3], PAD=power(max(size, v.shape[3])), ROTARY=0 if cos is None else cos.shape[2], NOTED=noted,
+        *keys.stride()[:3], *values.stride()[:3],
+        DK=size, DV=v.shape[3], PAD=power(max(size, v.shape[3])), ROTARY=0 if cos is None else cos.shape[2],
         num_warps=1,
     )  # fmt: skip
     return out.transpose(1, 2)
@@ -100,30 +93,26 @@ def rotated(x: Tensor, cos: Tensor | None, sin: Tensor | None) -> Tensor:
 
 
 @torch.library.custom_op(
-    "decgraph::rope_write", mutates_args=("keys", "values", "slot_positions"), device_types="cpu",
-    schema="(Tensor q, Tensor k, Tensor v, Tensor? cos, Tensor? sin, Tensor slots, Tensor(a!) keys, Tensor(b!) values,"
-    " Tensor? positions, Tensor(c!)? slot_positions) -> Tensor",
+    "decgraph::rope_write", mutates_args=("keys", "values"), device_types="cpu",
+    schema="(Tensor q, Tensor k, Tensor v, Tensor? cos, Tensor? sin, Tensor slots, Tensor(a!) keys, Tensor(b!) values)"
+    " -> Tensor",
 )  # fmt: skip
 def rope_write(
-    q: Tensor, k: Tensor, v: Tensor, cos: Tensor | None, sin: Tensor | None, slots: Tensor, keys: Tensor, values: Tensor,
-    positions: Tensor | None = None, slot_positions: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+    q: Tensor, k: Tensor, v: Tensor, cos: Tensor | None, sin: Tensor | None, slots: Tensor, keys: Tensor, values: Tensor
+) -> Tensor:
     """The rotated queries [B, Hq, T, D], laid out as [B, T, Hq, D]; the rotated keys and the values are written to their slots.
 
     q: [B, Hq, T, D], k: [B, H, T, D], v: [B, H, T, Dv], any strides but the last. cos, sin: [B or 1, T, R], R <= D, or None: no
     rotation. slots: int64[B or 1, T]; one that occurs twice gets equal values. keys, values: [B, H, S, D], [B, H, S, Dv].
-    positions int64[B or 1, T] are written to slot_positions int64[B, S], where both are given.
     """
     at = slots.expand(q.shape[0], -1)[:, None, :, None]
     keys.scatter_(2, at.expand(-1, *k.shape[1:]), rotated(k, cos, sin))
     values.scatter_(2, at.expand(-1, *v.shape[1:]), v)
-    if positions is not None and slot_positions is not None:
-        slot_positions.scatter_(1, at[:, 0, :, 0], positions.expand(q.shape[0], -1))
     return rotated(q, cos, sin).transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
 
 
 @rope_write.register_fake
-def _(q, k, v, cos, sin, slots, keys, values, positions, slot_positions):
+def _(q, *others):
     return q.new_empty((q.shape[0], q.shape[2], q.shape[1], q.shape[3])).transpose(1, 2)
 
 

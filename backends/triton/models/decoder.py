@@ -109,7 +109,7 @@ class SlotDecoder(Decoder):
 
         cos, sin = (None, None) if turn is None else (t.squeeze(2) for t in turn)
         heads = (part.transpose(1, 2) for part in self._heads(f"{n}.", x, size, None))
-        q: Tensor = rope_write(*heads, cos, sin, sight.slots, keys, values, None, None)
+        q: Tensor = rope_write(*heads, cos, sin, sight.slots, keys, values)
         return self._attention(n, layer, q.transpose(1, 2), keys, values, sight)
 
     def _attention(self, n: int, layer: Layer, q: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
@@ -247,6 +247,8 @@ class CausalModel(DeviceModel):
                 masks: dict[Any, Any] = dict.fromkeys(step.kinds, sight)
             else:  # a module's masks are by kind of layer; one kind has one window
                 masks = {kind: sight.mask(window) for kind, window in zip(step.kinds, step.windows, strict=True)}
+                if self.model.context is not None:  # lanes that are over may ask for positions that no table has
+                    positions = positions.clamp(0, self.model.context - 1)
             x = step(x, positions, slots, keys, values, masks)
             if isinstance(x, tuple):
                 x, tapped = x

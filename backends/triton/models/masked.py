@@ -74,7 +74,11 @@ class MaskedModel(CausalModel):
         if isinstance(self.visibility, str):
             ends = positions + 1
         elif self.visibility[0] == "window":
-            ends = torch.where(positions >= seen.below - self.visibility[1], seen.below, positions + 1)
+            length = seen.below
+            if seen.tail is not None and seen.first is not None:  # slots between are missing, but not the last
+                count = torch.arange(1, seen.tail.shape[2] + 1, device=self.device)
+                length = torch.maximum(length, seen.first[:, None] + (seen.tail * count).amax(-1))
+            ends = torch.where(positions >= length - self.visibility[1], length, positions + 1)
         else:
             n = self.visibility[1]
             first = prompts[:, None] + first if self.visibility[0] == "prompt+block" else first

@@ -67,8 +67,6 @@ class PathModel(DeviceModel):
             self.rows = made[:, 0].to(self.device)
             if self.count:
                 self.head_rows = _filled(whole, self.window, self.function.heads).to(self.device)
-        elif self.device.type != "cpu":
-            raise NotSteppable(f"rows of {model.name!r} depend on whole paths: they are computed on the host")
         self.number = next(_numbers)
         _models[self.number] = self
         self.known: dict[tuple[Any, ...], Tensor] = {}
@@ -208,10 +206,10 @@ _models: WeakValueDictionary[int, PathModel] = WeakValueDictionary()
 
 @torch.library.custom_op("decgraph::path_rows", mutates_args=())
 def _rows(states: Tensor, number: int, heads: bool, rows: int, size: int) -> Tensor:
-    """Rows float64[..., rows, size] of states int64[..., W] of the model with this number."""
+    """Rows float64[..., rows, size] of states int64[..., W] of the model with this number, computed on the host."""
     model = _models[number]
     made = [model.looked_up(tuple(state), heads) for state in states.reshape(-1, states.shape[-1]).tolist()]
-    out = torch.stack(made) if made else torch.empty(0, rows, size, dtype=torch.float64)
+    out = (torch.stack(made) if made else torch.empty(0, rows, size, dtype=torch.float64)).to(states.device)
     return out.view(*states.shape[:-1], rows, size)
 
 

@@ -72,12 +72,12 @@ def column(s: Any, t: Tree, name: str, op: Any) -> Any:
 
 def evaluate(s: Any, op: Any, cache: Any, t: Tree, extra: dict[str, Any]) -> Dist:
     """The distributions at all cells, or at some, of every node's canvas."""
-    if extra.keys() - {"at"}:
-        raise NotSteppable("a call of a tree of canvases on a memory", op)
-    cells, parts = node_cells(s, t), []
-    for n in range(t.size):
-        canvas = t.base if n == 0 else replace(t.base, cells=cells[:, n])
-        parts.append(masked.evaluate(s, op, cache, canvas, extra))
+    cells = node_cells(s, t)
+    every = [t.base if n == 0 else replace(t.base, cells=cells[:, n]) for n in range(t.size)]
+    given = "given" in extra  # what a call on a memory computes is no part of another
+    parts = [masked.evaluate(s, op, cache, canvas, extra, counts=given and not n) for n, canvas in enumerate(every)]
+    if not given:
+        cache.count(every, masked.rows_read(s, cache, t.base, extra.get("at")), None if t.live is None else s.lanes(t.live))
     first = parts[0]
     n = first.rows.count
 
@@ -120,6 +120,7 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any) -> Any:
             same = (kids.position == taken.position[:, None]) & (kids.token == taken.token[:, None]) & there
             s.counts.test(level + 1, there.any(1), has)
             going = going & has
+            s.counts.decide(going[:, None], False)
             at = torch.where(going, ids.gather(1, same.long().argmax(1)[:, None])[:, 0], at)
             going = going & ~s.lanes(emits).bool()
     cells = node_cells(s, t)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import joins, step
-from decgraph.backends.triton.ops.numbers import live_of, made, packed
+from decgraph.backends.triton.ops.numbers import live_of, made, packed, same_count
 from decgraph.backends.triton.ops.sequences import member, pick
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Draws, Edit, Nodes, Vec, is_static
@@ -139,7 +139,7 @@ def put(s: Any, op: Any, c: Canvas, ps: Any, *rest: Any) -> Canvas:
     ids, taken = places(s, ps)
     n = int(ids.shape[1])
     if op.attrs.get("has_mask"):
-        taken = taken & _lined_up(s, rest[-1], op.operands[-1].type, op.operands[1].type, ids)
+        taken = taken & _lined_up(s, rest[-1], op.operands[-1].type, op.operands[1].type, ids, live_of(ps))
     s.flag(((ids < 0) | (ids >= c.size[:, None])) & taken)
     at = ids.clamp(0, max(0, c.most - 1))
     if op.attrs.get("open") and c.most:
@@ -147,7 +147,7 @@ def put(s: Any, op: Any, c: Canvas, ps: Any, *rest: Any) -> Canvas:
     if kind == "mask":
         tokens = torch.full_like(ids, -1)
     else:
-        tokens = _values(s, rest[0], op.operands[2].type, op.operands[1].type, Vec(ids, taken), op)
+        tokens = _values(s, rest[0], op.operands[2].type, op.operands[1].type, Vec(ids, taken), live_of(ps), op)
         s.flag((tokens < 0) & taken)
         tokens = tokens.clamp(min=0)
     if not n or not c.most:
@@ -166,13 +166,15 @@ def over_cells(t: Any) -> bool:
     return bool(t.dims) and t.dims[0].kind == "cells"
 
 
-def _lined_up(s: Any, mask: Any, t: Any, where: Any, ids: Tensor) -> Tensor:
+def _lined_up(s: Any, mask: Any, t: Any, where: Any, ids: Tensor, lives: Tensor | None) -> Tensor:
     """bool[B, n]: a condition at positions int64[B, n], with which it lines up, or which it covers."""
     if not t.dims:
         out: Tensor = s.lanes(mask).bool()[:, None].expand(ids.shape)
         return out
     mask = mask if over_cells(t) else packed(s, mask)
     a, live = s.lanes(mask).bool(), live_of(mask)
+    if over_cells(t) == over_cells(where):
+        same_count(s, live, lives)
     a = a if live is None else a & live
     if over_cells(t) and not over_cells(where):
         return a.gather(1, ids.clamp(0, max(0, int(a.shape[1]) - 1)))
@@ -185,7 +187,7 @@ def fitted(a: Tensor, n: int, fill: Any) -> Tensor:
     return a[:, :n] if m >= n else torch.cat([a, a.new_full((a.shape[0], n - m, *a.shape[2:]), fill)], 1)
 
 
-def _values(s: Any, x: Any, t: Any, where: Any, ps: Vec, op: Any) -> Tensor:
+def _values(s: Any, x: Any, t: Any, where: Any, ps: Vec, lives: Tensor | None, op: Any) -> Tensor:
     """int64[B, n]: a token for each position: lined up with them, read at them, or one for all."""
     ids = ps.data
     if isinstance(x, Draws) and x.shape and not over_cells(t) and x.at is not None:
@@ -198,7 +200,9 @@ def _values(s: Any, x: Any, t: Any, where: Any, ps: Vec, op: Any) -> Tensor:
     if over_cells(t) and not over_cells(where):
         a = s.lanes(x).long()
         return a.gather(1, ids.clamp(0, max(0, int(a.shape[1]) - 1)))
-    return fitted(s.lanes(packed(s, x)).long(), int(ids.shape[1]), 0)
+    x = packed(s, x)
+    same_count(s, live_of(x), lives)
+    return fitted(s.lanes(x).long(), int(ids.shape[1]), 0)
 
 
 # -- sets of positions

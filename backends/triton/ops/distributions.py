@@ -144,7 +144,7 @@ def softmax(s: Any, op: Any, x: Any) -> Any:
 
 def normalized(w: Tensor) -> Tensor:
     """Weights [..., V] over their sum; zeros where that is 0."""
-    total = w.sum(-1, keepdim=True)
+    total = shaping.total_of(w)
     return torch.where(total > 0, w / torch.where(total > 0, total, 1), 0)
 
 

@@ -54,7 +54,7 @@ def draw(s: Any, op: Any, q: Any, key: Noise) -> Draws:
     q = as_dist(s, q)
     probs = _flat(s, q)
     n = int(probs.shape[1])
-    numbers = None if key.kind != "output" or key.index is None else numbered(s, q)
+    numbers = drafted_rows(s, q, n) if key.kind != "output" else None if key.index is None else numbered(s, q)
     words = s.noise_words(
         key,
         n,
@@ -64,6 +64,23 @@ def draw(s: Any, op: Any, q: Any, key: Noise) -> Draws:
     )
     tokens = s.draw(probs, words, q.live)
     return Draws(shaped(q, tokens), (Law(q.rows, q.face),), q.index, at=q.at, live=q.live, inner=q.inner)
+
+
+def drafted_rows(s: Any, q: Dist, n: int) -> Tensor | None:
+    """int64[B, n]: rows by the numbers that they have in a driver's draws, where nodes that it does not draft have none; None:
+    those that they have here."""
+    from decgraph.backends.triton.ops.trees import reachable  # which imports this
+
+    t, nodes = q.rows.tree, q.rows.nodes
+    if n < 2 or not isinstance(t, Tree) or nodes is None or "ends" not in t.until:
+        return None
+    useful = reachable(s, t)
+    if useful is None:
+        return None
+    there = take(s, take(s, s.lanes(useful), _ids(nodes)), flat_index(q))
+    if q.live is not None:
+        there = (there.reshape(len(there), q.live.shape[1], -1) & q.live[..., None]).flatten(1)
+    return (there.long().cumsum(1) - 1).clamp(min=0)
 
 
 def _rows(q: Dist, k: int) -> Any:
@@ -84,19 +101,27 @@ def draw_many(s: Any, op: Any, q: Any, k: Any, key: Noise) -> Draws:
         second = np.arange(n * most) % max(1, most)
         where = placed(s, q)
         where = None if where is None else where.repeat_interleave(most, 1)
-        rows = s.counted(n, q.live).repeat_interleave(most, 1)
+        rows = drafted_rows(s, q, n)
+        rows = s.constant(np.arange(n * most) // max(1, most))[None] if rows is None else rows.repeat_interleave(most, 1)
         words = s.noise_words(key, n * most, where, [rows, s.constant(second)[None]])
         tokens = s.draw(probs.repeat_interleave(most, 1), words, q.live)
         out = Draws(shaped(q, tokens.reshape(-1, n, most), most), (Law(q.rows, q.face),), _rows(q, most), at=q.at, live=q.live)
     else:
         most = min(most, size)
-        keys = noise.race_keys(torch.log(probs.double()), noise.uniforms(s.noise_words(key, n, placed(s, q), live=q.live), size))
+        keys = noise.race_keys(torch.log(probs.double()), noise.uniforms(row_words(s, q, key, n), size))
         out = _without(s, q, keys, most)
     if is_static(k):
         return out
     if q.shape:
         raise NotSteppable("a number of draws of several rows that depends on data", op)
     return replace(out, live=s.steps(int(out.tokens.shape[1])) < s.lanes(k)[:, None])
+
+
+def row_words(s: Any, q: Dist, key: Noise, n: int) -> tuple[Tensor, ...]:
+    """The words of the noise of n rows of a dist."""
+    rows = None if key.kind == "output" else drafted_rows(s, q, n)
+    out: tuple[Tensor, ...] = s.noise_words(key, n, placed(s, q), None if rows is None else [rows])
+    return out
 
 
 def counted(s: Any, op: Any, k: Any, size: int) -> int:
@@ -129,10 +154,17 @@ def _without(s: Any, q: Dist, keys: Tensor, k: int, race: bool = False) -> Draws
 
 
 def ordered(keys: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest keys [..., k] and where they are; of equals the first comes first."""
-    keys = torch.where(torch.isnan(keys), -torch.inf, keys)
-    values, order = torch.sort(keys, dim=-1, descending=True, stable=True)
-    return values[..., :k], order[..., :k]
+    """The k largest keys [..., k] and where they are; of equals the first comes first, and what is no number is -inf."""
+    keys, size = torch.where(torch.isnan(keys), -torch.inf, keys), int(keys.shape[-1])
+    if not 0 < 8 * k < size:
+        values, order = torch.sort(keys, dim=-1, descending=True, stable=True)
+        return values[..., :k], order[..., :k]
+    # A sort of a whole vocabulary takes longer: those above the k-th, and of its equals the first, are sorted alone.
+    least = keys.topk(k).values[..., -1:]
+    place = torch.where(keys > least, 2 * size, torch.where(keys == least, size, 0)) - torch.arange(size, device=keys.device)
+    at = place.topk(k).indices
+    values, order = torch.sort(keys.gather(-1, at), dim=-1, descending=True, stable=True)
+    return values, at.gather(-1, order)
 
 
 @step("draw.race")
@@ -146,7 +178,7 @@ def draw_race(s: Any, op: Any, q: Any, key: Noise, under: Any = None) -> Draws:
     if isinstance(q.rows.tree, Tree) and q.rows.nodes is not None:
         above = take(s, path_logs(s, q.rows.tree, q.face), _ids(q.rows.nodes))
         log_q = log_q + take(s, s.lanes(above), flat_index(q))[..., None]
-    keys = noise.race_keys(log_q, noise.uniforms(s.noise_words(key, n, placed(s, q), live=q.live), size))
+    keys = noise.race_keys(log_q, noise.uniforms(row_words(s, q, key, n), size))
     if under is not None:
         ceiling = s.tensor(under)
         ceiling = ceiling.flatten(1) if ceiling.ndim > 1 else ceiling[:, None]
@@ -318,7 +350,14 @@ def less(rows: Tensor, members: Tensor, rank: Tensor) -> Tensor:
 
 def law_dist(s: Any, x: Draws) -> Dist:
     """The law of each draw as a distribution."""
-    if x.laws and x.rank is None and x.point is False and len(x.laws) == 1 and isinstance(x.row, np.ndarray) and (np.asarray(x.row) >= 0).all():
+    if (
+        x.laws
+        and x.rank is None
+        and x.point is False
+        and len(x.laws) == 1
+        and isinstance(x.row, np.ndarray)
+        and (np.asarray(x.row) >= 0).all()
+    ):
         return Dist(x.laws[0].rows, np.broadcast_to(x.row, x.shape), x.laws[0].face, x.at, x.live)
     return replace(dist_of(s, law_vectors(s, x)), at=x.at, live=x.live)
 
@@ -367,7 +406,9 @@ def topk(s: Any, op: Any, q: Any, k: Any) -> Draws:
     s.require_mass(q)
     source = _flat(s, q) if q.face != "raw" or q.rows.given else take(s, s.lanes(s.view(q.rows, "logits")), flat_index(q))
     _, tokens = ordered(source, most)
-    out = Draws(shaped(q, tokens, most), (Law(q.rows, q.face),), _rows(q, most), point=True, at=q.at, live=q.live, inner=q.inner)
+    out = Draws(
+        shaped(q, tokens, most), (Law(q.rows, q.face),), _rows(q, most), point=True, at=q.at, live=q.live, inner=q.inner
+    )
     if is_static(k):
         return out
     inside = s.steps(most) < s.lanes(k)[:, None]

@@ -17,12 +17,14 @@ from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Nodes, Rows, Vec
 
 
-def evaluate(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any]) -> Dist:
-    """The distributions at the cells of a canvas, or at some of its positions."""
+def evaluate(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any], *, counts: bool = True) -> Dist:
+    """The distributions at the cells of a canvas, or at some of its positions. counts: whether it is a call of its own."""
     at, given = extra.get("at"), memory_of(s, op, extra)
     if extra.keys() - {"at", "given"}:
         raise NotSteppable(f"a call of a canvas with {', '.join(sorted(extra))}", op)
-    made = cache.call(canvas, at, given)
+    made = cache.call(canvas, at, given, counts)
+    if counts and given is None:
+        cache.count([canvas], rows_read(s, cache, canvas, at))
     where = Vec(s.lanes(s.steps(canvas.most)[None]), within_size(s, canvas)) if at is None else packed(s, at)
     ids, live = places(s, where)
     scores = cache.rows(made, canvas, ids)
@@ -31,6 +33,15 @@ def evaluate(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any])
     rows = Rows(scores, positions=canvas.base[:, None] + ids, path=lambda: tokens_before(s, canvas, ids), numbers=ids)
     n = int(ids.shape[1])
     return Dist(rows, np.arange(n), at=None if at is None else Nodes(ids, None, live), live=live)
+
+
+def rows_read(s: Any, cache: Any, canvas: Canvas, at: Any) -> Tensor:
+    """bool[B, S]: the cells whose scores a call reads."""
+    if at is not None:
+        out: Tensor = cache.marked(canvas, at)
+        return out
+    slot = s.steps(cache.width)
+    return (slot >= canvas.base[:, None]) & (slot < (canvas.base + canvas.size)[:, None])
 
 
 def tokens_before(s: Any, canvas: Canvas, at: Tensor) -> Tensor:
@@ -56,12 +67,17 @@ def memory(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any]) -
         raise NotSteppable("a memory with the scores of its queries", op)
     if at is not None and given is None:
         ids, live = places(s, at)
-        if not ids.shape[1]:
+        there = live.any(1)
+        if not ids.shape[1] or not s.recording and not s.reads((there & s.active()).any()):
             nothing = torch.zeros((s.frame.batch, cache.width), dtype=torch.bool, device=s.device)
             return CanvasMemory(cache, canvas.base, nothing, nothing.long())
-        made = cache.call(canvas, at, None)
-        return CanvasMemory(cache, canvas.base, made.live & live.any(1)[:, None], made.when)
+        with s.within(there):
+            made = cache.call(canvas, at, None)
+            cache.count([canvas], None)
+        return CanvasMemory(cache, canvas.base, made.live & there[:, None], made.when)
     made = cache.call(canvas, at, given)
+    if given is None:
+        cache.count([canvas], None)
     return CanvasMemory(cache, canvas.base, made.live, made.when)
 
 

@@ -39,10 +39,8 @@ def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
     extra = dict(zip(op.attrs.get("with", ()), rest, strict=True))
     cache = s.cache_of(model)
     if isinstance(place, Canvas):
-        s.counts.call(cache.name)
         return masked.evaluate(s, op, cache, place, extra)
     if isinstance(place, Tree) and isinstance(place.base, Canvas):
-        s.counts.call(cache.name)
         return canvas_trees.evaluate(s, op, cache, place, extra)
     if "at" in extra or model.kind == "masked":
         raise NotSteppable("a call at positions", op)

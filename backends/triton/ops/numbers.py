@@ -86,7 +86,15 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
     out = _MAPS[fn](*values)
     if not want:
         s.bounds_of(op, fn)
+    if len(lives) > 1:
+        same_count(s, lives[0], lives[1])
     return made(out, None if not lives else lives[0] if all(x is lives[0] for x in lives) else lives[0] & lives[1])
+
+
+def same_count(s: Any, a: Tensor | None, b: Tensor | None) -> None:
+    """Called for two vectors that go together: a lane in which they have different lengths is an error, which is the driver's."""
+    if a is not None and b is not None and a is not b:
+        s.flag(a.sum(1) != b.sum(1))
 
 
 def _ragged(xs: Any) -> bool:

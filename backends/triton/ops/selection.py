@@ -11,7 +11,7 @@ from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops.draws import ordered
-from decgraph.backends.triton.ops.numbers import count_of, live_of, made, packed, reordered, tokens_of
+from decgraph.backends.triton.ops.numbers import count_of, live_of, made, packed, reordered, same_count, tokens_of
 from decgraph.backends.triton.ops.sequences import pick
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, is_static
@@ -85,6 +85,9 @@ def arg(s: Any, op: Any, x: Any, *by: Any) -> Any:
         if live is not None and a.ndim == 2:
             least = -torch.inf if a.is_floating_point() else 0 if a.dtype == torch.uint8 else -(2**62)
             a, live = torch.where(live, a, least if down else -least), None
+        if not a.shape[-1]:
+            s.flag(torch.ones_like(s.done))
+            a = a.new_zeros((*a.shape[:-1], 1))
         out = a.argmax(-1) if down else a.argmin(-1)
         return made(out, live) if out.ndim > 1 else out
     x = flat_draws(x, s) if isinstance(x, Draws) else x
@@ -202,8 +205,15 @@ def compact(s: Any, op: Any, v: Any, c: Any) -> Any:
         cond, there = s.lanes(cond).gather(1, at), None if there is None else s.lanes(there).gather(1, at)
     if cond.ndim == 1:
         cond = cond[:, None].expand(-1, n)
+    if not whole:
+        same_count(s, live, there)
     if int(cond.shape[1]) != n:
-        raise NotSteppable(f"`where`: {n} elements and {int(cond.shape[1])} conditions", op)
+        if live is None and there is None:
+            raise NotSteppable(f"`where`: {n} elements and {int(cond.shape[1])} conditions", op)
+        v, n = packed(s, v), min(n, int(cond.shape[1]))  # one has room for more than are there
+        cond, there = s.tensor(packed(s, made(cond, there)))[:, :n], None if there is None else packed(s, made(there, there)).data[:, :n]
+        live = live_of(v)
+        live = None if live is None else live[:, :n]
     for more in (live, there):
         cond = cond if more is None else cond & more
     return packed(s, reordered(s, v, np.arange(n), s.lanes(cond)))

@@ -50,7 +50,10 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
         return out
     types = [numeric(o.type) for o in op.operands[1:]]
     if op.attrs.get("axis"):
-        raise NotSteppable("positions of distributions at every canvas of a tree", op)
+        at = s.lanes(member(s, v.inner, ix[0], op))
+        index = s.lanes(v.index if isinstance(v.index, Tensor) else s.constant(v.index)[None])
+        index = index.gather(2, at[:, None].expand(-1, index.shape[1], -1))
+        return replace(v, index=index, inner=Nodes(s.lanes(ix[0]), None, live_of(ix[0])))
     named = types[0].elem in ("node", "position")
     at, chosen = getattr(v, "at", None), ix[0]
     if named and at is not None:
@@ -102,13 +105,15 @@ def member(s: Any, at: Any, index: Any, op: Any) -> Any:
     ids, live = (at.ids, at.live) if isinstance(at, Nodes) else (s.constant(at)[None], None)
     want = s.tensor(index)
     flat = want.flatten(1) if want.ndim > 1 else want[:, None]
+    if not ids.shape[1]:  # nothing is found in nothing
+        ids, live = ids.new_full((ids.shape[0], 1), -(2**62)), None
     same = ids[:, None, :] == flat[..., None]
     if live is not None:
         same = same & live[:, None]
     missing = ~same.any(-1)
     lives = live_of(index)
     s.flag(missing if lives is None else missing & lives)
-    return same.long().argmax(-1).reshape(-1, *want.shape[1:])
+    return same.long().argmax(-1).reshape(int(same.shape[0]), *want.shape[1:])
 
 
 def _one_missing(s: Any, v: Any) -> Any:
@@ -420,7 +425,8 @@ def tile(s: Any, op: Any, *xs: Any) -> Any:
 
 def zeros(s: Any, op: Any, *sizes: Any) -> Any:
     """Zeros over given sizes, of which the first may depend on data."""
-    given, shape = iter(enumerate(sizes)), []
+    given = iter(enumerate(sizes))
+    shape: list[int] = []
     for d in op.attrs["dims"]:
         k, n = (0, s.vocab_size) if d.kind == "vocab" else next(given)
         if shape and not is_static(n):

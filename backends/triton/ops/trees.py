@@ -477,7 +477,8 @@ def nodes(s: Any, op: Any, t: Tree, *n: Any) -> Any:
             return np.flatnonzero(~inner)
         live = torch.ones((s.frame.batch, t.size), dtype=torch.bool, device=s.device) if t.live is None else s.lanes(t.live)
         up = batched(s, t.parent)[:, 1:]
-        inner = torch.zeros_like(live).scatter_reduce(1, up, live[:, 1:], "amax") if t.size > 1 else torch.zeros_like(live)
+        inner = torch.zeros_like(live, dtype=torch.uint8)  # CUDA folds no bools
+        inner = inner.scatter_reduce(1, up, live[:, 1:].to(torch.uint8), "amax").bool() if t.size > 1 else inner.bool()
         found = packed(s, _of(s, np.arange(t.size), live & ~inner))  # what is there of a tree has no more leaves than the whole
         return Nodes(found.ids[:, : t.wide], found.within, found.live[:, : t.wide], t.size)
     if which == "path":

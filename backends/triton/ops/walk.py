@@ -206,7 +206,11 @@ def each(s: Any, op: Any, xs: Any) -> Any:
         lives = live_of(xs)
         items = [pick(s, xs, np.asarray(i)) for i in range(count_of(xs))]
     out, kept = [], []
+    quiet = lives is not None and s.quiet(op)
     for i, x in enumerate(items):
+        if quiet and i and s.idle(lives[:, i]):
+            items, lives = items[:i], lives[:, :i]
+            break
         with s.within(None if lives is None else lives[:, i]):
             r = s.region(op.regions[0], (i, x))
         out.append(r[0])

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import shelf
+import torch
 
 from decgraph.api import load
 from decgraph.backends.registry import machine
-from decgraph.backends.triton import lanes
+from decgraph.backends.triton import capture, lanes, program
+from decgraph.backends.triton.graph import Replayed
 from decgraph.backends.triton.program import Program, forget, kept
 from decgraph.passes.manager import optimise
 from decgraph.runtime.automaton import Automaton
@@ -89,7 +93,8 @@ def test_streams_tell_every_token_once() -> None:
     made = session("triton")
     for request in ASKED:
         want = session("reference").run(request)
-        *told, last, result = made.stream(request, commits_only=True)
+        heard: list[Any] = list(made.stream(request, commits_only=True))
+        *told, last, result = heard
         assert result.mode == "graph mode" and result.tokens == want.tokens and last == Stopped(want.reason)
         assert len(told) > 1 and [t for e in told for t in e.tokens] == list(want.tokens)
     by_number: dict[int, list[int]] = {n: [] for n in range(len(ASKED))}
@@ -100,7 +105,7 @@ def test_streams_tell_every_token_once() -> None:
 
 def test_a_consumer_that_stops_early_ends_the_run() -> None:
     made = session("triton")
-    items = made.stream(replace(ASKED[0], limit=40), commits_only=True)
+    items: Any = made.stream(replace(ASKED[0], limit=40), commits_only=True)
     first = next(items)
     items.close()
     assert made.run(ASKED[0], keep_events=False).tokens[: len(first.tokens)] == first.tokens
@@ -262,6 +267,17 @@ def test_memory_is_bounded_and_lanes_give_way(monkeypatch: pytest.MonkeyPatch) -
     assert "keys and values" in small.mode and small.tokens == got[1].tokens
 
 
+def test_a_long_text_grows_out_of_its_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "GROWTH", 16)
+    made, wanted, seen = session("triton", "speculative"), session("reference", "speculative"), filled(monkeypatch)
+    asked = [replace(r, limit=150 + i, temperature=1, allow=None, eos=frozenset()) for i, r in enumerate(RAGGED[:3])]
+    results = made.generate(asked)
+    assert [g.tokens for g in results] == [wanted.run(r).tokens for r in asked]
+    assert {g.mode for g in results} == {"graph mode"}
+    assert max(start for start, _ in seen) > 100 and sum(count for _, count in seen) < 150, "only what is new"
+    assert max(p.capacity for p in kept(made.models["target"]).programs.values()) == 256
+
+
 def test_long_prompts_are_computed_in_chunks_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     made, steps, run = session("triton"), [0], Program.run
     monkeypatch.setattr(Program, "run", lambda self: steps.append(steps[-1] + 1) or run(self))
@@ -270,6 +286,67 @@ def test_long_prompts_are_computed_in_chunks_between_steps(monkeypatch: pytest.M
     got = flown([made, made], asked, chunk=16)
     assert [g.tokens for g in got] == [session("reference").run(r).tokens for r in asked]
     assert [count for _, count in seen] == [1, 15, 16, 16, 12] and steps[-1] <= 31, "the first one never waited"
+
+
+@pytest.mark.budget(3)
+@pytest.mark.parametrize("name", ["speculative", "token_recycling"])
+def test_a_step_may_begin_before_the_last_one_is_read(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """As on a CUDA device: what a lane computes past an end that the host finds, or after it has left, is nobody's."""
+    init = Program.__init__
+
+    def overlapping(self: Program, *args: Any) -> None:
+        init(self, *args)
+        self.unread = 1
+
+    monkeypatch.setattr(Program, "__init__", overlapping)
+    monkeypatch.setattr(program, "GROWTH", 8)
+    reference, steps = both(name)
+    fields: dict[str, Any] = {"until": (lambda path: path[-1] == 3 and len(path) > 20,), "limit": 60}
+    asked = [replace(r, **fields, allow=None, bans=frozenset(), min_length=0) for r in RAGGED]
+    got = steps.generate(asked, batch=3)
+    assert [(g.tokens, g.reason) for g in got] == [(w.tokens, w.reason) for w in map(reference.run, asked)]
+    assert {g.mode for g in got} == {"graph mode"}
+
+
+@pytest.mark.budget(3)
+@pytest.mark.parametrize("name", ["speculative", "token_recycling"])
+def test_a_recorded_step_serves_every_request(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """As on a CUDA device: one recording, while lanes are refilled with requests of other lengths and settings."""
+    init, graphs = Program.__init__, []
+
+    def recording(self: Program, *args: Any) -> None:
+        init(self, *args)
+        self.records = not self.hosted
+
+    class Counted(Replayed):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            graphs.append(self)
+
+    monkeypatch.setattr(Program, "__init__", recording)
+    monkeypatch.setattr(program, "Replayed", Counted)
+    reference, steps = both(name)
+    asked = [replace(r, allow=None) for r in RAGGED]
+    got = steps.generate(asked, batch=3)
+    assert [(g.tokens, g.reason) for g in got] == [(w.tokens, w.reason) for w in map(reference.run, asked)]
+    assert {g.mode for g in got} == {"graph mode"} and 1 <= len(graphs) < len(asked)
+
+
+def test_a_graph_that_recorded_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a model is not on the device that is captured: replaying it would never end, and so would the driver."""
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "device", lambda *_: nullcontext())
+    monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: None))
+    monkeypatch.setattr(capture, "_side", lambda _: (None, SimpleNamespace(id=None)))
+
+    def run(self: Program) -> None:
+        self.replay = self.replay or capture.captured(self._body, torch.device("cpu"))
+        self.replay()
+
+    monkeypatch.setattr(Program, "run", run)
+    got = session("triton").run(ASKED[1], keep_events=False)
+    assert got.reason == "error" and "recorded nothing" in str(got.error)
 
 
 def test_a_cancelled_request_frees_its_lane() -> None:

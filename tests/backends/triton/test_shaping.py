@@ -215,7 +215,7 @@ def test_what_is_no_row_says_why(fields: dict[str, Any], why: str) -> None:
 
 
 def test_a_program_refuses_a_request_with_features_that_it_lacks() -> None:
-    plain, biased = Request((1,)), Request((1,), bias={2: 1.0}, eos=range(6))
+    plain, biased = Request((1,)), Request((1,), bias={2: 1.0}, eos=frozenset(range(6)))
     assert covers(need(biased, V), need(plain, V)) and not covers(need(plain, V), need(biased, V))
     with pytest.raises(NotSteppable, match="settings"):
         Settings.of(need(plain, V), 1, V, "cpu").admit(0, biased)

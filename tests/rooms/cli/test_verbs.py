@@ -210,11 +210,13 @@ def test_new_writes_a_file_that_checks_out(tmp_path: Path, monkeypatch: pytest.M
 def test_kernels_and_how_steps_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compile", "speculative", "--emit", "triton"]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("# speculative: the whole step runs on the device\n")
-    assert "def rejection(" in shown and "# rules.dec:" in shown and "@triton.jit" in shown
-    assert main(["compile", "gs_jacobi", "--emit", "triton", "--json"]) == 0
+    assert shown.startswith('"""speculative: one decoding step. ') and compile(shown, "shown", "exec")
+    assert "def step(tensors):" in shown and "# rules.dec:" in shown and "@triton.jit" in shown and " launches: " in shown
+    assert main(["compile", "autoregressive", "--emit", "triton", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert "the request's pad" in told["step"] and told["kernels"]
+    assert told["eager"] is None and told["graphs"][0]["launches"] and "def step(tensors):" in told["graphs"][0]["text"]
+    assert main(["compile", "kgw_watermark", "--emit", "triton"]) == 0
+    assert "# kgw_watermark: eager mode" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])

@@ -85,6 +85,28 @@ def test_scores_are_the_module_s(name: str, source: str, tmp_path: Path) -> None
         assert np.allclose(found[seen], wanted[seen], atol=1e-3, rtol=1e-4)
 
 
+class Doubled(transformers.EuroBertForMaskedLM):
+    """Scores that are not those of its layers."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        out = super().forward(*args, **kwargs)
+        out.logits = 2 * out.logits
+        return out
+
+
+Doubled.__name__ = "DoubledForMaskedLM"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_rounding_of_16_bits_is_no_other_computation(dtype: torch.dtype) -> None:
+    """Deep encoders in 16 bits run by layers, with a cache; one that computes something else is called as it is."""
+    config = transformers.EuroBertConfig(**{**SIZES, **SPECIAL, "num_hidden_layers": 12})
+    for kind, by_layers in ((transformers.EuroBertForMaskedLM, True), (Doubled, False)):
+        torch.manual_seed(3)
+        model = decgraph.masked(kind(config).eval().to(dtype))
+        assert isinstance(model, HFMasked) is by_layers, getattr(model, "why", "")
+
+
 @pytest.mark.parametrize("name", ["Bert", "Roberta", "DistilBert"])
 def test_a_cache_policy_runs_on_encoders(name: str) -> None:
     """Everything computed again, and the block alone on what was kept: on both backends the same."""

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from decgraph.runtime.models.decoder.decoder import Decoder
 from decgraph.runtime.models.decoder.make import caches
@@ -12,6 +13,7 @@ from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Layer, Shape
 from decgraph.runtime.native.decoder import NativeDecoder, native
 from decgraph.runtime.native.formats import Blocks
 from decgraph.runtime.native.library import library
+from decgraph.runtime.native.linear import output_of
 from decgraph.runtime.native.products import NativeProduct
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C++ compiler or no AVX2")
@@ -173,6 +175,16 @@ def test_blocks_are_their_float32_model(isa):
     assert mine.native
     for a, b in zip(run(mine, 2), run(theirs, 2), strict=True):
         assert float((a - b).abs().max()) < 5e-4
+
+
+def test_a_recorded_product_is_torch_s():
+    """Whoever records operations hears of torch's only: a native one would be missing in the graph."""
+    matrix = torch.nn.Linear(64, 50, bias=False).requires_grad_(False)
+    head, x = output_of(matrix), torch.randn(2, 64)
+    with torch.no_grad():
+        graph = make_fx(head)(x)
+        x = torch.randn(2, 64)
+        assert torch.allclose(graph(x), matrix(x), atol=1e-5)
 
 
 def test_a_row_that_sees_nothing_gives_numbers(isa):

@@ -44,7 +44,7 @@ def operands(device: str = "cpu", fresh: Callable[..., Tensor] = torch.zeros) ->
     tail, first = made(2, 3, 4, dtype=torch.bool), made(2, dtype=I64)
     return {
         "attend": (q, *caches, cells, tail, first, 0.25, 8, cells, noted, 30.0),
-        "rope_write": (q, k, k, cos, cos, cells, *caches, cells, noted),
+        "rope_write": (q, k, k, cos, cos, cells, *caches),
         "draw": (made(2, 3, 20), made(2, 1), *words, False, True),
         "truncate": (made(2, 3, 20), made(2, 1, dtype=I64), made(2, 1), made(2, 1)),
     }
@@ -145,7 +145,7 @@ def rows(size: int = 128256) -> None:
         race.launch(p if given else p.bfloat16(), torch.zeros(1, 1), *[word] * 5, given, True)
     truncate.launch(p, word, torch.zeros(1, 1, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64))
     q, k, cos = bf16(1, 8, 1, 128), bf16(1, 2, 1, 128), torch.zeros(1, 1, 128)
-    rope_write.launch(q, k, k, cos, cos, word, bf16(1, 2, 64, 128), bf16(1, 2, 64, 128), word, torch.zeros(1, 64, dtype=I64))
+    rope_write.launch(q, k, k, cos, cos, word, bf16(1, 2, 64, 128), bf16(1, 2, 64, 128))
 
 
 def check(made: list[Report]) -> None:

@@ -14,6 +14,7 @@ from quick import examples
 from torch import Tensor
 
 from decgraph.backends.triton.kernels import race, rope_write, truncate
+from decgraph.backends.triton.ops.draws import ordered
 from decgraph.runtime import noise, shaping
 from decgraph.runtime.request import Request
 
@@ -35,14 +36,12 @@ def test_rope_write(rotary: int, dtype: torch.dtype, device: torch.device) -> No
     if rotary:
         angle[0, 2] = angle[0, 1]
         cos, sin = angle.cos(), angle.sin()
-    places = torch.tensor([[4, 5, 6], [5, 7, 7]])
     before = [torch.from_numpy(rng.standard_normal((batch, heads, slots, n))).to(dtype) for n in (size, value_size)]
 
     def ran(function: Any, on: torch.device) -> list[Tensor]:
         caches = [b.clone().to(on) for b in before]
-        noted = torch.full((batch, slots), -1).to(on)
         sent = [t if t is None else t.to(on) for t in (q, k, v, cos, sin, where)]
-        return [t.cpu() for t in (function(*sent, *caches, places.to(on), noted), *caches, noted)]
+        return [t.cpu() for t in (function(*sent, *caches), *caches)]
 
     got, form = ran(rope_write.launch, device), ran(rope_write.rope_write, torch.device("cpu"))
     assert got[0].stride() == form[0].stride()
@@ -56,10 +55,9 @@ def test_rope_write(rotary: int, dtype: torch.dtype, device: torch.device) -> No
             out[..., d + half] = a[..., d + half] * c + a[..., d] * s
         return out
 
-    want = [turned(q), *(b.double().numpy().copy() for b in before), np.full((batch, slots), -1)]
+    want = [turned(q), *(b.double().numpy().copy() for b in before)]
     for b, t in np.ndindex(batch, cells):
         want[1][b, :, where[b, t]], want[2][b, :, where[b, t]] = turned(k)[b, :, t], v[b, :, t].double().numpy()
-        want[3][b, where[b, t]] = places[b, t]
     for a, f, w in zip(got, form, want, strict=True):
         near = 1e-6 if dtype == torch.float32 else 2e-2
         assert np.abs(a.double().numpy() - w).max() < near and np.abs(f.double().numpy() - w).max() < near
@@ -194,3 +192,18 @@ def test_rows_without_mass(device: torch.device) -> None:
     p = torch.tensor([[0.25, 0.0, 0.25], [0.0, 0.0, 0.0]]).to(device)
     rows = truncate.launch(p, *(t.to(device) for t in numbers(0, 0.9, 0.0)), block=4)
     assert rows.tolist() == [[0.5, 0.0, 0.5], [0.0, 0.0, 0.0]]
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.integers(0, 99), st.sampled_from([2, 5, 1000]), st.integers(1, 12), st.booleans())
+def test_the_largest_are_in_the_order_of_a_stable_sort(seed: int, levels: int, k: int, holes: bool) -> None:
+    """Of equals the first, however many there are; what is no number comes last."""
+    rng = np.random.default_rng(seed)
+    keys = torch.from_numpy(rng.integers(0, levels, (2, 3, 100)).astype(np.float64))
+    if holes:
+        keys[rng.random((2, 3, 100)) < 0.97] = -np.inf
+        keys[0, 0, 5] = np.nan
+    values, at = ordered(keys, k)
+    want = np.argsort(-np.nan_to_num(keys.numpy(), nan=-np.inf, neginf=-np.inf), kind="stable", axis=-1)[..., :k]
+    assert at.tolist() == want.tolist()
+    assert values.tolist() == np.take_along_axis(np.nan_to_num(keys.numpy(), nan=-np.inf, neginf=-np.inf), want, -1).tolist()

@@ -108,6 +108,18 @@ def test_architectures_over_random_trees(kind: str, kernels: bool, monkeypatch: 
         assert (getattr(step, "kernel", None), getattr(step, "fused", None)) == KERNELS.get(kind, (False, False)), kind
 
 
+@pytest.mark.parametrize("kind", [*KINDS, "gpt2 as it is"])
+def test_a_lane_that_is_over_may_ask_for_any_position(kind: str) -> None:
+    """A table of learned positions has no such row: on a CPU that is an error, on a GPU the end of the process."""
+    of = module(kind.split()[0])
+    if kind == "gpt2 as it is":
+        of.config.num_key_value_heads = 2  # a setting that the decoder does not know
+    made = step_model(from_module(of, name=kind), 1, 30)
+    assert isinstance(made.weights.last, decoder.SlotDecoder) is (kind not in ("opt", "gpt2 as it is"))
+    last = torch.tensor([[29, 29]])
+    made.forward(torch.tensor([[1, 1]]), torch.tensor([[-3, 5000]]), last, Seen(torch.ones_like(last)))
+
+
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "window", "path"])
 def test_prompts_in_chunks_on_prefixes_and_copies_of_them(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lane is filled in parts, another one takes over its beginning, and a third one is filled anew with less."""

@@ -1,0 +1,384 @@
+"""A step as a graph of torch's operations: recorded, folded, cut into regions that are compiled, and replayed as a CUDA graph.
+
+`traced` records one run of a step, which is a real one: it computes, and its buffers are written. What the step reads and
+writes from outside (buffers, weights, constants) are the graph's tensors; everything that follows from constants alone becomes
+one. The nodes remember which place of the `.dec` file they are from (emit.py prints them).
+
+`Replayed` runs a graph step by step on a device: first as it is, then as a CUDA graph of torch's own kernels, and as a CUDA
+graph of compiled regions when a thread beside it has compiled these. On a CPU it runs the graph as it is.
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.fx.passes.split_module import split_module
+
+from decgraph.backends.triton.capture import aside, captured
+
+OPAQUE = ("mm", "addmm", "bmm", "baddbmm", "linear", "convolution", "sort", "topk", "_scaled_dot_product", "decgraph::")
+"""Beginnings of the names of operations that are launched as they are: products, sorts and the kernels by hand."""
+
+
+@dataclass
+class Graph:
+    """A recorded step. module: a function of the tensors, in order. tensors: by name; constants: the names of those that no one
+    writes and that follow from nothing else."""
+
+    module: fx.GraphModule
+    tensors: dict[str, Tensor]
+    constants: frozenset[str]
+
+    def __call__(self) -> Any:
+        """Run the step once, as it was recorded."""
+        with torch.no_grad():
+            return self.module(*self.tensors.values())
+
+    def nodes(self) -> Iterator[fx.Node]:
+        """The operations, in order."""
+        return (n for n in self.module.graph.nodes if n.op == "call_function")
+
+
+def traced(run: Callable[[], Any], step: Any = None, roots: Mapping[str, Any] | None = None) -> Graph:
+    """Record one run of a function over tensors that it has from elsewhere.
+
+    step: the state (state.py) of the program that it is a step of: its places are noted, its constants are taken for constants,
+    and nothing is read back. roots: objects whose tensors get names, `root_attribute_key`; by default the step and its models.
+    """
+    context = TracingContext(FakeTensorMode(allow_fallback_kernels=True))  # shapes of results, all of one mode
+    with torch.no_grad(), _noted(step), tracing(context):
+        module = make_fx(lambda: run())()
+    if roots is None:
+        roots = {cache.name: cache.model for cache in step.caches.values()} | {"": step} if step is not None else {}
+    names = names_of(roots)
+    fixed = {id(t) for t in getattr(step, "_constants", {}).values()}
+    tensors, constants = _lifted(module, names, fixed)
+    _plain(module.graph)
+    constants |= _folded(module.graph, tensors, constants)
+    _shared(module.graph)
+    _pruned(module.graph)
+    for node in module.graph.find_nodes(op="placeholder"):
+        if not node.users:
+            module.graph.erase_node(node)
+            del tensors[node.target]
+    module.recompile()
+    return Graph(module, tensors, frozenset(constants & set(tensors)))
+
+
+class _noted:
+    """While it is entered, nodes are marked with the op of the program that an evaluator is at."""
+
+    def __init__(self, step: Any) -> None:
+        self.step = step
+
+    def __enter__(self) -> None:
+        if self.step is None:
+            return
+        inner = self.step.op
+        self.step.recording = True
+
+        def op(o: Any) -> None:
+            mode = get_proxy_mode()
+            last = None if mode is None else next(iter(reversed(mode.tracer.graph.nodes)), None)
+            inner(o)
+            if mode is None or not o.loc.line:
+                return
+            nodes = mode.tracer.graph.nodes
+            for node in reversed(nodes):
+                if node is last:
+                    break
+                node.meta.setdefault("dec", (o.loc.path, o.loc.line))
+
+        self.step.op = op
+
+    def __exit__(self, *_: object) -> None:
+        if self.step is not None:
+            self.step.recording = False
+            del self.step.op
+
+
+BESIDE = ("model", "s", "function", "module", "env", "origin")
+"""Attributes of steps and device models that lead to the program and to the models as they were loaded."""
+
+
+def names_of(roots: Mapping[str, Any], deepest: int = 8) -> dict[int, str]:
+    """Names of the tensors that can be reached from objects through attributes, mappings and lists, by id: the first of the
+    shortest ones."""
+    out: dict[int, str] = {}
+    seen: set[int] = set()
+    level = list(roots.items())
+    for _ in range(deepest):
+        deeper: list[tuple[str, Any]] = []
+        for name, value in level:
+            if isinstance(value, Tensor):
+                out.setdefault(id(value), name)
+            elif id(value) not in seen:
+                seen.add(id(value))
+                deeper += [(f"{name}.{k}" if name else k, v) for k, v in _parts(value)]
+        level = deeper
+    return out
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """What a mapping, a list or an object has, by name."""
+    if isinstance(value, torch.nn.Module):
+        yield from [*value.named_parameters(), *value.named_buffers()]
+    elif isinstance(value, Mapping):
+        yield from ((str(k), v) for k, v in value.items())
+    elif isinstance(value, list | tuple):
+        yield from ((str(n), v) for n, v in enumerate(value))
+    elif hasattr(value, "__dict__") and not isinstance(value, type):
+        yield from ((k, v) for k, v in vars(value).items() if not k.startswith("_") and k not in BESIDE)
+
+
+def _lifted(module: fx.GraphModule, names: Mapping[int, str], fixed: set[int]) -> tuple[dict[str, Tensor], set[str]]:
+    """Make the tensors that a graph has as attributes its arguments. Returns them, and the names of the constants."""
+    graph = module.graph
+    tensors: dict[str, Tensor] = {}
+    constants: set[str] = set()
+    made: dict[int, fx.Node] = {}
+    for node in list(graph.find_nodes(op="get_attr")):
+        value = operator.attrgetter(node.target)(module)
+        if id(value) not in made:
+            base = names.get(id(value), "constant" if id(value) in fixed else "tensor")
+            name = base = "".join(c if c.isalnum() else "_" for c in base).strip("_") or "tensor"
+            n = 0
+            while name in tensors:
+                n += 1
+                name = f"{base}_{n}"
+            made[id(value)] = _argument(graph, tensors, name, value)
+            if id(value) in fixed:
+                constants.add(name)
+        node.replace_all_uses_with(made[id(value)])
+        graph.erase_node(node)
+    return tensors, constants
+
+
+def _argument(graph: fx.Graph, tensors: dict[str, Tensor], name: str, value: Tensor) -> fx.Node:
+    """One more argument of a graph, the last."""
+    mode = next(n.meta["val"].fake_mode for n in graph.nodes if isinstance(n.meta.get("val"), FakeTensor))
+    first = next(n for n in graph.nodes if n.op != "placeholder")
+    with graph.inserting_before(first):
+        node = graph.placeholder(name)
+    with mode:
+        node.meta = {"val": torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)}
+    tensors[name] = value
+    return node
+
+
+def writes(node: fx.Node) -> list[fx.Node]:
+    """The arguments that an operation writes in place."""
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None:
+        return []
+    named = dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
+    written = [named.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    return [n for n in written if isinstance(n, fx.Node)]
+
+
+def is_view(node: fx.Node) -> bool:
+    """Whether an operation computes nothing: its result is another view of its first argument."""
+    if node.target is operator.getitem:
+        return True
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(r.alias_info is not None for r in schema.returns) and not writes(node)
+
+
+def _plain(graph: fx.Graph) -> None:
+    """After an operation in place, what it wrote is used and not its result, which is the same."""
+    for node in graph.nodes:
+        written = writes(node)
+        if written and node.users and str(node.target).split(".")[1].endswith("_") and node.args and node.args[0] is written[0]:
+            node.replace_all_uses_with(written[0])
+
+
+def _roots(graph: fx.Graph) -> tuple[dict[fx.Node, fx.Node], set[fx.Node]]:
+    """The node whose memory each one has, and those whose memory is written."""
+    root: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        viewed = node.args[0] if node.op == "call_function" and is_view(node) and node.args else node
+        root[node] = root[viewed] if isinstance(viewed, fx.Node) and viewed is not node else node
+    return root, {root[w] for node in graph.nodes for w in writes(node)}
+
+
+def _repeatable(node: fx.Node) -> bool:
+    """Whether an operation gives the same result at any time, for the same arguments."""
+    tags = getattr(node.target, "tags", ())
+    return node.op == "call_function" and not writes(node) and torch.Tag.nondeterministic_seeded not in tags
+
+
+def _folded(graph: fx.Graph, tensors: dict[str, Tensor], constants: set[str]) -> set[str]:
+    """Compute what follows from constants alone, once. Returns the names of the new constants."""
+    root, written = _roots(graph)
+    values: dict[fx.Node, Any] = {n: tensors[n.target] for n in graph.find_nodes(op="placeholder") if n.target in constants}
+    for node in graph.nodes:
+        inputs = node.all_input_nodes
+        if _repeatable(node) and root[node] not in written and all(n in values for n in inputs):
+            args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+            values[node] = node.target(*args, **kwargs)
+    known: dict[Any, fx.Node] = {}
+    names: set[str] = set()
+    for node, value in list(values.items()):
+        if node.op == "placeholder" or not isinstance(value, Tensor) or all(user in values for user in node.users):
+            continue
+        key = (
+            value.dtype,
+            tuple(value.shape),
+            value.device,
+            value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes(),
+        )
+        if key not in known:
+            name = f"folded_{len(known)}"
+            known[key] = _argument(graph, tensors, name, value.clone(memory_format=torch.contiguous_format))
+            names.add(name)
+        node.replace_all_uses_with(known[key], delete_user_cb=lambda user: user not in values)
+    return names
+
+
+def _shared(graph: fx.Graph) -> None:
+    """What is computed twice from the same values is computed once."""
+    root, written = _roots(graph)
+    found: dict[Any, fx.Node] = {}
+    for node in graph.nodes:
+        if not _repeatable(node) or any(root[n] in written for n in (node, *node.all_input_nodes)):
+            continue
+        key = (node.target, repr(node.args), repr(sorted(node.kwargs.items(), key=lambda kv: kv[0])))
+        other = found.setdefault(key, node)
+        if other is not node:
+            node.replace_all_uses_with(other)
+
+
+def _pruned(graph: fx.Graph) -> None:
+    """Leave out what nobody uses."""
+    for node in reversed(graph.nodes):
+        if node.op == "call_function" and not node.users and not writes(node):
+            graph.erase_node(node)
+
+
+def is_opaque(node: fx.Node) -> bool:
+    """Whether an operation is launched as it is, whatever stands beside it."""
+    name = str(node.target)
+    name = getattr(node.target, "name", lambda: name)()
+    return name.removeprefix("aten::").startswith(OPAQUE)
+
+
+# -- regions and replays
+def regions(graph: Graph, compiled: Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]) -> Callable[..., Any]:
+    """A function of the graph's tensors, in which every run of operations that can be fused is what `compiled` makes of it and
+    of its arguments (fake tensors). Equal runs are compiled once, so that the layers of a model share theirs."""
+    copied = fx.Graph()
+    copied.output(copied.graph_copy(graph.module.graph, {}))
+    whole = fx.GraphModule(graph.module, copied)
+    parts: dict[fx.Node, int] = {}
+    part, opaque = 0, True
+    for node in whole.graph.nodes:
+        if node.op != "call_function":
+            continue
+        if node.target is operator.getitem:  # results of several are taken apart where they are computed
+            parts[node] = parts[node.args[0]]
+            continue
+        if is_opaque(node) or opaque:
+            part, opaque = part + 1, is_opaque(node)
+        parts[node] = part
+    _viewed(whole.graph, parts)
+    split = split_module(whole, whole, lambda n: parts.get(n, part), keep_original_order=True)
+    made: dict[Any, Callable[..., Any]] = {}
+    for call in split.graph.find_nodes(op="call_module"):
+        inner = split.get_submodule(call.target)
+        work = [n for n in inner.graph.nodes if n.op == "call_function"]
+        if any(is_opaque(n) for n in work) or all(is_view(n) for n in work) or _overlaps(graph, call, work):
+            continue
+        given = [n.meta["val"] for n in inner.graph.find_nodes(op="placeholder")]
+        key = (inner.code, tuple((tuple(t.shape), t.stride(), t.dtype, t.device) for t in given))
+        if key not in made:
+            made[key] = compiled(inner, given)
+        inner.forward = made[key]
+    return split
+
+
+def _viewed(graph: fx.Graph, parts: dict[fx.Node, int]) -> None:
+    """Take views again in every part that uses them, so that only whole memory goes from part to part: a compiler does not see
+    that two arguments are the same memory."""
+    again: dict[tuple[fx.Node, int], fx.Node] = {}
+
+    def here(node: fx.Node, user: fx.Node) -> fx.Node:
+        part = parts[user]
+        taken = node.target is operator.getitem and not is_view(node.args[0])
+        if node.op != "call_function" or parts[node] == part or taken or not is_view(node):
+            return node
+        if (node, part) not in again:
+            with graph.inserting_before(user):
+                made = again[node, part] = graph.node_copy(node)
+            parts[made] = part
+            made.args, made.kwargs = fx.map_arg((made.args, made.kwargs), lambda n: here(n, made))
+        return again[node, part]
+
+    for node in list(graph.nodes):
+        if node in parts:
+            node.args, node.kwargs = fx.map_arg((node.args, node.kwargs), lambda n, user=node: here(n, user))
+    _pruned(graph)
+
+
+def _overlaps(graph: Graph, call: fx.Node, work: list[fx.Node]) -> bool:
+    """Whether a region writes one of the graph's tensors and another one of its arguments shares that memory."""
+    given = [graph.tensors[n.target].untyped_storage().data_ptr() for n in call.args if n.op == "placeholder"]
+    return len(set(given)) < len(given) and any(writes(n) for n in work)
+
+
+def inductor(module: fx.GraphModule, given: list[Any]) -> Callable[..., Any]:
+    """What Inductor makes of a region, without running it."""
+    from torch._inductor.compile_fx import compile_fx
+
+    with torch.no_grad():
+        return compile_fx(module, given)
+
+
+class Replayed:
+    """Steps of a graph, one a call. After the first one, torch's kernels are replayed as a CUDA graph; when the regions are
+    compiled, which takes a thread seconds to minutes, one more step runs by hand, and then their CUDA graph is replayed.
+
+    compile: whether regions are compiled. mode: "eager", "graph" or "compiled": how the last step ran. failed: why there are no
+    compiled regions, if compiling them failed; the steps go on without."""
+
+    def __init__(self, graph: Graph, device: torch.device, compile: bool = True) -> None:
+        self.graph, self.device, self.mode = graph, device, "eager"
+        self.failed: Exception | None = None
+        self._replay: Callable[[], None] | None = None
+        self._compiled: Callable[..., Any] | None = None
+        if device.type == "cuda" and compile:
+            threading.Thread(target=self._compile, daemon=True).start()
+
+    def _compile(self) -> None:
+        try:
+            self._compiled = regions(self.graph, inductor)
+        except Exception as error:  # whatever the compiler raises: torch's own kernels do the same
+            self.failed = error
+
+    def _run(self, function: Callable[..., Any]) -> None:
+        with torch.no_grad():
+            function(*self.graph.tensors.values())
+
+    def __call__(self) -> None:
+        """One step."""
+        if self.device.type != "cuda":
+            self._run(self.graph.module)
+            return
+        if self._compiled is not None and self.mode != "compiled":
+            function, self._compiled, self._replay, self.mode = self._compiled, None, None, "compiled"
+            aside(lambda: self._run(function), self.device)
+            self._replay = captured(lambda: self._run(function), self.device)
+        elif self._replay is not None:
+            self._replay()
+        else:
+            aside(lambda: self._run(self.graph.module), self.device)
+            self._replay = captured(lambda: self._run(self.graph.module), self.device)
+            self.mode = "graph"

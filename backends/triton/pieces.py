@@ -1,0 +1,175 @@
+"""Bodies of loops that the host runs, as graphs of their own.
+
+Where a program's control flow cannot be one graph (a canvas's block, whose iterations data counts), the body of the loop is
+recorded once and replayed in every iteration. What a body reads from outside is copied into the tensors that it was recorded
+with; what it hands on is copied out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decgraph.ir.table import lookup
+from decgraph.ir.values import Region, Value
+
+Recorder = Callable[[Callable[[], Any], torch.device], Callable[[], None]]
+"""Records a function that reads and writes tensors of before: `capture.captured` on a CUDA device."""
+
+
+def flattened(value: Any, tensors: list[Tensor]) -> Any:
+    """What a value is but for its tensors, which are appended; two values with equal results have the same structure."""
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        return ("tensor", tuple(value.shape), value.dtype)
+    if isinstance(value, np.ndarray):
+        return ("array", value.shape, value.dtype.str, value.tobytes())
+    if isinstance(value, list | tuple):
+        return (type(value).__name__, *[flattened(v, tensors) for v in value])
+    if isinstance(value, dict):
+        return ("dict", *[(k, flattened(v, tensors)) for k, v in value.items()])
+    if is_dataclass(value) and not isinstance(value, type):
+        return (type(value), *[flattened(getattr(value, f.name), tensors) for f in fields(value)])
+    if isinstance(value, int | float | str | bool | bytes | frozenset) or value is None:
+        return (type(value).__name__, value)
+    return ("object", id(value))
+
+
+def rebuilt(value: Any, tensors: Any) -> Any:
+    """The same value with other tensors, taken from an iterator in the order of `flattened`."""
+    if isinstance(value, Tensor):
+        return next(tensors)
+    if isinstance(value, list | tuple):
+        return type(value)(rebuilt(v, tensors) for v in value)
+    if isinstance(value, dict):
+        return {k: rebuilt(v, tensors) for k, v in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        made = object.__new__(type(value))
+        for f in fields(value):
+            object.__setattr__(made, f.name, rebuilt(getattr(value, f.name), tensors))
+        return made
+    return value
+
+
+@dataclass
+class Piece:
+    """A recorded body. given: the tensors that it reads from outside; out: what it hands on; odd: whether something that the
+    host decides was otherwise than when it was recorded; calls: the model calls that it counts."""
+
+    given: list[Tensor]
+    replay: Callable[[], None]
+    out: Any
+    odd: list[Tensor]
+    calls: dict[str, int]
+
+
+class Pieces:
+    """The recorded bodies of a program's loops, by what they read."""
+
+    most = 16
+    """Recordings of one program; a body that is different in every iteration is run as it is."""
+
+    def __init__(self, s: Any, record: Recorder) -> None:
+        self.s, self.record = s, record
+        self.known: dict[Any, Piece | None] = {}
+        self.seen: set[Any] = set()
+        self.decided: dict[Any, dict[Any, bool | None]] = {}
+        """What the host decided in a body the last time that it ran it."""
+
+    def run(self, region: Region, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """The yields of a loop's body for its arguments, in the lanes that are here."""
+        s, before = self.s, self.s.decided
+        try:
+            return self._run(region, arguments)
+        finally:
+            s.decided = before
+
+    def _run(self, region: Region, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        s = self.s
+        outside = {v: s.env[v] for v in free(region) if v in s.env}
+        given: list[Tensor] = []
+        inputs = (s.mask, list(arguments), list(outside.values()))
+        key = (region, flattened(inputs, given))
+        piece = self.known.get(key)
+        s.decided = self.decided.setdefault(key, {})
+        if piece is None:
+            if key not in self.seen or key in self.known or len(self.known) >= self.most or not self.idle():
+                self.seen.add(key)
+                out: tuple[Any, ...] = s.region(region, arguments)
+                return out
+            piece = self.known[key] = self.recorded(region, inputs, given, list(outside))
+            if piece is None:
+                return tuple(s.region(region, arguments))
+        else:
+            for there, here in zip(piece.given, given, strict=True):
+                there.copy_(here)
+        piece.replay()
+        if piece.odd and s.reads(torch.stack(piece.odd).any()):  # nothing outside of slots was written: run it as it is
+            return tuple(s.region(region, arguments))
+        for name, n in piece.calls.items():
+            s.counts.calls[name] = s.counts.calls.get(name, 0) + n
+        tensors: list[Tensor] = []
+        flattened(piece.out, tensors)
+        made: tuple[Any, ...] = rebuilt(piece.out, iter([t.clone() for t in tensors]))
+        return made
+
+    def idle(self) -> bool:
+        """Whether no model has slots in use that only Python knows of: bodies that draft are run as they are."""
+        return all(not getattr(c, "used", 0) and not getattr(c, "asked", False) for c in self.s.caches.values())
+
+    def recorded(self, region: Region, inputs: Any, given: list[Tensor], outside: list[Value]) -> Piece | None:
+        """Record a body; None where it cannot be, as where the host has to read something inside."""
+        from decgraph.backends.triton.support import NotSteppable
+
+        s = self.s
+        kept = [t.clone() for t in given]
+        mask, arguments, values = rebuilt(inputs, iter(kept))
+        before, env, counts, outer = dict(s.counts.calls), dict(s.env), s.counts.calls, s.mask
+        made: list[Any] = []
+        effects = [lookup(op.opcode) for op in region.walk()]
+
+        def body() -> Any:
+            s.env.update(zip(outside, values, strict=True))
+            s.mask = mask
+            s.odd = []
+            made[:] = [s.region(region, arguments), s.odd]
+            if s.odd and any(op.effects in ("commit", "state") for op in effects):
+                raise NotSteppable("a body with effects that the host decides about", s.place)
+            return made
+
+        for cache in s.caches.values():
+            cache.start()
+        s.recording = True
+        try:
+            replay = self.record(body, s.device)
+        except NotSteppable:
+            return None
+        finally:
+            s.recording, s.mask = False, outer
+            s.env.clear()
+            s.env.update(env)
+            for cache in s.caches.values():
+                cache.start()
+        calls = {k: n - before.get(k, 0) for k, n in counts.items() if n != before.get(k, 0)}
+        s.counts.calls = before
+        return Piece(kept, replay, made[0], made[1], calls)
+
+
+def free(region: Region) -> list[Value]:
+    """The values that a region reads from outside, in order."""
+    made = {v for op in region.walk() for v in op.results} | {v for op in region.walk() for r in op.regions for v in r.args}
+    made |= set(region.args)
+    found: dict[Value, None] = {}
+    for op in region.walk():
+        for v in (*op.operands, *(y for r in op.regions for y in r.yields)):
+            if v not in made:
+                found[v] = None
+    for v in region.yields:
+        if v not in made:
+            found[v] = None
+    return list(found)

@@ -1,0 +1,329 @@
+"""Recorded steps: whatever is done with a graph (folding, cutting into regions, printing and importing the text), it does what
+the function did that it was recorded from, run after run."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from quick import examples
+from torch import Tensor
+from torch._dynamo.backends.debugging import aot_eager
+from torch._inductor.compile_fx import graph_returns_tuple, make_graph_return_tuple
+
+import decgraph
+from decgraph.backends.triton import emit, graph, shaping
+from decgraph.backends.triton.graph import Graph, regions, traced
+from decgraph.backends.triton.kernels import truncate  # which registers its operation
+from decgraph.backends.triton.models import step_model
+from decgraph.backends.triton.state import Frame, Step
+from decgraph.check.worlds import models_for, params_for
+from decgraph.runtime.request import Request
+
+Run = Callable[[], Any]
+
+
+def imported(made: Graph, folder: Path) -> Run:
+    """The printed text as a module: its step over the graph's tensors, without the constants that stand in the text."""
+    file = folder / "printed.py"
+    file.write_text(emit.text(made, "printed"), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("printed", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    written = module.constants("cpu")
+    given_ = {k: v for k, v in made.tensors.items() if k not in written}
+    return torch.no_grad()(lambda: module.step(given_))
+
+
+def functional(module: Any, given_: list[Any]) -> Any:
+    """What a compiler makes of a region first: a function without effects, which knows nothing of shared memory, and copies of
+    what it changed at the end."""
+    with torch.no_grad():
+        return aot_eager(module, given_) if graph_returns_tuple(module) else make_graph_return_tuple(module, given_, aot_eager)
+
+
+def forms(made: Graph, folder: Path) -> dict[str, Run]:
+    """Everything that runs a graph."""
+    cut = regions(made, functional)
+    return {"graph": made, "regions": torch.no_grad()(lambda: cut(*made.tensors.values())), "text": imported(made, folder)}
+
+
+# -- any program over buffers
+CONSTANT = torch.arange(12).reshape(3, 4)
+OPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add": lambda a, b: a + b,
+    "mul": lambda a, b: a * (b % 3),
+    "where": lambda a, b: torch.where(a > b, a, 7),
+    "transposed": lambda a, b: a.t().reshape(3, 4),
+    "sum": lambda a, b: a.sum(1, keepdim=True) % 100 + b,
+    "sort": lambda a, b: torch.sort(a, 1)[0],
+    "gather": lambda a, b: a.gather(1, b % 4),
+    "not": lambda a, b: ~a & b,
+    "constant": lambda a, b: (CONSTANT * 2 + 1) % 5,
+    "fresh": lambda a, b: torch.zeros_like(a).add_(b),
+    "max": lambda a, b: a.amax(0) + b,
+    "clone": lambda a, b: a.clone(),
+}
+EFFECTS: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "copy_": lambda a, b: a.copy_(b % 1000),
+    "add_": lambda a, b: a.add_(1),
+    "row": lambda a, b: a[1].copy_(b[0] % 1000),
+    "scatter_": lambda a, b: a.scatter_(1, torch.arange(3, -1, -1).expand(3, 4), b % 9),
+    "column": lambda a, b: a[:, 2].mul_(-1),
+    "shared": lambda a, b: a.copy_(CONSTANT),
+}
+NAMES = sorted(OPS) + sorted(EFFECTS) * 2
+LINES = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=14)
+
+
+def program(lines: Sequence[tuple[str, int, int]], buffers: list[Tensor]) -> Run:
+    """A function that does what the lines say: operations of earlier values, writes to buffers and to views of them."""
+
+    def run() -> Tensor:
+        values = [*buffers, CONSTANT]
+        for name, x, y in lines:
+            if name in OPS:
+                values.append(OPS[name](values[x % len(values)], values[y % len(values)]))
+            else:
+                EFFECTS[name](buffers[x % len(buffers)], values[y % len(values)])
+        return values[-1].clone()
+
+    return run
+
+
+def plain(*constants: Tensor) -> Any:
+    """What stands for a step that has nothing but constants."""
+    return SimpleNamespace(_constants=dict(enumerate(constants)), caches={}, op=None)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(LINES)
+def test_any_program(lines: list[tuple[str, int, int]]) -> None:
+    """Reads before and after a write, views, results in place, constants, values that are computed twice."""
+    import tempfile
+
+    def begin() -> list[Tensor]:
+        return [torch.arange(12).reshape(3, 4) * k % 7 for k in (1, 5)]
+
+    direct = begin()
+    run = program(lines, direct)
+    want = [(run(), [b.clone() for b in direct]) for _ in range(4)]
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("graph", "regions", "text"):
+            buffers = begin()
+            made = traced(
+                program(lines, buffers), SimpleNamespace(_constants={0: CONSTANT}, caches={}, op=None), {"b": buffers}
+            )
+            run = forms(made, Path(folder))[name]
+            for result, after in want[1:]:
+                assert torch.equal(run(), result), name
+                assert all(torch.equal(a, b) for a, b in zip(buffers, after, strict=True)), name
+    assert torch.equal(CONSTANT, torch.arange(12).reshape(3, 4))
+
+
+def test_what_follows_from_constants_is_computed_once_and_what_is_written_is_not() -> None:
+    x, one, two = torch.zeros(3), torch.arange(3.0), torch.ones(3)
+
+    def run() -> Tensor:
+        table = torch.softmax(one * 2, 0).cumsum(0)
+        two.add_(1)
+        fresh = torch.zeros(3).add_(one)
+        x.add_(table * two + fresh)
+        return (x * one + x * one).sum()
+
+    made = traced(run, plain(one, two), {"x": x, "two": two})
+    names = [str(n.target) for n in made.nodes()]
+    assert not [n for n in names if "softmax" in n or "cumsum" in n]
+    assert sum("mul" in n for n in names) == 2, "the same product is computed once"
+    assert "x" in made.tensors and two.tolist() == [2.0] * 3
+    made()
+    assert two.tolist() == [3.0] * 3
+
+
+# -- steps of programs
+def stepping(name: str, temperatures: Sequence[float] = (0.0, 1.0)) -> tuple[Step, list[Request], list[Any]]:
+    """A step of an algorithm on table models, with a lane for every temperature, after an iteration; and what the reference
+    commits."""
+    algorithm = decgraph.load(name)
+    models, params = models_for(algorithm.function, 7, 3), params_for(algorithm.function, 3)
+    requests = [Request((1, 2, 3, 1, 2), limit=9, temperature=t, seed=5, request_id=n) for n, t in enumerate(temperatures)]
+    session = algorithm.session(models, backend="reference", **params)
+    want = [session.run(r, keep_events=False).tokens for r in requests]
+    whole = algorithm.session(models, backend="torch", **params)
+    made: dict[str, Any] = {}
+    for part in sorted(
+        (p.name for p in algorithm.function.params if p.value.type.elem == "model"), key=lambda n: models[n].kind
+    ):
+        target = next(iter(made.values()), None) if models[part].kind == "features" else None
+        made[part] = step_model(models[part], len(requests), 128, "cpu", target=target)
+    module = whole.module
+    function = module.main if module.main in module.functions else algorithm.function.name
+    features = frozenset[str]().union(*(shaping.need(r, 7) for r in requests))
+    step = Step(module, function, made, whole.params, Frame(len(requests), 14, torch.device("cpu"), features))
+    for lane, request in enumerate(requests):
+        step.admit(lane, request)
+    step.start_states(range(len(requests)))
+    with torch.no_grad():
+        step.prologue(torch.ones(len(requests), dtype=torch.bool))
+        step.body()
+    return step, requests, want
+
+
+@pytest.mark.budget(20)
+@pytest.mark.parametrize("form", ["graph", "regions", "text"])
+@pytest.mark.parametrize("name", ["autoregressive", "speculative", "sequoia"])
+def test_a_recorded_step_commits_what_the_program_commits(name: str, form: str, tmp_path: Path) -> None:
+    step, requests, want = stepping(name)
+    made = traced(step.body, step)
+    run = forms(made, tmp_path)[form]
+    for _ in range(12):
+        if bool((step.done | step.lost).all()):
+            break
+        run()
+    got = [tuple(step.tokens[b, 5 : int(step.length[b])].tolist()) for b in range(len(requests))]
+    assert got == want and not step.lost.any()
+
+
+def test_the_text_has_the_lines_of_the_program_the_kernels_and_the_launches() -> None:
+    step, _, _ = stepping("speculative")
+    made = traced(step.body, step)
+    text = emit.text(made, "speculative", 7)
+    source = Path(decgraph.load("speculative").module.functions["speculative"].loc.path)
+    lines = source.read_text(encoding="utf-8").splitlines()
+    found = re.findall(r"^    # speculative\.dec:(\d+)  (.+)$", text, re.M)
+    assert len({n for n, _ in found}) > 3 and all(lines[int(n) - 1].strip() == said for n, said in found)
+    assert "def race_kernel(" in text and "decgraph.draw" in text
+    data = json.loads(json.dumps(emit.as_json(made, "speculative", 7)))
+    total = sum(data["totals"]["launches"].values())
+    assert f"# {total} launches: " in text and total == sum(row["count"] for row in data["launches"])
+    assert data["totals"]["bytes"]["rows"] > 0 and data["tensors"]["tokens"] == f"int64[2, {step.frame.capacity + 1}]"
+
+
+# -- launches
+def test_launches_of_small_functions() -> None:
+    x, w, v, ones = torch.randn(4, 64), torch.randn(64, 64), torch.randn(64), torch.ones(4).long()
+
+    def norm(a: Tensor) -> Tensor:
+        return a * torch.rsqrt((a * a).mean(-1, keepdim=True) + 1e-6) * v
+
+    def cut(a: Tensor) -> Tensor:
+        return truncate.truncate(a, ones, x[:, 0], x[:, 1])  # type: ignore[no-any-return]
+
+    for run, kinds in (
+        (lambda: (x * 2 + 1).relu() * v, ["fused"]),
+        (lambda: norm(x), ["fused"]),
+        (lambda: norm(x) @ w, ["fused", "product"]),
+        (lambda: norm(x + norm(x @ w) @ w), ["product", "fused", "product", "fused"]),
+        (lambda: torch.softmax(x @ w, -1).argmax(-1), ["product", "fused"]),
+        (lambda: x.t().reshape(4, 64)[:2] * 2, ["fused"]),
+        (lambda: torch.sort(x * 2, -1)[0] + 1, ["fused", "sort", "fused"]),
+        (lambda: cut(torch.softmax(x, -1)), ["fused", "kernel"]),
+        (lambda: (x.add_(1), v.mul_(2))[0], ["fused", "fused"]),
+    ):
+        made = traced(run, plain(ones), {"x": x, "w": w, "v": v})
+        found = emit.launches(made)
+        assert [row.kind for row in found] == kinds, emit.table(made)
+        assert emit.totals(found)[0]["kernel"] == (3 if "kernel" in kinds else 0)
+
+
+# -- replays
+def test_a_graph_is_replayed_as_it_is_until_its_regions_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a device that is played: what is captured is run by its replay."""
+    x = torch.zeros(3)
+    made = traced(lambda: x.add_(1), None, {"x": x})
+    x.zero_()
+    go, log = threading.Event(), []
+
+    def compiled(module: Any, given_: Any) -> Any:
+        go.wait(30)
+        log.append("compiled")
+        return type(module).forward.__get__(module)
+
+    monkeypatch.setattr(graph, "aside", lambda run, device: (log.append("aside"), run()))
+    monkeypatch.setattr(graph, "captured", lambda run, device: (log.append("captured"), run)[1])
+    monkeypatch.setattr(graph, "inductor", compiled)
+    replayed = graph.Replayed(made, torch.device("cuda"))
+    modes = []
+    for _ in range(3):
+        replayed()
+        modes.append(replayed.mode)
+    go.set()
+    while replayed._compiled is None and replayed.failed is None:
+        pass
+    for _ in range(2):
+        replayed()
+        modes.append(replayed.mode)
+    assert modes == ["graph", "graph", "graph", "compiled", "compiled"] and x.tolist() == [5.0] * 3
+    assert log == ["aside", "captured", "compiled", "aside", "captured"] and replayed.failed is None
+
+
+def test_steps_go_on_where_nothing_can_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.zeros(3)
+    made = traced(lambda: x.add_(1), None, {"x": x})
+
+    def compiled(module: Any, given_: Any) -> Any:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(graph, "aside", lambda run, device: run())
+    monkeypatch.setattr(graph, "captured", lambda run, device: run)
+    monkeypatch.setattr(graph, "inductor", compiled)
+    replayed = graph.Replayed(made, torch.device("cuda"))
+    while replayed.failed is None:
+        pass
+    replayed()
+    replayed()
+    assert x.tolist() == [3.0] * 3 and str(replayed.failed) == "no compiler" and replayed.mode == "graph"
+    near = graph.Replayed(made, torch.device("cpu"))
+    near()
+    assert x.tolist() == [4.0] * 3 and near.mode == "eager"
+
+
+@pytest.mark.budget(20)
+def test_kernels_by_hand_in_a_recorded_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU, where their torch forms run; the tokens of the model without them."""
+    from decgraph.backends.triton.models import decoder
+
+    monkeypatch.setattr(decoder, "uses_kernels", lambda _: True)
+    session = decgraph.load("autoregressive").session(device="cpu", dtype="float32")
+    request = decgraph.models.request_for(session, prompt="def main():", limit=6)
+    target = step_model(session.models["target"], 1, 64)
+    frame = Frame(1, 40, torch.device("cpu"), shaping.need(request, target.vocab_size))
+    step = Step(session.module, "autoregressive", {"target": target}, session.params, frame)
+    step.admit(0, request)
+    step.start_states([0])
+    with torch.no_grad():
+        step.prologue(torch.ones(1, dtype=torch.bool))
+        step.body()
+    made = traced(step.body, step)
+    while not bool(step.done):
+        made()
+    assert tuple(step.tokens[0, len(request.prompt) : int(step.length[0])].tolist()) == session.run(request).tokens
+    count, layers = emit.totals(emit.launches(made))[0], target.layers
+    assert count["kernel"] == 2 * layers + 1
+    assert count["fused"] <= 4 * layers + 9, emit.table(made)  # norms, a gate, and what goes to `rope_write`
+
+
+@pytest.mark.slow
+@pytest.mark.budget(60)
+def test_inductor_compiles_the_regions_of_a_step() -> None:
+    """For the CPU, without running them: in place on the buffers, as the graph itself."""
+    step, requests, want = stepping("autoregressive")
+    made = traced(step.body, step)
+    run = regions(made, graph.inductor)
+    with torch.no_grad():
+        for _ in range(8):
+            run(*made.tensors.values())
+    assert [tuple(step.tokens[b, 5 : int(step.length[b])].tolist()) for b in range(len(requests))] == want
+    assert np.array_equal(step.done.numpy(), [True, True])

@@ -1,0 +1,100 @@
+"""Bodies of loops that the host runs, recorded: replays commit what the bodies themselves do. A graph of torch.fx stands for the
+CUDA graph, which records without running: what was written while it was traced is put back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import decgraph
+from decgraph.backends.triton import pieces, program
+from decgraph.check.worlds import models_for
+from decgraph.runtime.request import Request
+
+SIZES = {"length": 24, "block": 8, "steps": 12}
+
+
+class Recorded:
+    """Records bodies of one program's loops, and counts replays."""
+
+    def __init__(self) -> None:
+        self.step: Any = None
+        self.replays = 0
+
+    def __call__(self, body: Callable[[], Any], device: torch.device) -> Callable[[], None]:
+        made: list[Tensor] = []
+
+        def run() -> list[Tensor]:
+            made.clear()
+            pieces.flattened(body(), made)
+            return made
+
+        held = tensors_of(self.step)
+        before = [t.clone() for t in held]
+        graph = make_fx(run)()
+        out = list(made)
+        for there, was in zip(held, before, strict=True):
+            there.copy_(was)
+
+        def replay() -> None:
+            self.replays += 1
+            for there, new in zip(out, graph(), strict=True):
+                there.copy_(new)
+
+        return replay
+
+
+def tensors_of(step: Any) -> list[Tensor]:
+    """The buffers that a step and its models have."""
+    found: dict[int, Tensor] = {}
+    seen: set[int] = set()
+
+    def look(value: Any) -> None:
+        if isinstance(value, Tensor):
+            found[id(value)] = value
+        elif id(value) in seen:
+            return
+        elif isinstance(value, dict | list | tuple):
+            seen.add(id(value))
+            for v in value.values() if isinstance(value, dict) else value:
+                look(v)
+        elif type(value).__module__.startswith("decgraph.backends.triton"):
+            seen.add(id(value))
+            for name, v in vars(value).items():
+                if name not in ("env", "_constants"):
+                    look(v)
+
+    look(step)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("name", ["llada", "fast_dllm", "klass", "remdm_loop", pytest.param("d2f", marks=pytest.mark.slow)])
+def test_replayed_bodies_commit_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded, made = Recorded(), program.settle
+
+    def settle(step: Any) -> bool:
+        hosted = made(step)
+        recorded.step, step.pieces = step, pieces.Pieces(step, recorded) if hosted else None
+        return hosted
+
+    monkeypatch.setattr(program, "settle", settle)
+    algorithm = decgraph.load(name)
+    params = {k: v for k, v in SIZES.items() if k in {p.name for p in algorithm.function.params}}
+    models = models_for(algorithm.function, 7, 3)
+    runs = [
+        [
+            algorithm.session(models, backend=backend, **params).run(
+                Request((1, 2, 3), limit=24, temperature=t, seed=5), keep_events=False
+            )
+            for t in (0, 1)
+        ]
+        for backend in ("reference", "triton")
+    ]
+    for want, got in zip(*runs, strict=True):
+        assert got.mode == "graph mode" and got.tokens == want.tokens
+    assert recorded.replays > 10
