@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.triton.support import MoreSlots, NotSteppable
 from decgraph.backends.triton.values import Nodes, Path, Tree
 
 
@@ -77,7 +77,7 @@ class Cache:
         new: list[int] = []
         if tree is not None:
             self._extend(self.s.uids)
-            needed = self._closure(tree, nodes)
+            needed = sorted({n for n in nodes if n} | self._above(tree, nodes))
             new = [n for n in needed if n in nodes or not self.whole[tree.uid[n]]]
         root = any(n == 0 for n in nodes)
         states = self._forward(tree, np.array([n for n in new if n], dtype=np.int64), known)
@@ -90,33 +90,32 @@ class Cache:
             assert tree is not None
             self.rows[int(tree.uid[n])] = (states, lead + j)
 
-    def _closure(self, tree: Tree, nodes: Any) -> list[int]:
-        """The nodes and all that may be their ancestors, but the root, in order."""
+    def _above(self, tree: Tree, nodes: Any) -> set[int]:
+        """All that may be ancestors of nodes, but the root."""
+        found: set[int] = set()
         if tree.fixed:
-            needed: set[int] = set()
             for node in nodes:
-                while node and node not in needed:
-                    needed.add(int(node))
-                    node = int(tree.parent[node])
-            return sorted(needed)
-        needed = {int(n) for n in nodes if n}
+                up = int(tree.parent[node])
+                while up and up not in found:
+                    found.add(up)
+                    up = int(tree.parent[up])
+            return found
         for g in reversed(tree.growths):
-            if any(g.first <= n < g.first + g.count for n in needed):
+            if any(g.first <= n < g.first + g.count for n in {*nodes, *found}):
                 above = g.above.within if isinstance(g.above, Nodes) else g.above
                 if above is None:
                     raise NotSteppable(f"`{self.name}` is called below nodes that are not known", self.s.place)
                 if isinstance(g.above, Nodes) and any(g.above.ids is c for c in self.chosen):
                     continue  # those of its nodes that something hangs from are computed
-                needed |= {int(n) for n in above if n}
-        return sorted(needed)
+                found |= {int(n) for n in above if n}
+        return found
 
     def _chosen(self, tree: Tree | None, nodes: Nodes, known: Tensor | None) -> Tensor:
         """States after nodes that data chooses."""
         if tree is None or isinstance(tree.uid, Tensor) or nodes.within is None:
             raise NotSteppable(f"`{self.name}` is called at nodes that are chosen among unknown ones", self.s.place)
         self._extend(self.s.uids)
-        above = [n for n in self._closure(tree, nodes.within.tolist()) if n not in set(nodes.within.tolist())]
-        missing = [n for n in above if not self.whole[tree.uid[n]]]
+        missing = [n for n in sorted(self._above(tree, nodes.within.tolist())) if not self.whole[tree.uid[n]]]
         if missing:
             self._forward(tree, np.array(missing, dtype=np.int64), known)
         states = self._forward(tree, nodes.ids, known)
@@ -153,6 +152,8 @@ class Cache:
         length = s.length
         first, self.used, self.asked = self.used, self.used + n, True
         self.peak = max(self.peak, self.used)
+        if s.ahead is not None and self.used + self.behind + 2 > s.ahead:
+            raise MoreSlots(self.used + self.behind + 2)
         tokens, positions, slots, below, parents = [], [], [], [], []
         if lead:
             at = (length[:, None] + s.constant(np.arange(-lead, 0))).clamp(min=0)

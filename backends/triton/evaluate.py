@@ -26,7 +26,7 @@ STEP: dict[str, Callable[..., Any]] = {}
 JOINS: dict[type, Callable[..., Any]] = {}
 """By the type of a value: `f(s, lanes bool[B], a, b)`, a in those lanes and b in the others."""
 TOPICS = (
-    "numbers", "distributions", "draws", "selection", "sequences", "trees", "walk", "models", "request", "indexes", "canvases", "masked",
+    "numbers", "distributions", "draws", "selection", "sequences", "trees", "walk", "models", "request", "indexes", "canvases", "masked", "automata",
 )  # fmt: skip
 
 
@@ -384,7 +384,7 @@ class Evaluator:
         for i in numbers:
             counter: Any = i if start is None else start + i
             lanes = _both(going, inside(i))
-            if quiet and lanes is not None and self.idle(lanes):
+            if quiet and i > numbers.start and lanes is not None and self.idle(lanes):
                 break
             if cond is not None:
                 with self.within(lanes):

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from decgraph.backends.triton import shaping
 from decgraph.backends.triton.capture import NothingRecorded
-from decgraph.backends.triton.program import Job, Kept, Look, Needs, Program, home, kept, key_of, needs_of, note
-from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.triton.program import Job, Kept, Look, Needs, Program, home, kept, key_of, more_slots, needs_of, note
+from decgraph.backends.triton.support import MoreSlots, NotSteppable
 from decgraph.ir.drafting import drafting
 from decgraph.runtime.faults import fault
 from decgraph.runtime.trace import Committed
@@ -91,17 +91,26 @@ class Steps:
             try:
                 for job, look in program.advance(self.chunk):
                     self._hear(program, job, look)
+            except MoreSlots as error:  # they begin again, with as many
+                for job in self._ended(program):
+                    job.machine.again()
+                    self.waiting.append(Job(job.number, job.machine, job.features, more_slots(job, error.ahead)))
             except NothingRecorded:  # the driver would do as little, for ever
                 raise
             except Exception as error:  # of the compiler, the driver, the memory of the device: eager mode may work
-                for job in [j for j in program.jobs if j is not None]:
-                    why = self._why(job, error)
-                    program.leave(job)
-                    self.left(job.number, job.machine, why)
-                    kept(job.machine.main).programs.pop(id(program), None)
-                program.shown.clear()
+                for job in self._ended(program):
+                    self.left(job.number, job.machine, self._why(job, error))
         self._settle()
         return len(self) > 0
+
+    def _ended(self, program: Program) -> list[Job]:
+        """Take all requests out of a program that failed, and forget it."""
+        jobs = [j for j in program.jobs if j is not None]
+        for job in jobs:
+            program.leave(job)
+            kept(job.machine.main).programs.pop(id(program), None)
+        program.shown.clear()
+        return jobs
 
     def _why(self, job: Job, error: Exception) -> str:
         """Why the driver runs a request that could not go on here."""

@@ -62,13 +62,17 @@ class TritonMachine(TorchMachine):
         """The driver runs it, from its beginning."""
         self.mode = f"eager mode: {why}"
         _LOG.debug("%s: %s", self.title, self.mode)
+        self.again()
+        if self._key is not None:
+            super().reuse(self._key)
+
+    def again(self) -> None:
+        """Begin anew."""
         if self.committed() or self.results:
             self.results = []
             self.start_run()
         if isinstance(self.listener, Commits):
             self.listener.begin()
-        if self._key is not None:
-            super().reuse(self._key)
 
     def run(self) -> tuple[int, ...]:
         if self.parent is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -121,6 +121,13 @@ def note(m: Any, features: frozenset[str], found: Needs | NotSteppable) -> None:
     known[_needs_key(m, features)] = ((m.module, m.models), found)  # so that their ids stay theirs
     while len(known) > 64:
         known.popitem(last=False)
+
+
+def more_slots(job: Job, ahead: int) -> Needs:
+    """The needs of a request's program from now on, where a step was seen to need so many slots."""
+    found = replace(job.needs, ahead=max(ahead, 2 * job.needs.ahead))
+    note(job.machine, job.features, found)
+    return found
 
 
 def _measured(m: Any, features: frozenset[str], room: int) -> Needs:
@@ -261,6 +268,7 @@ class Program:
         self.hosted = self.hosted or reads  # tables of whole paths and other texts are read on the host: no graph has them
         if self.hosted and not reads and device.type == "cuda":
             self.step.pieces = Pieces(self.step, captured)
+        self.step.ahead = job.needs.ahead
         self.behind = {id(c): c.behind for c in chains(self.step)}
         self.each = dict(self.step.counts.calls) if self.step.loop is not None else {}
         self.once: dict[str, int] = {}
@@ -398,7 +406,7 @@ class Program:
     def lasting(self) -> list[Tensor]:
         """The tensors that a lane's steps hand on, beside its text, settings, keys and values."""
         s, c = self.step, self.step.counts
-        values = [s.iteration, c.tested, c.accepted, c.drafted, c.unmasked, c.remasked, *c.often.values()]
+        values = [s.iteration, c.tested, c.accepted, c.drafted, c.unmasked, c.remasked, *c.often.values(), *(r.at for r in s.readers)]
         for value in (*s.states.values(), *s.carried):
             values += [value.data, value.live] if isinstance(value, Vec) else [value] if isinstance(value, Tensor) else []
         return [v for v in values if len(v) == s.frame.batch]

@@ -65,6 +65,8 @@ class Step(Evaluator):
         self.names: dict[int, str] = {}
         self.taken: set[int] = set()
         """The lanes that have a request."""
+        self.ahead: int | None = None
+        """How many slots there are behind a text; None: not known yet."""
         self.uids = self.epoch = 0
         self.committed_now = self.committed_most = 0
         """The most tokens that are committed: in this iteration so far, and in one."""
@@ -89,6 +91,8 @@ class Step(Evaluator):
         self.results: list[Any] = []
         """What `return` gave: (tokens int64[B, n, D] padded with -1, bool[B, n] or None, bool[B] the lanes)."""
         self.made: dict[Any, Any] = {}
+        self.readers: list[Any] = []
+        """What reads tokens as they are committed (automata)."""
         self.growths: Counter[str] = Counter({state_title(s): 2 for s in self.function.states if s.scope == "session"})
         """How often buffers grew; what a session has kept may have any length."""
 
@@ -153,6 +157,8 @@ class Step(Evaluator):
     def start_states(self, lanes: Sequence[int], shared: Mapping[Any, Any] | None = None) -> None:
         """Set the initial states of lanes: the session's, where it has them, else the program's. Raises NotSteppable for a state
         that is no tensor."""
+        for reader in self.readers:
+            reader.at[list(lanes)] = reader.g.start
         for state in self.function.states:
             kept = (shared or {}).get((self.function.name, state.name)) if state.scope == "session" else None
             made = self.region(state.init, ())[0] if kept is None else kept
@@ -207,9 +213,6 @@ class Step(Evaluator):
             raise NotSteppable("a model that is derived by data", op)
         how = "on" if op.attrs["how"] == "adapter" else str(op.attrs["how"])
         return model.derive(how, *[plain(a) if is_static(a) else a for a in halves(args, op.attrs.get("named", ()))])
-
-    def learn(self, tokens: Tensor, kept: Tensor) -> None:
-        """What indexes of the text do as tokens are committed."""
 
     def prologue(self, lanes: Tensor) -> None:
         """The ops before `while not done` (all of them, in a program without that loop), in some lanes bool[B]."""
@@ -333,16 +336,25 @@ class Step(Evaluator):
             wrong = by_row(wrong, q.live) & q.live[..., None]
         self.flag(wrong)
 
-    def noise_words(self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Any] | None = None) -> tuple[Tensor, ...]:
+    def noise_words(
+        self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Any] | None = None, live: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         """The words of n rows' noise, int64[B, n] each. positions: int64[B, n], for the stream `output`. lanes: the numbers that
-        tell them apart (by default the row's), each [n] or [B, n]."""
+        tell them apart (by default the row's, as `counted` says), each [n] or [B, n]."""
         if key.kind == "output":
             where = self.lined(key.index, n) if key.index is not None else positions
             if where is None:
                 raise NotSteppable("`as output` of a distribution without a position", self.place)
             return noise.words(self.keys, "output", [where], lanes or [] if key.index is not None else [], 1)
         counters = [self.tensor(c) if not isinstance(c, int) else c for c in key.counters]
-        return noise.words(self.keys, key.site, counters, [self.steps(n)[None]] if lanes is None else lanes, 1)
+        return noise.words(self.keys, key.site, counters, [self.counted(n, live)] if lanes is None else lanes, 1)
+
+    def counted(self, n: int, live: Tensor | None) -> Tensor:
+        """int64[B or 1, n]: the numbers of n rows among those that are there. live: bool[B, m], for n / m rows each."""
+        if live is None or not n:
+            return self.steps(n)[None]
+        each = n // int(live.shape[1])
+        return (((live.long().cumsum(1) - 1) * each)[..., None] + self.steps(each)).flatten(1)
 
     def lined(self, index: Any, n: int) -> Tensor:
         """Indices int64[B or 1, n] of n rows: one for all, or lined up with the leading axis."""

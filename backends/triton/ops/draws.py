@@ -60,6 +60,7 @@ def draw(s: Any, op: Any, q: Any, key: Noise) -> Draws:
         n,
         placed(s, q) if key.kind == "output" and key.index is None else None,
         None if numbers is None else [numbers],
+        q.live,
     )
     tokens = s.draw(probs, words, q.live)
     return Draws(shaped(q, tokens), (Law(q.rows, q.face),), q.index, at=q.at, live=q.live, inner=q.inner)
@@ -97,11 +98,11 @@ def draw_many(s: Any, op: Any, q: Any, k: Any, key: Noise) -> Draws:
     most = counted(s, op, k, 2**31 if op.attrs["replace"] else int(probs.shape[2]))
     n, size = int(probs.shape[1]), int(probs.shape[2])
     if op.attrs["replace"]:
-        first, second = np.divmod(np.arange(n * most), max(1, most))
+        second = np.arange(n * most) % max(1, most)
         where = placed(s, q)
         where = None if where is None else where.repeat_interleave(most, 1)
         rows = drafted_rows(s, q, n)
-        rows = s.constant(first)[None] if rows is None else rows.repeat_interleave(most, 1)
+        rows = s.constant(np.arange(n * most) // max(1, most))[None] if rows is None else rows.repeat_interleave(most, 1)
         words = s.noise_words(key, n * most, where, [rows, s.constant(second)[None]])
         tokens = s.draw(probs.repeat_interleave(most, 1), words, q.live)
         out = Draws(shaped(q, tokens.reshape(-1, n, most), most), (Law(q.rows, q.face),), _rows(q, most), at=q.at, live=q.live)
@@ -211,12 +212,11 @@ def path_logs(s: Any, tree: Tree, face: str) -> Tensor:
 
 
 def along(own: Tensor, up: Tensor, height: int) -> Tensor:
-    """Sums [B, N] of a column along the paths from the root; the root's own entry must be 0."""
-    total, reach = own, 1
-    while reach <= max(1, height):
-        total = total + torch.where(up > 0, total.gather(1, up), 0)
-        up = torch.where(up > 0, up.gather(1, up), 0)
-        reach *= 2
+    """Sums [B, N] of a column along the paths from the root, each added to that of the node above, so that equal ones are equal
+    to the last bit; the root's own entry must be 0."""
+    total = own
+    for _ in range(height - 1):
+        total = total.gather(1, up) + own
     return total
 
 
@@ -313,7 +313,8 @@ def law_vectors(s: Any, x: Draws) -> Tensor:
     hot = None
     if out is None or isinstance(x.point, Tensor) or x.row is None or not isinstance(x.row, np.ndarray) or (x.row < 0).any():
         hot = torch.zeros((b, n, size), dtype=kind if out is None else out.dtype, device=s.device)
-        hot = hot.scatter(2, s.lanes(tokens).clamp(min=0)[..., None], 1.0)
+        s.flag(tokens >= size)  # an undecided cell is no token
+        hot = hot.scatter(2, s.lanes(tokens).clamp(0, size - 1)[..., None], 1.0)
     if out is None:
         out = hot
     elif hot is not None:
@@ -420,7 +421,7 @@ def bernoulli(s: Any, op: Any, p: Any, key: Noise) -> Any:
     """True with the given probability."""
     a = s.tensor(p)
     n = int(np.prod(a.shape[1:])) if a.ndim > 1 else 1
-    u = noise.uniforms(s.noise_words(key, n, None), 1)[..., 0]
+    u = noise.uniforms(s.noise_words(key, n, None, live=live_of(p)), 1)[..., 0]
     flat = s.lanes(a.reshape(a.shape[0], -1))
     s.flag(torch.isnan(flat.double()))
     out = (u < flat.double().clamp(0, 1)).reshape(s.frame.batch, *a.shape[1:])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -148,6 +148,10 @@ def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor |
         rows = Rows(read(cache.states(None, ROOT, known)), positions=s.lanes(positions_at(s, None, ROOT)), nodes=ROOT)
         return Dist(rows, np.zeros((), dtype=np.int64))
     whole = isinstance(place, Tree)
+    if isinstance(place, Vec):
+        place = Nodes(s.lanes(place.data), None, place.live)
+    if isinstance(place, Nodes) and place.within is None and isinstance(tree, Tree):
+        place = replace(place, within=np.arange(tree.size))
     if whole:
         tree, nodes = place, np.arange(place.size)
     elif isinstance(place, Nodes):

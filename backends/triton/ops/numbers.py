@@ -88,7 +88,7 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
         s.bounds_of(op, fn)
     if len(lives) > 1:
         same_count(s, lives[0], lives[1])
-    return made(out, None if not lives else lives[0] if len(lives) == 1 else lives[0] & lives[1])
+    return made(out, None if not lives else lives[0] if all(x is lives[0] for x in lives) else lives[0] & lives[1])
 
 
 def same_count(s: Any, a: Tensor | None, b: Tensor | None) -> None:
@@ -98,8 +98,8 @@ def same_count(s: Any, a: Tensor | None, b: Tensor | None) -> None:
 
 
 def _ragged(xs: Any) -> bool:
-    """Whether elements would have to be lined up anew: two vectors of which some are missing."""
-    return sum(live_of(x) is not None for x in xs) > 1
+    """Whether elements have to be lined up anew: two vectors of which others are missing."""
+    return len({id(live_of(x)) for x in xs if live_of(x) is not None}) > 1
 
 
 def _alike(*values: Tensor) -> list[Tensor]:

@@ -136,7 +136,8 @@ def append(s: Any, tokens: Tensor, count: Any) -> Tensor:
     s.length.add_(kept)
     over = (ends & keep).any(1) | (s.length - s.base >= s.limit)
     s.done.logical_or_(over & here)
-    s.learn(tokens, kept)
+    for reader in s.readers:
+        reader.read(tokens, kept)
     return kept
 
 
@@ -207,9 +208,11 @@ def written(s: Any, old: Any, new: Any, here: Tensor, bound: int | None, what: s
     most = min(n for n in (bound, 2 * s.frame.capacity) if n is not None)
     have = s.tensor(old)
     size = max(int(have.shape[1]), int(x.data.shape[1]))
-    if size > int(have.shape[1]):
+    if min(size, most) > int(have.shape[1]):
         s.growths[what] += 1
         size = most if s.growths[what] > 2 else min(size, most)
+    else:
+        size = int(have.shape[1])
     old_live = live_of(old)
     old_live = torch.ones(have.shape[:2], dtype=torch.bool, device=have.device) if old_live is None else old_live
     s.flag(x.live[:, size:].any(1))

@@ -51,19 +51,26 @@ def order_of(s: Any, keys: list[Tensor], live: Tensor | None, down: bool) -> Ten
     return order
 
 
-def keys_for(s: Any, x: Any, by: tuple[Any, ...], n: int) -> list[Tensor]:
-    """The keys [B, n] of candidates; keys over a whole tree or canvas are read at those that are part of it."""
-    out = []
-    for k in by or (x,):
-        for one in k if isinstance(k, list) else [k]:
-            a = s.tensor(one)
-            a = s.lanes(a.flatten(1) if a.ndim > 1 else a[:, None])
-            if int(a.shape[1]) != n:
-                if isinstance(x, Draws):
-                    raise NotSteppable("keys over more than the candidates", s.place)
-                a = a.gather(1, s.lanes(x).clamp(0, int(a.shape[1]) - 1))
-            out.append(a)
-    return out
+def lined_up(s: Any, op: Any, x: Any, by: tuple[Any, ...]) -> tuple[Any, list[Tensor]]:
+    """Candidates and their keys [B, n], element by element. Keys over a whole tree or canvas are read at those that are part of
+    it; where others are missing in a key than among the candidates, what is there is packed."""
+    every = [(one, t) for k, t in zip(by, op.operands[len(op.operands) - len(by) :], strict=True) for one in (k if isinstance(k, list) else [k])]
+    among = op.operands[0].type.elem in ("node", "position")
+    whole = [among and bool(t.type.dims) and t.type.dims[0].kind in ("nodes", "cells") for _, t in every]
+    lives = [live_of(one) for (one, _), w in zip(every, whole, strict=True) if not w]
+    if any(live is not live_of(x) for live in lives):
+        x = packed(s, x)
+        every = [(one if w else packed(s, one), t) for (one, t), w in zip(every, whole, strict=True)]
+    n, out = count_of(x), []
+    for (one, _), w in zip(every or [(x, None)], whole or [False], strict=True):
+        a = s.tensor(one)
+        a = s.lanes(a.flatten(1) if a.ndim > 1 else a[:, None])
+        if w:
+            a = a.gather(1, s.lanes(x).clamp(0, int(a.shape[1]) - 1))
+        elif int(a.shape[1]) != n:
+            raise NotSteppable("keys over more than the candidates", s.place)
+        out.append(a)
+    return x, out
 
 
 @step("arg")
@@ -84,12 +91,13 @@ def arg(s: Any, op: Any, x: Any, *by: Any) -> Any:
         out = a.argmax(-1) if down else a.argmin(-1)
         return made(out, live) if out.ndim > 1 else out
     x = flat_draws(x, s) if isinstance(x, Draws) else x
-    n, live = count_of(x), live_of(x)
-    if not n:
+    if not count_of(x):
         return None
+    x, keys = lined_up(s, op, x, by)
+    live = live_of(x)
     if live is not None:
         s.flag(~live.any(1))
-    best = order_of(s, keys_for(s, x, by, n), live, down)[:, 0]
+    best = order_of(s, keys, live, down)[:, 0]
     return pick(s, replace(x, live=None) if isinstance(x, Draws | Dist) else x, best, op)
 
 
@@ -104,8 +112,8 @@ def top(s: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
         x = flat_draws(x, s)
     elif op.attrs.get("flatten") and not is_static(x) and not isinstance(x, Nodes):
         x = s.tensor(x).flatten(1)
+    x, keys = lined_up(s, op, x, by)
     n, live = count_of(x), live_of(x)
-    keys = keys_for(s, x, by, n)
     if op.attrs.get("by_race"):
         dead = keys[0] == -torch.inf
         live = ~dead if live is None else live & ~dead
@@ -137,8 +145,9 @@ def sort(s: Any, op: Any, x: Any, *by: Any) -> Any:
     if is_static(x) and all(is_static(b) for b in by):
         return s.hosted(op, [x, *by])
     x = flat_draws(x, s) if isinstance(x, Draws) else x
-    n, live = count_of(x), live_of(x)
-    order = order_of(s, keys_for(s, x, by, n), live, bool(op.attrs.get("descending")))
+    x, keys = lined_up(s, op, x, by)
+    live = live_of(x)
+    order = order_of(s, keys, live, bool(op.attrs.get("descending")))
     return _nodes(s, op, x, order, None if live is None else s.lanes(live).gather(1, order))
 
 
@@ -186,14 +195,17 @@ def compact(s: Any, op: Any, v: Any, c: Any) -> Any:
 
             one = stacked(s, [v], op)
         return reordered(s, one, np.arange(1), s.lanes(cond)[:, None])
+    whole = op.operands[0].type.elem in ("node", "position") and cond.ndim > 1 and op.operands[1].type.dims[0].kind in ("nodes", "cells")
+    if not whole and cond.ndim > 1 and there is not live_of(v):
+        v, c = packed(s, v), packed(s, c)
+        cond, there = s.tensor(c), live_of(c)
     n, live = count_of(v), live_of(v)
-    named = op.operands[0].type.elem in ("node", "position") and cond.ndim > 1 and op.operands[1].type.dims[0].kind in ("nodes", "cells")
-    if named:
+    if whole:
         at = s.lanes(v).clamp(0, int(cond.shape[1]) - 1)
         cond, there = s.lanes(cond).gather(1, at), None if there is None else s.lanes(there).gather(1, at)
     if cond.ndim == 1:
         cond = cond[:, None].expand(-1, n)
-    if not named:
+    if not whole:
         same_count(s, live, there)
     if int(cond.shape[1]) != n:
         if live is None and there is None:

@@ -75,6 +75,8 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
         out = pick_flat(s, v, places, shape[: len(ix)], op)
         return replace(out, inner=None) if inner is not None else out
     lives = live_of(chosen)
+    if not is_static(v) and not count_of(v) and isinstance(v, Vec | Nodes | Tensor):
+        v = _one_missing(s, v)
     index = ix[0] if named and at is not None else checked(s, v, chosen)
     out = pick(s, v, index, op)
     if not types[0].dims and isinstance(out, Dist | Draws) and inner is not None:
@@ -114,28 +116,33 @@ def member(s: Any, at: Any, index: Any, op: Any) -> Any:
     return same.long().argmax(-1).reshape(int(same.shape[0]), *want.shape[1:])
 
 
+def _one_missing(s: Any, v: Any) -> Any:
+    """A vector of one missing element instead of an empty one, whose elements only a branch reads in which no lane is."""
+    a = s.lanes(v)
+    a, live = a.new_zeros((a.shape[0], 1, *a.shape[2:])), torch.zeros((s.frame.batch, 1), dtype=torch.bool, device=s.device)
+    return Nodes(a, np.zeros(1, dtype=np.int64), live) if isinstance(v, Nodes) else Vec(a, live)
+
+
 def checked(s: Any, v: Any, index: Any) -> Any:
-    """An index by lane, with what is outside marked as a case of the driver's."""
-    if is_static(index):
-        at, n, there = np.asarray(index), count_of(v), live_of(v)
-        if there is not None and n and np.any(at < 0):  # counted from the end, which is elsewhere in every lane
-            count = s.lanes(there).sum(1).reshape(-1, *([1] * at.ndim))
-            place = s.constant(at)[None]
-            place = torch.where(place < 0, place + count, place)
-            s.flag((place < 0) | (place >= count))
-            return place.clamp(0, n - 1)
-        place = np.where(at < 0, at + n, at)
-        if np.any((place < 0) | (place >= n)):
+    """An index by lane, below 0 from the end; what is outside marks a case of the driver's."""
+    n, there = count_of(v), live_of(v)
+    if is_static(index) and (there is None or np.all(np.asarray(index) >= 0)):
+        at = np.where(np.asarray(index) < 0, np.asarray(index) + n, index)
+        if not np.all((at >= 0) & (at < n)):
             if s.mask is None and there is None:
                 raise NotSteppable(f"the index {index} of {n} elements", s.place)
-            s.flag(torch.ones_like(s.done))  # of a branch that no lane takes, nothing
-            return np.clip(place, 0, max(0, n - 1))
-        if there is not None:
-            s.flag(~s.lanes(there)[:, s.constant(np.ravel(place))])
-        return index if at.ndim == 0 and at >= 0 else place
-    i, n, live = s.tensor(index), count_of(v), live_of(index)
+            s.flag(torch.ones_like(s.done))  # a branch that no lane takes
+        at = np.clip(at, 0, max(0, n - 1))
+        if there is not None and n:
+            s.flag(~there[:, s.constant(np.ravel(at))])
+        return at
+    i, live = s.tensor(index), live_of(index)
+    if there is None:
+        i = torch.where(i < 0, i + n, i)
+    else:
+        length = there.sum(1)
+        i = torch.where(i < 0, i + length.reshape(-1, *([1] * (i.ndim - 1))), i)
     wrong = (i < 0) | (i >= n)
-    there = live_of(v)
     if there is not None and n:
         at = i.clamp(0, n - 1).reshape(i.shape[0], -1)
         wrong = wrong | ~s.lanes(there).gather(1, at.expand(s.frame.batch, -1)).reshape(s.frame.batch, *i.shape[1:])

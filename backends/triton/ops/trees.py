@@ -64,7 +64,8 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
         there = _read_live(s, above, parents)
         live = there if live is None else live & there
     if t.live is not None:
-        there = s.lanes(t.live).gather(1, s.lanes(parents if isinstance(parents, Tensor) else s.constant(np.minimum(parents, first - 1))[None]).clamp(max=first - 1))
+        heads = batched(s, parents)[:, :1].expand(-1, n) if chain else batched(s, parents)
+        there = s.lanes(t.live).gather(1, heads)
         live = there if live is None else live & there
     before, tree_live = t.live, t.live
     if live is not None or before is not None:
@@ -75,6 +76,10 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
     names = op.attrs.get("columns", ())
     for name, value in zip(names, values, strict=True):
         columns[name] = _column_with(s, t, name, value, n, what)
+    if "logprob" in columns and "logprob" not in names:
+        names = (*names, "logprob")
+        own = torch.log(probs_of(s, flat)) if n else None
+        columns["logprob"] = _with_logprobs(t.columns["logprob"], batched(s, parents), own, chain)
     for name in set(t.columns) - set(names):
         old = t.columns[name]
         columns[name] = torch.cat([old, old.new_zeros((old.shape[0], n, *old.shape[2:]))], 1) if isinstance(old, Tensor) else old
@@ -106,6 +111,18 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
     return tree, tree.new
 
 
+def _with_logprobs(old: Tensor, parents: Tensor, own: Tensor | None, chain: bool) -> Tensor:
+    """float64[B, N + n]: log-probabilities of the paths to nodes, with those of n new ones, which are own float64[B, n] more than
+    their parents'."""
+    if own is None:
+        return old
+    if not chain:
+        return torch.cat([old, old.gather(1, parents) + own], 1)
+    for j in range(int(own.shape[1])):
+        old = torch.cat([old, old.gather(1, parents[:, j : j + 1]) + own[:, j : j + 1]], 1)
+    return old
+
+
 def _chain_below(s: Any, t: Tree, at: Any, ids: np.ndarray) -> tuple[Tensor, Nodes]:
     """The parents int64[B, n] of a chain of new nodes below the first of nodes that data chooses, and the nodes that they are
     among."""
@@ -113,9 +130,9 @@ def _chain_below(s: Any, t: Tree, at: Any, ids: np.ndarray) -> tuple[Tensor, Nod
 
     head = s.lanes(packed(s, at))
     head = head if head.ndim > 1 else head[:, None]
-    within = at.within if isinstance(at, Nodes) else np.arange(t.size)
+    within = at.within if isinstance(at, Nodes) and at.within is not None else np.arange(t.size)
     parents = torch.cat([head[:, :1], s.lanes(s.constant(ids[:-1])[None])], 1)
-    return parents, Nodes(parents, None if within is None else np.union1d(within, ids[:-1]))
+    return parents, Nodes(parents, np.union1d(within, ids[:-1]))
 
 
 def _of(s: Any, ids: np.ndarray, live: Tensor | None) -> Any:
@@ -214,6 +231,7 @@ def parents_of(s: Any, t: Tree, what: Draws, at: Any, op: Any) -> tuple[Any, Any
         if isinstance(at, Vec):
             at = Nodes(s.lanes(at.data), np.arange(t.size), at.live)
         if isinstance(at, Nodes):
+            at = at if at.within is not None else replace(at, within=np.arange(t.size))
             full = count_of(at) == n
             if count_of(at) == 1:
                 return s.lanes(at.ids).expand(-1, n), at
@@ -250,7 +268,7 @@ def _where_drawn(s: Any, t: Tree, what: Draws, n: int) -> tuple[Any, Any]:
     within: Any = np.zeros(0, dtype=np.int64)
     for x in every:
         more = x.within if isinstance(x, Nodes) else x
-        within = None if within is None or more is None else np.union1d(within, more)
+        within = np.arange(t.size) if more is None else np.union1d(within, more)
     lives = [x.live for x in every if isinstance(x, Nodes)]
     live = None
     if any(x is not None for x in lives):
@@ -644,25 +662,68 @@ def join_trees(s: Any, lanes: Tensor, a: Any, b: Any) -> Tree:
     """One of two trees in every lane. One of them may have grown further than the other; then its new nodes are dead elsewhere."""
     if not (isinstance(a, Tree) and isinstance(b, Tree)) or a.origin is not None or b.origin is not None:
         raise NotSteppable("one of two trees", s.place)
-    long, short, where = (a, b, lanes) if a.size >= b.size else (b, a, ~lanes)
-    n = short.size
-    same = (
-        isinstance(long.uid, np.ndarray)
-        and isinstance(short.uid, np.ndarray)
-        and bool((long.uid[:n] == short.uid).all())
-    )
-    if not same:
-        raise NotSteppable("two branches that grow a tree differently", s.place)
+    if not (isinstance(a.uid, np.ndarray) and isinstance(b.uid, np.ndarray)):
+        raise NotSteppable("one of two trees", s.place)
+    n = min(a.size, b.size)
+    first = int(np.cumprod(a.uid[:n] == b.uid[:n]).sum())  # the nodes from here on are others in each
+    long, short = (a, b) if a.size >= b.size else (b, a)
     live = None
-    if long.size > n or long.live is not None or short.live is not None:
-        full = [torch.ones((s.frame.batch, x.size), dtype=torch.bool, device=s.device) if x.live is None else s.lanes(x.live) for x in (long, short)]
-        full[1] = torch.cat([full[1], full[1].new_zeros((s.frame.batch, long.size - n))], 1)
-        live = torch.where(where[:, None], *full)
+    if a.size != b.size or a.live is not None or b.live is not None:
+        live = torch.where(lanes[:, None], *(_longer(s, alive(s, x), long.size) for x in (a, b)))
     columns = {}
-    for name in set(long.columns) | set(short.columns):
-        x = column(s, long, name, short.columns.get(name))
-        y = column(s, short, name, x)
-        y = torch.cat([y, y.new_zeros((y.shape[0], long.size - n, *y.shape[2:]))], 1)
-        columns[name] = torch.where(where.reshape(-1, *([1] * (x.ndim - 1))), x, y.to(x.dtype))
-    frontier, new = s.join(lanes, a.frontier, b.frontier), s.join(lanes, a.new, b.new)
-    return replace(long, live=live, columns=columns, frontier=frontier, new=new, most=max(a.most, b.most), wide=max(a.wide, b.wide), grown=a.grown | b.grown)
+    for name in set(a.columns) | set(b.columns):
+        x, y = (logprobs(s, t) if name == "logprob" else column(s, t, name, u.columns.get(name)) for t, u in ((a, b), (b, a)))
+        kind, wide = torch.promote_types(x.dtype, y.dtype), lanes.reshape(-1, *([1] * (x.ndim - 1)))
+        columns[name] = torch.where(wide, *(_longer(s, v.to(kind), long.size) for v in (x, y)))
+    out = replace(
+        long, live=live, columns=columns, frontier=s.join(lanes, a.frontier, b.frontier), new=s.join(lanes, a.new, b.new),
+        most=max(a.most, b.most), wide=max(a.wide, b.wide), grown=a.grown | b.grown,
+    )  # fmt: skip
+    return out if first == n else _either(s, lanes, a, b, out, first)
+
+
+def alive(s: Any, t: Tree) -> Tensor:
+    """bool[B, N]: which nodes are there."""
+    return torch.ones((s.frame.batch, t.size), dtype=torch.bool, device=s.device) if t.live is None else s.lanes(t.live)
+
+
+def _longer(s: Any, x: Tensor, n: int) -> Tensor:
+    """[B, n, ...]: zeros behind a column."""
+    x = s.lanes(x)
+    return x if int(x.shape[1]) == n else torch.cat([x, x.new_zeros((x.shape[0], n - int(x.shape[1]), *x.shape[2:]))], 1)
+
+
+def _either(s: Any, lanes: Tensor, a: Tree, b: Tree, out: Tree, first: int) -> Tree:
+    """The structure of one of two trees from a node on, place by place: new nodes, if none of them was computed."""
+    size = out.size
+    for cache in s.caches.values():
+        if any(len(cache.whole) > u and cache.whole[u] for x in (a, b) for u in x.uid[first:]) or cache.chosen:
+            raise NotSteppable("two branches that grow a tree differently, and call models at its nodes", s.place)
+
+    def both(x: Any, y: Any) -> Any:
+        if all(isinstance(v, np.ndarray) for v in (x, y)):
+            n = min(len(x), len(y))
+            if (x[:n] == y[:n]).all():
+                return x if len(x) >= n and len(x) == size else y
+        return torch.where(lanes[:, None], *(_longer(s, batched(s, v), size) for v in (x, y)))
+
+    k = next((i for i, (g, h) in enumerate(zip(a.growths, b.growths)) if g is not h), min(len(a.growths), len(b.growths)))
+    parent, within = both(a.parent, b.parent), np.zeros(0, dtype=np.int64)
+    for g in (*a.growths[k:], *b.growths[k:]):
+        ids = g.above.within if isinstance(g.above, Nodes) else g.above
+        within = np.arange(size) if ids is None else np.union1d(within, ids)
+    above = Nodes(batched(s, parent)[:, first:], within)
+    levels = max(sum(g.levels for g in x.growths[k:]) for x in (a, b))
+    start = min(g.first for x in (a, b) for g in x.growths[k:])
+    assert a.edges is not None and b.edges is not None
+    return replace(
+        out,
+        token=torch.where(lanes[:, None], *(_longer(s, x.token, size) for x in (a, b))),
+        parent=parent,
+        depth=both(a.depth, b.depth),
+        uid=np.concatenate([out.uid[:first], s.next_uids(size - first)]),
+        edges=replace(s.join(lanes, a.edges, b.edges), live=None, at=None),
+        height=max(a.height, b.height),
+        growths=(*a.growths[:k], Growth(start, size - start, above, levels)),
+        grown=frozenset(min(g, k) for g in out.grown),
+    )
