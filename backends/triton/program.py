@@ -415,7 +415,16 @@ class Program:
     def lasting(self) -> list[Tensor]:
         """The tensors that a lane's steps hand on, beside its text, settings, keys and values."""
         s, c = self.step, self.step.counts
-        values = [s.iteration, c.tested, c.accepted, c.drafted, c.unmasked, c.remasked, *c.often.values(), *(r.at for r in s.readers)]
+        values = [
+            s.iteration,
+            c.tested,
+            c.accepted,
+            c.drafted,
+            c.unmasked,
+            c.remasked,
+            *c.often.values(),
+            *(r.at for r in s.readers),
+        ]
         for value in (*s.states.values(), *s.carried):
             values += [value.data, value.live] if isinstance(value, Vec) else [value] if isinstance(value, Tensor) else []
         return [v for v in values if len(v) == s.frame.batch]
