@@ -37,6 +37,8 @@ class Cache:
         self.whole = np.zeros(0, dtype=bool)
         """By uid: whether a node is computed in every lane."""
         self.chosen: list[Any] = []
+        """Nodes that data chose and that were computed, int64[B, F]; recent: the keys below which those of the last ones are."""
+        self.recent = 0
         self.rows: dict[int, tuple[Tensor, int]] = {}
         """By uid of a node of a tree of static structure (-1: the root): the states of a forward, and their row."""
 
@@ -120,6 +122,7 @@ class Cache:
             self._forward(tree, np.array(missing, dtype=np.int64), known)
         states = self._forward(tree, nodes.ids, known)
         self.chosen.append(nodes.ids)
+        self.recent = self.s.uids
         return states[:, int(states.shape[1]) - int(nodes.ids.shape[1]) :]
 
     def _pruned(self, tree: Tree, ids: np.ndarray, known: Tensor | None) -> Tensor:
@@ -127,9 +130,15 @@ class Cache:
         self._extend(self.s.uids)
         states = self._forward(tree, self.s.steps(tree.size - 1)[None] + 1, known)
         lead = int(states.shape[1]) - (tree.size - 1)
-        if not lead:
-            raise NotSteppable(f"`{self.name}` is called on a pruned tree after another call", self.s.place)
         self.chosen.append(tree.uid)
+        self.recent = self.s.uids
+        if lead:
+            self.rows[-1] = (states, lead - 1)
+        elif -1 not in self.rows:
+            raise NotSteppable(f"`{self.name}` is called on a pruned tree after another call", self.s.place)
+        else:
+            root, at = self.rows[-1]
+            states, lead = torch.cat([root[:, at : at + 1], states], 1), 1
         return states[:, lead - 1 :] if len(ids) == tree.size else states.index_select(1, self.s.constant(lead - 1 + ids))
 
     def _extend(self, uids: int) -> None:

@@ -171,6 +171,8 @@ class Evaluator:
             return a if b is None else b
         if is_static(a) and is_static(b) and _same(a, b):
             return a
+        if isinstance(a, list) and isinstance(b, list) and len(a) != len(b) and not (is_static(a) and is_static(b)):
+            raise NotSteppable("a list whose length depends on data", self.place)
         for kind, f in JOINS.items():
             if isinstance(a, kind) or isinstance(b, kind):
                 return f(self, lanes, a, b)
@@ -233,6 +235,7 @@ class Evaluator:
                 a = self.region(op.regions[0], ())
             with self.within(~lanes):
                 b = self.region(op.regions[1], ())
+            self.bounds_of_either(op)
             out = tuple(self.join(lanes, x, y) for x, y in zip(a, b, strict=True))
         return out[0] if len(op.results) == 1 else out
 
@@ -310,6 +313,15 @@ class Evaluator:
             kept.pop(op.result, None)
         if found is not None:
             (self.sizes if natural else self.tops)[op.result] = found
+
+    def bounds_of_either(self, op: Op) -> None:
+        """Note the most that numbers can be which one of two regions gives."""
+        for value, *sides in zip(op.results, *(r.yields for r in op.regions), strict=True):
+            tops = [self.top(v) for v in sides]
+            self.sizes.pop(value, None)
+            self.tops.pop(value, None)
+            if value.type.elem == "int" and not value.type.dims and None not in tops:
+                self.tops[value] = max(t for t in tops if t is not None)
 
     def op_while(self, op: Op) -> Any:
         carried = [self.env[v] for v in op.operands]

@@ -141,7 +141,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class Growth:
-    """One growth of a tree: the nodes first .. first + count - 1 (growth ids). above: nodes that include their parents (NumPy
+    """One growth of a tree: the nodes first .. first + count - 1. above: nodes that include their parents (NumPy
     int64[n] or Nodes). levels: how many levels it can add."""
 
     first: int
@@ -156,8 +156,9 @@ class Tree:
 
     token: int64[B, N], the root's -1. parent, depth: NumPy int64[N] where static, else int64[B, N]. uid: NumPy int64[N] or
     int64[B, N]: the key of the nodes' slots, unique in a step; the root's is -1. edges: the draws of the nodes 1 .. N - 1.
-    height: the most that the depth can be. most: the most children that a node can have. wide: the most leaves. growths: by growth id, for `origin` int64[B, N]
-    (None: the ids are growth ids). epoch: commits in the step before it was begun. until: where a driver's tree ends.
+    height: the most that the depth can be. most: the most children that a node can have. wide: the most leaves. growths: what
+    the nodes were grown by. pruned: whether data has chosen what is left of it. epoch: commits in the step before it was begun.
+    until: where a driver's tree ends.
     """
 
     base: Any
@@ -171,7 +172,7 @@ class Tree:
     most: int = 0
     wide: int = 1
     epoch: int = 0
-    origin: Tensor | None = None
+    pruned: bool = False
     growths: tuple[Growth, ...] = ()
     columns: dict[str, Any] = field(default_factory=dict)
     until: tuple[str, ...] = ()

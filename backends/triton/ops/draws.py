@@ -411,9 +411,11 @@ def topk(s: Any, op: Any, q: Any, k: Any) -> Draws:
     )
     if is_static(k):
         return out
-    if q.shape:
-        raise NotSteppable("a number of tokens of several rows that depends on data", op)
-    return replace(out, live=s.steps(most) < s.lanes(k)[:, None])
+    inside = s.steps(most) < s.lanes(k)[:, None]
+    if not q.shape:
+        return replace(out, live=inside)
+    there = inside.reshape(-1, *([1] * len(q.shape)), most)  # of several rows those are missing that have no token
+    return replace(out, tokens=torch.where(there, out.tokens, -1), rank=np.broadcast_to(np.arange(most), out.shape))
 
 
 @step("bernoulli")

@@ -84,7 +84,7 @@ def ask(s: Any, op: Any, index: Any, *args: Any) -> Any:
         raise NotSteppable("an index of other texts than the request's", op)
     what, named = op.attrs["what"], op.attrs.get("named", ())
     options = dict(zip(named, args[len(args) - len(named) :], strict=True))
-    if len(op.operands) < 2 or not args or isinstance(s.env[op.operands[1]], int):
+    if len(op.operands) < 2 or not args or op.operands[1].type.elem == "int" and not op.operands[1].type.dims:
         raise NotSteppable("an index is asked for what followed so many tokens", op)
     key, there = end_of(s, args[0], index.depth)
     found = matches(s, index, key, there)

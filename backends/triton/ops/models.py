@@ -45,7 +45,7 @@ def evaluate(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
     if "at" in extra or model.kind == "masked":
         raise NotSteppable("a call at positions", op)
     if op.attrs.get("part") == "heads":
-        return heads(s, op, cache, model, place)
+        return heads(s, op, cache, model, place, extra.get("tree"))
     s.counts.call(cache.name + (".drafting" if op.attrs.get("drafts") else ""))
     given = extra.get("given")
     if given is not None and not (isinstance(given, Memory) and given.family == str(op.operands[0].type.of[2])):
@@ -117,11 +117,18 @@ def memory(s: Any, op: Any, model: Any, place: Any, *rest: Any) -> Any:
     return Memory(str(op.operands[0].type.of[2]), s.length - int(place.parent), model, bool(place.parent))
 
 
-def heads(s: Any, op: Any, cache: Any, model: Any, place: Any) -> Dist:
-    """The distributions of a model's own heads at the context or its parent."""
-    if not isinstance(place, Context):
-        raise NotSteppable("heads at a node of a tree", op)
+def heads(s: Any, op: Any, cache: Any, model: Any, place: Any, tree: Any) -> Dist:
+    """The distributions of a model's own heads at the context, its parent, or nodes of a tree."""
     s.counts.call(cache.name + ".heads")
+    if not isinstance(place, Context):
+        q = at_place(s, op, cache, place, tree, None, lambda states: states)
+        r, path, scores = q.rows.count, q.rows.path, model.heads(q.rows.scores)
+        each = int(scores.shape[2])
+        if r > 1 and {"repetition", "counts", "allow"} & s.settings.features:
+            raise NotSteppable("heads at several nodes, shaped by what stands before each", op)
+        positions = s.lanes(q.rows.positions)[..., None] + 1 + s.steps(each)
+        rows = Rows(scores.flatten(1, 2), positions=positions.flatten(1), path=path)
+        return Dist(rows, np.arange(r * each).reshape(*q.shape, each), at=q.at, live=q.live)
     if place.parent:
         s.flag(s.length < 2)
         cache.least = 2  # the state before the last token is computed again with it

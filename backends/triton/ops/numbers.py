@@ -299,5 +299,7 @@ def join_vectors(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
         data.append(torch.cat([v, v.new_zeros((v.shape[0], more, *v.shape[2:]))], 1) if more else v)
         lives.append(torch.cat([live, live.new_zeros((live.shape[0], more))], 1) if more else live)
     x, y = _alike(*data)
+    if x.shape[2:] != y.shape[2:]:
+        raise NotSteppable("values of different shapes in two branches", s.place)
     wide = lanes.reshape(-1, *([1] * (x.ndim - 1)))
     return Vec(torch.where(wide, x, y), torch.where(lanes[:, None], *lives))

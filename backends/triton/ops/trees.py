@@ -12,7 +12,7 @@ from torch import Tensor
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops import canvas_trees, canvases
 from decgraph.backends.triton.ops.draws import along, law_dist, probs_of
-from decgraph.backends.triton.ops.numbers import count_of, live_of, made
+from decgraph.backends.triton.ops.numbers import count_of, live_of, made, packed, reordered
 from decgraph.backends.triton.ops.selection import flat_draws
 from decgraph.backends.triton.ops.sequences import one_draws
 from decgraph.backends.triton.support import NotSteppable
@@ -41,14 +41,12 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
         return canvas_trees.placed(s, tree, what), new
     if not isinstance(what, Draws):
         raise NotSteppable("only draws are grown in a step", op)
-    if t.origin is not None:
-        raise NotSteppable("growth of a tree whose pruning depends on data", op)
     flat = flat_draws(what, s)
     n, first = flat.shape[0], t.size
     ids = np.arange(first, first + n)
     chain = bool(op.attrs.get("chain"))
     if chain:
-        flat = _packed(s, flat)
+        flat = packed(s, flat)
         start = 0 if at is None else at
         parents: Any
         above: Any
@@ -59,6 +57,8 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
             parents, above = _chain_below(s, t, start, ids)
     else:
         parents, above = parents_of(s, t, what, at, op)
+        if isinstance(above, Nodes) and above.within is None:
+            above = replace(above, within=np.arange(t.size))
     live = flat.live
     if isinstance(above, Nodes) and above.live is not None and isinstance(parents, Tensor):
         there = _read_live(s, above, parents)
@@ -95,7 +95,7 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
         token=torch.cat([t.token, flat.tokens if live is None else torch.where(live, flat.tokens, -1)], 1),
         parent=parent,
         depth=depth,
-        uid=np.concatenate([t.uid, s.next_uids(n)]),
+        uid=both_uids(s, t.uid, s.next_uids(n)),
         edges=edges if t.edges is None else one_draws(s, [t.edges, edges]),
         live=tree_live,
         height=t.height + levels if not isinstance(depth, np.ndarray) else int(depth.max(initial=0)),
@@ -126,8 +126,6 @@ def _with_logprobs(old: Tensor, parents: Tensor, own: Tensor | None, chain: bool
 def _chain_below(s: Any, t: Tree, at: Any, ids: np.ndarray) -> tuple[Tensor, Nodes]:
     """The parents int64[B, n] of a chain of new nodes below the first of nodes that data chooses, and the nodes that they are
     among."""
-    from decgraph.backends.triton.ops.numbers import packed
-
     head = s.lanes(packed(s, at))
     head = head if head.ndim > 1 else head[:, None]
     within = at.within if isinstance(at, Nodes) and at.within is not None else np.arange(t.size)
@@ -138,13 +136,6 @@ def _chain_below(s: Any, t: Tree, at: Any, ids: np.ndarray) -> tuple[Tensor, Nod
 def _of(s: Any, ids: np.ndarray, live: Tensor | None) -> Any:
     """Static nodes, as Nodes where some may be dead."""
     return ids if live is None else Nodes(s.lanes(s.constant(ids)[None]), ids, s.lanes(live))
-
-
-def _packed(s: Any, x: Draws) -> Draws:
-    from decgraph.backends.triton.ops.numbers import packed
-
-    out: Draws = packed(s, x)
-    return out
 
 
 def _read_live(s: Any, above: Nodes, parents: Tensor) -> Tensor:
@@ -164,6 +155,11 @@ def _spans(t: Tree, above: Any) -> frozenset[int]:
         if ((np.asarray(ids) >= g.first) & (np.asarray(ids) < g.first + g.count)).any():
             found.add(k)
     return frozenset(found)
+
+
+def both_uids(s: Any, old: Any, new: np.ndarray) -> Any:
+    """Keys of nodes and of new ones, by lane where those of the old ones are."""
+    return torch.cat([old, batched(s, new)], 1) if isinstance(old, Tensor) else np.concatenate([old, new])
 
 
 def per_node(what: Draws, above: Any, n: int) -> int:
@@ -231,7 +227,6 @@ def parents_of(s: Any, t: Tree, what: Draws, at: Any, op: Any) -> tuple[Any, Any
         if isinstance(at, Vec):
             at = Nodes(s.lanes(at.data), np.arange(t.size), at.live)
         if isinstance(at, Nodes):
-            at = at if at.within is not None else replace(at, within=np.arange(t.size))
             full = count_of(at) == n
             if count_of(at) == 1:
                 return s.lanes(at.ids).expand(-1, n), at
@@ -324,7 +319,7 @@ def get(s: Any, op: Any, t: Tree) -> Any:
         out = torch.cat([last_token(s)[:, None], t.token[:, 1:].clamp(min=0)], 1)
     elif c == "logprob":
         out = logprobs(s, t)
-        useful = reachable(s, t) if t.origin is None else None  # nodes that the driver does not draft are selected last
+        useful = None if t.pruned else reachable(s, t)  # nodes that the driver does not draft are selected last
         out = out if useful is None else torch.where(useful, out, -torch.inf)
     elif c == "prob":
         out = torch.cat([torch.ones((s.frame.batch, 1), dtype=torch.float64, device=s.device), edge_probs(s, t)], 1)
@@ -332,7 +327,7 @@ def get(s: Any, op: Any, t: Tree) -> Any:
         out = torch.cat([torch.ones((s.frame.batch, 1), dtype=torch.bool, device=s.device), _points(s, t)], 1)
     elif c in ("law", "draw"):
         root = Draws(last_token(s)[:, None], point=True)
-        every = root if t.edges is None else one_draws(s, [root, edges_of(s, t)])
+        every = root if t.edges is None else one_draws(s, [root, t.edges])
         return law_dist(s, every) if c == "law" else every
     elif c in t.columns:
         out = t.columns[c]
@@ -345,21 +340,10 @@ def get(s: Any, op: Any, t: Tree) -> Any:
     return made(out, None if t.live is None else s.lanes(t.live))
 
 
-def edges_of(s: Any, t: Tree) -> Draws:
-    """The draws of the nodes 1 .. N - 1, in the order of the nodes."""
-    assert t.edges is not None
-    if t.origin is None:
-        return t.edges
-    from decgraph.backends.triton.ops.numbers import reordered
-
-    out: Draws = reordered(s, t.edges, (t.origin[:, 1:] - 1).clamp(min=0), None)
-    return out
-
-
 def _points(s: Any, t: Tree) -> Tensor:
     if t.edges is None:
         return torch.zeros((s.frame.batch, 0), dtype=torch.bool, device=s.device)
-    x = edges_of(s, t)
+    x = t.edges
     return s.lanes(x.point) if isinstance(x.point, Tensor) else torch.full(x.tokens.shape, bool(x.point), device=s.device)
 
 
@@ -367,7 +351,7 @@ def edge_probs(s: Any, t: Tree) -> Tensor:
     """float64[B, N - 1]: the raw probability of every drafted token where it was drawn."""
     if t.edges is None:
         return torch.zeros((s.frame.batch, 0), dtype=torch.float64, device=s.device)
-    return probs_of(s, edges_of(s, t))
+    return probs_of(s, t.edges)
 
 
 def logprobs(s: Any, t: Tree) -> Tensor:
@@ -495,8 +479,6 @@ def nodes(s: Any, op: Any, t: Tree, *n: Any) -> Any:
         up = batched(s, t.parent)[:, 1:]
         inner = torch.zeros_like(live, dtype=torch.uint8)  # CUDA folds no bools
         inner = inner.scatter_reduce(1, up, live[:, 1:].to(torch.uint8), "amax").bool() if t.size > 1 else inner.bool()
-        from decgraph.backends.triton.ops.numbers import packed
-
         found = packed(s, _of(s, np.arange(t.size), live & ~inner))  # what is there of a tree has no more leaves than the whole
         return Nodes(found.ids[:, : t.wide], found.within, found.live[:, : t.wide], t.size)
     if which == "path":
@@ -563,8 +545,6 @@ def size(s: Any, op: Any, t: Tree) -> Any:
 @step("tree.keep")
 def keep(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
     """Prune to nodes, as far as their ancestors are kept, and the root."""
-    if t.origin is not None:
-        raise NotSteppable("a tree that is pruned twice", op)
     b = s.frame.batch
     ids, live = s.lanes(ns), live_of(ns)
     ids = ids if ids.ndim > 1 else ids[:, None]
@@ -583,15 +563,18 @@ def keep(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
     place = place.scatter(1, torch.where(there, order, t.size), s.lanes(s.steps(n)[None]))[:, : t.size]
     drafted = counted(s, t, 1, kept if t.live is None else kept & s.lanes(t.live))
     s.counts.draft(drafted - counted(s, t, 1, t.live))
-    zero = np.zeros(1, dtype=np.int64)
+    zero, above = np.zeros(1, dtype=np.int64), place.gather(1, up.gather(1, order))
     uid = t.uid if isinstance(t.uid, Tensor) else s.constant(t.uid)[None]
     return replace(
         t,
         token=torch.where(there, s.lanes(t.token).gather(1, order), -1),
-        parent=place.gather(1, up.gather(1, order)),
+        parent=above,
         depth=batched(s, t.depth).gather(1, order),
         uid=torch.where(there, s.lanes(uid).gather(1, order), -1),
-        origin=order,
+        edges=None if t.edges is None else reordered(s, t.edges, (order[:, 1:] - 1).clamp(min=0), None),
+        growths=(Growth(1, n - 1, Nodes(above, np.arange(n)), max(1, t.height)),),
+        grown=frozenset((-1, 0)),
+        pruned=True,
         live=there,
         columns={
             k: v.gather(1, order.reshape(*order.shape, *([1] * (v.ndim - 2))).expand(-1, -1, *v.shape[2:]))
@@ -660,13 +643,16 @@ def join_nodes(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
 @joins(Tree)
 def join_trees(s: Any, lanes: Tensor, a: Any, b: Any) -> Tree:
     """One of two trees in every lane. One of them may have grown further than the other; then its new nodes are dead elsewhere."""
-    if not (isinstance(a, Tree) and isinstance(b, Tree)) or a.origin is not None or b.origin is not None:
-        raise NotSteppable("one of two trees", s.place)
-    if not (isinstance(a.uid, np.ndarray) and isinstance(b.uid, np.ndarray)):
+    if not (isinstance(a, Tree) and isinstance(b, Tree)):
         raise NotSteppable("one of two trees", s.place)
     n = min(a.size, b.size)
-    first = int(np.cumprod(a.uid[:n] == b.uid[:n]).sum())  # the nodes from here on are others in each
     long, short = (a, b) if a.size >= b.size else (b, a)
+    if isinstance(a.uid, np.ndarray) and isinstance(b.uid, np.ndarray):
+        first = int(np.cumprod(a.uid[:n] == b.uid[:n]).sum())  # the nodes from here on are others in each
+    elif all(g is h for g, h in zip(short.growths, long.growths)) and len(short.growths) <= len(long.growths):
+        first = n
+    else:
+        raise NotSteppable("one of two trees", s.place)
     live = None
     if a.size != b.size or a.live is not None or b.live is not None:
         live = torch.where(lanes[:, None], *(_longer(s, alive(s, x), long.size) for x in (a, b)))
@@ -676,10 +662,16 @@ def join_trees(s: Any, lanes: Tensor, a: Any, b: Any) -> Tree:
         kind, wide = torch.promote_types(x.dtype, y.dtype), lanes.reshape(-1, *([1] * (x.ndim - 1)))
         columns[name] = torch.where(wide, *(_longer(s, v.to(kind), long.size) for v in (x, y)))
     out = replace(
-        long, live=live, columns=columns, frontier=s.join(lanes, a.frontier, b.frontier), new=s.join(lanes, a.new, b.new),
+        long, live=live, columns=columns, frontier=_of_two(s, lanes, a.frontier, b.frontier), new=_of_two(s, lanes, a.new, b.new),
         most=max(a.most, b.most), wide=max(a.wide, b.wide), grown=a.grown | b.grown,
     )  # fmt: skip
     return out if first == n else _either(s, lanes, a, b, out, first)
+
+
+def _of_two(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
+    """Nodes of one of two trees."""
+    same = a is b or is_static(a) and is_static(b) and np.array_equal(a, b)
+    return a if same else join_nodes(s, lanes, a, b)
 
 
 def alive(s: Any, t: Tree) -> Tensor:
@@ -695,9 +687,9 @@ def _longer(s: Any, x: Tensor, n: int) -> Tensor:
 
 def _either(s: Any, lanes: Tensor, a: Tree, b: Tree, out: Tree, first: int) -> Tree:
     """The structure of one of two trees from a node on, place by place: new nodes, if none of them was computed."""
-    size = out.size
+    size, new = out.size, np.concatenate([a.uid[first:], b.uid[first:]])
     for cache in s.caches.values():
-        if any(len(cache.whole) > u and cache.whole[u] for x in (a, b) for u in x.uid[first:]) or cache.chosen:
+        if any(len(cache.whole) > u and cache.whole[u] for u in new) or getattr(cache, "recent", 0) > new.min():
             raise NotSteppable("two branches that grow a tree differently, and call models at its nodes", s.place)
 
     def both(x: Any, y: Any) -> Any:

@@ -13,7 +13,7 @@ from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops import canvas_trees, canvases
 from decgraph.backends.triton.ops.numbers import count_of, made
 from decgraph.backends.triton.ops.sequences import pick
-from decgraph.backends.triton.ops.trees import batched, children, edges_of, reachable
+from decgraph.backends.triton.ops.trees import batched, children, reachable
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Path, Tree, is_static
 
@@ -91,8 +91,8 @@ def drafted(s: Any, t: Tree, ids: Tensor, there: Tensor, among: np.ndarray) -> D
     """The draws of nodes int64[B, K], those that are there."""
     if t.edges is None or not ids.shape[1]:
         return Draws(torch.zeros((s.frame.batch, 0), dtype=torch.int64, device=s.device), point=True)
-    edges = edges_of(s, t)
-    if t.origin is None and isinstance(edges.row, np.ndarray) and len(edges.laws) > 1 and edges.rank is None:
+    edges = t.edges
+    if isinstance(edges.row, np.ndarray) and len(edges.laws) > 1 and edges.rank is None:
         edges = _fewer(edges, among)
     out: Draws = pick(s, edges, (ids - 1).clamp(min=0))
     return replace(out, tokens=torch.where(there, out.tokens, -1), live=None if bool(_full(t, among)) else there)
@@ -206,7 +206,11 @@ def each(s: Any, op: Any, xs: Any) -> Any:
         lives = live_of(xs)
         items = [pick(s, xs, np.asarray(i)) for i in range(count_of(xs))]
     out, kept = [], []
+    quiet = lives is not None and s.quiet(op)
     for i, x in enumerate(items):
+        if quiet and i and s.idle(lives[:, i]):
+            items, lives = items[:i], lives[:, :i]
+            break
         with s.within(None if lives is None else lives[:, i]):
             r = s.region(op.regions[0], (i, x))
         out.append(r[0])

@@ -86,8 +86,8 @@ def same(reference: Session, steps: Session, requests: list[Request], mode: str 
         assert want.error is None and got.error is None, (want.error, got.error)
         assert (got.tokens, got.reason) == (want.tokens, want.reason)
         assert got.mode.startswith(mode), got.mode
-        told, asked = ([getattr(r.stats, name) for name in TOLD] for r in (got, want))
-        assert mode != "graph mode" or told == asked
+        if mode == "graph mode":  # the driver's engine remembers other calls than the reference does
+            assert [getattr(got.stats, name) for name in TOLD] == [getattr(want.stats, name) for name in TOLD]
 
 
 @pytest.mark.budget(20)

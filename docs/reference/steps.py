@@ -1,0 +1,75 @@
+"""Writes the page of whole decoding steps beside it: which algorithms of stdlib/ have one on the device, and why the others
+have none: `python docs/reference/steps.py`.
+
+With `--check` it writes nothing and says whether the page is up to date (exit 1 where it is not). It needs torch; no GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+
+from decgraph import api, stdlib
+from decgraph.backends.registry import machine
+from decgraph.backends.triton.lanes import wants
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.check.validation import outside
+from decgraph.check.worlds import models_for, params_for
+from decgraph.runtime.request import Request
+
+PAGE = Path(__file__).with_suffix(".md")
+VOCAB, SEED = 7, 1
+HEAD = """# Whole steps on the device
+
+*Made by `python docs/reference/steps.py`, from what the triton backend says of each algorithm of stdlib/ on models that are
+tables; change `backends/triton/`, not this page.*
+
+With `--backend triton` an algorithm of the first list runs as whole steps (graph mode): a step is recorded once and replayed,
+and nothing is read back in between. One of the second runs as on torch (eager mode), with the same tokens.
+"""
+
+
+@cache
+def reason(name: str) -> str | None:
+    """Why an algorithm has no step; None where it has one."""
+    algorithm = api.load(name)
+    models, params = models_for(algorithm.function, VOCAB, SEED), params_for(algorithm.function, SEED, vocab=VOCAB)
+    session = algorithm.session(models, backend="triton", externs=outside(algorithm.module)["externs"], **params)
+    run = machine("triton")(
+        session.module, session.function.name, session.models, session.params, Request((1, 2, 3), limit=6), externs=session.externs
+    )
+    try:
+        wants(run)
+    except NotSteppable as error:
+        return error.why
+    return None
+
+
+def page() -> str:
+    """The whole page."""
+    names = stdlib.names()
+    steps = [name for name in names if reason(name) is None]
+    lines = [HEAD, f"## {len(steps)} of {len(names)} have a step\n", ", ".join(f"`{name}`" for name in steps) + "\n"]
+    lines += ["## The driver runs\n", "| algorithm | because of |", "|---|---|"]
+    lines += [f"| `{name}` | {reason(name)} |" for name in names if reason(name) is not None]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or with `--check` say whether it is up to date."""
+    if arguments not in ([], ["--check"]):
+        print("usage: python docs/reference/steps.py [--check]")
+        return 2
+    text = page()
+    if arguments:
+        same = PAGE.exists() and PAGE.read_text(encoding="utf-8") == text
+        print(f"{PAGE} is {'up to date' if same else 'out of date: run python docs/reference/steps.py'}")
+        return 0 if same else 1
+    PAGE.write_text(text, encoding="utf-8")
+    print(f"{PAGE}: {sum(reason(name) is None for name in stdlib.names())} steps")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
