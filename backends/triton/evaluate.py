@@ -281,7 +281,7 @@ class Evaluator:
         """The most that a number can be, None: not known."""
         now = self.env.get(value)
         if isinstance(now, int | float | np.integer):
-            return float(now) if abs(now) < 2**31 else None
+            return float(now) if abs(float(now)) < 2**31 else None
         return self.sizes.get(value, self.tops.get(value))
 
     def most(self, value: Value) -> int | None:

@@ -174,7 +174,8 @@ def lookup(s: Any, op: Any, p: Any, x: Any) -> Any:
         n = min(have[0], int(index.shape[1]))  # what stands behind the shorter one's room is missing in the other
         index, live = index[:, :n], None if live is None else live[:, :n]
         have = (n,)
-        p = reordered(s, p, np.arange(n), None if live_of(p) is None else live_of(p)[:, :n])
+        mine = live_of(p)
+        p = reordered(s, p, np.arange(n), None if mine is None else mine[:, :n])
     if live is not None and front and tx.dims and live_of(p) is not None and have and have[0] != live.shape[1]:
         live = live & live_of(p)  # one token for all of them
     if isinstance(p, Dist):

@@ -154,6 +154,7 @@ def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor |
             raise NotSteppable("a call at the context's parent", op)
         rows = Rows(read(cache.states(None, ROOT, known)), positions=s.lanes(positions_at(s, None, ROOT)), nodes=ROOT)
         return Dist(rows, np.zeros((), dtype=np.int64))
+    nodes: Any
     whole = isinstance(place, Tree)
     if isinstance(place, Vec):
         place = Nodes(s.lanes(place.data), None, place.live)

@@ -356,7 +356,7 @@ def concat(s: Any, op: Any, a: Any, b: Any) -> Any:
     want = op.results[0].type
     if want.elem == "list":
         return [*(a if isinstance(a, list) else [a]), *(b if isinstance(b, list) else [b])]
-    parts = []
+    parts: list[Any] = []
     for x, v in zip((a, b), op.operands, strict=True):
         if isinstance(x, list) and not x or isinstance(x, np.ndarray) and x.ndim and not len(x):
             continue
