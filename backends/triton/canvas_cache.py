@@ -43,7 +43,8 @@ class Call:
 
 
 class CanvasCache:
-    """The slots of one masked model in a program. Nothing of the text waits to be computed, and nothing stands behind it: a canvas
+    """The slots of one masked model in a program. Nothing of the text waits to be computed, and nothing stands behind it: a
+    canvas
     has the slots that the tokens will have."""
 
     features = False

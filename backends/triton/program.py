@@ -176,7 +176,7 @@ def settle(step: Step) -> bool:
         turns[step.place] = turns.get(step.place, 0) + 1
         return turns[step.place] % 2 if step.place is not None and step.place.opcode == "while" else 1
 
-    step.reads = reads  # type: ignore[method-assign]
+    step.reads, step.measuring = reads, True  # type: ignore[method-assign]
     try:
         nobody = torch.zeros(step.frame.batch, dtype=torch.bool, device=step.device)
         step.start_states(range(step.frame.batch))
@@ -190,6 +190,7 @@ def settle(step: Step) -> bool:
         returned(step, nobody)
     finally:
         del step.reads
+        step.measuring = False
     return bool(turns)
 
 
@@ -406,7 +407,16 @@ class Program:
     def lasting(self) -> list[Tensor]:
         """The tensors that a lane's steps hand on, beside its text, settings, keys and values."""
         s, c = self.step, self.step.counts
-        values = [s.iteration, c.tested, c.accepted, c.drafted, c.unmasked, c.remasked, *c.often.values(), *(r.at for r in s.readers)]
+        values = [
+            s.iteration,
+            c.tested,
+            c.accepted,
+            c.drafted,
+            c.unmasked,
+            c.remasked,
+            *c.often.values(),
+            *(r.at for r in s.readers),
+        ]
         for value in (*s.states.values(), *s.carried):
             values += [value.data, value.live] if isinstance(value, Vec) else [value] if isinstance(value, Tensor) else []
         return [v for v in values if len(v) == s.frame.batch]

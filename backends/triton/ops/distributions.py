@@ -86,7 +86,9 @@ def join_dists(s: Any, lanes: Tensor, a: Any, b: Any) -> Dist:
     shape = (n,) if len(a.shape) == 1 else a.shape
     rows = Rows(table, given=not computed)
     where = [x for x in (placed(s, a), placed(s, b)) if x is not None]
-    rows.positions = both(where) if len(where) == 2 else where[0] if where and int(where[0].shape[1]) == int(table.shape[1]) else None
+    rows.positions = (
+        both(where) if len(where) == 2 else where[0] if where and int(where[0].shape[1]) == int(table.shape[1]) else None
+    )
     marks = [x for x in (numbered(s, a), numbered(s, b)) if x is not None]
     rows.numbers = both(marks) if len(marks) == 2 else None
     if computed and (a.rows.path is not None or b.rows.path is not None):
@@ -173,7 +175,8 @@ def lookup(s: Any, op: Any, p: Any, x: Any) -> Any:
     if have and index.ndim > 1 and have[0] != index.shape[1] and 1 not in (have[0], index.shape[1]):
         n = min(have[0], int(index.shape[1]))  # what stands behind the shorter one's room is missing in the other
         index, live = index[:, :n], None if live is None else live[:, :n]
-        p = reordered(s, p, np.arange(n), None if live_of(p) is None else live_of(p)[:, :n])
+        there = live_of(p)
+        p = reordered(s, p, np.arange(n), None if there is None else there[:, :n])
     if isinstance(p, Dist):
         rows = p.index if isinstance(p.index, Tensor) else s.constant(p.index)[None]
         rows = _spread(rows, front, long)
