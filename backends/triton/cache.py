@@ -1,8 +1,10 @@
 """The slots of one model in a step: committed tokens at slots equal to their positions, nodes of trees behind them.
 
-A step's first call also computes the last committed tokens that are not computed yet: `behind` of them, a number that follows from
+A step's first call also computes the last committed tokens that are not computed yet: `behind` of them, a number that follows
+from
 the program's structure. Computing one again does no harm (its slot gets the same values), so nothing counts what is computed.
-Nodes get slots from the number of committed tokens on, in the order in which they are computed: a chain stands where it would be
+Nodes get slots from the number of committed tokens on, in the order in which they are computed: a chain stands where it would
+be
 committed. Where an accepted path stands elsewhere its keys and values are moved.
 """
 
@@ -37,7 +39,8 @@ class Cache:
         self.whole = np.zeros(0, dtype=bool)
         """By uid: whether a node is computed in every lane."""
         self.chosen: list[Any] = []
-        """Nodes that data chose and that were computed, int64[B, F]; recent: the keys below which those of the last ones are."""
+        """Nodes that data chose and that were computed, int64[B, F]; recent: the keys below which those of the last ones
+        are."""
         self.recent = 0
         self.rows: dict[int, tuple[Tensor, int]] = {}
         """By uid of a node of a tree of static structure (-1: the root): the states of a forward, and their row."""
@@ -154,7 +157,8 @@ class Cache:
                 self.slots = np.concatenate([self.slots, none])
 
     def _forward(self, tree: Tree | None, nodes: Any, known: Tensor | None) -> Tensor:
-        """States [B, lead + n, W] of one forward over the committed tokens that are not computed, if none has been before in this
+        """States [B, lead + n, W] of one forward over the committed tokens that are not computed, if none has been before in
+        this
         step, and n nodes (NumPy int64[n], or int64[B or 1, n])."""
         s, b = self.s, self.s.frame.batch
         lead, n = (0 if self.asked else self.behind), int(nodes.shape[-1])
@@ -176,7 +180,11 @@ class Cache:
             assert tree is not None
             offsets = s.constant(np.arange(first, first + n))
             self._placed(tree, nodes, first, n)
-            own = tree.token.expand(b, -1).gather(1, nodes.expand(b, -1)) if isinstance(nodes, Tensor) else tree.token[:, s.constant(nodes)]
+            own = (
+                tree.token.expand(b, -1).gather(1, nodes.expand(b, -1))
+                if isinstance(nodes, Tensor)
+                else tree.token[:, s.constant(nodes)]
+            )
             depth = self._at(tree.depth, nodes)
             tokens.append(own.clamp(min=0).expand(b, -1))
             positions.append((length[:, None] - 1 + depth).expand(b, -1))
@@ -244,9 +252,15 @@ class Cache:
         return torch.where(uid >= 0, found, -1)
 
     def ancestors(self, tree: Tree, nodes: Any) -> Tensor:
-        """bool[B or 1, n, used]: the slots behind the committed tokens that nodes see: their own and those of their ancestors."""
+        """bool[B or 1, n, used]: the slots behind the committed tokens that nodes see: their own and those of their
+        ancestors."""
         s, slot = self.s, self.slot_of(tree)
-        if tree.fixed and isinstance(self.slots, np.ndarray) and isinstance(nodes, np.ndarray) and isinstance(tree.uid, np.ndarray):
+        if (
+            tree.fixed
+            and isinstance(self.slots, np.ndarray)
+            and isinstance(nodes, np.ndarray)
+            and isinstance(tree.uid, np.ndarray)
+        ):
             sees = np.zeros((len(nodes), self.used), dtype=bool)
             for i, n in enumerate(nodes.tolist()):
                 while n:
@@ -269,7 +283,8 @@ class Cache:
 
     # -- after a commit
     def committed(self, before: Tensor, kept: Tensor, most: int, path: Path | None) -> None:
-        """After a commit of kept int64[B] tokens, at most `most`, behind `before` int64[B] ones. path: the verified path of this
+        """After a commit of kept int64[B] tokens, at most `most`, behind `before` int64[B] ones. path: the verified path of
+        this
         step's tree, where it was committed."""
         if not self.asked:
             self.behind += most

@@ -26,7 +26,8 @@ STEP: dict[str, Callable[..., Any]] = {}
 JOINS: dict[type, Callable[..., Any]] = {}
 """By the type of a value: `f(s, lanes bool[B], a, b)`, a in those lanes and b in the others."""
 TOPICS = (
-    "numbers", "distributions", "draws", "selection", "sequences", "trees", "walk", "models", "request", "indexes", "canvases", "masked", "automata",
+    "numbers", "distributions", "draws", "selection", "sequences", "trees", "walk",
+    "models", "request", "indexes", "canvases", "masked", "automata",
 )  # fmt: skip
 
 
@@ -79,6 +80,8 @@ class Evaluator:
         self.odd: list[Tensor] = []
         self.pieces: Any = None
         """The recorded bodies of loops (pieces.py); None: they are run as they are."""
+        self.measuring = False
+        """Whether it is found out what an iteration needs."""
         self.recording = False
         """Whether a graph is being recorded: nothing may be read then, and the host runs no loop."""
         self.place: Op | None = None
@@ -266,20 +269,23 @@ class Evaluator:
     def calls(self, op: Op) -> bool:
         """Whether a loop has a loop inside that the host has to run, or calls at canvases, of which one is much."""
         return any(
-            o.opcode == "while" and not isinstance(o.attrs.get("bound"), int)
-            or o.opcode == "model.eval" and o.operands[1].type.elem == "canvas"
+            o.opcode == "while"
+            and not isinstance(o.attrs.get("bound"), int)
+            or o.opcode == "model.eval"
+            and o.operands[1].type.elem == "canvas"
             for r in op.regions
             for o in r.walk()
         )
 
     def quiet(self, op: Op) -> bool:
-        """Whether nothing follows from a loop's iterations but its values: what models have computed does not depend on them."""
-        loud = ("model.", "head.", "commit", "canvas.", "state.")
-        return not any(o.opcode.startswith(loud) for r in op.regions for o in r.walk())
+        """Whether nothing follows from a loop's iterations but its values: what models have computed does not depend on them.
+        While a program is measured all of them count."""
+        loud = ("model.", "memory.", "head.", "commit", "canvas.", "state.")
+        return not self.measuring and not any(o.opcode.startswith(loud) for r in op.regions for o in r.walk())
 
     def top(self, value: Value) -> float | None:
         """The most that a number can be, None: not known."""
-        now = self.env.get(value)
+        now: Any = self.env.get(value)
         if isinstance(now, int | float | np.integer):
             return float(now) if abs(float(now)) < 2**31 else None
         return self.sizes.get(value, self.tops.get(value))
@@ -294,7 +300,9 @@ class Evaluator:
         found, tops = None, [self.top(v) for v in op.operands]
         known = [n for n in tops if n is not None]
         static = [isinstance(self.env.get(v), int | float | np.integer) for v in op.operands]
-        natural = all(v in self.sizes or s and n is not None and n >= 0 for v, s, n in zip(op.operands, static, tops, strict=True))
+        natural = all(
+            v in self.sizes or s and n is not None and n >= 0 for v, s, n in zip(op.operands, static, tops, strict=True)
+        )
         if fn == "minimum" and known:
             found = min(known)
         elif fn == "sub" and tops[0] is not None and static[1] and tops[1] is not None:
@@ -317,11 +325,11 @@ class Evaluator:
     def bounds_of_either(self, op: Op) -> None:
         """Note the most that numbers can be which one of two regions gives."""
         for value, *sides in zip(op.results, *(r.yields for r in op.regions), strict=True):
-            tops = [self.top(v) for v in sides]
+            tops: list[Any] = [self.top(v) for v in sides]
             self.sizes.pop(value, None)
             self.tops.pop(value, None)
             if value.type.elem == "int" and not value.type.dims and None not in tops:
-                self.tops[value] = max(t for t in tops if t is not None)
+                self.tops[value] = max(tops)
 
     def op_while(self, op: Op) -> Any:
         carried = [self.env[v] for v in op.operands]
@@ -388,7 +396,8 @@ class Evaluator:
         start: Tensor | None = None,
         hosted: bool = False,
     ) -> list[Any]:
-        """Iterations of the last region of an op. inside: bool[B], the lanes that have an iteration of that number, None: all."""
+        """Iterations of the last region of an op. inside: bool[B], the lanes that have an iteration of that number, None:
+        all."""
         if len(numbers) > self.longest:
             raise NotSteppable(f"a loop of {len(numbers)} iterations", op)
         stops, going, outer, quiet = bool(op.attrs.get("stops")), None, self.mask, self.quiet(op)
@@ -420,7 +429,9 @@ class Evaluator:
                 out.append((stopped if going is None else going & stopped, carried))
                 going = _both(going, ~stopped)
         self.mask = outer
-        for lanes, values in reversed(out):  # those that are still in it have the last values, which are static as far as can be
+        for lanes, values in reversed(
+            out
+        ):  # those that are still in it have the last values, which are static as far as can be
             carried = [self.join(lanes, x, y) for x, y in zip(values, carried, strict=True)]
         return carried
 

@@ -53,7 +53,9 @@ def hash32(words: Sequence[Tensor]) -> Tensor:
     return h ^ (h >> 16)
 
 
-def words(keys: Keys, site: str, counters: Sequence[Tensor | int], lanes: Sequence[Tensor | int], rank: int) -> tuple[Tensor, ...]:
+def words(
+    keys: Keys, site: str, counters: Sequence[Tensor | int], lanes: Sequence[Tensor | int], rank: int
+) -> tuple[Tensor, ...]:
     """The words (c0, c1, c2, k0, k1) of noise keys, int64[B, *shape] each, of `rank` axes behind the lane. counters, lanes:
     numbers, or int64[B or 1, ...] that go together with that shape."""
 

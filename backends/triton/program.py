@@ -176,7 +176,7 @@ def settle(step: Step) -> bool:
         turns[step.place] = turns.get(step.place, 0) + 1
         return turns[step.place] % 2 if step.place is not None and step.place.opcode == "while" else 1
 
-    step.reads = reads  # type: ignore[method-assign]
+    step.reads, step.measuring = reads, True  # type: ignore[method-assign]
     try:
         nobody = torch.zeros(step.frame.batch, dtype=torch.bool, device=step.device)
         step.start_states(range(step.frame.batch))
@@ -190,6 +190,7 @@ def settle(step: Step) -> bool:
         returned(step, nobody)
     finally:
         del step.reads
+        step.measuring = False
     return bool(turns)
 
 

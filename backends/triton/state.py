@@ -1,6 +1,7 @@
 """The state of a program's steps: B lanes, their buffers, and the order of a step's operations.
 
-What lasts from one step to the next is in buffers that are written in place, at fixed addresses: tokens, how many there are, which
+What lasts from one step to the next is in buffers that are written in place, at fixed addresses: tokens, how many there are,
+which
 lanes are over, iterations, states, and every model's keys and values. Each step computes all else. A lane is given to a request
 between two steps (`admit`).
 """
@@ -136,7 +137,8 @@ class Step(Evaluator):
 
     # -- requests
     def admit(self, lane: int, request: Request) -> None:
-        """Give a lane to a request: its prompt, settings and states. Runs between steps, on the host. The keys and values of the
+        """Give a lane to a request: its prompt, settings and states. Runs between steps, on the host. The keys and values of
+        the
         models that were called before are the caller's to compute (`fill`)."""
         row = np.zeros(self.frame.capacity + 1, dtype=np.int64)
         row[: len(request.prompt)] = request.prompt
@@ -155,7 +157,8 @@ class Step(Evaluator):
 
     # -- states
     def start_states(self, lanes: Sequence[int], shared: Mapping[Any, Any] | None = None) -> None:
-        """Set the initial states of lanes: the session's, where it has them, else the program's. Raises NotSteppable for a state
+        """Set the initial states of lanes: the session's, where it has them, else the program's. Raises NotSteppable for a
+        state
         that is no tensor."""
         for reader in self.readers:
             reader.at[list(lanes)] = reader.g.start
@@ -258,7 +261,9 @@ class Step(Evaluator):
             if isinstance(old, Tensor | Vec) or is_static(old) and not isinstance(old, str | None | list):
                 start = old if isinstance(old, Tensor | Vec) else self.lanes(old).clone()
                 dims = arg.type.dims
-                self.carried[n] = written(self, start, new, live, dims[0].bound if dims else None, f"value {n} that the loop carries")
+                self.carried[n] = written(
+                    self, start, new, live, dims[0].bound if dims else None, f"value {n} that the loop carries"
+                )
             else:
                 self.carried[n] = self.join(live, new, old)
 
@@ -296,7 +301,9 @@ class Step(Evaluator):
         if rows.given:
             return rows.scores
         if face not in rows.faces:
-            rows.faces[face] = shaping.shape(self.settings, rows.scores, self.row_place(rows.positions, rows.path, rows.before), face, rows.allow)
+            rows.faces[face] = shaping.shape(
+                self.settings, rows.scores, self.row_place(rows.positions, rows.path, rows.before), face, rows.allow
+            )
         return rows.faces[face]
 
     def row_place(self, positions: Tensor | None, path: Any, before: Tensor | None = None) -> shaping.RowPlace:
@@ -309,7 +316,8 @@ class Step(Evaluator):
         return shaping.RowPlace(positions, self.length, path() if path is not None and read else None)
 
     def draw(self, probs: Tensor, words: tuple[Tensor, ...], live: Tensor | None = None) -> Tensor:
-        """int64[B, n]: one draw from each row [B, n, V] with its noise. live: bool[B, m], whose rows are drawn from: n / m each.
+        """int64[B, n]: one draw from each row [B, n, V] with its noise. live: bool[B, m], whose rows are drawn from: n / m
+        each.
         One without mass, or with numbers that are none, is an error, which is the driver's."""
         tokens: Tensor = race.draw(probs, None, *words, True)
         wrong = ~(probs.gather(2, tokens[..., None])[..., 0] > 0)
@@ -324,7 +332,8 @@ class Step(Evaluator):
         return take(self, self.view(q.rows, q.face), q.index)
 
     def require_mass(self, q: Dist) -> None:
-        """Called for distributions that are read: where constraints leave one of them without a token, that is an error, which is
+        """Called for distributions that are read: where constraints leave one of them without a token, that is an error,
+        which is
         the driver's. Rows that are never read, after drafts that are forbidden, may be empty."""
         rows = q.rows
         if rows.given or not (rows.allow is not None or {"bans", "min_length", "allow"} & self.settings.features):
@@ -339,7 +348,8 @@ class Step(Evaluator):
     def noise_words(
         self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Any] | None = None, live: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """The words of n rows' noise, int64[B, n] each. positions: int64[B, n], for the stream `output`. lanes: the numbers that
+        """The words of n rows' noise, int64[B, n] each. positions: int64[B, n], for the stream `output`. lanes: the numbers
+        that
         tell them apart (by default the row's, as `counted` says), each [n] or [B, n]."""
         if key.kind == "output":
             where = self.lined(key.index, n) if key.index is not None else positions

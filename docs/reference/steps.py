@@ -37,7 +37,12 @@ def reason(name: str) -> str | None:
     models, params = models_for(algorithm.function, VOCAB, SEED), params_for(algorithm.function, SEED, vocab=VOCAB)
     session = algorithm.session(models, backend="triton", externs=outside(algorithm.module)["externs"], **params)
     run = machine("triton")(
-        session.module, session.function.name, session.models, session.params, Request((1, 2, 3), limit=6), externs=session.externs
+        session.module,
+        session.function.name,
+        session.models,
+        session.params,
+        Request((1, 2, 3), limit=6),
+        externs=session.externs,
     )
     try:
         wants(run)

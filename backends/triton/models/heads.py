@@ -42,7 +42,11 @@ def features_model(model: Model, whole: Any, target: Any) -> Any:
 def reading_head(model: Model, whole: Any, target: Any) -> Any:
     """The device model of a head with one value after every text, given its target's. Raises NotSteppable for a target that
     has no step, and for a head that is no module on its last states."""
-    if not isinstance(target, CausalModel) or target.kind != "causal" or original_of(whole.target) is not original_of(target.model):
+    if (
+        not isinstance(target, CausalModel)
+        or target.kind != "causal"
+        or original_of(whole.target) is not original_of(target.model)
+    ):
         raise NotSteppable(f"{model.name!r} reads states of its target, which has no step")
     if not isinstance(whole, HFReading | Confidence):
         raise NotSteppable(f"{model.name!r} is a {type(whole).__name__}, which has no step")

@@ -1,4 +1,5 @@
-"""Automata over tokens: tables that are constants of a program, states that are numbers; -1 is behind a token that has no step."""
+"""Automata over tokens: tables that are constants of a program, states that are numbers; -1 is behind a token that has no
+step."""
 
 from __future__ import annotations
 

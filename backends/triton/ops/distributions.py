@@ -86,7 +86,9 @@ def join_dists(s: Any, lanes: Tensor, a: Any, b: Any) -> Dist:
     shape = (n,) if len(a.shape) == 1 else a.shape
     rows = Rows(table, given=not computed)
     where = [x for x in (placed(s, a), placed(s, b)) if x is not None]
-    rows.positions = both(where) if len(where) == 2 else where[0] if where and int(where[0].shape[1]) == int(table.shape[1]) else None
+    rows.positions = (
+        both(where) if len(where) == 2 else where[0] if where and int(where[0].shape[1]) == int(table.shape[1]) else None
+    )
     marks = [x for x in (numbered(s, a), numbered(s, b)) if x is not None]
     rows.numbers = both(marks) if len(marks) == 2 else None
     if computed and (a.rows.path is not None or b.rows.path is not None):

@@ -51,7 +51,12 @@ def end_of(s: Any, place: Any, depth: int) -> tuple[Tensor, Tensor]:
         at = length[:, None] - 1 - s.steps(depth)
         return s.tokens.gather(1, at.clamp(min=0)), at >= 0
     x = packed(s, tokens_of(s, place))
-    if len(s.place.operands) < 2 or isinstance(x, Nodes) or s.place.operands[1].type.elem == "node" and not isinstance(place, Path):
+    if (
+        len(s.place.operands) < 2
+        or isinstance(x, Nodes)
+        or s.place.operands[1].type.elem == "node"
+        and not isinstance(place, Path)
+    ):
         raise NotSteppable("an index is asked at a node", s.place)
     t = s.lanes(x)
     live = live_of(x)

@@ -144,7 +144,8 @@ def heads(s: Any, op: Any, cache: Any, model: Any, place: Any, tree: Any) -> Dis
 
 
 def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor | None, read: Any = None) -> Dist:
-    """A model's rows at the context, at all nodes of a tree, or at some. read: what is read off its states instead of logits."""
+    """A model's rows at the context, at all nodes of a tree, or at some. read: what is read off its states instead of
+    logits."""
     read = cache.model.read if read is None else read
     for t in (place, tree):
         if isinstance(t, Tree) and t.epoch != s.epoch:
@@ -154,7 +155,7 @@ def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor |
             raise NotSteppable("a call at the context's parent", op)
         rows = Rows(read(cache.states(None, ROOT, known)), positions=s.lanes(positions_at(s, None, ROOT)), nodes=ROOT)
         return Dist(rows, np.zeros((), dtype=np.int64))
-    nodes: Any
+    nodes: Any = place
     whole = isinstance(place, Tree)
     if isinstance(place, Vec):
         place = Nodes(s.lanes(place.data), None, place.live)
@@ -252,7 +253,11 @@ def read(s: Any, op: Any, model: Any, text: Any, given: Any = None) -> Any:
     tokens, live = s.lanes(x).long(), live_of(x)
     n = int(tokens.shape[1])
     if n > model.capacity - 2:
-        tokens, live, n = tokens[:, : model.capacity - 2], None if live is None else live[:, : model.capacity - 2], model.capacity - 2
+        tokens, live, n = (
+            tokens[:, : model.capacity - 2],
+            None if live is None else live[:, : model.capacity - 2],
+            model.capacity - 2,
+        )
     if not n:
         raise NotSteppable("a model that reads no token", op)
     if op not in s.made:

@@ -92,7 +92,8 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
 
 
 def same_count(s: Any, a: Tensor | None, b: Tensor | None) -> None:
-    """Called for two vectors that go together: a lane in which they have different lengths is an error, which is the driver's."""
+    """Called for two vectors that go together: a lane in which they have different lengths is an error, which is the
+    driver's."""
     if a is not None and b is not None and a is not b:
         s.flag(a.sum(1) != b.sum(1))
 
@@ -238,7 +239,8 @@ def picked_along(a: Any, order: Tensor) -> Tensor:
 
 
 def reordered(s: Any, x: Any, order: Any, live: Tensor | None) -> Any:
-    """A vector (numbers, nodes, draws, distributions) with other elements along its first axis: order NumPy int64[n] or int64[B,
+    """A vector (numbers, nodes, draws, distributions) with other elements along its first axis: order NumPy int64[n] or
+    int64[B,
     n]; live: which of them are there."""
 
     def along(a: Any) -> Any:
@@ -254,7 +256,9 @@ def reordered(s: Any, x: Any, order: Any, live: Tensor | None) -> Any:
     if isinstance(x, Edit):
         return Edit(along(x.position), along(x.token), None, live)
     if isinstance(x, Draws):
-        row, rank = (None if a is None else a if isinstance(a, Tensor) else np.broadcast_to(a, x.shape) for a in (x.row, x.rank))
+        row, rank = (
+            None if a is None else a if isinstance(a, Tensor) else np.broadcast_to(a, x.shape) for a in (x.row, x.rank)
+        )
         at = x.at
         if at is not None:
             at = along(at) if isinstance(at, np.ndarray) and isinstance(order, np.ndarray) else _moved(s, at, order, live)
@@ -266,9 +270,11 @@ def reordered(s: Any, x: Any, order: Any, live: Tensor | None) -> Any:
         at = x.at if x.at is not None else np.arange(x.shape[0])
         at = along(at) if isinstance(at, np.ndarray) and isinstance(order, np.ndarray) else _moved(s, at, order, live)
         return replace(x, index=along(x.index), live=live, at=at)
-    return made(along(s.tensor(x) if not isinstance(x, np.ndarray) else x), live) if not (
-        isinstance(x, np.ndarray) and isinstance(order, np.ndarray) and live is None
-    ) else along(x)
+    return (
+        made(along(s.tensor(x) if not isinstance(x, np.ndarray) else x), live)
+        if not (isinstance(x, np.ndarray) and isinstance(order, np.ndarray) and live is None)
+        else along(x)
+    )
 
 
 def _moved(s: Any, at: Any, order: Any, live: Tensor | None) -> Any:

@@ -204,7 +204,9 @@ def written(s: Any, old: Any, new: Any, here: Tensor, bound: int | None, what: s
         return torch.where(here.reshape(-1, *([1] * (old.ndim - 1))), value.to(kind), old.to(kind)).clone()
     if value.ndim < 2 or s.tensor(old).ndim != value.ndim:
         raise NotSteppable(f"{what} changes its shape", s.place)
-    x = packed(s, Vec(value, torch.ones(value.shape[:2], dtype=torch.bool, device=value.device) if live is None else s.lanes(live)))
+    x = packed(
+        s, Vec(value, torch.ones(value.shape[:2], dtype=torch.bool, device=value.device) if live is None else s.lanes(live))
+    )
     most = min(n for n in (bound, 2 * s.frame.capacity) if n is not None)
     have = s.tensor(old)
     size = max(int(have.shape[1]), int(x.data.shape[1]))

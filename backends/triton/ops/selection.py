@@ -54,7 +54,11 @@ def order_of(s: Any, keys: list[Tensor], live: Tensor | None, down: bool) -> Ten
 def lined_up(s: Any, op: Any, x: Any, by: tuple[Any, ...]) -> tuple[Any, list[Tensor]]:
     """Candidates and their keys [B, n], element by element. Keys over a whole tree or canvas are read at those that are part of
     it; where others are missing in a key than among the candidates, what is there is packed."""
-    every = [(one, t) for k, t in zip(by, op.operands[len(op.operands) - len(by) :], strict=True) for one in (k if isinstance(k, list) else [k])]
+    every = [
+        (one, t)
+        for k, t in zip(by, op.operands[len(op.operands) - len(by) :], strict=True)
+        for one in (k if isinstance(k, list) else [k])
+    ]
     among = op.operands[0].type.elem in ("node", "position")
     whole = [among and bool(t.type.dims) and t.type.dims[0].kind in ("nodes", "cells") for _, t in every]
     lives = [live_of(one) for (one, _), w in zip(every, whole, strict=True) if not w]
@@ -195,7 +199,11 @@ def compact(s: Any, op: Any, v: Any, c: Any) -> Any:
 
             one = stacked(s, [v], op)
         return reordered(s, one, np.arange(1), s.lanes(cond)[:, None])
-    whole = op.operands[0].type.elem in ("node", "position") and cond.ndim > 1 and op.operands[1].type.dims[0].kind in ("nodes", "cells")
+    whole = (
+        op.operands[0].type.elem in ("node", "position")
+        and cond.ndim > 1
+        and op.operands[1].type.dims[0].kind in ("nodes", "cells")
+    )
     if not whole and cond.ndim > 1 and there is not live_of(v):
         v, c = packed(s, v), packed(s, c)
         cond, there = s.tensor(c), live_of(c)
@@ -211,7 +219,10 @@ def compact(s: Any, op: Any, v: Any, c: Any) -> Any:
         if live is None and there is None:
             raise NotSteppable(f"`where`: {n} elements and {int(cond.shape[1])} conditions", op)
         v, n = packed(s, v), min(n, int(cond.shape[1]))  # one has room for more than are there
-        cond, there = s.tensor(packed(s, made(cond, there)))[:, :n], None if there is None else packed(s, made(there, there)).data[:, :n]
+        cond, there = (
+            s.tensor(packed(s, made(cond, there)))[:, :n],
+            None if there is None else packed(s, made(there, there)).data[:, :n],
+        )
         live = live_of(v)
         live = None if live is None else live[:, :n]
     for more in (live, there):

@@ -66,7 +66,9 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
             ix = (ix[0], member(s, inner, ix[1], op), *ix[2:])
         want = max((t.dims for t in types), key=len)
         if all(is_static(i) for i in ix):
-            wide = np.broadcast_arrays(*[np.asarray(spread(np.asarray(i), t.dims, want)) for i, t in zip(ix, types, strict=True)])
+            wide = np.broadcast_arrays(
+                *[np.asarray(spread(np.asarray(i), t.dims, want)) for i, t in zip(ix, types, strict=True)]
+            )
             return pick(s, v, tuple(wide), op)
         from decgraph.backends.triton.ops.numbers import lined
 
@@ -95,7 +97,8 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
 
 
 def member(s: Any, at: Any, index: Any, op: Any) -> Any:
-    """The place in a part (NumPy [n] or Nodes) of nodes or positions; a lane that asks for what is not there is the driver's."""
+    """The place in a part (NumPy [n] or Nodes) of nodes or positions; a lane that asks for what is not there is the
+    driver's."""
     if isinstance(at, np.ndarray) and is_static(index):
         where = {int(n): i for i, n in enumerate(at)}
         flat = [where.get(int(i), -1) for i in np.ravel(index)]
@@ -156,7 +159,9 @@ def pick(s: Any, v: Any, index: Any, op: Any = None) -> Any:
     if isinstance(v, Dist):
         return replace(v, index=picked(s, v.index, index), at=None, live=None)
     if isinstance(v, Draws):
-        row, rank = (None if a is None else a if isinstance(a, Tensor) else np.broadcast_to(a, v.shape) for a in (v.row, v.rank))
+        row, rank = (
+            None if a is None else a if isinstance(a, Tensor) else np.broadcast_to(a, v.shape) for a in (v.row, v.rank)
+        )
         row, rank, race = (None if a is None else picked(s, a, index) for a in (row, rank, v.race))
         point = picked(s, v.point, index) if isinstance(v.point, Tensor) else v.point
         return replace(v, tokens=picked(s, v.tokens, index), row=row, rank=rank, race=race, point=point, at=None, live=None)
@@ -164,7 +169,11 @@ def pick(s: Any, v: Any, index: Any, op: Any = None) -> Any:
         live = None if v.live is None else picked(s, v.live, index)
         return Edit(picked(s, v.position, index), picked(s, v.token, index), None, live)
     if isinstance(v, Nodes):
-        return Nodes(s.lanes(picked(s, v.ids, index)), v.within) if np.ndim(index) or isinstance(index, Tensor) and index.ndim > 1 else picked(s, v.ids, index)
+        return (
+            Nodes(s.lanes(picked(s, v.ids, index)), v.within)
+            if np.ndim(index) or isinstance(index, Tensor) and index.ndim > 1
+            else picked(s, v.ids, index)
+        )
     if isinstance(v, Vec):
         return picked(s, v.data, index)
     if isinstance(v, np.ndarray | Tensor):
@@ -193,7 +202,9 @@ def pick_flat(s: Any, v: Any, places: Sequence[Tensor], sizes: Sequence[int], op
     if isinstance(v, Dist):
         return replace(v, index=picked(s, joined(v.index), flat), at=None, live=None)
     if isinstance(v, Draws):
-        row, rank = (None if a is None else a if isinstance(a, Tensor) else np.broadcast_to(a, v.shape) for a in (v.row, v.rank))
+        row, rank = (
+            None if a is None else a if isinstance(a, Tensor) else np.broadcast_to(a, v.shape) for a in (v.row, v.rank)
+        )
         row, rank, race = (None if a is None else picked(s, joined(a), flat) for a in (row, rank, v.race))
         point = picked(s, joined(v.point), flat) if isinstance(v.point, Tensor) else v.point
         tokens = picked(s, joined(v.tokens), flat)
@@ -287,7 +298,9 @@ def _lifted(x: Draws) -> Draws:
         return None if a is None else a[:, None] if isinstance(a, Tensor) else np.asarray(np.broadcast_to(a, x.shape))[None]
 
     point = up(x.point) if isinstance(x.point, Tensor) else x.point
-    return replace(x, tokens=x.tokens[:, None], row=up(x.row), rank=up(x.rank), race=up(x.race), point=point, at=None, live=None)
+    return replace(
+        x, tokens=x.tokens[:, None], row=up(x.row), rank=up(x.rank), race=up(x.race), point=point, at=None, live=None
+    )
 
 
 def one_dist(s: Any, parts: Sequence[Dist]) -> Dist:
@@ -296,7 +309,9 @@ def one_dist(s: Any, parts: Sequence[Dist]) -> Dist:
     if all(p.rows is first.rows and p.face == first.face for p in parts):
         if all(isinstance(p.index, np.ndarray) for p in parts):
             return replace(first, index=np.concatenate([p.index for p in parts]), at=None, live=None)
-        index = torch.cat([s.lanes(p.index) if isinstance(p.index, Tensor) else s.lanes(s.constant(p.index)[None]) for p in parts], 1)
+        index = torch.cat(
+            [s.lanes(p.index) if isinstance(p.index, Tensor) else s.lanes(s.constant(p.index)[None]) for p in parts], 1
+        )
         return replace(first, index=index, at=None, live=None)
     from decgraph.backends.triton.ops.distributions import dist_of
 
@@ -325,7 +340,13 @@ def one_draws(s: Any, parts: Sequence[Draws]) -> Draws:
         else:
             row = np.broadcast_to(p.row, shape)
             rows.append(np.where(row < 0, -1, row + base))
-        ranks.append(np.zeros(shape, dtype=np.int64) if p.rank is None else p.rank if isinstance(p.rank, Tensor) else np.broadcast_to(p.rank, shape))
+        ranks.append(
+            np.zeros(shape, dtype=np.int64)
+            if p.rank is None
+            else p.rank
+            if isinstance(p.rank, Tensor)
+            else np.broadcast_to(p.rank, shape)
+        )
         points.append(p.point)
 
     def cat(values: Sequence[Any]) -> Any:
@@ -336,12 +357,21 @@ def one_draws(s: Any, parts: Sequence[Draws]) -> Draws:
     if all(isinstance(p, bool) for p in points) and len(set(points)) == 1:
         point: Any = points[0]
     else:
-        full = [p if isinstance(p, Tensor) else torch.full(d.tokens.shape, p, device=d.tokens.device) for p, d in zip(points, parts, strict=True)]
+        full = [
+            p if isinstance(p, Tensor) else torch.full(d.tokens.shape, p, device=d.tokens.device)
+            for p, d in zip(points, parts, strict=True)
+        ]
         point = torch.cat(full, 1)
     lives = [live_of(p) for p in parts]
     live = None
     if any(x is not None for x in lives):
-        live = torch.cat([torch.ones(p.tokens.shape[:2], dtype=torch.bool, device=p.tokens.device) if x is None else x for x, p in zip(lives, parts, strict=True)], 1)
+        live = torch.cat(
+            [
+                torch.ones(p.tokens.shape[:2], dtype=torch.bool, device=p.tokens.device) if x is None else x
+                for x, p in zip(lives, parts, strict=True)
+            ],
+            1,
+        )
     return Draws(
         torch.cat([s.lanes(p.tokens) for p in parts], 1), tuple(laws), cat(rows), cat(ranks) if some_rank else None, point,
         torch.cat([s.lanes(p.race) for p in parts], 1) if some_race else None, live=live,
@@ -357,6 +387,7 @@ def concat(s: Any, op: Any, a: Any, b: Any) -> Any:
     if want.elem == "list":
         return [*(a if isinstance(a, list) else [a]), *(b if isinstance(b, list) else [b])]
     parts: list[Any] = []
+    out: Any
     for x, v in zip((a, b), op.operands, strict=True):
         if isinstance(x, list) and not x or isinstance(x, np.ndarray) and x.ndim and not len(x):
             continue
@@ -366,7 +397,13 @@ def concat(s: Any, op: Any, a: Any, b: Any) -> Any:
         elif want.elem == "dist" and isinstance(x, Dist):
             parts.append(x if x.shape else replace(x, index=_row(x.index)))
         else:
-            single = not v.type.dims and v.type.elem not in ("path", "node") or v.type.elem == "node" and v.type.of[0] != "ctx" and not v.type.dims
+            single = (
+                not v.type.dims
+                and v.type.elem not in ("path", "node")
+                or v.type.elem == "node"
+                and v.type.of[0] != "ctx"
+                and not v.type.dims
+            )
             parts.append(made(s.lanes(x)[:, None], None) if single else x)
     if len(parts) == 1:
         out = parts[0]
@@ -396,7 +433,10 @@ def _joined(s: Any, parts: Sequence[Any]) -> Any:
     data, lives = torch.cat([v.to(kind) for v in values], 1), [live_of(p) for p in parts]
     if all(x is None for x in lives):
         return data
-    full = [torch.ones(v.shape[:2], dtype=torch.bool, device=v.device) if x is None else x for v, x in zip(values, lives, strict=True)]
+    full = [
+        torch.ones(v.shape[:2], dtype=torch.bool, device=v.device) if x is None else x
+        for v, x in zip(values, lives, strict=True)
+    ]
     return Vec(data, torch.cat(full, 1))
 
 
@@ -431,7 +471,11 @@ def zeros(s: Any, op: Any, *sizes: Any) -> Any:
         k, n = (0, s.vocab_size) if d.kind == "vocab" else next(given)
         if shape and not is_static(n):
             raise NotSteppable("zeros of which a further size depends on data", op)
-        shape.append(max(0, int(n)) if is_static(n) else min(most for most in (s.most(op.operands[k]), s.frame.capacity) if most is not None))
+        shape.append(
+            max(0, int(n))
+            if is_static(n)
+            else min(most for most in (s.most(op.operands[k]), s.frame.capacity) if most is not None)
+        )
     elem = {"int": torch.int64, "token": torch.int64, "bool": torch.bool}.get(op.attrs.get("elem", "real"), torch.float64)
     out = torch.zeros((s.frame.batch, *shape), dtype=elem, device=s.device)
     return out if is_static(sizes[0]) else Vec(out, s.steps(shape[0]) < s.lanes(sizes[0])[:, None])

@@ -82,7 +82,9 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
         columns["logprob"] = _with_logprobs(t.columns["logprob"], batched(s, parents), own, chain)
     for name in set(t.columns) - set(names):
         old = t.columns[name]
-        columns[name] = torch.cat([old, old.new_zeros((old.shape[0], n, *old.shape[2:]))], 1) if isinstance(old, Tensor) else old
+        columns[name] = (
+            torch.cat([old, old.new_zeros((old.shape[0], n, *old.shape[2:]))], 1) if isinstance(old, Tensor) else old
+        )
     depth, levels = depths(s, t, parents, above, n, chain)
     if t.fixed and isinstance(parents, np.ndarray):
         parent: Any = np.concatenate([t.parent, parents])
@@ -112,7 +114,8 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
 
 
 def _with_logprobs(old: Tensor, parents: Tensor, own: Tensor | None, chain: bool) -> Tensor:
-    """float64[B, N + n]: log-probabilities of the paths to nodes, with those of n new ones, which are own float64[B, n] more than
+    """float64[B, N + n]: log-probabilities of the paths to nodes, with those of n new ones, which are own float64[B, n] more
+    than
     their parents'."""
     if own is None:
         return old
@@ -267,7 +270,15 @@ def _where_drawn(s: Any, t: Tree, what: Draws, n: int) -> tuple[Any, Any]:
     lives = [x.live for x in every if isinstance(x, Nodes)]
     live = None
     if any(x is not None for x in lives):
-        live = torch.cat([torch.ones((s.frame.batch, count_of(x) if isinstance(x, Nodes) else len(x)), dtype=torch.bool, device=s.device) if getattr(x, "live", None) is None else x.live for x in every], 1)
+        live = torch.cat(
+            [
+                torch.ones((s.frame.batch, count_of(x) if isinstance(x, Nodes) else len(x)), dtype=torch.bool, device=s.device)
+                if getattr(x, "live", None) is None
+                else x.live
+                for x in every
+            ],
+            1,
+        )
     above = every[0] if len(every) == 1 else Nodes(ids, within, live)
     if isinstance(row, np.ndarray):
         return ids.index_select(1, s.constant(row)), above
@@ -507,7 +518,8 @@ def nodes(s: Any, op: Any, t: Tree, *n: Any) -> Any:
 
 
 def children(s: Any, t: Tree, at: Tensor, among: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
-    """The children of one node int64[B] of every lane in order: int64[B, K], and bool[B, K], which of them are there. among: the
+    """The children of one node int64[B] of every lane in order: int64[B, K], and bool[B, K], which of them are there. among:
+    the
     nodes that can be."""
     among = np.arange(1, t.size) if among is None else among
     k = min(t.most, len(among))
@@ -642,7 +654,8 @@ def join_nodes(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
 
 @joins(Tree)
 def join_trees(s: Any, lanes: Tensor, a: Any, b: Any) -> Tree:
-    """One of two trees in every lane. One of them may have grown further than the other; then its new nodes are dead elsewhere."""
+    """One of two trees in every lane. One of them may have grown further than the other; then its new nodes are dead
+    elsewhere."""
     if not (isinstance(a, Tree) and isinstance(b, Tree)):
         raise NotSteppable("one of two trees", s.place)
     n = min(a.size, b.size)
@@ -662,7 +675,8 @@ def join_trees(s: Any, lanes: Tensor, a: Any, b: Any) -> Tree:
         kind, wide = torch.promote_types(x.dtype, y.dtype), lanes.reshape(-1, *([1] * (x.ndim - 1)))
         columns[name] = torch.where(wide, *(_longer(s, v.to(kind), long.size) for v in (x, y)))
     out = replace(
-        long, live=live, columns=columns, frontier=_of_two(s, lanes, a.frontier, b.frontier), new=_of_two(s, lanes, a.new, b.new),
+        long, live=live, columns=columns, frontier=_of_two(s, lanes, a.frontier, b.frontier), new=_of_two(s, lanes, a.new,
+        b.new),
         most=max(a.most, b.most), wide=max(a.wide, b.wide), grown=a.grown | b.grown,
     )  # fmt: skip
     return out if first == n else _either(s, lanes, a, b, out, first)

@@ -100,9 +100,9 @@ def drafted(s: Any, t: Tree, ids: Tensor, there: Tensor, among: np.ndarray) -> D
 
 def _full(t: Tree, among: np.ndarray) -> bool:
     """Whether every node of the level above has as many children as there is room for: one node a level."""
-    return bool(t.fixed and t.live is None and len(among) and t.most == len(among) and len(set(t.parent[among].tolist())) == 1) and (
-        len(np.flatnonzero(t.depth == t.depth[t.parent[among[0]]])) == 1
-    )
+    return bool(
+        t.fixed and t.live is None and len(among) and t.most == len(among) and len(set(t.parent[among].tolist())) == 1
+    ) and (len(np.flatnonzero(t.depth == t.depth[t.parent[among[0]]])) == 1)
 
 
 def _fewer(edges: Draws, among: np.ndarray) -> Draws:
@@ -177,10 +177,15 @@ def join_paths(s: Any, lanes: Tensor, a: Any, b: Any) -> Path:
     same = a.tree is not None and a.tree is b.tree
 
     def both(x: Tensor | None, y: Tensor | None) -> Tensor | None:
-        return None if x is None or y is None or x.shape != y.shape else torch.where(lanes.reshape(-1, *([1] * (x.ndim - 1))), x, y)
+        return (
+            None
+            if x is None or y is None or x.shape != y.shape
+            else torch.where(lanes.reshape(-1, *([1] * (x.ndim - 1))), x, y)
+        )
 
     return Path(
-        torch.where(lanes[:, None], s.lanes(tokens[0]), s.lanes(tokens[1])), torch.where(lanes, a.length, b.length), both(a.count, b.count),
+        torch.where(lanes[:, None], s.lanes(tokens[0]), s.lanes(tokens[1])),
+        torch.where(lanes, a.length, b.length), both(a.count, b.count),
         both(a.nodes, b.nodes) if same else None, both(a.node, b.node), a.tree if same else None, both(a.emitted, b.emitted),
     )  # fmt: skip
 
@@ -206,9 +211,9 @@ def each(s: Any, op: Any, xs: Any) -> Any:
         lives = live_of(xs)
         items = [pick(s, xs, np.asarray(i)) for i in range(count_of(xs))]
     out, kept = [], []
-    quiet = lives is not None and s.quiet(op)
+    quiet = s.quiet(op)
     for i, x in enumerate(items):
-        if quiet and i and s.idle(lives[:, i]):
+        if lives is not None and quiet and i and s.idle(lives[:, i]):
             items, lives = items[:i], lives[:, :i]
             break
         with s.within(None if lives is None else lives[:, i]):
