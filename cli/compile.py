@@ -66,7 +66,9 @@ def command(
     """
     chosen = decgraph.load(algorithm)
     if model and emit not in (Emit.cost, Emit.triton):
-        raise decgraph.DecError("--model is for --emit cost and triton", hint="nothing else that compile shows depends on the models")
+        raise decgraph.DecError(
+            "--model is for --emit cost and triton", hint="nothing else that compile shows depends on the models"
+        )
     wishes = planning.Wishes(passes, no_pass or (), dump_ir, validate)
     params = given.known(chosen.function, given.pairs(set_ or (), "--set"))
     module, report = chosen.module, None
@@ -115,7 +117,9 @@ def forwards(chosen: decgraph.Algorithm, folders: Mapping[str, str]) -> dict[str
     return forwards_of(models)
 
 
-def steps(chosen: decgraph.Algorithm, module: Module, params: Mapping[str, Any], folders: Mapping[str, str], *, as_json: bool) -> None:
+def steps(
+    chosen: decgraph.Algorithm, module: Module, params: Mapping[str, Any], folders: Mapping[str, str], *, as_json: bool
+) -> None:
     """Print the decoding step that the triton backend records, with the given models or the shipped ones. Raises DecError where
     triton is not installed, and for unusable models."""
     extras.check("models", also="triton", what="steps need")
