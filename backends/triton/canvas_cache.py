@@ -40,12 +40,13 @@ class Call:
     row: Tensor | None
     live: Tensor
     when: Tensor
+    every: Tensor | None = None
+    """bool[B]: where a call on a memory computes everything, as one without does; None: it is without."""
 
 
 class CanvasCache:
     """The slots of one masked model in a program. Nothing of the text waits to be computed, and nothing stands behind it: a
-    canvas
-    has the slots that the tokens will have."""
+    canvas has the slots that the tokens will have."""
 
     features = False
 
@@ -146,10 +147,11 @@ class CanvasCache:
             below, first = torch.zeros_like(below), torch.zeros_like(end)
             tail = (seen & inside)[:, None].expand(-1, most, -1)
         states = self._forward(canvas, order, there, Seen(below, tail, first))
+        every = (fresh.sum(1) == end) & s.active()
         if counts:
-            s.counts.call(self.name, fresh.any(1))
+            s.counts.call(self.name, fresh.any(1) & ~every)
         row = None if most == self.width else (fresh.long().cumsum(1) - 1).clamp(0, most - 1)
-        return Call(states, row, seen, torch.where(fresh, self.when[:, :-1], given.when))
+        return Call(states, row, seen, torch.where(fresh, self.when[:, :-1], given.when), every)
 
     def marked(self, canvas: Any, at: Any) -> Tensor:
         """bool[B, S]: the slots of positions of a canvas."""

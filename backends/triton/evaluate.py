@@ -287,8 +287,7 @@ class Evaluator:
         """The most that a number can be, None: not known."""
         now: Any = self.env.get(value)
         if isinstance(now, int | float | np.integer):
-            number = float(now)
-            return number if abs(number) < 2**31 else None
+            return float(now) if abs(float(now)) < 2**31 else None
         return self.sizes.get(value, self.tops.get(value))
 
     def most(self, value: Value) -> int | None:

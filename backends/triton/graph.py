@@ -13,17 +13,19 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._guards import TracingContext, tracing
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.passes.split_module import split_module
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from decgraph.backends.triton.capture import aside, captured
+from decgraph.backends.triton.support import NotSteppable
 
 OPAQUE = ("mm", "addmm", "bmm", "baddbmm", "linear", "convolution", "sort", "topk", "_scaled_dot_product", "decgraph::")
 """Beginnings of the names of operations that are launched as they are: products, sorts and the kernels by hand."""
@@ -53,32 +55,91 @@ def traced(run: Callable[[], Any], step: Any = None, roots: Mapping[str, Any] | 
 
     step: the state (state.py) of the program that it is a step of: its places are noted, its constants are taken for constants,
     and nothing is read back. roots: objects whose tensors get names, `root_attribute_key`; by default the step and its models.
+    Raises NotSteppable where a value is read.
     """
-    context = TracingContext(FakeTensorMode(allow_fallback_kernels=True))  # shapes of results, all of one mode
-    with torch.no_grad(), _noted(step), tracing(context):
-        module = make_fx(lambda: run())()
+    recorder = Recorder()
+    with torch.no_grad(), _noted(step, recorder), recorder:
+        result = run()
+    recorder.graph.output(tree_map_only(Tensor, recorder.node_of, result))
     if roots is None:
         roots = {cache.name: cache.model for cache in step.caches.values()} | {"": step} if step is not None else {}
-    names = names_of(roots)
     fixed = {id(t) for t in getattr(step, "_constants", {}).values()}
-    tensors, constants = _lifted(module, names, fixed)
-    _plain(module.graph)
-    constants |= _folded(module.graph, tensors, constants)
-    _shared(module.graph)
-    _pruned(module.graph)
-    for node in module.graph.find_nodes(op="placeholder"):
+    tensors, constants = _named(recorder, names_of(roots), fixed)
+    graph = recorder.graph
+    constants |= _folded(graph, tensors, constants)
+    _shared(graph)
+    _pruned(graph)
+    for node in graph.find_nodes(op="placeholder"):
         if not node.users:
-            module.graph.erase_node(node)
+            graph.erase_node(node)
             del tensors[node.target]
-    module.recompile()
-    return Graph(module, tensors, frozenset(constants & set(tensors)))
+    return Graph(fx.GraphModule(torch.nn.Module(), graph), tensors, frozenset(constants & set(tensors)))
+
+
+class Recorder(TorchDispatchMode):
+    """Notes every operation that is run in it as a node. Tensors that none of them made become arguments of the graph. (As
+    `make_fx` does, whose proxies and fake tensors take some ten times as long.)"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph = fx.Graph()
+        self.made: dict[int, fx.Node] = {}
+        self.kept: list[Tensor] = []  # so that their ids stay theirs
+        self.given: dict[fx.Node, Tensor] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in READS:
+            raise NotSteppable("a value is read, or a size depends on data")
+        out = func(*args, **(kwargs or {}))
+        given, named = tree_map_only(Tensor, self.node_of, (args, kwargs or {}))
+        node = self.graph.call_function(func, tuple(given), named)
+        if isinstance(out, Tensor):
+            self.keep(out, node)
+        elif isinstance(out, tuple | list):
+            for n, part in enumerate(out):
+                if isinstance(part, Tensor):
+                    self.keep(part, self.graph.call_function(operator.getitem, (node, n)))
+        return out
+
+    def keep(self, value: Tensor, node: fx.Node) -> None:
+        """A result; what an operation wrote in place and returns is what it was."""
+        if id(value) not in self.made:
+            self.made[id(value)] = node
+            self.kept.append(value)
+        _says(node, value)
+
+    def node_of(self, value: Tensor) -> fx.Node:
+        """The node of a tensor."""
+        if id(value) not in self.made:
+            node = _argument(self.graph, f"argument_{len(self.given)}", value)
+            self.given[node] = value
+            self.keep(value, node)
+        return self.made[id(value)]
+
+
+READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default, torch.ops.aten.masked_select.default)
+
+
+def _says(node: fx.Node, value: Tensor) -> None:
+    """Note the shape and the device of a result."""
+    node.meta["val"] = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    node.meta["device"] = value.device
+
+
+def _argument(graph: fx.Graph, name: str, value: Tensor) -> fx.Node:
+    """One more argument of a graph, the last."""
+    first = next((n for n in graph.nodes if n.op != "placeholder"), None)
+    with graph.inserting_before(first) if first is not None else nullcontext():
+        node = graph.placeholder(name)
+    _says(node, value)
+    return node
 
 
 class _noted:
     """While it is entered, nodes are marked with the op of the program that an evaluator is at."""
 
-    def __init__(self, step: Any) -> None:
-        self.step = step
+    def __init__(self, step: Any, recorder: Recorder) -> None:
+        self.step, self.nodes = step, recorder.graph.nodes
 
     def __enter__(self) -> None:
         if self.step is None:
@@ -87,13 +148,9 @@ class _noted:
         self.step.recording = True
 
         def op(o: Any) -> None:
-            mode = get_proxy_mode()
-            last = None if mode is None else next(iter(reversed(mode.tracer.graph.nodes)), None)
+            last = next(iter(reversed(self.nodes)), None)
             inner(o)
-            if mode is None or not o.loc.line:
-                return
-            nodes = mode.tracer.graph.nodes
-            for node in reversed(nodes):
+            for node in reversed(self.nodes) if o.loc.line else ():
                 if node is last:
                     break
                 node.meta.setdefault("dec", (o.loc.path, o.loc.line))
@@ -140,39 +197,22 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((k, v) for k, v in vars(value).items() if not k.startswith("_") and k not in BESIDE)
 
 
-def _lifted(module: fx.GraphModule, names: Mapping[int, str], fixed: set[int]) -> tuple[dict[str, Tensor], set[str]]:
-    """Make the tensors that a graph has as attributes its arguments. Returns them, and the names of the constants."""
-    graph = module.graph
+def _named(recorder: Recorder, names: Mapping[int, str], fixed: set[int]) -> tuple[dict[str, Tensor], set[str]]:
+    """Give the arguments of a recording their names. Returns them, and the names of the constants."""
     tensors: dict[str, Tensor] = {}
     constants: set[str] = set()
-    made: dict[int, fx.Node] = {}
-    for node in list(graph.find_nodes(op="get_attr")):
-        value = operator.attrgetter(node.target)(module)
-        if id(value) not in made:
-            base = names.get(id(value), "constant" if id(value) in fixed else "tensor")
-            name = base = "".join(c if c.isalnum() else "_" for c in base).strip("_") or "tensor"
-            n = 0
-            while name in tensors:
-                n += 1
-                name = f"{base}_{n}"
-            made[id(value)] = _argument(graph, tensors, name, value)
-            if id(value) in fixed:
-                constants.add(name)
-        node.replace_all_uses_with(made[id(value)])
-        graph.erase_node(node)
+    for node, value in recorder.given.items():
+        base = names.get(id(value), "constant" if id(value) in fixed else "tensor")
+        name = base = "".join(c if c.isalnum() else "_" for c in base).strip("_") or "tensor"
+        n = 0
+        while name in tensors:
+            n += 1
+            name = f"{base}_{n}"
+        node.target = node.name = name
+        tensors[name] = value
+        if id(value) in fixed:
+            constants.add(name)
     return tensors, constants
-
-
-def _argument(graph: fx.Graph, tensors: dict[str, Tensor], name: str, value: Tensor) -> fx.Node:
-    """One more argument of a graph, the last."""
-    mode = next(n.meta["val"].fake_mode for n in graph.nodes if isinstance(n.meta.get("val"), FakeTensor))
-    first = next(n for n in graph.nodes if n.op != "placeholder")
-    with graph.inserting_before(first):
-        node = graph.placeholder(name)
-    with mode:
-        node.meta = {"val": torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)}
-    tensors[name] = value
-    return node
 
 
 def writes(node: fx.Node) -> list[fx.Node]:
@@ -191,14 +231,6 @@ def is_view(node: fx.Node) -> bool:
         return True
     schema = getattr(node.target, "_schema", None)
     return schema is not None and any(r.alias_info is not None for r in schema.returns) and not writes(node)
-
-
-def _plain(graph: fx.Graph) -> None:
-    """After an operation in place, what it wrote is used and not its result, which is the same."""
-    for node in graph.nodes:
-        written = writes(node)
-        if written and node.users and str(node.target).split(".")[1].endswith("_") and node.args and node.args[0] is written[0]:
-            node.replace_all_uses_with(written[0])
 
 
 def _roots(graph: fx.Graph) -> tuple[dict[fx.Node, fx.Node], set[fx.Node]]:
@@ -238,7 +270,8 @@ def _folded(graph: fx.Graph, tensors: dict[str, Tensor], constants: set[str]) ->
         )
         if key not in known:
             name = f"folded_{len(known)}"
-            known[key] = _argument(graph, tensors, name, value.clone(memory_format=torch.contiguous_format))
+            tensors[name] = value.clone(memory_format=torch.contiguous_format)
+            known[key] = _argument(graph, name, tensors[name])
             names.add(name)
         node.replace_all_uses_with(known[key], delete_user_cb=lambda user: user not in values)
     return names
@@ -292,17 +325,25 @@ def regions(graph: Graph, compiled: Callable[[fx.GraphModule, list[Any]], Callab
     _viewed(whole.graph, parts)
     split = split_module(whole, whole, lambda n: parts.get(n, part), keep_original_order=True)
     made: dict[Any, Callable[..., Any]] = {}
+    mode = FakeTensorMode()
     for call in split.graph.find_nodes(op="call_module"):
         inner = split.get_submodule(call.target)
         work = [n for n in inner.graph.nodes if n.op == "call_function"]
         if any(is_opaque(n) for n in work) or all(is_view(n) for n in work) or _overlaps(graph, call, work):
             continue
-        given = [n.meta["val"] for n in inner.graph.find_nodes(op="placeholder")]
+        given = [_fake(mode, n) for n in inner.graph.find_nodes(op="placeholder")]
         key = (inner.code, tuple((tuple(t.shape), t.stride(), t.dtype, t.device) for t in given))
         if key not in made:
             made[key] = compiled(inner, given)
         inner.forward = made[key]
     return split
+
+
+def _fake(mode: FakeTensorMode, node: fx.Node) -> Tensor:
+    """A tensor without numbers, of the shape, kind and device of a node's result."""
+    like: Tensor = node.meta["val"]
+    with mode:
+        return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=node.meta["device"])
 
 
 def _viewed(graph: fx.Graph, parts: dict[fx.Node, int]) -> None:

@@ -235,8 +235,9 @@ class Steps:
     def _hear(self, program: Program, job: Job, look: Look) -> None:
         """What a look says of a request: its new tokens, and whether it has ended."""
         m, done = job.machine, look.done
+        idle = program.commits and look.iterations > job.iterations  # an iteration that commits nothing is the driver's error
         new = program.new_tokens(job, look)
-        if look.lost or not (done or new or not program.commits):  # an iteration that commits nothing is the driver's error
+        if look.lost or (idle and not (done or new)):
             program.leave(job)
             self.left(job.number, m, LOST)
             return

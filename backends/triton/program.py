@@ -220,8 +220,9 @@ def returned(step: Step, lanes: Tensor) -> None:
 
 @dataclass(eq=False)
 class Job:
-    """A request in flight. filled: tokens of its lane whose keys and values are computed. seen: tokens of its text that the
-    host has, with the prompt. rows: what an evicted lane held. tests: the statistics at the last look."""
+    """A request in flight. filled: tokens of its lane whose keys and values are computed. seen, iterations: tokens of its text,
+    with the prompt, and turns of its loop that the host knows of. rows: what an evicted lane held. tests: the statistics at the
+    last look."""
 
     number: int
     machine: Any
@@ -232,6 +233,7 @@ class Job:
     filled: int = 0
     begun: bool = False
     seen: int = 0
+    iterations: int = 0
     waited: int = 0
     rows: list[Tensor] | None = None
     tests: np.ndarray | None = None
@@ -258,6 +260,10 @@ class Job:
 class Program:
     """B lanes of one program. `refused`: requests that a step left to the driver, with the reason."""
 
+    compiles = False
+    """Whether a thread compiles the regions of a recorded step, which then take the place of torch's own kernels: not until
+    that was measured on a device."""
+
     def __init__(self, job: Job, features: frozenset[str], batch: int, capacity: int) -> None:
         m = job.machine
         self.key, self.features, self.capacity, self.about = key_of(m), features, capacity, (m.module, m.models)
@@ -279,6 +285,7 @@ class Program:
         self.used = [0] * batch
         self.turn = 0
         self.commits = not any(op.opcode.startswith("canvas.") for op in m.function.body.walk())
+        self.opens = any(op.opcode == "commit" for op in self.step.before)
         self.shown: deque[tuple[list[Job], Callable[[], np.ndarray]]] = deque()
         self.unread = int(device.type == "cuda")
         """Looks that the host need not have read when the next step begins."""
@@ -311,7 +318,7 @@ class Program:
             for mine, theirs in zip(self.models, source.counterparts(self), strict=True):
                 copied(theirs.model, best, mine.model, lane, known)
         job.program, job.lane, job.seen, job.tests = self, lane, len(tokens), None
-        job.filled, job.begun = known, False
+        job.filled, job.begun, job.iterations = known, False, 0
         m.reused = job.filled if job.rows is None else m.reused
         self.jobs[lane], self.texts[lane] = job, tokens[: job.filled]
         self.turn += 1
@@ -341,8 +348,9 @@ class Program:
         )
 
     @torch.no_grad()
-    def fill(self, chunk: int | None) -> None:
-        """Compute at most `chunk` tokens of texts (None: all), in the order of the requests; those that are complete begin."""
+    def fill(self, chunk: int | None) -> list[Job]:
+        """Compute at most `chunk` tokens of texts (None: all), in the order of the requests. Those that are complete begin;
+        they are returned."""
         left, ready = chunk if chunk is not None else 1 << 60, []
         for job in sorted((j for j in self.jobs if j is not None and not j.begun), key=lambda j: self.used[j.lane]):
             tokens = [*job.machine.request.prompt, *job.machine.committed_tokens()]
@@ -357,6 +365,7 @@ class Program:
                 ready.append(job)
         if ready:
             self.begin(ready)
+        return ready
 
     def begin(self, jobs: Sequence[Job]) -> None:
         """The texts of requests are computed: their lanes take part in the steps from now on."""
@@ -450,10 +459,12 @@ class Program:
     def advance(self, chunk: int | None) -> Iterator[tuple[Job, Look]]:
         """One round: a chunk of prompts, a step, and a look at an earlier one (at the same, on a CPU). Yields each request with
         what the host was shown of its lane."""
-        self.fill(chunk)
+        begun = self.fill(chunk)
         jobs = [job for job in self.jobs if job is not None and job.begun]
         if jobs:
             if self.step.loop is not None:
+                if begun and self.opens:  # what is committed before the loop is no iteration's
+                    self.shown.append((begun, self.show()))
                 self.run()
             self.shown.append((jobs, self.show()))
         yield from self.looks(self.unread if jobs else 0)
@@ -472,7 +483,7 @@ class Program:
         if not self.records:
             self._body()
         elif self.replay is None:  # the run that is recorded is this step
-            self.replay = Replayed(traced(self._body, self.step), self.step.device)
+            self.replay = Replayed(traced(self._body, self.step), self.step.device, self.compiles)
         else:
             self.replay()
 
@@ -502,7 +513,7 @@ class Program:
     def new_tokens(self, job: Job, look: Look) -> list[int]:
         """The tokens that a look shows and the host has not had."""
         fresh = look.length - job.seen
-        job.seen = look.length
+        job.seen, job.iterations = look.length, look.iterations
         if fresh > RECENT:
             found: list[int] = self.step.tokens[job.lane, look.length - fresh : look.length].tolist()
             return found

@@ -106,11 +106,12 @@ class Lab:
 
     def copy_bandwidth(self) -> float:
         """Bytes read and written a second by a large copy on the device; measured once."""
-        if self.bandwidth is None:
+        made = self.bandwidth
+        if made is None:
             source = torch.empty(self.sizes.copied, dtype=torch.uint8, device=self.device).fill_(1)
             target = torch.empty_like(source)
-            self.bandwidth = 2 * self.sizes.copied / self.seconds(lambda: target.copy_(source), 9).median
-        return self.bandwidth
+            made = self.bandwidth = 2 * self.sizes.copied / self.seconds(lambda: target.copy_(source), 9).median
+        return made
 
     def costs(self, count: int = 1000) -> Row:
         """Gigabytes a second of a copy; microseconds to issue an operation, of a node of a graph, and to read one value."""

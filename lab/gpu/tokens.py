@@ -102,7 +102,8 @@ def against_generate(lab: Lab, family: str) -> Row:
     algorithms |= {"speculative": {"drafter": drafter, "gamma": 3}, "sequoia": {"drafter": drafter, "shape": shape}}
     if family == "llama":
         config: Any = EagleConfig(**{**SMALL, "num_hidden_layers": 1})
-        algorithms["eagle2"] = {"head": EagleHead(config).eval().to(lab.device), "depth": 3, "k": 3, "budget": 8}
+        head: Any = EagleHead(config).eval()
+        algorithms["eagle2"] = {"head": head.to(lab.device), "depth": 3, "k": 3, "budget": 8}
     ids = torch.randint(5, 512, (3, 9), generator=torch.Generator().manual_seed(4))
     ids[torch.arange(9) < 2 * torch.arange(3)[:, None]] = 1  # padding
     given: dict[str, Any] = {"input_ids": ids.to(lab.device), "attention_mask": (ids != 1).long().to(lab.device),

@@ -74,9 +74,9 @@ def evaluate(s: Any, op: Any, cache: Any, t: Tree, extra: dict[str, Any]) -> Dis
     """The distributions at all cells, or at some, of every node's canvas."""
     cells = node_cells(s, t)
     every = [t.base if n == 0 else replace(t.base, cells=cells[:, n]) for n in range(t.size)]
-    given = "given" in extra  # what a call on a memory computes is no part of another
-    parts = [masked.evaluate(s, op, cache, canvas, extra, counts=given and not n) for n, canvas in enumerate(every)]
-    if not given:
+    made = cache.call(t.base, extra.get("at"), masked.memory_of(s, op, extra))
+    parts = [masked.evaluate(s, op, cache, canvas, extra, counts=False) for canvas in every]
+    with s.within(made.every):
         cache.count(every, masked.rows_read(s, cache, t.base, extra.get("at")), None if t.live is None else s.lanes(t.live))
     first = parts[0]
     n = first.rows.count

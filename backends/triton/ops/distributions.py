@@ -175,8 +175,11 @@ def lookup(s: Any, op: Any, p: Any, x: Any) -> Any:
     if have and index.ndim > 1 and have[0] != index.shape[1] and 1 not in (have[0], index.shape[1]):
         n = min(have[0], int(index.shape[1]))  # what stands behind the shorter one's room is missing in the other
         index, live = index[:, :n], None if live is None else live[:, :n]
-        there = live_of(p)
-        p = reordered(s, p, np.arange(n), None if there is None else there[:, :n])
+        have = (n,)
+        mine = live_of(p)
+        p = reordered(s, p, np.arange(n), None if mine is None else mine[:, :n])
+    if live is not None and front and tx.dims and live_of(p) is not None and have and have[0] != live.shape[1]:
+        live = live & live_of(p)  # one token for all of them
     if isinstance(p, Dist):
         rows = p.index if isinstance(p.index, Tensor) else s.constant(p.index)[None]
         rows = _spread(rows, front, long)

@@ -23,8 +23,9 @@ def evaluate(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any],
     if extra.keys() - {"at", "given"}:
         raise NotSteppable(f"a call of a canvas with {', '.join(sorted(extra))}", op)
     made = cache.call(canvas, at, given, counts)
-    if counts and given is None:
-        cache.count([canvas], rows_read(s, cache, canvas, at))
+    if counts:
+        with s.within(made.every):
+            cache.count([canvas], rows_read(s, cache, canvas, at))
     where = Vec(s.lanes(s.steps(canvas.most)[None]), within_size(s, canvas)) if at is None else packed(s, at)
     ids, live = places(s, where)
     scores = cache.rows(made, canvas, ids)
@@ -74,9 +75,12 @@ def memory(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any]) -
         with s.within(there):
             made = cache.call(canvas, at, None)
             cache.count([canvas], None)
-        return CanvasMemory(cache, canvas.base, made.live & there[:, None], made.when)
+        # It has these positions alone, unless they are all cells.
+        mine = cache.marked(canvas, at)
+        some = mine.sum(1) < canvas.size
+        return CanvasMemory(cache, canvas.base, made.live & torch.where(some[:, None], mine, there[:, None]), made.when)
     made = cache.call(canvas, at, given)
-    if given is None:
+    with s.within(made.every):
         cache.count([canvas], None)
     return CanvasMemory(cache, canvas.base, made.live, made.when)
 

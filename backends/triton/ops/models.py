@@ -155,7 +155,8 @@ def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor |
             raise NotSteppable("a call at the context's parent", op)
         rows = Rows(read(cache.states(None, ROOT, known)), positions=s.lanes(positions_at(s, None, ROOT)), nodes=ROOT)
         return Dist(rows, np.zeros((), dtype=np.int64))
-    whole, nodes = isinstance(place, Tree), place
+    nodes: Any = place
+    whole = isinstance(place, Tree)
     if isinstance(place, Vec):
         place = Nodes(s.lanes(place.data), None, place.live)
     if isinstance(place, Nodes) and place.within is None and isinstance(tree, Tree):

@@ -73,10 +73,8 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
     if len(lead) > 1:  # what stands behind the shorter one's room is missing in the other
         values = [v[:, : min(lead)] if v.ndim > 1 and v.shape[1] > 1 else v for v in values]
         xs = tuple(x if live_of(x) is None else Vec(s.tensor(x)[:, : min(lead)], x.live[:, : min(lead)]) for x in xs)
-    lives: list[Any] = [
-        live_of(x) for x, t in zip(xs, types, strict=True) if t.dims and t.dims[:1] == want[:1] or len(t.dims) == len(want)
-    ]
-    lives = [x for x in lives if x is not None]
+    every = [live_of(x) for x, t in zip(xs, types, strict=True) if t.dims and t.dims[:1] == want[:1] or len(t.dims) == len(want)]
+    lives: list[Tensor] = [x for x in every if x is not None]
     if fn == "floor":
         values = [v.double() if not v.is_floating_point() else v for v in values]
     if fn == "select":

@@ -309,7 +309,7 @@ def test_a_step_may_begin_before_the_last_one_is_read(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.budget(3)
-@pytest.mark.parametrize("name", ["speculative", "token_recycling"])
+@pytest.mark.parametrize("name", ["autoregressive", "speculative"])
 def test_a_recorded_step_serves_every_request(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """As on a CUDA device: one recording, while lanes are refilled with requests of other lengths and settings."""
     init, graphs = Program.__init__, []
@@ -325,7 +325,7 @@ def test_a_recorded_step_serves_every_request(monkeypatch: pytest.MonkeyPatch, n
 
     monkeypatch.setattr(Program, "__init__", recording)
     monkeypatch.setattr(program, "Replayed", Counted)
-    reference, steps = both(name)
+    reference, steps = session("reference", name), session("triton", name)
     asked = [replace(r, allow=None) for r in RAGGED]
     got = steps.generate(asked, batch=3)
     assert [(g.tokens, g.reason) for g in got] == [(w.tokens, w.reason) for w in map(reference.run, asked)]
