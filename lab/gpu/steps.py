@@ -71,6 +71,12 @@ def replayed(work: Work, device: torch.device) -> Work:
     return capture.captured(work, device)
 
 
+def repeated(work: Work, count: int) -> None:
+    """So many steps."""
+    for _ in range(count):
+        work()
+
+
 @torch.no_grad()
 def timed(lab: Lab, case: Case) -> Row:
     """Milliseconds of a step over the floor, each way that it runs; and a profile of the last."""
@@ -89,19 +95,19 @@ def timed(lab: Lab, case: Case) -> Row:
         "ready_s": time.perf_counter() - began,
     }
     traced = graph.traced(program._body, step)  # one more step
+    inductor: Any = graph.inductor if lab.cuda else lambda made, _: made.forward
     ways: dict[str, Any] = {
         "host": lambda: program._body,
         "graph": lambda: replayed(traced, step.device),
         "compiled": lambda: replayed(partial(graph.regions(traced, inductor), *traced.tensors.values()), step.device),
     }
-    inductor = graph.inductor if lab.cuda else lambda made, _: made.forward
     last, told = program._body, list[str]()
     for how, make in ways.items():
         began = time.perf_counter()
         try:
             last = make()
             ready, before = time.perf_counter() - began, (int(step.length.sum()), int(step.iteration.sum()))
-            ms = 1000 * lab.seconds(lambda work=last: [work() for _ in range(count)], 3 if lab.cuda else 1, 1).median / count
+            ms = 1000 * lab.seconds(partial(repeated, last, count), 3 if lab.cuda else 1, 1).median / count
         except Exception as error:  # then it runs as before
             row[how] = f"{type(error).__name__}: {error}"[:400]
             continue

@@ -1,5 +1,5 @@
-"""Bodies of loops that the host runs, recorded: replays commit what the bodies themselves do. A graph of torch.fx stands for the
-CUDA graph, which records without running: what was written while it was traced is put back."""
+"""Bodies of loops that the host runs, recorded: replays commit what the bodies themselves do. A graph of torch.fx stands for
+the CUDA graph, which records without running: what was written while it was traced is put back."""
 
 from __future__ import annotations
 
