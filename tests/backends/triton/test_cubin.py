@@ -88,26 +88,6 @@ def test_a_process_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> No
             reports([SCALED])
 
 
-def test_kernels_of_the_package_itself_compile() -> None:
-    """The helpers of prelude.py in a text that calls all of them."""
-    text = (
-        HEADER
-        + """from decgraph.backends.triton.prelude import hash_end, hash_start, hash_word, uniform, uniform32, word_at
-
-
-@triton.jit
-def drawn(key, out, out32, B: tl.constexpr):
-    token = tl.program_id(0) * B + tl.arange(0, B)
-    h = hash_end(hash_word(hash_word(hash_start(), tl.load(key).to(tl.uint32)), tl.program_id(0).to(tl.uint32)), 2)
-    word = word_at(token, h, h, h, tl.load(key + 1).to(tl.uint32), tl.load(key + 2).to(tl.uint32))
-    tl.store(out + token, -tl.log(uniform(word)))
-    tl.store(out32 + token, -tl.log(uniform32(word)))
-"""
-    )
-    for made in reports([Spec("drawn", "drawn", {"key": "*i32", "out": "*fp64", "out32": "*fp32"}, {"B": 1024}, text)]):
-        assert not made.error and made.spills == 0 and made.registers > 0
-
-
 def test_specs_travel_as_json() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "decgraph.backends.triton.cubin"],
