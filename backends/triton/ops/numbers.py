@@ -72,7 +72,8 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
     lead = {int(v.shape[1]) for v in values if v.ndim > 1} - {1}
     if len(lead) > 1:  # what stands behind the shorter one's room is missing in the other
         values = [v[:, : min(lead)] if v.ndim > 1 and v.shape[1] > 1 else v for v in values]
-        xs = tuple(x if live_of(x) is None else Vec(s.tensor(x)[:, : min(lead)], x.live[:, : min(lead)]) for x in xs)
+        n = min(lead)
+        xs = tuple(x if live_of(x) is None else Vec(s.tensor(x)[:, :n], x.live[:, :n]) for x in xs)
     every = [
         live_of(x) for x, t in zip(xs, types, strict=True) if t.dims and t.dims[:1] == want[:1] or len(t.dims) == len(want)
     ]

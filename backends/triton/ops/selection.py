@@ -61,19 +61,22 @@ def lined_up(s: Any, op: Any, x: Any, by: tuple[Any, ...]) -> tuple[Any, list[Te
     ]
     among = op.operands[0].type.elem in ("node", "position")
     whole = [among and bool(t.type.dims) and t.type.dims[0].kind in ("nodes", "cells") for _, t in every]
-    lives = [live_of(one) for (one, _), w in zip(every, whole, strict=True) if not w]
-    if any(live is not live_of(x) for live in lives):
-        x = packed(s, x)
-        every = [(one if w else packed(s, one), t) for (one, t), w in zip(every, whole, strict=True)]
+    keys, there = [one for one, _ in every] or [x], live_of(x)
+    whole = whole or [False]
+    if any(live_of(one) is not there for one, w in zip(keys, whole, strict=True) if not w):
+        x, keys = packed(s, x), [one if w else packed(s, one) for one, w in zip(keys, whole, strict=True)]
+    tables = [s.tensor(one) for one in keys]
+    tables = [s.lanes(a.flatten(1) if a.ndim > 1 else a[:, None]) for a in tables]
+    n = min(count_of(x), *(int(a.shape[1]) for a, w in zip(tables, whole, strict=True) if not w), count_of(x))
+    if n < count_of(x) and (there := live_of(x)) is not None:
+        x = reordered(s, x, np.arange(n), there[:, :n])  # what stands behind the shorter one's room is missing in the other
     n, out = count_of(x), []
-    for (one, _), w in zip(every or [(x, None)], whole or [False], strict=True):
-        a = s.tensor(one)
-        a = s.lanes(a.flatten(1) if a.ndim > 1 else a[:, None])
+    for a, w in zip(tables, whole, strict=True):
         if w:
             a = a.gather(1, s.lanes(x).clamp(0, int(a.shape[1]) - 1))
-        elif int(a.shape[1]) != n:
+        elif int(a.shape[1]) < n or int(a.shape[1]) > n and live_of(x) is None:
             raise NotSteppable("keys over more than the candidates", s.place)
-        out.append(a)
+        out.append(a[:, :n])
     return x, out
 
 
