@@ -2,7 +2,7 @@
 
 Where `--device auto` is the CPU, everything here runs in Triton's interpreter; TRITON_INTERPRET=1 chooses it anywhere. Triton
 decides between the two when a kernel is decorated, its own library's included, so the choice is made once, before triton is
-imported. All else follows the models' tensors (placement.py). Products and sums are rounded
+imported. All else follows the models' tensors. Products and sums are rounded
 one after the other (no fused multiply-add), so that results do not depend on the version of Triton.
 """
 

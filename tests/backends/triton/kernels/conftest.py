@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import decgraph.backends.triton  # noqa: F401  (before triton)
-from decgraph.backends.triton.placement import interpreted
+from triton import knobs
 
 
 @pytest.fixture(autouse=True)
@@ -24,4 +24,4 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def device() -> torch.device:
-    return torch.device("cpu" if interpreted() else "cuda")
+    return torch.device("cpu" if bool(knobs.runtime.interpret) else "cuda")

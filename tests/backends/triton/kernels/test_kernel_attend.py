@@ -182,7 +182,7 @@ def test_views_and_repeated_launches(device: torch.device) -> None:
 @settings(max_examples=examples(12), deadline=None)
 @given(data=st.data())
 def test_anything_small(data: Any) -> None:
-    from decgraph.backends.triton.placement import interpreted
+    from triton import knobs
 
     lengths = data.draw(st.lists(st.integers(0, 80), min_size=1, max_size=3))
     cells, width = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 35))
@@ -193,7 +193,7 @@ def test_anything_small(data: Any) -> None:
         heads=data.draw(st.integers(1, 2)), group=data.draw(st.sampled_from([1, 3, 4])),
         size=data.draw(st.sampled_from([16, 24])), slots=data.draw(st.integers(0, 150)), seed=seed,
     )  # fmt: skip
-    device = torch.device("cpu" if interpreted() else "cuda")
+    device = torch.device("cpu" if bool(knobs.runtime.interpret) else "cuda")
     assert c.gap(device, programs=data.draw(st.integers(1, 12)), least=data.draw(st.integers(1, 3))) < 3e-6
 
 
