@@ -67,7 +67,7 @@ class CanvasCache:
         self.last: list[tuple[tuple[Any, ...], Call]] = []
 
     def committed(self, before: Tensor, kept: Tensor, most: int, path: Any) -> None:
-        """Canvases keep what they are behind."""
+        """Canvases keep what they are behind. before, kept: int64[B]."""
 
     def call(self, canvas: Any, at: Any, given: CanvasMemory | None, counts: bool = True) -> Call:
         """The forward of a canvas for some positions on a memory; the last ones are remembered. counts: whether one on a memory

@@ -26,7 +26,7 @@ STEP: dict[str, Callable[..., Any]] = {}
 JOINS: dict[type, Callable[..., Any]] = {}
 """By the type of a value: `f(s, lanes bool[B], a, b)`, a in those lanes and b in the others."""
 TOPICS = (
-    "numbers", "distributions", "draws", "selection", "sequences", "trees", "walk",
+    "numbers", "distributions", "draws", "selection", "sequences", "trees", "tree_joins", "walk",
     "models", "request", "indexes", "canvases", "masked", "automata",
 )  # fmt: skip
 
@@ -157,11 +157,11 @@ class Evaluator:
 
     # -- masks
     def within(self, lanes: Tensor | None) -> _Within:
-        """A block in which only some of the lanes are."""
+        """A block in which only some of the lanes are. lanes: bool[B], or None: all."""
         return _Within(self, lanes)
 
     def here(self, lanes: Tensor | None) -> Tensor | None:
-        """Those lanes that are here; None for all."""
+        """Those lanes that are here; None for all. lanes: bool[B]."""
         if lanes is None or self.mask is None:
             return self.mask if lanes is None else lanes
         return self.mask & lanes
@@ -344,7 +344,7 @@ class Evaluator:
         return out[0] if len(op.results) == 1 else tuple(out)
 
     def hosted_while(self, op: Op, carried: list[Any], most: int | None, within: Tensor | None) -> list[Any]:
-        """A loop that the host runs until no lane is in it."""
+        """A loop that the host runs until no lane is in it. within: int64[B], the most iterations of a lane, or None."""
         outer, stops, going, i = self.mask, bool(op.attrs.get("stops")), self.mask, 0
         out: list[tuple[Tensor, list[Any]]] = []
         while most is None or i < most:

@@ -102,7 +102,7 @@ class Recorder(TorchDispatchMode):
         return out
 
     def keep(self, value: Tensor, node: fx.Node) -> None:
-        """A result; what an operation wrote in place and returns is what it was."""
+        """A result; what an operation wrote in place and returns is what it was. A tensor of any shape."""
         if id(value) not in self.made:
             self.made[id(value)] = node
             self.kept.append(value)

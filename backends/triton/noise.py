@@ -28,7 +28,7 @@ def site_word(site: str) -> int:
 
 
 def philox(counter: Sequence[Tensor], k0: Tensor, k1: Tensor) -> tuple[Tensor, ...]:
-    """Philox 4x32-10 of four counters and two keys, int64 each and below 2**32."""
+    """Philox 4x32-10 of four counters and two keys, int64 each and below 2**32. All are of one shape."""
     c0, c1, c2, c3 = counter
     for _ in range(10):
         p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57

@@ -23,7 +23,8 @@ Recorder = Callable[[Callable[[], Any], torch.device], Callable[[], None]]
 
 
 def flattened(value: Any, tensors: list[Tensor]) -> Any:
-    """What a value is but for its tensors, which are appended; two values with equal results have the same structure."""
+    """What a value is but for its tensors, which are appended; two values with equal results have the same structure.
+    Tensors of any shape."""
     if isinstance(value, Tensor):
         tensors.append(value)
         return ("tensor", tuple(value.shape), value.dtype)
@@ -123,7 +124,8 @@ class Pieces:
         return all(not getattr(c, "used", 0) and not getattr(c, "asked", False) for c in self.s.caches.values())
 
     def recorded(self, region: Region, inputs: Any, given: list[Tensor], outside: list[Value]) -> Piece | None:
-        """Record a body; None where it cannot be, as where the host has to read something inside."""
+        """Record a body; None where it cannot be, as where the host has to read something inside.
+        given: tensors of any shape."""
         from decgraph.backends.triton.support import NotSteppable
 
         s = self.s

@@ -414,7 +414,7 @@ class Program:
             cache.behind = self.behind[id(cache)]
 
     def lasting(self) -> list[Tensor]:
-        """The tensors that a lane's steps hand on, beside its text, settings, keys and values."""
+        """The tensors that a lane's steps hand on, beside its text, settings, keys and values. [B, ...] each."""
         s, c = self.step, self.step.counts
         values = [
             s.iteration,

@@ -249,7 +249,7 @@ class Step(Evaluator):
         self.iteration.add_(live.long())
 
     def carry(self, live: Tensor, after: Sequence[Any]) -> None:
-        """Keep the values that one iteration hands to the next, in buffers."""
+        """Keep the values that one iteration hands to the next, in buffers. live: bool[B]."""
         from decgraph.backends.triton.ops.request import written
 
         assert self.loop is not None
@@ -268,7 +268,7 @@ class Step(Evaluator):
                 self.carried[n] = self.join(live, new, old)
 
     def begin(self, lanes: Tensor | None) -> None:
-        """A new iteration of some lanes: no node has slots."""
+        """A new iteration of some lanes: no node has slots. here: bool[B] or None."""
         self.uids = self.epoch = 0
         self.committed_most, self.committed_now = max(self.committed_most, self.committed_now), 0
         self.counts.start(lanes)
@@ -307,7 +307,8 @@ class Step(Evaluator):
         return rows.faces[face]
 
     def row_place(self, positions: Tensor | None, path: Any, before: Tensor | None = None) -> shaping.RowPlace:
-        """Where rows stand; the tokens of their paths are computed only where a setting reads them."""
+        """Where rows stand; the tokens of their paths are computed only where a setting reads them.
+        positions: int64[B, R] or None."""
         read = {"repetition", "counts", "allow"} & self.settings.features
         if before is not None:
             count = 1 if positions is None else int(positions.shape[1])
@@ -435,7 +436,7 @@ class Counts:
         self.whole: Tensor | None = None
 
     def start(self, lanes: Tensor | None) -> None:
-        """A new iteration, in which these lanes are."""
+        """A new iteration, in which these lanes are. here: bool[B] or None."""
         self.calls, self.whole = {}, lanes
 
     def call(self, name: str, lanes: Tensor | None = None) -> None:

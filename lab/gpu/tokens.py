@@ -87,7 +87,7 @@ def module(family: str, device: torch.device, noise: float = 0.0) -> Any:
     """A random module in float32, the same on every device; noise on its weights makes a drafter that is right at times."""
     torch.manual_seed(11)
     config = AutoConfig.for_model(family, **{**SMALL, **FAMILIES[family]})
-    model = AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)
+    model = AutoModelForCausalLM.from_config(config, trust_remote_code=False).eval().requires_grad_(False)
     for p in model.parameters() if noise else ():
         p.add_(torch.randn_like(p) * noise)
     return model.to(device)

@@ -304,7 +304,7 @@ SPLITS = 4
 def constants(
     q: Tensor, keys: Tensor, values: Tensor, s: Sizes, tail: bool, window: int, cap: bool, least: int
 ) -> dict[str, int]:
-    """What attend_kernel is compiled for."""
+    """What attend_kernel is compiled for. int64[n] each."""
     group, dv = q.shape[1] // keys.shape[1], max(power(values.shape[3]), 16)
     some = min(power(q.shape[2] * group), s.rows, max(1024 * s.warps // (SPLITS * dv), 1))
     return {
@@ -319,7 +319,8 @@ def launch(
     scale: float = 1.0, window: int | None = None, positions: Tensor | None = None, slot_positions: Tensor | None = None,
     softcap: float | None = None, *, programs: int | None = None, least: int = LEAST,
 ) -> Tensor:  # fmt: skip
-    """The kernel's launch; the arguments are those of `attend`. programs, least: how the work is cut."""
+    """The kernel's launch; the arguments are those of `attend`. programs, least: how the work is cut.
+    Shapes are those of `attend`. Raises DecError for what is laid out otherwise."""
     batch, wide, cells, dk = q.shape
     heads, capacity, dv = keys.shape[1], keys.shape[2], values.shape[3]
     if q.dtype.itemsize > 4 or not q.dtype == keys.dtype == values.dtype:
@@ -356,7 +357,7 @@ def form(
     q: Tensor, keys: Tensor, values: Tensor, below: Tensor, tail: Tensor | None, first: Tensor | None, scale: float,
     window: int | None, positions: Tensor | None, slot_positions: Tensor | None, softcap: float | None,
 ) -> Tensor:  # fmt: skip
-    """What `attend` means, in torch. Slots that nobody sees have finite numbers."""
+    """What `attend` means, in torch. Slots that nobody sees have finite numbers. Shapes are those of `attend`."""
     slot = torch.arange(keys.shape[2], device=q.device)
     seen = slot < below.expand(q.shape[0], q.shape[2])[..., None]
     if tail is not None and first is not None:

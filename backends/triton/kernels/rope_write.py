@@ -56,7 +56,8 @@ def rope_write_kernel(
 def launch(
     q: Tensor, k: Tensor, v: Tensor, cos: Tensor | None, sin: Tensor | None, slots: Tensor, keys: Tensor, values: Tensor
 ) -> Tensor:
-    """The kernel's launch; the arguments are those of `rope_write`."""
+    """The kernel's launch; the arguments are those of `rope_write`.
+    Shapes are those of `rope_write`. Raises DecError for what is laid out otherwise, and for types that differ."""
     batch, queries, cells, size = q.shape
     if any(t.stride(-1) != 1 for t in (q, k, v, keys, values)):
         raise DecError("the last axis of queries, keys and values is contiguous")

@@ -199,7 +199,8 @@ BLOCK = 256
 def launch(
     probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, *, block: int = BLOCK, programs: int | None = None
 ) -> Tensor:
-    """The kernels' launches; the arguments are those of `truncate`, whose rows are float32. block, programs: how it is cut."""
+    """The kernels' launches; the arguments are those of `truncate`, whose rows are float32. block, programs: how it is cut.
+    Shapes are those of `truncate`."""
     shape, size = probs.shape, probs.shape[-1]
     flat = probs.reshape(-1, size)
     flat = flat if flat.stride(1) == 1 else flat.contiguous()
@@ -239,7 +240,7 @@ def over_sum(p: Tensor) -> Tensor:
 
 
 def form(probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
-    """What `truncate` means: by one stable sort."""
+    """What `truncate` means: by one stable sort. Shapes are those of `truncate`."""
     size = probs.shape[-1]
     k, share, least = (a.expand(probs.shape[:-1])[..., None] for a in (top_k, top_p, min_p))
     order = torch.sort(probs, dim=-1, descending=True, stable=True).indices

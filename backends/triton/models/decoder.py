@@ -47,7 +47,8 @@ class Sight:
     _masks: dict[Any, Tensor] = field(default_factory=dict)
 
     def prepared(self, window: int | None, groups: int, make: Callable[[Tensor, int], Tensor]) -> Tensor:
-        """The mask as a decoder adds it to the scores of so many queries a head of keys, made once a forward."""
+        """The mask as a decoder adds it to the scores of so many queries a head of keys, made once a forward.
+        made for [B, T] new tokens."""
         key = window, groups
         if key not in self._masks:
             self._masks[key] = make(self.mask(window), self.positions.shape[1])
@@ -200,7 +201,7 @@ class CausalModel(DeviceModel):
             self.run(ids, at, at, Seen(at + 1), slice(lane, lane + 1), min(first + CHUNK, end))
 
     def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
-        """See `DeviceModel`."""
+        """See `DeviceModel`. tokens: int64[B, T]."""
         return self.run(tokens, positions, self.followed(positions, slots, known), seen)
 
     def follow(self) -> None:

@@ -123,14 +123,14 @@ class SinceModel(CausalModel):
             self.inner.fill(lane, tokens, start, count)
 
     def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
-        """See `DeviceModel`."""
+        """See `DeviceModel`. tokens: int64[B, T]."""
         states = self.inner.compute(tokens, positions, slots, seen, parents, known)
         return super().run(states, positions, self.followed(positions, slots, known), seen)
 
     def run(
         self, x: Tensor, positions: Tensor, slots: Tensor, seen: Seen, lanes: slice = slice(None), room: int | None = None
     ) -> Tensor:
-        """See `CausalModel`: of tokens that the inner model computes too."""
+        """See `CausalModel`: of tokens that the inner model computes too. x: [B, T, W]."""
         states = self.inner.run(x, positions, slots, seen, lanes, room)
         return super().run(states, positions, slots, seen, lanes, room)
 
@@ -179,7 +179,8 @@ class OnTarget(CausalModel):
             self.run(self.entering(ids, self.features(at, lanes)), at, at, Seen(at + 1), lanes, last)
 
     def place(self, slots: Tensor, shift: Tensor) -> Tensor:
-        """The head's slots of tokens' slots; the first token of a text has none, where there are others."""
+        """The head's slots of tokens' slots; the first token of a text has none, where there are others.
+        slots: int64[B, T]."""
         at = slots - shift[:, None]
         return torch.where(at < 0, self.capacity - 1, at)
 
@@ -197,17 +198,17 @@ class FeaturesModel(OnTarget):
         self.shifts[lane] = 1
 
     def entering(self, tokens: Tensor, features: Tensor) -> Tensor:
-        """See `OnTarget`."""
+        """See `OnTarget`. tokens: int64[B, T]."""
         made: Tensor = self.module.enter(tokens, features)
         return made
 
     def features(self, positions: Tensor, lanes: slice = slice(None)) -> Tensor:
-        """See `OnTarget`."""
+        """See `OnTarget`. positions: int64[B, T]."""
         made: Tensor = self.module.project(super().features(positions, lanes))
         return made
 
     def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
-        """See `DeviceModel`. Without `known` all features are the target's."""
+        """See `DeviceModel`. Without `known` all features are the target's. tokens: int64[B, T]."""
         shift = torch.ones_like(self.shifts) if known is None else (known > 0).long()
         self.shifts.copy_(shift)
         features = torch.where((positions > 0)[..., None], self.features(positions - 1), 0)
@@ -227,7 +228,7 @@ class FeaturesModel(OnTarget):
         return tokens, torch.where(own[..., None], back, features)
 
     def move(self, source: Tensor, dest: Tensor) -> None:
-        """See `DeviceModel`."""
+        """See `DeviceModel`. source, dest: int64[B, K]."""
         super().move(self.place(source, self.shifts), self.place(dest, self.shifts))
 
     def states_at(self, slots: Tensor) -> Tensor:

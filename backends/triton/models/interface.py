@@ -121,7 +121,7 @@ class DeviceModel(Derives):
         return self.compute(tokens, positions, slots, seen, parents, known)
 
     def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
-        """`forward`, with tensors of all lanes."""
+        """`forward`, with tensors of all lanes. tokens: int64[B, T]."""
         raise NotImplementedError
 
     def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:

@@ -60,7 +60,7 @@ class MaskedModel(CausalModel):
             self.run(ids, at, at, self._limited(Seen(torch.full_like(at, end)), at, self.prompts[lanes]), lanes, end)
 
     def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
-        """See `DeviceModel`."""
+        """See `DeviceModel`. tokens: int64[B, T]."""
         states = self.run(tokens, positions, slots, self._limited(seen, positions, self.prompts))
         if not self.shift or self.last is None:
             return states

@@ -43,7 +43,7 @@ class RootedModel(OnTarget):
         self.rows = self.buffer((self.batch, self.capacity, width), self.dtype)
 
     def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
-        """See `DeviceModel`. States are what `read` reads, of another width than the target's."""
+        """See `DeviceModel`. States are what `read` reads, of another width than the target's. tokens: int64[B, T]."""
         root = positions[:, -1] if known is None else known
         above = at_slots(self.rows, slots - 1 if parents is None else parents)
         depth = positions - root[:, None]

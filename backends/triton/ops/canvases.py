@@ -92,7 +92,7 @@ def extend(s: Any, op: Any, c: Canvas, k: Any) -> Canvas:
 
 @joins(Canvas)
 def join_canvases(s: Any, lanes: Tensor, a: Canvas, b: Canvas) -> Canvas:
-    """One of two canvases in every lane."""
+    """One of two canvases in every lane. lanes: bool[B]."""
     n = max(a.most, b.most)
     cells = [torch.cat([x.cells, x.cells.new_full((x.cells.shape[0], n - x.most), -1)], 1) for x in (a, b)]
     pairs = ((a.base, b.base), (a.size, b.size), (a.room, b.room))
@@ -312,7 +312,7 @@ def edit_get(s: Any, op: Any, e: Edit) -> Any:
 
 @joins(Edit)
 def join_edits(s: Any, lanes: Tensor, a: Any, b: Any) -> Edit:
-    """One of two edits in every lane; where one side has none there is none."""
+    """One of two edits in every lane; where one side has none there is none. lanes: bool[B]."""
     if a is None or b is None:
         e, there = (a, lanes) if b is None else (b, ~lanes)
         if e.position.ndim > 1:

@@ -60,7 +60,7 @@ def numbered(s: Any, q: Any) -> Tensor | None:
 
 @joins(Dist)
 def join_dists(s: Any, lanes: Tensor, a: Any, b: Any) -> Dist:
-    """One of two distributions in every lane, or of two vectors of them."""
+    """One of two distributions in every lane, or of two vectors of them. lanes: bool[B]."""
     a, b = as_dist(s, a), as_dist(s, b)
     if a.shape != b.shape and (len(a.shape) != 1 or len(b.shape) != 1):
         raise NotSteppable("different numbers of distributions in two branches", s.place)

@@ -29,7 +29,7 @@ def key(s: Any, op: Any, *counters: Any) -> Noise:
 
 @joins(Noise)
 def join_keys(s: Any, lanes: Tensor, a: Noise, b: Noise) -> Noise:
-    """One of two keys of one site."""
+    """One of two keys of one site. lanes: bool[B]."""
     if a.site != b.site or len(a.counters) != len(b.counters):
         raise NotSteppable("noise of one of two sites", s.place)
     index = None if a.index is None and b.index is None else s.join(lanes, a.index, b.index)
@@ -118,7 +118,7 @@ def draw_many(s: Any, op: Any, q: Any, k: Any, key: Noise) -> Draws:
 
 
 def row_words(s: Any, q: Dist, key: Noise, n: int) -> tuple[Tensor, ...]:
-    """The words of the noise of n rows of a dist."""
+    """The words of the noise of n rows of a dist. int64[B, n] each."""
     rows = None if key.kind == "output" else drafted_rows(s, q, n)
     out: tuple[Tensor, ...] = s.noise_words(key, n, placed(s, q), None if rows is None else [rows])
     return out
@@ -364,7 +364,7 @@ def law_dist(s: Any, x: Draws) -> Dist:
 
 @joins(Draws)
 def join_draws(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
-    """One of two draws in every lane, each with its law."""
+    """One of two draws in every lane, each with its law. lanes: bool[B]."""
     if not (isinstance(a, Draws) and isinstance(b, Draws)):
         return s.join(lanes, s.tensor(a), s.tensor(b))
     if not a.shape:

@@ -121,7 +121,7 @@ def ask(s: Any, op: Any, index: Any, *args: Any) -> Any:
 
 
 def likeliest(s: Any, index: Index, key: Tensor, there: Tensor, least: Any, most: int) -> Draws:
-    """Token by token what followed most often, the smaller of equals."""
+    """Token by token what followed most often, the smaller of equals. key: int64[B, n]; there: bool[B, n]."""
     tokens, lives = [], []
     going = torch.ones_like(s.done)
     for _ in range(most):

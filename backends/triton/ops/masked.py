@@ -106,7 +106,7 @@ def join(s: Any, op: Any, a: Any, b: Any) -> CanvasMemory:
 
 @joins(CanvasMemory)
 def join_memories(s: Any, lanes: Tensor, a: Any, b: Any) -> CanvasMemory:
-    """One of two memories in every lane."""
+    """One of two memories in every lane. lanes: bool[B]."""
     if not (isinstance(a, CanvasMemory) and isinstance(b, CanvasMemory)) or a.cache is not b.cache:
         raise NotSteppable("a memory of one of two models", s.place)
     where = lanes[:, None]

@@ -145,7 +145,7 @@ def heads(s: Any, op: Any, cache: Any, model: Any, place: Any, tree: Any) -> Dis
 
 def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor | None, read: Any = None) -> Dist:
     """A model's rows at the context, at all nodes of a tree, or at some. read: what is read off its states instead of
-    logits."""
+    logits. known: int64[B] or None."""
     read = cache.model.read if read is None else read
     for t in (place, tree):
         if isinstance(t, Tree) and t.epoch != s.epoch:
@@ -204,7 +204,7 @@ class SecondText:
         self.whole = False
 
     def start(self, tokens: Tensor, length: Tensor) -> None:
-        """Compute the texts of lanes that begin, on the host."""
+        """Compute the texts of lanes that begin, on the host. tokens: int64[B, n]; length: int64[B]."""
         new = self.s.taken - self.started
         for lane in sorted(new):
             n = int(length[lane])

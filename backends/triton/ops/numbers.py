@@ -25,7 +25,7 @@ def live_of(x: Any) -> Tensor | None:
 
 
 def made(data: Tensor, live: Tensor | None) -> Any:
-    """A vector of numbers, as a Vec where some are missing."""
+    """A vector of numbers, as a Vec where some are missing. data: [B, n, ...]; live: bool[B, n] or None."""
     return data if live is None else Vec(data, live)
 
 
@@ -96,7 +96,7 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
 
 def same_count(s: Any, a: Tensor | None, b: Tensor | None) -> None:
     """Called for two vectors that go together: a lane in which they have different lengths is an error, which is the
-    driver's."""
+    driver's. a, b: bool[B, n]."""
     if a is not None and b is not None and a is not b:
         s.flag(a.sum(1) != b.sum(1))
 
@@ -298,7 +298,7 @@ def packed(s: Any, x: Any) -> Any:
 
 @joins(Vec)
 def join_vectors(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
-    """Vectors of different lengths, or with missing elements."""
+    """Vectors of different lengths, or with missing elements. lanes: bool[B]."""
     data, lives = [], []
     n = max(count_of(x) if not is_static(x) else len(x) for x in (a, b))
     for x in (a, b):

@@ -23,7 +23,7 @@ def context(s: Any, op: Any) -> Context:
 
 @joins(Context)
 def join_contexts(s: Any, lanes: Tensor, a: Context, b: Context) -> Context:
-    """One of two beginnings of the text."""
+    """One of two beginnings of the text. lanes: bool[B]."""
     if a.parent != b.parent:
         raise NotSteppable("one of two beginnings of the text", s.place)
     return Context(torch.where(lanes, a.length, b.length), a.parent)

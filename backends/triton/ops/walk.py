@@ -74,7 +74,7 @@ def _level(t: Tree, level: int) -> np.ndarray:
 
 
 def evidence_at(s: Any, evidence: Any, at: Tensor, going: Tensor, op: Any) -> Any:
-    """The evidence at a node of every lane."""
+    """The evidence at a node of every lane. at: int64[B]; going: bool[B]."""
     if not isinstance(evidence, Dist):
         if isinstance(evidence, Tensor | np.ndarray):
             return pick(s, evidence, at)
@@ -169,7 +169,7 @@ def path_get(s: Any, op: Any, p: Path) -> Any:
 
 @joins(Path)
 def join_paths(s: Any, lanes: Tensor, a: Any, b: Any) -> Path:
-    """One of two paths in every lane."""
+    """One of two paths in every lane. lanes: bool[B]."""
     if not (isinstance(a, Path) and isinstance(b, Path)):
         raise NotSteppable("a path or something else", s.place)
     n = max(int(x.tokens.shape[1]) for x in (a, b))
