@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.models.interface import Seen, at_slots
+from decgraph.backends.triton.ops.numbers import places
 from decgraph.backends.triton.support import NotSteppable
 
 LEAST = 16
@@ -155,8 +156,6 @@ class CanvasCache:
 
     def marked(self, canvas: Any, at: Any) -> Tensor:
         """bool[B, S]: the slots of positions of a canvas."""
-        from decgraph.backends.triton.ops.canvases import places
-
         ids, live = places(self.s, at)
         where = canvas.base[:, None] + ids
         live = live & (where >= 0) & (where < self.width)

@@ -22,6 +22,8 @@ from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.canvas_cache import CanvasCache
 from decgraph.backends.triton.evaluate import Evaluator
 from decgraph.backends.triton.kernels import race
+from decgraph.backends.triton.ops.numbers import take
+from decgraph.backends.triton.ops.states import copied, written
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Rows, Vec, is_static
 from decgraph.ir.data.numbers import FLOAT
@@ -171,8 +173,6 @@ class Step(Evaluator):
                 self.states[state.name] = made
                 continue
             dims = state.type.dims
-            from decgraph.backends.triton.ops.request import copied, written
-
             new, old = made if isinstance(made, Vec) else self.lanes(made), self.states.get(state.name)
             if old is None:
                 self.states[state.name] = copied(new)
@@ -250,8 +250,6 @@ class Step(Evaluator):
 
     def carry(self, live: Tensor, after: Sequence[Any]) -> None:
         """Keep the values that one iteration hands to the next, in buffers. live: bool[B]."""
-        from decgraph.backends.triton.ops.request import written
-
         assert self.loop is not None
         for n, (old, new, arg) in enumerate(zip(self.carried, after, self.loop.operands, strict=True)):
             if old is new:
@@ -378,27 +376,6 @@ def by_row(wrong: Tensor, live: Tensor) -> Tensor:
     """[B, n] as [B, m, n / m], beside live [B, m]."""
     m = int(live.shape[1])
     return wrong.flatten(1).unflatten(1, (m, int(wrong[0].numel()) // max(1, m)))
-
-
-def take(s: Step, values: Tensor, index: Any) -> Tensor:
-    """values[b, index[b]]: rows of a tensor [B or 1, R, ...] at an index, NumPy int64[*shape] or int64[B or 1, *shape]."""
-    if isinstance(index, Tensor):
-        b = max(int(values.shape[0]), int(index.shape[0]))
-        flat = index.flatten(1) if index.ndim > 1 else index[:, None]
-        rest = values.shape[2:]
-        wide = flat.reshape(*flat.shape, *([1] * len(rest))).expand(b, -1, *rest)
-        out = values.expand(b, *values.shape[1:]).gather(1, wide)
-        return out.reshape(b, *index.shape[1:], *rest)
-    index = np.asarray(index)
-    if index.ndim == 0:
-        return values.select(1, int(index))
-    flat_at = index.ravel()
-    n = int(values.shape[1])
-    if len(flat_at) == n and bool((flat_at == np.arange(n)).all()):
-        out = values
-    else:
-        out = values.index_select(1, s.constant(flat_at))
-    return out if index.ndim == 1 else out.unflatten(1, index.shape)
 
 
 def split(function: Function) -> tuple[list[Op], Op | None, list[Op]]:

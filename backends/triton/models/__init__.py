@@ -40,9 +40,7 @@ def _made(model: Model, whole: Any, batch: int, capacity: int, device: Any, targ
 
         return masked_model(model, whole, batch, capacity)
     if whole.kind == "features":
-        from decgraph.backends.triton.models.heads import features_model
-
-        return features_model(model, whole, target)
+        return _features_model(model, whole, target)
     if whole.kind == "head":
         from decgraph.backends.triton.models.heads import reading_head
 
@@ -54,3 +52,23 @@ def _made(model: Model, whole: Any, batch: int, capacity: int, device: Any, targ
     from decgraph.backends.triton.models.decoder import CausalModel, weights_of
 
     return CausalModel(model, weights_of(whole), batch, capacity)
+
+
+def _features_model(model: Model, whole: Any, target: Any) -> Any:
+    """The device model of a head, given its target's, which keeps its states from now on. Raises NotSteppable for a head of
+    another kind, and without a target that it fits."""
+    from decgraph.backends.triton.models.decoder import CausalModel
+    from decgraph.backends.triton.models.heads import FeaturesModel
+    from decgraph.backends.triton.models.rooted import rooted_model
+    from decgraph.runtime.models.hf_heads import HFFeatures, HFRooted
+
+    if not isinstance(target, CausalModel) or target.kind != "causal":
+        raise NotSteppable(f"{model.name!r} reads states of its target, which has no step")
+    if isinstance(whole, HFFeatures):
+        return FeaturesModel(model, whole.module, target)
+    if isinstance(whole, HFRooted):
+        return rooted_model(model, whole.module, target)
+    raise NotSteppable(f"{model.name!r} is a {type(whole).__name__}, which has no step")
+
+
+DeviceModel.of = staticmethod(step_model)

@@ -15,28 +15,14 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.models.decoder import CausalModel, Weights, layers_of, lower
-from decgraph.backends.triton.models.interface import CHUNK, Derives, Seen, at_slots
+from decgraph.backends.triton.models.interface import CHUNK, Derives, DeviceModel, Seen, at_slots
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.derive import Applied, Since
 from decgraph.runtime.models.distinct import original_of
 from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.hf_heads import HFFeatures, HFReading, HFRooted
+from decgraph.runtime.models.hf_heads import HFReading
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.reading import Confidence
-
-
-def features_model(model: Model, whole: Any, target: Any) -> Any:
-    """The device model of a head, given its target's, which keeps its states from now on. Raises NotSteppable for a head of
-    another kind, and without a target that it fits."""
-    if not isinstance(target, CausalModel) or target.kind != "causal":
-        raise NotSteppable(f"{model.name!r} reads states of its target, which has no step")
-    if isinstance(whole, HFFeatures):
-        return FeaturesModel(model, whole.module, target)
-    if isinstance(whole, HFRooted):
-        from decgraph.backends.triton.models.rooted import rooted_model
-
-        return rooted_model(model, whole.module, target)
-    raise NotSteppable(f"{model.name!r} is a {type(whole).__name__}, which has no step")
 
 
 def reading_head(model: Model, whole: Any, target: Any) -> Any:
@@ -94,7 +80,9 @@ def since_model(model: Model, whole: Any, target: Any) -> CausalModel:
     if not its or len(target.weights.stages) > 1:
         raise NotSteppable(f"{model.name!r} continues layers of its target, which has no step")
     if inner.kind == "features":
-        return SinceModel(model, whole, target, features_model(inner, original_of(inner), target))
+        return SinceModel(
+            model, whole, target, DeviceModel.of(inner, target.batch, target.capacity, target.device, target=target)
+        )
     if isinstance(inner, Applied) and getattr(inner.adapter, "normed", False):
         raise NotSteppable(f"{model.name!r} reads states that have been through a norm of their own")
     stages = lower(model.name, whole.target, inner)

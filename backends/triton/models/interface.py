@@ -7,8 +7,8 @@ have one row. Nothing here reads a tensor's value on the host, but for `fill` an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -78,6 +78,8 @@ class DeviceModel(Derives):
     states. kind: "causal", "features" or "masked". mask: the token that stands for an undecided cell of a masked model.
     """
 
+    of: ClassVar[Callable[..., Any]]
+    """What makes one of a runtime model: `step_model`, which sets it."""
     kind = "causal"
     exact = False
     mask: int | None = None
@@ -168,17 +170,13 @@ class DeviceModel(Derives):
 
     def again(self) -> Any:
         """The same model with slots of its own, for another text."""
-        from decgraph.backends.triton.models import step_model
-
-        return step_model(self.model, self.batch, self.capacity, self.device, target=getattr(self, "target", None))
+        return DeviceModel.of(self.model, self.batch, self.capacity, self.device, target=getattr(self, "target", None))
 
     def made(self, model: Model) -> Any:
         """See `Derives`."""
-        from decgraph.backends.triton.models import step_model
-
         if model.kind == "layers":
             return Part(model)
-        found: Any = step_model(model, self.batch, self.capacity, self.device, target=self)
+        found: Any = DeviceModel.of(model, self.batch, self.capacity, self.device, target=self)
         found.origin = self.origin or self
         return found
 

@@ -14,6 +14,9 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.ops import canvases, masked
+from decgraph.backends.triton.ops.nodes import batched, children
+from decgraph.backends.triton.ops.selection import flat_draws
+from decgraph.backends.triton.ops.sequences import pick
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Edit, Nodes, Rows, Tree, Vec
 
@@ -32,8 +35,6 @@ def edges(s: Any, e: Edit) -> Draws:
     token = e.token if e.token.ndim > 1 else e.token[:, None]
     live = e.live if e.live is None or e.live.ndim > 1 else e.live[:, None]
     if isinstance(e.value, Draws) and e.token.ndim == 1:
-        from decgraph.backends.triton.ops.selection import flat_draws
-
         return replace(flat_draws(e.value, s), live=live)
     return Draws(token, point=True, live=live)
 
@@ -47,8 +48,6 @@ def placed(s: Any, t: Tree, e: Edit) -> Tree:
 
 def node_cells(s: Any, t: Tree) -> Tensor:
     """int64[B, nodes, N]: the cells of every node's canvas."""
-    from decgraph.backends.triton.ops.trees import batched
-
     out, parent, steps = [t.base.cells], batched(s, t.parent), s.steps(t.base.most)
     for n in range(1, t.size):
         if t.fixed:
@@ -99,9 +98,6 @@ def evaluate(s: Any, op: Any, cache: Any, t: Tree, extra: dict[str, Any]) -> Dis
 
 def walk(s: Any, op: Any, t: Tree, evidence: Any) -> Any:
     """The canvas of the node that a rule accepts last."""
-    from decgraph.backends.triton.ops.sequences import pick
-    from decgraph.backends.triton.ops.trees import children
-
     if op.attrs["scope"] != "node" or not isinstance(evidence, Edit):
         raise NotSteppable("a tree of canvases that is verified against something else than edits", op)
     at = torch.zeros(s.frame.batch, dtype=torch.int64, device=s.device)

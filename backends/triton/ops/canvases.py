@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import joins, step
-from decgraph.backends.triton.ops.numbers import live_of, made, packed, same_count
+from decgraph.backends.triton.ops.numbers import live_of, made, packed, places, same_count
 from decgraph.backends.triton.ops.sequences import member, pick
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Draws, Edit, Nodes, Vec, is_static
@@ -122,13 +122,6 @@ def mask_of(s: Any) -> int:
 
 
 # -- deciding cells
-def places(s: Any, ps: Any) -> tuple[Tensor, Tensor]:
-    """Positions as int64[B, n], and bool[B, n], which of them are there."""
-    ids, live = s.lanes(ps).long(), live_of(ps)
-    ids = ids if ids.ndim > 1 else ids[:, None]
-    return ids, torch.ones_like(ids, dtype=torch.bool) if live is None else s.lanes(live)
-
-
 @step("canvas.put")
 def put(s: Any, op: Any, c: Canvas, ps: Any, *rest: Any) -> Canvas:
     """Decide cells, or mask them again."""
@@ -324,17 +317,3 @@ def join_edits(s: Any, lanes: Tensor, a: Any, b: Any) -> Edit:
     value = s.join(lanes, a.value, b.value) if isinstance(a.value, Draws) and isinstance(b.value, Draws) else None
     position, token = (torch.where(lanes, x, y) for x, y in ((a.position, b.position), (a.token, b.token)))
     return Edit(position, token, value, torch.where(lanes, *there))
-
-
-def edits(s: Any, items: list[Any]) -> Edit:
-    """Single edits, or none, as a vector."""
-    some = [e for e in items if e is not None]
-    if not some:
-        raise NotSteppable("edits of which there are none", s.place)
-    every = [some[0] if e is None else e for e in items]
-    lives = [
-        torch.zeros_like(s.done) if e is None else torch.ones_like(s.done) if e.live is None else s.lanes(e.live) for e in items
-    ]
-    return Edit(
-        torch.stack([e.position for e in every], 1), torch.stack([e.token for e in every], 1), None, torch.stack(lives, 1)
-    )

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from decgraph.backends.triton import shaping
 from decgraph.backends.triton.evaluate import joins, step
-from decgraph.backends.triton.ops.numbers import live_of, made, reordered
-from decgraph.backends.triton.state import take
+from decgraph.backends.triton.ops.nodes import node_tokens, positions_at
+from decgraph.backends.triton.ops.numbers import live_of, made, reordered, take
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Dist, Draws, Nodes, Path, Rows, Tree, Vec, is_static
 from decgraph.ir.ops.common import align, numeric
@@ -250,8 +250,6 @@ def place_of(s: Any, x: Any, at: tuple[Any, ...], n: int) -> tuple[Tensor, Any]:
             return where, None if full is None else lambda: take(s, full(), flat_index(x))
         length = s.length - (int(at[0].parent) if at else 0)
         return length[:, None].expand(-1, n), None
-    from decgraph.backends.triton.ops.trees import node_tokens, positions_at
-
     if isinstance(at[0], Path):
         return (s.length + at[0].length)[:, None].expand(-1, n), lambda: s.lanes(
             torch.where(s.steps(int(at[0].tokens.shape[1])) < at[0].length[:, None], at[0].tokens, -1)

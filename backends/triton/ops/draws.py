@@ -12,9 +12,9 @@ from torch import Tensor
 from decgraph.backends.triton import noise
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops.distributions import as_dist, dist_of, flat_index, normalized, numbered, placed
-from decgraph.backends.triton.ops.numbers import live_of, made
-from decgraph.backends.triton.ops.sequences import one_draws
-from decgraph.backends.triton.state import take
+from decgraph.backends.triton.ops.nodes import reachable
+from decgraph.backends.triton.ops.numbers import live_of, made, reordered, take
+from decgraph.backends.triton.ops.sequences import lifted, one_draws, pick
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Law, Nodes, Noise, Path, Tree, Vec, is_static
 
@@ -69,8 +69,6 @@ def draw(s: Any, op: Any, q: Any, key: Noise) -> Draws:
 def drafted_rows(s: Any, q: Dist, n: int) -> Tensor | None:
     """int64[B, n]: rows by the numbers that they have in a driver's draws, where nodes that it does not draft have none; None:
     those that they have here."""
-    from decgraph.backends.triton.ops.trees import reachable  # which imports this
-
     t, nodes = q.rows.tree, q.rows.nodes
     if n < 2 or not isinstance(t, Tree) or nodes is None or "ends" not in t.until:
         return None
@@ -370,15 +368,11 @@ def join_draws(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
     if not a.shape:
         both = one_draws(s, [_up(a), _up(b)])
         which = torch.where(lanes, 0, 1)
-        from decgraph.backends.triton.ops.sequences import pick
-
         return pick(s, both, which)
     n = max(a.shape[0], b.shape[0])
     if a.shape[1:] != b.shape[1:]:
         raise NotSteppable("draws of different shapes in two branches", s.place)
     both = one_draws(s, [replace(a, live=None), replace(b, live=None)])
-    from decgraph.backends.triton.ops.numbers import reordered
-
     first = s.steps(n).clamp(max=max(0, a.shape[0] - 1))
     second = a.shape[0] + s.steps(n).clamp(max=max(0, b.shape[0] - 1))
     order = torch.where(lanes[:, None], first[None], second[None])
@@ -393,9 +387,7 @@ def join_draws(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
 
 
 def _up(x: Draws) -> Draws:
-    from decgraph.backends.triton.ops.sequences import _lifted
-
-    return _lifted(x)
+    return lifted(x)
 
 
 @step("topk")

@@ -12,9 +12,8 @@ from torch import Tensor
 from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops import canvas_trees, masked
 from decgraph.backends.triton.ops.canvases import Canvas
-from decgraph.backends.triton.ops.numbers import count_of, live_of, made, packed, tokens_of
-from decgraph.backends.triton.ops.trees import node_tokens, positions_at
-from decgraph.backends.triton.state import take
+from decgraph.backends.triton.ops.nodes import node_tokens, positions_at
+from decgraph.backends.triton.ops.numbers import count_of, live_of, made, packed, take, tokens_of
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Dist, Nodes, Rows, Tree, Vec, is_static
 from decgraph.runtime.models.reading import ROUNDING
@@ -313,4 +312,3 @@ def vocabulary(s: Any, op: Any) -> int:
     return int(s.vocab_size)
 
 
-__all__ = ["Memory", "Vec", "torch"]

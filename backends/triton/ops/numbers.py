@@ -312,3 +312,31 @@ def join_vectors(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
         raise NotSteppable("values of different shapes in two branches", s.place)
     wide = lanes.reshape(-1, *([1] * (x.ndim - 1)))
     return Vec(torch.where(wide, x, y), torch.where(lanes[:, None], *lives))
+
+
+def take(s: Any, values: Tensor, index: Any) -> Tensor:
+    """values[b, index[b]]: rows of a tensor [B or 1, R, ...] at an index, NumPy int64[*shape] or int64[B or 1, *shape]."""
+    if isinstance(index, Tensor):
+        b = max(int(values.shape[0]), int(index.shape[0]))
+        flat = index.flatten(1) if index.ndim > 1 else index[:, None]
+        rest = values.shape[2:]
+        wide = flat.reshape(*flat.shape, *([1] * len(rest))).expand(b, -1, *rest)
+        out = values.expand(b, *values.shape[1:]).gather(1, wide)
+        return out.reshape(b, *index.shape[1:], *rest)
+    index = np.asarray(index)
+    if index.ndim == 0:
+        return values.select(1, int(index))
+    flat_at = index.ravel()
+    n = int(values.shape[1])
+    if len(flat_at) == n and bool((flat_at == np.arange(n)).all()):
+        out = values
+    else:
+        out = values.index_select(1, s.constant(flat_at))
+    return out if index.ndim == 1 else out.unflatten(1, index.shape)
+
+
+def places(s: Any, ps: Any) -> tuple[Tensor, Tensor]:
+    """Positions as int64[B, n], and bool[B, n], which of them are there."""
+    ids, live = s.lanes(ps).long(), live_of(ps)
+    ids = ids if ids.ndim > 1 else ids[:, None]
+    return ids, torch.ones_like(ids, dtype=torch.bool) if live is None else s.lanes(live)

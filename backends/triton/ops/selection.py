@@ -12,7 +12,7 @@ from torch import Tensor
 from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops.draws import ordered
 from decgraph.backends.triton.ops.numbers import count_of, live_of, made, packed, reordered, same_count, tokens_of
-from decgraph.backends.triton.ops.sequences import pick
+from decgraph.backends.triton.ops.sequences import pick, stacked
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, is_static
 
@@ -198,8 +198,6 @@ def compact(s: Any, op: Any, v: Any, c: Any) -> Any:
     if not op.operands[0].type.dims and op.operands[0].type.elem != "path":
         one = v if isinstance(v, Draws | Dist) else s.lanes(v)[:, None]
         if isinstance(v, Draws | Dist):
-            from decgraph.backends.triton.ops.sequences import stacked
-
             one = stacked(s, [v], op)
         return reordered(s, one, np.arange(1), s.lanes(cond)[:, None])
     whole = (

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
-from decgraph.backends.triton.ops.numbers import count_of, live_of, made, packed, reordered, tokens_of
-from decgraph.backends.triton.state import take
+from decgraph.backends.triton.ops.distributions import dist_of
+from decgraph.backends.triton.ops.numbers import count_of, lined, live_of, made, packed, reordered, take, tokens_of
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Edit, Nodes, Path, Tree, Vec, is_static
 from decgraph.ir.ops.common import numeric, spread
@@ -70,8 +70,6 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
                 *[np.asarray(spread(np.asarray(i), t.dims, want)) for i, t in zip(ix, types, strict=True)]
             )
             return pick(s, v, tuple(wide), op)
-        from decgraph.backends.triton.ops.numbers import lined
-
         places = [lined(s.tensor(i), t.dims, want) for i, t in zip(ix, types, strict=True)]
         shape = v.shape if isinstance(v, Dist | Draws) else tuple(s.tensor(v).shape[1:])
         out = pick_flat(s, v, places, shape[: len(ix)], op)
@@ -270,13 +268,11 @@ def listing(s: Any, op: Any, *items: Any) -> Any:
 def stacked(s: Any, items: Sequence[Any], op: Any) -> Any:
     """Values of one shape as one vector."""
     if any(isinstance(x, Edit) for x in items):
-        from decgraph.backends.triton.ops.canvases import edits
-
         return edits(s, list(items))
     if all(isinstance(x, Dist) for x in items):
         return one_dist(s, [replace(x, index=_row(x.index), live=None, at=None) for x in items])
     if all(isinstance(x, Draws) for x in items):
-        return one_draws(s, [_lifted(x) for x in items])
+        return one_draws(s, [lifted(x) for x in items])
     lives = [live_of(x) for x in items]
     if any(x is not None for x in lives):
         raise NotSteppable("vectors of different lengths in a list", op)
@@ -287,11 +283,25 @@ def stacked(s: Any, items: Sequence[Any], op: Any) -> Any:
     return torch.stack([v.to(kind) for v in values], 1)
 
 
+def edits(s: Any, items: list[Any]) -> Edit:
+    """Single edits, or none, as a vector."""
+    some = [e for e in items if e is not None]
+    if not some:
+        raise NotSteppable("edits of which there are none", s.place)
+    every = [some[0] if e is None else e for e in items]
+    lives = [
+        torch.zeros_like(s.done) if e is None else torch.ones_like(s.done) if e.live is None else s.lanes(e.live) for e in items
+    ]
+    return Edit(
+        torch.stack([e.position for e in every], 1), torch.stack([e.token for e in every], 1), None, torch.stack(lives, 1)
+    )
+
+
 def _row(index: Any) -> Any:
     return index[:, None] if isinstance(index, Tensor) else np.asarray(index)[None]
 
 
-def _lifted(x: Draws) -> Draws:
+def lifted(x: Draws) -> Draws:
     """Draws with an axis of one in front."""
 
     def up(a: Any) -> Any:
@@ -313,8 +323,6 @@ def one_dist(s: Any, parts: Sequence[Dist]) -> Dist:
             [s.lanes(p.index) if isinstance(p.index, Tensor) else s.lanes(s.constant(p.index)[None]) for p in parts], 1
         )
         return replace(first, index=index, at=None, live=None)
-    from decgraph.backends.triton.ops.distributions import dist_of
-
     kind = torch.promote_types(s.vector(first).dtype, s.vector(parts[-1]).dtype)
     return dist_of(s, torch.cat([s.lanes(s.vector(p)).to(kind) for p in parts], 1))
 
@@ -393,7 +401,7 @@ def concat(s: Any, op: Any, a: Any, b: Any) -> Any:
             continue
         x = tokens_of(s, x)
         if want.elem == "draw" and isinstance(x, Draws):
-            parts.append(x if x.shape else _lifted(x))
+            parts.append(x if x.shape else lifted(x))
         elif want.elem == "dist" and isinstance(x, Dist):
             parts.append(x if x.shape else replace(x, index=_row(x.index)))
         else:
@@ -526,7 +534,5 @@ def scatter(s: Any, op: Any, v: Any, x: Any, *ix: Any) -> Any:
         out = spare.scatter(1, where, values.gather(1, last[..., None].expand(-1, -1, int(values.shape[2]))))
     out = out[:, :-1].reshape(b, int(base.shape[1]), *rest)
     if isinstance(v, Dist) and op.results[0].type.elem == "dist":
-        from decgraph.backends.triton.ops.distributions import dist_of
-
         return replace(dist_of(s, out), at=v.at)
     return made(out, keep)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import joins
+from decgraph.backends.triton.ops.nodes import batched
 from decgraph.backends.triton.ops.numbers import count_of, live_of
-from decgraph.backends.triton.ops.trees import batched, column, logprobs
+from decgraph.backends.triton.ops.trees import column, logprobs
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Growth, Nodes, Tree, is_static
 

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops import canvas_trees, canvases
+from decgraph.backends.triton.ops.distributions import dist_of
 from decgraph.backends.triton.ops.draws import along, law_dist, probs_of
+from decgraph.backends.triton.ops.nodes import batched, children, last_token, reachable
 from decgraph.backends.triton.ops.numbers import count_of, live_of, made, packed, reordered
 from decgraph.backends.triton.ops.selection import flat_draws
 from decgraph.backends.triton.ops.sequences import one_draws
@@ -191,12 +193,6 @@ def _wide(t: Tree, parents: Any, above: Any, each: int, tips: int) -> int:
     return min(t.wide * max(1, each), t.wide + tips) if isinstance(above, Nodes) and above.leaves == t.size else t.wide + tips
 
 
-def batched(s: Any, a: Any) -> Tensor:
-    """int64[B, N] of a static array [N] or of a tensor by lane."""
-    out: Tensor = s.lanes(a if isinstance(a, Tensor) else s.constant(np.asarray(a, dtype=np.int64))[None])
-    return out
-
-
 def depths(s: Any, t: Tree, parents: Any, above: Any, n: int, chain: bool) -> tuple[Any, int]:
     """The depths of all nodes with the new ones, NumPy where they are static, and how many levels they may add."""
     first = t.size
@@ -343,8 +339,6 @@ def get(s: Any, op: Any, t: Tree) -> Any:
     elif c in t.columns:
         out = t.columns[c]
         if op.result.type.elem == "dist":
-            from decgraph.backends.triton.ops.distributions import dist_of
-
             return dist_of(s, out)
     else:
         raise NotSteppable(f"the column {c}", op)
@@ -381,65 +375,6 @@ def counted(s: Any, t: Tree, first: int, live: Tensor | None) -> Any:
         return t.size - first if live is None else live[:, first:].sum(1)
     there = s.lanes(useful)[:, first:]
     return (there if live is None else there & live[:, first:]).sum(1)
-
-
-def reachable(s: Any, t: Tree) -> Tensor | None:
-    """bool[B, N]: the nodes that a driver drafts, which ends at the request's limit and under tokens that end the text
-    (ir/places.py); None: all. A step drafts further: its trees have one size."""
-    if "limit" not in t.until:
-        return None
-    place = torch.zeros_like(s.length)
-    if "place" in t.until:
-        place = place + 1
-    elif "greedy place" in t.until:
-        place = (s.settings.temperature == 0).long()
-    reach = s.limit - (t.base.length - s.base) - place
-    out = (t.depth if isinstance(t.depth, Tensor) else s.constant(t.depth)[None]) <= reach[:, None]
-    if "ends" not in t.until:
-        return out
-    parent = batched(s, t.parent).clamp(min=0)
-    behind = is_end(s, t.token).gather(1, parent)
-    for _ in range(t.height - 1):
-        behind = behind | behind.gather(1, parent)
-    return out & ~behind
-
-
-def is_end(s: Any, tokens: Tensor) -> Tensor:
-    """bool[B, n]: whether tokens end their lane's text."""
-    ends = s.ends[:, None, :]
-    return ((tokens[..., None] == ends) & (ends >= 0)).any(-1)
-
-
-def last_token(s: Any, back: int = 1) -> Tensor:
-    """int64[B]: the last committed token, or one before it."""
-    out: Tensor = s.tokens.gather(1, (s.length - back).clamp(min=0)[:, None])[:, 0]
-    return out
-
-
-def positions_at(s: Any, tree: Tree | None, nodes: Any) -> Tensor:
-    """int64[B, R]: the index of the token that would be drawn after each node."""
-    length: Tensor = s.length[:, None]
-    if tree is None:
-        return length
-    if isinstance(nodes, Nodes):
-        depth = batched(s, tree.depth).gather(1, s.lanes(nodes.ids))
-    else:
-        depth = tree.depth[:, s.constant(nodes)] if isinstance(tree.depth, Tensor) else s.constant(tree.depth[nodes])[None]
-    return length + depth
-
-
-def node_tokens(s: Any, tree: Tree, nodes: Any) -> Tensor:
-    """int64[B, R, D]: the tokens from the root's child down to each node, -1 behind them."""
-    up, depth = batched(s, tree.parent), batched(s, tree.depth)
-    at = s.lanes(nodes.ids) if isinstance(nodes, Nodes) else batched(s, nodes)
-    token = s.lanes(tree.token)
-    high = max(1, tree.height)
-    out = torch.full((s.frame.batch, int(at.shape[1]), high + 1), -1, dtype=torch.int64, device=s.device)
-    for _ in range(high):
-        d = depth.gather(1, at)
-        out = out.scatter(2, torch.where(d > 0, d - 1, high)[..., None], token.gather(1, at)[..., None])
-        at = up.gather(1, at)
-    return out[..., :high]
 
 
 @step("tree.set")
@@ -515,32 +450,6 @@ def nodes(s: Any, op: Any, t: Tree, *n: Any) -> Any:
         ids, live = children(s, t, at)
         return Nodes(ids, np.arange(t.size), live)
     raise NotSteppable(f"the {which} of a tree", op)
-
-
-def children(s: Any, t: Tree, at: Tensor, among: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
-    """The children of one node int64[B] of every lane in order: int64[B, K], and bool[B, K], which of them are there. among:
-    the
-    nodes that can be."""
-    among = np.arange(1, t.size) if among is None else among
-    k = min(t.most, len(among))
-    if not k:
-        none = torch.zeros((s.frame.batch, 0), dtype=torch.int64, device=s.device)
-        return none, none.bool()
-    if t.fixed and t.live is None:
-        table = np.full((t.size, k), 0, dtype=np.int64)
-        fill = np.zeros(t.size, dtype=np.int64)
-        for n in among.tolist():
-            p = int(t.parent[n])
-            table[p, fill[p]] = n
-            fill[p] += 1
-        there = np.arange(k) < fill[:, None]
-        return s.constant(table)[at], s.constant(there)[at]
-    mine = batched(s, t.parent)[:, s.constant(among)] == at[:, None]
-    if t.live is not None:
-        mine = mine & s.lanes(t.live)[:, s.constant(among)]
-    place = torch.where(mine, s.constant(among)[None], t.size)
-    ids = place.sort(1).values[:, :k]
-    return torch.where(ids < t.size, ids, 0), ids < t.size
 
 
 @step("tree.size")

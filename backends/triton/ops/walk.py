@@ -11,9 +11,9 @@ from torch import Tensor
 
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops import canvas_trees, canvases
-from decgraph.backends.triton.ops.numbers import count_of, made
-from decgraph.backends.triton.ops.sequences import pick
-from decgraph.backends.triton.ops.trees import batched, children, reachable
+from decgraph.backends.triton.ops.nodes import batched, children, reachable
+from decgraph.backends.triton.ops.numbers import count_of, live_of, made, packed, reordered
+from decgraph.backends.triton.ops.sequences import pick, stacked
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Path, Tree, is_static
 
@@ -199,14 +199,10 @@ def level_get(s: Any, op: Any, level: Any) -> Any:
 @step("each")
 def each(s: Any, op: Any, xs: Any) -> Any:
     """A value for every element of a vector, list or topology."""
-    from decgraph.backends.triton.ops.sequences import stacked
-
     if is_static(xs) or isinstance(xs, list):
         items = [xs[i] for i in range(len(xs))]
         lives = None
     else:
-        from decgraph.backends.triton.ops.numbers import live_of, packed
-
         xs = packed(s, xs)
         lives = live_of(xs)
         items = [pick(s, xs, np.asarray(i)) for i in range(count_of(xs))]
@@ -232,13 +228,9 @@ def each(s: Any, op: Any, xs: Any) -> Any:
         return np.stack([np.asarray(x) for x in chosen]) if chosen else np.zeros(0, dtype=np.int64)
     value = stacked(s, out, op)
     if kept or lives is not None:
-        from decgraph.backends.triton.ops.numbers import reordered
-
         live = lives
         if kept:
             keep = torch.stack([s.lanes(k).bool() for k in kept], 1)
             live = keep if live is None else live & keep
-        from decgraph.backends.triton.ops.numbers import packed
-
         return packed(s, reordered(s, value, np.arange(len(out)), live))
     return value

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from triton import knobs
 
 import decgraph.backends.triton  # noqa: F401  (before triton)
-from triton import knobs
 
 
 @pytest.fixture(autouse=True)
