@@ -8,7 +8,7 @@ with; what it hands on is copied out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,10 +50,7 @@ def rebuilt(value: Any, tensors: Any) -> Any:
     if isinstance(value, dict):
         return {k: rebuilt(v, tensors) for k, v in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        made = object.__new__(type(value))
-        for f in fields(value):
-            object.__setattr__(made, f.name, rebuilt(getattr(value, f.name), tensors))
-        return made
+        return replace(value, **{f.name: rebuilt(getattr(value, f.name), tensors) for f in fields(value)})
     return value
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from decgraph.backends.triton.capture import captured
 from decgraph.backends.triton.graph import Replayed, traced
-from decgraph.backends.triton.models import step_model
+from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import CHUNK, Part
 from decgraph.backends.triton.ops.models import SecondText
 from decgraph.backends.triton.pieces import Pieces

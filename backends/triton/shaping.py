@@ -10,6 +10,7 @@ In float64 on a CPU the sums and exponentials are NumPy's, as the reference's ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,8 +145,7 @@ class Settings:
     @property
     def elsewhere(self) -> Settings:
         """The settings for rows over another vocabulary: what names or counts tokens is left out (Request.elsewhere)."""
-        made = object.__new__(Settings)
-        made.__dict__.update(self.__dict__)
+        made = copy(self)
         made.features = self.features & {"greedy", "sampled", "top_k", "top_p", "min_p"}
         return made
 

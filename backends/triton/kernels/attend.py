@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from decgraph.backends.triton.kernels import about, counters, power
+from decgraph.backends.triton.kernels.shared import about, counters, power
 from decgraph.errors import DecError
 
 # The interpreter keeps bfloat16 as its bits, and multiplies those.

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from decgraph.backends.triton import noise
-from decgraph.backends.triton.kernels import about, by_lane, counters, power
+from decgraph.backends.triton.kernels.shared import about, by_lane, counters, power
 
 LARGEST, LARGEST32 = tl.constexpr(1.7976931348623157e308), tl.constexpr(3.4028234663852886e38)
 

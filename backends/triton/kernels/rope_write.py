@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from decgraph.backends.triton.kernels import power
+from decgraph.backends.triton.kernels.shared import power
 from decgraph.errors import DecError
 
 

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from decgraph.backends.triton.kernels import about, by_lane, counters
+from decgraph.backends.triton.kernels.shared import about, by_lane, counters
 
 EDGES = 32
 """Powers of two at which a row is weighed: 2**-1 .. 2**-32. What is below the last has almost no mass, and is searched too."""

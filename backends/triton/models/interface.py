@@ -79,7 +79,7 @@ class DeviceModel(Derives):
     """
 
     of: ClassVar[Callable[..., Any]]
-    """What makes one of a runtime model: `step_model`, which sets it."""
+    """What makes one of a runtime model: `step_model` (device.py), which sets it."""
     kind = "causal"
     exact = False
     mask: int | None = None

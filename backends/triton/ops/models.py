@@ -310,5 +310,3 @@ def layers(s: Any, op: Any, model: Any) -> Any:
 def vocabulary(s: Any, op: Any) -> int:
     """The number of tokens."""
     return int(s.vocab_size)
-
-

@@ -26,7 +26,7 @@ import decgraph
 from decgraph.backends.triton import emit, graph, shaping
 from decgraph.backends.triton.graph import Graph, regions, traced
 from decgraph.backends.triton.kernels import truncate  # which registers its operation
-from decgraph.backends.triton.models import step_model
+from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.state import Frame, Step
 from decgraph.check.worlds import models_for, params_for
 from decgraph.runtime.request import Request

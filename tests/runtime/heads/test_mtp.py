@@ -17,7 +17,7 @@ from torch import Tensor
 from walks import Drafts
 
 import decgraph
-from decgraph.backends.triton.models import step_model
+from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import DecError
 from decgraph.runtime.models import hf

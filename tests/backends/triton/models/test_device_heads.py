@@ -15,7 +15,7 @@ from torch import Tensor
 from unread import nothing_read
 from walks import Drafts, Path, Walk
 
-from decgraph.backends.triton.models import step_model
+from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import Part, Seen
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.check.tables import Style, StyledModel, styled_features

@@ -11,7 +11,7 @@ from masked_worlds import MASK_ID, V, masked
 from torch import Tensor
 from unread import nothing_read
 
-from decgraph.backends.triton.models import step_model
+from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import Seen
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.check.tables import Style, StyledModel

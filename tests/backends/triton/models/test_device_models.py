@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from walks import Path, Walk
 
-from decgraph.backends.triton.models import decoder, step_model
+from decgraph.backends.triton.models import decoder
+from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import Seen
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.check.tables import Style, StyledModel
