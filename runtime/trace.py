@@ -141,11 +141,6 @@ class Commits:
             if new or event.cut:
                 self._tell(Committed(new, event.cut))
 
-    def so_far(self, tokens: tuple[int, ...]) -> None:
-        """Tell what is new of all the tokens that the run has committed."""
-        self.begin()
-        self(Committed(tokens))
-
 
 @dataclass(frozen=True)
 class Stats:

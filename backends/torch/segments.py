@@ -13,7 +13,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import torch
 from torch import fx
 
 from decgraph.backends.torch.kit import TORCH, Kit
@@ -32,11 +31,6 @@ def graphs_in(op: Op) -> Iterator[tuple[str, fx.Graph]]:
     """The graph of an op that is a segment."""
     if op.opcode == "segment":
         yield segment_name(str(op.attrs["name"])), segment_graph(op)
-
-
-def segment_call(op: Op) -> Any:
-    """A segment as a function `call(m, *operands)` that returns the result, or a tuple of several."""
-    return fx.GraphModule(torch.nn.Module(), segment_graph(op), class_name=segment_name(str(op.attrs["name"])))
 
 
 def segment_graph(op: Op, kit: Kit = TORCH) -> fx.Graph:

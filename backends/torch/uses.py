@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from decgraph.ir.values import Function, Op, Region, Value
+from decgraph.ir.values import Function, Region, Value
 
 LATER = ("for", "while")
 """Ops that read values from outside after their results have their first values."""
@@ -53,13 +53,3 @@ class Uses:
             return True
         held = self.places(region, holder)
         return all(at <= n for at in held) and not (n in held and region.ops[n].opcode in LATER)
-
-    def next_alone(self, region: Region, n: int, v: Value) -> Op | None:
-        """The op after number n of a region, where that is the only one to use a value."""
-        if self.once(v) and self.places(region, v) == [n + 1] and n + 1 < len(region.ops):
-            return region.ops[n + 1]
-        return None
-
-    def only_yielded(self, region: Region, n: int, v: Value) -> bool:
-        """Whether op n is the last of a region and its result is yielded, once."""
-        return n + 1 == len(region.ops) and self.once(v) and self.places(region, v) == [n + 1]

@@ -119,10 +119,6 @@ def small(config: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _first_number(config: Mapping[str, Any], names: tuple[str, ...], otherwise: int) -> int:
-    return next((int(config[name]) for name in names if type(config.get(name)) is int), otherwise)
-
-
 def _first(values: list[Any], count: int) -> list[Any]:
     """So many values by layer, among them each that there is, in their order."""
     chosen = sorted({values.index(value) for value in values})[:count]
