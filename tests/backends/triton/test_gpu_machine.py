@@ -9,7 +9,7 @@ import sys
 import pytest
 from quick import FOLDER
 
-KERNELS = ("backends/triton/test_prelude.py", "backends/triton/test_triton_machine.py::test_steps_where_nobody_listens")
+KERNELS = ("backends/triton/kernels/test_kernel_rows.py", "backends/triton/test_program.py")
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from triton import knobs
-
-import decgraph.backends.triton  # noqa: F401  (before triton)
 
 
 @pytest.fixture(autouse=True)
@@ -24,4 +21,6 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def device() -> torch.device:
+    from triton import knobs  # not at the top: decgraph.backends.triton chooses the interpreter before triton is imported
+
     return torch.device("cpu" if bool(knobs.runtime.interpret) else "cuda")
