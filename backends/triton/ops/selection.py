@@ -158,14 +158,20 @@ def sort(s: Any, op: Any, x: Any, *by: Any) -> Any:
     return _nodes(s, op, x, order, None if live is None else s.lanes(live).gather(1, order))
 
 
+def _dead_last(s: Any, x: Any) -> tuple[Tensor, Tensor | None]:
+    """A vector's values [B or 1, ..., n], with less than any number where it has none, and which of them are there."""
+    a, live = s.tensor(x), live_of(x)
+    if live is not None and a.ndim == 2:
+        a = torch.where(live, a, -torch.inf if a.is_floating_point() else -(2**62))
+    return a, live
+
+
 @step("rank")
 def rank(s: Any, op: Any, x: Any) -> Any:
     """The place of each value from the largest along the last dimension."""
     if is_static(x):
         return s.hosted(op, [x])
-    a, live = s.tensor(x), live_of(x)
-    if live is not None and a.ndim == 2:
-        a = torch.where(live, a, -torch.inf if a.is_floating_point() else -(2**62))
+    a, live = _dead_last(s, x)
     order = torch.sort(a, dim=-1, descending=True, stable=True).indices
     place = torch.empty_like(order).scatter(-1, order, torch.arange(int(a.shape[-1]), device=a.device).expand_as(order))
     return made(place, live)
@@ -176,9 +182,7 @@ def first_max(s: Any, op: Any, x: Any) -> Any:
     """True at the first of the largest values along the last dimension."""
     if is_static(x):
         return s.hosted(op, [x])
-    a, live = s.tensor(x), live_of(x)
-    if live is not None and a.ndim == 2:
-        a = torch.where(live, a, -torch.inf if a.is_floating_point() else -(2**62))
+    a, live = _dead_last(s, x)
     n = int(a.shape[-1])
     if not n:
         return made(a.bool(), live)
