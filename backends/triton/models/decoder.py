@@ -342,7 +342,7 @@ def layers_of(module: Any, name: str) -> SlotDecoder:
 
 @torch.no_grad()
 def _silent(step: ModuleDecoder, name: str) -> None:
-    """Raises NotSteppable for a module whose code reads values on the host: tried with tensors that have none."""
+    """Raises NotSteppable for a module whose code reads values on the host, or fails: tried with tensors that have none."""
     keys, values = (
         [torch.zeros(2, heads, 4, size, dtype=step.dtype, device=step.device) for heads, size in _sizes(step, part)]
         for part in (1, 2)
@@ -356,3 +356,6 @@ def _silent(step: ModuleDecoder, name: str) -> None:
             step(cell, cell, cell, keys, values, dict.fromkeys(step.kinds, mask))
     except (DataDependentOutputException, DynamicOutputShapeException) as read:
         raise NotSteppable(f"{name!r} runs code of its own, which reads a tensor's values ({read.func})") from read
+    except Exception as error:  # a module's code, and the kernels that torch has no shapes for, may raise anything
+        said = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise NotSteppable(f"{name!r} runs code of its own, which cannot be tried without values: {said}") from error

@@ -192,11 +192,11 @@ def test_steps_on_the_device(name: str, built: Any) -> None:
     """The same over buffers of a fixed size."""
     target = target_of(built(name).at)
     head: Any = hf.load_features(built(name).at, target)
-    whole = step_model(target, 3, 60)
-    if name == "qwen3_next":
-        with pytest.raises(NotSteppable, match="layers that the decoder does not know"):
-            step_model(head, 3, 60, target=whole)
+    if name == "qwen3_next":  # its grouped products have no shapes in float32; where they have, its head has no step
+        with pytest.raises(NotSteppable, match="cannot be tried without values|layers that the decoder does not know"):
+            step_model(head, 3, 60, target=step_model(target, 3, 60))
         return
+    whole = step_model(target, 3, 60)
     made = step_model(head, 3, 60, target=whole)
 
     def check(text: tuple[int, ...], paths: list[tuple[int, ...]], states: Tensor) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from hf_modules import LAYER, large, logits, module
 from masked_worlds import masked
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from walks import Path, Walk
 
@@ -175,3 +176,18 @@ def test_a_module_that_reads_values_back_has_no_step() -> None:
     of.model.decoder.final_layer_norm.forward = lambda states: had(states) * (1.0 if float(states.sum()) < 1e30 else 2.0)
     with pytest.raises(NotSteppable, match="'reads'.*reads a tensor's values"):
         step_model(from_module(of, name="reads"), 1, 40)
+
+
+def test_a_module_that_fails_without_values_has_no_step() -> None:
+    """As kernels do whose shapes torch computes for some types alone (grouped products in float32)."""
+    of = module("opt")
+    had = of.model.decoder.final_layer_norm.forward
+
+    def only_real(states: Tensor) -> Tensor:
+        if isinstance(states, FakeTensor):
+            raise RuntimeError("Expected inputs of BF16 type")
+        return cast("Tensor", had(states))
+
+    of.model.decoder.final_layer_norm.forward = only_real
+    with pytest.raises(NotSteppable, match="'fails'.*cannot be tried without values: Expected inputs of BF16"):
+        step_model(from_module(of, name="fails"), 1, 40)
