@@ -12,11 +12,12 @@ import pytest
 import shelf
 import torch
 
-from decgraph.api import load
+from decgraph.api import load, parse
 from decgraph.backends.registry import machine
 from decgraph.backends.triton import capture, lanes, program
 from decgraph.backends.triton.graph import Replayed
 from decgraph.backends.triton.program import Program, forget, kept
+from decgraph.check.worlds import models_for
 from decgraph.passes.manager import optimise
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.grammars import Grammar
@@ -361,3 +362,32 @@ def test_a_cancelled_request_frees_its_lane() -> None:
         pass
     assert ended == [1] and runs[1].machine.committed_tokens() == session("reference").run(ASKED[1]).tokens
     assert len(runs[0].machine.committed_tokens()) == 1
+
+
+HOLES = """
+algorithm holes(target: causal, k: int in 1..6 = 4):
+    while not done:
+        draft t:
+            tips = t.drafted
+            for j in 0..3:
+                x ~ target(ctx)
+                ns = grow x at root
+                if x.token % 2 == 0:
+                    tips = tips ++ [last(ns)]
+            t.frontier = tips
+            repeat 2 while len(t.frontier) > 0:
+                z ~ target(t.frontier)
+                grow z
+        for n in t.leaves:
+            commit n
+"""
+
+
+def test_noise_counts_the_nodes_that_are_there() -> None:
+    """A frontier with nodes in some lanes alone has holes: a draw's noise is that of its number among those that are there."""
+    algorithm = parse(HOLES)
+    models = models_for(algorithm.function, 7, 1)
+    reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
+    requests = [Request((1, 2, 3, 1, 2), limit=12, temperature=1, seed=seed) for seed in range(6)]
+    for got, want in zip(steps.generate(requests), map(reference.run, requests), strict=True):
+        assert (got.mode, got.tokens) == ("graph mode", want.tokens)
