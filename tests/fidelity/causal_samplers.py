@@ -12,17 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 from fidelity import models
-from fidelity.entry import FOLDER, Case, Entry, Outcome
+from fidelity.entry import Case, Entry, Outcome
 from fidelity.forced import Law, laws, near
 from fidelity.watched import run
 
 from decgraph import stdlib
 from decgraph.runtime.models.interface import Model, Path, Scores, Vocab
-
-
-def written(name: str) -> str:
-    """A program of programs/."""
-    return (FOLDER / "programs" / f"{name}.dec").read_text(encoding="utf-8")
 
 
 class Recorded(Model):
@@ -59,13 +54,15 @@ def mirostat(case: Case, backend: str) -> Outcome:
     if case["version"] == "v2":
         return kept(case, drawn(stdlib.text("mirostat"), case, Recorded(case), backend, tau=p["tau"], eta=p["eta"]), 1e-5)
     theirs = {"m": p["m"], "n": 32, "least": 0, "full": False}
-    return kept(case, drawn(written("mirostat_v1"), case, Recorded(case), backend, tau=p["tau"], eta=p["eta"], **theirs), 1e-5)
+    return kept(
+        case, drawn(stdlib.text("mirostat_v1"), case, Recorded(case), backend, tau=p["tau"], eta=p["eta"], **theirs), 1e-5
+    )
 
 
 def script(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
     target = models.causal("dllm/models/qwen2_ar")
-    found = drawn(written("mirostat_v1"), case, target, backend, tau=p["tau"], eta=p["learning_rate"], n=p["n"])
+    found = drawn(stdlib.text("mirostat_v1"), case, target, backend, tau=p["tau"], eta=p["learning_rate"], n=p["n"])
     recorded = {"kept": [s["k"] for s in case["steps"]], "tokens": [s["token"] for s in case["steps"]]}
     at = [inverse(law, s["uniform"]) for law, s in zip(found, case["steps"], strict=True)]
     return Outcome(recorded, {"kept": [len(law) for law in found], "tokens": at})
@@ -129,7 +126,7 @@ def tournament(case: Case, backend: str) -> Outcome:
     return Outcome(recorded, {"probabilities": ours, "likeliest": [max(q, key=lambda v, q=q: q[v]) for q in found]})  # type: ignore[misc]
 
 
-V1 = "[mirostat_v1](../tests/fidelity/programs/mirostat_v1.dec)"
+V1 = "mirostat_v1"
 ENTRIES = [
     Entry(
         "logits/mirostat_v1",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from fidelity import models
-from fidelity.entry import FOLDER, Case, Entry, Outcome
+from fidelity.entry import Case, Entry, Outcome
 from fidelity.watched import run
 
 from decgraph.runtime import trace
-
-CONTRASTIVE = (FOLDER / "programs" / "contrastive_search.dec").read_text(encoding="utf-8")
 
 
 def contrastive_search(case: Case, backend: str) -> Outcome:
@@ -20,7 +18,6 @@ def contrastive_search(case: Case, backend: str) -> Outcome:
         backend,
         limit=p["max_new_tokens"],
         eos=[p["eos_token_id"]] if "eos_token_id" in p else [],
-        text=CONTRASTIVE,
         k=p["top_k"],
         alpha=p["penalty_alpha"],
     )
@@ -43,7 +40,7 @@ def contrastive_search(case: Case, backend: str) -> Outcome:
 ENTRIES = [
     Entry(
         "logits/contrastive_search",
-        "[contrastive_search](../tests/fidelity/programs/contrastive_search.dec)",
+        "contrastive_search",
         contrastive_search,
         note="a call that gives the candidates' states gives the chosen one's next candidates as well: the recorded last call, "
         "whose candidates are not read, is left out",

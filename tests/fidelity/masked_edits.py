@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fidelity.canvases import compared, evaluated, run
-from fidelity.entry import FOLDER, Case, Entry, Outcome
+from fidelity.entry import Case, Entry, Outcome
 from fidelity.masked_models import model
 
 KEPT = (
@@ -16,32 +16,31 @@ def llada2(case: Case, backend: str) -> Outcome:
     """The library's samplers: without a threshold for edits none are made."""
     p = case["parameters"]
     edits = {"edit": p.get("editing_threshold", 1.0), "rounds": p.get("max_post_steps", 0)}
-    return replayed(case, backend, None, tau=p["threshold"], **edits)
+    return replayed(case, backend, "joint_threshold", tau=p["threshold"], **edits)
 
 
 def sglang(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
     calls = [dict(c, range=[0, c["range"][1]]) for c in case["calls"] if "commit_kv" not in c]
     read = sum(len(evaluated(c)) for c in calls)
-    text = (FOLDER / "programs/sglang_joint_threshold.dec").read_text(encoding="utf-8")
     named = {"threshold": "tau", "edit_threshold": "edit", "penalty_lambda": "penalty"}
     params = {ours: p[theirs] for theirs, ours in named.items() if theirs in p}
-    return replayed(dict(case, calls=calls, forwards=len(calls), tokens_evaluated=read), backend, text, **params)
+    return replayed(
+        dict(case, calls=calls, forwards=len(calls), tokens_evaluated=read), backend, "sglang_joint_threshold", **params
+    )
 
 
-def replayed(case: Case, backend: str, text: str | None, **params: float) -> Outcome:
+def replayed(case: Case, backend: str, program: str, **params: float) -> Outcome:
     """A recording whose last block is whole, on its block-causal model."""
     block = case["parameters"]["block_size"]
     (prompt,), (output,) = case["prompt"], case["output"]
     asked = model("llama_bidir", ("block", block))
     length = len(output) - len(prompt)
-    return compared(case, [run("joint_threshold", asked, prompt, length, backend, text=text, block=block, **params)])
+    return compared(case, [run(program, asked, prompt, length, backend, block=block, **params)])
 
-
-LINK = "[sglang_joint_threshold](../tests/fidelity/programs/sglang_joint_threshold.dec)"
 
 ENTRIES = [
     Entry("dllm/llada2", "joint_threshold", llada2, "masked", note="no edits: edit = 1, rounds = 0"),
     Entry("dllm/llada21", "joint_threshold", llada2, "masked"),
-    Entry("dllm2/sglang_joint_threshold", LINK, sglang, "masked", note=KEPT),
+    Entry("dllm2/sglang_joint_threshold", "sglang_joint_threshold", sglang, "masked", note=KEPT),
 ]

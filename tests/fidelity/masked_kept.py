@@ -6,18 +6,10 @@ from typing import Any
 
 import numpy as np
 from fidelity.canvases import compared, run
-from fidelity.entry import FOLDER, Case, Entry, Outcome
+from fidelity.entry import Case, Entry, Outcome
 from fidelity.masked_models import MASK, model
 from fidelity.masked_noise import tensors, uniform
 from fidelity.recorded_noise import Recorded
-
-
-def text(name: str) -> str:
-    return (FOLDER / "programs" / f"{name}.dec").read_text(encoding="utf-8")
-
-
-def said(name: str) -> str:
-    return f"[{name}](../tests/fidelity/programs/{name}.dec)"
 
 
 def d3llm(case: Case, backend: str) -> Outcome:
@@ -27,7 +19,7 @@ def d3llm(case: Case, backend: str) -> Outcome:
     named |= {"cache_delay_iter": "delay", "refresh_interval": "refresh"}
     params = {ours: p[theirs] for theirs, ours in named.items() if theirs in p}
     program = "d3llm_cache" if "delay" in params else "d3llm"
-    return compared(case, [run(program, "llama_bidir", prompt, p["max_new_tokens"], backend, text=text(program), **params)])
+    return compared(case, [run(program, "llama_bidir", prompt, p["max_new_tokens"], backend, **params)])
 
 
 def sdar(case: Case, backend: str) -> Outcome:
@@ -49,7 +41,6 @@ def sdar(case: Case, backend: str) -> Outcome:
         prompt,
         length,
         backend,
-        text=text("sdar"),
         eos=ends[0] if ends else MASK,
         shaping={"temperature": 1} if sampled else None,
         noise=source if sampled else None,
@@ -72,27 +63,27 @@ def dkv_greedy(case: Case, backend: str) -> Outcome:
 
     named = {"block_length": "block", "steps": "steps", "cache_reloading_step": "reload", "window_size": "window"}
     params = {ours: p[theirs] for theirs, ours in named.items()}
-    made = run("dkv_greedy", "llama_bidir", prompt, p["gen_length"], backend, text=text("dkv_greedy"), noise=source, **params)
+    made = run("dkv_greedy", "llama_bidir", prompt, p["gen_length"], backend, noise=source, **params)
     return compared(case, [made])
 
 
 def dkv_prefill(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
     (prompt,) = case["prompt"]
-    made = run("dkv_prefill", "qwen2_bidir_shift", prompt, p["gen_length"], backend, text=text("dkv_prefill"), steps=p["steps"])
+    made = run("dkv_prefill", "qwen2_bidir_shift", prompt, p["gen_length"], backend, steps=p["steps"])
     return compared(case, [made])
 
 
 ENTRIES = [
-    Entry("dllm/dkv_cache_dream_prefill", said("dkv_prefill"), dkv_prefill, "masked"),
-    Entry("dllm/dkv_cache_greedy", said("dkv_greedy"), dkv_greedy, "masked", note="the recorded order is the noise"),
+    Entry("dllm/dkv_cache_dream_prefill", "dkv_prefill", dkv_prefill, "masked"),
+    Entry("dllm/dkv_cache_greedy", "dkv_greedy", dkv_greedy, "masked", note="the recorded order is the noise"),
     Entry(
         "dllm2/d3llm_multi_block",
-        said("d3llm"),
+        "d3llm",
         d3llm,
         "masked",
         leaves_out={"early_stop": "upstream fills what lies behind an end of the text, and asks for it once more"},
     ),
-    Entry("dllm2/d3llm_multi_block_cache", said("d3llm_cache"), d3llm, "masked"),
-    Entry("dllm2/block_diffusion_sdar", said("sdar"), sdar, "masked"),
+    Entry("dllm2/d3llm_multi_block_cache", "d3llm_cache", d3llm, "masked"),
+    Entry("dllm2/block_diffusion_sdar", "sdar", sdar, "masked"),
 ]

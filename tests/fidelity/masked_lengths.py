@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from fidelity.canvases import compared, run
-from fidelity.entry import FOLDER, GOLDEN, Case, Entry, Outcome
+from fidelity.entry import GOLDEN, Case, Entry, Outcome
 from fidelity.masked_blocks import replay
 from fidelity.models import causal
 from safetensors.numpy import load_file
@@ -34,9 +34,9 @@ def apd(case: Case, backend: str) -> Outcome:
     )
 
 
-def learn2pd(case: Case, backend: str, text: str | None = None) -> Outcome:
-    """The recorded filter, two layers of a perceptron on the block's confidences, is handed over as a function. text: a program
-    that also predicts the end of the text."""
+def learn2pd(case: Case, backend: str, program: str = "learn2pd") -> Outcome:
+    """The recorded filter, two layers of a perceptron on the block's confidences, is handed over as a function. program: the one
+    that also predicts the end of the text, or the plain one."""
     p = case["parameters"]
     (prompt,) = case["prompt"]
     weights = load_file(GOLDEN / "dllm2/models/learn2pd_filter/model.safetensors")
@@ -50,17 +50,16 @@ def learn2pd(case: Case, backend: str, text: str | None = None) -> Outcome:
         return float(1 / (1 + np.exp(-x[int(cell)])))
 
     done = run(
-        "learn2pd",
+        program,
         "llama_bidir",
         prompt,
         p["gen_length"],
         backend,
         externs={"final": final},
-        text=text,
         block=size,
         steps=p["steps"],
         tau=p["accept_thres"],
-        **({} if text is None else {"ends": [126]}),
+        **({} if program == "learn2pd" else {"ends": [126]}),
     )
     (output,) = case["output"]
     last = done.calls[-1].cells  # what a predicted end cuts off is left as it was
@@ -69,8 +68,7 @@ def learn2pd(case: Case, backend: str, text: str | None = None) -> Outcome:
 
 
 def learn2pd_eot(case: Case, backend: str) -> Outcome:
-    text = (FOLDER / "programs/learn2pd_eot.dec").read_text(encoding="utf-8")
-    return learn2pd(case, backend, text)
+    return learn2pd(case, backend, "learn2pd_eot")
 
 
 def r2_dllm(case: Case, backend: str) -> Outcome:
@@ -130,7 +128,6 @@ def coherent_contextual(case: Case, backend: str) -> Outcome:
 
 
 FILTER = "the recorded filter is handed over as a function"
-EOT = "[learn2pd_eot](../tests/fidelity/programs/learn2pd_eot.dec)"
 
 ENTRIES = [
     Entry(
@@ -143,7 +140,7 @@ ENTRIES = [
     Entry("dllm2/slow_fast", "slow_fast", slow_fast, "masked"),
     Entry("dllm/r2_dllm", "r2_dllm", r2_dllm, "masked"),
     Entry("dllm2/learn2pd", "learn2pd", learn2pd, "masked", note=FILTER),
-    Entry("dllm2/learn2pd_eot", EOT, learn2pd_eot, "masked", note=FILTER),
+    Entry("dllm2/learn2pd_eot", "learn2pd_eot", learn2pd_eot, "masked", note=FILTER),
     Entry("dllm2/saber", "saber", replay("saber", "llama_bidir", {"block_length": "block", "n": "n"}), "masked"),
     Entry(
         "dllm/apd",

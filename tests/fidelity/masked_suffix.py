@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from fidelity.canvases import compared, evaluated, run
-from fidelity.entry import FOLDER, Case, Entry, Outcome
+from fidelity.entry import Case, Entry, Outcome
 from fidelity.masked_blocks import Replay
 
 
 def dpad(reuse: int) -> Replay:
     """DPad, by what later calls of a block reuse."""
-    text = (FOLDER / "programs/dpad.dec").read_text(encoding="utf-8")
 
     def go(case: Case, backend: str) -> Outcome:
         p = case["parameters"]
@@ -24,7 +23,6 @@ def dpad(reuse: int) -> Replay:
             prompt,
             p["gen_length"],
             backend,
-            text=text,
             externs={"kept": kept},
             eos=126,
             block=p["block_length"],
@@ -45,11 +43,10 @@ def seen(case: Case, start: int) -> set[int]:
     return set(evaluated(calls[0]))
 
 
-LINK = "[dpad](../tests/fidelity/programs/dpad.dec)"
 SAID = "the kept positions are the recorded ones"
 
 ENTRIES = [
-    Entry("dllm2/dpad_none", LINK, dpad(0), "masked", note=SAID),
-    Entry("dllm2/dpad_prefix", f"{LINK}, reuse = 1", dpad(1), "masked", note=SAID),
-    Entry("dllm2/dpad_dual", f"{LINK}, reuse = 2", dpad(2), "masked", note=SAID),
+    Entry("dllm2/dpad_none", "dpad", dpad(0), "masked", note=SAID),
+    Entry("dllm2/dpad_prefix", "dpad, reuse = 1", dpad(1), "masked", note=SAID),
+    Entry("dllm2/dpad_dual", "dpad, reuse = 2", dpad(2), "masked", note=SAID),
 ]

@@ -6,31 +6,29 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from fidelity.canvases import compared, run
-from fidelity.entry import FOLDER, Case, Entry, Outcome
+from fidelity.entry import Case, Entry, Outcome
 from fidelity.masked_blocks import Replay
 
 import decgraph
 
 
 def replay(name: str, cache: str | None) -> Replay:
-    """A program of programs/ on the recorded Dream, under one of its caches."""
-    text = (FOLDER / "programs" / f"{name}.dec").read_text(encoding="utf-8")
+    """A program on the recorded Dream, under one of its caches."""
 
     def go(case: Case, backend: str) -> Outcome:
         p = case["parameters"]
         named = {"block_length": "block", "steps": "steps", "threshold": "tau"}
-        known = decgraph.parse(text).module.entry.params
+        known = decgraph.load(name).module.entry.params
         params = {ours: p[theirs] for theirs, ours in named.items() if theirs in p and ours in [k.name for k in known]}
         (row,) = case["prompt"]
-        done = run(name, "qwen2_bidir_shift", row, p["gen_length"], backend, cache=cache, text=text, **params)
+        done = run(name, "qwen2_bidir_shift", row, p["gen_length"], backend, cache=cache, **params)
         return compared(case, [done])
 
     return go
 
 
 def written(file: str, name: str, cache: str | None = None, leaves_out: Mapping[str, str] = MappingProxyType({})) -> Entry:
-    """An entry whose program is in programs/."""
-    said = f"[{name}](../tests/fidelity/programs/{name}.dec)" + (f", cache {cache}" if cache else "")
+    said = name + (f", cache {cache}" if cache else "")
     return Entry(file, said, replay(name, cache), "masked", triton=1, leaves_out=leaves_out)
 
 
