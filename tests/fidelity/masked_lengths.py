@@ -35,8 +35,8 @@ def apd(case: Case, backend: str) -> Outcome:
 
 
 def learn2pd(case: Case, backend: str, program: str = "learn2pd") -> Outcome:
-    """The recorded filter, two layers of a perceptron on the block's confidences, is handed over as a function. program: the one
-    that also predicts the end of the text, or the plain one."""
+    """The recorded filter, two layers of a perceptron on the block's confidences, is handed over as a function. program: the
+    plain one, or the one that also predicts the end of the text."""
     p = case["parameters"]
     (prompt,) = case["prompt"]
     weights = load_file(GOLDEN / "dllm2/models/learn2pd_filter/model.safetensors")
