@@ -16,33 +16,32 @@ def command(
     family: Annotated[
         str | None, typer.Option("--family", help="Only those of a family: heads, retrieval, diffusion, ...")
     ] = None,
-    owed: Annotated[
-        bool, typer.Option("--owed", help="The published algorithms without a program here, and what they lack.")
-    ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print JSON; `catalogue` is the catalogue's id, where it has the algorithm.")
-    ] = False,
+    status: Annotated[
+        str | None,
+        typer.Option("--status", help=f"Only those that are: {', '.join(k for k in stdlib.STATUSES if k != 'none')}."),
+    ] = None,
+    owed: Annotated[bool, typer.Option("--owed", help="The published algorithms without a program here, and why.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """The published algorithms, what they claim and who published them."""
+    """The published algorithms, how far they were compared with their authors' code, what they claim and who published them."""
+    if status is not None and status not in stdlib.STATUSES:
+        raise DecError(f"there is no status {status!r}", hint=f"one of {', '.join(stdlib.STATUSES)}")
     if owed:
         missing = [row for row in stdlib.owed() if family in (None, row.family)]
         check(family, {row.family for row in stdlib.catalogue().values()})
         if json:
             output.emit_json([asdict(row) for row in missing])
             return
-        output.print_table(
-            ("name", "family", "wave", "lacks"), [(r.name, r.family, str(r.wave), r.lacks or "-") for r in missing]
-        )
+        output.print_table(("name", "family", "wave", "why"), [(r.name, r.family, str(r.wave), r.note) for r in missing])
         return
     entries = [stdlib.entry(name) for name in stdlib.names()]
     check(family, {entry.family for entry in entries})
-    entries = [entry for entry in entries if family in (None, entry.family)]
+    entries = [e for e in entries if family in (None, e.family) and status in (None, e.status)]
     if json:
-        known = stdlib.catalogue()
-        output.emit_json([{**asdict(entry), "catalogue": entry.name if entry.name in known else None} for entry in entries])
+        output.emit_json([asdict(entry) for entry in entries])
         return
-    rows = [(e.name, e.family, e.claim or "-", e.source or "-") for e in entries]
-    output.print_table(("name", "family", "claim", "source"), rows)
+    rows = [(e.name, e.family, e.status, e.claim or "-", e.source or "-") for e in entries]
+    output.print_table(("name", "family", "status", "claim", "source"), rows)
 
 
 def check(family: str | None, known: set[str]) -> None:

@@ -47,6 +47,7 @@ def page(name: str, verdicts: Found, figures: Found) -> str:
     drawing = told[told.index("a step, drawn") :].splitlines()[1:]
     parts = [
         f"# {name}\n\n*{entry.family}*" + (f", {entry.source}" if entry.source else "") + "\n",
+        faithful(entry) + "\n",
         f"```dec\n{text.rstrip()}\n```\n",
         "## A step\n\n```text\n" + "\n".join(row.rstrip() for row in drawing) + "\n```\n",
         "## Claim\n\n" + claimed(entry.claim, verdicts.get(name)) + "\n",
@@ -57,6 +58,12 @@ def page(name: str, verdicts: Found, figures: Found) -> str:
         f"`decgraph run {name}`, `decgraph explain {name}`, `decgraph check {name}`; [all algorithms](README.md).\n",
     ]
     return "\n".join(parts)
+
+
+def faithful(entry: stdlib.Entry) -> str:
+    """What is known of a program's faithfulness to its publication, in a sentence."""
+    code = f" ([{entry.code}](https://github.com/{entry.code}))" if entry.code else ""
+    return f"**{entry.status}**: {stdlib.STATUSES[entry.status]}{code}." + (f" {entry.note}" if entry.note else "")
 
 
 def section(title: str, lines: Iterable[str]) -> list[str]:

@@ -9,27 +9,52 @@ from __future__ import annotations
 import csv
 import difflib
 import re
-import tomllib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from decgraph.dsl import syntax as S
 from decgraph.dsl.parse import parse_text
 from decgraph.errors import DecError
 
-__all__ = ["Entry", "Owed", "entry", "names", "owed", "path", "text"]
+__all__ = ["STATUSES", "Entry", "Row", "catalogue", "entry", "names", "owed", "path", "text"]
 
 FOLDER = Path(__file__).parent
+
+
+STATUSES = {
+    "recorded": "equal to recorded runs of the authors' code (docs/fidelity.md)",
+    "compared": "equal to the authors' code, which a test runs or transcribes beside it",
+    "as the paper": "no code of the authors is public; it follows the text",
+    "not compared": "code of the authors is public, and was not compared yet",
+    "stand-in": "differs from what was published; the note says in what",
+    "none": "no program; the note says why",
+}
+"""What is known of a program's faithfulness to its publication, by the word that catalogue.csv and `decgraph list` use."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One published algorithm, a row of catalogue.csv.
+
+    wave: the part of the catalogue that it came with. status: one of STATUSES. code: the repository of the authors' code on
+    GitHub (`owner/name`), "" where none was found. note: what a program leaves open or lacks, or why there is none.
+    """
+
+    name: str
+    family: str
+    wave: int
+    status: str
+    code: str
+    note: str
 
 
 @dataclass(frozen=True)
 class Entry:
     """One algorithm of the standard library: its file, how it works in a word, what it claims, and where it was published.
 
-    `title` is the paper's, from table.toml or the docstring; `wave` is the part of the catalogue that it came with, 0 for a
-    file that neither table.toml nor catalogue.csv knows.
+    title: the first paper's. status, code, note: as in its row of catalogue.csv; a file without one is "not compared" and of
+    wave 0.
     """
 
     name: str
@@ -39,6 +64,9 @@ class Entry:
     file: Path
     title: str = ""
     wave: int = 0
+    status: str = "not compared"
+    code: str = ""
+    note: str = ""
 
 
 @lru_cache(maxsize=1)
@@ -60,10 +88,11 @@ def missing(name: str) -> DecError:
     another the nearest names, also of the catalogue."""
     row = catalogue().get(name)
     if row is not None:
-        be = "is" if row.lacks.startswith("a technique") else "needs"
-        reason = f", because it {be} {row.lacks}" if row.lacks else ""
-        hint = "`decgraph list --owed` shows all that are still to come"
-        return DecError(f"{name} is a published algorithm that is not in the library yet{reason}", hint=hint)
+        be = "is" if row.note.startswith("a technique") else "needs"
+        hint = "`decgraph list --owed` shows all that have no program"
+        return DecError(
+            f"{name} is a published algorithm that is not in the library yet, because it {be} {row.note}", hint=hint
+        )
     near = difflib.get_close_matches(name, [*names(), *(row.name for row in owed())], 2)
     told = " or ".join(n if n in names() else f"{n} (not in the library yet)" for n in near)
     hint = f"did you mean {told}?" if near else "`decgraph list` shows what there is; a file needs its .dec"
@@ -82,44 +111,22 @@ def entry(name: str) -> Entry:
     assert isinstance(item, S.Algorithm)
     claims = (S.Refines, S.Ensures, S.KeepsSupport)
     claim = "; ".join(source[s.span.start : s.span.end].strip() for s in item.body if isinstance(s, claims))
-    known, row = table().get(name, {}), catalogue().get(name)
-    return Entry(
-        name,
-        known.get("family") or (row.family if row else family(item)),
-        claim,
-        published(item.doc or ""),
-        path(name),
-        known.get("title") or titled(item.doc or ""),
-        known.get("wave") or (row.wave if row else 0),
-    )
-
-
-@dataclass(frozen=True)
-class Owed:
-    """A published algorithm that has no program here. lacks: what the language or the shipped models miss for it, or ""."""
-
-    name: str
-    family: str
-    wave: int
-    lacks: str
+    doc, row = item.doc or "", catalogue().get(name)
+    made = Entry(name, family(item), claim, published(doc), path(name), titled(doc))
+    return made if row is None else replace(made, **{k: v for k, v in asdict(row).items() if k != "name"})
 
 
 @lru_cache(maxsize=1)
-def catalogue() -> dict[str, Owed]:
-    """catalogue.csv, by name: every published algorithm that this library is to have. An algorithm's name is its id there."""
+def catalogue() -> dict[str, Row]:
+    """catalogue.csv, by name: the published algorithms, with and without a program. An algorithm's name is its id there."""
     with (FOLDER / "catalogue.csv").open(encoding="utf-8", newline="") as file:
-        return {row["id"]: Owed(row["id"], row["family"], int(row["wave"]), row["lacks"]) for row in csv.DictReader(file)}
+        rows = [{"name": row.pop("id"), **row, "wave": int(row["wave"])} for row in csv.DictReader(file)]
+    return {row["name"]: Row(**row) for row in rows}
 
 
-def owed() -> tuple[Owed, ...]:
-    """The algorithms of the catalogue that have no file yet, in its order."""
+def owed() -> tuple[Row, ...]:
+    """The algorithms of the catalogue that have no file, in its order."""
     return tuple(row for name, row in catalogue().items() if name not in names())
-
-
-@lru_cache(maxsize=1)
-def table() -> dict[str, dict[str, Any]]:
-    """table.toml: family, wave and title by the name of an algorithm."""
-    return tomllib.loads((FOLDER / "table.toml").read_text(encoding="utf-8"))
 
 
 def published(doc: str) -> str:

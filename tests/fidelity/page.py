@@ -25,7 +25,7 @@ prompts through decgraph. A number is how many cases agree; `tests/fidelity/test
 and fails for a difference that is not explained below and for an explanation without a difference. Accepted and drafted
 tokens are compared per call of the target; `drafted` as the set of paths of a call's tree. If a recorded loop runs past its
 limit, ours does too, and is compared up to the last recorded call. Drafts of transformers' prompt lookup after the limit are
-left out: decgraph drafts none. A linked program is not in stdlib, but implements the decoder. On Triton's interpreter only
+left out: decgraph drafts none. A linked program is not one of stdlib. On Triton's interpreter only
 a file's first case is replayed; `output unheard` is the output in graph mode (without an event listener), if the program and
 its model support it.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 from fidelity.entry import GOLDEN, Entry, entries, later, recording
 from fidelity.page import PAGE, Agreeing, page, said
+
+from decgraph import stdlib
 
 
 def every(backends: Callable[[Entry], Sequence[str]]) -> list[Any]:
@@ -39,6 +42,13 @@ def agree(entry: Entry, case: Any, backend: str) -> None:
     if case == entry.cases[0]:
         usual = {} if backend == entry.backends[0] else on_page()(entry, entry.backends[0])
         assert shown.keys() == {*usual, *found.recorded}, "python tests/fidelity/page.py"
+
+
+def test_the_catalogue_says_recorded_of_what_was_recorded() -> None:
+    """Of programs of stdlib whose own text is replayed; a linked program is another."""
+    mine = [e.program for e in entries() if e.kind in ("causal", "masked", "rule") and not e.program.startswith("[")]
+    words = {word for program in mine for word in re.findall(r"\w+", program)}
+    assert {row.name for row in stdlib.catalogue().values() if row.status == "recorded"} == words & set(stdlib.names())
 
 
 @cache

@@ -40,7 +40,7 @@ def test_entry(name: str) -> None:
     entry = stdlib.entry(name)
     assert entry.name == name
     assert entry.file.name == f"{name}.dec"
-    assert entry.wave in ((1, 2, 3, 4) if name in {*stdlib.table(), *stdlib.catalogue()} else (0,))
+    assert entry.wave in ((1, 2, 3, 4) if name in stdlib.catalogue() else (0,))
     if name == "autoregressive":
         assert (entry.family, entry.source, entry.title, entry.claim) == ("baseline", "", "", "")
         return
@@ -54,10 +54,6 @@ def test_entry(name: str) -> None:
 @pytest.mark.parametrize("name", SHELF)
 def test_the_claim_is_the_texts(name: str) -> None:
     assert stdlib.entry(name).claim == "; ".join(c.text for c in module(name).entry.claims)
-
-
-def test_the_table_names_no_stranger() -> None:
-    assert set(stdlib.table()) <= set(SHELF)
 
 
 @pytest.mark.parametrize("name", SHELF)

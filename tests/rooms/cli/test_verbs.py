@@ -49,14 +49,14 @@ def test_list(capsys: Capture) -> None:
     entries = {e["name"]: e for e in as_json(capsys, "list")}
     assert set(entries) == set(stdlib.names())
     one = entries["speculative"]
-    assert list(one) == ["name", "family", "claim", "source", "file", "title", "wave", "catalogue"]
+    assert list(one) == ["name", "family", "claim", "source", "file", "title", "wave", "status", "code", "note"]
     assert one["claim"] == "refines autoregressive(target) in distribution"
     assert "Leviathan" in one["source"]
     assert Path(one["file"]).read_text().startswith("algorithm speculative")
     assert main(["list"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("name\tfamily\tclaim\tsource\n")
-    assert "speculative\tmodel drafter\trefines" in out
+    assert out.startswith("name\tfamily\tstatus\tclaim\tsource\n")
+    assert "speculative\tmodel drafter\trecorded\trefines" in out
 
 
 @pytest.mark.parametrize(
