@@ -46,7 +46,15 @@ def guidance(case: Case, backend: str) -> Outcome:
 def context_aware(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
     alpha = -p["assigned_weight"][1]
-    done = decoded("context_aware_decoding", case, backend, context=len(case["context"]), alpha=alpha, kept=p["filter_p"])
+    done = decoded(
+        "context_aware_decoding",
+        case,
+        backend,
+        context=len(case["context"]),
+        alpha=alpha,
+        kept=p["filter_p"],
+        prior=p["filter_p_prior"],
+    )
     return outcome(case, done, read(case["calls_with_context"]) + read(case["calls_without_context"]))
 
 

@@ -6,13 +6,12 @@ from fidelity import models
 from fidelity.entry import Case, Entry, Outcome
 from fidelity.watched import run
 
-LOW = [0]
 """What `low` names in a model of four layers: every second one of the lower half."""
 
 
 def dola(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
-    layers = LOW if p["dola_layers"] == "low" else p["dola_layers"]
+    layers = {"half": p["dola_layers"]} if isinstance(p["dola_layers"], str) else {"layers": p["dola_layers"]}
     done = run(
         "dola",
         case["prompt"],
@@ -20,7 +19,7 @@ def dola(case: Case, backend: str) -> Outcome:
         backend,
         limit=p["max_new_tokens"],
         settings={"repetition_penalty": p["repetition_penalty"]},
-        layers=layers,
+        **layers,
     )
     return Outcome(
         {"tokens": tuple(case["output"]), "target calls": case["target_forwards"]},

@@ -19,12 +19,6 @@ LOST = (
     "the recorded drafter's cache has lost a token: after [.., 19, 31, 23] it drafts 5 and 13, as it does after [.., 19, 23]; "
     "ours reads the whole text"
 )
-SHORTER = (
-    "the recorded automaton steps from a match that ends where the text ends to a shorter one and keeps the length: in the "
-    "first case it copies what followed 12 in the prompt, as if the three tokens 13 19 12 stood there; ours copies what "
-    "followed all that matched. All trees of Token Recycling before the first such copy are equal"
-)
-
 TWICE = (
     "the official reader cuts its tree once more, by how many different tokens its paths have, to 64 over all paths; where "
     "that bites, ours has all 64 likeliest beginnings"
@@ -59,15 +53,10 @@ def successors(prompt: Sequence[int], k: int) -> np.ndarray:
     return table
 
 
-def copied(fed: Sequence[int]) -> Sequence[int]:
-    """A chain without its root and without the zeros that fill it up; no text here has a 0."""
-    return [t for t in fed[1:] if t]
-
-
 def automaton(case: Case, backend: str) -> Outcome:
     p, calls = case["parameters"], case["calls"][1:]
     prompt = [*case["prompt"], calls[0]["fed"][0]]
-    trees = [{**c, "paths": chain_paths(copied(c["fed"]))} if c["kind"] == "chain" else c for c in calls]
+    trees = [{**c, "paths": chain_paths(c["fed"][1:])} if c["kind"] == "chain" else c for c in calls]
     done = run(
         "sam_decoding",
         prompt,
@@ -78,6 +67,7 @@ def automaton(case: Case, backend: str) -> Outcome:
         least=p["len_threshold"],
         bias=p["len_bias"],
         copy=p["n_predicts"] - 1,
+        fill=True,
         shape=ranks(case["tree_parents"]),
     )
     cut(done, case, calls[-1])
@@ -132,7 +122,6 @@ ENTRIES = [
         "ar/sam_decoding",
         "sam_decoding",
         automaton,
-        differs={("*", c): SHORTER for c in ("target calls", "accepted", "drafted")},
         note="the table begins as the recorded prefill leaves it; n_predicts counts the root",
     ),
     Entry(

@@ -38,7 +38,8 @@ class Entry:
     file: "ar/hf_assisted", under golden/. program: the stdlib program, or the rule, by the name that readers know. replay: from
     a case and a backend to both sides' columns. kind: the chapter of the page. backends: all that replay it; the first cases of
     every file also go through triton where `triton` says how many. differs: for (case, column) a sentence that says why the two
-    differ; those columns must differ, all others must agree. leaves_out: cases that are not replayed, each with its reason.
+    differ; those columns must differ, all others must agree. unread: for a parameter of the recording that `replay` does not
+    look at, why it need not. leaves_out: cases that are not replayed, each with its reason.
     note: how official parameters map, where that needs saying.
     """
 
@@ -49,6 +50,7 @@ class Entry:
     backends: tuple[str, ...] = ("torch", "reference")
     triton: int = 0
     differs: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
     leaves_out: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
 
@@ -69,6 +71,23 @@ class Entry:
     def expected(self, case: Case) -> set[str]:
         """The columns in which a case is known to differ."""
         return {column for (name, column) in self.differs if name in (str(case["id"]), "*")}
+
+
+class Parameters(dict[str, Any]):
+    """The parameters of a case, which remember what was not looked at."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        super().__init__(given)
+        self.unread = set(given)
+
+    def __getitem__(self, name: str) -> Any:
+        self.unread.discard(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As of a dict."""
+        self.unread.discard(name)
+        return super().get(name, default)
 
 
 @cache

@@ -12,13 +12,21 @@ Replay = Callable[[Case, str], Outcome]
 FACTOR_BUG = "upstream is off by one where all ranks but the last pass: it decides the last as well (the recording says so)"
 
 
-def replay(program: str, model: str, named: Mapping[str, str], cache: str | None = None, repeats: bool = True) -> Replay:
-    """A program with the recording's parameters under our names (`named`: official name to ours)."""
+def replay(
+    program: str,
+    model: str,
+    named: Mapping[str, str],
+    cache: str | None = None,
+    repeats: bool = True,
+    also: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda p: {},
+) -> Replay:
+    """A program with the recording's parameters under our names (`named`: official name to ours; also: further parameters, from
+    the official ones)."""
 
     def go(case: Case, backend: str) -> Outcome:
         p = case["parameters"]
         length = p.get("gen_length", p.get("max_gen_length"))
-        params = {ours: p[theirs] for theirs, ours in named.items() if theirs in p}
+        params = {**{ours: p[theirs] for theirs, ours in named.items() if theirs in p}, **also(p)}
         return compared(
             case, [run(program, model, row, length, backend, cache=cache, **params) for row in case["prompt"]], repeats=repeats
         )

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from fidelity.entry import Entry
 from fidelity.masked_blocks import replay
 
 BLOCK = {"block_length": "block"}
 NO_STOP = "upstream makes no call once a block holds the end of the text; ours decides the canvas"
+
+
+def levels(p: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Which levels dilated decoding has. Raises AssertionError for a recording that masks cells again."""
+    assert p["remasking"] == "none", "cells that are masked again stay masked in the text"
+    return {"binary": p["scheduler"] == "binary"}
+
 
 ENTRIES = [
     *(
@@ -38,7 +48,7 @@ ENTRIES = [
     Entry(
         "dllm2/dilated",
         "dilated",
-        replay("dilated", "llama_bidir", BLOCK | {"base": "base"}),
+        replay("dilated", "llama_bidir", BLOCK | {"base": "base", "base_skip": "skip"}, also=levels),
         "masked",
         leaves_out={"dilated_cfg": "its second row masks all that is decided, which no program asks for"},
     ),
@@ -56,7 +66,7 @@ ENTRIES = [
     Entry(
         "dllm/klass",
         "klass",
-        replay("klass", "llama_bidir", BLOCK | {"threshold": "tau", "kl_threshold": "epsilon"}),
+        replay("klass", "llama_bidir", BLOCK | {"threshold": "tau", "kl_threshold": "epsilon", "num_transfer_tokens": "few"}),
         "masked",
     ),
     Entry(

@@ -25,6 +25,7 @@ def maskgit(case: Case, backend: str) -> Outcome:
         at = key.call if greedy else 2 * key.call + choice
         return np.broadcast_to(uniform(tensors("maskgit_noise")[f"{case['id']}.{at}"][0, cell]), n)
 
+    kind = p.get("mask_scheduling_method", "cosine")
     done = run(
         "maskgit",
         "llama_bidir",
@@ -35,7 +36,7 @@ def maskgit(case: Case, backend: str) -> Outcome:
         noise=source,
         steps=p["num_iter"],
         heat=p["choice_temperature"],
-        cosines=p.get("mask_scheduling_method", "cosine") == "cosine",
+        power={"cosine": 0, "uniform": 1}.get(kind) or float(kind.removeprefix("pow") if kind.startswith("pow") else 0),
     )
     return compared(case, [done])
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from fidelity.entry import GOLDEN, Entry, entries, later, recording
+from fidelity.entry import GOLDEN, Entry, Parameters, entries, later, recording
 from fidelity.page import PAGE, Agreeing, page, said
 
 from decgraph import stdlib
@@ -31,7 +31,9 @@ def every(backends: Callable[[Entry], Sequence[str]]) -> list[Any]:
 
 
 def agree(entry: Entry, case: Any, backend: str) -> None:
-    found = entry.replay(case, backend)
+    parameters = Parameters(case.get("parameters", {}))
+    found = entry.replay(dict(case, parameters=parameters), backend)
+    assert parameters.unread <= set(entry.unread), "parameters of the recording that the entry does not look at"
     expected = entry.expected(case)
     for column in found.recorded:
         if column in expected:
@@ -39,7 +41,7 @@ def agree(entry: Entry, case: Any, backend: str) -> None:
         else:
             assert found.ours[column] == found.recorded[column], column
     shown = on_page()(entry, backend)
-    if case == entry.cases[0]:
+    if case["id"] == entry.cases[0]["id"]:
         usual = {} if backend == entry.backends[0] else on_page()(entry, entry.backends[0])
         assert shown.keys() == {*usual, *found.recorded}, "python tests/fidelity/page.py"
 

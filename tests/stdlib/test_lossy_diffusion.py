@@ -26,7 +26,7 @@ EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
     ("dinfer_hierarchy", {"tau": 1, "low": 1}, STATIC),
     ("dinfer_hierarchy", {"tau": 0.4, "low": 1}, ("fast_dllm_uncached", {"tau": 0.4})),
     ("remdm_loop", {"k": 1, "rounds": 0}, WHOLE),
-    ("maskgit", {"steps": LENGTH, "heat": 0, "cosines": False}, WHOLE),
+    ("maskgit", {"steps": LENGTH, "heat": 0, "power": 1}, WHOLE),
     ("eoser", {"steps": 6, "least": 1, "most": 1}, ("llada", {"steps": 6})),
     ("eoser_ass", {"steps": 1, "least": 0}, ("llada", {"block": LENGTH, "steps": 1})),
     ("dilated", {"base": BLOCK}, AT_ONCE),
