@@ -38,8 +38,7 @@ class Entry:
     file: "ar/hf_assisted", under golden/. program: the stdlib program, or the rule, by the name that readers know. replay: from
     a case and a backend to both sides' columns. kind: the chapter of the page. backends: all that replay it; the first cases of
     every file also go through triton where `triton` says how many. differs: for (case, column) a sentence that says why the two
-    differ; those columns must differ, all others must agree. unread: for a parameter of the recording that `replay` does not
-    look at, why it need not. leaves_out: cases that are not replayed, each with its reason.
+    differ; those columns must differ, all others must agree. leaves_out: cases that are not replayed, each with its reason.
     note: how official parameters map, where that needs saying.
     """
 
@@ -50,7 +49,6 @@ class Entry:
     backends: tuple[str, ...] = ("torch", "reference")
     triton: int = 0
     differs: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    unread: Mapping[str, str] = field(default_factory=dict)
     leaves_out: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
 

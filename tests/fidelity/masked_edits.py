@@ -23,7 +23,7 @@ def sglang(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
     calls = [dict(c, range=[0, c["range"][1]]) for c in case["calls"] if "commit_kv" not in c]
     read = sum(len(evaluated(c)) for c in calls)
-    named = {"threshold": "tau", "edit_threshold": "edit", "penalty_lambda": "penalty"}
+    named = {"threshold": "tau", "edit_threshold": "edit", "penalty_lambda": "penalty", "max_post_edit_steps": "rounds"}
     params = {ours: p[theirs] for theirs, ours in named.items() if theirs in p}
     return replayed(
         dict(case, calls=calls, forwards=len(calls), tokens_evaluated=read), backend, "sglang_joint_threshold", **params

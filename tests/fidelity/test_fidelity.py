@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fidelity.entry import GOLDEN, Entry, Parameters, entries, later, recording
 from fidelity.page import PAGE, Agreeing, page, said
+from fidelity.unread import surprising
 
 from decgraph import stdlib
 
@@ -33,7 +34,8 @@ def every(backends: Callable[[Entry], Sequence[str]]) -> list[Any]:
 def agree(entry: Entry, case: Any, backend: str) -> None:
     parameters = Parameters(case.get("parameters", {}))
     found = entry.replay(dict(case, parameters=parameters), backend)
-    assert parameters.unread <= set(entry.unread), "parameters of the recording that the entry does not look at"
+    left = surprising(entry.file, {n: v for n, v in case.get("parameters", {}).items() if n in parameters.unread})
+    assert not left, "parameters of the recording that the entry does not look at (tests/fidelity/unread.py)"
     expected = entry.expected(case)
     for column in found.recorded:
         if column in expected:
