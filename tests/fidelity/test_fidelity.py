@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fidelity.entry import GOLDEN, Entry, Parameters, entries, later, recording
 from fidelity.page import PAGE, Agreeing, page, said
+from fidelity.transcribed.compared import Compared, comparisons
 from fidelity.unread import surprising
 
 from decgraph import stdlib
@@ -53,6 +54,26 @@ def test_the_catalogue_says_recorded_of_what_was_recorded() -> None:
     mine = [e.program for e in entries() if e.kind in ("causal", "masked", "rule") and not e.program.startswith("[")]
     words = {word for program in mine for word in re.findall(r"\w+", program)}
     assert {row.name for row in stdlib.catalogue().values() if row.status == "recorded"} == words & set(stdlib.names())
+
+
+@pytest.mark.budget(20)
+@pytest.mark.parametrize(
+    "pair, case, backend",
+    [
+        pytest.param(c, case, b, id=f"{c.program} {name} {b}", marks=pytest.mark.slow if i or n else ())
+        for c in comparisons()
+        for n, (name, case) in enumerate(c.cases.items())
+        for i, b in enumerate(c.backends)
+    ],
+)
+def test_a_transcription_agrees(pair: Compared, case: Any, backend: str) -> None:
+    assert pair.ours(case, backend) == pair.authors(case)
+
+
+def test_the_catalogue_says_compared_of_what_was_transcribed() -> None:
+    rows = stdlib.catalogue().values()
+    recorded = {row.name for row in rows if row.status == "recorded"}
+    assert {row.name for row in rows if row.status == "compared"} == {c.program for c in comparisons()} - recorded
 
 
 @cache

@@ -1,0 +1,69 @@
+"""What a transcription is: the authors' loop written anew in plain Python, and the runs of ours that must agree with it.
+
+A transcription knows nothing of decgraph but the numbers of a table model: `after(model, text)` is the distribution of the
+token that follows a text. It returns columns, as an entry of a recording does: the tokens, and what was drafted, accepted or
+decided in every call.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Columns = dict[str, Any]
+Text = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A program and a transcription of its authors' code.
+
+    program: of stdlib. source: repository, commit, and the file and function that were transcribed. authors, ours: from a case
+    to columns (authors), and from a case and a backend (ours). cases: by name, what both get. note: how their parameters map,
+    and what of their code was left out.
+    """
+
+    program: str
+    source: str
+    authors: Callable[[Mapping[str, Any]], Columns]
+    ours: Callable[[Mapping[str, Any], str], Columns]
+    cases: Mapping[str, Mapping[str, Any]]
+    note: str = ""
+    backends: tuple[str, ...] = field(default=("reference", "torch"))
+
+
+def after(model: Any, text: Sequence[int]) -> np.ndarray:
+    """float64[V]: the probabilities of the token after a text."""
+    return np.asarray([float(p) for p in model.eval([tuple(text)])[0].weights], dtype=np.float64)
+
+
+def best(p: np.ndarray, k: int) -> list[int]:
+    """The k likeliest tokens, the first of equals first."""
+    return [int(t) for t in np.argsort(-p, kind="stable")[:k]]
+
+
+def verified(target: Any, text: Sequence[int], drafted: Sequence[Text]) -> tuple[Text, int]:
+    """The greedy walk down a tree of drafted paths: the accepted path with the target's own token behind it, and how many were
+    accepted."""
+    path: Text = ()
+    while True:
+        token = int(np.argmax(after(target, (*text, *path))))
+        if (*path, token) not in drafted:
+            return (*path, token), len(path)
+        path = (*path, token)
+
+
+@cache
+def comparisons() -> tuple[Compared, ...]:
+    """All of them, by file."""
+    found: list[Compared] = []
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        if path.stem not in ("compared", "__init__"):
+            found += importlib.import_module(f"fidelity.transcribed.{path.stem}").COMPARED
+    return tuple(found)
