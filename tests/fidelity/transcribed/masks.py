@@ -55,9 +55,9 @@ def rows(model: Any, seen: Mapping[int, int], length: int, at: Iterable[int]) ->
     return {i: np.asarray([float(w) for w in s.weights]) for i, s in zip(at, found, strict=True)}
 
 
-def uniforms(seed: int, call: int, lane: Sequence[int], n: int) -> np.ndarray:
-    """The numbers that a draw after a call reads, which both sides are given: float64[n]."""
-    return np.random.default_rng((seed, call, n, *lane)).random(n)
+def uniforms(seed: int, call: int, lane: Sequence[int], n: int, what: str = "") -> np.ndarray:
+    """The numbers that a draw after a call reads, which both sides are given: float64[n]. what: which of several draws."""
+    return np.random.default_rng((seed, call + 1, n, *lane, *what.encode())).random(n)
 
 
 def drawn(p: np.ndarray, u: np.ndarray) -> int:
@@ -66,11 +66,12 @@ def drawn(p: np.ndarray, u: np.ndarray) -> int:
         return int(np.argmin(np.where(p > 0, -np.log(u) / p, np.inf)))
 
 
-def source(seed: int) -> Any:
-    """Our draws' noise: a draw is known by its call, its row and how many numbers it reads."""
+def source(seed: int, sites: Mapping[str, str] | None = None) -> Any:
+    """Our draws' noise: a draw is known by its call, its row and how many numbers it reads, and where a program has several
+    draws by what its site is called there."""
 
     def given(key: Recorded, n: int) -> np.ndarray:
-        return uniforms(seed, key.call, key.lane, n)
+        return uniforms(seed, key.call, key.lane, n, "" if sites is None else sites[str(key.site)])
 
     return given
 
@@ -111,12 +112,12 @@ class Watch:
         return {**made, "computed": self.computed} if computed else made
 
 
-def masked(program: str, *names: str, model: Any = None, **more: Any) -> Any:
+def masked(program: str, *names: str, model: Any = None, sites: Mapping[str, str] | None = None, **more: Any) -> Any:
     """Ours: a program with its parameters, as columns."""
 
     def ours(case: Mapping[str, Any], backend: str) -> Columns:
         params = {name: case[name] for name in names}
-        sampled = {"noise": source(case["seed"]), "shaping": {"temperature": 1}} if case.get("sampled") else {}
+        sampled = {"noise": source(case["seed"], sites), "shaping": {"temperature": 1}} if case.get("sampled") else {}
         made = table(case["seed"]) if model is None else model(case)
         return columns(run(program, made, case["prompt"], case["length"], backend, **sampled, **more, **params))
 
@@ -217,7 +218,14 @@ COMPARED = [
         learn2pd_ours,
         {
             f"seed{s} {'drawn' if sampled else 'greedy'}": {
-                "seed": s, "prompt": (1, 2), "length": 12, "block": 6, "steps": 6, "tau": 0.7, "ends": [3], "sampled": sampled,
+                "seed": s,
+                "prompt": (1, 2),
+                "length": 12,
+                "block": 6,
+                "steps": 6,
+                "tau": 0.7,
+                "ends": [3],
+                "sampled": sampled,
             }
             for s in (3, 6, 9, 12, 31, 35)
             for sampled in (False, True)
