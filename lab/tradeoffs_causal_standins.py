@@ -143,7 +143,7 @@ def synthid_hits(depth: int) -> Callable[[Ids, Ids], tuple[int, int]]:
 
 def evicted(params: Mapping[str, Any], prompt: int, new: int) -> float:
     """kv_evict: what its budgets keep of a context, averaged over the new tokens."""
-    old = min(prompt, params["prefill"] + params["window"])
+    old = min(prompt, max(params["prefill"], params["window"]))
     kept = [(old + min(i, params["heavy"] + params["recent"])) / (prompt + i) for i in range(new)]
     return mean(kept)
 
@@ -167,7 +167,7 @@ def quantized(params: Mapping[str, Any], prompt: int, new: int) -> float:
 
 def sparsely(params: Mapping[str, Any], prompt: int, new: int) -> float:
     """kv_sparse_read: positions that a token reads over those of the context."""
-    return mean([min(n, max(params["least"], int(params["share"] * n))) / n for n in range(prompt, prompt + new)])
+    return mean([min(n, params["heavy"]) / n for n in range(prompt, prompt + new)])
 
 
 def parallel(params: Mapping[str, Any], prompt: int, new: int) -> float:
@@ -182,10 +182,12 @@ def parallel(params: Mapping[str, Any], prompt: int, new: int) -> float:
 
 
 def prefilled(params: Mapping[str, Any], prompt: int, new: int) -> float:
-    """sparse_prefill: the same, of segments that attend to themselves and to a budget of positions before them."""
+    """sparse_prefill: the same, of segments that attend to themselves and to a budget of positions before them, the last to
+    all."""
     pairs, start = 0.0, 0
     while start < prompt:
         n = min(params["segment"], prompt - start)
-        pairs += n * min(start, max(params["block"], params["budget"])) + n * (n + 1) / 2
+        budget = prompt if start + n == prompt else max(params["block"], params["budget"])
+        pairs += n * min(start, budget) + n * (n + 1) / 2
         start += n
     return pairs / (prompt * (prompt + 1) / 2)
