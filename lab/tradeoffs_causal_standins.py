@@ -162,7 +162,8 @@ def compressed(params: Mapping[str, Any], prompt: int, new: int) -> float:
 def quantized(params: Mapping[str, Any], prompt: int, new: int) -> float:
     """kv_quantized: bits of the cache over those of float32, averaged over the new tokens."""
     sizes = [prompt + i for i in range(new)]
-    return mean([(params["bits"] * max(0, n - params["residual"]) + 32 * min(n, params["residual"])) / (32 * n) for n in sizes])
+    bits = (params["bits"] + params["bits_v"]) / 2
+    return mean([(bits * max(0, n - params["residual"]) + 32 * min(n, params["residual"])) / (32 * n) for n in sizes])
 
 
 def sparsely(params: Mapping[str, Any], prompt: int, new: int) -> float:

@@ -147,4 +147,4 @@ def test_budgets_beyond_the_text_keep_everything() -> None:
     assert standins.evicted(big, 20, 5) == standins.compressed(big, 20, 5) == standins.sparsely(big, 20, 5) == 1
     assert standins.parallel({"shared": 4, "length": 999, "question": 2}, 20, 0) == 1
     assert standins.prefilled({"segment": 4, "block": 2, "budget": 999}, 20, 0) == 1
-    assert standins.quantized({"bits": 8, "residual": 0}, 20, 5) == 0.25
+    assert standins.quantized({"bits": 8, "bits_v": 8, "residual": 0}, 20, 5) == 0.25
