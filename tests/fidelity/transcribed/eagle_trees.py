@@ -1,4 +1,4 @@
-"""Trees that a head on the target's features grows: Gumiho, Jakiro, Clover-2, Chimera."""
+"""Trees that a head on the target's features grows: Gumiho, Jakiro, Clover-2, Chimera, GliDe with CaPE."""
 
 from __future__ import annotations
 
@@ -201,6 +201,24 @@ def chimera(case: Mapping[str, Any]) -> Columns:
     return rounds(case, m["target"], tree)
 
 
+def glide_cape(case: Mapping[str, Any]) -> Columns:
+    """A chain; beside each of its tokens stand more of the likeliest where the drafter is less sure, by tenths."""
+    m = one_head(case)
+    bins = (8, 8, 8, 6, 6, 6, 4, 4, 2, 2, 2)
+
+    def tree(text: list[int]) -> list[Text]:
+        chain: Text = ()
+        made: list[Text] = []
+        for _ in range(case["gamma"]):
+            p = row(m["head"], text, chain)
+            tokens = best(p, bins[int(10 * max(p))])
+            made += [(*chain, t) for t in tokens]
+            chain = (*chain, tokens[0])
+        return made
+
+    return rounds(case, m["target"], tree)
+
+
 def cases(*settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Each setting with seeds of its own."""
     return {
@@ -251,5 +269,13 @@ COMPARED = [
         ours("chimera", one_head, "depth", "k"),
         cases({"depth": 3, "k": 2}, {"depth": 2, "k": 3}),
         "topk = 1, so a guess is accepted where it is the target's own token",
+    ),
+    Compared(
+        "glide_cape",
+        "NonvolatileMemory/GliDe_with_a_CaPE_ICML_24 edf4c9a8, glide/glideModel.py, medusa_forward and medusa_generate_stream",
+        glide_cape,
+        ours("glide_cape", one_head, "gamma"),
+        cases({"gamma": 4}, {"gamma": 3, "size": 5}),
+        "the bins of inference/cape/cape.sh, greedy; gamma is the length that the code has as a number, 4",
     ),
 ]

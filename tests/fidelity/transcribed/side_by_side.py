@@ -1,4 +1,4 @@
-"""Drafting while the target verifies: PEARL, DuoDecoding, SpecBranch. Greedy, as their scripts run them.
+"""Drafting while the target verifies: PEARL, DuoDecoding, SpecBranch. Their scripts are greedy; PEARL is sampled too.
 
 In published code the text holds what is pending; `pending` says how many of its last tokens the target has not confirmed.
 Beside the target's calls, the tokens that a round drafts are compared, and what it makes of the text.
@@ -10,16 +10,18 @@ from collections.abc import Callable, Mapping
 from math import log
 from typing import Any
 
-import decgraph
-from decgraph.backends.registry import machine
-from decgraph.passes.plan import Plan
-from decgraph.runtime import trace
-from decgraph.runtime.request import Request
+import numpy as np
+from fidelity.handed import Uniforms, draws, handed
 from fidelity.transcribed.compared import Columns, Compared, after, best
 from fidelity.transcribed.eagle_trees import Uneven, cases, target
 from fidelity.watched import Call, watching
 
+import decgraph
+from decgraph.backends.registry import machine
+from decgraph.passes.plan import Plan
+from decgraph.runtime import trace
 from decgraph.runtime.models.interface import Memory, Path, Scores
+from decgraph.runtime.request import Request
 
 
 class Like(Uneven):
@@ -84,9 +86,12 @@ def ours(program: str, *names: str) -> Any:
         params = {name: case[name] for name in names}
         session = decgraph.load(program).session(models(case), plan=Plan(backend=backend), **params)
         events: list[Any] = []
-        session.machine = watching(machine(backend), events)
-        request = Request(tuple(case["prompt"]), limit=case["limit"] + 60, temperature=0)
-        result = session.run(request, listener=events.append)
+        u = Uniforms(case["seed"]) if case.get("temperature") else None
+        kind = machine(backend)
+        session.machine = watching(kind if u is None else handed(kind, u), events)
+        request = Request(tuple(case["prompt"]), limit=case["limit"] + 60, temperature=case.get("temperature", 0))
+        with draws(u):
+            result = session.run(request, listener=events.append)
         assert result.error is None, result.error
         end, text = len(case["prompt"]) + case["limit"], [*case["prompt"], *result.tokens]
         calls, drafted, confirmed = [], [], []
@@ -122,9 +127,31 @@ def _waiting(calls: list[Any], i: int) -> int:
 
 
 def pearl(case: Mapping[str, Any]) -> Columns:
-    """A chain of gamma tokens; where all is accepted, no token of the target's own follows."""
-    drafter = models(case)["drafter"]
-    return rounds(case, lambda text, _: [along(drafter, text, case["gamma"])])
+    """A chain of gamma draws. With nothing pending its first token is tested, else what is pending and this one, by the
+    ratio of both models; where all of it is kept, no token of the target's own follows."""
+    both, u = models(case), Uniforms(case["seed"])
+    hot = bool(case["temperature"])
+    shape = (lambda p: p) if hot else (lambda p: np.eye(len(p))[int(np.argmax(p))])
+    pick = u.token if hot else (lambda p: int(np.argmax(p)))
+    p_at, q_at = (lambda t: shape(after(both["target"], t))), (lambda t: shape(after(both["drafter"], t)))
+    text, pending, calls, drafted, kept = list(case["prompt"]), 0, [], [], []
+    end = len(case["prompt"]) + case["limit"]
+    while len(text) < end:
+        sure, new = len(text) - pending, list(text)
+        for _ in range(case["gamma"]):
+            new.append(pick(q_at(new)))
+        calls.append((sure, tuple(text[sure:])))
+        drafted.append([tuple(new[len(text) : i + 1]) for i in range(len(text), len(new))])
+        for i in range(sure, len(text) + 1):
+            p, q = p_at(new[:i]), q_at(new[:i])
+            if not u.coin(p[new[i]] / q[new[i]]):
+                text, pending = [*new[:i], pick(np.maximum(p - q, 0))], 0
+                break
+        else:
+            text, pending = new, case["gamma"] - 1
+        kept.append(len(text) - pending)
+    confirmed = len(text) - pending
+    return {"tokens": tuple(text[:confirmed][:end]), "pending": calls, "drafted": drafted, "confirmed": kept}
 
 
 def duodecoding(case: Mapping[str, Any]) -> Columns:
@@ -172,8 +199,7 @@ COMPARED = [
         "smart-lty/ParallelSpeculativeDecoding 5a6f3690, src/engine.py, parallel_speculative_decoding",
         pearl,
         ours("pearl", "gamma"),
-        cases({"gamma": 4}, {"gamma": 2}, {"gamma": 1}),
-        "greedy",
+        cases(*({"gamma": g, "temperature": t} for g in (4, 2, 1) for t in (0, 1))),
     ),
     Compared(
         "duodecoding",
