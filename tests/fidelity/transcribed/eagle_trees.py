@@ -1,4 +1,5 @@
-"""Trees that a head on the target's features grows: Gumiho, Jakiro, Clover-2, Chimera, GliDe with CaPE."""
+"""Trees that a head on the target's features grows: Gumiho, Jakiro, Clover-2, Chimera, GliDe with CaPE,
+Mixture of Attentions."""
 
 from __future__ import annotations
 
@@ -219,6 +220,55 @@ def glide_cape(case: Mapping[str, Any]) -> Columns:
     return rounds(case, m["target"], tree)
 
 
+class Deep(Uneven):
+    """A target whose last layers go on from a head's states; half of the mass is what it says itself."""
+
+    def forward_from(self, layer: int, states: Mapping[int, Any], given: Memory | None) -> Scores:
+        _, _, held, below = states[max(states)]
+        text = (*held, *below)
+        said, other = self.eval([text])[0].weights or (), uneven((self.seed, layer, text), self.vocab.size)
+        return Scores(weights=tuple((a + b) / 2 for a, b in zip(said, other, strict=True)))
+
+
+class Predicting(TableFeatures):
+    """A head on features, of which the states are asked."""
+
+    def states(self, path: Path, given: Memory) -> dict[int, Any]:
+        known = min(given.length, len(path) - 1)
+        held = tuple(given.cells[i] for i in range(known))
+        return {i: ("predicted", self.name, held, path[known : i + 1]) for i in range(known, len(path))}
+
+
+def predicting(case: Mapping[str, Any]) -> dict[str, Any]:
+    model = Deep(case.get("size", SIZE), case["seed"], window=2, vocab="t", name="target")
+    return {"target": model, "head": Predicting(model, case["seed"] + 20)}
+
+
+def mixture_of_attentions(case: Mapping[str, Any]) -> Columns:
+    """EAGLE-2's tree, whose rows the target's last layers, or its head alone, make of the states that are predicted."""
+    m = predicting(case)
+    model, head = m["target"], m["head"]
+    layer = max(0, model.layers - case["late"])
+
+    def below(text: list[int], path: Text) -> np.ndarray:
+        given, whole = model.memory(tuple(text[:-1])), (*text, *path)
+        states = head.states(whole, given)
+        scores = model.forward_from(layer, {i: states[i] for i in range(len(text) - 1, len(whole))}, given)
+        return np.asarray([float(p) for p in scores.weights], dtype=np.float64)
+
+    def tree(text: list[int]) -> list[Text]:
+        level: list[Ranked] = [(0.0, ())]
+        grown: list[Ranked] = []
+        for _ in range(case["depth"]):
+            rows = [(score, path, below(text, path)) for score, path in level]
+            new = [(score + log(p[t]), (*path, t)) for score, path, p in rows for t in best(p, case["k"])]
+            grown += new
+            level = highest(new, case["k"])
+        return [path for _, path in highest(grown, case["budget"])]
+
+    return rounds(case, model, tree)
+
+
 def cases(*settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Each setting with seeds of its own."""
     return {
@@ -277,5 +327,13 @@ COMPARED = [
         ours("glide_cape", one_head, "gamma"),
         cases({"gamma": 4}, {"gamma": 3, "size": 5}),
         "the bins of inference/cape/cape.sh, greedy; gamma is the length that the code has as a number, 4",
+    ),
+    Compared(
+        "mixture_of_attentions",
+        "huawei-noah/HEBO 433c5812, moa_spec/models/inference/single_device/moa_spec.py, _sample",
+        mixture_of_attentions,
+        ours("mixture_of_attentions", predicting, "late", "depth", "k", "budget"),
+        cases({"late": 0, "depth": 3, "k": 3, "budget": 9}, {"late": 1, "depth": 2, "k": 4, "budget": 7}),
+        "depth is theirs less one, k breadth, budget total_tokens, late target_layer_inference",
     ),
 ]
