@@ -3,6 +3,7 @@ Mixture of Attentions."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -220,6 +221,22 @@ def glide_cape(case: Mapping[str, Any]) -> Columns:
     return rounds(case, m["target"], tree)
 
 
+def falcon(case: Mapping[str, Any]) -> Columns:
+    """Levels in pairs: a call gives both below each node that ends a pair, the second one without knowing the first."""
+    m = one_head(case)
+    template = sorted((tuple(p) for p in json.loads(case["shape"])), key=lambda p: (len(p), p))
+
+    def tree(text: list[int]) -> list[Text]:
+        named: dict[Text, Text] = {(): ()}
+        for ranks in template:
+            block = ranks[: (len(ranks) - 1) // 2 * 2]
+            behind = (*named[block], *[0] * (len(ranks) - 1 - len(block)))
+            named[ranks] = (*named[ranks[:-1]], best(row(m["head"], text, behind), 20)[ranks[-1]])
+        return sorted(set(named.values()) - {()})
+
+    return rounds(case, m["target"], tree)
+
+
 class Deep(Uneven):
     """A target whose last layers go on from a head's states; half of the mass is what it says itself."""
 
@@ -335,5 +352,16 @@ COMPARED = [
         ours("mixture_of_attentions", predicting, "late", "depth", "k", "budget"),
         cases({"late": 0, "depth": 3, "k": 3, "budget": 9}, {"late": 1, "depth": 2, "k": 4, "budget": 7}),
         "depth is theirs less one, k breadth, budget total_tokens, late target_layer_inference",
+    ),
+    Compared(
+        "falcon",
+        "Bestpay-inc/Falcon 367030ea, models/cnets.py, topK_genrate; models/utils.py, generate_tree_buffers, temperature 0",
+        falcon,
+        ours("falcon", one_head, "shape"),
+        cases(
+            {"shape": "[[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0], [0, 0, 1], [1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]"},
+            {"shape": "[[0], [1], [0, 0], [1, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]]"},
+        ),
+        "k_mask = 2; the second of a pair is what the head says behind a padding token, 0, theirs at the block's second place",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Prompt tokens behind a tree: parallel prompt decoding."""
+"""Tokens behind drafts at which the target itself guesses: parallel prompt decoding's prompt tokens, FlexDraft's masks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 from fidelity.transcribed.compared import Columns, Compared, Text, after, best, verified
 from fidelity.transcribed.eagle_trees import Uneven, cases, columns
 from fidelity.watched import run
@@ -48,6 +49,29 @@ def ppd(case: Mapping[str, Any]) -> Columns:
     return {"tokens": tuple(text[: len(case["prompt"]) + case["limit"]]), "drafted": drafted, "accepted": accepted}
 
 
+def flexdraft(case: Mapping[str, Any]) -> Columns:
+    """A block is the bonus token and its drafts, of which `compute_verify_len` says how many are verified. Below each of these,
+    and below the bonus token, stands a group of as many masks; the output of the first one is dropped."""
+    model, size = target(case), case["gamma"] + 1
+    text, drafts, drafted, accepted = list(case["prompt"]), list[int](), [], []
+    while len(text) < len(case["prompt"]) + case["limit"]:
+        spine = [tuple(drafts[:i]) for i in range(len(drafts) + 1)]
+        drafted.append(sorted({*spine, *((*path, *[0] * (i + 1)) for path in spine for i in range(size))} - {()}))
+        kept, n = verified(model, text, spine[1:])
+        rows = [after(model, (*text, *kept[:n], *[0] * (i + 1))) for i in range(1, size)]
+        product = np.cumprod([max(p) for p in rows])
+        text += kept
+        drafts = [int(np.argmax(p)) for p in rows][: min(max(int((product >= case["tau"]).sum()), 1), size - 1)]
+        accepted.append(n)
+    return {"tokens": tuple(text[: len(case["prompt"]) + case["limit"]]), "drafted": drafted, "accepted": accepted}
+
+
+def flexdraft_ours(case: Mapping[str, Any], backend: str) -> Columns:
+    params = {name: case[name] for name in ("gamma", "tau")}
+    done = run("flexdraft", case["prompt"], {"target": target(case)}, backend, limit=case["limit"] + 16, **params)
+    return columns(done, case)
+
+
 def ours(case: Mapping[str, Any], backend: str) -> Columns:
     params = {name: case[name] for name in ("first", "k", "two", "three", "far_two", "far_three")}
     done = run("ppd", case["prompt"], {"target": target(case)}, backend, limit=case["limit"] + 16, **params)
@@ -78,5 +102,14 @@ COMPARED = [
             {**PUBLISHED, "first": 10, "k": 10, "size": 13, "limit": 8},
         ),
         "greedy; a prompt token is an id of the vocabulary here, and a node has two or three of them as in the default trees",
+    ),
+    Compared(
+        "flexdraft",
+        "Yaro1214/FlexDraft d684800e, flexdraft/draft_bias.py, dual_attn_parallel_generate; utils.py, compute_verify_len",
+        flexdraft,
+        flexdraft_ours,
+        cases({"gamma": 3, "tau": 0.9, "size": 8, "limit": 16}, {"gamma": 4, "tau": 0.25, "size": 6, "limit": 16}),
+        "gamma is block_size - 1, tau the threshold of cumulative_product; without the drafts' calibration, and masks see "
+        "what stands before them only",
     ),
 ]
