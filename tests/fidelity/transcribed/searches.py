@@ -1,0 +1,258 @@
+"""Searches over whole texts: conditional Poisson beams, best-first beam search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from fidelity.given_noise import Stream, given
+from fidelity.transcribed.compared import Columns, Compared, after, best
+from fidelity.untied import untied
+from fidelity.watched import run
+
+from decgraph.runtime.models.table import TableModel
+
+
+def target(case: Mapping[str, Any]) -> TableModel:
+    return untied(case["size"], case["seed"], window=case.get("window", 2), sharp=case.get("sharp", 1.0))
+
+
+def beams_of(program: str, *names: str) -> Any:
+    """Ours: the texts that a search finds, best first, and the texts after which each call asked."""
+
+    def ours(case: Mapping[str, Any], backend: str) -> Columns:
+        params = {name: case[name] for name in names}
+        with given(case["seed"]):
+            done = run(
+                program, case["prompt"], {"target": target(case)}, backend, limit=case["limit"], eos=case["eos"], **params
+            )
+        n = len(case["prompt"])
+        return {
+            "texts": [tuple(path) for path in done.result.results],
+            "calls": [sorted({row[n:] for row in c.rows}) for c in done.calls],
+        }
+
+    return ours
+
+
+def poisson_beam(case: Mapping[str, Any]) -> Columns:
+    """One sample of 2 k sets of a step by their odds; the sums over sets are written out."""
+    k, noise, eos, prompt = case["k"], Stream(case["seed"]), case["eos"], case["prompt"]
+    beam: list[tuple[tuple[int, ...], float, float]] = [((), 0.0, 0.0)]
+    over: list[tuple[tuple[int, ...], float]] = []
+    calls = []
+    for _ in range(case["limit"]):
+        calls.append(sorted(text for text, _, _ in beam))
+        cands = []
+        for text, like, drawn in beam:
+            q = after(target(case), (*prompt, *text)) ** (1 / case["heat"])
+            cands += [((*text, v), like + math.log(x), drawn) for v, x in enumerate(q / q.sum())]
+        cands.sort(key=lambda c: -c[1])
+        p = np.exp([c[1] for c in cands])
+        p /= p.sum()
+        inside = int((np.cumsum(p) <= case["mass"]).sum())
+        n = inside if inside >= 2 * k else 2 * k
+        w = p[:n] / (1 - p[:n])
+        m = min(2 * k, n)
+        sums = {(i, r): total(w[:i], r) for i in range(n + 1) for r in range(m + 1)}
+        picked, r = [], m
+        for i in range(n, 0, -1):
+            if noise.flip(w[i - 1] * sums[i - 1, r - 1] / sums[i, r]):
+                picked.append(i - 1)
+                r -= 1
+                if not r:
+                    break
+        picked.sort()
+        share = {i: w[i] * total(np.delete(w, i), m - 1) / sums[n, m] for i in picked}
+        new = [(cands[i][0], cands[i][1], cands[i][2] + math.log(share[i])) for i in picked]
+        ends = [(text, drawn) for text, _, drawn in new[:k] if text[-1] in eos]
+        beam = [c for c in new if c[0][-1] not in eos][:k]
+        over = sorted(over + ends, key=lambda c: -c[1])[:k]
+        if ends and len(over) == k and over[-1][1] >= max(c[2] for c in new):
+            break
+    else:
+        over = sorted(over + [(text, drawn) for text, _, drawn in beam], key=lambda c: -c[1])[:k]
+    return {"texts": [text for text, _ in over], "calls": calls}
+
+
+def total(w: np.ndarray, size: int) -> float:
+    """The sum over all sets of a size of their products."""
+    return float(sum(math.prod(s) for s in combinations(w.tolist(), size)))
+
+
+def best_first(case: Mapping[str, Any]) -> Columns:
+    """A queue for each length, which holds as many texts as the beam has left there; the best of all queues is next. A text
+    that ended is the answer."""
+    k, limit, prompt = case["k"], case["limit"], case["prompt"]
+    queues: list[list[tuple[float, tuple[int, ...]]]] = [[(0.0, ())], *([] for _ in range(limit))]
+    left = [1] + [k] * limit
+    calls = []
+    while True:
+        _, t = max((max(q)[0], t) for t, q in enumerate(queues) if q)
+        score, text = max(queues[t])
+        queues[t].remove((score, text))
+        left[t] -= 1
+        if text and text[-1] in case["eos"]:
+            return {"texts": text, "calls": [[c] for c in calls]}
+        assert t < limit, "the published loop gives this text up"
+        calls.append(text)
+        p = after(target(case), (*prompt, *text))
+        queues[t + 1] += [(score + math.log(p[v]), (*text, v)) for v in best(p, k)]
+        queues[t + 1] = sorted(queues[t + 1], reverse=True)[: left[t + 1]]
+        if not left[t]:
+            queues[: t + 1] = [[] for _ in range(t + 1)]
+
+
+def best_text(program: str, *names: str) -> Any:
+    """Ours: the text that a search commits, and the texts after which each call asked."""
+
+    def ours(case: Mapping[str, Any], backend: str) -> Columns:
+        params = {name: case[name] for name in names}
+        done = run(program, case["prompt"], {"target": target(case)}, backend, limit=case["limit"], eos=case["eos"], **params)
+        n = len(case["prompt"])
+        return {"texts": done.tokens[n:], "calls": [sorted({row[n:] for row in c.rows}) for c in done.calls]}
+
+    return ours
+
+
+def constrained_beam(case: Mapping[str, Any]) -> Columns:
+    """Phrases as a list of lists. A text knows which words it has met and the last of them; scores are costs, and an ended
+    text keeps its cost per token."""
+    words = [w for phrase in case["phrases"] for w in phrase]
+    goes_on = [i < len(phrase) - 1 for phrase in case["phrases"] for i in range(len(phrase))]
+    heads = [i for i in range(len(words)) if not i or not goes_on[i - 1]]
+    n, k, prompt, limit, alpha = len(words), case["k"], case["prompt"], case["limit"], case["alpha"]
+
+    def needs(met: tuple[bool, ...], last: int) -> set[int]:
+        if last >= 0 and goes_on[last]:
+            return {words[last + 1]}
+        return {words[i] for i in heads if not met[i]}
+
+    def advance(met: tuple[bool, ...], last: int, token: int) -> tuple[tuple[bool, ...], int]:
+        has = list(met)
+        if last >= 0 and goes_on[last]:
+            if token == words[last + 1]:
+                has[last + 1] = True
+                return tuple(has), last + 1
+            while last >= 0 and goes_on[last]:
+                has[last], last = False, last - 1
+            return tuple(has), -1
+        for i in heads:
+            if words[i] == token and not has[i]:
+                has[i] = True
+                return tuple(has), i
+        return met, last
+
+    def ends(text: tuple[int, ...]) -> bool:
+        return text[-1:] != () and (text[-1] in case["eos"] or len(text) == limit)
+
+    beam = [((), 0.0, (False,) * n, -1)]
+    calls = []
+    while not all(ends(b[0]) for b in beam):
+        calls.append(sorted(b[0] for b in beam if not ends(b[0])))
+        costs, every = {}, []
+        for r, (text, cost, met, last) in enumerate(beam):
+            if ends(text):
+                every.append((cost, r, None))
+                continue
+            p = after(target(case), (*prompt, *text))
+            costs[r] = [cost - math.log(x) for x in p]
+            every += [(c, r, v) for v, c in enumerate(costs[r])]
+        chosen = {(r, v) for _, r, v in sorted(every, key=lambda e: e[0])[:k]}
+        for r, (text, _, met, last) in enumerate(beam):
+            if ends(text):
+                chosen.add((r, None))
+            else:
+                chosen |= {(r, v) for v in {int(np.argmin(costs[r]))} | needs(met, last)}
+        found = []
+        for r, v in chosen:
+            text, cost, met, last = beam[r]
+            if v is None:
+                found.append(beam[r])
+            elif all(advance(met, last, v)[0]) or not ends((*text, v)):
+                found.append(((*text, v), costs[r][v], *advance(met, last, v)))
+        found.sort(key=lambda c: c[1])
+        room = [k // (n + 1)] * (n + 1)
+        room[-1] += k - sum(room)
+        for b in reversed(range(n + 1)):
+            spare = room[b] - sum(sum(c[2]) == b for c in found)
+            if spare > 0:
+                room[b] -= spare
+                room[(b - 1) % (n + 1)] += spare
+        fresh = []
+        for c in found:
+            if room[sum(c[2])] > 0:
+                room[sum(c[2])] -= 1
+                new = c[0] not in {b[0] for b in beam} and ends(c[0])
+                fresh.append((c[0], c[1] / len(c[0]) ** alpha, *c[2:]) if new else c)
+        beam = fresh
+    return {"texts": [c[0] for c in sorted(beam, key=lambda c: c[1])], "calls": calls}
+
+
+def with_phrases(case: Mapping[str, Any], backend: str) -> Columns:
+    """Ours: which words the next one of them must follow."""
+    words = [w for phrase in case["phrases"] for w in phrase]
+    joined = [i for i in range(len(words)) if i + 1 not in np.cumsum([len(p) for p in case["phrases"]])]
+    made: Columns = beams_of("constrained_beam", "words", "joined", "k", "alpha")(
+        {**case, "words": words, "joined": frozenset(joined)}, backend
+    )
+    return made
+
+
+SMALL = {"eos": (3,), "n": 64, "limit": 5}
+COMPARED = [
+    Compared(
+        "poisson_beam",
+        "rycolab/cpsbs f597b4d9, fairseq/search.py, CPS.step, cps_dp.pyx, sample, and sequence_generator.py, SequenceGenerator",
+        poisson_beam,
+        beams_of("poisson_beam", "k", "mass", "heat", "n"),
+        {
+            f"{seed} {k} {heat}": {
+                **SMALL, "size": 6, "seed": seed, "prompt": (1, 2), "k": k, "mass": mass, "heat": heat
+            }
+            for seed, k, mass, heat in (
+                *((s, 2, 0.99, 0.5) for s in range(1, 9)),
+                (2, 2, 0.97, 1.0),
+                (3, 2, 0.8, 1.0),
+                (4, 1, 0.9, 1.0),
+                (5, 2, 0.3, 0.7),
+            )
+        },
+        "--unnormalized --no-early-stopping of README; the first text that ends after the k-th is no longer dropped, a bug",
+    ),
+    Compared(
+        "best_first_beam",
+        "rycolab/bfbs 0f2a4de5, decoding/dijkstra_time_sync.py, DijkstraTSDecoder.decode",
+        best_first,
+        best_text("best_first_beam", "k"),
+        {
+            f"{seed} {k}": {"size": 7, "seed": seed, "prompt": (1, 2), "eos": (3,), "limit": 12, "k": k, "sharp": 0.7}
+            for seed, k in ((12, 2), (12, 3), (19, 3), (19, 4), (21, 2), (39, 1), (55, 3))
+        },
+        "--early_stopping True and one text, the defaults; only texts that end before the limit",
+    ),
+    Compared(
+        "constrained_beam",
+        "awslabs/sockeye b6d8d356, sockeye/lexical_constraints.py, _sequential_topk, get_bank_sizes, ConstrainedHypothesis, and "
+        "beam_search.py, BeamSearch",
+        constrained_beam,
+        with_phrases,
+        {
+            f"{seed} {phrases} {k}": {
+                "size": 8, "seed": seed, "prompt": (1, 2), "eos": (3,), "limit": limit, "k": k, "alpha": alpha, "phrases": phrases
+            }
+            for seed, phrases, k, alpha, limit in (
+                (1, [[4]], 4, 1.0, 7),
+                (2, [[4, 5]], 5, 1.0, 7),
+                (3, [[4, 5, 6], [7]], 5, 1.0, 9),
+                (4, [[4], [4], [0, 1]], 7, 0.5, 8),
+                (5, [[6, 6], [6, 7]], 6, 1.0, 9),
+                (6, [[4], [5]], 2, 0.0, 8),
+            )
+        },
+        "--beam-search-stop all; a text that the limit ends has no end token put in its last place",
+    ),
+]
