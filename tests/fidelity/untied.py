@@ -8,6 +8,7 @@ from typing import Any
 
 from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.models.table import TableModel
+from decgraph.runtime.text import detokenizer_of
 
 
 def untied(size: int, seed: int, *, window: int = 2, sharp: float = 1.0, name: str = "target", blend: Any = None) -> TableModel:
@@ -28,3 +29,14 @@ def untied(size: int, seed: int, *, window: int = 2, sharp: float = 1.0, name: s
 
     made._table = entry  # type: ignore[assignment]
     return made
+
+
+class Letters:
+    """A tokenizer of one character for each token: `alphabet`, then letters."""
+
+    def __init__(self, alphabet: str = "") -> None:
+        self.pieces = [*alphabet, *(chr(i) for i in range(97, 97 + 26))]
+        self.detokenizer = detokenizer_of(self.pieces)
+
+    def decode(self, tokens: Any) -> str:
+        return self.detokenizer.text(tokens)

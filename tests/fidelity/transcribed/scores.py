@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from fidelity.given_noise import Stream, given
 from fidelity.transcribed.compared import Columns, Compared, Text, after, best
-from fidelity.untied import untied
+from fidelity.untied import Letters, untied
 from fidelity.watched import run
 
 from decgraph.runtime.models.table import TableModel
@@ -252,8 +252,8 @@ def transfer(case: Mapping[str, Any]) -> Columns:
 
 
 def worth(text: Any) -> float:
-    """A reward of a text: of letters, as tables without a tokenizer have them, or of tokens."""
-    ids = [ord(c) if isinstance(c, str) else int(c) for c in text]
+    """A reward of a text: of letters, or of tokens."""
+    ids = [ord(c) - 97 if isinstance(c, str) else int(c) for c in text]
     return sum((7 * x * x + 3 * i) % 11 for i, x in enumerate(ids)) % 7 / 7
 
 
@@ -355,7 +355,7 @@ COMPARED = [
         "transfer_q",
         "umd-huang-lab/Transfer-Q 1f983e8e, direct.py, TQ_direct.generate_step",
         transfer,
-        chosen("transfer_q", "k", "horizon", "alpha", using=("target", "drafter"), externs={"reward": worth}),
+        chosen("transfer_q", "k", "horizon", "alpha", using=("target", "drafter"), externs={"reward": worth}, tokenizer=Letters()),
         {
             f"{seed} {temperature}": {
                 "seed": seed, "prompt": (1, 2, 5), "limit": 12, "k": k, "horizon": horizon, "alpha": alpha,
