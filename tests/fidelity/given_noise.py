@@ -29,6 +29,9 @@ class Stream:
         """True with probability p. What is certain, but for rounding, reads nothing."""
         return p > 1 - 1e-6 or (p > 1e-6 and self.coin() < p)
 
+    def beta(self, a: float, b: float) -> float:
+        return float(self.made.beta(a, b))
+
     def waits(self, key: Any, n: int) -> np.ndarray:
         """float64[n]: the waiting times of a draw's race, one for each token."""
         return -np.log(self.made.uniform(1e-9, 1 - 1e-9, n))
@@ -53,7 +56,12 @@ def given(seed: int) -> Iterator[None]:
     def of_reference_flip(self: Any, op: Any, p: Any, *where: Any) -> bool:
         return stream.flip(float(p))
 
+    def beta(self: Any, op: Any, a: Any, b: Any, key: Any) -> float:
+        return stream.beta(float(a), float(b))
+
     with (
+        mock.patch.object(OfReference, "beta", beta),
+        mock.patch.object(OfTorch, "beta", beta),
         mock.patch.object(OfReference, "flip", of_reference_flip),
         mock.patch.object(OfTorch, "flip", of_torch_flip),
         mock.patch.object(noise, "exponentials", stream.waits),

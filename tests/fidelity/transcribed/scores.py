@@ -59,7 +59,10 @@ def momentum(case: Mapping[str, Any]) -> Columns:
 def two(case: Mapping[str, Any]) -> dict[str, Any]:
     """A target and a drafter that agree on many tokens."""
     seed = case["seed"]
-    return {"target": untied(SIZE, seed), "drafter": untied(SIZE, seed, name="drafter", blend=(seed + 1, case.get("blend", 0.8)))}
+    return {
+        "target": untied(SIZE, seed),
+        "drafter": untied(SIZE, seed, name="drafter", blend=(seed + 1, case.get("blend", 0.8))),
+    }
 
 
 def chosen(program: str, *names: str, using: tuple[str, ...] = ("target",), **more: Any) -> Any:
@@ -278,7 +281,12 @@ COMPARED = [
         chosen("frustratingly_simple", "k", "alpha", "n", "beta"),
         {
             f"{seed} {n}": {"seed": seed, "prompt": (1, 2, 1), "limit": 40, "k": k, "alpha": alpha, "n": n, "beta": beta}
-            for seed, k, alpha, n, beta in ((1, 3, 0.65, 3, 0.9), (2, 4, 0.3, 2, 0.5), (3, 3, 0.4, 4, 0.9), (4, 5, 0.65, 1, 0.9))
+            for seed, k, alpha, n, beta in (
+                (1, 3, 0.65, 3, 0.9),
+                (2, 4, 0.3, 2, 0.5),
+                (3, 3, 0.4, 4, 0.9),
+                (4, 5, 0.65, 1, 0.9),
+            )
         },
         "no stop words; the published loop never writes the end token",
     ),
@@ -289,11 +297,20 @@ COMPARED = [
         chosen("uscd", "lame", "weight", "sure", "least"),
         {
             f"{seed} {temperature}": {
-                "seed": seed, "prompt": (1, 2, 5), "limit": 24, "lame": (5,), "weight": w, "sure": sure, "least": least,
+                "seed": seed,
+                "prompt": (1, 2, 5),
+                "limit": 24,
+                "lame": (5,),
+                "weight": w,
+                "sure": sure,
+                "least": least,
                 "temperature": temperature,
             }
             for seed, w, sure, least, temperature in (
-                (1, 0.7, 0.08, 0.667, 0), (2, 0.4, 0.15, 0.333, 0), (3, 0.7, 0.1, 0.667, 0.8), (4, 0.5, 0.3, 0.2, 1.0)
+                (1, 0.7, 0.08, 0.667, 0),
+                (2, 0.4, 0.15, 0.333, 0),
+                (3, 0.7, 0.1, 0.667, 0.8),
+                (4, 0.5, 0.3, 0.2, 1.0),
             )
         },
         "steps at which nothing is left, where the published scores are all NaN, do not come up",
@@ -305,11 +322,19 @@ COMPARED = [
         experts,
         {
             f"{seed} {temperature}": {
-                "seed": seed, "prompt": (1, 2, 5), "limit": 24, "rank": rank, "alpha": alpha, "beta": beta,
+                "seed": seed,
+                "prompt": (1, 2, 5),
+                "limit": 24,
+                "rank": rank,
+                "alpha": alpha,
+                "beta": beta,
                 "temperature": temperature,
             }
             for seed, rank, alpha, beta, temperature in (
-                (1, 3, 0.1, 0.5, 0), (2, 1, 0.3, 0.5, 0), (3, 2, 0.1, 1.5, 0), (4, 3, 0.2, 0.5, 1.0)
+                (1, 3, 0.1, 0.5, 0),
+                (2, 1, 0.3, 0.5, 0),
+                (3, 2, 0.1, 1.5, 0),
+                (4, 3, 0.2, 0.5, 1.0),
             )
         },
         "rank: student_routed_tok + 1; the end token is not kept from coming",
@@ -321,11 +346,19 @@ COMPARED = [
         chosen("anchored", "budget", "owed", using=("target", "drafter")),
         {
             f"{seed} {budget} {owed} {temperature}": {
-                "seed": seed, "prompt": (1, 2, 5, 7, 0, seed), "limit": 24, "budget": budget, "owed": owed,
+                "seed": seed,
+                "prompt": (1, 2, 5, 7, 0, seed),
+                "limit": 24,
+                "budget": budget,
+                "owed": owed,
                 "temperature": temperature,
             }
             for seed, budget, owed, temperature in (
-                (1, 0.15, 5, 0), (2, 0.05, 2, 0), (3, 0.15, 5, 1.0), (4, 0.02, 3, 1.0), (5, 0.3, 1, 1.0)
+                (1, 0.15, 5, 0),
+                (2, 0.05, 2, 0),
+                (3, 0.15, 5, 1.0),
+                (4, 0.02, 3, 1.0),
+                (5, 0.3, 1, 1.0),
             )
         },
         "temperatures other than 1 are left out: published versions shape both models before they are mixed, or refuse to",
@@ -337,7 +370,13 @@ COMPARED = [
         chosen("alignment_enhanced", "system", "shown", "top_p", "bias"),
         {
             f"{seed} {shown}": {
-                "seed": seed, "prompt": (1, 2, 5), "limit": 24, "system": (7, 8), "shown": shown, "top_p": top_p, "bias": bias
+                "seed": seed,
+                "prompt": (1, 2, 5),
+                "limit": 24,
+                "system": (7, 8),
+                "shown": shown,
+                "top_p": top_p,
+                "bias": bias,
             }
             for seed, shown, top_p, bias in ((1, 0, 0.9, 1.0), (2, 2, 0.9, 0.0), (3, 0, 0.5, 2.0), (4, 1, 0.7, 0.5))
         },
@@ -355,13 +394,25 @@ COMPARED = [
         "transfer_q",
         "umd-huang-lab/Transfer-Q 1f983e8e, direct.py, TQ_direct.generate_step",
         transfer,
-        chosen("transfer_q", "k", "horizon", "alpha", using=("target", "drafter"), externs={"reward": worth}, tokenizer=Letters()),
+        chosen(
+            "transfer_q", "k", "horizon", "alpha", using=("target", "drafter"), externs={"reward": worth}, tokenizer=Letters()
+        ),
         {
             f"{seed} {temperature}": {
-                "seed": seed, "prompt": (1, 2, 5), "limit": 12, "k": k, "horizon": horizon, "alpha": alpha,
+                "seed": seed,
+                "prompt": (1, 2, 5),
+                "limit": 12,
+                "k": k,
+                "horizon": horizon,
+                "alpha": alpha,
                 "temperature": temperature,
             }
-            for seed, k, horizon, alpha, temperature in ((1, 5, 3, 1.0, 0), (2, 3, 4, 0.3, 0), (3, 9, 2, 1.0, 0.7), (4, 4, 0, 0.5, 0.7))
+            for seed, k, horizon, alpha, temperature in (
+                (1, 5, 3, 1.0, 0),
+                (2, 3, 4, 0.3, 0),
+                (3, 9, 2, 1.0, 0.7),
+                (4, 4, 0, 0.5, 0.7),
+            )
         },
         "modes greedy and topk are the request's temperature; the reward reads the text with its prompt",
     ),

@@ -1,4 +1,5 @@
-"""Searches over whole texts: conditional Poisson beams, best-first beam search."""
+"""Searches over whole texts: conditional Poisson beams, best-first beam search, constrained beams, MCTS over tokens,
+LiteSearch."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from fidelity.given_noise import Stream, given
 from fidelity.transcribed.compared import Columns, Compared, after, best
-from fidelity.untied import untied
+from fidelity.untied import Letters, untied
 from fidelity.watched import run
 
 from decgraph.runtime.models.table import TableModel
@@ -104,6 +105,141 @@ def best_first(case: Mapping[str, Any]) -> Columns:
         queues[t + 1] = sorted(queues[t + 1], reverse=True)[: left[t + 1]]
         if not left[t]:
             queues[: t + 1] = [[] for _ in range(t + 1)]
+
+
+def seen(program: str, *names: str, asked: str, **more: Any) -> Any:
+    """Ours: the text, and the texts of which the caller's function was asked, in order; of each it is asked once."""
+
+    def ours(case: Mapping[str, Any], backend: str) -> Columns:
+        asks: list[str] = []
+
+        def said(text: str) -> float:
+            asks.append(text)
+            return value(text)
+
+        with given(case["seed"]):
+            done = run(
+                program,
+                case["prompt"],
+                {"target": target(case)},
+                backend,
+                limit=case["limit"],
+                eos=case["eos"],
+                temperature=case.get("temperature", 0),
+                externs={asked: said, **more},
+                tokenizer=Letters("\n"),
+                **{name: case[name] for name in names},
+            )
+        return {"text": done.tokens[len(case["prompt"]) :], "asked": list(dict.fromkeys(asks))}
+
+    return ours
+
+
+def value(text: str) -> float:
+    """What a text is worth, between 0 and 1."""
+    return sum((5 * ord(c) + 3 * i) * (i + 1) % 17 for i, c in enumerate(text)) * 7 % 101 / 101
+
+
+def spelt(text: tuple[int, ...]) -> str:
+    """The letters of tokens; 0 ends a line."""
+    return "".join("\n" if x == 0 else chr(96 + x) for x in text)
+
+
+def mcts(case: Mapping[str, Any]) -> Columns:
+    """Statistics by text; a text that has children was expanded. The rollout goes on greedily."""
+    model, noise, prompt, limit, eos = target(case), Stream(case["seed"]), case["prompt"], case["limit"], case["eos"]
+    visits: dict[tuple[int, ...], int] = {(): 0}
+    paid: dict[tuple[int, ...], float] = {(): 0.0}
+    prior: dict[tuple[int, ...], float] = {}
+    children: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    asks, answers = [], []
+
+    def over(text: tuple[int, ...]) -> bool:
+        return len(text) == limit or text[-1:] in [(e,) for e in eos]
+
+    for _ in range(case["rolls"]):
+        leaf, way = (), [()]
+        while leaf in children:
+            up = math.sqrt(1 + visits[leaf])
+            score = [paid[c] / (1 + visits[c]) + case["c"] * up * prior[c] / (1 + visits[c]) for c in children[leaf]]
+            leaf = children[leaf][int(np.argmax(score))]
+            way.append(leaf)
+        if not over(leaf):
+            p = after(model, (*prompt, *leaf))
+            children[leaf] = [(*leaf, x) for x in best(p, case["k"])]
+            for c in children[leaf]:
+                visits[c], paid[c], prior[c] = 0, 0.0, float(p[c[-1]])
+            if leaf == () and case["noise_"]:
+                rest, n = 1.0, len(children[()])
+                for i, c in enumerate(children[()]):  # a Dirichlet draw, stick by stick
+                    stick = rest * (noise.beta(0.03, 0.03 * max(1, n - 1 - i)) if i < n - 1 else 1.0)
+                    if i == n - 1:
+                        noise.beta(0.03, 0.03)
+                    prior[c] = (1 - case["noise_"]) * prior[c] + case["noise_"] * stick
+                    rest -= stick
+        whole = leaf
+        while not over(whole):
+            whole = (*whole, best(after(model, (*prompt, *whole)), 1)[0])
+        asks.append(spelt(whole))
+        answers.append((value(spelt(whole)), whole))
+        for node in way:
+            visits[node] += 1
+            paid[node] += answers[-1][0]
+    top = max(a[0] for a in answers)
+    return {"text": next(w for r, w in answers if r == top), "asked": list(dict.fromkeys(asks))}
+
+
+def litesearch(case: Mapping[str, Any]) -> Columns:
+    """Nodes as lists of text, value, depth, children left; a text that ended is a leaf."""
+    model, noise, prompt, limit, eos = target(case), Stream(case["seed"]), case["prompt"], case["limit"], case["eos"]
+    asks = []
+
+    def worth(text: tuple[int, ...]) -> float:
+        asks.append(spelt(text))
+        return value(spelt(text))
+
+    def over(text: tuple[int, ...]) -> bool:
+        return len(text) == limit or text[-1:] in [(e,) for e in eos]
+
+    def step(text: tuple[int, ...], greedily: bool) -> tuple[int, ...]:
+        start = len(text)
+        while not over(text) and len(text) - start < case["reach"] and (len(text) == start or text[-1] != 0):
+            p = after(model, (*prompt, *text))
+            q = p ** (1 / case["temperature"])
+            text = (*text, best(p, 1)[0] if greedily else noise.draw(q / q.sum()))
+        return text
+
+    greedy: tuple[int, ...] = ()
+    while not over(greedy):
+        greedy = (*greedy, best(after(model, (*prompt, *greedy)), 1)[0])
+    goal = worth(greedy)
+
+    def budget(v: float, depth: int) -> int:
+        if v <= 0:
+            return 0
+        v, c = (v + goal / depth) / (1 + 1 / depth), 1
+        while c < case["most"] and 1 - (1 - v) ** c <= case["sure"]:
+            c += 1
+        return min(max(round(c / depth), 2), case["most"])
+
+    v = worth(())
+    nodes: list[list[Any]] = [[(), v, 1, budget(v, 1)]]
+    for _ in range(case["rounds"]):
+        leaves = [n for n in nodes if over(n[0])]
+        able = [n for n in nodes if n[3] > 0 or over(n[0])]
+        node = max(able, key=lambda n: n[1]) if able else None
+        if node is None or over(node[0]) or (node[0] and node[1] < 0.01) or len(leaves) >= case["ends"]:
+            break
+        if leaves and max(n[1] for n in leaves) > max(case["goal"], goal - 0.01):
+            break
+        for j in range(node[3]):
+            text = step(node[0], j == 0)
+            v = worth(text)
+            nodes.append([text, v, node[2] + 1, budget(v, node[2] + 1)])
+        node[3] = 0
+    leaves = [n for n in nodes if over(n[0])]
+    found = max(leaves, key=lambda n: n[1]) if leaves else [(), -1.0]
+    return {"text": found[0] if found[1] >= goal else greedy, "asked": list(dict.fromkeys(asks))}
 
 
 def best_text(program: str, *names: str) -> Any:
@@ -210,9 +346,7 @@ COMPARED = [
         poisson_beam,
         beams_of("poisson_beam", "k", "mass", "heat", "n"),
         {
-            f"{seed} {k} {heat}": {
-                **SMALL, "size": 6, "seed": seed, "prompt": (1, 2), "k": k, "mass": mass, "heat": heat
-            }
+            f"{seed} {k} {heat}": {**SMALL, "size": 6, "seed": seed, "prompt": (1, 2), "k": k, "mass": mass, "heat": heat}
             for seed, k, mass, heat in (
                 *((s, 2, 0.99, 0.5) for s in range(1, 9)),
                 (2, 2, 0.97, 1.0),
@@ -242,7 +376,14 @@ COMPARED = [
         with_phrases,
         {
             f"{seed} {phrases} {k}": {
-                "size": 8, "seed": seed, "prompt": (1, 2), "eos": (3,), "limit": limit, "k": k, "alpha": alpha, "phrases": phrases
+                "size": 8,
+                "seed": seed,
+                "prompt": (1, 2),
+                "eos": (3,),
+                "limit": limit,
+                "k": k,
+                "alpha": alpha,
+                "phrases": phrases,
             }
             for seed, phrases, k, alpha, limit in (
                 (1, [[4]], 4, 1.0, 7),
@@ -254,5 +395,57 @@ COMPARED = [
             )
         },
         "--beam-search-stop all; a text that the limit ends has no end token put in its last place",
+    ),
+    Compared(
+        "mcts",
+        "matthewdelorenzo/csce689 0e46a6f0, mcts_og.py, MCTSNode and MCTS.tree_search, and LLMQueryEnv_og.py",
+        mcts,
+        seen("mcts", "k", "rolls", "c", "noise_", asked="reward"),
+        {
+            f"{seed} {k} {noise}": {
+                "size": 6,
+                "seed": seed,
+                "prompt": (1, 2),
+                "eos": (3,),
+                "limit": 6,
+                "k": k,
+                "rolls": 14,
+                "c": c,
+                "noise_": noise,
+            }
+            for seed, k, c, noise in ((1, 3, 1.38, 0.15), (2, 10, 1.38, 0.15), (3, 2, 0.3, 0.0), (4, 4, 3.0, 0.5))
+        },
+        "a text ends at the end token, there at 'endmodule'; tokens of comments are not left out",
+    ),
+    Compared(
+        "litesearch",
+        "DeepLearnXMU/LiteSearch 08ae85e3, LiteSearch/search_tree.py, Tree, and search_batch.py",
+        litesearch,
+        seen(
+            "litesearch", "most", "sure", "reach", "rounds", "goal", "ends", asked="worth", step_ends=lambda t: t.endswith("\n")
+        ),
+        {
+            f"{seed} {goal}": {
+                "size": 6,
+                "seed": seed,
+                "prompt": (1, 2),
+                "eos": (3,),
+                "limit": 9,
+                "most": most,
+                "sure": sure,
+                "reach": 5,
+                "rounds": rounds,
+                "goal": goal,
+                "ends": ends,
+                "temperature": 0.6,
+            }
+            for seed, most, sure, rounds, goal, ends in (
+                (1, 10, 0.9, 100, 0.8, 5),
+                (2, 4, 0.9, 100, 0.95, 9),
+                (3, 10, 0.6, 3, 0.8, 5),
+                (4, 6, 0.99, 100, 0.99, 30),
+            )
+        },
+        "an answer is a text that ended, there a step that begins with ####; its values of repeated and empty steps are left out",
     ),
 ]

@@ -194,11 +194,21 @@ COMPARED = [
         pieces("monitoring", "depth", "width", "branch", "tau"),
         {
             f"{seed} {tau}": {
-                "seed": seed, "prompt": (1, 2, seed), "limit": 17, "eos": eos, "depth": depth, "width": width, "branch": branch,
-                "tau": tau, "blend": blend,
+                "seed": seed,
+                "prompt": (1, 2, seed),
+                "limit": 17,
+                "eos": eos,
+                "depth": depth,
+                "width": width,
+                "branch": branch,
+                "tau": tau,
+                "blend": blend,
             }
             for seed, depth, width, branch, tau, blend, eos in (
-                (1, 4, 4, 2, 0.5, 0.8, ()), (2, 4, 4, 2, 0.5, 0.4, (7,)), (3, 3, 6, 3, 0.9, 0.8, (7,)), (4, 2, 5, 2, 0.3, 1.2, ())
+                (1, 4, 4, 2, 0.5, 0.8, ()),
+                (2, 4, 4, 2, 0.5, 0.4, (7,)),
+                (3, 3, 6, 3, 0.9, 0.8, (7,)),
+                (4, 2, 5, 2, 0.3, 1.2, ()),
             )
         },
         "tau: ratio_threshold; a text is cut after its first end token, the published code after its last",
@@ -221,10 +231,20 @@ COMPARED = [
         pieces("cautious", "low", "high", "most", using=("target",), **LINES),
         {
             f"{seed} {most}": {
-                "seed": seed, "prompt": (1, 2), "limit": 20, "eos": eos, "low": low, "high": high, "most": most, "temperature": t
+                "seed": seed,
+                "prompt": (1, 2),
+                "limit": 20,
+                "eos": eos,
+                "low": low,
+                "high": high,
+                "most": most,
+                "temperature": t,
             }
             for seed, low, high, most, t, eos in (
-                (1, 0.01, 1.5, 10, 1.0, ()), (2, 1.2, 1.9, 5, 0.8, (7,)), (3, 1.3, 1.7, 4, 0.6, ()), (4, 0.5, 2.0, 3, 1.2, (7,))
+                (1, 0.01, 1.5, 10, 1.0, ()),
+                (2, 1.2, 1.9, 5, 0.8, (7,)),
+                (3, 1.3, 1.7, 4, 0.6, ()),
+                (4, 0.5, 2.0, 3, 1.2, (7,)),
             )
         },
         "of its ten marks the line end alone",
@@ -235,9 +255,7 @@ COMPARED = [
         grace,
         pieces("discriminator_guided", "k", "beta", "reach", using=("target", "reader"), **LINES),
         {
-            f"{seed} {k}": {
-                "seed": seed, "prompt": (1, 2), "limit": 18, "k": k, "beta": beta, "reach": reach, "temperature": t
-            }
+            f"{seed} {k}": {"seed": seed, "prompt": (1, 2), "limit": 18, "k": k, "beta": beta, "reach": reach, "temperature": t}
             for seed, k, beta, reach, t in ((1, 5, 0.1, 6, 0.8), (2, 8, 0.5, 4, 1.0), (3, 3, 0.9, 8, 0.8), (4, 1, 0.1, 5, 1.0))
         },
         "method random; without the calculator, and the question after which a final answer is not judged",
@@ -246,13 +264,9 @@ COMPARED = [
         "arbitrage",
         "SqueezeAILab/Arbitrage c8dd0983, arbitrage.py, get_responses (router)",
         arbitrage,
-        pieces(
-            "arbitrage", "tau", "reach", using=("target", "drafter", "reader"), mark="\n", **LINES
-        ),
+        pieces("arbitrage", "tau", "reach", using=("target", "drafter", "reader"), mark="\n", **LINES),
         {
-            f"{seed} {tau} {t}": {
-                "seed": seed, "prompt": (1, 2), "limit": 24, "tau": tau, "reach": reach, "temperature": t
-            }
+            f"{seed} {tau} {t}": {"seed": seed, "prompt": (1, 2), "limit": 24, "tau": tau, "reach": reach, "temperature": t}
             for seed, tau, reach, t in ((1, 0.4, 9, 0), (2, 0.35, 5, 1.0), (3, 0.3, 9, 0.6), (5, 0.45, 24, 1.0))
         },
         "tau: prm_threshold; a limit of a step alone does not end a text",
@@ -261,12 +275,15 @@ COMPARED = [
         "reward_guided_sd",
         "BaohaoLiao/RSD 933d8e57, main_online.py, get_responses",
         rsd,
-        pieces(
-            "reward_guided_sd", "delta", "reach", using=("target", "drafter", "judge"), mark="\n", **LINES
-        ),
+        pieces("reward_guided_sd", "delta", "reach", using=("target", "drafter", "judge"), mark="\n", **LINES),
         {
             f"{seed} {delta} {t}": {
-                "seed": seed, "prompt": (1, 2), "limit": 24, "delta": delta, "reach": reach, "temperature": t
+                "seed": seed,
+                "prompt": (1, 2),
+                "limit": 24,
+                "delta": delta,
+                "reach": reach,
+                "temperature": t,
             }
             for seed, delta, reach, t in ((1, 0.4, 9, 0), (2, 0.35, 5, 1.0), (3, 0.3, 9, 0.6), (5, 0.45, 24, 1.0))
         },
