@@ -90,6 +90,10 @@ class Writer:
         p = p ** (1 / self.temperature)
         return np.asarray(p / p.sum())
 
+    def sure(self, model: Any, text: Text) -> float:
+        """How likely the model's likeliest token is."""
+        return float(after(model, text).max())
+
     def token(self, model: Any, text: Text) -> int:
         law = self.law(model, text)
         return self.noise.draw(law) if self.temperature else int(law.argmax())
