@@ -1,5 +1,5 @@
 """Searches over whole texts: conditional Poisson beams, best-first beam search, constrained beams, MCTS over tokens,
-LiteSearch."""
+LiteSearch, superposed decoding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from fidelity.transcribed.compared import Columns, Compared, after, best
 from fidelity.untied import Letters, untied
 from fidelity.watched import run
 
+import decgraph
+from decgraph.passes.plan import Plan
+from decgraph.runtime.models.interface import mixture
 from decgraph.runtime.models.table import TableModel
+from decgraph.runtime.request import Request
 
 
 def target(case: Mapping[str, Any]) -> TableModel:
@@ -242,6 +246,58 @@ def litesearch(case: Mapping[str, Any]) -> Columns:
     return {"text": found[0] if found[1] >= goal else greedy, "asked": list(dict.fromkeys(asks))}
 
 
+def superposed(case: Mapping[str, Any]) -> Columns:
+    """Drafts that go on and drafts that ended, k of each; the model reads the mixture of the last tokens. The n-gram model is
+    what followed the longest end of a draft in the prompt."""
+    model, prompt, k, size = target(case), case["prompt"], case["k"], case["size"]
+    alive: list[tuple[tuple[int, ...], float]] = [((), 0.0)] * k
+    fin: list[tuple[tuple[int, ...], float]] = []
+    read: tuple[Any, ...] = prompt
+    calls = 0
+
+    def followed(text: tuple[int, ...]) -> np.ndarray:
+        for n in range(5, -1, -1):
+            after_it = [prompt[i + n] for i in range(len(prompt) - n) if prompt[i : i + n] == text[len(text) - n :]]
+            if after_it:
+                return np.bincount(after_it, minlength=size) / len(after_it)
+        return np.zeros(size)
+
+    for step in range(case["limit"]):
+        p = after(model, read) ** (1 / case["heat"])
+        calls += 1
+        keep = best(p, case["pool"])
+        cands = []
+        for text, like in alive[: k if step else 1]:
+            g = followed((*prompt, *text))
+            with np.errstate(divide="ignore"):
+                llm = np.log([p[v] / p[keep].sum() if v in keep else 0.0 for v in range(size)])
+                s = (1 - case["alpha"]) * llm + case["alpha"] * np.log(g)
+            s = s if (s > -np.inf).any() else (1 - case["alpha"]) * llm - case["penalty"]
+            cands += [((*text, v), like + float(s[v])) for v in range(size)]
+        cands = sorted(cands, key=lambda c: -c[1])[: 2 * k]
+        fin = sorted(fin + [c for c in cands if c[0][-1] in case["eos"]], key=lambda c: -c[1])[:k]
+        alive = [c for c in cands if c[0][-1] not in case["eos"] and c[1] > -np.inf][:k]
+        if not alive or (len(fin) == k and alive[0][1] <= fin[-1][1]):  # none of them can win any more
+            break
+        w = np.exp([c[1] - alive[0][1] for c in alive])
+        mixed = np.zeros(size)
+        for (text, _), x in zip(alive, w / w.sum(), strict=True):
+            mixed[text[-1]] += x
+        read = (*read, mixture((*mixed.tolist(), 0)))
+    both = sorted(fin + alive, key=lambda c: -c[1])[:k]
+    return {"texts": [c[0] for c in both], "calls": calls}
+
+
+def drafts(case: Mapping[str, Any], backend: str) -> Columns:
+    """Ours: the texts and how many calls. It is not watched: a mixture has no token."""
+    params = {name: case[name] for name in ("k", "pool", "heat", "alpha", "penalty")}
+    session = decgraph.load("superposed").session({"target": target(case)}, plan=Plan(backend=backend), **params)
+    request = Request(tuple(case["prompt"]), limit=case["limit"], eos=frozenset(case["eos"]), temperature=0)
+    result = session.run(request)
+    assert result.error is None, result.error
+    return {"texts": [tuple(path) for path in result.results], "calls": result.stats.target_calls}
+
+
 def best_text(program: str, *names: str) -> Any:
     """Ours: the text that a search commits, and the texts after which each call asked."""
 
@@ -447,5 +503,32 @@ COMPARED = [
             )
         },
         "an answer is a text that ended, there a step that begins with ####; its values of repeated and empty steps are left out",
+    ),
+    Compared(
+        "superposed",
+        "RAIVNLab/SuperposedDecoding 33d283e6, superposed/llama/superpose.py, Superpose.forward, and superposed_generation.py",
+        superposed,
+        drafts,
+        {
+            f"{seed} {k} {alpha}": {
+                "size": 7,
+                "seed": seed,
+                "prompt": (1, 2, 4, 1, 2, 5, 2, seed % 7, 1, 2),
+                "eos": (3,),
+                "limit": 8,
+                "k": k,
+                "pool": pool,
+                "heat": heat,
+                "alpha": alpha,
+                "penalty": penalty,
+            }
+            for seed, k, pool, heat, alpha, penalty in (
+                (1, 3, 5, 0.5, 0.54, 200.0),
+                (2, 2, 4, 1.0, 0.3, 5.0),
+                (4, 3, 6, 0.9, 0.1, 3.0),
+                (5, 2, 5, 0.7, 0.54, 20.0),
+            )
+        },
+        "n-grams of the prompt in the place of a corpus's tables; it ends where no draft can win, there at the limit",
     ),
 ]
