@@ -448,6 +448,9 @@ COMPARED = [
                 (4, [[4], [4], [0, 1]], 7, 0.5, 8),
                 (5, [[6, 6], [6, 7]], 6, 1.0, 9),
                 (6, [[4], [5]], 2, 0.0, 8),
+                (7, [[0]], 6, 1.0, 8),
+                (9, [[4]], 5, 2.0, 8),
+                (10, [[1]], 6, 1.0, 8),
             )
         },
         "--beam-search-stop all; a text that the limit ends has no end token put in its last place",
