@@ -94,8 +94,12 @@ class Writer:
         """How likely the model's likeliest token is."""
         return float(after(model, text).max())
 
-    def token(self, model: Any, text: Text) -> int:
+    def token(self, model: Any, text: Text, banned: Sequence[int] = ()) -> int:
         law = self.law(model, text)
+        if banned:
+            p = after(model, text) ** (1 / (self.temperature or 1))
+            p[list(banned)] = 0
+            law = p / p.sum()
         return self.noise.draw(law) if self.temperature else int(law.argmax())
 
     def step(self, model: Any, text: Text, marks: Sequence[int], reach: int) -> Text:
