@@ -44,9 +44,9 @@ def target(case: Mapping[str, Any]) -> Layered:
 
 
 def del_(case: Mapping[str, Any]) -> Columns:
-    """Counts and sums of confidences by exit, of matched and of missed places, decayed once a round. Every round adds the places
-    up to the first that its own exit missed, all of them if a draft of no tokens was chosen for it; the first round adds the
-    last of the prompt, and drafts one token at the first exit. The exit of the next round has the most tokens a layer."""
+    """Counts and sums of confidences by exit, of matched and of missed places, decayed once a round. A round adds the places up
+    to the first that its own exit missed, all of them if a draft of no tokens was chosen for it; the first round adds the last
+    of the prompt, and drafts one token at the first exit. The exit of the next round has the most tokens a layer."""
     whole = target(case)
     exits = [Exit(whole, k + 1) for k in range(whole.layers - 1)]
     counts, sums = np.zeros((len(exits), 2)), np.zeros((len(exits), 2))
