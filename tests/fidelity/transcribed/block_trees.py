@@ -76,6 +76,6 @@ COMPARED = [
             f"block {k} budget {n}": {"seed": s, "prompt": (1, 2, 3), "limit": 12, "block": k, "budget": n}
             for s, k, n in ((1, 5, 12), (2, 3, 4), (3, 2, 3), (4, 6, 40))
         },
-        "padding stands in the block's places, which do not matter to a trained head; a tree is no deeper than the limit leaves it",
+        "padding in a block's places, which does not matter to a trained head; a tree is no deeper than the limit leaves it",
     )
 ]
