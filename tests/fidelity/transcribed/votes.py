@@ -21,7 +21,8 @@ Tree = dict[int, list[tuple[int, int]]]
 
 
 def reward(text: str) -> float:
-    """Between 0 and 1, and not the same for two texts: of equals the published order is that of expansion, ours of completion."""
+    """Between 0 and 1, and not the same for two texts: of equals the published order is that of expansion, ours that of
+    completion."""
     return sum(7**i * (ord(c) - 96) for i, c in enumerate(text)) % 997 / 997
 
 
@@ -124,8 +125,8 @@ def texts(case: Mapping[str, Any]) -> list[Text]:
 
 
 def voted(case: Mapping[str, Any]) -> Columns:
-    """Classes of equal answers collect the rewards of their texts, in order; whenever one has more than all had before, the text
-    that made it so is the answer."""
+    """Classes of equal answers collect the rewards of their texts, in order; whenever one has more than all had before, the
+    text that made it so is the answer."""
     classes: list[tuple[str, float]] = []
     most, answer = -math.inf, ()
     for path in texts(case):
@@ -171,7 +172,7 @@ COMPARED = [
         CODE + "math_evaluate.py, majority_vote",
         voted,
         ours_voted,
-        cases("weighted_voting", ("reward", "same_answer"), *({"n": n} for n in (3, 6, 9, 16))),
+        cases("weighted_voting", ("reward", "same_answer"), *({"n": n} for n in (3, 6, 9, 16, 12, 7))),
         "a text's reward is one number; the texts that ended first vote first",
     ),
 ]
