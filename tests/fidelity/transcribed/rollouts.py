@@ -27,8 +27,8 @@ def watched(case: Mapping[str, Any], backend: str) -> Watched:
 
 
 def spec_cut(case: Mapping[str, Any]) -> Columns:
-    """The old text up to the first token whose odds, now to then, times the lenience a coin does not reach; those that reach one
-    need no coin. Coins that fell are ours. Then one call for every further token."""
+    """The old text up to the first token whose odds, now to then, times the lenience a coin does not reach; those that reach
+    one need no coin. Coins that fell are ours. Then one call for every further token."""
     new, old = models(case).values()
     fell = watched(case, "reference").calls[0].accepted
     text = list(case["prompt"])
