@@ -45,7 +45,7 @@ def _relaxed() -> list[Entry]:
         Entry("lookahead_reasoning", "relaxed", "depth", (1, 2, 4, 8),
               "more steps drafted ahead: fewer rounds, with diminishing returns, for more rows; greedy text stays the target's",
               (("commits", "falls", 0.05), ("rows", "rises", 0.2), ("greedy", "stays", 0.001)), params={"mark": " ",
-              "reach": 4}),
+              "reach": 4}, externs={"alike": lambda a, b: a == b}),
         Entry("discriminator_guided", "relaxed", "beta", (0.0, 0.5, 1.0),
               "a heavier discriminator finds steps that it scores higher, at less likelihood",
               (("reward", "rises", 0.03), ("log p", "falls", 0.05)), params={"k": 4, **STEP}, temperature=0.8, limit=24,
@@ -67,7 +67,7 @@ def _heads() -> list[Entry]:
         Entry(n, "heads", "epsilon", (0.005, 0.05, 0.2, 0.5, 0.8), text, (("tokens/call", "falls", 0.1), ("log p", "rises",
               0.05)),
               temperature=1, seeds=2, limit=48, at=_typical, also=("greedy",))
-        for n in ("medusa", "hydra", "chimera")
+        for n in ("medusa", "hydra")
     ]  # fmt: skip
 
 
