@@ -158,7 +158,10 @@ def rounded_row(row: Row, bits: Bits) -> Row:
     if isinstance(row, tuple) and row and not isinstance(row[0], str):
         each = bits if isinstance(bits, tuple) else (bits,) * len(row)
         return tuple(rounded_row(part, n) for part, n in zip(row, each, strict=True))
-    return rounded(row, bits) if hasattr(row, "dtype") else ("rounded", bits, row)
+    if not hasattr(row, "dtype"):
+        return ("rounded", bits, row)
+    assert isinstance(bits, int), "keys and values that are no pair have bits in common"
+    return rounded(row, bits)
 
 
 def mean(rows: Sequence[Row]) -> Row:
