@@ -9,10 +9,10 @@ import torch
 
 from decgraph.backends.triton.graph import Graph, traced
 from decgraph.backends.triton.machine import TritonMachine
-from decgraph.backends.triton.pieces import Pieces
-from decgraph.backends.triton.program import Job, Program, needs_of
+from decgraph.backends.triton.pieces import Pieces, flattened
+from decgraph.backends.triton.program import Job, Program, more_slots, needs_of
 from decgraph.backends.triton.shaping import need
-from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.triton.support import MoreSlots, NotSteppable
 from decgraph.ir.values import Module
 from decgraph.runtime.request import Request
 
@@ -33,19 +33,33 @@ def graphs_of(
     request = Request(tuple(range(1, 1 + PROMPT)), limit=limit, temperature=1.0)
     machine = TritonMachine(module, function, models, params, request)
     features = need(request, machine.vocab_size)
-    job = Job(0, machine, features, needs_of(machine, features))
-    program = Program(job, features, lanes, 1 << (job.size - 1).bit_length())
+    needs = needs_of(machine, features)
+    while True:
+        try:
+            yield _recorded(Job(0, machine, features, needs), lanes)
+            return
+        except MoreSlots as error:  # as lanes.py does
+            needs = more_slots(Job(0, machine, features, needs), error.ahead)
+
+
+def _recorded(job: Job, lanes: int) -> tuple[str, Graph]:
+    """A request's step, and what it is the graph of."""
+    program = Program(job, job.features, lanes, 1 << (job.size - 1).bit_length())
     program.admit(job)
     step = program.step
-    if not program.hosted and step.loop is not None:
+    if not program.loops and step.loop is not None:
         program.fill(None)
-        program.run()
-        yield "one decoding step", traced(step.body, step)
-        return
+        program.body()
+        return "one decoding step", traced(program.body, step)
     found: list[Graph] = []
 
     def record(body: Callable[[], Any], device: torch.device) -> Callable[[], None]:
-        found.append(traced(body, step))
+        def handed_on() -> list[torch.Tensor]:
+            tensors: list[torch.Tensor] = []
+            flattened(body(), tensors)
+            return tensors
+
+        found.append(traced(handed_on, step))
         raise _Found
 
     step.pieces = Pieces(step, record)
@@ -54,8 +68,7 @@ def graphs_of(
             program.fill(None)
             if step.loop is None or bool(step.done.all()):
                 break
-            step.body()
+            program.body()
     except _Found:
-        yield "one iteration of the innermost loop", found[0]
-        return
+        return "one iteration of the innermost loop", found[0]
     raise NotSteppable("its loops end before a body has run twice")

@@ -171,7 +171,7 @@ def folded(fn: str, x: Vec) -> Tensor:
     if fn == "mean":
         return torch.where(mask, a.double(), 0).sum(1) / mask.sum(1)
     if fn in NEUTRAL:
-        return _folded(fn, torch.where(mask, a, torch.tensor(NEUTRAL[fn], dtype=a.dtype, device=a.device)), 1)
+        return _folded(fn, torch.where(mask, a, torch.full((), NEUTRAL[fn], dtype=a.dtype, device=a.device)), 1)
     least = -torch.inf if a.is_floating_point() else -(2**62)
     if fn in ("max", "logsumexp"):
         return _folded(fn, torch.where(mask, a, least), 1)
