@@ -268,6 +268,7 @@ class Step(Evaluator):
     def begin(self, lanes: Tensor | None) -> None:
         """A new iteration of some lanes: no node has slots. here: bool[B] or None."""
         self.uids = self.epoch = 0
+        self.leading.clear()
         self.committed_most, self.committed_now = max(self.committed_most, self.committed_now), 0
         self.counts.start(lanes)
         for cache in self.caches.values():

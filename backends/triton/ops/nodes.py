@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.backends.triton.ops.numbers import leading
 from decgraph.backends.triton.values import Nodes, Tree
 
 
@@ -34,13 +35,14 @@ def children(s: Any, t: Tree, at: Tensor, among: np.ndarray | None = None) -> tu
             table[p, fill[p]] = n
             fill[p] += 1
         there = np.arange(k) < fill[:, None]
-        return s.constant(table)[at], s.constant(there)[at]
+        return s.constant(table)[at], leading(s, s.constant(there)[at])
     mine = batched(s, t.parent)[:, s.constant(among)] == at[:, None]
     if t.live is not None:
         mine = mine & s.lanes(t.live)[:, s.constant(among)]
     place = torch.where(mine, s.constant(among)[None], t.size)
     ids = place.sort(1).values[:, :k]
-    return torch.where(ids < t.size, ids, 0), ids < t.size
+    there = ids < t.size
+    return torch.where(there, ids, 0), leading(s, there)
 
 
 def reachable(s: Any, t: Tree) -> Tensor | None:

@@ -290,10 +290,16 @@ def _moved(s: Any, at: Any, order: Any, live: Tensor | None) -> Any:
 def packed(s: Any, x: Any) -> Any:
     """A vector whose missing elements are all behind the others."""
     live = live_of(x)
-    if live is None:
+    if live is None or id(live) in s.leading:
         return x
     order = torch.sort((~live).to(torch.uint8), dim=1, stable=True).indices
-    return reordered(s, x, order, live.gather(1, order))
+    return reordered(s, x, order, leading(s, live.gather(1, order)))
+
+
+def leading(s: Any, live: Tensor) -> Tensor:
+    """Note that the elements that are there, live bool[B, n], stand before all others, so that nobody sorts them again."""
+    s.leading[id(live)] = live
+    return live
 
 
 @joins(Vec)
