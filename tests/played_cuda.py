@@ -99,10 +99,10 @@ def played(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 @contextmanager
 def played_cuda() -> Iterator[torch.device]:
     """Within it there is the played device, which tensors are moved to and made on as on any."""
-    library = ctypes.CDLL(str(next((Path(torch.__file__).parent / "lib").glob("*c10.*"))))
+    library = ctypes.CDLL(str(next((Path(str(torch.__file__)).parent / "lib").glob("*c10.*"))))
     guards = (ctypes.c_void_p * KINDS).in_dll(library, GUARDS)
-    assert guards[OF_META] and not guards[OF_CUDA], "torch has another table of devices, or knows CUDA"
-    had = torch.cuda._lazy_init
+    assert guards[OF_META], "torch has another table of devices"
+    had, guard = torch.cuda._lazy_init, guards[OF_CUDA]
     guards[OF_CUDA] = guards[OF_META]  # that of a device on which there is nothing to switch
     torch.cuda._lazy_init = lambda: None
     lifted = torch._C._only_lift_cpu_tensors()
@@ -113,4 +113,4 @@ def played_cuda() -> Iterator[torch.device]:
     finally:
         torch._C._set_only_lift_cpu_tensors(lifted)
         torch.cuda._lazy_init = had
-        guards[OF_CUDA] = None
+        guards[OF_CUDA] = guard
