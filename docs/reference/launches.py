@@ -95,7 +95,7 @@ def models_of(function: Any, layers: int) -> dict[str, Any]:
         elif kind == "features":
             module = EagleHead(EagleConfig(**SHAPE, num_hidden_layers=1))
         elif kind == "layers":
-            module = ExitAdapter(ExitConfig(**SHAPE, num_hidden_layers=1, exit_layer=1))
+            module = ExitAdapter(ExitConfig(**SHAPE, num_hidden_layers=1, exit_layer=2))
         if gives == "causal+heads":
             heads = MedusaHeads(MedusaConfig(hidden_size=SHAPE["hidden_size"], inner_size=48, heads=4))
             given[f"{p.name}.heads"] = heads.eval().requires_grad_(False)

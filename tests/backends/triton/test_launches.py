@@ -14,7 +14,7 @@ from decgraph.backends.triton.state import Step
 
 LAUNCHES = runpy.run_path(str(ROOT / "docs" / "reference" / "launches.py"))
 COMMITTED = LAUNCHES["read"]()
-COUNTED = 40
+COUNTED = 44
 """Steps that are on the page at least; those that are not are named there."""
 AGAIN = "more than docs/reference/launches.md says; if it has to be: python docs/reference/launches.py"
 
