@@ -51,4 +51,4 @@ def test_one_launch_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     over: Any = Step.over
     monkeypatch.setattr(Step, "over", lambda self: torch.sort(over(self).long(), stable=True)[0].bool())
     found = grown("autoregressive")
-    assert any(said.startswith("launches: ") for said in found) and any(said.startswith("sorts: 2") for said in found), found
+    assert any(said.startswith("launches: ") for said in found) and any(said.startswith("sorts: ") for said in found), found
