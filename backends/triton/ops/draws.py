@@ -103,7 +103,7 @@ def draw_many(s: Any, op: Any, q: Any, k: Any, key: Noise) -> Draws:
         rows = s.constant(np.arange(n * most) // max(1, most))[None] if rows is None else rows.repeat_interleave(most, 1)
         words = s.noise_words(key, n * most, where, [rows, s.constant(second)[None]])
         tokens = s.draw(probs.repeat_interleave(most, 1), words, q.live)
-        out = Draws(shaped(q, tokens.reshape(-1, n, most), most), (Law(q.rows, q.face),), _rows(q, most), at=q.at, live=q.live)
+        out = Draws(shaped(q, tokens, most), (Law(q.rows, q.face),), _rows(q, most), at=q.at, live=q.live)
     else:
         most = min(most, size)
         keys = noise.race_keys(torch.log(probs.double()), noise.uniforms(row_words(s, q, key, n), size))

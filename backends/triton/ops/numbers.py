@@ -267,7 +267,7 @@ def reordered(s: Any, x: Any, order: Any, live: Tensor | None) -> Any:
             at = along(at) if isinstance(at, np.ndarray) and isinstance(order, np.ndarray) else _moved(s, at, order, live)
         return replace(
             x, tokens=along(x.tokens), row=along(row), rank=along(rank), race=along(x.race), live=live, at=at,
-            point=along(x.point) if isinstance(x.point, Tensor) else x.point,
+            nodes=along(x.nodes), point=along(x.point) if isinstance(x.point, Tensor) else x.point,
         )  # fmt: skip
     if isinstance(x, Dist):
         at = x.at if x.at is not None else np.arange(x.shape[0])

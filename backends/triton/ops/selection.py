@@ -32,7 +32,9 @@ def flat_draws(x: Draws, s: Any) -> Draws:
         live = tokens >= 0 if live is None else live & (tokens >= 0)
     point = flat(x.point) if isinstance(x.point, Tensor) else x.point
     at = x.at if len(x.shape) == 1 else None
-    return replace(x, tokens=tokens, row=flat(row), rank=flat(rank), race=flat(x.race), point=point, live=live, at=at)
+    return replace(
+        x, tokens=tokens, row=flat(row), rank=flat(rank), race=flat(x.race), point=point, live=live, at=at, nodes=flat(x.nodes)
+    )
 
 
 def order_of(s: Any, keys: list[Tensor], live: Tensor | None, down: bool) -> Tensor:

@@ -160,18 +160,16 @@ def pick(s: Any, v: Any, index: Any, op: Any = None) -> Any:
         row, rank = (
             None if a is None else a if isinstance(a, Tensor) else np.broadcast_to(a, v.shape) for a in (v.row, v.rank)
         )
-        row, rank, race = (None if a is None else picked(s, a, index) for a in (row, rank, v.race))
+        row, rank, race, nodes = (None if a is None else picked(s, a, index) for a in (row, rank, v.race, v.nodes))
         point = picked(s, v.point, index) if isinstance(v.point, Tensor) else v.point
-        return replace(v, tokens=picked(s, v.tokens, index), row=row, rank=rank, race=race, point=point, at=None, live=None)
+        tokens = picked(s, v.tokens, index)
+        return replace(v, tokens=tokens, row=row, rank=rank, race=race, point=point, at=None, live=None, nodes=nodes)
     if isinstance(v, Edit):
         live = None if v.live is None else picked(s, v.live, index)
         return Edit(picked(s, v.position, index), picked(s, v.token, index), None, live)
     if isinstance(v, Nodes):
-        return (
-            Nodes(s.lanes(picked(s, v.ids, index)), v.within)
-            if np.ndim(index) or isinstance(index, Tensor) and index.ndim > 1
-            else picked(s, v.ids, index)
-        )
+        found, several = picked(s, v.ids, index), index.ndim > 1 if isinstance(index, Tensor) else np.ndim(index) > 0
+        return Nodes(s.lanes(found), v.within) if several else found
     if isinstance(v, Vec):
         return picked(s, v.data, index)
     if isinstance(v, np.ndarray | Tensor):
@@ -203,10 +201,11 @@ def pick_flat(s: Any, v: Any, places: Sequence[Tensor], sizes: Sequence[int], op
         row, rank = (
             None if a is None else a if isinstance(a, Tensor) else np.broadcast_to(a, v.shape) for a in (v.row, v.rank)
         )
-        row, rank, race = (None if a is None else picked(s, joined(a), flat) for a in (row, rank, v.race))
+        row, rank, race, nodes = (None if a is None else picked(s, joined(a), flat) for a in (row, rank, v.race, v.nodes))
         point = picked(s, joined(v.point), flat) if isinstance(v.point, Tensor) else v.point
         tokens = picked(s, joined(v.tokens), flat)
-        return replace(v, tokens=tokens, row=row, rank=rank, race=race, point=point, at=None, live=None, inner=None)
+        v = replace(v, at=None, live=None, inner=None)
+        return replace(v, tokens=tokens, row=row, rank=rank, race=race, point=point, nodes=nodes)
     return picked(s, joined(s.tensor(v)), flat)
 
 
@@ -309,8 +308,9 @@ def lifted(x: Draws) -> Draws:
 
     point = up(x.point) if isinstance(x.point, Tensor) else x.point
     return replace(
-        x, tokens=x.tokens[:, None], row=up(x.row), rank=up(x.rank), race=up(x.race), point=point, at=None, live=None
-    )
+        x, tokens=x.tokens[:, None], row=up(x.row), rank=up(x.rank), race=up(x.race), point=point, at=None, live=None,
+        nodes=up(x.nodes),
+    )  # fmt: skip
 
 
 def one_dist(s: Any, parts: Sequence[Dist]) -> Dist:
@@ -383,6 +383,7 @@ def one_draws(s: Any, parts: Sequence[Draws]) -> Draws:
     return Draws(
         torch.cat([s.lanes(p.tokens) for p in parts], 1), tuple(laws), cat(rows), cat(ranks) if some_rank else None, point,
         torch.cat([s.lanes(p.race) for p in parts], 1) if some_race else None, live=live,
+        nodes=torch.cat([s.lanes(p.nodes) for p in parts], 1) if all(p.nodes is not None for p in parts) else None,
     )  # fmt: skip
 
 

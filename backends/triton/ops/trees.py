@@ -31,7 +31,9 @@ def new(s: Any, op: Any, base: Any = None) -> Tree:
         raise NotSteppable("a tree that does not grow drafts from the context", op)
     zero = np.zeros(1, dtype=np.int64)
     token = s.lanes(s.constant(np.full((1, 1), -1)))
-    return Tree(base, token, zero, zero, zero - 1, epoch=s.epoch, until=tuple(op.attrs.get("until", ())))
+    until = tuple(op.attrs.get("until", ()))
+    looks = s.looked_at.get(str(op.result.type.of[0]), "")
+    return Tree(base, token, zero, zero, zero - 1, epoch=s.epoch, until=until, looks=looks)
 
 
 @step("tree.grow")
@@ -69,7 +71,22 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
         heads = batched(s, parents)[:, :1].expand(-1, n) if chain else batched(s, parents)
         there = s.lanes(t.live).gather(1, heads)
         live = there if live is None else live & there
+    depth, levels = depths(s, t, parents, above, n, chain)
+    if t.fixed and isinstance(parents, np.ndarray):
+        parent: Any = np.concatenate([t.parent, parents])
+    else:
+        parent = torch.cat([batched(s, t.parent), batched(s, parents)], 1)
+    height = t.height + levels if not isinstance(depth, np.ndarray) else int(depth.max(initial=0))
+    each = 1 if chain else per_node(what, above, n)
+    wide = _wide(t, parents, above, each, min(n, 1) if chain else n)
+    useful = None
+    if t.looks == "always" or t.looks == "forks" and wide > 1:
+        grown = replace(t, token=torch.cat([t.token, flat.tokens], 1), parent=parent, depth=depth, height=height)
+        useful = reachable(s, grown)
     before, tree_live = t.live, t.live
+    if useful is not None:
+        before = s.lanes(useful)[:, :first] if before is None else s.lanes(useful)[:, :first] & before
+        live = s.lanes(useful)[:, first:] if live is None else s.lanes(useful)[:, first:] & live
     if live is not None or before is not None:
         old = torch.ones((s.frame.batch, first), dtype=torch.bool, device=s.device) if before is None else s.lanes(before)
         fresh = torch.ones((s.frame.batch, n), dtype=torch.bool, device=s.device) if live is None else s.lanes(live)
@@ -87,13 +104,7 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
         columns[name] = (
             torch.cat([old, old.new_zeros((old.shape[0], n, *old.shape[2:]))], 1) if isinstance(old, Tensor) else old
         )
-    depth, levels = depths(s, t, parents, above, n, chain)
-    if t.fixed and isinstance(parents, np.ndarray):
-        parent: Any = np.concatenate([t.parent, parents])
-    else:
-        parent = torch.cat([batched(s, t.parent), batched(s, parents)], 1)
     edges = replace(flat, at=None, live=None)
-    each = 1 if chain else per_node(what, above, n)
     tree = replace(
         t,
         token=torch.cat([t.token, flat.tokens if live is None else torch.where(live, flat.tokens, -1)], 1),
@@ -102,9 +113,9 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
         uid=both_uids(s, t.uid, s.next_uids(n)),
         edges=edges if t.edges is None else one_draws(s, [t.edges, edges]),
         live=tree_live,
-        height=t.height + levels if not isinstance(depth, np.ndarray) else int(depth.max(initial=0)),
+        height=height,
         most=_most(t, parents, above, each, n),
-        wide=_wide(t, parents, above, each, min(n, 1) if chain else n),
+        wide=wide,
         growths=(*t.growths, Growth(first, n, above, max(1, n if chain else levels))),
         columns=columns,
         new=_of(s, ids, live),
@@ -203,8 +214,8 @@ def depths(s: Any, t: Tree, parents: Any, above: Any, n: int, chain: bool) -> tu
                 out[i] = 1 + (t.depth[p] if p < first else out[p - first])
             return np.concatenate([t.depth, out]), n if chain else 1
         among = above.within if isinstance(above, Nodes) else above
-        levels = np.unique(t.depth[np.asarray(among)]) if among is not None else np.zeros(0)
-        if len(levels) == 1 and not chain:
+        levels = np.unique(t.depth[np.asarray(among)]) if among is not None and not chain else np.zeros(0)
+        if len(levels) == 1:
             return np.concatenate([t.depth, np.full(n, 1 + int(levels[0]))]), 1
     old, up = batched(s, t.depth), batched(s, parents)
     if chain and n:

@@ -49,9 +49,7 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Any:
             has = s.lanes(has).bool() & bool(ids.shape[1])
             child = at
             if ids.shape[1] and taken is not None:
-                same = (s.lanes(draws.tokens) == s.lanes(taken)[:, None]) & there
-                first = same.long().argmax(1)
-                child = torch.where(has, ids.gather(1, first[:, None])[:, 0], at)
+                child = torch.where(has, child_of(s, draws, ids, there, taken), at)
             else:
                 has = torch.zeros_like(has)
             tested = there if useful is None or not ids.shape[1] else there & s.lanes(useful).gather(1, ids)
@@ -95,7 +93,17 @@ def drafted(s: Any, t: Tree, ids: Tensor, there: Tensor, among: np.ndarray) -> D
     if isinstance(edges.row, np.ndarray) and len(edges.laws) > 1 and edges.rank is None:
         edges = _fewer(edges, among)
     out: Draws = pick(s, edges, (ids - 1).clamp(min=0))
-    return replace(out, tokens=torch.where(there, out.tokens, -1), live=None if bool(_full(t, among)) else there)
+    tokens = torch.where(there, out.tokens, -1)
+    return replace(out, tokens=tokens, live=None if bool(_full(t, among)) else there, nodes=ids)
+
+
+def child_of(s: Any, draws: Draws, ids: Tensor, there: Tensor, taken: Any) -> Tensor:
+    """int64[B]: the node of the draw that a rule accepted: that draw's own, else of those int64[B, K] the first with its
+    token."""
+    if isinstance(taken, Draws) and taken.nodes is not None:
+        return taken.nodes
+    same = (s.lanes(draws.tokens) == s.lanes(taken)[:, None]) & there
+    return ids.gather(1, same.long().argmax(1)[:, None])[:, 0]
 
 
 def _full(t: Tree, among: np.ndarray) -> bool:
