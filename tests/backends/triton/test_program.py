@@ -497,6 +497,58 @@ def test_an_index_of_a_session_is_the_driver_s() -> None:
         assert got.tokens == want.tokens and "of what a session has read" in got.mode
 
 
+WITHOUT = """
+rule the_rest(p: dist, children: draws):
+    for x in children:
+        if bernoulli(0.3):
+            accept x
+        p = x.law
+    y ~ p
+    emit y
+
+algorithm without(target: causal, drafter: causal):
+    while not done:
+        draft t:
+            repeat 2:
+                grow distinct(drafter(t.leaves), 3)
+        verify t by the_rest against target(t)
+        commit t.accepted
+"""
+
+TOGETHER = """
+algorithm together(target: causal):
+    while not done:
+        xs = sample(target(ctx), 4)
+        commit xs.token
+    return ctx.last(3)
+"""
+
+FROM_THE_END = """
+algorithm from_the_end(target: causal):
+    state seen: token[<= 6] = []
+    while not done:
+        x ~ target(ctx)
+        if x.token % 2 == 0 and len(seen) < 6:
+            seen = seen ++ [x.token]
+        commit x
+        if len(seen) > 1:
+            commit [seen[-1], last(seen), seen[-2]]
+"""
+
+
+@pytest.mark.parametrize("text", [WITHOUT, TOGETHER, FROM_THE_END], ids=["without", "together", "end"])
+def test_what_small_programs_commit(text: str) -> None:
+    """The law of the second of several draws is what the first one leaves; of several ends in a commit the first one counts;
+    what is read from the end of a vector is the last of what a lane has."""
+    algorithm = parse(text)
+    models = models_for(algorithm.function, 7, 1)
+    reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
+    requests = [Request((1, 2, 3, 1, 2), limit=16, seed=n, eos=frozenset(range(7)[-n:] if n else ())) for n in range(6)]
+    for got, want in zip(steps.generate(requests), map(reference.run, requests), strict=True):
+        assert (got.mode, got.tokens, got.reason) == ("graph mode", want.tokens, want.reason)
+        assert got.results == want.results
+
+
 @pytest.mark.parametrize("text", [HOLES, REMEMBERS], ids=["nodes", "states"])
 def test_what_some_lanes_alone_have(text: str) -> None:
     """A frontier with nodes in some lanes alone has holes: a draw's noise is that of its number among those that are there. A
