@@ -249,14 +249,30 @@ def parents_of(s: Any, t: Tree, what: Draws, at: Any, op: Any) -> tuple[Any, Any
         return found, found
     if what.laws and what.row is not None and all(law.rows.nodes is not None for law in what.laws):
         return _where_drawn(s, t, what, n)
-    front = t.frontier
-    if isinstance(front, Nodes):
-        if count_of(front) > 1 and shape and count_of(front) == shape[0]:
-            return front.ids.index_select(1, s.constant(leading)), front
-        return front.ids[:, :1].expand(-1, n), front
-    if len(front) > 1 and shape and len(front) == shape[0]:
-        return front[leading], front
-    return np.full(n, front[0] if len(front) else 0), front[:1]
+    return _at_frontier(s, op, t, what, leading)
+
+
+def _at_frontier(s: Any, op: Any, t: Tree, what: Draws, leading: np.ndarray) -> tuple[Any, Any]:
+    """The parents of draws that know no nodes: those of the frontier, one for each row where there are as many, else the first
+    one, or the root where there is none, and the loop goes on. leading: the row of each draw, NumPy int64[n]."""
+    n, rows, front = len(leading), what.shape[0] if what.shape else 1, t.frontier
+    live = what.live if what.shape else None
+    if not isinstance(front, Nodes) and live is None:
+        if len(front) > 1 and len(front) == rows:
+            return front[leading], front
+        return np.full(n, front[0] if len(front) else 0), front[:1] if len(front) else np.zeros(1, dtype=np.int64)
+    front = packed(s, front if isinstance(front, Nodes) else Nodes(batched(s, front), front))
+    have, there = count_of(front), front.live
+    if not have:
+        return np.zeros(n, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    some = s.lanes(s.constant(np.array([have]))) if there is None else there.sum(1)
+    many = s.lanes(s.constant(np.array([rows]))) if live is None else live.sum(1)
+    place = s.lanes(s.steps(rows)[None]) if live is None else (live.long().cumsum(1) - 1).clamp(min=0)
+    each = front.ids.gather(1, place.clamp(max=have - 1))
+    first = torch.where(some > 0, front.ids[:, 0], 0)[:, None]
+    found = torch.where(((some == many) & (some > 1))[:, None], each, first).index_select(1, s.constant(leading))
+    alive = (some > 0)[:, None].expand(found.shape) if id(op) in s.stopping else None
+    return found, Nodes(found, None if front.within is None else np.union1d(front.within, [0]), alive)
 
 
 def _where_drawn(s: Any, t: Tree, what: Draws, n: int) -> tuple[Any, Any]:
