@@ -566,6 +566,17 @@ def test_what_small_programs_commit(text: str) -> None:
         assert got.results == want.results
 
 
+def test_a_distribution_without_a_token_is_an_error_where_nothing_is_drawn() -> None:
+    """Here the likeliest token is read of a row that the request's constraints leave empty."""
+    algorithm = parse("algorithm likeliest(target: causal):\n    while not done:\n        commit argmax(target(ctx).raw)\n")
+    models = models_for(algorithm.function, 7, 1)
+    reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
+    request = Request((1, 2, 3), limit=6, eos=frozenset(range(7)), min_length=2)
+    got, want = steps.run(request, keep_events=False), reference.run(request)
+    assert "leave no token" in str(want.error) and (got.tokens, got.reason) == (want.tokens, want.reason)
+    assert "leave no token" in str(got.error)
+
+
 @pytest.mark.parametrize("text", [HOLES, REMEMBERS], ids=["nodes", "states"])
 def test_what_some_lanes_alone_have(text: str) -> None:
     """A frontier with nodes in some lanes alone has holes: a draw's noise is that of its number among those that are there. A
