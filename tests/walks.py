@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -58,6 +58,16 @@ class Walk:
                 for lane in range(lanes):
                     paths[lane].append((*paths[lane][parent], self.token()))
         self.commit(base, above, paths)
+
+    def heads(self) -> Iterator[tuple[Tensor, Path]]:
+        """What the model's own heads [n, V] give after the committed tokens but for the last one, and after the first, each with
+        its path."""
+        ends = torch.tensor([[len(t) - 2, 0] for t in self.texts])
+        tokens = torch.tensor([[text[end] for end in row] for text, row in zip(self.texts, ends.tolist(), strict=True)])
+        with nothing_read():
+            got = self.model.heads(self.model.forward(tokens, ends, ends, Seen(ends + 1)))
+        for lane, text in enumerate(self.texts):
+            yield from ((got[lane, n], tuple(text[: end + 1])) for n, end in enumerate(ends[lane].tolist()))
 
     def commit(self, base: Tensor, above: list[list[int]], paths: list[list[Path]]) -> None:
         most = max(map(len, above)) - 1

@@ -1,11 +1,9 @@
 """The slots of one model in a step: committed tokens at slots equal to their positions, nodes of trees behind them.
 
 A step's first call also computes the last committed tokens that are not computed yet: `behind` of them, a number that follows
-from
-the program's structure. Computing one again does no harm (its slot gets the same values), so nothing counts what is computed.
-Nodes get slots from the number of committed tokens on, in the order in which they are computed: a chain stands where it would
-be
-committed. Where an accepted path stands elsewhere its keys and values are moved.
+from the program's structure. Computing one again does no harm (its slot gets the same values), so nothing counts what is
+computed. Nodes get slots from the number of committed tokens on, in the order in which they are computed: a chain stands where
+it would be committed. Where an accepted path stands elsewhere its keys and values are moved.
 """
 
 from __future__ import annotations
@@ -158,8 +156,7 @@ class Cache:
 
     def _forward(self, tree: Tree | None, nodes: Any, known: Tensor | None) -> Tensor:
         """States [B, lead + n, W] of one forward over the committed tokens that are not computed, if none has been before in
-        this
-        step, and n nodes (NumPy int64[n], or int64[B or 1, n])."""
+        this step, and n nodes (NumPy int64[n], or int64[B or 1, n])."""
         s, b = self.s, self.s.frame.batch
         lead, n = (0 if self.asked else self.behind), int(nodes.shape[-1])
         length = s.length
@@ -284,8 +281,7 @@ class Cache:
     # -- after a commit
     def committed(self, before: Tensor, kept: Tensor, most: int, path: Path | None) -> None:
         """After a commit of kept int64[B] tokens, at most `most`, behind `before` int64[B] ones. path: the verified path of
-        this
-        step's tree, where it was committed."""
+        this step's tree, where it was committed."""
         if not self.asked:
             self.behind += most
             return

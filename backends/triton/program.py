@@ -316,7 +316,7 @@ class Program:
         if most >= known + LEAST:
             lane, known = min(free, key=lambda n: self.used[n]), most
             for mine, theirs in zip(self.models, source.counterparts(self), strict=True):
-                copied(theirs.model, best, mine.model, lane, known)
+                mine.model.copy_prefix(theirs.model, best, lane, known)
         job.program, job.lane, job.seen, job.tests = self, lane, len(tokens), None
         job.filled, job.begun, job.iterations = known, False, 0
         m.reused = job.filled if job.rows is None else m.reused
@@ -544,13 +544,6 @@ class Look:
         calls = {name: int(n) for name, n in zip(names, row[7:first], strict=True)}
         tests = row[first:last].reshape(2, -1)
         return Look(length, bool(done), bool(lost), iterations, drafted, unmasked, remasked, calls, tests, row[last:])
-
-
-def copied(source: Any, there: int, model: Any, lane: int, count: int) -> None:
-    """Copy what a model keeps at the first `count` slots of a lane to a lane of a model with the same buffers."""
-    for (theirs, lanes, slots), (mine, *_) in zip(source.buffers, model.buffers, strict=True):
-        row, held = (t.narrow(lanes, n, 1).narrow(slots, 0, count) for t, n in ((mine, lane), (theirs, there)))
-        row.copy_(held)
 
 
 def alike(mine: Sequence[int], theirs: Sequence[int]) -> int:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
-from decgraph.backends.triton.models.interface import CHUNK, DeviceModel, Seen, at_slots, put
+from decgraph.backends.triton.models.interface import DeviceModel, Seen, at_slots, put
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.decoder.decoder import Cache, Decoder, Part, Turn
@@ -160,6 +160,7 @@ class CausalModel(DeviceModel):
 
     def __init__(self, model: Model, weights: Weights, batch: int, capacity: int) -> None:
         super().__init__(model, batch, capacity, weights.last.device)
+        self.last: Tensor | None = None
         self.weights, self.width, self.dtype = weights, int(weights.last.width), weights.last.dtype
         sizes = [(heads, size) for of in (1, 2) for stage in weights.stages for heads, size in _sizes(stage, of)]
         blocks = {
@@ -185,23 +186,13 @@ class CausalModel(DeviceModel):
         states = [self.last if n == self.layers else self.taps[n] for n in ((self.layers,) if layers is None else layers)]
         return torch.cat([at_slots(made[lanes], slots) for made in states if made is not None], -1)
 
-    @torch.no_grad()
-    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
-        """See `DeviceModel`. Raises DecError for tokens that do not fit."""
-        self.check(lane, tokens, start, count)
-        end = start + count
-        self.clear(lane, start)
+    def fill_part(self, tokens: Tensor, at: Tensor, first: int, lanes: slice) -> None:
         if self.following:
-            at = torch.arange(start, end, device=self.device)[None]
-            self.adopt(at, at, slice(lane, lane + 1))
-            return
-        for first in range(start, end, CHUNK):
-            at = torch.arange(first, min(first + CHUNK, end), device=self.device)[None]
-            ids = torch.tensor([list(tokens[first : first + at.shape[1]])], dtype=torch.int64, device=self.device)
-            self.run(ids, at, at, Seen(at + 1), slice(lane, lane + 1), min(first + CHUNK, end))
+            self.adopt(at, at, lanes)
+        else:
+            self.run(tokens, at, at, Seen(at + 1), lanes, first + at.shape[1])
 
     def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
-        """See `DeviceModel`. tokens: int64[B, T]."""
         return self.run(tokens, positions, self.followed(positions, slots, known), seen)
 
     def follow(self) -> None:
@@ -261,12 +252,10 @@ class CausalModel(DeviceModel):
 
     @torch.no_grad()
     def read(self, states: Tensor) -> Tensor:
-        """See `DeviceModel`."""
         return self.weights.head(states)[..., : self.vocab_size]
 
     @torch.no_grad()
     def heads(self, states: Tensor) -> Tensor:
-        """See `DeviceModel`. Raises NotSteppable for a model without heads."""
         if self.weights.guesses is None:
             return super().heads(states)
         made = torch.stack(self.weights.guesses(states), 2)
@@ -289,7 +278,7 @@ def weights_of(model: Any) -> Weights:
         case Live() if model.boundary is not None:
             raise NotSteppable(f"{model.name!r} has rotary frequencies that change where a text grows past a length")
         case HFCausal() | Live():
-            made = _whole(net_of(model), model.name)
+            made = of_net(net_of(model), model.name)
             heads = getattr(model, "attached", None)
             return made if heads is None else replace(made, guesses=heads.module)
         case Headed(target=HFCausal() as target, inner=inner):
@@ -314,21 +303,20 @@ def lower(name: str, target: HFCausal, inner: Any) -> tuple[Any, ...]:
     if not isinstance(inner, Upto) or inner.target is not target or inner.normed:
         raise NotSteppable(f"{name!r} reads states of another kind than those that leave its own layers")
     uses = [use for use in target.net.uses if use.layer < inner.layer]
-    return (*_whole(target.net.using(uses).without_norm(), name).stages, *above)
+    return (*of_net(target.net.using(uses).without_norm(), name).stages, *above)
 
 
-def _whole(net: Net, name: str) -> Weights:
-    """A net's decoder; models that share a net share it."""
-    memo = memo_of(net)
-    return memo.once("slot decoder", lambda: Weights((slotted(net.decoder, name),), net.read))
+def of_net(net: Net, name: str) -> Weights:
+    """A net's decoder over slots; models that share a net share it. Raises NotSteppable for a module whose code reads values
+    on the host."""
 
+    def made() -> Weights:
+        if isinstance(net.decoder, ModuleDecoder):
+            _silent(net.decoder.probed(), name)
+            return Weights((net.decoder,), net.read)
+        return Weights((SlotDecoder(net.decoder),), net.read)
 
-def slotted(decoder: Decoder | ModuleDecoder, name: str) -> Any:
-    """A decoder over slots. Raises NotSteppable for a module whose code reads values on the host."""
-    if isinstance(decoder, ModuleDecoder):
-        _silent(decoder.probed(), name)
-        return decoder
-    return SlotDecoder(decoder)
+    return memo_of(net).once("slot decoder", made)
 
 
 def layers_of(module: Any, name: str) -> SlotDecoder:

@@ -85,14 +85,10 @@ def test_medusa_heads(target: HFCausal) -> None:
     medusa = HFHeads(large(modeling.MedusaHeads(modeling.MedusaConfig(hidden_size=WIDTH, inner_size=48, heads=3))), target, "m")
     both = target.with_heads(medusa)
     made = step_model(both, 2, 60)
-    made.keep_states()
     walk = Walk(made, V, 4, near(target, made))
     walk.run([6, 2], steps=3)
-    ends = torch.tensor([[len(t) - 2, 0] for t in walk.texts])
-    got = made.heads(made.states_at(ends))
-    for lane, text in enumerate(walk.texts):
-        for n, end in enumerate(ends[lane].tolist()):
-            assert torch.allclose(got[lane, n].double(), stacked(both.heads(tuple(text[: end + 1])), V), **CLOSE)
+    for got, path in walk.heads():
+        assert torch.allclose(got.double(), stacked(both.heads(path), V), **CLOSE)
     with pytest.raises(NotSteppable, match="no heads"):
         step_model(target, 1, 40).heads(torch.zeros(1, 1, WIDTH))
 

@@ -82,7 +82,7 @@ def compare(made: Any, model: Any, rows: list[list[int]]) -> None:
 
 def filled(made: Any, rows: list[list[int]]) -> Any:
     for lane, row in enumerate(rows):
-        made.fill(lane, row[: len(row) - LENGTH], 0, 0)
+        made.prompts[lane] = len(row) - LENGTH
     return made
 
 
@@ -117,9 +117,10 @@ def test_a_prompt_may_be_computed_alone() -> None:
     """Its keys and values are then those of the prompt, which sees nothing of the canvas."""
     model, _ = masked(3)
     rows = canvases(V, MASK_ID, 6)
-    made = step_model(model, 3, 20)
-    for lane, row in enumerate(rows):
-        made.fill(lane, row[: len(row) - LENGTH], 0, len(row) - LENGTH)
+    made = filled(step_model(model, 3, 20), rows)
+    at, ends = torch.arange(max(LANES)), torch.tensor(LANES)[:, None]
+    tokens = torch.tensor([row[: len(at)] for row in rows])
+    made.forward(tokens, at[None], torch.where(at < ends, at, 19), Seen(ends.expand(tokens.shape)))
     got = made.read(block(made, rows, 0, LENGTH)).double()
     for n, row in enumerate(rows):
         at = range(len(row) - LENGTH, len(row))
