@@ -60,7 +60,7 @@ class Walk:
         self.commit(base, above, paths)
 
     def heads(self) -> Iterator[tuple[Tensor, Path]]:
-        """What the model's own heads [n, V] give after the committed tokens but for the last one, and after the first, each with
+        """What the model's own heads [n, V] give after the committed tokens but for the last one and after the first, with
         its path."""
         ends = torch.tensor([[len(t) - 2, 0] for t in self.texts])
         tokens = torch.tensor([[text[end] for end in row] for text, row in zip(self.texts, ends.tolist(), strict=True)])

@@ -36,21 +36,8 @@ KERNELS = {"attend": "attend", "rope_write": "rope_write", "draw": "race", "trun
 SEVERAL = {"truncate": 3}
 """Launches of those that are more than one."""
 REDUCED = (
-    "sum",
-    "mean",
-    "amax",
-    "amin",
-    "max",
-    "min",
-    "argmax",
-    "argmin",
-    "any",
-    "all",
-    "prod",
-    "_softmax",
-    "cumsum",
-    "cumprod",
-)
+    "sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "any", "all", "prod", "_softmax", "cumsum", "cumprod",
+)  # fmt: skip
 STORED = (*REDUCED, "scatter", "index_put", "index_copy", "index_add", "copy_")
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,10 +69,7 @@ def traced(run: Callable[[], Any], step: Any = None, roots: Mapping[str, Any] | 
     constants |= _folded(graph, tensors, constants)
     _shared(graph)
     _pruned(graph)
-    for node in graph.find_nodes(op="placeholder"):
-        if not node.users:
-            graph.erase_node(node)
-            del tensors[node.target]
+    tensors = {n.target: tensors[n.target] for n in graph.find_nodes(op="placeholder")}
     return Graph(fx.GraphModule(torch.nn.Module(), graph), tensors, frozenset(constants & set(tensors)))
 
 
@@ -135,32 +132,28 @@ def _argument(graph: fx.Graph, name: str, value: Tensor) -> fx.Node:
     return node
 
 
-class _noted:
+@contextmanager
+def _noted(step: Any, recorder: Recorder) -> Iterator[None]:
     """While it is entered, nodes are marked with the op of the program that an evaluator is at."""
+    if step is None:
+        yield
+        return
+    inner, nodes = step.op, recorder.graph.nodes
 
-    def __init__(self, step: Any, recorder: Recorder) -> None:
-        self.step, self.nodes = step, recorder.graph.nodes
+    def op(o: Any) -> None:
+        last = next(iter(reversed(nodes)), None)
+        inner(o)
+        for node in reversed(nodes) if o.loc.line else ():
+            if node is last:
+                break
+            node.meta.setdefault("dec", (o.loc.path, o.loc.line))
 
-    def __enter__(self) -> None:
-        if self.step is None:
-            return
-        inner = self.step.op
-        self.step.recording = True
-
-        def op(o: Any) -> None:
-            last = next(iter(reversed(self.nodes)), None)
-            inner(o)
-            for node in reversed(self.nodes) if o.loc.line else ():
-                if node is last:
-                    break
-                node.meta.setdefault("dec", (o.loc.path, o.loc.line))
-
-        self.step.op = op
-
-    def __exit__(self, *_: object) -> None:
-        if self.step is not None:
-            self.step.recording = False
-            del self.step.op
+    step.recording, step.op = True, op
+    try:
+        yield
+    finally:
+        step.recording = False
+        del step.op
 
 
 BESIDE = ("model", "s", "function", "module", "env", "origin")
@@ -262,12 +255,8 @@ def _folded(graph: fx.Graph, tensors: dict[str, Tensor], constants: set[str]) ->
     for node, value in list(values.items()):
         if node.op == "placeholder" or not isinstance(value, Tensor) or all(user in values for user in node.users):
             continue
-        key = (
-            value.dtype,
-            tuple(value.shape),
-            value.device,
-            value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes(),
-        )
+        content = value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        key = (value.dtype, tuple(value.shape), value.device, content)
         if key not in known:
             name = f"folded_{len(known)}"
             tensors[name] = value.clone(memory_format=torch.contiguous_format)
@@ -291,10 +280,8 @@ def _shared(graph: fx.Graph) -> None:
 
 
 def _pruned(graph: fx.Graph) -> None:
-    """Leave out what nobody uses."""
-    for node in reversed(graph.nodes):
-        if node.op == "call_function" and not node.users and not writes(node):
-            graph.erase_node(node)
+    """Leave out what nobody uses, and arguments that nobody reads."""
+    graph.eliminate_dead_code(lambda node: node.op == "output" or bool(writes(node)))
 
 
 def is_opaque(node: fx.Node) -> bool:
@@ -414,12 +401,14 @@ class Replayed:
             self._run(self.graph.module)
             return
         if self._compiled is not None and self.mode != "compiled":
-            function, self._compiled, self._replay, self.mode = self._compiled, None, None, "compiled"
-            aside(lambda: self._run(function), self.device)
-            self._replay = captured(lambda: self._run(function), self.device)
-        elif self._replay is not None:
-            self._replay()
+            self._record(self._compiled, "compiled")
+        elif self._replay is None:
+            self._record(self.graph.module, "graph")
         else:
-            aside(lambda: self._run(self.graph.module), self.device)
-            self._replay = captured(lambda: self._run(self.graph.module), self.device)
-            self.mode = "graph"
+            self._replay()
+
+    def _record(self, function: Callable[..., Any], mode: str) -> None:
+        """Run one step, and record another."""
+        self._replay, self._compiled, self.mode = None, None, mode
+        aside(lambda: self._run(function), self.device)
+        self._replay = captured(lambda: self._run(function), self.device)

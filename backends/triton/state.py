@@ -19,12 +19,12 @@ from torch import Tensor
 from decgraph.backends.triton import noise, shaping
 from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.canvas_cache import CanvasCache
-from decgraph.backends.triton.evaluate import Evaluator
+from decgraph.backends.triton.evaluate import Evaluator, number
 from decgraph.backends.triton.kernels import race
 from decgraph.backends.triton.ops.numbers import take
 from decgraph.backends.triton.ops.states import copied, written
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Rows, Vec, is_static
+from decgraph.backends.triton.values import Dist, Noise, Rows, Vec, is_static
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.ops.common import plain
@@ -52,17 +52,14 @@ class Step(Evaluator):
     def __init__(
         self, module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], frame: Frame
     ) -> None:
-        super().__init__()
+        super().__init__(frame.batch, frame.device)
         self.module, self.function, self.params = module, module.functions[function], dict(params)
-        self.frame, self.device = frame, frame.device
+        self.frame = frame
         b = frame.batch
         self.tokens = self.buffer((b, frame.capacity + 1), torch.int64)  # the last column takes what is not committed
         self.length, self.base, self.iteration = (self.buffer((b,), torch.int64) for _ in range(3))
-        self.done, self.lost = (torch.ones(b, dtype=torch.bool, device=self.device) for _ in range(2))
-        self.lost.zero_()  # a lane without a request is done
         self.states: dict[str, Any] = {}
         self.counts = Counts(self)
-        self._constants: dict[Any, Tensor] = {}
         self.caches: dict[int, Any] = {}
         self.names: dict[int, str] = {}
         self.taken: set[int] = set()
@@ -97,44 +94,6 @@ class Step(Evaluator):
         """What reads tokens as they are committed (automata)."""
         self.growths: Counter[str] = Counter({state_title(s): 2 for s in self.function.states if s.scope == "session"})
         """How often buffers grew; what a session has kept may have any length."""
-
-    # -- buffers and constants
-    def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Zeros that last."""
-        return torch.zeros(shape, dtype=dtype, device=self.device)
-
-    def constant(self, value: Any, dtype: torch.dtype | None = None) -> Tensor:
-        """A static value as a tensor, created once and used by later steps."""
-        a = np.ascontiguousarray(value).reshape(np.shape(value))
-        key = (a.tobytes(), a.shape, a.dtype.str, dtype)
-        if key not in self._constants:
-            self._constants[key] = torch.from_numpy(a.copy()).to(device=self.device, dtype=dtype)
-        return self._constants[key]
-
-    def steps(self, n: int) -> Tensor:
-        """int64[n]: 0 .. n - 1."""
-        return self.constant(np.arange(n))
-
-    def tensor(self, x: Any) -> Tensor:
-        """A value as numbers, [B or 1, *dims]. Raises NotSteppable for what is none."""
-        if isinstance(x, Tensor):
-            return x
-        if isinstance(x, Vec):
-            return x.data
-        if isinstance(x, Dist):
-            return self.vector(x)
-        if isinstance(x, Draws):
-            return x.tokens
-        if isinstance(x, Nodes):
-            return x.ids
-        if not is_static(x) or isinstance(x, str) or x is None:
-            raise NotSteppable(f"a {type(x).__name__.lower()} as numbers", self.place)
-        return self.constant(np.asarray(x))[None]
-
-    def lanes(self, x: Any) -> Tensor:
-        """A value as numbers of every lane, [B, *dims]."""
-        a = self.tensor(x)
-        return a if a.shape[0] == self.frame.batch else a.expand(self.frame.batch, *a.shape[1:])
 
     # -- requests
     def admit(self, lane: int, request: Request) -> None:
@@ -270,15 +229,6 @@ class Step(Evaluator):
         for cache in self.caches.values():
             cache.start()
 
-    def over(self) -> Tensor:
-        """bool[B]: the lanes that are over and do not change."""
-        return self.done | self.lost
-
-    def active(self) -> Tensor:
-        """bool[B]: the lanes in which effects happen now."""
-        live = ~self.over()
-        return live if self.mask is None else live & self.mask
-
     def flag(self, wrong: Tensor) -> None:
         """Mark lanes (bool[B, ...]) with a case that only the driver handles: it runs them again."""
         wrong = wrong.flatten(1).any(-1) if wrong.ndim > 1 else wrong
@@ -388,7 +338,7 @@ def parameter(p: Any, value: Any) -> Any:
     """A parameter as a host value."""
     if p.value.type.elem == "topology":
         return Topology.of(value)
-    return float(value) if hasattr(value, "numerator") and not isinstance(value, bool | int) else value
+    return number(value)
 
 
 class Counts:

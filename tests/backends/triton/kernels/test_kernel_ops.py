@@ -4,17 +4,19 @@ the shapes of real models is recorded, and compiled."""
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch._subclasses.fake_tensor as fake
+from cubins import Report, Spec, reports
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import decgraph.backends.triton.kernels as kernels
-from decgraph.backends.triton.cubin import Report, Spec, reports
 from decgraph.backends.triton.kernels import attend, race, rope_write, truncate
 
 I64 = torch.int64
@@ -98,11 +100,7 @@ class Recorded:
             signature[name] = kind
             if kind == "i32" and value % 16 == 0 and name.endswith(("_lane", "_head", "_slot", "_cell", "stride", "capacity")):
                 even.append(name)
-        label = f"{function.__name__} {self.arch} {len(self.into)}"
-        self.into.append(
-            Spec(label, function.__name__, signature, constants, module=self.module, warps=num_warps, stages=num_stages,
-                 aligned=tuple(even), arches=(self.arch,))
-        )  # fmt: skip
+        self.into.append(Spec(self.module, function.__name__, self.arch, signature, constants, num_warps, num_stages, even))
 
 
 @pytest.fixture
@@ -185,3 +183,41 @@ def test_attention_of_all_models_compiles_without_spills(recorded: Any) -> None:
                     attended(cells, group, size, lanes, tail, window, softcap)
         specs += into
     check(reports(specs))
+
+
+ODD = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def crowded(x, B: tl.constexpr):
+    # Every value is needed once more after the sum: 512 registers a thread, of 255.
+    at = tl.arange(0, B)
+    v = tl.load(x + at)
+    tl.store(x + at, v / tl.sum(v))
+
+
+@triton.jit
+def changing(x, n):
+    # A value that is an integer before the loop and a float after an iteration.
+    total = 0
+    for i in range(n):
+        total += tl.load(x + i)
+    tl.store(x, total)
+"""
+
+
+def test_reports_say_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "odd.py").write_text(ODD)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    fine, crowded, changing, forgotten, misnamed = reports([
+        Spec("odd", "crowded", 90, {"x": "*fp32"}, {"B": 64}),
+        Spec("odd", "crowded", 80, {"x": "*fp32"}, {"B": 16384}, 1),
+        Spec("odd", "changing", 90, {"x": "*fp32", "n": "i32"}, {}),
+        Spec("odd", "changing", 90, {"x": "*fp32"}, {}),
+        Spec("odd", "skaled", 90, {}, {}),
+    ])  # fmt: skip
+    assert fine == Report("crowded", 90, fine.registers, 0, fine.shared) and 8 <= fine.registers <= 64
+    assert crowded.spills > 1000 and not crowded.error
+    assert "total" in changing.error and "no type and no value for n" in forgotten.error and "skaled" in misnamed.error
