@@ -73,11 +73,6 @@ def kept(model: Any) -> Kept:
     return memo_of(model).once("steps", Kept)
 
 
-def forget(model: Any) -> None:
-    """Free the memory of the programs that are kept with a main model."""
-    memo_of(model).forget("steps")
-
-
 def home(models: dict[str, Any]) -> torch.device:
     """The device of the models' weights; of models without any, CUDA where it is there."""
     for model in models.values():
@@ -272,7 +267,7 @@ class Program:
         self.hosted = settle(self.step)
         reads = any(getattr(c.model, "exact", False) and getattr(c.model, "rows", 0) is None for c in self.step.caches.values())
         reads = reads or any(isinstance(made, SecondText) for made in self.step.made.values())
-        self.hosted = self.hosted or reads  # tables of whole paths and other texts are read on the host: no graph has them
+        self.hosted |= reads  # tables of whole paths and other texts are read on the host: no graph has them
         if self.hosted and not reads and device.type == "cuda":
             self.step.pieces = Pieces(self.step, captured)
         self.step.ahead = job.needs.ahead
@@ -294,7 +289,6 @@ class Program:
         """Whether the step is recorded as a graph."""
         self.bytes = job.needs.bytes * batch * (capacity + job.needs.ahead)
         self.models = sorted((c for c in self.step.caches.values() if c.model.kind != "masked"), key=lambda c: c.features)
-        self.reuses = bool(self.models)
         self.slack = 1 + max(self.behind.values(), default=0)
 
     def __len__(self) -> int:
@@ -333,7 +327,7 @@ class Program:
 
     def known(self, lane: int, tokens: Sequence[int]) -> int:
         """How many of a text's first tokens a lane has keys and values of; the last one is computed in any case."""
-        return min(alike(self.texts[lane], tokens), len(tokens) - 1) if self.reuses else 0
+        return min(alike(self.texts[lane], tokens), len(tokens) - 1) if self.models else 0
 
     def counterparts(self, other: Program) -> list[Any]:
         """This program's slots of the models that another one has, as far as there are any."""
@@ -416,16 +410,7 @@ class Program:
     def lasting(self) -> list[Tensor]:
         """The tensors that a lane's steps hand on, beside its text, settings, keys and values. [B, ...] each."""
         s, c = self.step, self.step.counts
-        values = [
-            s.iteration,
-            c.tested,
-            c.accepted,
-            c.drafted,
-            c.unmasked,
-            c.remasked,
-            *c.often.values(),
-            *(r.at for r in s.readers),
-        ]
+        values = [s.iteration, *c.buffers(), *(r.at for r in s.readers)]
         for value in (*s.states.values(), *s.carried):
             values += [value.data, value.live] if isinstance(value, Vec) else [value] if isinstance(value, Tensor) else []
         return [v for v in values if len(v) == s.frame.batch]
@@ -515,9 +500,8 @@ class Program:
         fresh = look.length - job.seen
         job.seen, job.iterations = look.length, look.iterations
         if fresh > RECENT:
-            found: list[int] = self.step.tokens[job.lane, look.length - fresh : look.length].tolist()
-            return found
-        return [int(t) for t in look.recent[RECENT - fresh :]]
+            return list(self.step.tokens[job.lane, look.length - fresh : look.length].tolist())
+        return list(look.recent[RECENT - fresh :].tolist())
 
 
 @dataclass(frozen=True)
@@ -526,8 +510,8 @@ class Look:
     drafts at a depth were tested, and accepted. recent: the last tokens."""
 
     length: int
-    done: bool
-    lost: bool
+    done: int
+    lost: int
     iterations: int
     drafted: int
     unmasked: int
@@ -540,10 +524,9 @@ class Look:
     def of(row: np.ndarray, names: Sequence[str]) -> Look:
         """From a row int64[n] of `Program.show`."""
         first, last = 7 + len(names), len(row) - RECENT
-        length, done, lost, iterations, drafted, unmasked, remasked = (int(n) for n in row[:7])
         calls = {name: int(n) for name, n in zip(names, row[7:first], strict=True)}
-        tests = row[first:last].reshape(2, -1)
-        return Look(length, bool(done), bool(lost), iterations, drafted, unmasked, remasked, calls, tests, row[last:])
+        values: list[Any] = [*row[:7].tolist(), calls, row[first:last].reshape(2, -1), row[last:]]
+        return Look(*values)
 
 
 def alike(mine: Sequence[int], theirs: Sequence[int]) -> int:

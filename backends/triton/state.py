@@ -164,7 +164,7 @@ class Step(Evaluator):
         """Compute a lane's text but for its last token. Runs on the host, outside of graphs."""
         n = int(self.length[lane])
         if cache.model.kind != "masked":
-            cache.model.fill(lane, self.tokens[lane, :n].tolist(), 0, cache.wanted(n))
+            cache.model.fill(lane, self.tokens[lane, :n].tolist(), 0, max(0, n - 1))
 
     def derived(self, op: Op, model: Any, args: Sequence[Any]) -> Any:
         """A model that the program derives, the same one for the same arguments."""
@@ -298,9 +298,9 @@ class Step(Evaluator):
             where = self.lined(key.index, n) if key.index is not None else positions
             if where is None:
                 raise NotSteppable("`as output` of a distribution without a position", self.place)
-            return noise.words(self.keys, "output", [where], lanes or [] if key.index is not None else [], 1)
+            return noise.words(self.keys, "output", [where], lanes or [] if key.index is not None else [])
         counters = [self.tensor(c) if not isinstance(c, int) else c for c in key.counters]
-        return noise.words(self.keys, key.site, counters, [self.counted(n, live)] if lanes is None else lanes, 1)
+        return noise.words(self.keys, key.site, counters, [self.counted(n, live)] if lanes is None else lanes)
 
     def counted(self, n: int, live: Tensor | None) -> Tensor:
         """int64[B or 1, n]: the numbers of n rows among those that are there. live: bool[B, m], for n / m rows each."""
@@ -386,5 +386,9 @@ class Counts:
 
     def clear(self, lane: int) -> None:
         """A lane begins anew."""
-        for buffer in (self.tested, self.accepted, self.drafted, self.unmasked, self.remasked, *self.often.values()):
+        for buffer in self.buffers():
             buffer[lane] = 0
+
+    def buffers(self) -> list[Tensor]:
+        """All that is counted by lane, [B, ...]."""
+        return [self.tested, self.accepted, self.drafted, self.unmasked, self.remasked, *self.often.values()]

@@ -43,19 +43,8 @@ def some(lab: Lab) -> list[str]:
 def command(lab: Lab, name: str, *more: str) -> list[str]:
     """A command of decgraph in this checkout."""
     given = [word for k, v in ALGORITHMS[name].items() for word in (f"--{k}", str(v))]
-    return [
-        sys.executable,
-        "-c",
-        START,
-        *more,
-        *given,
-        "--device",
-        lab.device.type,
-        "--dtype",
-        "float32",
-        "--backend",
-        "triton",
-    ]
+    where = ["--device", lab.device.type, "--dtype", "float32", "--backend", "triton"]
+    return [sys.executable, "-c", START, *more, *given, *where]
 
 
 def door(lab: Lab, name: str, started: dict[str, Any]) -> Row:

@@ -71,12 +71,6 @@ def replayed(work: Work, device: torch.device) -> Work:
     return capture.captured(work, device)
 
 
-def repeated(work: Work, count: int) -> None:
-    """So many steps."""
-    for _ in range(count):
-        work()
-
-
 @torch.no_grad()
 def timed(lab: Lab, case: Case) -> Row:
     """Milliseconds of a step over the floor, each way that it runs; and a profile of the last."""
@@ -87,13 +81,8 @@ def timed(lab: Lab, case: Case) -> Row:
     floor = lab.floor(made.target, case.batch * cells) + case.drafts * lab.floor(made.drafter, case.batch * cells)
     if case.algorithm == "eagle2":
         floor += case.params["depth"] * (lab.floor(made.parts["features"]) + lab.floor(made.target.lm_head))
-    row: Row = {
-        "params": case.params,
-        "batch": case.batch,
-        "floor_ms": floor,
-        "agreement": lab.agreement,
-        "ready_s": time.perf_counter() - began,
-    }
+    ready = time.perf_counter() - began
+    row: Row = {**case._asdict(), "floor_ms": floor, "agreement": lab.agreement, "ready_s": ready}
     traced = graph.traced(program._body, step)  # one more step
     inductor: Any = graph.inductor if lab.cuda else lambda made, _: made.forward
     ways: dict[str, Any] = {
@@ -107,7 +96,7 @@ def timed(lab: Lab, case: Case) -> Row:
         try:
             last = make()
             ready, before = time.perf_counter() - began, (int(step.length.sum()), int(step.iteration.sum()))
-            ms = 1000 * lab.seconds(partial(repeated, last, count), 3 if lab.cuda else 1, 1).median / count
+            ms = 1000 * lab.seconds(lambda: [last() for _ in range(count)], 3 if lab.cuda else 1, 1) / count
         except Exception as error:  # then it runs as before
             row[how] = f"{type(error).__name__}: {error}"[:400]
             continue
@@ -125,15 +114,11 @@ def canvas(lab: Lab) -> Row:
     session = decgraph.load("fast_dllm").session({"model": model}, backend="triton", length=sizes.canvas, block=sizes.block)
     (prompt,) = of_ids(sizes.masked["vocab_size"] - 1, 1, sizes.before)
     request = request_of(prompt, sizes.canvas)
-    first = lab.seconds(lambda: run(session, request), 1, 0).median
+    first = lab.seconds(lambda: run(session, request), 1, 0)
     result = run(session, request)
     calls, floor = result.stats.target_calls, lab.floor(model.net.base, sizes.before + sizes.canvas)
-    ms = 1000 * lab.seconds(lambda: run(session, request), 2 if lab.cuda else 1, 0).median / calls
+    ms = 1000 * lab.seconds(lambda: run(session, request), 2 if lab.cuda else 1, 0) / calls
     row = {"first_s": first, "calls": calls, "ms": ms, "floor_ms": floor, "over_floor": ms / floor, "mode": result.mode}
     profile, right = lab.profiled(lambda: run(session, request)), result.mode == "graph mode"
-    return {
-        **row,
-        "profile": profile,
-        "right": right,
-        "says": f"{ms:.2f} ms a call = {ms / floor:.2f} floors; {calls} calls; {result.mode}",
-    }
+    says = f"{ms:.2f} ms a call = {ms / floor:.2f} floors; {calls} calls; {result.mode}"
+    return {**row, "profile": profile, "right": right, "says": says}

@@ -200,8 +200,7 @@ BLOCK = 256
 def launch(
     probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, *, block: int = BLOCK, programs: int | None = None
 ) -> Tensor:
-    """The kernels' launches; the arguments are those of `truncate`, whose rows are float32. block, programs: how it is cut.
-    Shapes are those of `truncate`."""
+    """The kernels' launches; arguments and shapes are those of `form`, with rows in float32. block, programs: how it is cut."""
     shape, size = probs.shape, probs.shape[-1]
     flat = probs.reshape(-1, size)
     flat = flat if flat.stride(1) == 1 else flat.contiguous()
@@ -239,7 +238,12 @@ def restricted(probs: Tensor, kept: Tensor, on: Tensor) -> Tensor:
 
 
 def form(probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
-    """What `truncate` means: by one stable sort. Shapes are those of `truncate`."""
+    """Rows [..., V] (float32 or float64) after top-k, then top-p, then min-p, each over its sum; of equals the lowest stay. By
+    one stable sort.
+
+    top_k: int64, 0 or at least V: all; top_p: the least mass that is kept, 1: all; min_p: a share of the largest, below 0:
+    none. Each expands to [...]. A row whose numbers are neutral comes out as it is.
+    """
     size = probs.shape[-1]
     k, share, least = (a.expand(probs.shape[:-1])[..., None] for a in (top_k, top_p, min_p))
     order = torch.sort(probs, dim=-1, descending=True, stable=True).indices
@@ -252,17 +256,10 @@ def form(probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
     return restricted(probs, probs >= least.to(probs.dtype) * probs.amax(-1, keepdim=True), least >= 0)
 
 
-@torch.library.custom_op(
-    "decgraph::truncate", mutates_args=(), device_types="cpu",
+truncate = torch.library.custom_op(
+    "decgraph::truncate", form, mutates_args=(), device_types="cpu",
     schema="(Tensor probs, Tensor top_k, Tensor top_p, Tensor min_p) -> Tensor",
 )  # fmt: skip
-def truncate(probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
-    """Rows [..., V] (float32 or float64) after top-k, then top-p, then min-p, each over its sum; of equals the lowest stay.
-
-    top_k: int64, 0 or at least V: all; top_p: the least mass that is kept, 1: all; min_p: a share of the largest, below 0:
-    none. Each expands to [...]. A row whose numbers are neutral comes out as it is.
-    """
-    return form(probs, top_k, top_p, min_p)
 
 
 @truncate.register_fake
