@@ -61,10 +61,8 @@ def traced(run: Callable[[], Any], step: Any = None, roots: Mapping[str, Any] | 
     with torch.no_grad(), _noted(step, recorder), recorder:
         result = run()
     recorder.graph.output(tree_map_only(Tensor, recorder.node_of, result))
-    if roots is None:
-        roots = {cache.name: cache.model for cache in step.caches.values()} | {"": step} if step is not None else {}
     fixed = {id(t) for t in getattr(step, "_constants", {}).values()}
-    tensors, constants = _named(recorder, names_of(roots), fixed)
+    tensors, constants = _named(recorder, {id(t): name for name, t in tensors_of(step, roots).items()}, fixed)
     graph = recorder.graph
     constants |= _folded(graph, tensors, constants)
     _shared(graph)
@@ -160,20 +158,23 @@ BESIDE = ("model", "s", "function", "module", "env", "origin")
 """Attributes of steps and device models that lead to the program and to the models as they were loaded."""
 
 
-def names_of(roots: Mapping[str, Any], deepest: int = 8) -> dict[int, str]:
-    """Names of the tensors that can be reached from objects through attributes, mappings and lists, by id: the first of the
-    shortest ones."""
-    out: dict[int, str] = {}
+def tensors_of(step: Any = None, roots: Mapping[str, Any] | None = None, deepest: int = 8) -> dict[str, Tensor]:
+    """The tensors that can be reached from objects (by default a step and its models) through attributes, mappings and lists,
+    by the first of their shortest names. They have any shape."""
+    if roots is None:
+        roots = {cache.name: cache.model for cache in step.caches.values()} | {"": step} if step is not None else {}
+    out: dict[str, Tensor] = {}
     seen: set[int] = set()
     level = list(roots.items())
     for _ in range(deepest):
         deeper: list[tuple[str, Any]] = []
         for name, value in level:
-            if isinstance(value, Tensor):
-                out.setdefault(id(value), name)
-            elif id(value) not in seen:
+            if id(value) not in seen:
                 seen.add(id(value))
-                deeper += [(f"{name}.{k}" if name else k, v) for k, v in _parts(value)]
+                if isinstance(value, Tensor):
+                    out[name] = value
+                else:
+                    deeper += [(f"{name}.{k}" if name else k, v) for k, v in _parts(value)]
         level = deeper
     return out
 

@@ -73,15 +73,16 @@ class Lab:
         except Exception:  # CUDA's errors have many classes
             return False
 
-    def seconds(self, work: Work, rounds: int, warm: int = 3) -> float:
-        """Wall-clock seconds of a call, their median, the device waited for before and after it."""
+    def seconds(self, work: Work, rounds: int, warm: int = 3, calls: int = 1) -> float:
+        """Wall-clock seconds of a call, the median of rounds of some calls; the device is waited for before and after each."""
         took = []
         for _ in range(warm + rounds):
             self.sync()
             started = time.perf_counter()
-            work()
+            for _ in range(calls):
+                work()
             self.sync()
-            took.append(time.perf_counter() - started)
+            took.append((time.perf_counter() - started) / calls)
         return statistics.median(took[warm:])
 
     def launch_ms(self, works: Sequence[Work]) -> float:
@@ -114,16 +115,10 @@ class Lab:
         """Gigabytes a second of a copy; microseconds to issue an operation, of a node of a graph, and to read one value."""
         x, gbs = torch.zeros(16, device=self.device), self.bandwidth / 1e9
         node = 1000 * self.launch_ms([lambda: x.add_(1)] * (count if self.cuda else 10))
-        issue = 1e6 / count * self.seconds(lambda: [x.add_(1) for _ in range(count)], 5, 1)
-        read = 1e4 * self.seconds(lambda: [float(x[0]) for _ in range(100)], 5, 1)
-        row = {
-            **facts(),
-            "gb_per_s": gbs,
-            "node_us": node,
-            "issue_us": issue,
-            "read_us": read,
-            "right": bool((x == x[0]).all()),
-        }
+        issue = 1e6 * self.seconds(lambda: x.add_(1), 5, 1, count)
+        read = 1e6 * self.seconds(lambda: float(x[0]), 5, 1, 100)
+        row = {**facts(), "gb_per_s": gbs, "node_us": node, "issue_us": issue, "read_us": read}
+        row["right"] = bool((x == x[0]).all())
         row["gpu"] = str(torch.cuda.get_device_properties(self.device)) if self.cuda else row["processor"]
         told = f"a copy {gbs:.0f} GB/s; an operation {issue:.1f} us, a node {node:.2f} us, one value {read:.1f} us"
         return {**row, "says": f"{told}; {row['gpu']}; torch {torch.__version__}, triton {triton.__version__}"}

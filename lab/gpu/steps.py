@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import torch
 
 import decgraph
-from decgraph.backends.triton import capture, graph, lanes
-from decgraph.backends.triton import program as programs
+from decgraph.backends.triton import capture, graph
+from decgraph.backends.triton.listing import begun
+from decgraph.backends.triton.program import Program
 from decgraph.bench.contenders import params_for, request_of, run, session_on
 from decgraph.bench.prompts import of_ids
 from lab.gpu.first import Items, Row
@@ -48,19 +49,14 @@ def stage(lab: Lab) -> Items:
     yield "fast_dllm", partial(canvas, lab)
 
 
-def prepared(lab: Lab, case: Case) -> programs.Program:
+def prepared(lab: Lab, case: Case) -> Program:
     """The program of a case, its lanes at the end of their prompts."""
     made, algorithm = lab.weights(), decgraph.load(case.algorithm)
     session = session_on(algorithm, made, params_for(algorithm, case.params), "triton")
-    limit, jobs = 12 * lab.sizes.steps * case.tokens, []  # more than the timed steps can commit
-    for n, prompt in enumerate(of_ids(made.size, case.batch, lab.sizes.prompt)):
-        machine = session._start(request_of(prompt, limit, sampled=case.sampled, number=n), None, False).machine
-        jobs.append(programs.Job(n, machine, *lanes.wants(machine)))
-    program = programs.Program(jobs[0], jobs[0].features, case.batch, lab.sizes.prompt + limit)
-    for job in jobs:
-        program.admit(job)
-    program.fill(None)
-    return program
+    limit = 12 * lab.sizes.steps * case.tokens  # more than the timed steps can commit
+    prompts = of_ids(made.size, case.batch, lab.sizes.prompt)
+    asked = (request_of(prompt, limit, sampled=case.sampled, number=n) for n, prompt in enumerate(prompts))
+    return begun([session.begin(request).machine for request in asked], lab.sizes.prompt + limit)
 
 
 def replayed(work: Work, device: torch.device) -> Work:
@@ -96,7 +92,7 @@ def timed(lab: Lab, case: Case) -> Row:
         try:
             last = make()
             ready, before = time.perf_counter() - began, (int(step.length.sum()), int(step.iteration.sum()))
-            ms = 1000 * lab.seconds(lambda: [last() for _ in range(count)], 3 if lab.cuda else 1, 1) / count
+            ms = 1000 * lab.seconds(last, 3 if lab.cuda else 1, 1, count)
         except Exception as error:  # then it runs as before
             row[how] = f"{type(error).__name__}: {error}"[:400]
             continue

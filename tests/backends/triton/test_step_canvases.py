@@ -21,16 +21,8 @@ from decgraph.runtime.session import Session
 
 V = shelf.V
 SMALL: dict[str, Any] = {
-    "length": 9,
-    "block": 3,
-    "steps": 5,
-    "small": 2,
-    "look": 4,
-    "gamma": 4,
-    "d": 3,
-    "window": 2,
-    "width": 3,
-}
+    "length": 9, "block": 3, "steps": 5, "small": 2, "look": 4, "gamma": 4, "d": 3, "window": 2, "width": 3,
+}  # fmt: skip
 """Parameters with which a canvas has several blocks, the last of which is short in some lanes."""
 GRAMMAR = Automaton(((1, 2, 0, -1), (0, 1, 2, 2), (1, -1, 0, 2)), frozenset({0, 1, 2}))
 REQUESTS = [

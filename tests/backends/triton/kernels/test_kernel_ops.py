@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,14 @@ from cubins import Report, Spec, reports
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-import decgraph.backends.triton.kernels as kernels
 from decgraph.backends.triton.kernels import attend, race, rope_write, truncate
 
 I64 = torch.int64
 SHARED = {80: 163 * 1024, 90: 227 * 1024}
 TYPES = {
-    torch.float32: "fp32",
-    torch.float64: "fp64",
-    torch.bfloat16: "bf16",
-    torch.int64: "i64",
-    torch.int32: "i32",
-    torch.uint8: "u8",
-}
+    torch.float32: "fp32", torch.float64: "fp64", torch.bfloat16: "bf16", I64: "i64", torch.int32: "i32", torch.uint8: "u8",
+}  # fmt: skip
+HEADS = [(4, 128, None, None), (4, 64, None, None), (2, 256, 4096, 30.0), (1, 80, None, None)]
 
 
 def operands(device: str = "cpu", fresh: Callable[..., Tensor] = torch.zeros) -> dict[str, tuple[Any, ...]]:
@@ -38,11 +33,8 @@ def operands(device: str = "cpu", fresh: Callable[..., Tensor] = torch.zeros) ->
         return fresh(shape, dtype=dtype, device=device)
 
     q, k, cos, cells = made(2, 4, 3, 16), made(2, 2, 3, 16), made(1, 3, 16), made(2, 3, dtype=I64)
-    caches, noted, words = (
-        [made(2, 2, 9, 16) for _ in range(2)],
-        made(2, 9, dtype=I64),
-        [made(2, 1, dtype=I64) for _ in range(5)],
-    )
+    caches, noted = [made(2, 2, 9, 16) for _ in range(2)], made(2, 9, dtype=I64)
+    words = [made(2, 1, dtype=I64) for _ in range(5)]
     tail, first = made(2, 3, 4, dtype=torch.bool), made(2, dtype=I64)
     return {
         "attend": (q, *caches, cells, tail, first, 0.25, 8, cells, noted, 30.0),
@@ -104,7 +96,7 @@ class Recorded:
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[Spec]]]:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[Spec]]:
     """A function that has the kernels of an architecture recorded from then on."""
 
     def begin(arch: int) -> list[Spec]:
@@ -117,8 +109,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[S
                     monkeypatch.setattr(module, name, Recorded(inner, module.__name__, arch, into))
         return into
 
-    assert kernels.__name__
-    yield begin
+    return begin
 
 
 def bf16(*shape: int) -> Tensor:
@@ -172,12 +163,7 @@ def test_attention_of_all_models_compiles_without_spills(recorded: Any) -> None:
     specs = []
     for arch in (80, 90):
         into = recorded(arch)
-        for group, size, window, softcap in (
-            (4, 128, None, None),
-            (4, 64, None, None),
-            (2, 256, 4096, 30.0),
-            (1, 80, None, None),
-        ):
+        for group, size, window, softcap in HEADS:
             for cells in (1, 5, 16, 64, 256):
                 for lanes, tail in ((1, 0), (8, 64)):
                     attended(cells, group, size, lanes, tail, window, softcap)

@@ -11,7 +11,7 @@ from masked_worlds import masked
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
-from walks import Path, Walk
+from walks import Walk, gives
 
 from decgraph.backends.triton.models import decoder, interface
 from decgraph.backends.triton.models.device import step_model
@@ -43,11 +43,7 @@ TABLES = [
 
 
 def exactly(model: Any, made: Any) -> Any:
-    def check(paths: list[Path], states: Tensor, lane: int) -> None:
-        got = made.read(states)
-        assert got.dtype == torch.float64 and torch.equal(got, stacked(model.eval(paths), model.vocab.size)), paths
-
-    return check
+    return gives(made, lambda paths: stacked(model.eval(paths), model.vocab.size))
 
 
 @pytest.mark.parametrize("model", TABLES, ids=lambda m: f"{m.name}-{getattr(m, 'window', None)}")
@@ -79,11 +75,7 @@ def small(kind: str, lanes: int) -> tuple[Any, int, Any]:
 
 
 def closely(of: Any, made: Any) -> Any:
-    def check(paths: list[Path], states: Tensor, lane: int) -> None:
-        got, want = made.read(states), logits(of, paths)
-        assert got.dtype == torch.float32 and torch.allclose(got, want, **CLOSE), (got - want).abs().max()
-
-    return check
+    return gives(made, lambda paths: logits(of, paths), **CLOSE)
 
 
 KINDS = ("llama", "qwen2-windows", "gpt2", "gemma2", "gemma3", "gpt_oss", "opt", "granite", "cohere")
