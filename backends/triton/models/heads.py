@@ -17,6 +17,7 @@ from decgraph.backends.triton.models.decoder import CausalModel, Weights, layers
 from decgraph.backends.triton.models.interface import Derives, Seen, at_slots
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.derive import Since
+from decgraph.runtime.models.hf_heads import outputs_of, values_of
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.reading import Confidence
 
@@ -38,21 +39,8 @@ class ReadingHead(Derives):
             top = p.amax(-1, keepdim=True)
             entropy = -torch.where(p > 0, p * torch.log(torch.where(p > 0, p, 1)), 0).sum(-1, keepdim=True)
             return {"prob": top, "real": entropy, "int": (top < 0.5).double(), "bool": (top >= 0.5).double()}[self.whole.gives]
-        module, gives = self.whole.module, self.whole.gives
-        flat = states.reshape(-1, states.shape[-1])
-        first = next(iter(module.parameters()), flat)
-        out: Tensor = module(flat.to(first)).double()
-        out = out[:, None] if out.ndim == 1 else out
-        if gives == "real":
-            out = out[:, :1]
-        elif gives == "int":
-            out = out.argmax(-1, keepdim=True).double()
-        else:
-            if not getattr(module, "probabilities", False):
-                out = out.sigmoid() if out.shape[1] == 1 else out.softmax(-1)
-            out = out[:, :1] if out.shape[1] == 1 else out[:, 1:2]
-            out = (out >= 0.5).double() if gives == "bool" else out
-        return out.view(*states.shape[:-1], 1)
+        module, flat = self.whole.module, states.reshape(-1, states.shape[-1])
+        return values_of(module, self.whole.gives, outputs_of(module, flat)).view(*states.shape[:-1], 1)
 
 
 class SinceModel(CausalModel):
@@ -69,20 +57,16 @@ class SinceModel(CausalModel):
             self.follow()
 
     def fill_part(self, tokens: Tensor, at: Tensor, first: int, lanes: slice) -> None:
-        super().fill_part(tokens, at, first, lanes)
         if self.following:
+            super().fill_part(tokens, at, first, lanes)
             self.inner.fill_part(tokens, at, first, lanes)
+        else:
+            seen, room = Seen(at + 1), first + at.shape[1]
+            self.run(self.inner.run(tokens, at, at, seen, lanes, room), at, at, seen, lanes, room)
 
     def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
         states = self.inner.compute(tokens, positions, slots, seen, parents, known)
-        return super().run(states, positions, self.followed(positions, slots, known), seen)
-
-    def run(
-        self, x: Tensor, positions: Tensor, slots: Tensor, seen: Seen, lanes: slice = slice(None), room: int | None = None
-    ) -> Tensor:
-        """See `CausalModel`: of tokens that the inner model computes too. x: [B, T, W]."""
-        states = self.inner.run(x, positions, slots, seen, lanes, room)
-        return super().run(states, positions, slots, seen, lanes, room)
+        return self.run(states, positions, self.followed(positions, slots, known), seen)
 
 
 class OnTarget(CausalModel):
