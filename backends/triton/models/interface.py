@@ -47,20 +47,23 @@ class Seen(NamedTuple):
         return Seen(self.below - by[:, None], self.tail, None if self.first is None else self.first - by)
 
 
-class Derives:
-    """Has derived models, each made once for the same arguments."""
+class Part:
+    """A model, or a part of one without a forward of its own (`upto`, an adapter over it): what `derive` takes and gives. What
+    is derived is made once for the same arguments."""
+
+    kind = "layers"
 
     def __init__(self, model: Model) -> None:
-        self.model, self.name = model, model.name
+        self.model, self.name, self.layers = model, model.name, model.layers
         self._known: dict[Any, Any] = {}
 
     def derive(self, how: str, *args: Any) -> Any:
         """A model that shares the weights and has buffers of its own; see runtime/models/derive.py. Models among `args` are
         device models, or parts of such. Raises NotSteppable where there is none."""
-        key = (how, *(id(arg) if isinstance(arg, Derives) else repr(arg) for arg in args))
+        key = (how, *(id(arg) if isinstance(arg, Part) else repr(arg) for arg in args))
         if key not in self._known:
             try:
-                made = derive(self.model, how, *(arg.model if isinstance(arg, Derives) else arg for arg in args))
+                made = derive(self.model, how, *(arg.model if isinstance(arg, Part) else arg for arg in args))
             except DecError as error:
                 raise NotSteppable(str(error.diagnostics[0]).removeprefix("error: ")) from error
             self._known[key] = args, self.made(made)  # with the arguments: their ids stay theirs
@@ -68,10 +71,10 @@ class Derives:
 
     def made(self, model: Model) -> Any:
         """What a derived runtime model is here."""
-        raise NotImplementedError
+        return Part(model)
 
 
-class DeviceModel(Derives):
+class DeviceModel(Part):
     """A model of a step: buffers by slot, which are moved, copied and cleared alike. Tensors are on `device`.
 
     exact: whether logits are float64, those of a table model to the last bit; else they have the model's own type. dtype: of
@@ -89,7 +92,7 @@ class DeviceModel(Derives):
 
     def __init__(self, model: Model, batch: int, capacity: int, device: torch.device) -> None:
         super().__init__(model)
-        self.vocab_size, self.layers = model.vocab.size, model.layers
+        self.vocab_size = model.vocab.size
         self.batch, self.capacity, self.device = batch, capacity, device
         self.buffers: list[tuple[Tensor, int, int]] = []  # with the axes of lanes and slots
         self.origin: Any = None  # the device model that this one is derived from
@@ -181,7 +184,7 @@ class DeviceModel(Derives):
 
     def made(self, model: Model) -> Any:
         if model.kind == "layers":
-            return Part(model)
+            return super().made(model)
         found: Any = DeviceModel.of(model, self.batch, self.capacity, self.device, target=self)
         found.origin = self.origin or self
         return found
@@ -193,19 +196,6 @@ class DeviceModel(Derives):
         if self.origin is None or self.origin.model.family != self.model.family:
             raise NotSteppable(f"{self.name!r} is called on the memory of a model that it is not derived from")
         self.following = True
-
-
-class Part(Derives):
-    """A part of a model that has no forward of its own (`upto`, an adapter over it): an argument of `derive`."""
-
-    kind = "layers"
-
-    def __init__(self, model: Model) -> None:
-        super().__init__(model)
-        self.layers = model.layers
-
-    def made(self, model: Model) -> Any:
-        return Part(model)
 
 
 def at_slots(made: Tensor, slots: Tensor) -> Tensor:
