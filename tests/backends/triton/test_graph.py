@@ -228,8 +228,15 @@ def test_launches_of_small_functions() -> None:
 
 
 # -- replays
+def played(monkeypatch: pytest.MonkeyPatch, made: Graph, compiled: Any, log: list[str]) -> graph.Replayed:
+    """On a device that is played: what is captured is run by its replay."""
+    monkeypatch.setattr(graph, "aside", lambda run, device: (log.append("aside"), run()))
+    monkeypatch.setattr(graph, "captured", lambda run, device: (log.append("captured"), run)[1])
+    monkeypatch.setattr(graph, "inductor", compiled)
+    return graph.Replayed(made, torch.device("cuda"))
+
+
 def test_a_graph_is_replayed_as_it_is_until_its_regions_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a device that is played: what is captured is run by its replay."""
     x = torch.zeros(3)
     made = traced(lambda: x.add_(1), None, {"x": x})
     x.zero_()
@@ -240,10 +247,7 @@ def test_a_graph_is_replayed_as_it_is_until_its_regions_are_compiled(monkeypatch
         log.append("compiled")
         return type(module).forward.__get__(module)
 
-    monkeypatch.setattr(graph, "aside", lambda run, device: (log.append("aside"), run()))
-    monkeypatch.setattr(graph, "captured", lambda run, device: (log.append("captured"), run)[1])
-    monkeypatch.setattr(graph, "inductor", compiled)
-    replayed = graph.Replayed(made, torch.device("cuda"))
+    replayed = played(monkeypatch, made, compiled, log)
     modes = []
     for _ in range(3):
         replayed()
@@ -265,10 +269,7 @@ def test_steps_go_on_where_nothing_can_be_compiled(monkeypatch: pytest.MonkeyPat
     def compiled(module: Any, given_: Any) -> Any:
         raise RuntimeError("no compiler")
 
-    monkeypatch.setattr(graph, "aside", lambda run, device: run())
-    monkeypatch.setattr(graph, "captured", lambda run, device: run)
-    monkeypatch.setattr(graph, "inductor", compiled)
-    replayed = graph.Replayed(made, torch.device("cuda"))
+    replayed = played(monkeypatch, made, compiled, [])
     while replayed.failed is None:
         pass
     replayed()
