@@ -407,12 +407,12 @@ class Evaluator:
                 break
             if cond is not None:
                 with self.within(lanes):
-                    held = self.region(cond, [counter, *carried])[0]
-                known = self.truth(held)
+                    holds = self.region(cond, [counter, *carried])[0]
+                known = self.truth(holds)
                 if known is False:
                     break
                 if known is None:
-                    lanes = _both(lanes, self.lanes(held).bool())
+                    lanes = _both(lanes, self.lanes(holds).bool())
             if lanes is not going and lanes is not None:
                 out.append((~lanes if going is None else going & ~lanes, carried))
             with self.within(lanes):

@@ -65,8 +65,8 @@ def words(keys: Keys, site: str, counters: Sequence[Tensor | int], lanes: Sequen
     def hashed(*numbers: Tensor | int) -> Tensor:
         return hash32([spread(n) if isinstance(n, Tensor) else torch.full_like(r0[:1], int(n)) for n in numbers])
 
-    counted, told = (hashed(*numbers) if numbers else torch.zeros_like(r0) for numbers in (counters, lanes))
-    return hashed(r0, r1, site_word(site)), counted, told, k0, k1
+    counted, apart = (hashed(*numbers) if numbers else torch.zeros_like(r0) for numbers in (counters, lanes))
+    return hashed(r0, r1, site_word(site)), counted, apart, k0, k1
 
 
 def uniforms(key: Sequence[Tensor], n: int) -> Tensor:

@@ -216,8 +216,8 @@ def returned(step: Step, lanes: Tensor) -> None:
 @dataclass(eq=False)
 class Job:
     """A request in flight. filled: tokens of its lane whose keys and values are computed. seen, iterations: tokens of its text,
-    with the prompt, and turns of its loop that the host knows of. rows: what an evicted lane held. tests: the statistics at the
-    last look."""
+    with the prompt, and turns of its loop that the host knows of. rows: what an evicted lane's buffers had. tests: the
+    statistics at the last look."""
 
     number: int
     machine: Any
@@ -368,8 +368,8 @@ class Program:
         for job in jobs:
             step.done[job.lane], job.begun = False, True
             mask[job.lane] = job.rows is None
-            for held, row in zip(self.lasting(), job.rows or (), strict=job.rows is not None):
-                held[job.lane].copy_(row)
+            for buffer, row in zip(self.lasting(), job.rows or (), strict=job.rows is not None):
+                buffer[job.lane].copy_(row)
             job.rows = None
         for job in fresh:
             step.start_states([job.lane], job.machine.shared)
@@ -427,7 +427,7 @@ class Program:
     def evict(self, job: Job) -> None:
         """Take a request out of its lane, to go on in another one, of another program perhaps."""
         if job.begun:
-            job.rows = [held[job.lane].clone() for held in self.lasting()]
+            job.rows = [buffer[job.lane].clone() for buffer in self.lasting()]
         self.leave(job)
 
     def leave(self, job: Job) -> None:
@@ -481,11 +481,11 @@ class Program:
         s, c = self.step, self.step.counts
         at = (s.length[:, None] - RECENT + torch.arange(RECENT, device=s.device)).clamp(min=0)
         some = [s.length, s.done.long(), s.lost.long(), s.iteration, c.drafted, c.unmasked, c.remasked, *c.often.values()]
-        told = torch.cat([torch.stack(some, 1), c.tested, c.accepted, s.tokens.gather(1, at)], 1)
+        shown = torch.cat([torch.stack(some, 1), c.tested, c.accepted, s.tokens.gather(1, at)], 1)
         if s.device.type != "cuda":
-            return lambda: told.numpy()
-        pinned = torch.empty(told.shape, dtype=told.dtype, pin_memory=True)
-        pinned.copy_(told, non_blocking=True)
+            return lambda: shown.numpy()
+        pinned = torch.empty(shown.shape, dtype=shown.dtype, pin_memory=True)
+        pinned.copy_(shown, non_blocking=True)
         event = torch.cuda.Event()
         event.record()
 

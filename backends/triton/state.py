@@ -222,7 +222,7 @@ class Step(Evaluator):
                 self.carried[n] = self.join(live, new, old)
 
     def begin(self, lanes: Tensor | None) -> None:
-        """A new iteration of some lanes: no node has slots. here: bool[B] or None."""
+        """A new iteration of some lanes, bool[B] or None: no node has slots."""
         self.uids = self.epoch = 0
         self.committed_most, self.committed_now = max(self.committed_most, self.committed_now), 0
         self.counts.start(lanes)
@@ -357,7 +357,7 @@ class Counts:
         self.whole: Tensor | None = None
 
     def start(self, lanes: Tensor | None) -> None:
-        """A new iteration, in which these lanes are. here: bool[B] or None."""
+        """A new iteration, in which these lanes are, bool[B] or None."""
         self.calls, self.whole = {}, lanes
 
     def call(self, name: str, lanes: Tensor | None = None) -> None:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
+from decgraph.backends.triton.kernels.attend import attend
+from decgraph.backends.triton.kernels.rope_write import rope_write
 from decgraph.backends.triton.models.interface import DeviceModel, Seen, at_slots, put
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.memo import memo_of
@@ -81,23 +83,15 @@ class SlotDecoder(Decoder):
         self.fused = self.kernel and halves and not shape.late_norms
 
     def __call__(
-        self,
-        ids: Tensor,
-        positions: Tensor,
-        write: Tensor,
-        keys: Sequence[Tensor],
-        values: Sequence[Tensor],
+        self, ids: Tensor, positions: Tensor, write: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor],
         masks: Mapping[Any, Any],
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """See `Decoder`; write: int64[B, T], slots."""
-        size = (positions.shape[0], positions.shape[1])
-        x = ids.reshape(size[0] * size[1], -1) if self.part.embedded else self.embedded(ids, self._within(positions))
+        size, table = (positions.shape[0], positions.shape[1]), self.weights.get("positions")
+        # Lanes that are over may have positions for which nothing was learned.
+        within = positions if table is None else positions.clamp(0, len(table) - self.shape.position_offset - 1)
+        x = ids.reshape(size[0] * size[1], -1) if self.part.embedded else self.embedded(ids, within)
         return self._layers(x, size, self.turns(positions), write[:, None, :, None], keys, values, masks)
-
-    def _within(self, positions: Tensor) -> Tensor:
-        """Positions that have learned states, of which lanes that are over may ask for others."""
-        reach = reach_of(self)
-        return positions if reach is None else positions.clamp(0, reach - 1)
 
     def _like(self, part: Part) -> Decoder:
         return SlotDecoder(self, part)
@@ -106,8 +100,6 @@ class SlotDecoder(Decoder):
         _, keys, values, sight = cache
         if not self.fused or not isinstance(sight, Sight):
             return super()._attended(n, layer, x, size, turn, cache)
-        from decgraph.backends.triton.kernels.rope_write import rope_write
-
         cos, sin = (None, None) if turn is None else (t.squeeze(2) for t in turn)
         heads = (part.transpose(1, 2) for part in self._heads(f"{n}.", x, size, None))
         q: Tensor = rope_write(*heads, cos, sin, sight.slots, keys, values)
@@ -119,8 +111,6 @@ class SlotDecoder(Decoder):
         if not self.kernel or (sight.both and window is not None):
             mask = sight.prepared(window, self._groups, self._prepared)
             return super()._attention(n, layer, q, keys, values, mask)
-        from decgraph.backends.triton.kernels.attend import attend
-
         places = (None, None) if window is None else (sight.positions, sight.slot_positions)
         scale = layer.scale or self._scale
         made: Tensor = attend(q.transpose(1, 2), keys, values, *sight.seen, scale, window, *places, self.shape.cap)
@@ -130,12 +120,6 @@ class SlotDecoder(Decoder):
 def uses_kernels(decoder: Decoder) -> bool:
     """Whether attention is the kernels', which read only what is seen; else it is torch's over masks of all slots."""
     return decoder.device.type == "cuda" and decoder.dtype.itemsize <= 4
-
-
-def reach_of(decoder: Decoder) -> int | None:
-    """How many positions a decoder has learned states for; None: it has none."""
-    table = decoder.weights.get("positions")
-    return None if table is None else len(table) - decoder.shape.position_offset
 
 
 @dataclass(frozen=True)

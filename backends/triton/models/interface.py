@@ -107,15 +107,9 @@ class DeviceModel(Part):
 
     @torch.no_grad()
     def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        seen: Seen,
-        *,
-        parents: Tensor | None = None,
-        known: Tensor | None = None,
-    ) -> Tensor:
+        self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, *,
+        parents: Tensor | None = None, known: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         """The last states [B, T, W] of new tokens, all int64[B or 1, T], whose keys and values go to `slots`. A slot that is
         written twice gets equal values, but for the last one, which nobody reads. For features models: `parents` int64[B or 1,
         T], the slot of the token before each one, and `known` int64[B or 1]: features of positions below it are the target's

@@ -12,8 +12,7 @@ hole or a context for which a table has no entry, has NaN: lanes that are over c
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from itertools import count, product
+from itertools import count, dropwhile, product
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -201,9 +200,12 @@ def _filled(model: TableModel, window: int, scores: Any) -> Tensor:
     """Rows float64[contexts + 1, n, V] of every context's n scores; NaN for numbers of none, and where the table has no
     entry. The last row is that of paths with a hole."""
     size, made = model.vocab.size, {}
-    for context in _contexts(size, window):
+    for number, digits in enumerate(product(range(size + 1), repeat=window)):
+        context = tuple(d - 1 for d in dropwhile(lambda d: d == 0, digits))
+        if -1 in context or (window and not context):  # a hole, or nothing that is seen
+            continue
         try:
-            made[_number(context, size)] = stacked(scores(context or (0,)), size)  # a window of 0 sees no token
+            made[number] = stacked(scores(context or (0,)), size)  # a window of 0 sees no token
         except DecError:
             continue
     if not made:
@@ -213,16 +215,3 @@ def _filled(model: TableModel, window: int, scores: Any) -> Tensor:
     for number, rows in made.items():
         out[number] = rows
     return out
-
-
-def _contexts(size: int, window: int) -> Iterator[tuple[int, ...]]:
-    """Every context that has a row: of up to `window` tokens, and of one at least."""
-    for length in range(min(window, 1), window + 1):
-        yield from product(range(size), repeat=length)
-
-
-def _number(context: Sequence[int], size: int) -> int:
-    index = 0
-    for token in context:
-        index = index * (size + 1) + token + 1
-    return index
