@@ -16,7 +16,7 @@ from decgraph.runtime.models.engine.plain import stacked
 Path = tuple[int, ...]
 
 
-def gives(made: Any, want: Callable[[list[Path]], Tensor], **close: float) -> Callable[[list[Path], Tensor, int], None]:
+def gives(made: Any, want: Callable[[list[Path]], Tensor], **close: Any) -> Callable[[list[Path], Tensor, int], None]:
     """A check that a device model's numbers after paths are those that are wanted; without tolerances to the last bit."""
 
     def check(paths: list[Path], states: Tensor, lane: int) -> None:
