@@ -2,43 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from decgraph.backends.triton.graph import Graph, traced
+from decgraph.backends.triton.lanes import wants
 from decgraph.backends.triton.machine import TritonMachine
 from decgraph.backends.triton.pieces import Pieces
-from decgraph.backends.triton.program import Job, Program, needs_of
-from decgraph.backends.triton.shaping import need
+from decgraph.backends.triton.program import Job, Program
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.values import Module
 from decgraph.runtime.request import Request
 
-PROMPT, ROUNDS = 4, 64
-"""Tokens of the prompt that the step is recorded behind; rounds until a loop's body must have come twice."""
+PROMPT, LIMIT, ROUNDS = (1, 2, 3, 4), 32, 64
+"""The request whose step is recorded; rounds until a loop's body must have come twice."""
 
 
 class _Found(Exception):
     """Enough is recorded."""
 
 
+def begun(machines: Sequence[Any], capacity: int) -> Program:
+    """The program of some machines, each in a lane of its own of so many tokens, at the end of its prompt. Raises NotSteppable
+    where there is no step."""
+    jobs = [Job(n, machine, *wants(machine)) for n, machine in enumerate(machines)]
+    features = frozenset[str]().union(*(job.features for job in jobs))
+    program = Program(jobs[0], features, len(jobs), capacity)
+    for job in jobs:
+        program.admit(job)
+    program.fill(None)
+    return program
+
+
 @torch.no_grad()
 def graphs_of(
-    module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], lanes: int = 1, limit: int = 32
+    module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any]
 ) -> Iterator[tuple[str, Graph]]:
     """The graphs of a program's decoding step, each with what it is: the whole step, or, where the host runs loops, the body of
     the innermost one. models: runtime models by parameter name. Raises NotSteppable where there is no step."""
-    request = Request(tuple(range(1, 1 + PROMPT)), limit=limit, temperature=1.0)
-    machine = TritonMachine(module, function, models, params, request)
-    features = need(request, machine.vocab_size)
-    job = Job(0, machine, features, needs_of(machine, features))
-    program = Program(job, features, lanes, 1 << (job.size - 1).bit_length())
-    program.admit(job)
+    machine = TritonMachine(module, function, models, params, Request(PROMPT, limit=LIMIT, temperature=1.0))
+    program = begun([machine], 64)
     step = program.step
     if not program.hosted and step.loop is not None:
-        program.fill(None)
         program.run()
         yield "one decoding step", traced(step.body, step)
         return

@@ -1,8 +1,7 @@
 """Values of a decoding step: tensors whose axis 0 is the lane (one request each), or static values that are the same for all.
 
 Static numbers are Python's, static arrays NumPy's (without an axis of lanes): they steer the control flow and fold into
-constants.
-Everything else is a tensor [B, ...]. Where elements may be missing, `live` says which are there.
+constants. Everything else is a tensor [B, ...]. Where elements may be missing, `live` says which are there.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ class Context:
 @dataclass(frozen=True)
 class Vec:
     """Numbers, tokens or bools of which some are missing. data: [B, n, ...]; live: bool[B, n]. inner: bool[B, m], which are
-    there
-    along axis 1; None: all."""
+    there along axis 1; None: all."""
 
     data: Tensor
     live: Tensor
@@ -59,14 +57,11 @@ class Noise:
 
 class Rows:
     """R distributions of every lane. scores: [B, R, V]: logits, or where `given` probabilities. positions: int64[B, R], the
-    index
-    in the text of the token that would be drawn. nodes: the tree nodes (or canvas positions) that they are of: NumPy int64[R],
-    Nodes or None. path: a function that gives int64[B, R, D], the tokens between the committed text and the row, -1 padded;
-    None:
-    there are none. tree: the tree of `nodes`. before: int64[B], how many committed tokens stand before all rows, where that
-    is not
-    all of them or rows are of later positions. numbers: int64[B, R], which noise with an index of its own tells rows apart by;
-    None: the nodes, where there are some. Views are computed when they are read."""
+    index in the text of the token that would be drawn. nodes: the tree nodes (or canvas positions) that they are of: NumPy
+    int64[R], Nodes or None. path: a function that gives int64[B, R, D], the tokens between the committed text and the row, -1
+    padded; None: there are none. tree: the tree of `nodes`. before: int64[B], how many committed tokens stand before all rows,
+    where that is not all of them or rows are of later positions. numbers: int64[B, R], which noise with an index of its own
+    tells rows apart by; None: the nodes, where there are some. Views are computed when they are read."""
 
     def __init__(
         self,
@@ -202,8 +197,7 @@ class Tree:
 class Path:
     """Tokens below a node. tokens: int64[B, D], the first `length` int64[B] count. count: how many of them are accepted drafts;
     nodes: int64[B, D'], the accepted nodes from the root's child on, -1 behind them; node: int64[B], the last accepted. tree:
-    the
-    verified one (None: tokens of a sub-run). emitted: int64[B], the token that was emitted, -1: none."""
+    the verified one (None: tokens of a sub-run). emitted: int64[B], the token that was emitted, -1: none."""
 
     tokens: Tensor
     length: Tensor
@@ -218,8 +212,7 @@ class Path:
 @dataclass(frozen=True)
 class Edit:
     """To decide a cell of a canvas, or [n] cells: position, token: int64[B] or [B, n]. value: the draws that the tokens are,
-    where
-    they are some. live: bool[B] or [B, n], which of them there are; None: all."""
+    where they are some. live: bool[B] or [B, n], which of them there are; None: all."""
 
     position: Tensor
     token: Tensor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from decgraph.api import load, parse
 from decgraph.backends.registry import machine
 from decgraph.backends.triton import capture, lanes, program
 from decgraph.backends.triton.graph import Replayed
-from decgraph.backends.triton.program import Program, forget, kept
+from decgraph.backends.triton.program import Program, kept
 from decgraph.check.worlds import models_for
 from decgraph.passes.manager import optimise
 from decgraph.runtime.automaton import Automaton
@@ -86,8 +87,6 @@ def test_one_request_alone_and_a_program_kept_for_the_next() -> None:
     main = made.models["target"]
     assert len(kept(main).programs) == 1
     assert [g.tokens for g in made.generate(ASKED)] == wanted and len(kept(main).programs) == 2, "with more lanes"
-    forget(main)
-    assert not kept(main).programs
 
 
 def test_streams_tell_every_token_once() -> None:
@@ -164,17 +163,21 @@ def test_states_of_a_session_go_from_one_request_to_the_next() -> None:
         assert (steps.shared[name] == value).all()
 
 
-def test_steps_that_fail_are_driven_and_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Also in the middle: what was told is not told again."""
+def third_run_raises(patch: pytest.MonkeyPatch, error: BaseException) -> None:
     runs, run = [0], Program.run
 
     def failing(self: Program) -> None:
         runs[0] += 1
         if runs[0] == 3:
-            raise RuntimeError("the device went away")
+            raise error
         run(self)
 
-    monkeypatch.setattr(Program, "run", failing)
+    patch.setattr(Program, "run", failing)
+
+
+def test_steps_that_fail_are_driven_and_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Also in the middle: what was told is not told again."""
+    third_run_raises(monkeypatch, RuntimeError("the device went away"))
     heard: list[Any] = []
     with caplog.at_level(logging.WARNING, "decgraph"):
         got = session("triton").run(ASKED[0], listener=Commits(heard.append), keep_events=False)
@@ -183,17 +186,9 @@ def test_steps_that_fail_are_driven_and_said(monkeypatch: pytest.MonkeyPatch, ca
 
 
 def test_an_interrupt_keeps_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs, run = [0], Program.run
-
-    def interrupted(self: Program) -> None:
-        runs[0] += 1
-        if runs[0] == 3:
-            raise KeyboardInterrupt
-        run(self)
-
     wanted, made = [session("reference").run(r).tokens for r in ASKED], session("triton")
     with monkeypatch.context() as patch:
-        patch.setattr(Program, "run", interrupted)
+        third_run_raises(patch, KeyboardInterrupt())
         got = made.generate(ASKED)
     assert [g.reason for g in got] == ["interrupted"] * 3
     assert all(len(g.tokens) == 2 and g.tokens == w[:2] for g, w in zip(got, wanted, strict=True))
@@ -289,17 +284,17 @@ def test_long_prompts_are_computed_in_chunks_between_steps(monkeypatch: pytest.M
     assert [count for _, count in seen] == [1, 15, 16, 16, 12] and steps[-1] <= 31, "the first one never waited"
 
 
+def made_with(patch: pytest.MonkeyPatch, change: Callable[[Program], None]) -> None:
+    """Programs are changed when they have been made."""
+    init = Program.__init__
+    patch.setattr(Program, "__init__", lambda made, *args: init(made, *args) or change(made))
+
+
 @pytest.mark.budget(3)
 @pytest.mark.parametrize("name", ["speculative", "token_recycling"])
 def test_a_step_may_begin_before_the_last_one_is_read(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """As on a CUDA device: what a lane computes past an end that the host finds, or after it has left, is nobody's."""
-    init = Program.__init__
-
-    def overlapping(self: Program, *args: Any) -> None:
-        init(self, *args)
-        self.unread = 1
-
-    monkeypatch.setattr(Program, "__init__", overlapping)
+    made_with(monkeypatch, lambda made: setattr(made, "unread", 1))
     monkeypatch.setattr(program, "GROWTH", 8)
     reference, steps = both(name)
     fields: dict[str, Any] = {"until": (lambda path: path[-1] == 3 and len(path) > 20,), "limit": 60}
@@ -313,19 +308,9 @@ def test_a_step_may_begin_before_the_last_one_is_read(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("name", ["autoregressive", "speculative"])
 def test_a_recorded_step_serves_every_request(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """As on a CUDA device: one recording, while lanes are refilled with requests of other lengths and settings."""
-    init, graphs = Program.__init__, []
-
-    def recording(self: Program, *args: Any) -> None:
-        init(self, *args)
-        self.records = not self.hosted
-
-    class Counted(Replayed):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            graphs.append(self)
-
-    monkeypatch.setattr(Program, "__init__", recording)
-    monkeypatch.setattr(program, "Replayed", Counted)
+    graphs: list[Replayed] = []
+    made_with(monkeypatch, lambda made: setattr(made, "records", not made.hosted))
+    monkeypatch.setattr(program, "Replayed", lambda *args: graphs.append(Replayed(*args)) or graphs[-1])
     reference, steps = session("reference", name), session("triton", name)
     asked = [replace(r, allow=None) for r in RAGGED]
     got = steps.generate(asked, batch=3)

@@ -21,16 +21,8 @@ from decgraph.runtime.session import Session
 
 V = shelf.V
 SMALL: dict[str, Any] = {
-    "length": 9,
-    "block": 3,
-    "steps": 5,
-    "small": 2,
-    "look": 4,
-    "gamma": 4,
-    "d": 3,
-    "window": 2,
-    "width": 3,
-}
+    "length": 9, "block": 3, "steps": 5, "small": 2, "look": 4, "gamma": 4, "d": 3, "window": 2, "width": 3,
+}  # fmt: skip
 """Parameters with which a canvas has several blocks, the last of which is short in some lanes."""
 GRAMMAR = Automaton(((1, 2, 0, -1), (0, 1, 2, 2), (1, -1, 0, 2)), frozenset({0, 1, 2}))
 REQUESTS = [
@@ -69,9 +61,11 @@ def models_for(algorithm: Any, visibility: Visibility = "full") -> dict[str, Mod
     }
 
 
-def sessions(algorithm: Any, visibility: Visibility = "full", **params: Any) -> tuple[Session, Session]:
+def sessions(
+    algorithm: Any, visibility: Visibility = "full", models: dict[str, Model] | None = None, **params: Any
+) -> tuple[Session, Session]:
     """The reference, and steps."""
-    models = models_for(algorithm, visibility)
+    models = models or models_for(algorithm, visibility)
     known = {p.name for p in algorithm.function.params}
     values = {k: v for k, v in {**SMALL, **params}.items() if k in known}
     reference, steps = (algorithm.session(models, backend=backend, **values) for backend in ("reference", "triton"))
@@ -134,11 +128,7 @@ def test_models_whose_cells_see_some_of_the_others(name: str, visibility: Visibi
 def test_loaded_models(name: str, visibility: Visibility, shift: bool) -> None:
     model, _ = loaded(3, visibility)
     model.shift = shift
-    algorithm = load(name)
-    known = {p.name for p in algorithm.function.params}
-    values = {k: v for k, v in SMALL.items() if k in known}
-    reference, steps = (algorithm.session({"model": model}, backend=b, **values) for b in ("reference", "triton"))
-    same(reference, steps, REQUESTS)
+    same(*sessions(load(name), models={"model": model}), REQUESTS)
 
 
 TOUR = """
