@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.models.interface import Seen, at_slots
-from decgraph.backends.triton.ops.numbers import places
+from decgraph.backends.triton.ops.vectors import places
 from decgraph.backends.triton.support import NotSteppable
 
 LEAST = 16

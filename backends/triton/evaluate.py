@@ -23,6 +23,8 @@ from decgraph.ir.values import Op, Region, Value
 
 STEP: dict[str, Callable[..., Any]] = {}
 """By opcode: `f(s, op, *operands)`, where `s` is the step's state (state.py)."""
+FOLDED: set[str] = set()
+"""The opcodes that are the host's where all operands are static."""
 JOINS: dict[type, Callable[..., Any]] = {}
 """By the type of a value: `f(s, lanes bool[B], a, b)`, a in those lanes and b in the others."""
 TOPICS = (
@@ -31,14 +33,16 @@ TOPICS = (
 )  # fmt: skip
 
 
-def step(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the function below as the step's form of ops. Raises TypeError for an op registered before."""
+def step(*opcodes: str, folded: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the function below as the step's form of ops. folded: static operands alone give a static result, which the host
+    computes. Raises TypeError for an op registered before."""
 
     def register(f: Callable[..., Any]) -> Callable[..., Any]:
         for name in opcodes:
             if name in STEP:
                 raise TypeError(f"op {name} stands in backends/triton/ops twice")
             STEP[name] = f
+        FOLDED.update(opcodes if folded else ())
         return f
 
     return register
@@ -102,9 +106,10 @@ class Evaluator:
             out = special(op)
         else:
             operands = [self.env[v] for v in op.operands]
-            if op.opcode in STEP:
+            static = all(is_static(v) for v in operands)
+            if op.opcode in STEP and not (static and op.opcode in FOLDED):
                 out = STEP[op.opcode](self, op, *operands)
-            elif all(is_static(v) for v in operands):
+            elif static:
                 out = self.hosted(op, operands)
             else:
                 raise NotSteppable(f"`{op.opcode}` has no form in a step", op)
@@ -350,9 +355,9 @@ class Evaluator:
         while most is None or i < most:
             self.mask = going
             held = self.region(op.regions[0], (i, *carried))[0]
-            lanes = _both(going, None if held is True else self.lanes(held).bool())
+            lanes = both(going, None if held is True else self.lanes(held).bool())
             if within is not None:
-                lanes = _both(lanes, within > i)
+                lanes = both(lanes, within > i)
             if lanes is not None and lanes is not going:
                 out.append((~lanes if going is None else going & ~lanes, carried))
             if lanes is not None and not self.reads((lanes & ~self.over()).any()):
@@ -366,7 +371,7 @@ class Evaluator:
             if stop is not False:
                 stopped = self.lanes(stop).bool()
                 out.append((stopped if lanes is None else lanes & stopped, carried))
-                going = _both(lanes, ~stopped)
+                going = both(lanes, ~stopped)
             i += 1
         self.mask = outer
         for lanes, values in reversed(out):
@@ -404,7 +409,7 @@ class Evaluator:
         out: list[tuple[Tensor, list[Any]]] = []  # the lanes that leave, and what they leave with
         for i in numbers:
             counter: Any = i if start is None else start + i
-            lanes = _both(going, inside(i))
+            lanes = both(going, inside(i))
             if quiet and i > numbers.start and lanes is not None and self.idle(lanes):
                 break
             if cond is not None:
@@ -414,7 +419,7 @@ class Evaluator:
                 if known is False:
                     break
                 if known is None:
-                    lanes = _both(lanes, self.lanes(held).bool())
+                    lanes = both(lanes, self.lanes(held).bool())
             if lanes is not going and lanes is not None:
                 out.append((~lanes if going is None else going & ~lanes, carried))
             with self.within(lanes):
@@ -427,7 +432,7 @@ class Evaluator:
             if known is None:
                 stopped = self.lanes(stop).bool()
                 out.append((stopped if going is None else going & stopped, carried))
-                going = _both(going, ~stopped)
+                going = both(going, ~stopped)
         self.mask = outer
         for lanes, values in reversed(
             out
@@ -436,8 +441,9 @@ class Evaluator:
         return carried
 
 
-def _both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    return b if a is None else a if b is None else a & b
+def both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """The lanes or elements of two masks of one shape, of which None is all."""
+    return b if a is None else a if b is None or a is b else a & b
 
 
 def _same(a: Any, b: Any) -> bool:

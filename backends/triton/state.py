@@ -22,8 +22,8 @@ from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.canvas_cache import CanvasCache
 from decgraph.backends.triton.evaluate import Evaluator
 from decgraph.backends.triton.kernels import race
-from decgraph.backends.triton.ops.numbers import take
 from decgraph.backends.triton.ops.states import copied, written
+from decgraph.backends.triton.ops.vectors import take
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Rows, Vec, is_static
 from decgraph.ir.data.numbers import FLOAT
@@ -297,7 +297,7 @@ class Step(Evaluator):
     def view(self, rows: Rows, face: str) -> Tensor:
         """Probabilities [B, R, V] of rows in a view (for "logits" the scores)."""
         if rows.given:
-            return rows.scores
+            return rows.faces.get(face, rows.scores)
         if face not in rows.faces:
             rows.faces[face] = shaping.shape(
                 self.settings, rows.scores, self.row_place(rows.positions, rows.path, rows.before), face, rows.allow

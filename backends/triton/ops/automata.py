@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
-from decgraph.backends.triton.ops.numbers import live_of, made, packed, tokens_of
+from decgraph.backends.triton.ops.vectors import live_of, made, packed, tokens_of
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context
 from decgraph.runtime.grammars import Parsed

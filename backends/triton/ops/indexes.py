@@ -11,7 +11,7 @@ from torch import Tensor
 
 from decgraph.backends.indexes import ROOM
 from decgraph.backends.triton.evaluate import step
-from decgraph.backends.triton.ops.numbers import live_of, packed, tokens_of
+from decgraph.backends.triton.ops.vectors import live_of, lives, packed, tokens_of
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Draws, Nodes, Path, Vec, is_static
 
@@ -50,17 +50,10 @@ def end_of(s: Any, place: Any, depth: int) -> tuple[Tensor, Tensor]:
         length = place.length - int(place.parent)
         at = length[:, None] - 1 - s.steps(depth)
         return s.tokens.gather(1, at.clamp(min=0)), at >= 0
-    x = packed(s, tokens_of(s, place))
-    if (
-        len(s.place.operands) < 2
-        or isinstance(x, Nodes)
-        or s.place.operands[1].type.elem == "node"
-        and not isinstance(place, Path)
-    ):
+    x, named = packed(s, tokens_of(s, place)), s.place.operands[1].type.elem == "node" if len(s.place.operands) > 1 else True
+    if isinstance(x, Nodes) or named and not isinstance(place, Path):
         raise NotSteppable("an index is asked at a node", s.place)
-    t = s.lanes(x)
-    live = live_of(x)
-    n = torch.full((s.frame.batch,), int(t.shape[1]), device=s.device) if live is None else live.sum(1)
+    t, n = s.lanes(x), lives(s, x).sum(1)
     at = n[:, None] - 1 - s.steps(depth)
     if not t.shape[1]:
         return torch.zeros_like(at), at < -1

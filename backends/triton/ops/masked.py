@@ -12,7 +12,7 @@ from torch import Tensor
 from decgraph.backends.triton.canvas_cache import CanvasMemory
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops.canvases import Canvas, mask_of, within_size
-from decgraph.backends.triton.ops.numbers import packed, places
+from decgraph.backends.triton.ops.vectors import packed, places
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Nodes, Rows, Vec
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
-from decgraph.backends.triton.ops.numbers import live_of, packed
+from decgraph.backends.triton.ops.vectors import alike, beside, count_of, fitted, live_of, lives, packed
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Vec
 
@@ -44,39 +45,26 @@ def write(s: Any, op: Any, value: Any) -> None:
 def written(s: Any, old: Any, new: Any, here: Tensor, bound: int | None, what: str) -> Any:
     """A buffer with a new value in the lanes of `here` bool[B], in place where it has the room: else a larger one, which only
     the first iterations need. One that has grown twice grows to the most that it can have."""
-    value = s.lanes(new) if not isinstance(new, Vec) else new.data
-    live = live_of(new)
-    if isinstance(old, Tensor) and live is None and old.shape == value.shape:
-        kind = torch.promote_types(old.dtype, value.dtype)
-        if kind == old.dtype:
-            old.copy_(torch.where(here.reshape(-1, *([1] * (old.ndim - 1))), value.to(kind), old))
-            return old
-        return torch.where(here.reshape(-1, *([1] * (old.ndim - 1))), value.to(kind), old.to(kind)).clone()
-    if value.ndim < 2 or s.tensor(old).ndim != value.ndim:
+    value, have, live = s.lanes(new), s.tensor(old), live_of(new)
+    first, second = alike([value, have])
+    same = live is None and isinstance(old, Tensor) and old.shape == value.shape
+    if not same and (value.ndim < 2 or have.ndim != value.ndim):
         raise NotSteppable(f"{what} changes its shape", s.place)
-    x = packed(
-        s, Vec(value, torch.ones(value.shape[:2], dtype=torch.bool, device=value.device) if live is None else s.lanes(live))
-    )
-    most = min(n for n in (bound, 2 * s.frame.capacity) if n is not None)
-    have = s.tensor(old)
-    size = max(int(have.shape[1]), int(x.data.shape[1]))
-    if min(size, most) > int(have.shape[1]):
+    if same:
+        made = torch.where(beside(here, have), first, second)
+        if made.dtype != old.dtype:
+            return made.clone()
+        old.copy_(made)
+        return old
+    size, most = int(have.shape[1]), min(n for n in (bound, 2 * s.frame.capacity) if n is not None)
+    if min(count_of(new), most) > size:
         s.growths[what] += 1
-        size = most if s.growths[what] > 2 else min(size, most)
-    else:
-        size = int(have.shape[1])
-    old_live = live_of(old)
-    old_live = torch.ones(have.shape[:2], dtype=torch.bool, device=have.device) if old_live is None else old_live
+        size = most if s.growths[what] > 2 else min(count_of(new), most)
+    x = packed(s, Vec(first, lives(s, new) if live is not None else s.lanes(np.ones(value.shape[1], dtype=bool))))
     s.flag(x.live[:, size:].any(1))
-    kind = torch.promote_types(have.dtype, x.data.dtype)
-
-    def sized(a: Tensor) -> Tensor:
-        more = size - int(a.shape[1])
-        return a[:, :size] if more <= 0 else torch.cat([a, a.new_zeros((a.shape[0], more, *a.shape[2:]))], 1)
-
-    data = torch.where(here.reshape(-1, *([1] * (value.ndim - 1))), sized(x.data.to(kind)), sized(s.lanes(have).to(kind)))
-    there = torch.where(here[:, None], sized(x.live), sized(s.lanes(old_live)))
-    if isinstance(old, Vec) and old.data.shape == data.shape and old.data.dtype == kind:
+    data = torch.where(beside(here, have), fitted(x.data, size), fitted(s.lanes(second), size))
+    there = torch.where(here[:, None], fitted(x.live, size), fitted(lives(s, old), size))
+    if isinstance(old, Vec) and old.data.shape == data.shape and old.data.dtype == data.dtype:
         old.data.copy_(data)
         old.live.copy_(there)
         return old
