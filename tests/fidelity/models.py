@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ class Acceptance(nn.Module):
 
     def __init__(self, read: dict[str, Tensor], drafter: Any) -> None:
         super().__init__()
-        self.config = drafter.net.base.config
+        self.config = SimpleNamespace(hidden_size=drafter.width)
         self.blocks = [(read[f"model.{i}.linear.weight"].float(), read[f"model.{i}.linear.bias"].float()) for i in (0, 1)]
         self.last = read["model.2.weight"].double(), read["model.2.bias"].double()
         self.never = torch.full((drafter.vocab.size - 2,), -100.0, dtype=torch.float64)
