@@ -18,6 +18,7 @@ from torch import Tensor
 from decgraph.backends.torch.lowering import TEMPLATES, lower, not_
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Vec, is_static
+from decgraph.backends.triton.vectors import Vectors, both
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op, Region, Value
 
@@ -65,7 +66,7 @@ def load() -> None:
         import_module(f"decgraph.backends.triton.ops.{topic}")
 
 
-class Evaluator:
+class Evaluator(Vectors):
     """Runs regions. env: the current value of every IR value; mask: bool[B], the lanes that are here, or None: all."""
 
     longest = 4096
@@ -439,11 +440,6 @@ class Evaluator:
         ):  # those that are still in it have the last values, which are static as far as can be
             carried = [self.join(lanes, x, y) for x, y in zip(values, carried, strict=True)]
         return carried
-
-
-def both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """The lanes or elements of two masks of one shape, of which None is all."""
-    return b if a is None else a if b is None or a is b else a & b
 
 
 def _same(a: Any, b: Any) -> bool:

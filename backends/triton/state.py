@@ -23,7 +23,6 @@ from decgraph.backends.triton.canvas_cache import CanvasCache
 from decgraph.backends.triton.evaluate import Evaluator
 from decgraph.backends.triton.kernels import race
 from decgraph.backends.triton.ops.states import copied, written
-from decgraph.backends.triton.ops.vectors import take
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Rows, Vec, is_static
 from decgraph.ir.data.numbers import FLOAT
@@ -328,7 +327,7 @@ class Step(Evaluator):
     def vector(self, q: Dist) -> Tensor:
         """Probabilities [B, *shape, V]."""
         self.require_mass(q)
-        return take(self, self.view(q.rows, q.face), q.index)
+        return self.take(self.view(q.rows, q.face), q.index)
 
     def require_mass(self, q: Dist) -> None:
         """Called for distributions that are read: where constraints leave one of them without a token, that is an error,
@@ -339,7 +338,7 @@ class Step(Evaluator):
             return
         if rows.empty is None:
             rows.empty = ~(self.lanes(self.view(rows, q.face)).amax(-1) > (-torch.inf if q.face == "logits" else 0))
-        wrong = take(self, rows.empty, q.index)
+        wrong = self.take(rows.empty, q.index)
         if q.live is not None:
             wrong = by_row(wrong, q.live) & q.live[..., None]
         self.flag(wrong)

@@ -2,7 +2,7 @@
 
 Static numbers are Python's, static arrays NumPy's (without an axis of lanes): they steer the control flow and fold into
 constants. Everything else is a tensor [B, ...]. Where elements may be missing, `live` says which are there. `along` names the
-parts of a vector that have its elements along their first axes (ops/vectors.py).
+parts of a vector that have its elements along their first axes (vectors.py).
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from torch import Tensor
 from decgraph.backends.triton.ops import canvases, masked
 from decgraph.backends.triton.ops.distributions import every_row
 from decgraph.backends.triton.ops.nodes import children
-from decgraph.backends.triton.ops.vectors import flat, flat_draws, lives, pick, take
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import ROOT, Dist, Draws, Edit, Nodes, Rows, Tree, Vec
+from decgraph.backends.triton.vectors import flat, flat_draws
 
 CELL = "@cell"
 """The column of the cells that edges decide."""
@@ -51,7 +51,7 @@ def node_cells(s: Any, t: Tree) -> Tensor:
         if t.fixed:
             above = out[int(t.parent[n])]
         else:
-            above = take(s, torch.stack(out, 1), parent[:, n].clamp(max=n - 1))
+            above = s.take(torch.stack(out, 1), parent[:, n].clamp(max=n - 1))
         here = (steps == t.columns[CELL][:, n : n + 1]) & (t.token[:, n : n + 1] >= 0)
         out.append(torch.where(here, t.token[:, n : n + 1], above))
     return torch.stack(out, 1)
@@ -62,7 +62,7 @@ def column(s: Any, t: Tree, name: str, op: Any) -> Any:
     if name not in ("masked", "decided"):
         raise NotSteppable(f"the column {name} of a tree of canvases", op)
     cells, inside = node_cells(s, t), canvases.within_size(s, t.base)
-    return Vec((cells < 0) == (name == "masked"), lives(s, t), inside)
+    return Vec((cells < 0) == (name == "masked"), s.lives(t), inside)
 
 
 def evaluate(s: Any, op: Any, cache: Any, t: Tree, extra: dict[str, Any]) -> Dist:
@@ -91,7 +91,7 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any) -> Any:
     at, going = torch.zeros_like(s.length), torch.ones_like(s.done)
     n = int(evidence.position.shape[1])
     for level in range(t.height + 1):
-        row = pick(s, evidence, at.clamp(max=n - 1))
+        row = s.pick(evidence, at.clamp(max=n - 1))
         going = going & (at < n) if row.live is None else going & (at < n) & row.live
         with s.within(going):
             ids, there = children(s, t, at)
@@ -106,4 +106,4 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any) -> Any:
             s.counts.decide(going[:, None], False)
             at = torch.where(going, ids.gather(1, same.long().argmax(1)[:, None])[:, 0], at)
             going = going & ~s.lanes(emits).bool()
-    return replace(t.base, cells=take(s, node_cells(s, t), at))
+    return replace(t.base, cells=s.take(node_cells(s, t), at))

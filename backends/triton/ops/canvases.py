@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.evaluate import both, joins, step
+from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops.sequences import member
-from decgraph.backends.triton.ops.vectors import either, fitted, live_of, lives, made, packed, pick, places, same_count
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Draws, Edit, Nodes, Vec, is_static
+from decgraph.backends.triton.vectors import both, fitted, live_of, made
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ def extend(s: Any, op: Any, c: Canvas, k: Any) -> Canvas:
 @joins(Canvas)
 def join_canvases(s: Any, lanes: Tensor, a: Canvas, b: Canvas) -> Canvas:
     """One of two canvases in every lane. lanes: bool[B]."""
-    base, size, room = (either(s, lanes, *pair) for pair in ((a.base, b.base), (a.size, b.size), (a.room, b.room)))
-    return Canvas(base, either(s, lanes, a.cells, b.cells, -1), size, room)
+    base, size, room = (s.either(lanes, *pair) for pair in ((a.base, b.base), (a.size, b.size), (a.room, b.room)))
+    return Canvas(base, s.either(lanes, a.cells, b.cells, -1), size, room)
 
 
 @step("canvas.get")
@@ -125,8 +125,8 @@ def put(s: Any, op: Any, c: Canvas, ps: Any, *rest: Any) -> Canvas:
     kind = op.attrs["kind"]
     if kind == "soft":
         raise NotSteppable("cells that hold mixtures", op)
-    ps = packed(s, ps)
-    ids, taken = places(s, ps)
+    ps = s.packed(ps)
+    ids, taken = s.places(ps)
     n = int(ids.shape[1])
     if op.attrs.get("has_mask"):
         mask, there = _lined_up(s, rest[-1], op.operands[-1].type, op.operands[1].type, ids, live_of(ps))
@@ -162,21 +162,21 @@ def _lined_up(s: Any, x: Any, t: Any, where: Any, ids: Tensor, there: Tensor | N
     x is over all cells, or one for all. t, where: the types of x and of the positions; there: bool[B, n], which those are."""
     if not t.dims:
         return s.lanes(x).reshape(-1, 1).expand(ids.shape), None
-    x = x if over_cells(t) else packed(s, x)
+    x = x if over_cells(t) else s.packed(x)
     a, live = s.lanes(x), live_of(x)
     if over_cells(t) and not over_cells(where):
         at = ids.clamp(0, max(0, int(a.shape[1]) - 1))
         return a.gather(1, at), None if live is None else live.gather(1, at)
-    same_count(s, live, there)
+    s.same_count(live, there)
     n = int(ids.shape[1])
-    return fitted(a, n), fitted(lives(s, x), n) if live is not None or a.shape[1] < n else None
+    return fitted(a, n), fitted(s.lives(x), n) if live is not None or a.shape[1] < n else None
 
 
 def _tokens(s: Any, x: Any, t: Any, where: Any, ps: Vec, there: Tensor | None, op: Any) -> Tensor:
     """int64[B, n]: a token for each position."""
     if isinstance(x, Draws) and x.shape and not over_cells(t) and x.at is not None:
         if not (isinstance(x.at, Nodes) and x.at.ids is ps.data):
-            out: Tensor = s.lanes(pick(s, x, member(s, x.at, ps, op)))
+            out: Tensor = s.lanes(s.pick(x, member(s, x.at, ps, op)))
             return out
     return _lined_up(s, x, t, where, ps.data, there)[0].long()
 
@@ -199,7 +199,7 @@ def positions(s: Any, op: Any, *xs: Any) -> Any:
         at = s.lanes(s.steps(n)[None]) if kind == "before" else first.clamp(min=0)[:, None] + s.steps(n)
         return Vec(at, at < end[:, None])
     if kind in ("start", "stop"):
-        ids, live = places(s, packed(s, xs[0]))
+        ids, live = s.places(s.packed(xs[0]))
         if not ids.shape[1]:
             s.flag(torch.ones_like(s.done))
             return torch.zeros_like(s.length)
@@ -207,10 +207,10 @@ def positions(s: Any, op: Any, *xs: Any) -> Any:
         if kind == "start":
             return ids[:, 0]
         return ids.gather(1, (live.sum(1) - 1).clamp(min=0)[:, None])[:, 0] + 1
-    (a, mine), (b, other) = (places(s, x) for x in xs)
+    (a, mine), (b, other) = (s.places(x) for x in xs)
     if kind == "minus":
-        return packed(s, Vec(a, mine & ~among(s, a, b, other)))
-    return packed(s, Vec(torch.cat([a, b], 1), torch.cat([mine, other & ~among(s, b, a, mine)], 1)))
+        return s.packed(Vec(a, mine & ~among(s, a, b, other)))
+    return s.packed(Vec(torch.cat([a, b], 1), torch.cat([mine, other & ~among(s, b, a, mine)], 1)))
 
 
 def blocks(s: Any, op: Any, c: Canvas, k: Any) -> Spans:
@@ -243,7 +243,7 @@ def among(s: Any, a: Tensor, b: Tensor, live: Tensor) -> Tensor:
 @step("block_index")
 def block_index(s: Any, op: Any, b: Any) -> Tensor:
     """Which block a span is."""
-    ids, live = places(s, packed(s, b))
+    ids, live = s.places(s.packed(b))
     if not ids.shape[1]:
         return torch.zeros_like(s.length)
     n = live.sum(1)
@@ -288,5 +288,5 @@ def join_edits(s: Any, lanes: Tensor, a: Any, b: Any) -> Edit:
         raise NotSteppable("one of two vectors of edits", s.place)
     here = [torch.ones_like(lanes) if x.live is None else x.live for x in (a, b)]
     value = s.join(lanes, a.value, b.value) if isinstance(a.value, Draws) and isinstance(b.value, Draws) else None
-    position, token = either(s, lanes, a.position, b.position), either(s, lanes, a.token, b.token)
-    return Edit(position, token, value, either(s, lanes, *here))
+    position, token = s.either(lanes, a.position, b.position), s.either(lanes, a.token, b.token)
+    return Edit(position, token, value, s.either(lanes, *here))

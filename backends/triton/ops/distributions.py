@@ -13,22 +13,9 @@ from decgraph.backends.triton import shaping
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops.nodes import node_tokens, positions_at
 from decgraph.backends.triton.ops.numbers import lined
-from decgraph.backends.triton.ops.vectors import (
-    beside,
-    count_of,
-    either,
-    either_live,
-    first_of,
-    flat,
-    live_of,
-    made,
-    nodes_of,
-    nodes_or_static,
-    take,
-    tokens_of,
-)
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Dist, Draws, Nodes, Path, Rows, Tree, Vec
+from decgraph.backends.triton.vectors import beside, count_of, flat, live_of, made
 from decgraph.ir.ops.common import numeric
 
 
@@ -59,7 +46,7 @@ def as_dist(s: Any, q: Any) -> Dist:
 
 def placed(s: Any, q: Dist) -> Tensor | None:
     """int64[B, n]: the position of every row of a dist, None where they have none."""
-    return None if q.rows.positions is None else take(s, s.lanes(q.rows.positions), flat(q.index))
+    return None if q.rows.positions is None else s.take(s.lanes(q.rows.positions), flat(q.index))
 
 
 def numbered(s: Any, q: Any) -> Tensor | None:
@@ -67,16 +54,16 @@ def numbered(s: Any, q: Any) -> Tensor | None:
     if not isinstance(q, Dist):
         return None
     own = q.rows.nodes if q.rows.numbers is None else q.rows.numbers
-    return None if own is None else take(s, s.lanes(own), flat(q.index))
+    return None if own is None else s.take(s.lanes(own), flat(q.index))
 
 
 def own_rows(s: Any, q: Dist, seen: bool) -> Rows:
     """The rows of a dist as rows of their own, in order: as they were computed, or (seen) in its view."""
     index = flat(q.index)
-    scores = take(s, s.lanes(s.view(q.rows, q.face) if seen else q.rows.scores), index)
+    scores = s.take(s.lanes(s.view(q.rows, q.face) if seen else q.rows.scores), index)
     rows = Rows(scores, positions=placed(s, q), numbers=numbered(s, q), given=seen)
     if (path := q.rows.path) is not None:
-        rows.path = lambda: take(s, s.lanes(path()), index)
+        rows.path = lambda: s.take(s.lanes(path()), index)
     return rows
 
 
@@ -86,31 +73,31 @@ def join_dists(s: Any, lanes: Tensor, a: Any, b: Any) -> Dist:
     a, b = as_dist(s, a), as_dist(s, b)
     if a.shape != b.shape and (len(a.shape) != 1 or len(b.shape) != 1):
         raise NotSteppable("different numbers of distributions in two branches", s.place)
-    live = either_live(s, lanes, a, b) if a.shape else None
+    live = s.either_live(lanes, a, b) if a.shape else None
     at = a.at
     if b.at is not at:
-        x, y = (nodes_of(s, np.arange(q.shape[0]) if q.at is None else q.at) for q in (a, b))
-        at = Nodes(either(s, lanes, x.ids, y.ids, -1), None, live)
+        x, y = (s.nodes_of(np.arange(q.shape[0]) if q.at is None else q.at) for q in (a, b))
+        at = Nodes(s.either(lanes, x.ids, y.ids, -1), None, live)
     inner = a.inner if a.inner is b.inner else None
     if a.rows is b.rows and a.face == b.face and a.shape == b.shape:
-        return Dist(a.rows, either(s, lanes, a.index, b.index), a.face, at, live, inner)
+        return Dist(a.rows, s.either(lanes, a.index, b.index), a.face, at, live, inner)
     # What has yet to be shaped stays so: it has other views.
     seen = a.face != b.face or any(q.rows.given or q.rows.allow is not None for q in (a, b))
     one, other = (own_rows(s, q, seen) for q in (a, b))
-    rows = Rows(either(s, lanes, one.scores, other.scores), given=seen)
+    rows = Rows(s.either(lanes, one.scores, other.scores), given=seen)
     if one.positions is not None and other.positions is not None:
-        rows.positions = either(s, lanes, one.positions, other.positions)
+        rows.positions = s.either(lanes, one.positions, other.positions)
     elif (found := other.positions if one.positions is None else one.positions) is not None and found.shape[1] == rows.count:
         rows.positions = found
     if one.numbers is not None and other.numbers is not None:
-        rows.numbers = either(s, lanes, one.numbers, other.numbers)
+        rows.numbers = s.either(lanes, one.numbers, other.numbers)
     if not seen and (one.path is not None or other.path is not None):
 
         def path() -> Tensor:
             found = [s.lanes(np.full((r.count, 0), -1) if r.path is None else r.path()) for r in (one, other)]
             wide = max(int(t.shape[2]) for t in found)
             x, y = (torch.nn.functional.pad(t, (0, wide - int(t.shape[2])), value=-1) for t in found)
-            return either(s, lanes, x, y, -1)
+            return s.either(lanes, x, y, -1)
 
         rows.path = path
     shape = a.shape if len(a.shape) != 1 else (rows.count,)
@@ -165,7 +152,7 @@ def lookup(s: Any, op: Any, p: Any, x: Any) -> Any:
     index, have = lined(tokens, tx.dims, long), count_of(p) if front else 1
     if index.ndim > 1 and have != index.shape[1] and 1 not in (have, index.shape[1]):
         have = min(have, int(index.shape[1]))  # what stands behind the shorter one's room is missing in the other
-        index, p, live = index[:, :have], first_of(s, p, have), None if live is None else live[:, :have]
+        index, p, live = index[:, :have], s.first_of(p, have), None if live is None else live[:, :have]
     if live is not None and front and tx.dims and live_of(p) is not None and have != live.shape[1]:
         live = live & live_of(p)  # one token for all of them
     if isinstance(p, Dist):
@@ -175,7 +162,7 @@ def lookup(s: Any, op: Any, p: Any, x: Any) -> Any:
         if live is None:
             s.flag((index < 0) | (index >= size))
         at = (at * size + index).expand(b, *at.shape[1:]).clamp(0, p.rows.count * size - 1)
-        return made(take(s, table.flatten(1), at), live)
+        return made(s.take(table.flatten(1), at), live)
     a = s.tensor(p)
     size, places = int(a.shape[-1]), lined(a[..., 0], front, long).shape
     shape = torch.broadcast_shapes(places, index.shape)
@@ -213,18 +200,18 @@ def place_of(s: Any, x: Any, at: tuple[Any, ...], n: int) -> tuple[Tensor, Any]:
     """(positions [B, n], path function or None) of n rows: of `at`, the context or nodes of a tree, else those of a dist."""
     if not at and isinstance(x, Dist) and (where := placed(s, x)) is not None:
         full = x.rows.path
-        return where, None if full is None else lambda: take(s, full(), flat(x.index))
+        return where, None if full is None else lambda: s.take(full(), flat(x.index))
     if not at or isinstance(at[0], Context):
         return (s.length - (int(at[0].parent) if at else 0))[:, None].expand(-1, n), None
     if isinstance(at[0], Path):
 
         def path() -> Tensor:
-            text = tokens_of(s, at[0])
+            text = s.tokens_of(at[0])
             return s.lanes(torch.where(text.live, text.data, -1))[:, None].expand(-1, n, -1)
 
         return (s.length + at[0].length)[:, None].expand(-1, n), path
     tree = at[1] if len(at) > 1 else at[0]
-    nodes = nodes_or_static(s, np.arange(tree.size) if isinstance(at[0], Tree) else at[0])
+    nodes = s.nodes_or_static(np.arange(tree.size) if isinstance(at[0], Tree) else at[0])
     where = positions_at(s, tree, nodes)
     if int(where.shape[1]) > n:  # there is room for more nodes than rows
         return where[:, :n], lambda: node_tokens(s, tree, nodes)[:, :n]

@@ -21,23 +21,9 @@ from decgraph.backends.triton.ops.distributions import (
     placed,
 )
 from decgraph.backends.triton.ops.nodes import reachable
-from decgraph.backends.triton.ops.vectors import (
-    alike,
-    cat,
-    count_of,
-    either_live,
-    flat,
-    lifted,
-    live_of,
-    made,
-    one_draws,
-    pick,
-    reordered,
-    take,
-    tokens_of,
-)
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Source, Tree, is_static
+from decgraph.backends.triton.vectors import alike, count_of, flat, lifted, live_of, made
 
 
 @step("noise")
@@ -60,7 +46,7 @@ def join_keys(s: Any, lanes: Tensor, a: Noise, b: Noise) -> Noise:
 def _flat(s: Any, q: Dist) -> Tensor:
     """Probabilities [B, n, V] of the rows of a dist, in its view."""
     s.require_mass(q)
-    out: Tensor = take(s, s.lanes(s.view(q.rows, q.face)), flat(q.index))
+    out: Tensor = s.take(s.lanes(s.view(q.rows, q.face)), flat(q.index))
     return out
 
 
@@ -110,7 +96,7 @@ def drafted_rows(s: Any, q: Dist, n: int) -> Tensor | None:
     useful = reachable(s, t)
     if useful is None:
         return None
-    there = take(s, take(s, s.lanes(useful), nodes.ids if isinstance(nodes, Nodes) else nodes), flat(q.index))
+    there = s.take(s.take(s.lanes(useful), nodes.ids if isinstance(nodes, Nodes) else nodes), flat(q.index))
     if q.live is not None:
         there = (there.reshape(len(there), q.live.shape[1], -1) & q.live[..., None]).flatten(1)
     return (there.long().cumsum(1) - 1).clamp(min=0)
@@ -159,7 +145,7 @@ def without(s: Any, q: Dist, keys: Tensor, k: int, race: bool = False) -> Draws:
     if isinstance(q.index, Tensor) or not np.array_equal(q.index.reshape(-1), np.arange(q.rows.count)):
         rows = own_rows(s, q, True)  # the rows that were drawn from, as rows of their own
         if q.face == "shaped":
-            rows.faces["raw"] = take(s, s.lanes(s.view(q.rows, "raw")), flat(q.index))
+            rows.faces["raw"] = s.take(s.lanes(s.view(q.rows, "raw")), flat(q.index))
         q = replace(q, rows=rows, index=every_row(rows, q.shape))
     out = drawn(q, tokens, k, members=tokens)
     values = values.reshape(out.tokens.shape)
@@ -189,8 +175,8 @@ def draw_race(s: Any, op: Any, q: Any, key: Noise, under: Any = None) -> Draws:
     n, size, nodes = int(probs.shape[1]), int(probs.shape[2]), q.rows.nodes
     log_q = torch.log(probs.double())
     if isinstance(q.rows.tree, Tree) and nodes is not None:
-        above = take(s, path_logs(s, q.rows.tree, q.face), nodes.ids if isinstance(nodes, Nodes) else nodes)
-        log_q = log_q + take(s, s.lanes(above), flat(q.index))[..., None]
+        above = s.take(path_logs(s, q.rows.tree, q.face), nodes.ids if isinstance(nodes, Nodes) else nodes)
+        log_q = log_q + s.take(s.lanes(above), flat(q.index))[..., None]
     keys = noise.race_keys(log_q, noise.uniforms(row_words(s, q, key, n), size))
     if under is not None:
         keys = noise.under(keys, flat(s.tensor(under))[..., None].expand(-1, n, -1))
@@ -235,7 +221,7 @@ def draw_point(s: Any, op: Any, tokens: Any) -> Draws:
 @step("draw.stated")
 def draw_stated(s: Any, op: Any, tokens: Any, q: Any) -> Draws:
     """Tokens that were drawn elsewhere, each with its distribution."""
-    q, tokens = as_dist(s, q), tokens_of(s, tokens)
+    q, tokens = as_dist(s, q), s.tokens_of(tokens)
     t = s.lanes(tokens)
     if q.shape and q.shape[:1] != t.shape[1:2]:
         raise NotSteppable("tokens and distributions of different lengths", op)
@@ -294,7 +280,7 @@ def source_vectors(s: Any, x: Draws) -> Tensor:
     tokens, out = flat(x.tokens), None
     n, row = int(tokens.shape[1]), rows_of_draws(s, x)
     if x.sources and x.point is not True:
-        out = take(s, views(s, x), row.clamp(min=0))
+        out = s.take(views(s, x), row.clamp(min=0))
         if x.rank is not None and any(source.members is not None for source in x.sources):
             rank = s.lanes(flat(s.tensor(x.rank)))
             out = torch.where((rank > 0)[..., None], less(out, _members(s, x, row), rank), out)
@@ -318,7 +304,7 @@ def _members(s: Any, x: Draws, row: Tensor) -> Tensor:
     k = max(int(m.shape[-1]) for m in every)
     pad = torch.nn.functional.pad
     parts = [m if m.shape[-1] == k else pad(s.lanes(m), (0, k - int(m.shape[-1])), value=-1) for m in every]
-    return take(s, cat(s, parts), row.clamp(min=0))
+    return s.take(s.cat(parts), row.clamp(min=0))
 
 
 def less(rows: Tensor, members: Tensor, rank: Tensor) -> Tensor:
@@ -343,14 +329,14 @@ def join_draws(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
     if not (isinstance(a, Draws) and isinstance(b, Draws)):
         return s.join(lanes, s.tensor(a), s.tensor(b))
     if not a.shape:
-        return pick(s, one_draws(s, [lifted(a), lifted(b)]), torch.where(lanes, 0, 1))
+        return s.pick(s.one_draws([lifted(a), lifted(b)]), torch.where(lanes, 0, 1))
     if a.shape[1:] != b.shape[1:]:
         raise NotSteppable("draws of different shapes in two branches", s.place)
     n = max(count_of(a), count_of(b))
     first, second = (s.steps(n).clamp(max=max(0, count_of(x) - 1)) for x in (a, b))
     order = torch.where(lanes[:, None], first, count_of(a) + second)
-    both = one_draws(s, [replace(x, live=None) for x in (a, b)])
-    return reordered(s, both, order, either_live(s, lanes, a, b))
+    both = s.one_draws([replace(x, live=None) for x in (a, b)])
+    return s.reordered(both, order, s.either_live(lanes, a, b))
 
 
 @step("topk")
@@ -359,7 +345,7 @@ def topk(s: Any, op: Any, q: Any, k: Any) -> Draws:
     q = as_dist(s, q)
     most = min(counted(s, op, k, q.rows.size), q.rows.size)
     s.require_mass(q)
-    by = _flat(s, q) if q.face != "raw" or q.rows.given else take(s, s.lanes(s.view(q.rows, "logits")), flat(q.index))
+    by = _flat(s, q) if q.face != "raw" or q.rows.given else s.take(s.lanes(s.view(q.rows, "logits")), flat(q.index))
     _, tokens = ordered(by, most)
     return some_of(s, k, most, drawn(q, tokens, most, point=True, inner=q.inner))
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from decgraph.backends.indexes import ROOM
 from decgraph.backends.triton.evaluate import step
-from decgraph.backends.triton.ops.vectors import live_of, lives, packed, tokens_of
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Draws, Nodes, Path, Vec, is_static
+from decgraph.backends.triton.vectors import live_of
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ def end_of(s: Any, place: Any, depth: int) -> tuple[Tensor, Tensor]:
         length = place.length - int(place.parent)
         at = length[:, None] - 1 - s.steps(depth)
         return s.tokens.gather(1, at.clamp(min=0)), at >= 0
-    x, named = packed(s, tokens_of(s, place)), s.place.operands[1].type.elem == "node" if len(s.place.operands) > 1 else True
+    x, named = s.packed(s.tokens_of(place)), s.place.operands[1].type.elem == "node" if len(s.place.operands) > 1 else True
     if isinstance(x, Nodes) or named and not isinstance(place, Path):
         raise NotSteppable("an index is asked at a node", s.place)
-    t, n = s.lanes(x), lives(s, x).sum(1)
+    t, n = s.lanes(x), s.lives(x).sum(1)
     at = n[:, None] - 1 - s.steps(depth)
     if not t.shape[1]:
         return torch.zeros_like(at), at < -1
@@ -91,7 +91,7 @@ def ask(s: Any, op: Any, index: Any, *args: Any) -> Any:
         return longest
     if what == "has":
         n = there.sum(1)
-        whole = tokens_of(s, args[0])
+        whole = s.tokens_of(args[0])
         live = live_of(whole)
         full = (whole.data.shape[1] if live is None else live.sum(1)) if isinstance(whole, Vec) else s.lanes(whole).shape[1]
         return (longest >= n) & (torch.as_tensor(full, device=s.device) <= index.depth)

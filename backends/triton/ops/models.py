@@ -14,18 +14,9 @@ from decgraph.backends.triton.ops import canvas_trees, masked
 from decgraph.backends.triton.ops.canvases import Canvas
 from decgraph.backends.triton.ops.distributions import every_row
 from decgraph.backends.triton.ops.nodes import node_tokens, positions_at
-from decgraph.backends.triton.ops.vectors import (
-    count_of,
-    first_of,
-    live_of,
-    made,
-    nodes_or_static,
-    packed,
-    take,
-    tokens_of,
-)
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import ROOT, Context, Dist, Rows, Tree, is_static
+from decgraph.backends.triton.vectors import count_of, live_of, made
 from decgraph.runtime.models.reading import ROUNDING
 
 
@@ -89,7 +80,7 @@ def value(s: Any, op: Any, head: Any, place: Any, tree: Any = None) -> Any:
         raise NotSteppable("a head is read after something else than the text and trees of drafts", op)
     s.counts.call(s.names.get(id(head), head.name))
     q = at_place(s, op, s.cache_of(head.trunk), place, tree, None, head.read)
-    out = take(s, s.lanes(q.rows.scores[..., 0]), q.index)
+    out = s.take(s.lanes(q.rows.scores[..., 0]), q.index)
     live, gives = q.live, op.result.type.elem
     wrong = ~torch.isfinite(out)
     if gives == "prob":
@@ -166,7 +157,7 @@ def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor |
     tree = place if whole else tree
     if not isinstance(tree, Tree):
         raise NotSteppable("a call at nodes of no tree, or on something else than the text and trees of drafts", op)
-    nodes: Any = np.arange(place.size) if whole else nodes_or_static(s, place, np.arange(tree.size))
+    nodes: Any = np.arange(place.size) if whole else s.nodes_or_static(place, np.arange(tree.size))
     rows = Rows(
         read(cache.states(tree, nodes, known)),
         positions=s.lanes(positions_at(s, tree, nodes)),
@@ -217,7 +208,7 @@ class SecondText:
         self.tokens[:, :n].copy_(tokens)
         self.length.copy_(length)
         if self.whole:
-            return take(s, self.every(tokens), (length - 1).clamp(min=0)[:, None])
+            return s.take(self.every(tokens), (length - 1).clamp(min=0)[:, None])
         s.flag(other)
         at = (length[:, None] + s.constant(np.arange(-lead, 0))).clamp(min=0)
         return self.forward(tokens.gather(1, at), at)[:, -1:]
@@ -238,8 +229,8 @@ def read(s: Any, op: Any, model: Any, text: Any, given: Any = None) -> Any:
     """A model's distribution after other tokens than the request's, or after every one of them."""
     if given is not None:
         raise NotSteppable("a memory of another text", op)
-    x = packed(s, tokens_of(s, text))
-    x = first_of(s, x, min(count_of(x), model.capacity - 2))
+    x = s.packed(s.tokens_of(text))
+    x = s.first_of(x, min(count_of(x), model.capacity - 2))
     tokens, live, n = s.lanes(x).long(), live_of(x), count_of(x)
     if not n:
         raise NotSteppable("a model that reads no token", op)

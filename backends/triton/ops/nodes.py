@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.ops.vectors import take
 from decgraph.backends.triton.values import Nodes, Tree
 
 
@@ -75,7 +74,7 @@ def positions_at(s: Any, tree: Tree | None, nodes: Any) -> Tensor:
     length: Tensor = s.length[:, None]
     if tree is None:
         return length
-    return length + s.tensor(take(s, tree.depth, nodes.ids if isinstance(nodes, Nodes) else nodes))
+    return length + s.tensor(s.take(tree.depth, nodes.ids if isinstance(nodes, Nodes) else nodes))
 
 
 def node_tokens(s: Any, tree: Tree, nodes: Any) -> Tensor:

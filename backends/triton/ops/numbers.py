@@ -9,21 +9,10 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.torch.ops.vectors import _MAPS, _folded
-from decgraph.backends.triton.evaluate import both, step
-from decgraph.backends.triton.ops.vectors import (
-    alike,
-    beside,
-    count_of,
-    fitted,
-    live_of,
-    lives,
-    made,
-    packed,
-    same_count,
-    tokens_of,
-)
+from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Draws, Edit, Vec, is_static
+from decgraph.backends.triton.vectors import alike, beside, both, count_of, fitted, live_of, made
 from decgraph.ir.ops.common import align, numeric
 from decgraph.ir.ops.vectors import _axis
 
@@ -42,7 +31,7 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
         return same if fn == "eq" else ~same
     want = max((t.dims for t in types), key=len, default=())
     if len({id(live_of(x)) for x in xs if live_of(x) is not None}) > 1:
-        xs = tuple(packed(s, x) for x in xs)
+        xs = tuple(s.packed(x) for x in xs)
     values = [lined(s.tensor(x), t.dims, want) for x, t in zip(xs, types, strict=True)]
     found = [live_of(x) for x, t in zip(xs, types, strict=True) if t.dims[:1] == want[:1] or len(t.dims) == len(want)]
     live, known = None, [live for live in found if live is not None]
@@ -50,7 +39,7 @@ def elementwise(s: Any, op: Any, *xs: Any) -> Any:
     # What stands behind the shorter one's room is missing in the other.
     values = [v[:, :n] if v.ndim > 1 and v.shape[1] > 1 else v for v in values]
     for other in known:
-        same_count(s, known[0], other)
+        s.same_count(known[0], other)
         live = both(live, other if other.shape[1] == n else other[:, :n])
     if fn == "floor":
         values = [v.double() if not v.is_floating_point() else v for v in values]
@@ -71,9 +60,9 @@ def equal(s: Any, a: Any, b: Any) -> Tensor:
         same = both((a.position == b.position) & (a.token == b.token), both(a.live, b.live))
         assert same is not None
         return same
-    texts = [tokens_of(s, x) for x in (a, b)]
+    texts = [s.tokens_of(x) for x in (a, b)]
     n = max(count_of(x) for x in texts)
-    x, y = (fitted(torch.where(lives(s, t), s.lanes(t), -1), n, -1) for t in texts)
+    x, y = (fitted(torch.where(s.lives(t), s.lanes(t), -1), n, -1) for t in texts)
     return (x == y).all(1)
 
 
@@ -124,7 +113,7 @@ def folded(fn: str, x: Vec) -> Tensor:
 @step("scan", folded=True)
 def scan(s: Any, op: Any, x: Any) -> Any:
     """Running folds along the last dimension."""
-    x = packed(s, x)
+    x = s.packed(x)
     a, fn, live = s.tensor(x), op.attrs["fn"], live_of(x)
     if fn == "leading":
         return (a if live is None else a & live).long().cumprod(-1).sum(-1)
@@ -138,7 +127,7 @@ def maxpool(s: Any, op: Any, x: Any, width: Any) -> Any:
     """The largest of each value and its neighbours."""
     if not is_static(width):
         raise NotSteppable("neighbours whose number depends on data", op)
-    x, width = packed(s, x), max(1, int(width))
+    x, width = s.packed(x), max(1, int(width))
     a, live, half = s.tensor(x), live_of(x), (width - 1) // 2
     a = a if a.is_floating_point() else a.double()
     a = a if live is None else torch.where(live, a, -torch.inf)
@@ -158,7 +147,7 @@ def whole(s: Any, op: Any, x: Any) -> Any:
 @step("contains", folded=True)
 def contains(s: Any, op: Any, x: Any, xs: Any) -> Any:
     """Whether numbers are among others."""
-    xs = tokens_of(s, np.array(sorted(xs), dtype=np.int64) if isinstance(xs, set | frozenset) else xs)
+    xs = s.tokens_of(np.array(sorted(xs), dtype=np.int64) if isinstance(xs, set | frozenset) else xs)
     a, live = s.tensor(x), live_of(xs)
 
     def across(t: Tensor) -> Tensor:
@@ -166,3 +155,9 @@ def contains(s: Any, op: Any, x: Any, xs: Any) -> Any:
 
     found = a[..., None] == across(s.tensor(xs))
     return made((found if live is None else found & across(live)).any(-1), live_of(x))
+
+
+@joins(Vec)
+def join_vectors(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
+    """Vectors of different lengths, or with missing elements. lanes: bool[B]."""
+    return Vec(s.either(lanes, a, b), s.either(lanes, s.lives(a), s.lives(b)))

@@ -11,9 +11,9 @@ from torch import Tensor
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops import canvases
 from decgraph.backends.triton.ops.nodes import is_end, node_tokens
-from decgraph.backends.triton.ops.vectors import either, flat, live_of, made, nodes_of, nodes_or_static, packed, take, tokens_of
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Draws, Path, Tree, Vec
+from decgraph.backends.triton.vectors import flat, live_of, made
 
 
 @step("context")
@@ -27,7 +27,7 @@ def join_contexts(s: Any, lanes: Tensor, a: Context, b: Context) -> Context:
     """One of two beginnings of the text. lanes: bool[B]."""
     if a.parent != b.parent:
         raise NotSteppable("one of two beginnings of the text", s.place)
-    return Context(either(s, lanes, a.length, b.length), a.parent)
+    return Context(s.either(lanes, a.length, b.length), a.parent)
 
 
 @step("ctx.get")
@@ -38,9 +38,9 @@ def ctx_get(s: Any, op: Any, ctx: Context, *n: Any) -> Any:
     if field == "length":
         return length
     if field == "token":
-        return take(s, s.tokens, (length - 1).clamp(min=0))
+        return s.take(s.tokens, (length - 1).clamp(min=0))
     if not n:
-        return tokens_of(s, ctx)
+        return s.tokens_of(ctx)
     most = max(0, int(n[0] if isinstance(n[0], int | float | np.integer) else op.attrs.get("bound") or s.frame.capacity))
     want = torch.minimum(s.lanes(n[0]).long().clamp(min=0), length)
     at = (length - want)[:, None] + s.steps(most)
@@ -60,7 +60,7 @@ def request(s: Any, op: Any) -> Any:
     if field == "room":
         return s.limit - (s.length - s.base)
     if field == "prompt":
-        return tokens_of(s, Context(s.base))
+        return s.tokens_of(Context(s.base))
     if field == "mask":
         return s.mask_token
     ends = torch.where(s.ends >= 0, s.ends, 2**62).amin(1)
@@ -81,11 +81,11 @@ def offered(s: Any, x: Any, tree: Any, op: Any) -> tuple[Tensor, Tensor | int]:
     """Tokens int64[B, N] to commit, and how many of them count."""
     if isinstance(x, list):
         x = x[0] if len(x) == 1 else None
-    x = packed(s, tokens_of(s, x)) if not isinstance(x, Path | type(None)) else x
+    x = s.packed(s.tokens_of(x)) if not isinstance(x, Path | type(None)) else x
     if isinstance(x, Path):
         return x.tokens, x.length
     if isinstance(tree, Tree):
-        path = node_tokens(s, tree, nodes_of(s, x))[:, 0]
+        path = node_tokens(s, tree, s.nodes_of(x))[:, 0]
         return path, (path >= 0).sum(1)
     if isinstance(x, Draws | Vec | Tensor | np.ndarray | int):
         t, live = flat(s.lanes(x).long()), live_of(x)
@@ -140,7 +140,7 @@ def ended(s: Any, op: Any, x: Any, tree: Any = None) -> Any:
     """Whether the text ends on the way to nodes, or along tokens."""
     room = s.limit - (s.length - s.base)
     if isinstance(tree, Tree):
-        path = node_tokens(s, tree, nodes_or_static(s, x))
+        path = node_tokens(s, tree, s.nodes_or_static(x))
         ends = is_end(s, path.flatten(1)).reshape(path.shape) & (path >= 0)
         out = ends.any(-1) | ((path >= 0).sum(-1) >= room[:, None])
         return made(out, live_of(x)) if op.result.type.dims else out[:, 0]
@@ -156,7 +156,7 @@ def returned(s: Any, op: Any, *values: Any) -> None:
     here = s.active() | s.done if s.mask is None else s.mask
     for v in values if tree is None else values[:-1]:
         if isinstance(tree, Tree) and not isinstance(v, Path | list):
-            nodes = nodes_of(s, v)
+            nodes = s.nodes_of(v)
             s.results.append((node_tokens(s, tree, nodes), nodes.live, here))
             continue
         for x in v if isinstance(v, list) else [v]:

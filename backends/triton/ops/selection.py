@@ -8,25 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.evaluate import both, step
+from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops.draws import ordered
 from decgraph.backends.triton.ops.sequences import stacked
-from decgraph.backends.triton.ops.vectors import (
-    count_of,
-    first_of,
-    flat,
-    flat_draws,
-    live_of,
-    made,
-    nodes_of,
-    packed,
-    pick,
-    reordered,
-    together,
-    tokens_of,
-)
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Vec, is_static
+from decgraph.backends.triton.vectors import both, count_of, flat, flat_draws, live_of, made
 
 
 def order_of(s: Any, keys: list[Tensor], live: Tensor | None, down: bool) -> Tensor:
@@ -57,11 +44,11 @@ def lined_up(s: Any, op: Any, x: Any, by: tuple[Any, ...]) -> tuple[Any, list[Te
     whole = [named and over_all(t.type) for _, t in every] or [False]
     keys, there = [one for one, _ in every] or [x], live_of(x)
     if any(live_of(one) is not there for one, w in zip(keys, whole, strict=True) if not w):
-        x, keys = packed(s, x), [one if w else packed(s, one) for one, w in zip(keys, whole, strict=True)]
+        x, keys = s.packed(x), [one if w else s.packed(one) for one, w in zip(keys, whole, strict=True)]
     tables = [s.lanes(flat(s.tensor(one))) for one in keys]
     shortest = min((int(a.shape[1]) for a, w in zip(tables, whole, strict=True) if not w), default=count_of(x))
     if shortest < count_of(x) and live_of(x) is not None:
-        x = first_of(s, x, shortest)  # what stands behind the shorter one's room is missing in the other
+        x = s.first_of(x, shortest)  # what stands behind the shorter one's room is missing in the other
     n, out = count_of(x), []
     for a, w in zip(tables, whole, strict=True):
         if w:
@@ -100,7 +87,7 @@ def arg(s: Any, op: Any, x: Any, *by: Any) -> Any:
     if live is not None:
         s.flag(~live.any(1))
     best = order_of(s, keys, live, down)[:, 0]
-    return pick(s, x, best)
+    return s.pick(x, best)
 
 
 @step("select.top", folded=True)
@@ -130,7 +117,7 @@ def top(s: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
 
 def _nodes(s: Any, op: Any, x: Any, order: Tensor, live: Tensor | None) -> Any:
     """Elements of candidates at an order int64[B, k]; nodes stay nodes."""
-    return reordered(s, nodes_of(s, x) if op.operands[0].type.elem == "node" else x, order, live)
+    return s.reordered(s.nodes_of(x) if op.operands[0].type.elem == "node" else x, order, live)
 
 
 @step("sort", folded=True)
@@ -176,10 +163,10 @@ def compact(s: Any, op: Any, v: Any, c: Any) -> Any:
     """The elements at which a condition holds, in order."""
     if isinstance(v, list):
         raise NotSteppable("a choice among a list's elements", op)
-    v, of = tokens_of(s, v), op.operands[0].type
+    v, of = s.tokens_of(v), op.operands[0].type
     if not of.dims and of.elem != "path":
         one = stacked(s, [v], op) if isinstance(v, Draws | Dist) else s.lanes(v)[:, None]
-        return reordered(s, one, np.arange(1), s.lanes(c)[:, None])
+        return s.reordered(one, np.arange(1), s.lanes(c)[:, None])
     if of.elem in ("node", "position") and over_all(op.operands[1].type):
         at = s.lanes(v).clamp(0, count_of(c) - 1)
         cond, there = s.lanes(c).gather(1, at), live_of(c)
@@ -189,9 +176,9 @@ def compact(s: Any, op: Any, v: Any, c: Any) -> Any:
     else:
         if live_of(v) is None and live_of(c) is None and count_of(v) != count_of(c):
             raise NotSteppable(f"`where`: {count_of(v)} elements and {count_of(c)} conditions", op)
-        v, c = together(s, v, c)
+        v, c = s.together(v, c)
         cond, there = s.lanes(c), live_of(c)
-    return packed(s, reordered(s, v, np.arange(count_of(v)), both(cond, both(live_of(v), there))))
+    return s.packed(s.reordered(v, np.arange(count_of(v)), both(cond, both(live_of(v), there))))
 
 
 @step("take_first", folded=True)
@@ -199,11 +186,11 @@ def take_first(s: Any, op: Any, x: Any, k: Any) -> Any:
     """The first k of a vector; of a condition over positions, the first k where it holds."""
     if op.operands[0].type.elem == "bool" and op.results[0].type.elem == "position":
         x = Vec(s.lanes(s.steps(count_of(x))[None]), both(s.lanes(x), live_of(x)))
-    x = packed(s, x)
+    x = s.packed(x)
     if is_static(k):
-        return first_of(s, x, min(count_of(x), max(0, int(k))))
+        return s.first_of(x, min(count_of(x), max(0, int(k))))
     n = count_of(x)
-    return reordered(s, x, np.arange(n), both(s.steps(n) < s.lanes(k)[:, None], live_of(x)))
+    return s.reordered(x, np.arange(n), both(s.steps(n) < s.lanes(k)[:, None], live_of(x)))
 
 
 @step("pairs.top")

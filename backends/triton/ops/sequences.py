@@ -10,31 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.evaluate import both, step
+from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops.distributions import dist_of
 from decgraph.backends.triton.ops.numbers import lined
-from decgraph.backends.triton.ops.vectors import (
-    beside,
-    cat,
-    count_of,
-    fitted,
-    flat,
-    lifted,
-    live_of,
-    lives_of,
-    made,
-    mapped,
-    nodes_of,
-    one_draws,
-    packed,
-    pick,
-    reordered,
-    spare,
-    take,
-    tokens_of,
-)
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import ROOT, Dist, Draws, Edit, Nodes, Path, Tree, Vec, is_static
+from decgraph.backends.triton.vectors import beside, both, count_of, fitted, flat, lifted, live_of, made, mapped, spare
 from decgraph.ir.ops.common import numeric, spread
 
 
@@ -70,19 +51,19 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
         within = s.lanes(member(s, inner, chosen, op))
         index = s.lanes(v.index)
         index = index.gather(2, within[:, None].expand(-1, index.shape[1], -1))
-        return replace(v, index=index, inner=nodes_of(s, chosen))
+        return replace(v, index=index, inner=s.nodes_of(chosen))
     named = types[0].elem in ("node", "position")
     if named and at is not None:
         ix = (member(s, at, chosen, op), *ix[1:])
     elif live_of(v) is not None and not named:
-        v = packed(s, v)
+        v = s.packed(v)
     if len(ix) > 1:
         if inner is not None and types[1].elem == "position":
             ix = (ix[0], member(s, inner, ix[1], op), *ix[2:])
         return replace(out, inner=None) if isinstance(out := entries(s, v, ix, types), Dist | Draws) else out
     if not is_static(v) and not count_of(v):
         v = _one_missing(s, v)
-    out = pick(s, v, ix[0] if named and at is not None else checked(s, v, chosen))
+    out = s.pick(v, ix[0] if named and at is not None else checked(s, v, chosen))
     if not types[0].dims and inner is not None:
         one = s.lanes(inner) if isinstance(v, Vec) else None
         return replace(out, at=inner, live=live_of(inner), inner=None) if one is None else Vec(out, one)
@@ -92,7 +73,7 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
     if live is not None and isinstance(out, Nodes | Dist | Draws):
         out = replace(out, live=live)
     if named and isinstance(out, Dist | Draws) and types[0].dims:
-        out = replace(out, at=chosen if isinstance(chosen, np.ndarray) else nodes_of(s, chosen))
+        out = replace(out, at=chosen if isinstance(chosen, np.ndarray) else s.nodes_of(chosen))
     return out
 
 
@@ -139,7 +120,7 @@ def checked(s: Any, v: Any, index: Any) -> Any:
     inside = i.clamp(0, max(0, n - 1))
     wrong = i != inside
     if there is not None and n:
-        wrong = wrong | ~take(s, there, inside)
+        wrong = wrong | ~s.take(there, inside)
     s.flag(both(wrong, live_of(index)))
     return inside
 
@@ -167,26 +148,26 @@ def entries(s: Any, v: Any, ix: Sequence[Any], types: Sequence[Any]) -> Any:
     def joined(a: Any) -> Any:
         return a.reshape(-1, *a.shape[len(ix) :]) if isinstance(a, np.ndarray) else a.flatten(1, len(ix))
 
-    return pick(s, mapped(v, joined), place)
+    return s.pick(mapped(v, joined), place)
 
 
 @step("slice", folded=True)
 def cut(s: Any, op: Any, v: Any, *ends: Any) -> Any:
     """v[lo:hi] of the first dimension."""
     path = v if isinstance(v, Path) else None
-    v = packed(s, tokens_of(s, v))
+    v = s.packed(s.tokens_of(v))
     n, live = count_of(v), live_of(v)
     lo = ends[0] if op.attrs.get("has_lo") else 0
     hi = ends[-1] if op.attrs.get("has_hi") else None
     if live is None and is_static(lo) and (hi is None or is_static(hi)):
-        return reordered(s, v, np.arange(n)[slice(int(lo), None if hi is None else int(hi))], None)
+        return s.reordered(v, np.arange(n)[slice(int(lo), None if hi is None else int(hi))], None)
     length = s.constant(np.array([n])) if live is None else live.sum(1)
     first, last = _end(s, lo, length), length if hi is None else _end(s, hi, length)
     most = n
     if hi is not None and is_static(hi) and is_static(lo) and (int(hi) >= 0) == (int(lo) >= 0):
         most = max(0, min(n, int(hi) - int(lo)))
     at = first[:, None] + s.steps(most)
-    out = reordered(s, v, s.lanes(at.clamp(max=max(0, n - 1))) if n else at[:, :0], s.lanes(at < last[:, None]))
+    out = s.reordered(v, s.lanes(at.clamp(max=max(0, n - 1))) if n else at[:, :0], s.lanes(at < last[:, None]))
     return Path(out.data, out.live.sum(1)) if path is not None else out
 
 
@@ -222,18 +203,18 @@ def stacked(s: Any, items: Sequence[Any], op: Any) -> Any:
 def joined(s: Any, parts: Sequence[Any]) -> Any:
     """Vectors one behind the other; missing elements stay missing."""
     if all(isinstance(p, Draws) for p in parts):
-        return one_draws(s, parts)
+        return s.one_draws(parts)
     if all(isinstance(p, Dist) for p in parts):
         return one_dist(s, parts)
-    return made(cat(s, [s.lanes(p) for p in parts]), lives_of(s, parts))
+    return made(s.cat([s.lanes(p) for p in parts]), s.lives_of(parts))
 
 
 def one_dist(s: Any, parts: Sequence[Dist]) -> Dist:
     """Distributions one behind the other along axis 0."""
-    first, live = parts[0], lives_of(s, parts)
+    first, live = parts[0], s.lives_of(parts)
     if all(p.rows is first.rows and p.face == first.face for p in parts):
-        return replace(first, index=cat(s, [p.index for p in parts]), at=None, live=live)
-    return replace(dist_of(s, cat(s, [s.vector(p) for p in parts])), live=live)
+        return replace(first, index=s.cat([p.index for p in parts]), at=None, live=live)
+    return replace(dist_of(s, s.cat([s.vector(p) for p in parts])), live=live)
 
 
 @step("concat", folded=True)
@@ -246,7 +227,7 @@ def concat(s: Any, op: Any, a: Any, b: Any) -> Any:
     for x, v in zip((a, b), op.operands, strict=True):
         if isinstance(x, list) and not x or isinstance(x, np.ndarray) and x.ndim and not len(x):
             continue
-        x = tokens_of(s, x)
+        x = s.tokens_of(x)
         if want.elem == "draw" and isinstance(x, Draws) or want.elem == "dist" and isinstance(x, Dist):
             parts.append(x if x.shape else lifted(x))
         else:
@@ -255,7 +236,7 @@ def concat(s: Any, op: Any, a: Any, b: Any) -> Any:
     out = parts[0] if len(parts) == 1 else joined(s, parts)
     if want.elem != "path":
         return out
-    out = packed(s, out)
+    out = s.packed(out)
     tokens, live = s.lanes(out), live_of(out)
     return Path(tokens, torch.full_like(tokens[:, 0], int(tokens.shape[1])) if live is None else live.sum(1))
 
@@ -278,7 +259,7 @@ def tile(s: Any, op: Any, *xs: Any) -> Any:
     else:
         a = s.lanes(value)
         out = a[:, None].expand(-1, most, *a.shape[1:])
-    return out if is_static(n) else reordered(s, out, np.arange(most), s.steps(most) < s.lanes(n)[:, None])
+    return out if is_static(n) else s.reordered(out, np.arange(most), s.steps(most) < s.lanes(n)[:, None])
 
 
 def zeros(s: Any, op: Any, *sizes: Any) -> Any:
@@ -329,7 +310,7 @@ def scatter(s: Any, op: Any, v: Any, x: Any, *ix: Any) -> Any:
         out = spare(base).scatter_add(1, where, values)[:, :-1]
     else:  # all writes to one place get the value of the last, so that the order of writing does not matter
         same = index[:, :, None] == index[:, None, :]
-        out = spare(base).scatter(1, where, take(s, values, torch.where(same, s.steps(n), -1).amax(2)))[:, :-1]
+        out = spare(base).scatter(1, where, s.take(values, torch.where(same, s.steps(n), -1).amax(2)))[:, :-1]
     if isinstance(v, Dist) and op.results[0].type.elem == "dist":
         return replace(dist_of(s, out), at=v.at)
     return made(out, live_of(v))

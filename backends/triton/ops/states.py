@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
-from decgraph.backends.triton.ops.vectors import alike, beside, count_of, fitted, live_of, lives, packed
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Vec
+from decgraph.backends.triton.vectors import alike, beside, count_of, fitted, live_of
 
 
 @step("state.read")
@@ -60,10 +60,10 @@ def written(s: Any, old: Any, new: Any, here: Tensor, bound: int | None, what: s
     if min(count_of(new), most) > size:
         s.growths[what] += 1
         size = most if s.growths[what] > 2 else min(count_of(new), most)
-    x = packed(s, Vec(first, lives(s, new) if live is not None else s.lanes(np.ones(value.shape[1], dtype=bool))))
+    x = s.packed(Vec(first, s.lives(new) if live is not None else s.lanes(np.ones(value.shape[1], dtype=bool))))
     s.flag(x.live[:, size:].any(1))
     data = torch.where(beside(here, have), fitted(x.data, size), fitted(s.lanes(second), size))
-    there = torch.where(here[:, None], fitted(x.live, size), fitted(lives(s, old), size))
+    there = torch.where(here[:, None], fitted(x.live, size), fitted(s.lives(old), size))
     if isinstance(old, Vec) and old.data.shape == data.shape and old.data.dtype == data.dtype:
         old.data.copy_(data)
         old.live.copy_(there)

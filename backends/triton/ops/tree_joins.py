@@ -10,9 +10,17 @@ from torch import Tensor
 
 from decgraph.backends.triton.evaluate import joins
 from decgraph.backends.triton.ops.trees import column, logprobs
-from decgraph.backends.triton.ops.vectors import either, either_live, fitted, join_nodes, within_of
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Growth, Nodes, Tree, is_static
+from decgraph.backends.triton.vectors import fitted, within_of
+
+
+@joins(Nodes)
+def join_nodes(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
+    """One of two vectors of nodes in every lane. lanes: bool[B]."""
+    x, y = s.nodes_of(a), s.nodes_of(b)
+    within = None if x.within is None or y.within is None else np.union1d(x.within, y.within)
+    return Nodes(s.either(lanes, x.ids, y.ids), within, s.either_live(lanes, x, y))
 
 
 @joins(Tree)
@@ -32,10 +40,10 @@ def join_trees(s: Any, lanes: Tensor, a: Any, b: Any) -> Tree:
     columns = {}
     for name in set(a.columns) | set(b.columns):
         x, y = (logprobs(s, t) if name == "logprob" else column(s, t, name, u.columns.get(name)) for t, u in ((a, b), (b, a)))
-        columns[name] = either(s, lanes, x, y)
+        columns[name] = s.either(lanes, x, y)
     out = replace(
         long,
-        live=either_live(s, lanes, a, b),
+        live=s.either_live(lanes, a, b),
         columns=columns,
         frontier=_of_two(s, lanes, a.frontier, b.frontier),
         new=_of_two(s, lanes, a.new, b.new),
@@ -64,7 +72,7 @@ def _either(s: Any, lanes: Tensor, a: Tree, b: Tree, out: Tree, first: int) -> T
             n = min(len(x), len(y))
             if (x[:n] == y[:n]).all():
                 return x if len(x) >= n and len(x) == size else y
-        return either(s, lanes, *(fitted(s.lanes(v), size) for v in (x, y)))
+        return s.either(lanes, *(fitted(s.lanes(v), size) for v in (x, y)))
 
     k = next((i for i, (g, h) in enumerate(zip(a.growths, b.growths)) if g is not h), min(len(a.growths), len(b.growths)))
     parent = either_of(a.parent, b.parent)
@@ -75,7 +83,7 @@ def _either(s: Any, lanes: Tensor, a: Tree, b: Tree, out: Tree, first: int) -> T
     assert a.edges is not None and b.edges is not None
     return replace(
         out,
-        token=either(s, lanes, a.token, b.token),
+        token=s.either(lanes, a.token, b.token),
         parent=parent,
         depth=either_of(a.depth, b.depth),
         uid=np.concatenate([out.uid[:first], s.next_uids(size - first)]),

@@ -9,34 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.evaluate import both, step
+from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops import canvas_trees, canvases
 from decgraph.backends.triton.ops.distributions import dist_of
 from decgraph.backends.triton.ops.draws import along, probs_of, sources_of
 from decgraph.backends.triton.ops.nodes import children, last_token, reachable
-from decgraph.backends.triton.ops.vectors import (
-    alike,
-    beside,
-    cat,
-    count_of,
-    first_of,
-    fitted,
-    flat,
-    flat_draws,
-    lives,
-    lives_of,
-    made,
-    nodes_of,
-    nodes_or_static,
-    one_draws,
-    packed,
-    reordered,
-    spare,
-    take,
-    within_of,
-)
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import ROOT, Context, Dist, Draws, Edit, Growth, Nodes, Tree, is_static
+from decgraph.backends.triton.vectors import alike, beside, both, count_of, fitted, flat, flat_draws, made, spare, within_of
 
 
 @step("tree.new")
@@ -60,7 +40,7 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
     if not isinstance(what, Draws):
         raise NotSteppable("only draws are grown in a step", op)
     chain, names, grown = bool(op.attrs.get("chain")), op.attrs.get("columns", ()), flat_draws(what)
-    grown = packed(s, grown) if chain else grown
+    grown = s.packed(grown) if chain else grown
     n, first = grown.shape[0], t.size
     ids = np.arange(first, first + n)
     parents, above = _chain_below(s, t, ROOT if at is None else at, ids) if chain else parents_of(s, t, what, at)
@@ -83,11 +63,11 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
     tree = replace(
         t,
         token=torch.cat([t.token, grown.tokens if live is None else torch.where(live, grown.tokens, -1)], 1),
-        parent=cat(s, [t.parent, parents]),
+        parent=s.cat([t.parent, parents]),
         depth=depth,
-        uid=cat(s, [t.uid, s.next_uids(n)]),
-        edges=edges if t.edges is None else one_draws(s, [t.edges, edges]),
-        live=lives_of(s, [t, replace(grown, live=live)]),
+        uid=s.cat([t.uid, s.next_uids(n)]),
+        edges=edges if t.edges is None else s.one_draws([t.edges, edges]),
+        live=s.lives_of([t, replace(grown, live=live)]),
         height=t.height + levels if not isinstance(depth, np.ndarray) else int(depth.max(initial=0)),
         most=_most(t, parents, above, each, n),
         wide=_wide(t, parents, above, each, min(n, 1) if chain else n),
@@ -116,11 +96,11 @@ def _with_logprobs(old: Tensor, parents: Tensor, own: Tensor | None, chain: bool
 def _chain_below(s: Any, t: Tree, at: Any, ids: np.ndarray) -> tuple[Any, Any]:
     """The parents of a chain of new nodes below the first of some nodes, NumPy int64[n] or int64[B, n], and the nodes that they
     are among."""
-    head = nodes_or_static(s, packed(s, at), np.arange(t.size))
+    head = s.nodes_or_static(s.packed(at), np.arange(t.size))
     if isinstance(head, np.ndarray):
         parents = np.concatenate((head[: min(1, len(ids))], ids[:-1]))
         return parents, parents
-    parents = cat(s, [head.ids[:, : min(1, len(ids))], ids[:-1]])
+    parents = s.cat([head.ids[:, : min(1, len(ids))], ids[:-1]])
     return parents, Nodes(parents, np.union1d(head.within, ids[:-1]))
 
 
@@ -186,7 +166,7 @@ def parents_of(s: Any, t: Tree, what: Draws, at: Any) -> tuple[Any, Any]:
     n = int(np.prod(what.shape))
     if at is None and what.sources and what.row is not None and all(x.rows.nodes is not None for x in what.sources):
         return _where_drawn(s, t, what)
-    above = nodes_or_static(s, t.frontier if at is None else at, np.arange(t.size))
+    above = s.nodes_or_static(t.frontier if at is None else at, np.arange(t.size))
     static = isinstance(above, np.ndarray)
     ids = above if static else s.lanes(above.ids)
     if at is None and (not what.shape or count_of(above) != what.shape[0]):  # all are children of the first
@@ -194,20 +174,20 @@ def parents_of(s: Any, t: Tree, what: Draws, at: Any) -> tuple[Any, Any]:
     if count_of(ids) == 1:
         ids = np.repeat(ids, n) if static else ids.expand(-1, n)
     elif count_of(ids) != n:
-        ids = take(s, ids, leading(what))
+        ids = s.take(ids, leading(what))
     return ids, ids if static else above
 
 
 def _where_drawn(s: Any, t: Tree, what: Draws) -> tuple[Any, Any]:
     """The nodes that the rows of draws were evaluated at."""
     every = [source.rows.nodes for source in what.sources]
-    parents = take(s, cat(s, [x.ids if isinstance(x, Nodes) else x for x in every]), flat(what.row))
+    parents = s.take(s.cat([x.ids if isinstance(x, Nodes) else x for x in every]), flat(what.row))
     if isinstance(parents, np.ndarray):
         return parents, parents
     if len(every) == 1:
-        return s.lanes(parents), nodes_of(s, every[0], np.arange(t.size))
+        return s.lanes(parents), s.nodes_of(every[0], np.arange(t.size))
     within = np.unique(np.concatenate([within_of(x, t.size) for x in every]))
-    return s.lanes(parents), Nodes(cat(s, [s.lanes(x) for x in every]), within, lives_of(s, every))
+    return s.lanes(parents), Nodes(s.cat([s.lanes(x) for x in every]), within, s.lives_of(every))
 
 
 def column_with(s: Any, t: Tree, name: str, value: Any, n: int, what: Draws) -> list[Tensor]:
@@ -216,7 +196,7 @@ def column_with(s: Any, t: Tree, name: str, value: Any, n: int, what: Draws) -> 
     lead = a.ndim - 1 - isinstance(value, Dist)
     a = a.flatten(1, lead) if lead > 1 else a[:, None] if lead == 0 else a
     if int(a.shape[1]) != n:
-        a = a.expand(-1, n, *a.shape[2:]) if int(a.shape[1]) == 1 else take(s, a, leading(what))
+        a = a.expand(-1, n, *a.shape[2:]) if int(a.shape[1]) == 1 else s.take(a, leading(what))
     return alike([logprobs(s, t) if name == "logprob" else column(s, t, name, a), a])
 
 
@@ -245,13 +225,13 @@ def get(s: Any, op: Any, t: Tree) -> Any:
         useful = None if t.pruned else reachable(s, t)  # nodes that the driver does not draft are selected last
         out = out if useful is None else torch.where(useful, out, -torch.inf)
     elif c == "prob":
-        out = cat(s, [np.ones(1), edge_probs(s, t)])
+        out = s.cat([np.ones(1), edge_probs(s, t)])
     elif c == "point":
         point = t.edges is not None and t.edges.point
-        out = cat(s, [np.ones(1, dtype=bool), point if isinstance(point, Tensor) else np.full(t.size - 1, point)])
+        out = s.cat([np.ones(1, dtype=bool), point if isinstance(point, Tensor) else np.full(t.size - 1, point)])
     elif c in ("law", "draw"):
         root = Draws(last_token(s)[:, None], point=True)
-        every = root if t.edges is None else one_draws(s, [root, t.edges])
+        every = root if t.edges is None else s.one_draws([root, t.edges])
         return sources_of(s, every) if c == "law" else every
     elif c in t.columns:
         out = t.columns[c]
@@ -272,7 +252,7 @@ def logprobs(s: Any, t: Tree) -> Tensor:
     if "logprob" in t.columns:
         return t.columns["logprob"]
     own = s.lanes(np.zeros(1))
-    return along(own if t.edges is None else cat(s, [own, torch.log(edge_probs(s, t))]), s.lanes(t.parent), t.height)
+    return along(own if t.edges is None else s.cat([own, torch.log(edge_probs(s, t))]), s.lanes(t.parent), t.height)
 
 
 def counted(s: Any, t: Tree, first: int, live: Tensor | None) -> Any:
@@ -287,7 +267,7 @@ def counted(s: Any, t: Tree, first: int, live: Tensor | None) -> Any:
 @step("tree.set")
 def put(s: Any, op: Any, t: Tree, ns: Any, value: Any) -> Tree:
     """Set a column at nodes."""
-    name, at = op.attrs["column"], nodes_of(s, ns)
+    name, at = op.attrs["column"], s.nodes_of(ns)
     old, new = column_with(s, t, name, value, count_of(at), Draws(at.ids))
     where = at.ids if at.live is None else torch.where(at.live, at.ids, t.size)
     index = beside(where, new).expand(-1, -1, *new.shape[2:])
@@ -297,7 +277,7 @@ def put(s: Any, op: Any, t: Tree, ns: Any, value: Any) -> Tree:
 @step("tree.front")
 def front(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
     """The tree with another frontier."""
-    return replace(t, frontier=nodes_or_static(s, ns, np.arange(t.size)))
+    return replace(t, frontier=s.nodes_or_static(ns, np.arange(t.size)))
 
 
 @step("tree.nodes")
@@ -317,11 +297,11 @@ def nodes(s: Any, op: Any, t: Tree, *n: Any) -> Any:
             inner = np.zeros(t.size, dtype=bool)
             inner[t.parent[1:]] = True
             return np.flatnonzero(~inner)
-        live, inner = lives(s, t), s.lanes(np.zeros(t.size, dtype=np.uint8))  # CUDA folds no bools
+        live, inner = s.lives(t), s.lanes(np.zeros(t.size, dtype=np.uint8))  # CUDA folds no bools
         if t.size > 1:
             inner = inner.scatter_reduce(1, s.lanes(t.parent)[:, 1:], live[:, 1:].to(torch.uint8), "amax")
-        found = packed(s, _of(s, np.arange(t.size), live & (inner == 0)))
-        found = first_of(s, found, min(t.size, t.wide))  # what is there of a tree has no more leaves than the whole
+        found = s.packed(_of(s, np.arange(t.size), live & (inner == 0)))
+        found = s.first_of(found, min(t.size, t.wide))  # what is there of a tree has no more leaves than the whole
         return replace(found, leaves=t.size)
     if which == "path":
         if t.fixed and is_static(n[0]):
@@ -362,7 +342,7 @@ def size(s: Any, op: Any, t: Tree) -> Any:
 @step("tree.keep")
 def keep(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
     """Prune to nodes, as far as their ancestors are kept, and the root."""
-    at, up = nodes_of(s, ns), s.lanes(t.parent)
+    at, up = s.nodes_of(ns), s.lanes(t.parent)
     kept = s.lanes(np.zeros(t.size + 1, dtype=bool))
     kept = kept.scatter(1, at.ids if at.live is None else torch.where(at.live, at.ids, t.size), True)[:, : t.size]
     kept[:, 0] = True
@@ -379,16 +359,16 @@ def keep(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
     columns = {**t.columns, "logprob": logprobs(s, t)} if s.reads_column("logprob") else t.columns
     return replace(
         t,
-        token=torch.where(there, take(s, t.token, order), -1),
+        token=torch.where(there, s.take(t.token, order), -1),
         parent=above,
-        depth=take(s, t.depth, order),
-        uid=torch.where(there, take(s, t.uid, order), -1),
-        edges=None if t.edges is None else reordered(s, t.edges, (order[:, 1:] - 1).clamp(min=0), None),
+        depth=s.take(t.depth, order),
+        uid=torch.where(there, s.take(t.uid, order), -1),
+        edges=None if t.edges is None else s.reordered(t.edges, (order[:, 1:] - 1).clamp(min=0), None),
         growths=(Growth(1, n - 1, Nodes(above, np.arange(n)), max(1, t.height)),),
         grown=frozenset((-1, 0)),
         pruned=True,
         live=there,
-        columns={name: take(s, a, order) for name, a in columns.items()},
+        columns={name: s.take(a, order) for name, a in columns.items()},
         height=min(t.height, n - 1),
         new=ROOT,
         frontier=ROOT,
@@ -422,7 +402,7 @@ def up(s: Any, op: Any, t: Tree, x: Any) -> Any:
     how = {"all": "amin", "any": "amax", "sum": "sum", "max": "amax", "min": "amin"}[fn]
     logic = fn in ("all", "any")
     a = a.to(torch.uint8) if logic else a
-    live = lives(s, t)
+    live = s.lives(t)
     for level in range(t.height, 0, -1):
         here = (depth == level) & live
         where = torch.where(here, parent, t.size)

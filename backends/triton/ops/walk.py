@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.evaluate import both, joins, step
+from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops import canvas_trees, canvases
 from decgraph.backends.triton.ops.nodes import children, reachable
 from decgraph.backends.triton.ops.sequences import stacked
-from decgraph.backends.triton.ops.vectors import count_of, either, live_of, lives, packed, pick, reordered, take, tokens_of
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Path, Source, Tree, is_static
+from decgraph.backends.triton.vectors import both, count_of, live_of
 
 
 @step("tree.walk")
@@ -46,7 +46,7 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Any:
             child, has = at, s.lanes(has).bool() if ids.shape[1] and taken is not None else torch.zeros_like(s.done)
             if ids.shape[1] and taken is not None:
                 same = (s.lanes(draws.tokens) == s.lanes(taken)[:, None]) & there
-                child = torch.where(has, take(s, ids, same.long().argmax(1)), at)
+                child = torch.where(has, s.take(ids, same.long().argmax(1)), at)
             if ids.shape[1]:
                 tested = there if useful is None else there & s.lanes(useful).gather(1, ids)
                 s.counts.test(level + 1, tested.any(1), has)
@@ -71,13 +71,13 @@ def evidence_at(s: Any, evidence: Any, at: Tensor, going: Tensor, op: Any) -> An
     """The evidence at a node of every lane. at: int64[B]; going: bool[B]."""
     if not isinstance(evidence, Dist):
         if isinstance(evidence, Tensor | np.ndarray):
-            return pick(s, evidence, at)
+            return s.pick(evidence, at)
         raise NotSteppable("a verification against something else than distributions", op)
     if evidence.at is None:
-        return pick(s, evidence, at.clamp(max=evidence.shape[0] - 1))
+        return s.pick(evidence, at.clamp(max=evidence.shape[0] - 1))
     same = s.lanes(evidence.at) == at[:, None]
     s.flag(~same.any(1) & going)  # the walk ends where the evidence is not known: rare, and the driver's
-    return pick(s, evidence, same.long().argmax(1))
+    return s.pick(evidence, same.long().argmax(1))
 
 
 def drafted(s: Any, t: Tree, ids: Tensor, there: Tensor, among: np.ndarray) -> Draws:
@@ -87,7 +87,7 @@ def drafted(s: Any, t: Tree, ids: Tensor, there: Tensor, among: np.ndarray) -> D
     edges = t.edges
     if isinstance(edges.row, np.ndarray) and len(edges.sources) > 1 and edges.rank is None:
         edges = _fewer(edges, edges.row, among)
-    out: Draws = pick(s, edges, (ids - 1).clamp(min=0))
+    out: Draws = s.pick(edges, (ids - 1).clamp(min=0))
     return replace(out, tokens=torch.where(there, out.tokens, -1), live=None if _full(t, among) else there)
 
 
@@ -114,7 +114,7 @@ def _fewer(edges: Draws, row: np.ndarray, among: np.ndarray) -> Draws:
 
 def whole(s: Any, t: Tree, end: Tensor, emits: Tensor, token: Any) -> Path:
     """The path to a node int64[B], and the token behind it."""
-    up, depth = s.lanes(t.parent), take(s, s.lanes(t.depth), end)
+    up, depth = s.lanes(t.parent), s.take(s.lanes(t.depth), end)
     high = max(1, t.height)
     nodes = torch.full((s.frame.batch, high + 1), -1, dtype=torch.int64, device=s.device)
     at, d = end, depth
@@ -122,13 +122,13 @@ def whole(s: Any, t: Tree, end: Tensor, emits: Tensor, token: Any) -> Path:
         nodes = nodes.scatter(1, torch.where(d > 0, d - 1, high)[:, None], torch.where(d > 0, at, -1)[:, None])
         at, d = up.gather(1, at[:, None])[:, 0], (d - 1).clamp(min=0)
     said = torch.full_like(end, -1) if token is None else torch.where(emits, s.lanes(token).long(), -1)
-    there = lives(s, t) & s.lanes(np.arange(t.size) > 0)
+    there = s.lives(t) & s.lanes(np.arange(t.size) > 0)
     useful = reachable(s, t)
     there = there if useful is None else there & useful
     above = torch.zeros_like(up).scatter_add(1, up, there.long())  # how many children a node has
     path = torch.cat([torch.zeros_like(end)[:, None], nodes[:, :high].clamp(min=0)], 1)
     for level in range(t.height):
-        s.counts.test(level + 1, (depth >= level) & (take(s, above, path[:, level]) > 0), depth > level)
+        s.counts.test(level + 1, (depth >= level) & (s.take(above, path[:, level]) > 0), depth > level)
     return path_of(s, t, nodes[:, :high], depth, end, said)
 
 
@@ -145,7 +145,7 @@ def path_get(s: Any, op: Any, p: Path) -> Any:
     """A field of a path."""
     field = op.attrs["field"]
     if field in ("token", "path"):
-        return tokens_of(s, p)
+        return s.tokens_of(p)
     if field == "length":
         return p.length
     found = {"depth": p.count, "node": p.node, "emitted": p.emitted}.get(field)
@@ -162,9 +162,9 @@ def join_paths(s: Any, lanes: Tensor, a: Any, b: Any) -> Path:
     tree = a.tree if a.tree is b.tree else None
 
     def of_two(x: Tensor | None, y: Tensor | None) -> Tensor | None:
-        return None if x is None or y is None or x.shape != y.shape else either(s, lanes, x, y)
+        return None if x is None or y is None or x.shape != y.shape else s.either(lanes, x, y)
 
-    tokens, length, nodes = either(s, lanes, a.tokens, b.tokens), either(s, lanes, a.length, b.length), None
+    tokens, length, nodes = s.either(lanes, a.tokens, b.tokens), s.either(lanes, a.length, b.length), None
     if tree is not None:
         nodes = of_two(a.nodes, b.nodes)
     return Path(tokens, length, of_two(a.count, b.count), nodes, of_two(a.node, b.node), tree, of_two(a.emitted, b.emitted))
@@ -182,8 +182,8 @@ def each(s: Any, op: Any, xs: Any) -> Any:
     if is_static(xs) or isinstance(xs, list):
         items, there = [xs[i] for i in range(len(xs))], None
     else:
-        xs = packed(s, xs)
-        items, there = [pick(s, xs, np.asarray(i)) for i in range(count_of(xs))], live_of(xs)
+        xs = s.packed(xs)
+        items, there = [s.pick(xs, np.asarray(i)) for i in range(count_of(xs))], live_of(xs)
     out, chosen = [], []
     quiet = s.quiet(op)
     for i, x in enumerate(items):
@@ -206,4 +206,4 @@ def each(s: Any, op: Any, xs: Any) -> Any:
         return np.stack(some) if some else np.zeros(0, dtype=np.int64)
     value = stacked(s, out, op)
     live = both(torch.stack([s.lanes(k).bool() for k in chosen], 1) if chosen else None, there)
-    return value if live is None else packed(s, reordered(s, value, np.arange(len(out)), live))
+    return value if live is None else s.packed(s.reordered(value, np.arange(len(out)), live))
