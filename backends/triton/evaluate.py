@@ -29,8 +29,8 @@ FOLDED: set[str] = set()
 JOINS: dict[type, Callable[..., Any]] = {}
 """By the type of a value: `f(s, lanes bool[B], a, b)`, a in those lanes and b in the others."""
 TOPICS = (
-    "numbers", "distributions", "draws", "selection", "sequences", "trees", "tree_joins", "walk",
-    "models", "request", "states", "indexes", "canvases", "masked", "automata",
+    "numbers", "distributions", "draws", "selection", "sequences", "trees", "walk",
+    "models", "request", "indexes", "canvases", "masked", "automata",
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.canvas_cache import CanvasCache
 from decgraph.backends.triton.evaluate import Evaluator
 from decgraph.backends.triton.kernels import race
-from decgraph.backends.triton.ops.states import copied, written
+from decgraph.backends.triton.ops.request import copied, written
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Rows, Vec, is_static
 from decgraph.ir.data.numbers import FLOAT

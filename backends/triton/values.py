@@ -234,6 +234,29 @@ class Edit:
     along = ("position", "token")
 
 
+@dataclass(frozen=True)
+class Canvas:
+    """Cells after a text. base: int64[B], the tokens before them. cells: int64[B, N], tokens, -1 where undecided. size, room:
+    int64[B], how many cells there are, and may be."""
+
+    base: Tensor
+    cells: Tensor
+    size: Tensor
+    room: Tensor
+    on_device = True
+
+    @property
+    def most(self) -> int:
+        """N."""
+        return int(self.cells.shape[1])
+
+
+class Spans(list[Any]):
+    """Parts of a canvas, of which some lanes have fewer. live: bool[B, n]."""
+
+    live: Tensor
+
+
 TENSORS = (Context, Vec, Nodes, Noise, Rows, Dist, Draws, Tree, Path)
 
 

@@ -105,8 +105,7 @@ class Vectors:
     def lives(self: Any, x: Any) -> Tensor:
         """bool[B, n]: which elements of a vector are there."""
         live = live_of(x)
-        out: Tensor = self.lanes(np.ones(count_of(x), dtype=bool) if live is None else live)
-        return out
+        return self.lanes(np.ones(count_of(x), dtype=bool) if live is None else live)
 
     def lives_of(self: Any, parts: Sequence[Any]) -> Tensor | None:
         """bool[B, n]: which elements are there of vectors one behind the other, None: all."""
@@ -124,8 +123,9 @@ class Vectors:
         return self.lanes(parts[0]) if len(parts) == 1 else torch.cat(alike([self.lanes(a) for a in parts]), 1)
 
     def take(self: Any, values: Any, index: Any) -> Any:
-        """values[b, index[b]]: elements of a tensor [B or 1, n, ...] or an array [n, ...] at an index, NumPy int64[*shape] or
-        int64[B or 1, *shape]."""
+        """values[b, index[b]]: elements of a tensor [B or 1, n, ...] or an array [n, ...] at an index, NumPy int64[*shape],
+        int64[B or 1, *shape], or nodes."""
+        index = index.ids if isinstance(index, Nodes) else index
         if isinstance(index, Tensor):
             values = self.tensor(values)
             rows, rest = max(int(values.shape[0]), int(index.shape[0])), values.shape[2:]

@@ -6,7 +6,7 @@ what the request may still generate. Positions are numbers from the canvas's fir
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,36 +16,8 @@ from torch import Tensor
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops.sequences import member
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Draws, Edit, Nodes, Vec, is_static
+from decgraph.backends.triton.values import Canvas, Draws, Edit, Nodes, Spans, Vec, is_static
 from decgraph.backends.triton.vectors import both, fitted, live_of, made
-
-
-@dataclass(frozen=True)
-class Canvas:
-    """Cells after a text. base: int64[B], the tokens before them. cells: int64[B, N], tokens, -1 where undecided. size, room:
-    int64[B], how many cells there are, and may be."""
-
-    base: Tensor
-    cells: Tensor
-    size: Tensor
-    room: Tensor
-    on_device = True
-
-    @property
-    def most(self) -> int:
-        """N."""
-        return int(self.cells.shape[1])
-
-
-class Spans(list[Any]):
-    """Parts of a canvas, of which some lanes have fewer. live: bool[B, n]."""
-
-    live: Tensor
-
-
-def is_canvas(x: Any) -> bool:
-    """Whether a value is a canvas."""
-    return isinstance(x, Canvas)
 
 
 def decided_tokens(s: Any, c: Canvas) -> tuple[Tensor, Tensor]:
@@ -67,8 +39,7 @@ def bound(s: Any, op: Any, n: int, otherwise: int) -> int:
 
 def within_size(s: Any, c: Canvas) -> Tensor:
     """bool[B, N]: the cells that are there."""
-    inside: Tensor = s.steps(c.most) < c.size[:, None]
-    return inside
+    return s.steps(c.most) < c.size[:, None]
 
 
 @step("canvas.new")
@@ -176,8 +147,7 @@ def _tokens(s: Any, x: Any, t: Any, where: Any, ps: Vec, there: Tensor | None, o
     """int64[B, n]: a token for each position."""
     if isinstance(x, Draws) and x.shape and not over_cells(t) and x.at is not None:
         if not (isinstance(x.at, Nodes) and x.at.ids is ps.data):
-            out: Tensor = s.lanes(s.pick(x, member(s, x.at, ps, op)))
-            return out
+            return s.lanes(s.pick(x, member(s, x.at, ps, op)))
     return _lined_up(s, x, t, where, ps.data, there)[0].long()
 
 

@@ -11,18 +11,10 @@ from torch import Tensor
 
 from decgraph.backends.triton import noise
 from decgraph.backends.triton.evaluate import joins, step
-from decgraph.backends.triton.ops.distributions import (
-    as_dist,
-    dist_of,
-    every_row,
-    normalized,
-    numbered,
-    own_rows,
-    placed,
-)
+from decgraph.backends.triton.ops.distributions import as_dist, dist_of, every_row, normalized, numbered, own_rows, placed
 from decgraph.backends.triton.ops.nodes import reachable
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Source, Tree, is_static
+from decgraph.backends.triton.values import Dist, Draws, Noise, Source, Tree, is_static
 from decgraph.backends.triton.vectors import alike, count_of, flat, lifted, live_of, made
 
 
@@ -46,8 +38,7 @@ def join_keys(s: Any, lanes: Tensor, a: Noise, b: Noise) -> Noise:
 def _flat(s: Any, q: Dist) -> Tensor:
     """Probabilities [B, n, V] of the rows of a dist, in its view."""
     s.require_mass(q)
-    out: Tensor = s.take(s.lanes(s.view(q.rows, q.face)), flat(q.index))
-    return out
+    return s.take(s.lanes(s.view(q.rows, q.face)), flat(q.index))
 
 
 def drawn(q: Dist, tokens: Tensor, *more: int, members: Tensor | None = None, **about: Any) -> Draws:
@@ -96,7 +87,7 @@ def drafted_rows(s: Any, q: Dist, n: int) -> Tensor | None:
     useful = reachable(s, t)
     if useful is None:
         return None
-    there = s.take(s.take(s.lanes(useful), nodes.ids if isinstance(nodes, Nodes) else nodes), flat(q.index))
+    there = s.take(s.take(s.lanes(useful), nodes), flat(q.index))
     if q.live is not None:
         there = (there.reshape(len(there), q.live.shape[1], -1) & q.live[..., None]).flatten(1)
     return (there.long().cumsum(1) - 1).clamp(min=0)
@@ -175,7 +166,7 @@ def draw_race(s: Any, op: Any, q: Any, key: Noise, under: Any = None) -> Draws:
     n, size, nodes = int(probs.shape[1]), int(probs.shape[2]), q.rows.nodes
     log_q = torch.log(probs.double())
     if isinstance(q.rows.tree, Tree) and nodes is not None:
-        above = s.take(path_logs(s, q.rows.tree, q.face), nodes.ids if isinstance(nodes, Nodes) else nodes)
+        above = s.take(path_logs(s, q.rows.tree, q.face), nodes)
         log_q = log_q + s.take(s.lanes(above), flat(q.index))[..., None]
     keys = noise.race_keys(log_q, noise.uniforms(row_words(s, q, key, n), size))
     if under is not None:
@@ -196,18 +187,11 @@ def selected(s: Any, op: Any) -> int:
 
 def path_logs(s: Any, tree: Tree, face: str) -> Tensor:
     """float64[B, N]: the log-probability, in a view, of the path to every node."""
-    out = s.lanes(np.zeros(tree.size))
     if tree.edges is None:
-        return out
-    own = torch.cat([out[:, :1], torch.log(probs_of(s, tree.edges, face))], 1)
-    return along(own, s.lanes(tree.parent), tree.height)
-
-
-def along(own: Tensor, up: Tensor, height: int) -> Tensor:
-    """Sums [B, N] of a column along the paths from the root, each added to that of the node above, so that equal ones are equal
-    to the last bit; the root's own entry must be 0."""
+        return s.lanes(np.zeros(tree.size))
+    own, up = s.cat([np.zeros(1), torch.log(probs_of(s, tree.edges, face))]), s.lanes(tree.parent)
     total = own
-    for _ in range(height - 1):
+    for _ in range(tree.height - 1):  # each is added to that of the node above, so that equal ones are equal to the last bit
         total = total.gather(1, up) + own
     return total
 

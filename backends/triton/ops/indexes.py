@@ -13,7 +13,6 @@ from decgraph.backends.indexes import ROOM
 from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Draws, Nodes, Path, Vec, is_static
-from decgraph.backends.triton.vectors import live_of
 
 
 @dataclass(frozen=True)
@@ -90,25 +89,19 @@ def ask(s: Any, op: Any, index: Any, *args: Any) -> Any:
     if what == "matched":
         return longest
     if what == "has":
-        n = there.sum(1)
-        whole = s.tokens_of(args[0])
-        live = live_of(whole)
-        full = (whole.data.shape[1] if live is None else live.sum(1)) if isinstance(whole, Vec) else s.lanes(whole).shape[1]
-        return (longest >= n) & (torch.as_tensor(full, device=s.device) <= index.depth)
+        return (longest >= there.sum(1)) & (s.lives(s.tokens_of(args[0])).sum(1) <= index.depth)
     if what != "path":
         raise NotSteppable(f"an index that is asked for `{what}`", op)
-    least, pick = options.get("at_least", 1), str(options.get("pick", "last"))
-    most = options.get("at_most", 16)
+    least, most, pick = options.get("at_least", 1), options.get("at_most", 16), str(options.get("pick", "last"))
     if not is_static(most):
         raise NotSteppable("a path of a length that data chooses", op)
-    most = int(most)
     if pick == "likeliest":
-        return likeliest(s, index, key, there, least, most)
+        return likeliest(s, index, key, there, least, int(most))
     enough = longest >= s.tensor(least).clamp(min=1)
     hit = (found >= longest[:, None]) & (found > 0)
     size = int(hit.shape[1])
     at = hit.long().argmax(1) if pick == "first" else size - 1 - hit.flip(1).long().argmax(1)
-    where = at[:, None] + 1 + s.steps(most)
+    where = at[:, None] + 1 + s.steps(int(most))
     live = (where < s.length[:, None]) & enough[:, None]
     return Draws(s.tokens.gather(1, where.clamp(max=size)), point=True, live=live)
 

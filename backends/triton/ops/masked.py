@@ -11,9 +11,9 @@ from torch import Tensor
 
 from decgraph.backends.triton.canvas_cache import CanvasMemory
 from decgraph.backends.triton.evaluate import joins, step
-from decgraph.backends.triton.ops.canvases import Canvas, mask_of, within_size
+from decgraph.backends.triton.ops.canvases import mask_of, within_size
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Nodes, Rows, Vec
+from decgraph.backends.triton.values import Canvas, Dist, Nodes, Rows, Vec
 
 
 def evaluate(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any], *, counts: bool = True) -> Dist:
@@ -38,8 +38,7 @@ def evaluate(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any],
 def rows_read(s: Any, cache: Any, canvas: Canvas, at: Any) -> Tensor:
     """bool[B, S]: the cells whose scores a call reads."""
     if at is not None:
-        out: Tensor = cache.marked(canvas, at)
-        return out
+        return cache.marked(canvas, at)
     slot = s.steps(cache.width)
     return (slot >= canvas.base[:, None]) & (slot < (canvas.base + canvas.size)[:, None])
 

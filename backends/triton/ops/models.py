@@ -11,11 +11,10 @@ from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops import canvas_trees, masked
-from decgraph.backends.triton.ops.canvases import Canvas
 from decgraph.backends.triton.ops.distributions import every_row
 from decgraph.backends.triton.ops.nodes import node_tokens, positions_at
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import ROOT, Context, Dist, Rows, Tree, is_static
+from decgraph.backends.triton.values import ROOT, Canvas, Context, Dist, Rows, Tree, is_static
 from decgraph.backends.triton.vectors import count_of, live_of, made
 from decgraph.runtime.models.reading import ROUNDING
 
@@ -220,8 +219,7 @@ class SecondText:
     def forward(self, tokens: Tensor, at: Tensor) -> Tensor:
         from decgraph.backends.triton.models.interface import Seen
 
-        out: Tensor = self.model.forward(tokens.clamp(min=0), at, at, Seen(at + 1))
-        return out
+        return self.model.forward(tokens.clamp(min=0), at, at, Seen(at + 1))
 
 
 @step("model.read")

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.values import Nodes, Tree
+from decgraph.backends.triton.values import Tree
 
 
 def children(s: Any, t: Tree, at: Tensor, among: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
@@ -65,8 +65,7 @@ def is_end(s: Any, tokens: Tensor) -> Tensor:
 
 def last_token(s: Any, back: int = 1) -> Tensor:
     """int64[B]: the last committed token, or one before it."""
-    out: Tensor = s.tokens.gather(1, (s.length - back).clamp(min=0)[:, None])[:, 0]
-    return out
+    return s.take(s.tokens, (s.length - back).clamp(min=0))
 
 
 def positions_at(s: Any, tree: Tree | None, nodes: Any) -> Tensor:
@@ -74,17 +73,22 @@ def positions_at(s: Any, tree: Tree | None, nodes: Any) -> Tensor:
     length: Tensor = s.length[:, None]
     if tree is None:
         return length
-    return length + s.tensor(s.take(tree.depth, nodes.ids if isinstance(nodes, Nodes) else nodes))
+    return length + s.tensor(s.take(tree.depth, nodes))
+
+
+def node_path(s: Any, tree: Tree, nodes: Any) -> Tensor:
+    """int64[B, R, D]: the nodes from the root's child down to each node, -1 behind them."""
+    up, depth, at = s.lanes(tree.parent), s.lanes(tree.depth), s.lanes(nodes)
+    high = max(1, tree.height)
+    out = s.lanes(np.full((int(at.shape[1]), high + 1), -1))
+    for _ in range(high):
+        d = depth.gather(1, at)
+        out = out.scatter(2, torch.where(d > 0, d - 1, high)[..., None], at[..., None])
+        at = up.gather(1, at)
+    return out[..., :high]
 
 
 def node_tokens(s: Any, tree: Tree, nodes: Any) -> Tensor:
-    """int64[B, R, D]: the tokens from the root's child down to each node, -1 behind them."""
-    up, depth, at = s.lanes(tree.parent), s.lanes(tree.depth), s.lanes(nodes)
-    token = s.lanes(tree.token)
-    high = max(1, tree.height)
-    out = torch.full((s.frame.batch, int(at.shape[1]), high + 1), -1, dtype=torch.int64, device=s.device)
-    for _ in range(high):
-        d = depth.gather(1, at)
-        out = out.scatter(2, torch.where(d > 0, d - 1, high)[..., None], token.gather(1, at)[..., None])
-        at = up.gather(1, at)
-    return out[..., :high]
+    """int64[B, R, D]: the tokens of `node_path`."""
+    path = node_path(s, tree, nodes)
+    return torch.where(path >= 0, s.take(s.lanes(tree.token), path.clamp(min=0)), -1)

@@ -12,8 +12,8 @@ from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops import canvases
 from decgraph.backends.triton.ops.nodes import is_end, node_tokens
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Context, Draws, Path, Tree, Vec
-from decgraph.backends.triton.vectors import flat, live_of, made
+from decgraph.backends.triton.values import Canvas, Context, Draws, Path, Tree, Vec
+from decgraph.backends.triton.vectors import alike, beside, count_of, fitted, flat, live_of, made
 
 
 @step("context")
@@ -73,12 +73,13 @@ def request(s: Any, op: Any) -> Any:
 @step("done")
 def done(s: Any, op: Any) -> Tensor:
     """Whether the request has ended."""
-    out: Tensor = s.done.clone()
-    return out
+    return s.done.clone()
 
 
 def offered(s: Any, x: Any, tree: Any, op: Any) -> tuple[Tensor, Tensor | int]:
     """Tokens int64[B, N] to commit, and how many of them count."""
+    if isinstance(x, Canvas):
+        return canvases.decided_tokens(s, x)
     if isinstance(x, list):
         x = x[0] if len(x) == 1 else None
     x = s.packed(s.tokens_of(x)) if not isinstance(x, Path | type(None)) else x
@@ -98,10 +99,7 @@ def offered(s: Any, x: Any, tree: Any, op: Any) -> tuple[Tensor, Tensor | int]:
 @step("commit")
 def commit(s: Any, op: Any, x: Any, tree: Any = None) -> None:
     """Append tokens, and stop exactly where runtime/stop.py does."""
-    if canvases.is_canvas(x):
-        tokens, count = canvases.decided_tokens(s, x)
-    else:
-        tokens, count = offered(s, x, tree, op)
+    tokens, count = offered(s, x, tree, op)
     path = x if isinstance(x, Path) else None
     before = s.length.clone()
     kept = append(s, tokens, count)
@@ -144,7 +142,7 @@ def ended(s: Any, op: Any, x: Any, tree: Any = None) -> Any:
         ends = is_end(s, path.flatten(1)).reshape(path.shape) & (path >= 0)
         out = ends.any(-1) | ((path >= 0).sum(-1) >= room[:, None])
         return made(out, live_of(x)) if op.result.type.dims else out[:, 0]
-    tokens, count = canvases.decided_tokens(s, x) if canvases.is_canvas(x) else offered(s, x, None, op)
+    tokens, count = offered(s, x, None, op)
     there = s.steps(int(tokens.shape[1])) < s.lanes(count)[:, None]
     return s.done | (is_end(s, tokens) & there).any(1) | (there.sum(1) >= room)
 
@@ -162,3 +160,61 @@ def returned(s: Any, op: Any, *values: Any) -> None:
         for x in v if isinstance(v, list) else [v]:
             t, n = offered(s, x, None, op)
             s.results.append((torch.where(s.steps(int(t.shape[1])) < s.lanes(n)[:, None], t, -1)[:, None], None, here))
+
+
+# -- states
+@step("state.read")
+def state_read(s: Any, op: Any) -> Any:
+    """The value of a state."""
+    name = op.attrs["state"]
+    if name not in s.states:
+        raise NotSteppable(f"the state `{name}`", op)
+    return copied(s.states[name])
+
+
+def copied(value: Any) -> Any:
+    """A value that stays as it is when its buffer is written."""
+    if isinstance(value, Vec):
+        return Vec(value.data.clone(), value.live.clone())
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+@step("state.write")
+def state_write(s: Any, op: Any, value: Any) -> None:
+    """Set a state, in place, in the lanes that are here."""
+    name = op.attrs["state"]
+    if name not in s.states or not (isinstance(s.states[name], Tensor | Vec)):
+        if s.states.get(name) is value:
+            return
+        raise NotSteppable(f"the state `{name}` is no number or vector", op)
+    dims = op.operands[0].type.dims
+    s.states[name] = written(s, s.states[name], value, s.active(), dims[0].bound if dims else None, f"the state `{name}`")
+
+
+def written(s: Any, old: Any, new: Any, here: Tensor, bound: int | None, what: str) -> Any:
+    """A buffer with a new value in the lanes of `here` bool[B], in place where it has the room: else a larger one, which only
+    the first iterations need. One that has grown twice grows to the most that it can have."""
+    value, have, live = s.lanes(new), s.tensor(old), live_of(new)
+    first, second = alike([value, have])
+    same = live is None and isinstance(old, Tensor) and old.shape == value.shape
+    if not same and (value.ndim < 2 or have.ndim != value.ndim):
+        raise NotSteppable(f"{what} changes its shape", s.place)
+    if same:
+        data = torch.where(beside(here, have), first, second)
+        if data.dtype != old.dtype:
+            return data.clone()
+        old.copy_(data)
+        return old
+    size, most = int(have.shape[1]), min(n for n in (bound, 2 * s.frame.capacity) if n is not None)
+    if min(count_of(new), most) > size:
+        s.growths[what] += 1
+        size = most if s.growths[what] > 2 else min(count_of(new), most)
+    x = s.packed(made(first, live))
+    s.flag(s.lives(x)[:, size:].any(1))
+    data = torch.where(beside(here, have), fitted(s.lanes(x), size), fitted(s.lanes(second), size))
+    there = torch.where(here[:, None], fitted(s.lives(x), size), fitted(s.lives(old), size))
+    if isinstance(old, Vec) and old.data.shape == data.shape and old.data.dtype == data.dtype:
+        old.data.copy_(data)
+        old.live.copy_(there)
+        return old
+    return Vec(data.clone(), there.clone())

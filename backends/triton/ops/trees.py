@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.evaluate import step
-from decgraph.backends.triton.ops import canvas_trees, canvases
+from decgraph.backends.triton.evaluate import joins, step
+from decgraph.backends.triton.ops import canvas_trees
 from decgraph.backends.triton.ops.distributions import dist_of
-from decgraph.backends.triton.ops.draws import along, probs_of, sources_of
-from decgraph.backends.triton.ops.nodes import children, last_token, reachable
+from decgraph.backends.triton.ops.draws import path_logs, probs_of, sources_of
+from decgraph.backends.triton.ops.nodes import children, last_token, node_path, reachable
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import ROOT, Context, Dist, Draws, Edit, Growth, Nodes, Tree, is_static
+from decgraph.backends.triton.values import ROOT, Canvas, Context, Dist, Draws, Edit, Growth, Nodes, Tree, is_static
 from decgraph.backends.triton.vectors import alike, beside, both, count_of, fitted, flat, flat_draws, made, spare, within_of
 
 
@@ -23,7 +23,7 @@ from decgraph.backends.triton.vectors import alike, beside, both, count_of, fitt
 def new(s: Any, op: Any, base: Any = None) -> Tree:
     """A tree of a root alone."""
     base = Context(s.length.clone()) if base is None else base
-    if canvases.is_canvas(base):
+    if isinstance(base, Canvas):
         return canvas_trees.begun(s, base)
     if not isinstance(base, Context) or base.parent or op.result.type.of[1] not in ("token", "any"):
         raise NotSteppable("a tree that does not grow drafts from the context", op)
@@ -197,13 +197,13 @@ def column_with(s: Any, t: Tree, name: str, value: Any, n: int, what: Draws) -> 
     a = a.flatten(1, lead) if lead > 1 else a[:, None] if lead == 0 else a
     if int(a.shape[1]) != n:
         a = a.expand(-1, n, *a.shape[2:]) if int(a.shape[1]) == 1 else s.take(a, leading(what))
-    return alike([logprobs(s, t) if name == "logprob" else column(s, t, name, a), a])
+    return alike([column(s, t, name, a), a])
 
 
 def column(s: Any, t: Tree, name: str, like: Tensor | None = None) -> Tensor:
-    """An author's column as it is, zeros where it was never set. [B, N, ...]."""
-    if name in t.columns:
-        return t.columns[name]
+    """A column as it is, [B, N, ...]: zeros, like another, where it was never set; log-probabilities are cumulative."""
+    if name in t.columns or name == "logprob":
+        return t.columns[name] if name in t.columns else path_logs(s, t, "raw")
     like = s.lanes(np.zeros(1)) if like is None else like
     return like.new_zeros((s.frame.batch, t.size, *like.shape[2:]))
 
@@ -212,7 +212,7 @@ def column(s: Any, t: Tree, name: str, like: Tensor | None = None) -> Tensor:
 def get(s: Any, op: Any, t: Tree) -> Any:
     """A column over all nodes."""
     c = op.attrs["column"]
-    if canvases.is_canvas(t.base):
+    if isinstance(t.base, Canvas):
         return canvas_trees.column(s, t, c, op)
     if c == "parent" or c == "depth":
         out = t.parent if c == "parent" else t.depth
@@ -221,11 +221,11 @@ def get(s: Any, op: Any, t: Tree) -> Any:
     elif c == "token":
         out = torch.cat([last_token(s)[:, None], t.token[:, 1:].clamp(min=0)], 1)
     elif c == "logprob":
-        out = logprobs(s, t)
+        out = column(s, t, c)
         useful = None if t.pruned else reachable(s, t)  # nodes that the driver does not draft are selected last
         out = out if useful is None else torch.where(useful, out, -torch.inf)
     elif c == "prob":
-        out = s.cat([np.ones(1), edge_probs(s, t)])
+        out = s.lanes(np.ones(1)) if t.edges is None else s.cat([np.ones(1), probs_of(s, t.edges)])
     elif c == "point":
         point = t.edges is not None and t.edges.point
         out = s.cat([np.ones(1, dtype=bool), point if isinstance(point, Tensor) else np.full(t.size - 1, point)])
@@ -240,19 +240,6 @@ def get(s: Any, op: Any, t: Tree) -> Any:
     else:
         raise NotSteppable(f"the column {c}", op)
     return made(s.lanes(out), None if t.live is None else s.lanes(t.live))
-
-
-def edge_probs(s: Any, t: Tree) -> Any:
-    """float64[B, N - 1]: the raw probability of every drafted token where it was drawn."""
-    return np.zeros(0) if t.edges is None else probs_of(s, t.edges)
-
-
-def logprobs(s: Any, t: Tree) -> Tensor:
-    """float64[B, N]: cumulative log-probabilities."""
-    if "logprob" in t.columns:
-        return t.columns["logprob"]
-    own = s.lanes(np.zeros(1))
-    return along(own if t.edges is None else s.cat([own, torch.log(edge_probs(s, t))]), s.lanes(t.parent), t.height)
 
 
 def counted(s: Any, t: Tree, first: int, live: Tensor | None) -> Any:
@@ -310,15 +297,9 @@ def nodes(s: Any, op: Any, t: Tree, *n: Any) -> Any:
                 node = int(t.parent[node])
                 found.append(node)
             return np.array(found[::-1], dtype=np.int64)
-        at = s.lanes(n[0]).reshape(s.frame.batch)
-        depth, up = s.lanes(t.depth), s.lanes(t.parent)
-        d = depth.gather(1, at[:, None])[:, 0]
-        out = torch.zeros((s.frame.batch, t.height + 2), dtype=torch.int64, device=s.device)
-        live = s.steps(t.height + 1) <= d[:, None]
-        for _ in range(t.height + 1):
-            out = out.scatter(1, d.clamp(min=0)[:, None], torch.where(d >= 0, at, 0)[:, None])
-            at, d = up.gather(1, at[:, None])[:, 0], d - 1
-        return Nodes(out[:, : t.height + 1], np.arange(t.size), live)
+        path = node_path(s, t, s.lanes(n[0]).reshape(-1, 1))[:, 0, : t.height]
+        ids = s.cat([ROOT, path])
+        return Nodes(ids.clamp(min=0), np.arange(t.size), ids >= 0)
     if which == "children" and t.fixed and t.live is None and is_static(n[0]):
         return np.array([k for k in range(1, t.size) if t.parent[k] == int(n[0])], dtype=np.int64)
     if which == "children":
@@ -356,7 +337,7 @@ def keep(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
     place = place.scatter(1, torch.where(there, order, t.size), s.lanes(s.steps(n)[None]))[:, : t.size]
     s.counts.draft(counted(s, t, 1, kept) - counted(s, t, 1, t.live))
     above = place.gather(1, up.gather(1, order))
-    columns = {**t.columns, "logprob": logprobs(s, t)} if s.reads_column("logprob") else t.columns
+    columns = {**t.columns, "logprob": column(s, t, "logprob")} if s.reads_column("logprob") else t.columns
     return replace(
         t,
         token=torch.where(there, s.take(t.token, order), -1),
@@ -408,3 +389,82 @@ def up(s: Any, op: Any, t: Tree, x: Any) -> Any:
         where = torch.where(here, parent, t.size)
         a = spare(a).scatter_reduce(1, where, a, how)[:, : t.size]
     return made(a.bool() if logic else a, None if t.live is None else live)
+
+
+# -- one of two
+@joins(Nodes)
+def join_nodes(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
+    """One of two vectors of nodes in every lane. lanes: bool[B]."""
+    x, y = s.nodes_of(a), s.nodes_of(b)
+    within = None if x.within is None or y.within is None else np.union1d(x.within, y.within)
+    return Nodes(s.either(lanes, x.ids, y.ids), within, s.either_live(lanes, x, y))
+
+
+@joins(Tree)
+def join_trees(s: Any, lanes: Tensor, a: Any, b: Any) -> Tree:
+    """One of two trees in every lane. One of them may have grown further than the other; then its new nodes are dead
+    elsewhere. lanes: bool[B]."""
+    if not (isinstance(a, Tree) and isinstance(b, Tree)):
+        raise NotSteppable("one of two trees", s.place)
+    n = min(a.size, b.size)
+    long, short = (a, b) if a.size >= b.size else (b, a)
+    if isinstance(a.uid, np.ndarray) and isinstance(b.uid, np.ndarray):
+        first = int(np.cumprod(a.uid[:n] == b.uid[:n]).sum())  # the nodes from here on are others in each
+    elif all(g is h for g, h in zip(short.growths, long.growths)) and len(short.growths) <= len(long.growths):
+        first = n
+    else:
+        raise NotSteppable("one of two trees", s.place)
+    columns = {}
+    for name in set(a.columns) | set(b.columns):
+        columns[name] = s.either(lanes, *(column(s, t, name, u.columns.get(name)) for t, u in ((a, b), (b, a))))
+    out = replace(
+        long,
+        live=s.either_live(lanes, a, b),
+        columns=columns,
+        frontier=_of_two(s, lanes, a.frontier, b.frontier),
+        new=_of_two(s, lanes, a.new, b.new),
+        most=max(a.most, b.most),
+        wide=max(a.wide, b.wide),
+        grown=a.grown | b.grown,
+    )
+    return out if first == n else _either(s, lanes, a, b, out, first)
+
+
+def _of_two(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
+    """Nodes of one of two trees."""
+    same = a is b or is_static(a) and is_static(b) and np.array_equal(a, b)
+    return a if same else join_nodes(s, lanes, a, b)
+
+
+def _either(s: Any, lanes: Tensor, a: Tree, b: Tree, out: Tree, first: int) -> Tree:
+    """The structure of one of two trees from a node on, place by place: new nodes, if none of them was computed."""
+    size, new = out.size, np.concatenate([a.uid[first:], b.uid[first:]])
+    for cache in s.caches.values():
+        if any(len(cache.whole) > u and cache.whole[u] for u in new) or getattr(cache, "recent", 0) > new.min():
+            raise NotSteppable("two branches that grow a tree differently, and call models at its nodes", s.place)
+
+    def either_of(x: Any, y: Any) -> Any:
+        if all(isinstance(v, np.ndarray) for v in (x, y)):
+            n = min(len(x), len(y))
+            if (x[:n] == y[:n]).all():
+                return x if len(x) >= n and len(x) == size else y
+        return s.either(lanes, *(fitted(s.lanes(v), size) for v in (x, y)))
+
+    k = next((i for i, (g, h) in enumerate(zip(a.growths, b.growths)) if g is not h), min(len(a.growths), len(b.growths)))
+    parent = either_of(a.parent, b.parent)
+    within = np.unique(np.concatenate([within_of(g.above, size) for g in (*a.growths[k:], *b.growths[k:])]))
+    above = Nodes(s.lanes(parent)[:, first:], within)
+    levels = max(sum(g.levels for g in x.growths[k:]) for x in (a, b))
+    start = min(g.first for x in (a, b) for g in x.growths[k:])
+    assert a.edges is not None and b.edges is not None
+    return replace(
+        out,
+        token=s.either(lanes, a.token, b.token),
+        parent=parent,
+        depth=either_of(a.depth, b.depth),
+        uid=np.concatenate([out.uid[:first], s.next_uids(size - first)]),
+        edges=replace(s.join(lanes, a.edges, b.edges), live=None, at=None),
+        height=max(a.height, b.height),
+        growths=(*a.growths[:k], Growth(start, size - start, above, levels)),
+        grown=frozenset(min(g, k) for g in out.grown),
+    )

@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import joins, step
-from decgraph.backends.triton.ops import canvas_trees, canvases
-from decgraph.backends.triton.ops.nodes import children, reachable
+from decgraph.backends.triton.ops import canvas_trees
+from decgraph.backends.triton.ops.nodes import children, node_path, reachable
 from decgraph.backends.triton.ops.sequences import stacked
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Draws, Path, Source, Tree, is_static
+from decgraph.backends.triton.values import Canvas, Dist, Draws, Path, Source, Tree, is_static
 from decgraph.backends.triton.vectors import both, count_of, live_of
 
 
 @step("tree.walk")
 def walk(s: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Any:
     """The accepted path, or canvas."""
-    if canvases.is_canvas(t.base):
+    if isinstance(t.base, Canvas):
         return canvas_trees.walk(s, op, t, evidence)
     if op.attrs["scope"] == "tree":
         seen = t
@@ -115,21 +115,16 @@ def _fewer(edges: Draws, row: np.ndarray, among: np.ndarray) -> Draws:
 def whole(s: Any, t: Tree, end: Tensor, emits: Tensor, token: Any) -> Path:
     """The path to a node int64[B], and the token behind it."""
     up, depth = s.lanes(t.parent), s.take(s.lanes(t.depth), end)
-    high = max(1, t.height)
-    nodes = torch.full((s.frame.batch, high + 1), -1, dtype=torch.int64, device=s.device)
-    at, d = end, depth
-    for _ in range(high):
-        nodes = nodes.scatter(1, torch.where(d > 0, d - 1, high)[:, None], torch.where(d > 0, at, -1)[:, None])
-        at, d = up.gather(1, at[:, None])[:, 0], (d - 1).clamp(min=0)
+    nodes = node_path(s, t, end[:, None])[:, 0]
     said = torch.full_like(end, -1) if token is None else torch.where(emits, s.lanes(token).long(), -1)
     there = s.lives(t) & s.lanes(np.arange(t.size) > 0)
     useful = reachable(s, t)
     there = there if useful is None else there & useful
     above = torch.zeros_like(up).scatter_add(1, up, there.long())  # how many children a node has
-    path = torch.cat([torch.zeros_like(end)[:, None], nodes[:, :high].clamp(min=0)], 1)
+    path = torch.cat([torch.zeros_like(end)[:, None], nodes.clamp(min=0)], 1)
     for level in range(t.height):
         s.counts.test(level + 1, (depth >= level) & (s.take(above, path[:, level]) > 0), depth > level)
-    return path_of(s, t, nodes[:, :high], depth, end, said)
+    return path_of(s, t, nodes, depth, end, said)
 
 
 def path_of(s: Any, t: Tree, nodes: Tensor, depth: Tensor, node: Tensor, emitted: Tensor) -> Path:
