@@ -1,9 +1,8 @@
 """The state of a program's steps: B lanes, their buffers, and the order of a step's operations.
 
 What lasts from one step to the next is in buffers that are written in place, at fixed addresses: tokens, how many there are,
-which
-lanes are over, iterations, states, and every model's keys and values. Each step computes all else. A lane is given to a request
-between two steps (`admit`).
+which lanes are over, iterations, states, and every model's keys and values. Each step computes all else. A lane is given to a
+request between two steps (`admit`).
 """
 
 from __future__ import annotations
@@ -139,8 +138,7 @@ class Step(Evaluator):
     # -- requests
     def admit(self, lane: int, request: Request) -> None:
         """Give a lane to a request: its prompt, settings and states. Runs between steps, on the host. The keys and values of
-        the
-        models that were called before are the caller's to compute (`fill`)."""
+        the models that were called before are the caller's to compute (`fill`)."""
         row = np.zeros(self.frame.capacity + 1, dtype=np.int64)
         row[: len(request.prompt)] = request.prompt
         self.tokens[lane].copy_(torch.from_numpy(row))
@@ -159,8 +157,7 @@ class Step(Evaluator):
     # -- states
     def start_states(self, lanes: Sequence[int], shared: Mapping[Any, Any] | None = None) -> None:
         """Set the initial states of lanes: the session's, where it has them, else the program's. Raises NotSteppable for a
-        state
-        that is no tensor."""
+        state that is no tensor."""
         for reader in self.readers:
             reader.at[list(lanes)] = reader.g.start
         for state in self.function.states:
@@ -315,8 +312,7 @@ class Step(Evaluator):
 
     def draw(self, probs: Tensor, words: tuple[Tensor, ...], live: Tensor | None = None) -> Tensor:
         """int64[B, n]: one draw from each row [B, n, V] with its noise. live: bool[B, m], whose rows are drawn from: n / m
-        each.
-        One without mass, or with numbers that are none, is an error, which is the driver's."""
+        each. One without mass, or with numbers that are none, is an error, which is the driver's."""
         tokens: Tensor = race.draw(probs, None, *words, True)
         wrong = ~(probs.gather(2, tokens[..., None])[..., 0] > 0)
         if live is not None:
@@ -330,9 +326,8 @@ class Step(Evaluator):
         return self.take(self.view(q.rows, q.face), q.index)
 
     def require_mass(self, q: Dist) -> None:
-        """Called for distributions that are read: where constraints leave one of them without a token, that is an error,
-        which is
-        the driver's. Rows that are never read, after drafts that are forbidden, may be empty."""
+        """Called for distributions that are read: where constraints leave one of them without a token, that is an error, which
+        is the driver's. Rows that are never read, after drafts that are forbidden, may be empty."""
         rows = q.rows
         if rows.given or not (rows.allow is not None or {"bans", "min_length", "allow"} & self.settings.features):
             return
@@ -347,8 +342,7 @@ class Step(Evaluator):
         self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Any] | None = None, live: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """The words of n rows' noise, int64[B, n] each. positions: int64[B, n], for the stream `output`. lanes: the numbers
-        that
-        tell them apart (by default the row's, as `counted` says), each [n] or [B, n]."""
+        that tell them apart (by default the row's, as `counted` says), each [n] or [B, n]."""
         if key.kind == "output":
             where = self.lined(key.index, n) if key.index is not None else positions
             if where is None:

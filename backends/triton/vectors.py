@@ -1,8 +1,7 @@
 """Vectors of any kind: what is done to their elements is done to all of their tensors, and to static arrays among them.
 
 The parts of a vector that have its elements (`along`) are tensors [B or 1, n, ...], or NumPy arrays [n, ...] where they are
-static.
-"""
+static."""
 
 from __future__ import annotations
 

@@ -147,23 +147,22 @@ def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor |
     for t in (place, tree):
         if isinstance(t, Tree) and t.epoch != s.epoch:
             raise NotSteppable("a call at a tree of before a commit", op)
-    if isinstance(place, Context):
-        if place.parent:
-            raise NotSteppable("a call at the context's parent", op)
-        rows = Rows(read(cache.states(None, ROOT, known)), positions=s.lanes(positions_at(s, None, ROOT)), nodes=ROOT)
-        return Dist(rows, np.zeros((), dtype=np.int64))
-    whole = isinstance(place, Tree)
-    tree = place if whole else tree
-    if not isinstance(tree, Tree):
+    if isinstance(place, Context) and place.parent:
+        raise NotSteppable("a call at the context's parent", op)
+    whole, text = isinstance(place, Tree), isinstance(place, Context)
+    tree = None if text else place if whole else tree
+    if not text and not isinstance(tree, Tree):
         raise NotSteppable("a call at nodes of no tree, or on something else than the text and trees of drafts", op)
-    nodes: Any = np.arange(place.size) if whole else s.nodes_or_static(place, np.arange(tree.size))
+    nodes: Any = ROOT if text else np.arange(place.size) if whole else s.nodes_or_static(place, np.arange(tree.size))
     rows = Rows(
         read(cache.states(tree, nodes, known)),
         positions=s.lanes(positions_at(s, tree, nodes)),
         nodes=nodes,
         tree=tree,
-        path=lambda: node_tokens(s, tree, nodes),
+        path=None if text else lambda: node_tokens(s, tree, nodes),
     )
+    if text:
+        return Dist(rows, every_row(rows, ()))
     if whole:
         return Dist(rows, nodes, live=tree.live)
     if isinstance(place, Tensor) or np.ndim(place) != 1 and is_static(place):

@@ -14,7 +14,7 @@ from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops.distributions import dist_of
 from decgraph.backends.triton.ops.numbers import lined
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import ROOT, Dist, Draws, Edit, Nodes, Path, Tree, Vec, is_static
+from decgraph.backends.triton.values import ROOT, Dist, Draws, Edit, Nodes, Path, Vec, is_static
 from decgraph.backends.triton.vectors import beside, both, count_of, fitted, flat, lifted, live_of, made, mapped, spare
 from decgraph.ir.ops.common import numeric, spread
 
@@ -25,9 +25,6 @@ def length(s: Any, op: Any, x: Any) -> Any:
     if isinstance(x, Path):
         s.sizes[op.result] = int(x.tokens.shape[1])
         return x.length
-    if isinstance(x, Tree):
-        s.sizes[op.result] = x.size
-        return x.size if x.live is None else x.live.sum(1)
     live = live_of(x)
     if live is None:
         return count_of(x)
