@@ -67,6 +67,14 @@ def spare(a: Tensor) -> Tensor:
     return torch.cat([a, a[:, :1]], 1) if a.shape[1] else a.new_zeros((a.shape[0], 1, *a.shape[2:]))
 
 
+def filled(a: Tensor, live: Tensor | None, down: bool = True) -> Tensor:
+    """Numbers [B, n, ...] with less than any number (or, where not down, more) for those that are missing; bools as numbers.
+    live: bool[B, n], or None: all."""
+    a = a.to(torch.int8) if a.dtype == torch.bool else a
+    most = torch.inf if a.is_floating_point() else 2 if a.dtype == torch.int8 else 2**62
+    return a if live is None else torch.where(beside(live, a), a, -most if down else most)
+
+
 def mapped(x: Any, f: Callable[[Any], Any]) -> Any:
     """A vector with f of everything that has its elements; of one with missing elements (Vec) the numbers alone."""
     if isinstance(x, Vec):

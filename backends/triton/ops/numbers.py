@@ -12,7 +12,7 @@ from decgraph.backends.torch.ops.vectors import _MAPS, _folded
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Draws, Edit, Vec, is_static
-from decgraph.backends.triton.vectors import alike, beside, both, count_of, fitted, live_of, made
+from decgraph.backends.triton.vectors import alike, beside, both, count_of, filled, fitted, live_of, made
 from decgraph.ir.ops.common import align, numeric
 from decgraph.ir.ops.vectors import _axis
 
@@ -104,10 +104,7 @@ def folded(fn: str, x: Vec) -> Tensor:
         return torch.where(mask, a.double(), 0).sum(1) / mask.sum(1)
     if fn in NEUTRAL:
         return _folded(fn, torch.where(mask, a, torch.tensor(NEUTRAL[fn], dtype=a.dtype, device=a.device)), 1)
-    least = -torch.inf if a.is_floating_point() else -(2**62)
-    if fn in ("max", "logsumexp"):
-        return _folded(fn, torch.where(mask, a, least), 1)
-    return _folded(fn, torch.where(mask, a, -least), 1)
+    return _folded(fn, filled(a, live, fn in ("max", "logsumexp")), 1)
 
 
 @step("scan", folded=True)
@@ -129,8 +126,7 @@ def maxpool(s: Any, op: Any, x: Any, width: Any) -> Any:
         raise NotSteppable("neighbours whose number depends on data", op)
     x, width = s.packed(x), max(1, int(width))
     a, live, half = s.tensor(x), live_of(x), (width - 1) // 2
-    a = a if a.is_floating_point() else a.double()
-    a = a if live is None else torch.where(live, a, -torch.inf)
+    a = filled(a if a.is_floating_point() else a.double(), live)
     wide = torch.nn.functional.pad(a, (half, width - 1 - half), value=-torch.inf)
     return made(wide.unfold(1, width, 1).amax(-1), live)
 

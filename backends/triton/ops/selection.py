@@ -13,7 +13,7 @@ from decgraph.backends.triton.ops.draws import ordered
 from decgraph.backends.triton.ops.sequences import stacked
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Vec, is_static
-from decgraph.backends.triton.vectors import both, count_of, flat, flat_draws, live_of, made
+from decgraph.backends.triton.vectors import beside, both, count_of, filled, flat, flat_draws, live_of, made
 
 
 def order_of(s: Any, keys: list[Tensor], live: Tensor | None, down: bool) -> Tensor:
@@ -64,21 +64,23 @@ def over_all(t: Any) -> bool:
     return bool(t.dims) and t.dims[0].kind in ("nodes", "cells")
 
 
+def _numbers(s: Any, x: Any, down: bool = True) -> Tensor:
+    """Values [B or 1, ..., n], with less than any number (or, where not down, more) where a vector has none."""
+    a = s.tensor(x)
+    return filled(a, live_of(x) if a.ndim == 2 else None, down)
+
+
 @step("arg", folded=True)
 def arg(s: Any, op: Any, x: Any, *by: Any) -> Any:
     """The element with the largest (or smallest) key; with one operand the best token of each distribution."""
     down = op.attrs["fn"] == "max"
     if not by:
-        a, live = s.tensor(x), live_of(x)
-        a = a.to(torch.uint8) if a.dtype == torch.bool else a
-        if live is not None and a.ndim == 2:
-            least = -torch.inf if a.is_floating_point() else 0 if a.dtype == torch.uint8 else -(2**62)
-            a, live = torch.where(live, a, least if down else -least), None
+        a = _numbers(s, x, down)
         if not a.shape[-1]:
             s.flag(torch.ones_like(s.done))
             a = a.new_zeros((*a.shape[:-1], 1))
         out = a.argmax(-1) if down else a.argmin(-1)
-        return made(out, live) if out.ndim > 1 else out
+        return made(out, live_of(x)) if out.ndim > 1 else out
     x = flat_draws(x) if isinstance(x, Draws) else x
     if not count_of(x):
         return None
@@ -130,32 +132,21 @@ def sort(s: Any, op: Any, x: Any, *by: Any) -> Any:
     return _nodes(s, op, x, order, None if live is None else s.lanes(live).gather(1, order))
 
 
-def _dead_last(s: Any, x: Any) -> tuple[Tensor, Tensor | None]:
-    """A vector's values [B or 1, ..., n], with less than any number where it has none, and which of them are there."""
-    a, live = s.tensor(x), live_of(x)
-    if live is not None and a.ndim == 2:
-        a = torch.where(live, a, -torch.inf if a.is_floating_point() else -(2**62))
-    return a, live
-
-
 @step("rank", folded=True)
 def rank(s: Any, op: Any, x: Any) -> Any:
     """The place of each value from the largest along the last dimension."""
-    a, live = _dead_last(s, x)
-    order = torch.sort(a, dim=-1, descending=True, stable=True).indices
-    place = torch.empty_like(order).scatter(-1, order, torch.arange(int(a.shape[-1]), device=a.device).expand_as(order))
-    return made(place, live)
+    order = torch.sort(_numbers(s, x), dim=-1, descending=True, stable=True).indices
+    return made(torch.empty_like(order).scatter(-1, order, s.steps(int(order.shape[-1])).expand_as(order)), live_of(x))
 
 
 @step("first_max", folded=True)
 def first_max(s: Any, op: Any, x: Any) -> Any:
     """True at the first of the largest values along the last dimension."""
-    a, live = _dead_last(s, x)
-    n = int(a.shape[-1])
-    if not n:
+    a, live = _numbers(s, x), live_of(x)
+    if not a.shape[-1]:
         return made(a.bool(), live)
-    out = torch.arange(n, device=a.device) == a.argmax(-1, keepdim=True)
-    return made(out if live is None else out & live, live)
+    out = s.steps(int(a.shape[-1])) == a.argmax(-1, keepdim=True)
+    return made(out if live is None else out & beside(live, out), live)
 
 
 @step("compact", folded=True)
@@ -199,9 +190,7 @@ def pairs(s: Any, op: Any, x: Any, k: Any) -> Any:
     if not is_static(k):
         raise NotSteppable("a number of pairs that depends on data", op)
     a, live = s.tensor(x), live_of(x)
-    if live is not None:
-        a = torch.where(live[..., None], a, -torch.inf)
-    size = int(a.shape[2])
+    a, size = filled(a, live), int(a.shape[2])
     values, order = ordered(a.flatten(1), min(int(k), int(a.shape[1]) * size))
     there = values > -torch.inf
     return made(order // size, there), made(order % size, there), made(values, there)
