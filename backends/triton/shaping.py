@@ -195,10 +195,9 @@ class Settings:
             if not isinstance(allow, Automaton) or isinstance(allow, OfText):
                 table[0] = 0  # everything is allowed, and nothing leads back
             if isinstance(allow, Automaton):
-                key = (-1, self.vocab)  # beside the masks of its states, which other backends keep there
-                if key not in allow.masks:
-                    allow.masks[key] = _table_of(allow, self.vocab)
-                table[1 : 1 + allow.states] = allow.masks[key]
+                if self.vocab not in allow.tables:
+                    allow.tables[self.vocab] = _table_of(allow, self.vocab)
+                table[1 : 1 + allow.states] = allow.tables[self.vocab]
             self._put(self.table[lane], table)
             self._tables[lane] = allow
         after = np.zeros(self.after.shape[1], dtype=np.int64)

@@ -21,6 +21,7 @@ from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.canvas_cache import CanvasCache
 from decgraph.backends.triton.evaluate import Evaluator
 from decgraph.backends.triton.kernels import race
+from decgraph.backends.triton.looks import looked_at
 from decgraph.backends.triton.ops.request import copied, written
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Rows, Vec, is_static
@@ -88,6 +89,8 @@ class Step(Evaluator):
         self.settings = shaping.Settings.of(frame.features, b, self.vocab_size, self.device, self.tokens)
         self.ends, self.limit = self.settings.ends, self.settings.limit
         self.before, self.loop, self.after = split(self.function)
+        self.looked_at = looked_at(self.function)
+        """How the program looks at which nodes of its trees there are."""
         self.carried: list[Any] = []
         self.results: list[Any] = []
         """What `return` gave: (tokens int64[B, n, D] padded with -1, bool[B, n] or None, bool[B] the lanes)."""
@@ -165,6 +168,8 @@ class Step(Evaluator):
             made = self.region(state.init, ())[0] if kept is None else kept
             if state.scope == "batch" or state.type.elem in ("tree", "path", "list", "memory"):
                 raise NotSteppable(f"the state `{state.name}`")
+            if state.type.elem == "index" and state.scope != "sequence":
+                raise NotSteppable(f"the state `{state.name}`, an index of what a session has read")
             if state.type.elem == "index":
                 self.states[state.name] = made
                 continue

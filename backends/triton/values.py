@@ -130,7 +130,8 @@ class Draws:
     """Tokens int64[B, *shape], -1 where there was none to draw, and the row that each was drawn from: row (NumPy int64[*shape]
     or int64[B, *shape]), counted through all rows of `sources`; -1 for tokens of no row. rank (as row): how many were drawn
     from the row before, without replacement. point: whether the distributions are one-hot on the tokens: True, False, or
-    bool[B, *shape]. race: race keys. at, live, inner: as for Dist."""
+    bool[B, *shape]. race: race keys. at, live, inner: as for Dist. nodes: int64[B, *shape], the nodes that a rule is offered
+    them of: siblings may have the same token."""
 
     tokens: Tensor
     sources: tuple[Source, ...] = ()
@@ -141,7 +142,8 @@ class Draws:
     at: Any = None
     live: Tensor | None = None
     inner: Any = None
-    along = ("tokens", "row", "rank", "point", "race")
+    nodes: Tensor | None = None
+    along = ("tokens", "row", "rank", "point", "race", "nodes")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -170,7 +172,7 @@ class Tree:
     int64[B, N]: the key of the nodes' slots, unique in a step; the root's is -1. edges: the draws of the nodes 1 .. N - 1.
     height: the most that the depth can be. most: the most children that a node can have. wide: the most leaves. growths: what
     the nodes were grown by. pruned: whether data has chosen what is left of it. epoch: commits in the step before it was begun.
-    until: where a driver's tree ends.
+    until: where a driver's tree ends. looks: whether nodes are dead that a driver does not draft (looks.py).
     """
 
     base: Any
@@ -188,6 +190,7 @@ class Tree:
     growths: tuple[Growth, ...] = ()
     columns: dict[str, Any] = field(default_factory=dict)
     until: tuple[str, ...] = ()
+    looks: str = ""
     new: Any = field(default_factory=ROOT.copy)
     frontier: Any = field(default_factory=ROOT.copy)
     grown: frozenset[int] = frozenset()

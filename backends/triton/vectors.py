@@ -268,6 +268,7 @@ class Vectors:
             points[0] if not isinstance(points[0], np.ndarray) else self.lanes(points[0]),
             self.cat([p.race for p in parts]) if all(p.race is not None for p in parts) else None,
             live=self.lives_of(parts),
+            nodes=self.cat([p.nodes for p in parts]) if all(p.nodes is not None for p in parts) else None,
         )
 
     def tokens_of(self: Any, x: Any) -> Any:

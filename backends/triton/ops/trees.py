@@ -27,7 +27,8 @@ def new(s: Any, op: Any, base: Any = None) -> Tree:
         return canvas_trees.begun(s, base)
     if not isinstance(base, Context) or base.parent or op.result.type.of[1] not in ("token", "any"):
         raise NotSteppable("a tree that does not grow drafts from the context", op)
-    return Tree(base, s.lanes(ROOT - 1), ROOT, ROOT, ROOT - 1, epoch=s.epoch, until=tuple(op.attrs.get("until", ())))
+    until, looks = tuple(op.attrs.get("until", ())), s.looked_at.get(str(op.result.type.of[0]), "")
+    return Tree(base, s.lanes(ROOT - 1), ROOT, ROOT, ROOT - 1, epoch=s.epoch, until=until, looks=looks)
 
 
 @step("tree.grow")
@@ -51,26 +52,34 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
     if t.live is not None:
         heads = s.lanes(parents)[:, :1].expand(-1, n) if chain else s.lanes(parents)
         live = both(live, s.lanes(t.live).gather(1, heads))
+    (depth, levels), parent = depths(s, t, parents, above, n, chain), s.cat([t.parent, parents])
+    height = t.height + levels if not isinstance(depth, np.ndarray) else int(depth.max(initial=0))
+    each = 1 if chain else per_node(what, above, n)
+    wide, before = _wide(t, parents, above, each, min(n, 1) if chain else n), t.live
+    if t.looks == "always" or t.looks == "forks" and wide > 1:
+        token = torch.cat([t.token, grown.tokens], 1)
+        useful = reachable(s, replace(t, token=token, parent=parent, depth=depth, height=height))
+        if useful is not None:
+            useful = s.lanes(useful)
+            before, live = both(useful[:, :first], before), both(useful[:, first:], live)
     columns = {name: fitted(old, first + n) for name, old in t.columns.items() if name not in (*names, "logprob")}
     for name, value in zip(names, values, strict=True):
         columns[name] = torch.cat(column_with(s, t, name, value, n, what), 1)
     if "logprob" in t.columns and "logprob" not in names:
         own = torch.log(probs_of(s, grown)) if n else None
         columns["logprob"] = _with_logprobs(t.columns["logprob"], s.lanes(parents), own, chain)
-    depth, levels = depths(s, t, parents, above, n, chain)
     edges = replace(grown, at=None, live=None)
-    each = 1 if chain else per_node(what, above, n)
     tree = replace(
         t,
         token=torch.cat([t.token, grown.tokens if live is None else torch.where(live, grown.tokens, -1)], 1),
-        parent=s.cat([t.parent, parents]),
+        parent=parent,
         depth=depth,
         uid=s.cat([t.uid, s.next_uids(n)]),
         edges=edges if t.edges is None else s.one_draws([t.edges, edges]),
-        live=s.lives_of([t, replace(grown, live=live)]),
-        height=t.height + levels if not isinstance(depth, np.ndarray) else int(depth.max(initial=0)),
+        live=s.lives_of([replace(t, live=before), replace(grown, live=live)]),
+        height=height,
         most=_most(t, parents, above, each, n),
-        wide=_wide(t, parents, above, each, min(n, 1) if chain else n),
+        wide=wide,
         growths=(*t.growths, Growth(first, n, above, max(1, n if chain else levels))),
         columns=columns,
         new=_of(s, ids, live),

@@ -45,8 +45,7 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Any:
             has, taken, emits, token = s.region(op.regions[0], (level, row, draws))
             child, has = at, s.lanes(has).bool() if ids.shape[1] and taken is not None else torch.zeros_like(s.done)
             if ids.shape[1] and taken is not None:
-                same = (s.lanes(draws.tokens) == s.lanes(taken)[:, None]) & there
-                child = torch.where(has, s.take(ids, same.long().argmax(1)), at)
+                child = torch.where(has, child_of(s, draws, ids, there, taken), at)
             if ids.shape[1]:
                 tested = there if useful is None else there & s.lanes(useful).gather(1, ids)
                 s.counts.test(level + 1, tested.any(1), has)
@@ -88,7 +87,16 @@ def drafted(s: Any, t: Tree, ids: Tensor, there: Tensor, among: np.ndarray) -> D
     if isinstance(edges.row, np.ndarray) and len(edges.sources) > 1 and edges.rank is None:
         edges = _fewer(edges, edges.row, among)
     out: Draws = s.pick(edges, (ids - 1).clamp(min=0))
-    return replace(out, tokens=torch.where(there, out.tokens, -1), live=None if _full(t, among) else there)
+    return replace(out, tokens=torch.where(there, out.tokens, -1), live=None if _full(t, among) else there, nodes=ids)
+
+
+def child_of(s: Any, draws: Draws, ids: Tensor, there: Tensor, taken: Any) -> Tensor:
+    """int64[B]: the node of the draw that a rule accepted: that draw's own, else of those int64[B, K] the first with its
+    token."""
+    if isinstance(taken, Draws) and taken.nodes is not None:
+        return taken.nodes
+    same = (s.lanes(draws.tokens) == s.lanes(taken)[:, None]) & there
+    return s.take(ids, same.long().argmax(1))
 
 
 def _full(t: Tree, among: np.ndarray) -> bool:

@@ -395,6 +395,159 @@ algorithm remembers(target: causal):
             seen = seen[1:]
 """
 
+COUNTED = """
+rule counted(p: dist, children: draws):
+    for x in children:
+        if bernoulli(0.7):
+            accept x
+    emit argmax(p)
+"""
+
+DEEPEST = f"""{COUNTED}
+algorithm deepest(target: causal):
+    while not done:
+        draft t:
+            repeat 3:
+                grow sample(target(t.leaves), 2)
+                break if t.size > 9
+            prune t to top(t.drafted, 1, by = t.depth)
+        verify t by counted against target(t)
+        commit t.accepted
+"""
+
+STOPS = f"""{COUNTED}
+algorithm stops(target: causal):
+    while not done:
+        draft t:
+            repeat 3:
+                q = target(t.leaves)
+                grow sample(q, 2)
+                break if any(max(q.raw) < 0.25)
+        verify t by counted against target(t)
+        commit t.accepted
+"""
+
+EITHER = """
+rule all_or_none(t: tree, p: dist[t.nodes]):
+    live = down(t, argmax(p[t.parent]) == t.token, all)
+    n = argmax(t.nodes where live, by = t.depth)
+    if count(live) > 2:
+        accept n
+        emit argmax(p[n])
+    else:
+        accept root
+        y ~ p[root]
+        emit y
+
+algorithm either(target: causal):
+    while not done:
+        draft t:
+            repeat 3:
+                grow topk(target(t.frontier).raw, 1)
+        verify t by all_or_none against target(t)
+        commit t.accepted
+"""
+
+NOTHING = f"""{COUNTED}
+algorithm nothing(target: causal):
+    state ahead: token[<= 2] per sequence = []
+    while not done:
+        p = target(ctx)
+        draft t:
+            grow chain(point(ahead))
+            grow sample(target(t.frontier), 2)
+            for leaf in t.leaves:
+                grow chain(point(ahead)) at leaf
+        verify t by counted against target(t)
+        ahead = ctx.last(1 + argmax(p) % 2)
+        commit t.accepted
+"""
+
+SHARED = f"""{COUNTED}
+algorithm shared(target: causal):
+    state seen: ngrams(2) per session = prompt
+    while not done:
+        draft t:
+            grow chain(seen.path(ctx, at_least = 1, at_most = 4, pick = "first"))
+        verify t by counted against target(t)
+        commit t.accepted
+"""
+
+
+@pytest.mark.parametrize("text", [DEEPEST, STOPS, EITHER, NOTHING], ids=["deepest", "stops", "either", "nothing"])
+def test_drafts_that_a_driver_does_not_make(text: str) -> None:
+    """A step drafts behind the last token and behind tokens that end the text. What counts the nodes of a tree, or chooses
+    among them, sees none of that. Of siblings with one token the accepted one is found; a tree may grow by nothing."""
+    algorithm = parse(text)
+    models = models_for(algorithm.function, 7, 1)
+    reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
+    requests = [Request((1, 2, 3, 1, 2), limit=16, seed=n, eos=frozenset({n} if n % 2 else ())) for n in range(6)]
+    for got, want in zip(steps.generate(requests), map(reference.run, requests), strict=True):
+        assert (got.mode, got.tokens, str(got.error)) == ("graph mode", want.tokens, str(want.error))
+
+
+def test_an_index_of_a_session_is_the_driver_s() -> None:
+    """It has the texts of earlier requests, which a lane has not."""
+    algorithm = parse(SHARED)
+    models = models_for(algorithm.function, 7, 1)
+    reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
+    for seed in range(4):
+        request = Request((1, 2, 3), limit=16, seed=seed)
+        got, want = steps.run(request, keep_events=False), reference.run(request)
+        assert got.tokens == want.tokens and "of what a session has read" in got.mode
+
+
+WITHOUT = """
+rule the_rest(p: dist, children: draws):
+    for x in children:
+        if bernoulli(0.3):
+            accept x
+        p = x.law
+    y ~ p
+    emit y
+
+algorithm without(target: causal, drafter: causal):
+    while not done:
+        draft t:
+            repeat 2:
+                grow distinct(drafter(t.leaves), 3)
+        verify t by the_rest against target(t)
+        commit t.accepted
+"""
+
+TOGETHER = """
+algorithm together(target: causal):
+    while not done:
+        xs = sample(target(ctx), 4)
+        commit xs.token
+    return ctx.last(3)
+"""
+
+FROM_THE_END = """
+algorithm from_the_end(target: causal):
+    state seen: token[<= 6] = []
+    while not done:
+        x ~ target(ctx)
+        if x.token % 2 == 0 and len(seen) < 6:
+            seen = seen ++ [x.token]
+        commit x
+        if len(seen) > 1:
+            commit [seen[-1], last(seen), seen[-2]]
+"""
+
+
+@pytest.mark.parametrize("text", [WITHOUT, TOGETHER, FROM_THE_END], ids=["without", "together", "end"])
+def test_what_small_programs_commit(text: str) -> None:
+    """The law of the second of several draws is what the first one leaves; of several ends in a commit the first one counts;
+    what is read from the end of a vector is the last of what a lane has."""
+    algorithm = parse(text)
+    models = models_for(algorithm.function, 7, 1)
+    reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
+    requests = [Request((1, 2, 3, 1, 2), limit=16, seed=n, eos=frozenset(range(7)[-n:] if n else ())) for n in range(6)]
+    for got, want in zip(steps.generate(requests), map(reference.run, requests), strict=True):
+        assert (got.mode, got.tokens, got.reason) == ("graph mode", want.tokens, want.reason)
+        assert got.results == want.results
+
 
 @pytest.mark.parametrize("text", [HOLES, REMEMBERS], ids=["nodes", "states"])
 def test_what_some_lanes_alone_have(text: str) -> None:
