@@ -250,7 +250,8 @@ def edit_get(s: Any, op: Any, e: Edit) -> Any:
 def join_edits(s: Any, lanes: Tensor, a: Any, b: Any) -> Edit:
     """One of two edits in every lane; where one side has none there is none. lanes: bool[B]."""
     if a is None or b is None:
-        e, there = (a, lanes) if b is None else (b, ~lanes)
+        e: Any = a if b is None else b
+        there = lanes if b is None else ~lanes
         if e.position.ndim > 1:
             raise NotSteppable("a vector of edits or none", s.place)
         return replace(e, live=both(there, e.live))

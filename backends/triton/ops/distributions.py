@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from decgraph.backends.triton.ops.nodes import node_tokens, positions_at
 from decgraph.backends.triton.ops.numbers import lined
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Dist, Draws, Nodes, Path, Rows, Tree, Vec
-from decgraph.backends.triton.vectors import beside, count_of, flat, live_of, made
+from decgraph.backends.triton.vectors import beside, both, count_of, flat, live_of, made
 from decgraph.ir.ops.common import numeric
 
 
@@ -154,7 +155,7 @@ def lookup(s: Any, op: Any, p: Any, x: Any) -> Any:
         have = min(have, int(index.shape[1]))  # what stands behind the shorter one's room is missing in the other
         index, p, live = index[:, :have], s.first_of(p, have), None if live is None else live[:, :have]
     if live is not None and front and tx.dims and live_of(p) is not None and have != live.shape[1]:
-        live = live & live_of(p)  # one token for all of them
+        live = both(live, live_of(p))  # one token for all of them
     if isinstance(p, Dist):
         s.require_mass(p)
         table, size, b = s.lanes(s.view(p.rows, p.face)), p.rows.size, s.frame.batch
@@ -196,7 +197,7 @@ def renorm(s: Any, op: Any, p: Any, k: Any) -> Dist:
     return dist_of(s, some / some.sum(-1, keepdim=True), p)
 
 
-def place_of(s: Any, x: Any, at: tuple[Any, ...], n: int) -> tuple[Tensor, Any]:
+def place_of(s: Any, x: Any, at: Sequence[Any], n: int) -> tuple[Tensor, Any]:
     """(positions [B, n], path function or None) of n rows: of `at`, the context or nodes of a tree, else those of a dist."""
     if not at and isinstance(x, Dist) and (where := placed(s, x)) is not None:
         full = x.rows.path

@@ -147,9 +147,9 @@ def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor |
     for t in (place, tree):
         if isinstance(t, Tree) and t.epoch != s.epoch:
             raise NotSteppable("a call at a tree of before a commit", op)
-    if isinstance(place, Context) and place.parent:
-        raise NotSteppable("a call at the context's parent", op)
     whole, text = isinstance(place, Tree), isinstance(place, Context)
+    if text and place.parent:
+        raise NotSteppable("a call at the context's parent", op)
     tree = None if text else place if whole else tree
     if not text and not isinstance(tree, Tree):
         raise NotSteppable("a call at nodes of no tree, or on something else than the text and trees of drafts", op)

@@ -12,7 +12,7 @@ from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops.draws import ordered
 from decgraph.backends.triton.ops.sequences import stacked
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Draws, Nodes, Vec, is_static
+from decgraph.backends.triton.values import Dist, Draws, Nodes, is_static
 from decgraph.backends.triton.vectors import beside, both, count_of, filled, flat, flat_draws, live_of, made
 
 
@@ -176,7 +176,7 @@ def compact(s: Any, op: Any, v: Any, c: Any) -> Any:
 def take_first(s: Any, op: Any, x: Any, k: Any) -> Any:
     """The first k of a vector; of a condition over positions, the first k where it holds."""
     if op.operands[0].type.elem == "bool" and op.results[0].type.elem == "position":
-        x = Vec(s.lanes(s.steps(count_of(x))[None]), both(s.lanes(x), live_of(x)))
+        x = made(s.lanes(s.steps(count_of(x))[None]), both(s.lanes(x), live_of(x)))
     x = s.packed(x)
     if is_static(k):
         return s.first_of(x, min(count_of(x), max(0, int(k))))

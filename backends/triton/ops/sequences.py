@@ -33,8 +33,9 @@ def length(s: Any, op: Any, x: Any) -> Any:
 
 
 @step("gather", folded=True)
-def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
+def gather(s: Any, op: Any, v: Any, *indexes: Any) -> Any:
     """v[i]; where v covers a part, the index is the member's node or position."""
+    ix = list(indexes)
     if isinstance(v, list):
         if is_static(ix[0]):
             return v[int(np.asarray(ix[0]))]
@@ -43,7 +44,7 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
             out = s.join(s.lanes(ix[0]) == n, v[n], out)
         return out
     types = [numeric(o.type) for o in op.operands[1:]]
-    chosen, at, inner = ix[0], getattr(v, "at", None), v.inner if isinstance(v, Vec | Dist | Draws) else None
+    chosen, at, inner = ix[0], getattr(v, "at", None), getattr(v, "inner", None) if hasattr(v, "along") else None
     if op.attrs.get("axis"):
         within = s.lanes(member(s, inner, chosen, op))
         index = s.lanes(v.index)
@@ -51,12 +52,12 @@ def gather(s: Any, op: Any, v: Any, *ix: Any) -> Any:
         return replace(v, index=index, inner=s.nodes_of(chosen))
     named = types[0].elem in ("node", "position")
     if named and at is not None:
-        ix = (member(s, at, chosen, op), *ix[1:])
+        ix[0] = member(s, at, chosen, op)
     elif live_of(v) is not None and not named:
         v = s.packed(v)
     if len(ix) > 1:
         if inner is not None and types[1].elem == "position":
-            ix = (ix[0], member(s, inner, ix[1], op), *ix[2:])
+            ix[1] = member(s, inner, ix[1], op)
         return replace(out, inner=None) if isinstance(out := entries(s, v, ix, types), Dist | Draws) else out
     if not is_static(v) and not count_of(v):
         v = _one_missing(s, v)

@@ -177,7 +177,7 @@ def parents_of(s: Any, t: Tree, what: Draws, at: Any) -> tuple[Any, Any]:
         return _where_drawn(s, t, what)
     above = s.nodes_or_static(t.frontier if at is None else at, np.arange(t.size))
     static = isinstance(above, np.ndarray)
-    ids = above if static else s.lanes(above.ids)
+    ids: Any = above if static else s.lanes(above.ids)
     if at is None and (not what.shape or count_of(above) != what.shape[0]):  # all are children of the first
         ids = ids[:1] if static else ids[:, :1]
     if count_of(ids) == 1:
@@ -213,8 +213,8 @@ def column(s: Any, t: Tree, name: str, like: Tensor | None = None) -> Tensor:
     """A column as it is, [B, N, ...]: zeros, like another, where it was never set; log-probabilities are cumulative."""
     if name in t.columns or name == "logprob":
         return t.columns[name] if name in t.columns else path_logs(s, t, "raw")
-    like = s.lanes(np.zeros(1)) if like is None else like
-    return like.new_zeros((s.frame.batch, t.size, *like.shape[2:]))
+    zeros: Tensor = s.lanes(np.zeros(1)) if like is None else like
+    return zeros.new_zeros((s.frame.batch, t.size, *zeros.shape[2:]))
 
 
 @step("tree.get")
