@@ -17,11 +17,14 @@ CHOICES = frozenset(
     ("batch.top", "compact", "each", "len", "pairs.top", "select.top", "slice", "sort", "take_first", "tree.size", "tree.up")
 )
 """Ops that look at all elements."""
+ROWS = frozenset(("draw", "draw.many", "draw.race", "face", "gather", "segment", "slice", "topk"))
+"""Ops whose results are of the rows of their first operand."""
 
 
 def looked_at(function: Function) -> dict[str, str]:
-    """Those trees by name: "always", or "forks" where nothing but a condition at the leaves is looked at, which ends a loop
-    that grows the tree. As long as such a tree is a chain nothing is drafted after that."""
+    """Those trees by name: "always", or "forks" where nothing is looked at but a condition at the leaves, which ends a loop
+    that grows the tree, or how many nodes draws from computed distributions grow at. As long as such a tree is a chain it is
+    all the same."""
     ops = list(_outside(function))
     made = {v: op for op in ops for v in op.results}
     loops = [(op, list(_inside(op))) for op in ops if op.opcode in ("for", "while")]
@@ -32,7 +35,9 @@ def looked_at(function: Function) -> dict[str, str]:
     out: dict[str, str] = {}
     for op in ops:
         names: set[str] = set()
-        if op.opcode in FOLDS:
+        if op.opcode == "tree.grow" and not op.attrs.get("has_at") and not op.attrs.get("chain") and op.operands[1].type.dims:
+            names = set() if _of_rows(op.operands[1], made) else _trees(op.operands[0])  # as many as the frontier has nodes?
+        elif op.opcode in FOLDS:
             names = {name for v in op.operands if v.type.elem != "dist" for name in _trees(v, last=True)}
         elif op.opcode in CHOICES:
             names = {name for v in op.operands for name in _trees(v)}
@@ -43,9 +48,18 @@ def looked_at(function: Function) -> dict[str, str]:
         for name in names:
             ends = op.opcode == "reduce" and op.attrs["fn"] in ("all", "any") and (id(op), name) in grows
             ends = ends and all(d.kind == "part" for d in op.operands[0].type.dims)
-            if not ends or name not in out:
-                out[name] = "forks" if ends else "always"
+            if op.opcode != "tree.grow" and not ends:
+                out[name] = "always"
+            out.setdefault(name, "forks")
     return out
+
+
+def stopping(function: Function) -> frozenset[int]:
+    """The ids of those growths that stand in a loop that stops when nothing fits into their tree."""
+    loops = [op for op in function.body.walk() if "fills" in op.attrs]
+    names = {id(o): str(op.attrs["fills"]).rpartition(".")[0] for op in loops for o in _inside(op) if o.opcode == "tree.grow"}
+    grown = {id(op): str(op.operands[0].type.of[0]) for op in function.body.walk() if op.opcode == "tree.grow"}
+    return frozenset(o for o, name in names.items() if grown[o] == name)
 
 
 def _outside(function: Function) -> Iterator[Op]:
@@ -63,6 +77,15 @@ def _trees(v: Value, last: bool = False) -> set[str]:
     dims = v.type.dims[-1:] if last else v.type.dims
     found = {str(d.of) for d in dims if d.kind in ("nodes", "part")}
     return found | {str(v.type.of[0])} if v.type.elem == "tree" else found
+
+
+def _of_rows(v: Value, made: dict[Value, Op]) -> bool:
+    """Whether draws are from rows that a model computed at nodes, where they grow."""
+    op = made.get(v)
+    while op is not None and op.opcode in ROWS:
+        v = op.regions[0].yields[op.results.index(v)] if op.opcode == "segment" else op.operands[0]
+        op = made.get(v)
+    return op is not None and op.opcode in ("model.eval", "model.evals")
 
 
 def _by_logprob(op: Op, made: dict[Value, Op]) -> bool:

@@ -21,7 +21,7 @@ from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.canvas_cache import CanvasCache
 from decgraph.backends.triton.evaluate import Evaluator
 from decgraph.backends.triton.kernels import race
-from decgraph.backends.triton.looks import looked_at
+from decgraph.backends.triton.looks import looked_at, stopping
 from decgraph.backends.triton.ops.request import copied, written
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Rows, Vec, is_static
@@ -91,6 +91,8 @@ class Step(Evaluator):
         self.before, self.loop, self.after = split(self.function)
         self.looked_at = looked_at(self.function)
         """How the program looks at which nodes of its trees there are."""
+        self.stopping = stopping(self.function)
+        """The ids of growths that are not made where nothing fits."""
         self.carried: list[Any] = []
         self.results: list[Any] = []
         """What `return` gave: (tokens int64[B, n, D] padded with -1, bool[B, n] or None, bool[B] the lanes)."""

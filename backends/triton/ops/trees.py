@@ -44,7 +44,7 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
     grown = s.packed(grown) if chain else grown
     n, first = grown.shape[0], t.size
     ids = np.arange(first, first + n)
-    parents, above = _chain_below(s, t, ROOT if at is None else at, ids) if chain else parents_of(s, t, what, at)
+    parents, above = _chain_below(s, t, ROOT if at is None else at, ids) if chain else parents_of(s, op, t, what, at)
     live = grown.live
     if isinstance(above, Nodes) and above.live is not None and isinstance(parents, Tensor):
         # Whether parents int64[B, n] are among the nodes that are there.
@@ -170,21 +170,43 @@ def leading(what: Draws) -> np.ndarray:
     return np.repeat(np.arange(what.shape[0]), int(np.prod(what.shape[1:]))) if what.shape else ROOT
 
 
-def parents_of(s: Any, t: Tree, what: Draws, at: Any) -> tuple[Any, Any]:
+def parents_of(s: Any, op: Any, t: Tree, what: Draws, at: Any) -> tuple[Any, Any]:
     """The parent of every draw, NumPy int64[n] or int64[B, n], and the nodes that include them."""
     n = int(np.prod(what.shape))
     if at is None and what.sources and what.row is not None and all(x.rows.nodes is not None for x in what.sources):
         return _where_drawn(s, t, what)
-    above = s.nodes_or_static(t.frontier if at is None else at, np.arange(t.size))
+    if at is None:
+        return _at_frontier(s, op, t, what)
+    above = s.nodes_or_static(at, np.arange(t.size))
     static = isinstance(above, np.ndarray)
     ids: Any = above if static else s.lanes(above.ids)
-    if at is None and (not what.shape or count_of(above) != what.shape[0]):  # all are children of the first
-        ids = ids[:1] if static else ids[:, :1]
     if count_of(ids) == 1:
         ids = np.repeat(ids, n) if static else ids.expand(-1, n)
     elif count_of(ids) != n:
         ids = s.take(ids, leading(what))
     return ids, ids if static else above
+
+
+def _at_frontier(s: Any, op: Any, t: Tree, what: Draws) -> tuple[Any, Any]:
+    """The parents of draws that know no nodes: those of the frontier, one for each row where there are as many, else the first
+    one, or the root where there is none, and the loop goes on."""
+    rows, row, front = what.shape[0] if what.shape else 1, leading(what), t.frontier
+    live = what.live if what.shape else None
+    if not isinstance(front, Nodes) and live is None:
+        front = front if len(front) else ROOT
+        return (front[row], front) if len(front) == rows else (np.full(len(row), front[0]), front[:1])
+    front = s.packed(s.nodes_of(front, np.arange(t.size)))
+    have, there = count_of(front), front.live
+    if not have:
+        return np.zeros(len(row), dtype=np.int64), ROOT
+    some = s.lanes(have) if there is None else there.sum(1)
+    many = s.lanes(rows) if live is None else live.sum(1)
+    place = s.lanes(s.steps(rows)[None]) if live is None else (live.long().cumsum(1) - 1).clamp(min=0)
+    first = torch.where(some > 0, front.ids[:, 0], 0)[:, None]
+    each = front.ids.gather(1, place.clamp(max=have - 1))
+    found = s.take(torch.where(((some == many) & (some > 1))[:, None], each, first), row)
+    alive = (some > 0)[:, None].expand(found.shape) if id(op) in s.stopping else None
+    return found, Nodes(found, np.union1d(front.within, [0]), alive)
 
 
 def _where_drawn(s: Any, t: Tree, what: Draws) -> tuple[Any, Any]:

@@ -463,6 +463,18 @@ algorithm nothing(target: causal):
         commit t.accepted
 """
 
+COMPUTED = f"""{COUNTED}
+algorithm computed(target: causal):
+    while not done:
+        draft t:
+            grow distinct(target(t.leaves), 2)
+            repeat 3:
+                q = normalize(target(t.leaves).raw ^ 2)
+                grow sample(q, 1)
+        verify t by counted against target(t)
+        commit t.accepted
+"""
+
 SHARED = f"""{COUNTED}
 algorithm shared(target: causal):
     state seen: ngrams(2) per session = prompt
@@ -474,16 +486,21 @@ algorithm shared(target: causal):
 """
 
 
-@pytest.mark.parametrize("text", [DEEPEST, STOPS, EITHER, NOTHING], ids=["deepest", "stops", "either", "nothing"])
+@pytest.mark.parametrize(
+    "text", [DEEPEST, STOPS, EITHER, NOTHING, COMPUTED], ids=["deepest", "stops", "either", "nothing", "computed"]
+)
 def test_drafts_that_a_driver_does_not_make(text: str) -> None:
     """A step drafts behind the last token and behind tokens that end the text. What counts the nodes of a tree, or chooses
-    among them, sees none of that. Of siblings with one token the accepted one is found; a tree may grow by nothing."""
+    among them, sees none of that. Of siblings with one token the accepted one is found; a tree may grow by
+    nothing; draws from computed distributions grow at a frontier with as many nodes."""
     algorithm = parse(text)
     models = models_for(algorithm.function, 7, 1)
     reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
     requests = [Request((1, 2, 3, 1, 2), limit=16, seed=n, eos=frozenset({n} if n % 2 else ())) for n in range(6)]
     for got, want in zip(steps.generate(requests), map(reference.run, requests), strict=True):
         assert (got.mode, got.tokens, str(got.error)) == ("graph mode", want.tokens, str(want.error))
+        told = ("drafted", "tested", "accepted")
+        assert [getattr(got.stats, name) for name in told] == [getattr(want.stats, name) for name in told]
 
 
 def test_an_index_of_a_session_is_the_driver_s() -> None:
@@ -547,6 +564,17 @@ def test_what_small_programs_commit(text: str) -> None:
     for got, want in zip(steps.generate(requests), map(reference.run, requests), strict=True):
         assert (got.mode, got.tokens, got.reason) == ("graph mode", want.tokens, want.reason)
         assert got.results == want.results
+
+
+def test_a_distribution_without_a_token_is_an_error_where_nothing_is_drawn() -> None:
+    """Here the likeliest token is read of a row that the request's constraints leave empty."""
+    algorithm = parse("algorithm likeliest(target: causal):\n    while not done:\n        commit argmax(target(ctx).raw)\n")
+    models = models_for(algorithm.function, 7, 1)
+    reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
+    request = Request((1, 2, 3), limit=6, eos=frozenset(range(7)), min_length=2)
+    got, want = steps.run(request, keep_events=False), reference.run(request)
+    assert "leave no token" in str(want.error) and (got.tokens, got.reason) == (want.tokens, want.reason)
+    assert "leave no token" in str(got.error)
 
 
 @pytest.mark.parametrize("text", [HOLES, REMEMBERS], ids=["nodes", "states"])

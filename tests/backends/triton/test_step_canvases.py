@@ -166,6 +166,20 @@ algorithm tour(model: masked, length: int in 1..64 = 9):
 """
 
 
+TWICE = """
+algorithm twice(model: masked, length: int in 1..64 = 9):
+    canvas c: length
+    m = model.memory(c)
+    x ~ model(c, at = from_(c, 2), given = m.only(before(c, 2)))
+    unmask c[from_(c, 2)] with x
+    n = model.memory(c)
+    y ~ model(c, at = before(c, 2), given = n.only(from_(c, 2)))
+    c[before(c, 2)] = y
+    c[before(c, 2) ++ before(c, 1)] = [1, 2, 0]
+    commit c
+"""
+
+
 STALE = """
 algorithm stale(model: masked, length: int in 1..64 = 9):
     canvas c: length
@@ -199,6 +213,12 @@ def test_random_programs_that_found_something(number: int) -> None:
 def test_positions_of_every_sort() -> None:
     ragged = [replace(r, limit=4 + 2 * i) for i, r in enumerate(REQUESTS)]
     same(*sessions(parse(TOUR)), ragged)
+
+
+def test_of_several_values_for_a_cell_the_last_one_counts_and_a_part_of_a_memory_has_the_text() -> None:
+    model, _ = loaded(3, "full")
+    reference, steps = (parse(TWICE).session({"model": model}, backend=b) for b in ("reference", "triton"))
+    same(reference, steps, REQUESTS)
 
 
 def test_a_memory_that_a_later_call_wrote_over_is_the_drivers() -> None:
