@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.models.interface import Seen, at_slots
-from decgraph.backends.triton.ops.numbers import places
 from decgraph.backends.triton.support import NotSteppable
 
 LEAST = 16
@@ -156,7 +155,7 @@ class CanvasCache:
 
     def marked(self, canvas: Any, at: Any) -> Tensor:
         """bool[B, S]: the slots of positions of a canvas."""
-        ids, live = places(self.s, at)
+        ids, live = self.s.places(at)
         where = canvas.base[:, None] + ids
         live = live & (where >= 0) & (where < self.width)
         out = torch.zeros((self.s.frame.batch, self.width + 1), dtype=torch.bool, device=self.s.device)

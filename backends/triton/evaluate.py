@@ -19,27 +19,32 @@ from torch import Tensor
 from decgraph.backends.torch.lowering import TEMPLATES, lower, not_
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, Vec, is_static
+from decgraph.backends.triton.vectors import Vectors, both
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op, Region, Value
 
 STEP: dict[str, Callable[..., Any]] = {}
 """By opcode: `f(s, op, *operands)`, where `s` is the step's state (state.py)."""
+FOLDED: set[str] = set()
+"""The opcodes that are the host's where all operands are static."""
 JOINS: dict[type, Callable[..., Any]] = {}
 """By the type of a value: `f(s, lanes bool[B], a, b)`, a in those lanes and b in the others."""
 TOPICS = (
-    "numbers", "distributions", "draws", "selection", "sequences", "trees", "tree_joins", "walk",
-    "models", "request", "states", "indexes", "canvases", "masked", "automata",
+    "numbers", "distributions", "draws", "selection", "sequences", "trees", "walk",
+    "models", "request", "indexes", "canvases", "masked", "automata",
 )  # fmt: skip
 
 
-def step(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the function below as the step's form of ops. Raises TypeError for an op registered before."""
+def step(*opcodes: str, folded: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the function below as the step's form of ops. folded: static operands alone give a static result, which the host
+    computes. Raises TypeError for an op registered before."""
 
     def register(f: Callable[..., Any]) -> Callable[..., Any]:
         for name in opcodes:
             if name in STEP:
                 raise TypeError(f"op {name} stands in backends/triton/ops twice")
             STEP[name] = f
+        FOLDED.update(opcodes if folded else ())
         return f
 
     return register
@@ -62,7 +67,7 @@ def load() -> None:
         import_module(f"decgraph.backends.triton.ops.{topic}")
 
 
-class Evaluator:
+class Evaluator(Vectors):
     """Runs regions. env: the current value of every IR value; mask: bool[B], the lanes that are here, or None: all."""
 
     longest = 4096
@@ -109,9 +114,10 @@ class Evaluator:
             out = special(op)
         else:
             operands = [self.env[v] for v in op.operands]
-            if op.opcode in STEP:
+            static = all(is_static(v) for v in operands)
+            if op.opcode in STEP and not (static and op.opcode in FOLDED):
                 out = STEP[op.opcode](self, op, *operands)
-            elif all(is_static(v) for v in operands):
+            elif static:
                 out = self.hosted(op, operands)
             else:
                 raise NotSteppable(f"`{op.opcode}` has no form in a step", op)
@@ -165,7 +171,7 @@ class Evaluator:
     @contextmanager
     def within(self, lanes: Tensor | None) -> Iterator[None]:
         """A block in which only some of the lanes are. lanes: bool[B], or None: all."""
-        before, self.mask = self.mask, _both(self.mask, lanes)
+        before, self.mask = self.mask, both(self.mask, lanes)
         try:
             yield
         finally:
@@ -402,7 +408,7 @@ class Evaluator:
             if n > self.longest:
                 raise NotSteppable("a loop that does not end", op)
             counter: Any = i if start is None else start + i
-            lanes = _both(going, inside(i))
+            lanes = both(going, inside(i))
             if quiet and n and lanes is not None and self.idle(lanes):
                 break
             if cond is not None:
@@ -412,7 +418,7 @@ class Evaluator:
                 if known is False:
                     break
                 if known is None:
-                    lanes = _both(lanes, self.lanes(holds).bool())
+                    lanes = both(lanes, self.lanes(holds).bool())
             if lanes is not going and lanes is not None:
                 out.append((~lanes if going is None else going & ~lanes, carried))
             with self.within(lanes):
@@ -427,7 +433,7 @@ class Evaluator:
             if known is None:
                 stopped = self.lanes(stop).bool()
                 out.append((stopped if going is None else going & stopped, carried))
-                going = _both(going, ~stopped)
+                going = both(going, ~stopped)
         for lanes, values in reversed(out):  # those that are still in it have the last values, static as far as can be
             carried = [self.join(lanes, x, y) for x, y in zip(values, carried, strict=True)]
         return carried
@@ -436,10 +442,6 @@ class Evaluator:
 def number(x: Any) -> Any:
     """A number of the IR as Python computes with it: fractions as floats."""
     return float(x) if hasattr(x, "numerator") and not isinstance(x, bool | int) else x
-
-
-def _both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    return b if a is None else a if b is None else a & b
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -22,8 +22,7 @@ from decgraph.backends.triton.canvas_cache import CanvasCache
 from decgraph.backends.triton.evaluate import Evaluator, number
 from decgraph.backends.triton.kernels import race
 from decgraph.backends.triton.looks import looked_at, stopping
-from decgraph.backends.triton.ops.numbers import take
-from decgraph.backends.triton.ops.states import copied, written
+from decgraph.backends.triton.ops.request import copied, written
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Noise, Rows, Vec, is_static
 from decgraph.ir.data.numbers import FLOAT
@@ -251,7 +250,7 @@ class Step(Evaluator):
     def view(self, rows: Rows, face: str) -> Tensor:
         """Probabilities [B, R, V] of rows in a view (for "logits" the scores)."""
         if rows.given:
-            return rows.scores
+            return rows.faces.get(face, rows.scores)
         if face not in rows.faces:
             rows.faces[face] = shaping.shape(
                 self.settings, rows.scores, self.row_place(rows.positions, rows.path, rows.before), face, rows.allow
@@ -281,7 +280,7 @@ class Step(Evaluator):
     def vector(self, q: Dist) -> Tensor:
         """Probabilities [B, *shape, V]."""
         self.require_mass(q)
-        return take(self, self.view(q.rows, q.face), q.index)
+        return self.take(self.view(q.rows, q.face), q.index)
 
     def require_mass(self, q: Dist) -> None:
         """Called for distributions that are read: where constraints leave one of them without a token, that is an error, which
@@ -291,7 +290,7 @@ class Step(Evaluator):
             return
         if rows.empty is None:
             rows.empty = ~(self.lanes(self.view(rows, q.face)).amax(-1) > (-torch.inf if q.face == "logits" else 0))
-        wrong = take(self, rows.empty, q.index)
+        wrong = self.take(rows.empty, q.index)
         if q.live is not None:
             wrong = by_row(wrong, q.live) & q.live[..., None]
         self.flag(wrong)

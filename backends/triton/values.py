@@ -1,7 +1,8 @@
 """Values of a decoding step: tensors whose axis 0 is the lane (one request each), or static values that are the same for all.
 
 Static numbers are Python's, static arrays NumPy's (without an axis of lanes): they steer the control flow and fold into
-constants. Everything else is a tensor [B, ...]. Where elements may be missing, `live` says which are there.
+constants. Everything else is a tensor [B, ...]. Where elements may be missing, `live` says which are there. `along` names the
+parts of a vector that have its elements along their first axes (vectors.py).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Vec:
     data: Tensor
     live: Tensor
     inner: Tensor | None = None
+    along = ("data",)
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Nodes:
     within: Any = None
     live: Tensor | None = None
     leaves: int = 0
+    along = ("ids",)
 
 
 @dataclass(frozen=True)
@@ -101,31 +104,37 @@ class Dist:
     at: Any = None
     live: Tensor | None = None
     inner: Any = None
+    along = ("index",)
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.index.shape[1:]) if isinstance(self.index, Tensor) else tuple(self.index.shape)
 
 
-@dataclass(frozen=True)
-class Law:
+@dataclass(frozen=True, eq=False)
+class Source:
     """Rows that draws were drawn from, in a view. members: int64[B, R, k], the tokens that were drawn from each row without
-    replacement, in order: the law of the j-th is the row without those before it."""
+    replacement, in order: the j-th was drawn from the row without those before it."""
 
     rows: Rows
     face: str
     members: Tensor | None = None
 
+    def same(self, other: Source) -> bool:
+        """Whether draws of both were drawn from the same distributions."""
+        return self.rows is other.rows and self.face == other.face and self.members is other.members
+
 
 @dataclass(frozen=True)
 class Draws:
-    """Tokens int64[B, *shape], -1 where there was none to draw, and the law of each: row (NumPy int64[*shape] or [B, *shape]),
-    counted through all rows of `laws`; -1 for tokens of no row. rank (as row): how many were drawn from the row before, without
-    replacement. point: whether the laws are one-hot on the tokens: True, False, or bool[B, *shape]. race: race keys. at, live,
-    inner: as for Dist. nodes: int64[B, *shape], the nodes that a rule is offered them of: siblings may have the same token."""
+    """Tokens int64[B, *shape], -1 where there was none to draw, and the row that each was drawn from: row (NumPy int64[*shape]
+    or int64[B, *shape]), counted through all rows of `sources`; -1 for tokens of no row. rank (as row): how many were drawn
+    from the row before, without replacement. point: whether the distributions are one-hot on the tokens: True, False, or
+    bool[B, *shape]. race: race keys. at, live, inner: as for Dist. nodes: int64[B, *shape], the nodes that a rule is offered
+    them of: siblings may have the same token."""
 
     tokens: Tensor
-    laws: tuple[Law, ...] = ()
+    sources: tuple[Source, ...] = ()
     row: Any = None
     rank: Any = None
     point: Any = False
@@ -134,6 +143,7 @@ class Draws:
     live: Tensor | None = None
     inner: Any = None
     nodes: Tensor | None = None
+    along = ("tokens", "row", "rank", "point", "race", "nodes")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -142,13 +152,16 @@ class Draws:
 
 @dataclass(frozen=True)
 class Growth:
-    """One growth of a tree: the nodes first .. first + count - 1. above: nodes that include their parents (NumPy
-    int64[n] or Nodes). levels: how many levels it can add."""
+    """One growth of a tree: the nodes first .. first + count - 1. above: nodes that include their parents (NumPy int64[n] or
+    Nodes). levels: how many levels it can add."""
 
     first: int
     count: int
     above: Any
     levels: int = 1
+
+
+ROOT = np.zeros(1, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -178,9 +191,10 @@ class Tree:
     columns: dict[str, Any] = field(default_factory=dict)
     until: tuple[str, ...] = ()
     looks: str = ""
-    new: Any = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    frontier: Any = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    new: Any = field(default_factory=ROOT.copy)
+    frontier: Any = field(default_factory=ROOT.copy)
     grown: frozenset[int] = frozenset()
+    along = ("token",)
 
     @property
     def size(self) -> int:
@@ -220,6 +234,30 @@ class Edit:
     live: Tensor | None = None
     on_device = True
     optional = True
+    along = ("position", "token")
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """Cells after a text. base: int64[B], the tokens before them. cells: int64[B, N], tokens, -1 where undecided. size, room:
+    int64[B], how many cells there are, and may be."""
+
+    base: Tensor
+    cells: Tensor
+    size: Tensor
+    room: Tensor
+    on_device = True
+
+    @property
+    def most(self) -> int:
+        """N."""
+        return int(self.cells.shape[1])
+
+
+class Spans(list[Any]):
+    """Parts of a canvas, of which some lanes have fewer. live: bool[B, n]."""
+
+    live: Tensor
 
 
 TENSORS = (Context, Vec, Nodes, Noise, Rows, Dist, Draws, Tree, Path)
