@@ -87,6 +87,8 @@ class Evaluator(Vectors):
         """The most that numbers can be that are not negative, where it is known."""
         self.tops: dict[Value, float] = {}
         """The most that other numbers can be."""
+        self.leading: dict[int, Tensor] = {}
+        """Masks of this iteration whose elements that are there are known to stand before the others, by id."""
         self.decided: dict[Any, Any] = {}
         """What the host decided the last time, by place."""
         self.odd: list[Tensor] = []

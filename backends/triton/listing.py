@@ -10,9 +10,9 @@ import torch
 from decgraph.backends.triton.graph import Graph, traced
 from decgraph.backends.triton.lanes import wants
 from decgraph.backends.triton.machine import TritonMachine
-from decgraph.backends.triton.pieces import Pieces
-from decgraph.backends.triton.program import Job, Program
-from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.triton.pieces import Pieces, flattened
+from decgraph.backends.triton.program import Job, Program, more_slots
+from decgraph.backends.triton.support import MoreSlots, NotSteppable
 from decgraph.ir.values import Module
 from decgraph.runtime.request import Request
 
@@ -27,7 +27,11 @@ class _Found(Exception):
 def begun(machines: Sequence[Any], capacity: int) -> Program:
     """The program of some machines, each in a lane of its own of so many tokens, at the end of its prompt. Raises NotSteppable
     where there is no step."""
-    jobs = [Job(n, machine, *wants(machine)) for n, machine in enumerate(machines)]
+    return _opened([Job(n, machine, *wants(machine)) for n, machine in enumerate(machines)], capacity)
+
+
+def _opened(jobs: Sequence[Job], capacity: int) -> Program:
+    """The program of some jobs, as `begun`."""
     features = frozenset[str]().union(*(job.features for job in jobs))
     program = Program(jobs[0], features, len(jobs), capacity)
     for job in jobs:
@@ -43,16 +47,30 @@ def graphs_of(
     """The graphs of a program's decoding step, each with what it is: the whole step, or, where the host runs loops, the body of
     the innermost one. models: runtime models by parameter name. Raises NotSteppable where there is no step."""
     machine = TritonMachine(module, function, models, params, Request(PROMPT, limit=LIMIT, temperature=1.0))
-    program = begun([machine], 64)
+    job = Job(0, machine, *wants(machine))
+    while True:
+        try:
+            yield _recorded(_opened([job], 64))
+            return
+        except MoreSlots as error:  # as lanes.py does
+            job = Job(0, machine, job.features, more_slots(job, error.ahead))
+
+
+def _recorded(program: Program) -> tuple[str, Graph]:
+    """A program's step, and what it is the graph of."""
     step = program.step
-    if not program.hosted and step.loop is not None:
-        program.run()
-        yield "one decoding step", traced(step.body, step)
-        return
+    if not program.loops and step.loop is not None:
+        program.body()
+        return "one decoding step", traced(program.body, step)
     found: list[Graph] = []
 
     def record(body: Callable[[], Any], device: torch.device) -> Callable[[], None]:
-        found.append(traced(body, step))
+        def handed_on() -> list[torch.Tensor]:
+            tensors: list[torch.Tensor] = []
+            flattened(body(), tensors)
+            return tensors
+
+        found.append(traced(handed_on, step))
         raise _Found
 
     step.pieces = Pieces(step, record)
@@ -61,8 +79,7 @@ def graphs_of(
             program.fill(None)
             if step.loop is None or bool(step.done.all()):
                 break
-            step.body()
+            program.body()
     except _Found:
-        yield "one iteration of the innermost loop", found[0]
-        return
+        return "one iteration of the innermost loop", found[0]
     raise NotSteppable("its loops end before a body has run twice")

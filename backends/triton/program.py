@@ -253,7 +253,7 @@ class Job:
 
 
 class Program:
-    """B lanes of one program. `refused`: requests that a step left to the driver, with the reason."""
+    """B lanes of one program. loops: whether the host runs loops in its steps. hosted: whether it has a part in them at all."""
 
     compiles = False
     """Whether a thread compiles the regions of a recorded step, which then take the place of torch's own kernels: not until
@@ -264,10 +264,10 @@ class Program:
         self.key, self.features, self.capacity, self.about = key_of(m), features, capacity, (m.module, m.models)
         device = home(m.models)
         self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
-        self.hosted = settle(self.step)
+        self.loops = settle(self.step)
         reads = any(getattr(c.model, "exact", False) and getattr(c.model, "rows", 0) is None for c in self.step.caches.values())
         reads = reads or any(isinstance(made, SecondText) for made in self.step.made.values())
-        self.hosted |= reads  # tables of whole paths and other texts are read on the host: no graph has them
+        self.hosted = self.loops or reads  # tables of whole paths and other texts are read on the host: no graph has them
         if self.hosted and not reads and device.type == "cuda":
             self.step.pieces = Pieces(self.step, captured)
         self.step.ahead = job.needs.ahead
@@ -466,13 +466,14 @@ class Program:
     def run(self) -> None:
         """One step of all lanes."""
         if not self.records:
-            self._body()
+            self.body()
         elif self.replay is None:  # the run that is recorded is this step
-            self.replay = Replayed(traced(self._body, self.step), self.step.device, self.compiles)
+            self.replay = Replayed(traced(self.body, self.step), self.step.device, self.compiles)
         else:
             self.replay()
 
-    def _body(self) -> None:
+    def body(self) -> None:
+        """One step of all lanes, by its operations."""
         self._behind()
         self.step.body()
 

@@ -230,6 +230,7 @@ class Step(Evaluator):
     def begin(self, lanes: Tensor | None) -> None:
         """A new iteration of some lanes, bool[B] or None: no node has slots."""
         self.uids = self.epoch = 0
+        self.leading.clear()
         self.committed_most, self.committed_now = max(self.committed_most, self.committed_now), 0
         self.counts.start(lanes)
         for cache in self.caches.values():

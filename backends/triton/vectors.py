@@ -194,10 +194,15 @@ class Vectors:
     def packed(self: Any, x: Any) -> Any:
         """A vector whose missing elements are all behind the others."""
         live = live_of(x)
-        if live is None:
+        if live is None or id(live) in self.leading:
             return x
         order = torch.sort((~live).to(torch.uint8), dim=1, stable=True).indices
-        return self.reordered(x, order, live.gather(1, order))
+        return self.reordered(x, order, self.leads(live.gather(1, order)))
+
+    def leads(self: Any, live: Tensor) -> Tensor:
+        """Note that the elements that are there, live bool[B, n], stand before all others, so that nobody sorts them again."""
+        self.leading[id(live)] = live
+        return live
 
     def together(self: Any, *xs: Any) -> list[Any]:
         """Vectors that go together element by element: packed, where not the same elements are missing in all of them, and as

@@ -79,14 +79,14 @@ def timed(lab: Lab, case: Case) -> Row:
         floor += case.params["depth"] * (lab.floor(made.parts["features"]) + lab.floor(made.target.lm_head))
     ready = time.perf_counter() - began
     row: Row = {**case._asdict(), "floor_ms": floor, "agreement": lab.agreement, "ready_s": ready}
-    traced = graph.traced(program._body, step)  # one more step
+    traced = graph.traced(program.body, step)  # one more step
     inductor: Any = graph.inductor if lab.cuda else lambda made, _: made.forward
     ways: dict[str, Any] = {
-        "host": lambda: program._body,
+        "host": lambda: program.body,
         "graph": lambda: replayed(traced, step.device),
         "compiled": lambda: replayed(partial(graph.regions(traced, inductor), *traced.tensors.values()), step.device),
     }
-    last, told = program._body, list[str]()
+    last, told = program.body, list[str]()
     for how, make in ways.items():
         began = time.perf_counter()
         try:

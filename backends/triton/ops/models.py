@@ -201,7 +201,7 @@ class SecondText:
         lead = min(n, max(1, s.committed_most))
         same = (self.tokens[:, :n] == tokens) | (s.steps(n) >= (length[:, None] - lead))
         other = ~same.all(1) | (length > self.length + lead)
-        if not s.recording and bool((other & s.active()).any()):
+        if not (s.recording or s.measuring) and s.reads((other & s.active()).any()):
             self.whole = True
         self.tokens[:, :n].copy_(tokens)
         self.length.copy_(length)

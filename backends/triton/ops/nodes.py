@@ -27,13 +27,14 @@ def children(s: Any, t: Tree, at: Tensor, among: np.ndarray | None = None) -> tu
             table[p, fill[p]] = n
             fill[p] += 1
         there = np.arange(k) < fill[:, None]
-        return s.constant(table)[at], s.constant(there)[at]
+        return s.constant(table)[at], s.leads(s.constant(there)[at])
     mine = s.lanes(t.parent)[:, s.constant(among)] == at[:, None]
     if t.live is not None:
         mine = mine & s.lanes(t.live)[:, s.constant(among)]
     place = torch.where(mine, s.constant(among)[None], t.size)
     ids = place.sort(1).values[:, :k]
-    return torch.where(ids < t.size, ids, 0), ids < t.size
+    there = ids < t.size
+    return torch.where(there, ids, 0), s.leads(there)
 
 
 def reachable(s: Any, t: Tree) -> Tensor | None:

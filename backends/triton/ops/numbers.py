@@ -103,7 +103,7 @@ def folded(fn: str, x: Vec) -> Tensor:
     if fn == "mean":
         return torch.where(mask, a.double(), 0).sum(1) / mask.sum(1)
     if fn in NEUTRAL:
-        return _folded(fn, torch.where(mask, a, torch.tensor(NEUTRAL[fn], dtype=a.dtype, device=a.device)), 1)
+        return _folded(fn, torch.where(mask, a, torch.full((), NEUTRAL[fn], dtype=a.dtype, device=a.device)), 1)
     return _folded(fn, filled(a, live, fn in ("max", "logsumexp")), 1)
 
 

@@ -327,7 +327,7 @@ def test_a_graph_that_recorded_nothing_is_an_error(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(capture, "_side", lambda _: (None, SimpleNamespace(id=None)))
 
     def run(self: Program) -> None:
-        self.replay = self.replay or capture.captured(self._body, torch.device("cpu"))
+        self.replay = self.replay or capture.captured(self.body, torch.device("cpu"))
         self.replay()
 
     monkeypatch.setattr(Program, "run", run)
