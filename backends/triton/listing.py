@@ -2,53 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from decgraph.backends.triton.graph import Graph, traced
+from decgraph.backends.triton.lanes import wants
 from decgraph.backends.triton.machine import TritonMachine
 from decgraph.backends.triton.pieces import Pieces, flattened
-from decgraph.backends.triton.program import Job, Program, more_slots, needs_of
-from decgraph.backends.triton.shaping import need
+from decgraph.backends.triton.program import Job, Program, more_slots
 from decgraph.backends.triton.support import MoreSlots, NotSteppable
 from decgraph.ir.values import Module
 from decgraph.runtime.request import Request
 
-PROMPT, ROUNDS = 4, 64
-"""Tokens of the prompt that the step is recorded behind; rounds until a loop's body must have come twice."""
+PROMPT, LIMIT, ROUNDS = (1, 2, 3, 4), 32, 64
+"""The request whose step is recorded; rounds until a loop's body must have come twice."""
 
 
 class _Found(Exception):
     """Enough is recorded."""
 
 
+def begun(machines: Sequence[Any], capacity: int) -> Program:
+    """The program of some machines, each in a lane of its own of so many tokens, at the end of its prompt. Raises NotSteppable
+    where there is no step."""
+    return _opened([Job(n, machine, *wants(machine)) for n, machine in enumerate(machines)], capacity)
+
+
+def _opened(jobs: Sequence[Job], capacity: int) -> Program:
+    """The program of some jobs, as `begun`."""
+    features = frozenset[str]().union(*(job.features for job in jobs))
+    program = Program(jobs[0], features, len(jobs), capacity)
+    for job in jobs:
+        program.admit(job)
+    program.fill(None)
+    return program
+
+
 @torch.no_grad()
 def graphs_of(
-    module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], lanes: int = 1, limit: int = 32
+    module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any]
 ) -> Iterator[tuple[str, Graph]]:
     """The graphs of a program's decoding step, each with what it is: the whole step, or, where the host runs loops, the body of
     the innermost one. models: runtime models by parameter name. Raises NotSteppable where there is no step."""
-    request = Request(tuple(range(1, 1 + PROMPT)), limit=limit, temperature=1.0)
-    machine = TritonMachine(module, function, models, params, request)
-    features = need(request, machine.vocab_size)
-    needs = needs_of(machine, features)
+    machine = TritonMachine(module, function, models, params, Request(PROMPT, limit=LIMIT, temperature=1.0))
+    job = Job(0, machine, *wants(machine))
     while True:
         try:
-            yield _recorded(Job(0, machine, features, needs), lanes)
+            yield _recorded(_opened([job], 64))
             return
         except MoreSlots as error:  # as lanes.py does
-            needs = more_slots(Job(0, machine, features, needs), error.ahead)
+            job = Job(0, machine, job.features, more_slots(job, error.ahead))
 
 
-def _recorded(job: Job, lanes: int) -> tuple[str, Graph]:
-    """A request's step, and what it is the graph of."""
-    program = Program(job, job.features, lanes, 1 << (job.size - 1).bit_length())
-    program.admit(job)
+def _recorded(program: Program) -> tuple[str, Graph]:
+    """A program's step, and what it is the graph of."""
     step = program.step
     if not program.loops and step.loop is not None:
-        program.fill(None)
         program.body()
         return "one decoding step", traced(program.body, step)
     found: list[Graph] = []
