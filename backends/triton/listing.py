@@ -27,16 +27,17 @@ class _Found(Exception):
 def begun(machines: Sequence[Any], capacity: int) -> Program:
     """The program of some machines, each in a lane of its own of so many tokens, at the end of its prompt. Raises NotSteppable
     where there is no step."""
-    return _opened([Job(n, machine, *wants(machine)) for n, machine in enumerate(machines)], capacity)
+    program = _opened([Job(n, machine, *wants(machine)) for n, machine in enumerate(machines)], capacity)
+    program.fill(None)
+    return program
 
 
 def _opened(jobs: Sequence[Job], capacity: int) -> Program:
-    """The program of some jobs, as `begun`."""
+    """The program of some jobs, whose texts are not computed yet."""
     features = frozenset[str]().union(*(job.features for job in jobs))
     program = Program(jobs[0], features, len(jobs), capacity)
     for job in jobs:
         program.admit(job)
-    program.fill(None)
     return program
 
 
@@ -50,7 +51,7 @@ def graphs_of(
     job = Job(0, machine, *wants(machine))
     while True:
         try:
-            yield _recorded(_opened([job], 64))
+            yield _recorded(_opened([job], 1 << (job.size - 1).bit_length()))
             return
         except MoreSlots as error:  # as lanes.py does
             job = Job(0, machine, job.features, more_slots(job, error.ahead))
@@ -60,6 +61,7 @@ def _recorded(program: Program) -> tuple[str, Graph]:
     """A program's step, and what it is the graph of."""
     step = program.step
     if not program.loops and step.loop is not None:
+        program.fill(None)
         program.body()
         return "one decoding step", traced(program.body, step)
     found: list[Graph] = []
