@@ -128,6 +128,7 @@ class Pieces:
         mask, arguments, values = rebuilt(inputs, iter(kept))
         before, env, counts, outer = dict(s.counts.calls), dict(s.env), s.counts.calls, s.mask
         made: list[Any] = []
+        uids = s.uids
         effects = any(lookup(op.opcode).effects in ("commit", "state") for op in region.walk())
 
         def body() -> Any:
@@ -137,6 +138,8 @@ class Pieces:
             made[:] = [s.region(region, arguments), s.odd]
             if s.odd and effects:
                 raise NotSteppable("a body with effects that the host decides about", s.place)
+            if s.uids != uids:  # a replay would not number its nodes
+                raise NotSteppable("a body that grows a tree", s.place)
             return made
 
         for cache in s.caches.values():
@@ -147,7 +150,7 @@ class Pieces:
         except NotSteppable:
             return None
         finally:
-            s.recording, s.mask = False, outer
+            s.recording, s.mask, s.uids = False, outer, uids
             s.env.clear()
             s.env.update(env)
             for cache in s.caches.values():

@@ -183,16 +183,9 @@ def ran(name: str) -> tuple[list[Result], list[Result]]:
     return [reference.run(r) for r in REQUESTS], steps.generate(REQUESTS, batch=2)
 
 
-EAGER = {
-    "specdiff": "recording a loop's body takes the slots of a causal model that has computed nothing yet (cache.py, _placed)"
-}
-"""Algorithms that a fault leaves to the driver on a device, so that they are in eager mode there."""
-CASES = [pytest.param(n, marks=pytest.mark.xfail(reason=EAGER[n], strict=True)) if n in EAGER else n for n in NAMES]
-
-
 @pytest.mark.budget(240)
 @pytest.mark.quick("autoregressive", "eagle2", "fast_dllm")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_steps_stay_on_the_device(name: str, device: torch.device) -> None:
     want, got = ran(name)
     assert {g.mode for g in got} == {"graph mode"}
