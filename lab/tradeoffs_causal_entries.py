@@ -45,7 +45,7 @@ def _relaxed() -> list[Entry]:
         Entry("lookahead_reasoning", "relaxed", "depth", (1, 2, 4, 8),
               "more steps drafted ahead: fewer rounds, with diminishing returns, for more rows; greedy text stays the target's",
               (("commits", "falls", 0.05), ("rows", "rises", 0.2), ("greedy", "stays", 0.001)), params={"mark": " ",
-              "reach": 4}),
+              "reach": 4}, externs={"alike": lambda a, b: a == b}),
         Entry("discriminator_guided", "relaxed", "beta", (0.0, 0.5, 1.0),
               "a heavier discriminator finds steps that it scores higher, at less likelihood",
               (("reward", "rises", 0.03), ("log p", "falls", 0.05)), params={"k": 4, **STEP}, temperature=0.8, limit=24,

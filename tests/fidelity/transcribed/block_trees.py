@@ -1,0 +1,81 @@
+"""Trees of the places of a block: DDTree."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best, verified
+from fidelity.transcribed.copied import columns
+from fidelity.watched import run
+
+from decgraph.runtime.models.table import TableFeatures, TableModel
+
+SIZE = 6
+
+
+def models(case: Mapping[str, Any]) -> dict[str, Any]:
+    target = TableModel(SIZE, case["seed"], window=2, vocab="t", name="target")
+    return {"target": target, "head": TableFeatures(target, case["seed"] + 5)}
+
+
+def tree(rows: list[np.ndarray], budget: int) -> list[Text]:
+    """The paths of likeliest product, one after the other: each is followed by its next sibling and its first child."""
+    ranked = [best(r, min(budget, len(r))) for r in rows]
+    logs = [np.log(r[k]) for r, k in zip(rows, ranked, strict=True)]
+    heap, found = [(-logs[0][0], (0,))], []
+    while heap and len(found) < budget:
+        cost, ranks = heapq.heappop(heap)
+        depth = len(ranks)
+        found.append(tuple(ranked[i][r] for i, r in enumerate(ranks)))
+        if ranks[-1] + 1 < len(ranked[depth - 1]):
+            step = logs[depth - 1][ranks[-1]] - logs[depth - 1][ranks[-1] + 1]
+            heapq.heappush(heap, (cost + step, (*ranks[:-1], ranks[-1] + 1)))
+        if depth < len(rows):
+            heapq.heappush(heap, (cost - logs[depth][0], (*ranks, 0)))
+    return found
+
+
+def ddtree(case: Mapping[str, Any]) -> Columns:
+    """An exact token first; then a tree of what the head says of every place of the block behind the last token."""
+    both, text, end = models(case), list(case["prompt"]), len(case["prompt"]) + case["limit"]
+    drafted: list[list[Text]] = [[]]
+    accepted = [0]
+    text.append(int(np.argmax(after(both["target"], text))))
+    while len(text) < end:
+        said = marginals(both["head"], text, case["block"])[: end - len(text) - 1]
+        paths = tree(said, case["budget"]) if said else []
+        kept, n = verified(both["target"], text, paths)
+        text += kept
+        drafted.append(sorted(paths))
+        accepted.append(n)
+    return {"tokens": tuple(text), "drafted": drafted, "accepted": accepted}
+
+
+def marginals(head: Any, text: list[int], block: int) -> list[np.ndarray]:
+    """What the head says behind the text and behind as many paddings, token 0, as the block has room for."""
+    given = head.target.memory(tuple(text[:-1]))
+    rows = head.eval([(*text, *[0] * i) for i in range(block - 1)], given)
+    return [np.asarray([float(w) for w in row.weights]) for row in rows]
+
+
+def ours(case: Mapping[str, Any], backend: str) -> Columns:
+    done = run("ddtree", case["prompt"], models(case), backend, limit=case["limit"], block=case["block"], budget=case["budget"])
+    return columns(done)
+
+
+COMPARED = [
+    Compared(
+        "ddtree",
+        "liranringel/ddtree c96427a1, ddtree.py, build_ddtree_tree and ddtree_generate",
+        ddtree,
+        ours,
+        {
+            f"block {k} budget {n}": {"seed": s, "prompt": (1, 2, 3), "limit": 12, "block": k, "budget": n}
+            for s, k, n in ((1, 5, 12), (2, 3, 4), (3, 2, 3), (4, 6, 40))
+        },
+        "padding in a block's places, which does not matter to a trained head; a tree is no deeper than the limit leaves it",
+    )
+]
