@@ -305,7 +305,7 @@ COMPARED = [
             }
             for s, length, steps in ((1, 8, 3), (2, 16, 9), (3, 13, 5), (4, 7, 12))
         },
-        "guidance by a class is the model's, and so is that queries do not see one another; calls that ask for nothing are not made",
+        "guidance, and queries that are blind to one another, are the model's; calls that ask for nothing are not made",
     ),
     Compared(
         "lpd",
@@ -326,7 +326,7 @@ COMPARED = [
     ),
     Compared(
         "codebook_delay",
-        "facebookresearch/audiocraft 896ec7c, audiocraft/modules/codebooks_patterns.py, DelayedPatternProvider, and models/lm.py",
+        "facebookresearch/audiocraft 896ec7c, modules/codebooks_patterns.py, DelayedPatternProvider, and models/lm.py",
         pattern,
         masked("codebook_delay", "frames", "books", "delay"),
         {
@@ -345,7 +345,8 @@ COMPARED = [
         code_var_ours,
         {
             f"seed{s} {drafted} of {scales}": {
-                "seed": s, "prompt": (1, s), "scales": scales, "drafted": drafted, "hot": hot, "coarse": coarse, "sampled": True,
+                "seed": s, "prompt": (1, s), "scales": scales, "drafted": drafted, "hot": hot, "coarse": coarse,
+                "sampled": True,
             }
             for s, scales, drafted, hot, coarse in ((1, 3, 2, 1.1, 1), (2, 4, 3, 1.5, 2), (3, 3, 0, 0.7, 3), (4, 3, 3, 1.1, 0))
         },

@@ -126,10 +126,13 @@ COMPARED = [
     ),
     Compared(
         "speculative_jacobi",
-        "tyshiwo1/Accelerating-T2I-AR-with-SJD b389cfb, scheduler/jacobi_iteration_lumina_mgpt.py, SpeculativeSampler and _sample",
+        "tyshiwo1/Accelerating-T2I-AR-with-SJD b389cfb, scheduler/jacobi_iteration_lumina_mgpt.py, SpeculativeSampler",
         speculative_jacobi,
         speculative_jacobi_ours,
-        {f"seed{s} w{w}": {"seed": s, "prompt": (1, s), "limit": 14, "w": w} for s, w in ((1, 2), (2, 3), (3, 5), (4, 8), (5, 15))},
-        "the window there counts the last token; the residual is not shaped again, and the first tokens, alone there, are in the window",
+        {
+            f"seed{s} w{w}": {"seed": s, "prompt": (1, s), "limit": 14, "w": w}
+            for s, w in ((1, 2), (2, 3), (3, 5), (4, 8), (5, 15))
+        },
+        "the window there counts the last token; the residual is not shaped again, and no token is drawn alone at first",
     ),
 ]  # fmt: skip
