@@ -192,6 +192,62 @@ class HFFeatures(_Head):
         return made
 
 
+class HFStaged(_Head):
+    """A head with a module for every depth of a draft (a module as in heads/staged.py): MTP layers, each trained for its depth.
+    The first reads the target's features, each next one the features that the one before gives, of the whole text, one place
+    on. All of them are run over the whole text in every call."""
+
+    def __init__(self, module: Any, target: HFCausal, name: str) -> None:
+        super().__init__(module, target, name)
+        self.kind = "features"
+        for stage in module.stages:
+            attach(stage, target, name)
+
+    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+        """Scores of the token after each path. `given` is the target's memory at the root's parent; left out, it is the
+        target's memory of everything but the path's last token. Raises DecError for more drafted tokens than there are
+        layers."""
+        if given is None:
+            return [self.eval([p], self.target.memory(p[:-1]))[0] for p in paths]
+        check_family(self, given)
+        return [self._scores(*self._last(check_path(self, path), given)) for path in paths]
+
+    def states(self, path: Path, given: Memory) -> dict[int, Row]:
+        """The features that it predicts at the positions that the memory does not cover."""
+        known = min(given.length, len(path) - 1)
+        found = [(i, *self._last(path[: i + 1], given)) for i in range(known, len(path))]
+        return {i: stage.back(own) for i, stage, own in found}
+
+    @torch.no_grad()
+    def _scores(self, stage: Any, own: Tensor) -> Scores:
+        return self.target.scores(stage.read_out(own[None])[0]) if stage.own_output else self.target.read_feature(own)
+
+    @torch.no_grad()
+    def _last(self, path: Path, given: Memory) -> tuple[Any, Tensor]:
+        """The module of a path's depth, and its own output [width] at the path's end."""
+        known = min(given.length, len(path) - 1)
+        check_known(self, given, known)
+        if len(path) - known > len(self.module.stages):
+            raise DecError(
+                f"{self.name!r} drafts at most {len(self.module.stages)} tokens: it has a layer for each",
+                hint="fewer tokens a step",
+            )
+        features = {j: given.features[j] for j in range(known) if j in given.features}
+        if not known:  # a prompt of one token has no feature before it
+            features = {-1: self.target.token_embeddings().new_zeros(self.module.config.hidden_size)}
+        for end, stage in zip(range(known, len(path)), self.module.stages, strict=False):  # the token at `end` is the newest
+            at = sorted(j for j in features if j < end)
+            device = features[at[0]].device
+            out = stage(
+                torch.tensor([path[j + 1] for j in at], device=device)[None],
+                torch.stack([features[j] for j in at])[None],
+                position_ids=torch.tensor(at, device=device)[None] - min(0, at[0]),
+            )[0]
+            last = out[-1]
+            features = {j + 1: stage.back(own) for j, own in zip(at, out, strict=True)}
+        return stage, last
+
+
 def _additive(visible: Tensor, dtype: torch.dtype) -> Tensor:
     """A 4-D additive mask [1, 1, n, n]. Additive and not boolean: the library's eager attention adds a
     boolean mask as zeros and ones."""
