@@ -1,4 +1,4 @@
-"""Trees of the places of a block: DDTree."""
+"""Drafts from the places of a block: DDTree's tree, DSpark's chain."""
 
 from __future__ import annotations
 
@@ -66,6 +66,32 @@ def ours(case: Mapping[str, Any], backend: str) -> Columns:
     return columns(done)
 
 
+def dspark(case: Mapping[str, Any]) -> Columns:
+    """A block that begins with the last token gives scores for as many places; each draft is the best of the place's scores and
+    those of the token before it."""
+    both, text, end = models(case), list(case["prompt"]), len(case["prompt"]) + case["limit"]
+    markov = TableModel(SIZE, case["seed"] + 9, window=1, vocab="t", name="markov")
+    drafted: list[list[Text]] = [[]]
+    accepted = [0]
+    text.append(int(np.argmax(after(both["target"], text))))
+    while len(text) < end:
+        rows, chain = marginals(both["head"], text, case["block"] + 1), [text[-1]]
+        for row in rows:
+            chain.append(int(np.argmax(np.log(row) + np.log(after(markov, chain[-1:])))))
+        paths = [tuple(chain[1 : i + 1]) for i in range(1, len(chain))]
+        kept, n = verified(both["target"], text, paths)
+        text += kept
+        drafted.append(paths)
+        accepted.append(n)
+    return {"tokens": tuple(text[:end]), "drafted": drafted, "accepted": accepted}
+
+
+def ours_dspark(case: Mapping[str, Any], backend: str) -> Columns:
+    given = {**models(case), "markov": TableModel(SIZE, case["seed"] + 9, window=1, vocab="t", name="markov")}
+    done = run("dspark", case["prompt"], given, backend, limit=case["limit"], block=case["block"])
+    return columns(done)
+
+
 COMPARED = [
     Compared(
         "ddtree",
@@ -77,5 +103,13 @@ COMPARED = [
             for s, k, n in ((1, 5, 12), (2, 3, 4), (3, 2, 3), (4, 6, 40))
         },
         "padding in a block's places, which does not matter to a trained head; a tree is no deeper than the limit leaves it",
-    )
+    ),
+    Compared(
+        "dspark",
+        "deepseek-ai/DeepSpec afdfa7c9, deepspec/eval/dspark/draft_ops.py and modeling/dspark/markov_head.py",
+        dspark,
+        ours_dspark,
+        {f"block {k}": {"seed": s, "prompt": (1, 2, 3), "limit": 14, "block": k} for s, k in ((1, 7), (2, 4), (3, 3), (4, 1))},
+        "greedy, the vanilla Markov head, a confidence threshold of 0, as it is by default",
+    ),
 ]
