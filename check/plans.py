@@ -106,6 +106,9 @@ def values_of(f: Function, known: Facts) -> Iterator[tuple[str, Any]]:
         t = p.value.type
         if p.name in (known.length, known.block) and known.masked:
             continue
+        if p.has_default and isinstance(p.default, tuple) and t.elem in ("int", "prob", "real"):  # a vector: nothing between
+            yield p.name, p.default
+            continue
         if t.elem == "int":
             low = int(p.low) if p.low is not None else 0
             high = int(p.high) if p.high is not None else max(low, 4)

@@ -178,6 +178,8 @@ def params_for(
             out[p.name] = given[p.name]
         elif p.name == length and span:
             out[p.name] = span
+        elif t.elem in ("int", "prob", "real") and t.dims:
+            out[p.name] = _vector(p, r)
         elif t.elem == "int":
             low, high = SMALL.get(p.name, (1, 2))
             low = max(low, int(p.low) if p.low is not None else low)
@@ -205,6 +207,15 @@ def params_for(
         else:
             raise DecError(f"{function.name}: give a value for `{p.name}` to check it with", hint=f"--param {p.name}=...")
     return out
+
+
+def _vector(p: Any, r: random.Random) -> list[Any]:
+    """Numbers for a parameter that is a vector of them: those of its default, and others, as many as fit."""
+    dim, usual = p.value.type.dims[0], list(p.default or ()) if p.has_default else []
+    if dim.of != "upto":
+        return usual or [1] * (dim.bound or 1)
+    most = max(1, min(max(3, len(usual)), dim.bound or 3))
+    return [r.choice([*usual, 0, 1]) for _ in range(r.randint(1 if usual or not p.has_default else 0, most))]
 
 
 def _between(p: Any) -> list[Fraction]:

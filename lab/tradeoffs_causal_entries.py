@@ -81,7 +81,7 @@ def _heads() -> list[Entry]:
         Entry(n, "heads", "epsilon", (0.005, 0.05, 0.2, 0.5, 0.8), text, (("tokens/call", "falls", 0.1), ("log p", "rises",
               0.05)),
               temperature=1, seeds=2, limit=48, at=_typical, also=("greedy",))
-        for n in ("medusa", "hydra", "chimera")
+        for n in ("medusa", "hydra")
     ]  # fmt: skip
 
 

@@ -32,7 +32,8 @@ def call(lw: Lowering, e: S.Call) -> Value:
             if v.type.elem == "model":
                 return model_call(lw, v, e)
             if v.type.elem == "index":
-                return lw.one("index.ask", v, *[lw.expr(a) for a in e.args], span=e.span, what="score", named=())
+                args = [tokens_to(lw, lw.expr(a), e.span) for a in e.args]
+                return lw.one("index.ask", v, *args, span=e.span, what="score", named=())
             lw.fail(f.span, f"`{f.name}` is {show(v.type)} and cannot be called", code="E231")
         item = lw.items.get(f.name)
         if isinstance(item, S.Def):
@@ -185,9 +186,21 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
 PICKS = ("first", "last", "likeliest")
 
 
+def tokens_to(lw: Lowering, place: Value, span: Span) -> Value:
+    """The tokens that an index reads: for a node of a tree the text up to it, else the place itself."""
+    if place.type.elem != "node" or place.type.of[0] == "ctx" or place.type.dims:
+        return place
+    tree = tree_value(lw, place, span)
+    token = lw.one("tree.get", tree, span=span, column="token")
+    way = lw.one("tree.nodes", tree, place, span=span, which="path")
+    drafted = lw.one("slice", lw.one("gather", token, way, span=span), lw.const(1), span=span, has_lo=True, has_hi=False)
+    text = lw.one("ctx.get", lw.one("context", span=span), span=span, field="path", vocab=lw.vocab)
+    return lw.one("concat", text, drafted, span=span)
+
+
 def asked(lw: Lowering, index: Value, e: S.Call, what: str) -> Value:
     """`seen.path(ctx, at_least = 2, at_most = 8, pick = "first")`, `seen.has(xs)`: an index, looked up."""
-    args = [_one(lw, e, what)]
+    args = [tokens_to(lw, _one(lw, e, what), e.span)]
     for k in e.kwargs:
         if k.name not in {"path": ("at_least", "at_most", "pick"), "after": ("at_most",)}.get(what, ()):
             hint = 'seen.path(ctx, at_least = 2, at_most = 8, pick = "first")'

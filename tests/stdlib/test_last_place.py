@@ -41,7 +41,7 @@ ONE_TEXT: dict[str, dict[str, Any]] = {
     "first_finish": {"n": 1},
     "lattice": {"budget": 1, "k": 1},
     "mbr": {"n": 1},
-    "poisson_beam": {"k": 1, "n": 1},
+    "poisson_beam": {"k": 1, "mass": 0.0},
 }
 """Searches that keep one text with these parameters: the likeliest tokens one by one, in greedy requests."""
 

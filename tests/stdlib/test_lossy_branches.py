@@ -17,7 +17,6 @@ from decgraph.runtime.result import Result
 from decgraph.runtime.session import Session
 from decgraph.runtime.text import detokenizer_of
 
-FORK, COLON, JOIN, DOTS, EOS = 1, 2, 3, [0], 4
 
 
 def after(model: Model, tokens: Sequence[int]) -> int:
@@ -31,50 +30,6 @@ def until(model: Model, tokens: Sequence[int], stops: set[int], most: int) -> li
     while len(out) < most and not (out and out[-1] in stops):
         out.append(after(model, [*tokens, *out]))
     return out
-
-
-def forked(model: Model, text: list[int], most: int, reach: int) -> tuple[list[list[int]], int]:
-    """The branches of a fork after `text`, the forking token included, and the model calls that they cost."""
-    plan, title = [FORK], [FORK]
-    heads: list[list[int]] = []
-    calls = 0
-    while plan[-1] != JOIN and len(heads) < most and calls < reach:
-        token = after(model, [*text, *plan])
-        calls += 1
-        plan.append(token)
-        title = [FORK] if token == FORK else [*title, token]
-        if token == COLON:
-            heads.append(list(title))
-            plan += DOTS
-    branches = [[*h, *until(model, [*text, *h], {FORK, JOIN, EOS}, reach)] for h in heads]
-    calls += max((len(b) - len(h) for b, h in zip(branches, heads, strict=True)), default=0)
-    return [*branches, [JOIN]] if heads else [plan], calls
-
-
-def test_a_branch_sees_the_text_before_the_fork_and_not_the_other_branches() -> None:
-    limit, most, reach, several = 24, 3, 6, 0
-    for seed in range(12):
-        model = TableModel(5, seed, name="target")
-        text, calls = [0, 1], 0
-        while len(text) < 2 + limit and EOS not in text:
-            token = after(model, text)
-            calls += 1
-            if token != FORK:
-                text.append(token)
-                continue
-            parts, cost = forked(model, text, most, reach)
-            several += len(parts) > 2
-            calls += cost
-            for part in parts:
-                text += part
-        want = text[2 : 2 + limit]
-        params = {"dots": DOTS, "most": most, "reach": reach}
-        got = run(
-            "parallel_branches", {"target": model}, params, prompt=(0, 1), limit=limit, temperature=0, eos=frozenset({EOS})
-        )
-        assert list(got.tokens) == (want[: want.index(EOS) + 1] if EOS in want else want), seed
-        assert got.stats.target_calls == calls, seed
-    assert several > 3
 
 
 LETTERS = ["a", "b", "c", "\n", "."]

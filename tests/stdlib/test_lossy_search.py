@@ -53,7 +53,7 @@ def result(name: str, seed: int, temperature: float = 0, externs: dict[str, Any]
         ("adaptive_compute", {}),
         ("beam", {"k": 1}),
         ("diverse_beam", {"k": 1, "groups": 1}),
-        ("poisson_beam", {"k": 1, "n": 1}),
+        ("poisson_beam", {"k": 1, "mass": 0.0}),
         ("lattice", {"budget": 1}),
         ("awrs", {}),
     ],

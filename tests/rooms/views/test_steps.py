@@ -33,7 +33,7 @@ FAMILIES = [
 ]
 
 OTHER_MODELS = {
-    *("amphista", "arbitrage", "autodeco", "chimera", "discriminator_guided", "first_router", "graph_constrained", "hydra"),
+    *("amphista", "arbitrage", "autodeco", "discriminator_guided", "first_router", "graph_constrained", "hydra"),
     *("judge_decoding", "knn_ssd", "medusa", "medusa_match", "reward_guided_sd", "sam_decoding", "specdec_pp"),
     "token_recycling",
 }

@@ -1,0 +1,72 @@
+"""Noise handed over: the draws of a run read a stream of uniforms in the order in which they are made, and a transcription
+reads the same stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from decgraph.backends.reference.randomness import Randomness as OfReference
+from decgraph.backends.torch import noise as of_torch
+from decgraph.backends.torch.randomness import Randomness as OfTorch
+from decgraph.runtime import noise
+
+
+class Stream:
+    """Uniforms in (0, 1) from a seed, one after the other."""
+
+    def __init__(self, seed: int) -> None:
+        self.made = np.random.default_rng(seed)
+
+    def coin(self, key: Any = None) -> float:
+        return float(self.made.uniform(1e-9, 1 - 1e-9))
+
+    def flip(self, p: float) -> bool:
+        """True with probability p. What is certain, but for rounding, reads nothing."""
+        return p > 1 - 1e-6 or (p > 1e-6 and self.coin() < p)
+
+    def beta(self, a: float, b: float) -> float:
+        return float(self.made.beta(a, b))
+
+    def waits(self, key: Any, n: int) -> np.ndarray:
+        """float64[n]: the waiting times of a draw's race, one for each token."""
+        return -np.log(self.made.uniform(1e-9, 1 - 1e-9, n))
+
+    def draw(self, p: np.ndarray) -> int:
+        """The token of a distribution that comes first."""
+        times = self.waits(None, len(p))
+        return int(np.argmin([t / q if q > 0 else np.inf for t, q in zip(times, p, strict=True)]))
+
+
+@contextmanager
+def given(seed: int) -> Iterator[None]:
+    """Every draw of a run reads this stream."""
+    stream = Stream(seed)
+
+    def many(keys: Sequence[Any], n: int) -> Any:
+        return np.stack([stream.waits(k, n) for k in keys])
+
+    def of_torch_flip(self: Any, p: Any, *where: Any) -> bool:
+        return stream.flip(float(p))
+
+    def of_reference_flip(self: Any, op: Any, p: Any, *where: Any) -> bool:
+        return stream.flip(float(p))
+
+    def beta(self: Any, op: Any, a: Any, b: Any, key: Any) -> float:
+        return stream.beta(float(a), float(b))
+
+    with (
+        mock.patch.object(OfReference, "beta", beta),
+        mock.patch.object(OfTorch, "beta", beta),
+        mock.patch.object(OfReference, "flip", of_reference_flip),
+        mock.patch.object(OfTorch, "flip", of_torch_flip),
+        mock.patch.object(noise, "exponentials", stream.waits),
+        mock.patch.object(noise, "unit", stream.coin),
+        mock.patch.object(of_torch, "exponentials", many),
+        mock.patch.object(of_torch, "unit", stream.coin),
+    ):
+        yield

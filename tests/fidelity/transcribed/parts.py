@@ -1,0 +1,187 @@
+"""Decoders that write a text's parts out of order: self-infilling, parallel branches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fidelity.given_noise import given
+from fidelity.transcribed.compared import Columns, Compared, Text, after
+from fidelity.transcribed.steps import Writer
+from fidelity.untied import untied
+from fidelity.watched import run
+
+
+def target(case: Mapping[str, Any]) -> Any:
+    return untied(case.get("size", 9), case["seed"], sharp=case.get("sharp", 1.0))
+
+
+def parts(program: str, *names: str) -> Any:
+    """Ours: the text, by what each step commits."""
+
+    def ours(case: Mapping[str, Any], backend: str) -> Columns:
+        with given(case["seed"]):
+            done = run(
+                program,
+                case["prompt"],
+                {"target": target(case)},
+                backend,
+                limit=case["limit"],
+                eos=case["eos"],
+                temperature=case.get("temperature", 0),
+                **{name: case[name] for name in names},
+            )
+        return {"tokens": done.tokens, "committed": done.committed}
+
+    return ours
+
+
+def self_infilling(case: Mapping[str, Any]) -> Columns:
+    """The stop test is the end token; one loop: infilled once, then left to right, which stays where it has the opening."""
+    write, model, text, committed = Writer(case), target(case), tuple(case["prompt"]), []
+    eos, opening = case["eos"], tuple(case["opening"])
+
+    def piece(start: Text, begun: Text) -> Text:
+        out = begun
+        while len(out) < len(begun) + case["length"] and out[-1:] not in [(e,) for e in eos]:
+            out = (*out, write.token(model, (*start, *out)))
+        return out
+
+    while not write.over(text):
+        token = write.token(model, text)
+        if write.sure(model, text) >= case["tau"]:
+            done: Text = (token,)
+        else:
+            frame = (*case["prefix"], *text, *case["suffix"])
+            after = piece(frame, opening)
+            between = piece((*frame, *after, *case["middle"]), ())
+            between = tuple(x for x in between if x not in eos)
+            done = (*between, *after)
+            if case["again"]:
+                told = (*between, *piece((*text, *between), ()))
+                if any(told[i : i + len(opening)] == opening for i in range(len(told) - len(opening) + 1)):
+                    done = told
+        done = done[: write.end - len(text)]
+        for i, x in enumerate(done):
+            if x in eos:
+                done = done[: i + 1]
+                break
+        text += done
+        committed.append(done)
+    return {"tokens": text, "committed": committed}
+
+
+def parallel_branches(case: Mapping[str, Any]) -> Columns:
+    """Three stages: the titles, the branches side by side, the rest. The marks are tokens."""
+    write, model, text = Writer(case), target(case), tuple(case["prompt"])
+    fork, colon, join, dots, line = case["fork"], case["colon"], case["join"], tuple(case["dots"]), tuple(case["line"])
+    start, forced = len(text), [dots[0], *line, fork]
+    while not write.over(text) and (fork not in text[start:]):
+        if colon in text[start:]:  # what stands behind a colon is given
+            text = (*text, forced[len(text) - start - text[start:].index(colon) - 1])
+        else:
+            text = (*text, write.token(model, text))
+    if fork not in text[start:]:
+        return {"tokens": text}
+    text = text[: text.index(fork, start)]
+    plan: list[int] = [fork]
+    while plan[-1] != join:
+        back = next((i for i in range(1, len(forced) + 1) if plan[-i] == colon), None) if colon in plan else None
+        if back is not None and back <= len(forced):
+            plan.append(forced[back - 1])
+        else:
+            plan.append(write.token(model, (*text, *plan), banned=[fork] if plan[-1] == fork else []))
+    beams = [list(b) for b in split(plan[:-2], fork)]
+    assert all(b[-len(forced) :] == [colon, *forced[:-1]] for b in beams), "a title without a colon loses its last tokens there"
+    branches = [[fork, *b[: -len(forced) + 1]] for b in beams]
+    for branch in branches:
+        while len(branch) < case["reach"] + 1 and branch[-1] not in (fork, *case["eos"]) or len(branch) == 1:
+            p = after(model, (*text, *branch)).copy()
+            if branch[-1] == colon:
+                p[list(dots)] = 0
+            branch.append(int(p.argmax()))
+    for branch in branches:
+        text = (*text, *line, fork, *(x for x in branch[1:] if x != fork))
+    ends = [i for i, x in enumerate(text) if i >= start and x in case["eos"]]
+    text = text[: min(write.end, *(e + 1 for e in ends), write.end)]
+    while not write.over(text):
+        text = (*text, write.token(model, text))
+    return {"tokens": text}
+
+
+def split(tokens: list[int], at: int) -> list[list[int]]:
+    """The pieces between tokens, without empty ones."""
+    out: list[list[int]] = [[]]
+    for x in tokens:
+        if x == at:
+            out.append([])
+        else:
+            out[-1].append(x)
+    return [b for b in out if b]
+
+
+def whole(program: str, *names: str) -> Any:
+    """Ours: the text."""
+    made = parts(program, *names)
+    return lambda case, backend: {"tokens": made(case, backend)["tokens"]}
+
+
+COMPARED = [
+    Compared(
+        "self_infilling",
+        "LZhengisme/self-infilling c7864c71, lm_eval/generation_pipelines/self_infill_utils.py, self_infill_completion and "
+        "SelfInfillingLogitsProcessor",
+        self_infilling,
+        parts("self_infilling", "tau", "prefix", "suffix", "middle", "opening", "length", "again"),
+        {
+            f"{seed} {again}": {
+                "seed": seed,
+                "prompt": (1, 2),
+                "limit": 20,
+                "eos": (3,),
+                "tau": tau,
+                "prefix": (6,),
+                "suffix": (7,),
+                "middle": (8,),
+                "opening": opening,
+                "length": length,
+                "again": again,
+                "temperature": t,
+            }
+            for seed, tau, opening, length, again, t in (
+                (1, 0.4, (5,), 4, True, 0),
+                (2, 0.3, (4, 5), 3, False, 0),
+                (3, 0.35, (0,), 5, True, 0.8),
+                (4, 0.25, (5,), 4, True, 0),
+                (5, 0.5, (2,), 6, True, 0.2),
+                (6, 0.5, (4,), 6, True, 1.0),
+            )
+        },
+        "parts end at the end token or their length; the marks are not ruled out, repetitive texts not dropped",
+    ),
+    Compared(
+        "parallel_branches",
+        "yuyijiong/parallel-decoding-in-one-sequence 8c4e0210, modeling_qwen2.py, generate_with_parallel, generate_parallel, "
+        "CustomLogitsProcessor",
+        parallel_branches,
+        whole("parallel_branches", "fork", "colon", "join", "dots", "line", "reach"),
+        {
+            f"{seed} {reach} {t}": {
+                "size": 9,
+                "seed": seed,
+                "prompt": (4, 5),
+                "limit": 70,
+                "eos": (),
+                "fork": 1,
+                "colon": 2,
+                "join": 3,
+                "dots": (0, 7),
+                "line": (6,),
+                "reach": reach,
+                "temperature": t,
+            }
+            for seed, reach, t in ((25, 9, 1.0), (28, 9, 1.0), (43, 9, 1.0), (57, 4, 1.0), (391, 12, 1.0), (300, 4, 1.0))
+        },
+        "there is a title, and each has its colon; no end token, which would end a branch here",
+    ),
+]
