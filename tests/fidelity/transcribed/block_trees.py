@@ -25,7 +25,8 @@ def tree(rows: list[np.ndarray], budget: int) -> list[Text]:
     """The paths of likeliest product, one after the other: each is followed by its next sibling and its first child."""
     ranked = [best(r, min(budget, len(r))) for r in rows]
     logs = [np.log(r[k]) for r, k in zip(rows, ranked, strict=True)]
-    heap, found = [(-logs[0][0], (0,))], []
+    heap: list[tuple[float, Text]] = [(-logs[0][0], (0,))]
+    found: list[Text] = []
     while heap and len(found) < budget:
         cost, ranks = heapq.heappop(heap)
         depth = len(ranks)

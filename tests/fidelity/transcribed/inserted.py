@@ -23,7 +23,7 @@ def model(case: Mapping[str, Any]) -> TableModel:
 def rows(case: Mapping[str, Any], text: list[int], cells: list[int]) -> np.ndarray:
     whole = (*text, *[MASK if c == HOLE else c for c in cells])
     said = model(case).eval_canvas(whole, list(range(len(text), len(whole))))
-    return np.array([[float(w) for w in row.weights] for row in said])
+    return np.array([[float(w) for w in row.weights or ()] for row in said])
 
 
 def edited(cells: list[int], before: list[int], first: list[bool], delete: int, split: int) -> tuple[list[int], list[bool]]:
