@@ -13,6 +13,13 @@ from lab.tradeoffs_causal_searches import parallel, searches, watermarks
 LEFT_OUT = {
     "autoregressive": "what the lossless programs refine: nothing is traded",
     "self_contrast_moe": "needs a trained mixture of experts, and none is shipped",
+    "pe_rank": "commits a ranking and no text; its effect needs a model that was tuned to rank",
+    "best_of_n": "adaptive_compute, which is swept, makes the same choice among as many texts as it predicts",
+    "self_consistency": "votes for answers, and no shipped model answers questions",
+    "weighted_voting": "votes for answers, and no shipped model answers questions",
+    "rebase": "shares its width by rewards of steps of reasoning, which no shipped model writes",
+    "spec_rl": "needs two epochs of one policy, and none is shipped",
+    "proxy_tuning": "needs a small model before and after its tuning, and none is shipped",
     "iterative_elimination": "commits a ranking and no text; its effect needs a model that was tuned to rank",
 }
 """Lossy causal programs without a sweep, and why."""
@@ -28,6 +35,13 @@ def _relaxed() -> list[Entry]:
               "a laxer judge keeps longer drafts: more tokens a call, at a small loss against strict verification",
               (("tokens/call", "rises", 0.5), ("log p", "falls", 0.05)), heads={"judge": standins.judge}, also=("greedy",),
               note="the judge is p(token) / max p of the target"),
+        Entry("fly", "relaxed", "eta", (4.0, 1.0, 0.6, 0.3, 0.0),
+              "a lower gate lets more mismatches wait for their window: more tokens a call, at a small loss",
+              (("tokens/call", "rises", 0.02), ("log p", "falls", 0.002)), params={"window": 2}, also=("greedy",)),
+        Entry("relaxed_acceptance", "relaxed", "delta", (0.0, 0.6, 1.5, 3.0, 6.0),
+              "a wider margin keeps longer drafts: more tokens a call, at a loss against strict verification",
+              (("tokens/call", "rises", 0.1), ("log p", "falls", 0.02)), params={"begin": 315, "end": -1}, also=("greedy",),
+              note="the model thinks from a token on that all prompts have"),
         Entry("arbitrage", "relaxed", "tau", (0.0, 0.55, 0.6, 0.65, 1.0),
               "the target rewrites fewer steps as the router's threshold rises: fewer of its calls, worse text",
               (("target calls", "falls", 0.3), ("log p", "falls", 0.05)), params=STEP, heads={"router": standins.advantage},

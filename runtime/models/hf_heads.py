@@ -382,25 +382,32 @@ class HFReading(Reading):
         """The values at states [n, width], of a part of the module or the whole. Raises DecError for outputs of another shape,
         or that are not numbers."""
         module = self.module if part is None else part
-        first = next(iter(module.parameters()), states)
-        out = module(states.to(first)).double()
-        if out.ndim == 1:
-            out = out[:, None]
+        out = outputs_of(module, states)
         if out.ndim != 2 or out.shape[0] != len(states) or not bool(torch.isfinite(out).all()):
             raise DecError(
                 f"the head {self.name!r} gave {list(out.shape)} for {len(states)} states, or numbers that are not finite",
                 hint="a module from hidden states [n, width] to [n, outputs]",
             )
-        if self.gives == "real":
-            made: list[Any] = out[:, 0].tolist()
-            return made
-        if self.gives == "int":
-            classes: list[Any] = out.argmax(-1).tolist()
-            return classes
-        if not getattr(module, "probabilities", False):
-            out = out.sigmoid() if out.shape[1] == 1 else out.softmax(-1)
-        share: list[Any] = out[:, 0 if out.shape[1] == 1 else 1].tolist()
-        return [x >= 0.5 for x in share] if self.gives == "bool" else share
+        made: list[Any] = values_of(module, self.gives, out).tolist()
+        return made if self.gives in ("real", "prob") else [bool(x) if self.gives == "bool" else int(x) for x in made]
+
+
+def outputs_of(module: Any, states: Tensor) -> Tensor:
+    """What a head computes of states [n, width]: float64[n, outputs]."""
+    out: Tensor = module(states.to(next(iter(module.parameters()), states))).double()
+    return out[:, None] if out.ndim == 1 else out
+
+
+def values_of(module: Any, gives: str, out: Tensor) -> Tensor:
+    """The values that a head gives by its outputs float64[n, outputs] (`HFReading`): float64[n], of answers 0 or 1."""
+    if gives == "real":
+        return out[:, 0]
+    if gives == "int":
+        return out.argmax(-1).double()
+    if not getattr(module, "probabilities", False):
+        out = out.sigmoid() if out.shape[1] == 1 else out.softmax(-1)
+    share = out[:, 0 if out.shape[1] == 1 else 1]
+    return (share >= 0.5).double() if gives == "bool" else share
 
 
 def reading_model(module: Any, target: Any, gives: str, name: str) -> HFReading:

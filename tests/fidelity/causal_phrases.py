@@ -120,7 +120,7 @@ ENTRIES = [
         "logits/constrained_beam",
         "[phrases](../tests/fidelity/programs/phrases.dec)",
         phrases,
-        note="which token brings a phrase forward is a function of the caller's; stdlib's constrained_beam has the banks of the "
-        "paper's authors",
+        note="which token brings a phrase forward is a function of the caller's; stdlib's constrained_beam has the banks of "
+        "the paper's authors",
     )
 ]

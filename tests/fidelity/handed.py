@@ -7,7 +7,7 @@ more; a coin whose odds are 1 or more or 0 reads none."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
@@ -24,8 +24,8 @@ class Uniforms:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
 
-    def token(self, weights: Sequence[Any]) -> int:
-        """A token drawn from weights, which need not sum to one."""
+    def token(self, weights: Any) -> int:
+        """A token drawn from weights, a vector or a list, which need not sum to one."""
         w = np.asarray([float(x) for x in weights], dtype=np.float64)
         return int(np.searchsorted(np.cumsum(w) / w.sum(), self.rng.random(), side="right"))
 

@@ -18,7 +18,6 @@ from decgraph.runtime.session import Session
 from decgraph.runtime.text import detokenizer_of
 
 
-
 def after(model: Model, tokens: Sequence[int]) -> int:
     """The likeliest token after a text."""
     return run("autoregressive", {"target": model}, {}, prompt=tuple(tokens), limit=1, temperature=0).tokens[0]

@@ -107,7 +107,7 @@ def lattice(target: After, prompt: Text, k: int, grams: int, near: int, budget: 
     known: list[Text] = []
     calls = 0
     while frontier and len(done) < budget:
-        score, text = max(frontier)
+        score, text = max(frontier, key=lambda f: (f[0] / max(1, len(f[1])) ** 0.75, f[1]))
         frontier.remove((score, text))
         merged = False
         while not merged and not (text and text[-1] == eos) and len(text) < LIMIT:
@@ -123,6 +123,8 @@ def lattice(target: After, prompt: Text, k: int, grams: int, near: int, budget: 
             merged = bool(twins)
             known += [] if merged else [text]
             at = twins[0] if merged else text
+            gone = {text[: len(text) - i] for i in range(grams)} if merged else set()
+            frontier = [f for f in frontier if f[1][:-1] not in gone and (not f[1] or follows[f[1][:-1]][0] not in gone)]
             while at in follows and text[-1] != eos and len(text) < LIMIT:
                 at, gain = follows[at]
                 follows[text] = ((*text, at[-1]), gain)

@@ -305,6 +305,7 @@ COMPARED = [
             {"early": 2, "late": 3, "k": 3, "offers": 5, "width": 4, "budget": 9},
             {"early": 1, "late": 2, "k": 4, "offers": 2, "width": 6, "budget": 8},
             {"early": 2, "late": 2, "k": 3, "offers": 2, "width": 2, "budget": 14},
+            {"early": 2, "late": 5, "k": 14, "offers": 35, "width": 35, "budget": 63, "limit": 4, "size": 16},
         ),
         "early = depth - mlp_num + 1, late = mlp_num, offers = mlptopk, width = pruning, budget = total_tokens - 1; "
         "complete_mask = 0, since the filled branches are not lossless",
@@ -314,7 +315,11 @@ COMPARED = [
         "haiduo/Jakiro f8b018d3, jakiro/model/cnets.py, topK_genrate",
         jakiro,
         ours("jakiro", jakiro_models, "depth", "k", "budget"),
-        cases({"depth": 3, "k": 3, "budget": 12}, {"depth": 1, "k": 4, "budget": 7}),
+        cases(
+            {"depth": 3, "k": 3, "budget": 12},
+            {"depth": 1, "k": 4, "budget": 7},
+            {"depth": 5, "k": 10, "budget": 59, "limit": 4},
+        ),
         "the last level hangs below the nodes that it was guessed for, which the published row numbers miss",
     ),
     Compared(
@@ -324,6 +329,7 @@ COMPARED = [
         ours("clover", one_head, "depth", "mass", "budget"),
         cases(
             {"depth": 4, "mass": 0.95, "budget": 9},
+            {"depth": 4, "mass": 0.95, "budget": 20, "size": 30, "limit": 6},
             {"depth": 3, "mass": 0.5, "budget": 6},
             {"depth": 3, "mass": 0.2, "budget": 6},
         ),
@@ -334,7 +340,7 @@ COMPARED = [
         "kafkayu/Chimera a4cd9f4d, chimera/model/Chimera_model.py, ChimeraModel.generate, greedy_search",
         chimera,
         ours("chimera", one_head, "depth", "k"),
-        cases({"depth": 3, "k": 2}, {"depth": 2, "k": 3}),
+        cases({"depth": 4, "k": 3, "limit": 6}, {"depth": 3, "k": 2}, {"depth": 2, "k": 3}),
         "topk = 1, so a guess is accepted where it is the target's own token",
     ),
     Compared(
@@ -350,7 +356,11 @@ COMPARED = [
         "huawei-noah/HEBO 433c5812, moa_spec/models/inference/single_device/moa_spec.py, _sample",
         mixture_of_attentions,
         ours("mixture_of_attentions", predicting, "late", "depth", "k", "budget"),
-        cases({"late": 0, "depth": 3, "k": 3, "budget": 9}, {"late": 1, "depth": 2, "k": 4, "budget": 7}),
+        cases(
+            {"late": 0, "depth": 6, "k": 8, "budget": 62, "limit": 4},
+            {"late": 0, "depth": 3, "k": 3, "budget": 9},
+            {"late": 1, "depth": 2, "k": 4, "budget": 7},
+        ),
         "depth is theirs less one, k breadth, budget total_tokens, late target_layer_inference",
     ),
     Compared(

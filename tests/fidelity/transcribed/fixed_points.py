@@ -35,7 +35,7 @@ def consistency_llm(case: Mapping[str, Any]) -> Columns:
     for past, chain in columns(watched(case, "reference")):
         drawn.setdefault(past, chain)
     model, text, end = target(case), list(case["prompt"]), len(case["prompt"]) + case["limit"]
-    calls = [(len(text), ())]
+    calls: list[tuple[int, Text]] = [(len(text), ())]
     token = int(np.argmax(after(model, text)))
     while len(text) + 1 < end:
         guesses = list(drawn[len(text) + 1])

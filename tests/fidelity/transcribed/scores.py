@@ -58,11 +58,9 @@ def momentum(case: Mapping[str, Any]) -> Columns:
 
 def two(case: Mapping[str, Any]) -> dict[str, Any]:
     """A target and a drafter that agree on many tokens."""
-    seed = case["seed"]
-    return {
-        "target": untied(SIZE, seed),
-        "drafter": untied(SIZE, seed, name="drafter", blend=(seed + 1, case.get("blend", 0.8))),
-    }
+    seed, sharp = case["seed"], case.get("sharp", 1.0)
+    drafter = untied(SIZE, seed, sharp=sharp, name="drafter", blend=(seed + 1, case.get("blend", 0.8)))
+    return {"target": untied(SIZE, seed, sharp=sharp), "drafter": drafter}
 
 
 def chosen(program: str, *names: str, using: tuple[str, ...] = ("target",), **more: Any) -> Any:
@@ -341,7 +339,8 @@ COMPARED = [
     ),
     Compared(
         "anchored",
-        "jacqueline-he/anchored-decoding a12ecd9a, ProximalDecodingFactory._decode, _compute_prefix_debt_fast, _solve_theta_newton",
+        "jacqueline-he/anchored-decoding a12ecd9a, ProximalDecodingFactory._decode, _compute_prefix_debt_fast and "
+        "_solve_theta_newton",
         anchored,
         chosen("anchored", "budget", "owed", using=("target", "drafter")),
         {
@@ -387,7 +386,7 @@ COMPARED = [
         "Zacks917/AutoDeco 6e347ba5, config/deepspeed/templlm_gptoss.py, _sample",
         autodeco,
         chosen("autodeco"),
-        {str(seed): {"seed": seed, "prompt": (1, 2), "limit": 24, "temperature": 1.0} for seed in (1, 2, 3, 4)},
+        {str(seed): {"seed": seed, "prompt": (1, 2), "limit": 24, "temperature": 1.0, "sharp": 2.0} for seed in (1, 2, 3, 4)},
         "the heads stand in: what they read is not compared",
     ),
     Compared(

@@ -346,7 +346,7 @@ def constrained_beam(case: Mapping[str, Any]) -> Columns:
     while not all(ends(b[0]) for b in beam):
         calls.append(sorted(b[0] for b in beam if not ends(b[0])))
         costs, every = {}, []
-        for r, (text, cost, met, last) in enumerate(beam):
+        for r, (text, cost, _, _) in enumerate(beam):
             if ends(text):
                 every.append((cost, r, None))
                 continue
@@ -426,8 +426,8 @@ COMPARED = [
     ),
     Compared(
         "constrained_beam",
-        "awslabs/sockeye b6d8d356, sockeye/lexical_constraints.py, _sequential_topk, get_bank_sizes, ConstrainedHypothesis, and "
-        "beam_search.py, BeamSearch",
+        "awslabs/sockeye b6d8d356, sockeye/lexical_constraints.py, _sequential_topk, get_bank_sizes, ConstrainedHypothesis, "
+        "and beam_search.py, BeamSearch",
         constrained_beam,
         with_phrases,
         {
@@ -505,7 +505,7 @@ COMPARED = [
                 (4, 6, 0.99, 100, 0.99, 30),
             )
         },
-        "an answer is a text that ended, there a step that begins with ####; its values of repeated and empty steps are left out",
+        "an answer is a text that ended, there a step that begins with ####; repeated and empty steps have their values",
     ),
     Compared(
         "superposed",

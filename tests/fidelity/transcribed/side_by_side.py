@@ -6,7 +6,7 @@ Beside the target's calls, the tokens that a round drafts are compared, and what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import log
 from typing import Any
 
@@ -31,7 +31,7 @@ class Like(Uneven):
         super().__init__(other.vocab.size, seed, window=1, vocab=other.vocab.name, name="drafter")
         self.other, self.share = other, share
 
-    def eval(self, paths: list[Path], given: Memory | None = None) -> list[Scores]:
+    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
         rows = zip(self.other.eval(paths), super().eval(paths), strict=True)
         n = self.share
         return [
@@ -214,7 +214,12 @@ COMPARED = [
         "Sylvan820/Specbranch 277d88dc, src/engine.py, branch_speculative_decoding; src/branch_model.py, _branch_generate",
         specbranch,
         ours("specbranch", "gamma", "k", "epsilon"),
-        cases({"gamma": 5, "k": 3, "epsilon": 0.0}, {"gamma": 6, "k": 2, "epsilon": 0.6}, {"gamma": 1, "k": 3, "epsilon": 0.0}),
+        cases(
+            {"gamma": 5, "k": 3, "epsilon": 0.0},
+            {"gamma": 6, "k": 2, "epsilon": 0.6},
+            {"gamma": 1, "k": 3, "epsilon": 0.0},
+            {"gamma": 7, "k": 3, "epsilon": 0.0},
+        ),
         "temperature 0, where its ratio test keeps the target's own token; epsilon is the confidence at which a branch is cut",
     ),
 ]

@@ -173,10 +173,10 @@ def judged(case: Mapping[str, Any], again: Any) -> Columns:
     """A drafted step stays, or the target writes another. The judge's score is its largest probability after the step."""
     text, committed, write = tuple(case["prompt"]), [], Writer(case)
     while not write.over(text):
-        piece = write.step(models(case)["drafter"], text, [0], case["reach"])
+        reach = min(case["reach"], write.end - len(text))
+        piece = write.step(models(case)["drafter"], text, [0], reach)
         if again(after(models(case)["reader"], (*text, *piece)).max()):
-            piece = write.step(models(case)["target"], text, [0], case["reach"])
-        piece = piece[: write.end - len(text)]
+            piece = write.step(models(case)["target"], text, [0], reach)
         text += piece
         committed.append(piece)
     return {"tokens": text, "committed": committed}
