@@ -120,8 +120,8 @@ def entry(name: str) -> Entry:
 def catalogue() -> dict[str, Row]:
     """catalogue.csv, by name: the published algorithms, with and without a program. An algorithm's name is its id there."""
     with (FOLDER / "catalogue.csv").open(encoding="utf-8", newline="") as file:
-        rows = [{"name": row.pop("id"), **row, "wave": int(row["wave"])} for row in csv.DictReader(file)]
-    return {row["name"]: Row(**row) for row in rows}
+        rows = [Row(r["id"], r["family"], int(r["wave"]), r["status"], r["code"], r["note"]) for r in csv.DictReader(file)]
+    return {row.name: row for row in rows}
 
 
 def owed() -> tuple[Row, ...]:

@@ -114,8 +114,8 @@ class Tree:
         return tree, new_id
 
     def below(self, node: int, base: Any, add_log: Callable[[Any, Any], Any]) -> Tree:
-        """The subtree under `node`, rooted there, on the new committed state `base`. add_log: the log-probability of a node, from
-        its parent's and its edge: below a node without probability those of the nodes tell nothing."""
+        """The subtree under `node`, rooted there, on the new committed state `base`. add_log: the log-probability of a node,
+        from its parent's and its edge: below a node without probability those of the nodes tell nothing."""
         ids, inside = [], {node}
         for i in range(len(self.nodes)):
             if i == node or (i and self.nodes[i].parent in inside and i != node):
