@@ -408,7 +408,7 @@ COMPARED = [
                 (2, 2, 0.97, 1.0),
                 (3, 2, 0.8, 1.0),
                 (4, 1, 0.9, 1.0),
-                (5, 2, 0.3, 0.7),
+                (6, 2, 0.97, 0.8),
             )
         },
         "--unnormalized --no-early-stopping of README; the first text that ends after the k-th is no longer dropped, a bug",
@@ -503,6 +503,9 @@ COMPARED = [
                 (2, 4, 0.9, 100, 0.95, 9),
                 (3, 10, 0.6, 3, 0.8, 5),
                 (4, 6, 0.99, 100, 0.99, 30),
+                (5, 4, 0.9, 100, 0.3, 30),
+                (6, 4, 0.9, 100, 0.1, 30),
+                (7, 3, 0.9, 100, 0.2, 30),
             )
         },
         "an answer is a text that ended, there a step that begins with ####; repeated and empty steps have their values",
