@@ -272,7 +272,7 @@ def tried(case: Case, survey: Survey) -> Failure | None:
     ran = None if survey.ran is None else survey.ran.fresh()
     try:
         failure = decide(replace(case, ran=ran), survey.tally)
-    except (TooMany, Unlikely, NotSeparated, NoValue, DecError):
+    except (TooMany, Unlikely, NotSeparated, NoValue, DecError, RecursionError):  # draws that wait for draws, too deep a chain
         return None
     if failure is None and ran is not None and survey.ran is not None and survey.tally.runs == before + 1:
         survey.ran.seen |= ran.seen

@@ -20,6 +20,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -307,12 +308,16 @@ def deeper(function: Function, seed: int) -> dict[str, Any]:
 
 
 def answer(name: str, returns: Any) -> Any:
-    """A function to stand for an extern: an arbitrary result that depends on the arguments alone."""
+    """A function to stand for an extern: an arbitrary result that depends on the arguments alone, of fractional numbers on what
+    is the same on every machine."""
 
     several = isinstance(returns, Type) and returns.is_token and bool(returns.dims)
 
+    def spelled(a: Any) -> str:
+        return f"{float(a):.6g}" if isinstance(a, float | np.floating | Fraction) else str(a)
+
     def judge(*args: Any) -> Any:
-        word = hashlib.blake2b(repr((name, [str(a) for a in args])).encode(), digest_size=2).digest()
+        word = hashlib.blake2b(repr((name, [spelled(a) for a in args])).encode(), digest_size=2).digest()
         if several:  # some of the tokens that every vocabulary has
             return np.array([v for v in range(3) if word[0] >> v & 1], dtype=np.int64)
         return bool(word[0] & 1) if str(returns) == "bool" else word[0] / 256 if str(returns) in ("real", "prob") else word[0]

@@ -13,6 +13,13 @@ from lab.tradeoffs_causal_searches import parallel, searches, watermarks
 LEFT_OUT = {
     "autoregressive": "what the lossless programs refine: nothing is traded",
     "self_contrast_moe": "needs a trained mixture of experts, and none is shipped",
+    "pe_rank": "commits a ranking and no text; its effect needs a model that was tuned to rank",
+    "best_of_n": "adaptive_compute, which is swept, makes the same choice among as many texts as it predicts",
+    "self_consistency": "votes for answers, and no shipped model answers questions",
+    "weighted_voting": "votes for answers, and no shipped model answers questions",
+    "rebase": "shares its width by rewards of steps of reasoning, which no shipped model writes",
+    "spec_rl": "needs two epochs of one policy, and none is shipped",
+    "proxy_tuning": "needs a small model before and after its tuning, and none is shipped",
     "iterative_elimination": "commits a ranking and no text; its effect needs a model that was tuned to rank",
 }
 """Lossy causal programs without a sweep, and why."""
@@ -28,6 +35,13 @@ def _relaxed() -> list[Entry]:
               "a laxer judge keeps longer drafts: more tokens a call, at a small loss against strict verification",
               (("tokens/call", "rises", 0.5), ("log p", "falls", 0.05)), heads={"judge": standins.judge}, also=("greedy",),
               note="the judge is p(token) / max p of the target"),
+        Entry("fly", "relaxed", "eta", (4.0, 1.0, 0.6, 0.3, 0.0),
+              "a lower gate lets more mismatches wait for their window: more tokens a call, at a small loss",
+              (("tokens/call", "rises", 0.02), ("log p", "falls", 0.002)), params={"window": 2}, also=("greedy",)),
+        Entry("relaxed_acceptance", "relaxed", "delta", (0.0, 0.6, 1.5, 3.0, 6.0),
+              "a wider margin keeps longer drafts: more tokens a call, at a loss against strict verification",
+              (("tokens/call", "rises", 0.1), ("log p", "falls", 0.02)), params={"begin": 315, "end": -1}, also=("greedy",),
+              note="the model thinks from a token on that all prompts have"),
         Entry("arbitrage", "relaxed", "tau", (0.0, 0.55, 0.6, 0.65, 1.0),
               "the target rewrites fewer steps as the router's threshold rises: fewer of its calls, worse text",
               (("target calls", "falls", 0.3), ("log p", "falls", 0.05)), params=STEP, heads={"router": standins.advantage},
@@ -45,7 +59,7 @@ def _relaxed() -> list[Entry]:
         Entry("lookahead_reasoning", "relaxed", "depth", (1, 2, 4, 8),
               "more steps drafted ahead: fewer rounds, with diminishing returns, for more rows; greedy text stays the target's",
               (("commits", "falls", 0.05), ("rows", "rises", 0.2), ("greedy", "stays", 0.001)), params={"mark": " ",
-              "reach": 4}),
+              "reach": 4}, externs={"alike": lambda a, b: a == b}),
         Entry("discriminator_guided", "relaxed", "beta", (0.0, 0.5, 1.0),
               "a heavier discriminator finds steps that it scores higher, at less likelihood",
               (("reward", "rises", 0.03), ("log p", "falls", 0.05)), params={"k": 4, **STEP}, temperature=0.8, limit=24,
@@ -67,7 +81,7 @@ def _heads() -> list[Entry]:
         Entry(n, "heads", "epsilon", (0.005, 0.05, 0.2, 0.5, 0.8), text, (("tokens/call", "falls", 0.1), ("log p", "rises",
               0.05)),
               temperature=1, seeds=2, limit=48, at=_typical, also=("greedy",))
-        for n in ("medusa", "hydra", "chimera")
+        for n in ("medusa", "hydra")
     ]  # fmt: skip
 
 
@@ -116,14 +130,14 @@ def _caches() -> list[Entry]:
         Entry("kv_quantized", "cache", "bits", (1, 2, 4, 8), "4 bits lose nearly nothing, 2 and fewer do", (("stored", "rises",
               0.1), *more[1:]),
               params={"residual": 4}, stored=standins.quantized, **common),
-        Entry("kv_sparse_read", "cache", "share", (0.01, 0.0625, 0.25, 1.0),
-              "the heaviest sixteenth of the context nearly suffices",
-              more, params={"least": 1}, stored=standins.sparsely, **common),
+        Entry("kv_sparse_read", "cache", "heavy", (1, 8, 32, 1024),
+              "the heaviest positions of the context nearly suffice",
+              more, stored=standins.sparsely, **common),
         Entry("parallel_context", "cache", "length", (8, 32, 96, 1024),
               "contexts read apart lose what they would have said of each other",
               more, stored=standins.parallel, **common),
         Entry("sparse_prefill", "cache", "budget", (8, 32, 96, 1024), "a budget of critical blocks nears the whole prefill",
-              more, params={"segment": 16, "block": 8}, stored=standins.prefilled, **common),
+              more, params={"segment": 16, "block": 8, "dense": 0}, stored=standins.prefilled, **common),
         Entry("cache_augmentation", "cache", "latents", (0, 2, 4, 8), "more latents make the text likelier",
               (("log p", "rises", 0.01),), also=("greedy",),
               why="the coprocessor is no trained one but the drafter, whose tokens at "

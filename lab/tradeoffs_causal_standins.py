@@ -143,7 +143,7 @@ def synthid_hits(depth: int) -> Callable[[Ids, Ids], tuple[int, int]]:
 
 def evicted(params: Mapping[str, Any], prompt: int, new: int) -> float:
     """kv_evict: what its budgets keep of a context, averaged over the new tokens."""
-    old = min(prompt, params["prefill"] + params["window"])
+    old = min(prompt, max(params["prefill"], params["window"]))
     kept = [(old + min(i, params["heavy"] + params["recent"])) / (prompt + i) for i in range(new)]
     return mean(kept)
 
@@ -162,12 +162,13 @@ def compressed(params: Mapping[str, Any], prompt: int, new: int) -> float:
 def quantized(params: Mapping[str, Any], prompt: int, new: int) -> float:
     """kv_quantized: bits of the cache over those of float32, averaged over the new tokens."""
     sizes = [prompt + i for i in range(new)]
-    return mean([(params["bits"] * max(0, n - params["residual"]) + 32 * min(n, params["residual"])) / (32 * n) for n in sizes])
+    bits = (params["bits"] + params["bits_v"]) / 2
+    return mean([(bits * max(0, n - params["residual"]) + 32 * min(n, params["residual"])) / (32 * n) for n in sizes])
 
 
 def sparsely(params: Mapping[str, Any], prompt: int, new: int) -> float:
     """kv_sparse_read: positions that a token reads over those of the context."""
-    return mean([min(n, max(params["least"], int(params["share"] * n))) / n for n in range(prompt, prompt + new)])
+    return mean([min(n, params["heavy"]) / n for n in range(prompt, prompt + new)])
 
 
 def parallel(params: Mapping[str, Any], prompt: int, new: int) -> float:
@@ -182,10 +183,12 @@ def parallel(params: Mapping[str, Any], prompt: int, new: int) -> float:
 
 
 def prefilled(params: Mapping[str, Any], prompt: int, new: int) -> float:
-    """sparse_prefill: the same, of segments that attend to themselves and to a budget of positions before them."""
+    """sparse_prefill: the same, of segments that attend to themselves and to a budget of positions before them, the last to
+    all."""
     pairs, start = 0.0, 0
     while start < prompt:
         n = min(params["segment"], prompt - start)
-        pairs += n * min(start, max(params["block"], params["budget"])) + n * (n + 1) / 2
+        budget = prompt if start + n == prompt else max(params["block"], params["budget"])
+        pairs += n * min(start, budget) + n * (n + 1) / 2
         start += n
     return pairs / (prompt * (prompt + 1) / 2)

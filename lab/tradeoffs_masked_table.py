@@ -201,7 +201,7 @@ SWEEPS = (
     Sweep(
         "recap", "cheap", ("0", "1", "4"), (falls("computed"), falls("agreement")),
         "abstract: up to 2.4 times faster with a minimal drop (Liu et al., 2025: ReCAP); rule: more cheap calls compute less",
-        fixed={"steps": "16"}, seeds=2,
+        fixed={"steps": "16", "alone": "0"}, seeds=2,
     ),
     Sweep(
         "d2f", "add", ("0.1", "0.25", "0.5", "0.75", "1.0"), MORE,
@@ -244,10 +244,8 @@ SWEEPS = (
         why="agreement falls by 0.03 with the first rounds and stays there; why was not looked into",
     ),
     Sweep(
-        "secondary_remask", "drop", ("0.02", "0.1", "0.3", "1.0"), (falls("remasked"), falls("agreement")),
-        "rule: tokens whose probability has fallen are masked again, which repairs early errors (Liang et al., 2025)",
-        fixed={"steps": "8", "least": "0"},
-        why="fewer than half a position of 32 is masked again, so there is too little to compare",
+        "secondary_remask", "steps", ("2", "4", "8", "16"), MORE,
+        "rule: more rounds decide fewer cells together, and mask again what they doubt (Liang et al., 2025)",
     ),
     Sweep(
         "eoser", "least", ("0.0", "0.4", "1.0"), (falls("length"), at("1.0", "agreement", 1.0, 0.0)),

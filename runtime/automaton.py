@@ -25,6 +25,9 @@ class Automaton:
     start: int = 0
     masks: dict[tuple[int, int], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """bool[size] by (state, size): the allowed tokens as backends read them, which they compute on first use."""
+    tables: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """int16[states, size] by size: all of it as the device's steps read it. The masks have an entry for -1 too, the state after
+    a text that is not allowed."""
 
     def __post_init__(self) -> None:
         n = len(self.next)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +11,20 @@ from torch import Tensor
 from unread import nothing_read
 
 from decgraph.backends.triton.models.interface import Seen
+from decgraph.runtime.models.engine.plain import stacked
 
 Path = tuple[int, ...]
+
+
+def gives(made: Any, want: Callable[[list[Path]], Tensor], **close: Any) -> Callable[[list[Path], Tensor, int], None]:
+    """A check that a device model's numbers after paths are those that are wanted; without tolerances to the last bit."""
+
+    def check(paths: list[Path], states: Tensor, lane: int) -> None:
+        got, wanted = made.read(states), want(paths)
+        same = torch.allclose(got.double(), wanted.double(), **close) if close else torch.equal(got, wanted)
+        assert same, (paths, (got - wanted).abs().max())
+
+    return check
 
 
 class Walk:
@@ -58,6 +70,16 @@ class Walk:
                 for lane in range(lanes):
                     paths[lane].append((*paths[lane][parent], self.token()))
         self.commit(base, above, paths)
+
+    def heads(self) -> Iterator[tuple[Tensor, Path]]:
+        """What the model's own heads [n, V] give after the committed tokens but for the last one and after the first, with
+        its path."""
+        ends = torch.tensor([[len(t) - 2, 0] for t in self.texts])
+        tokens = torch.tensor([[text[end] for end in row] for text, row in zip(self.texts, ends.tolist(), strict=True)])
+        with nothing_read():
+            got = self.model.heads(self.model.forward(tokens, ends, ends, Seen(ends + 1)))
+        for lane, text in enumerate(self.texts):
+            yield from ((got[lane, n], tuple(text[: end + 1])) for n, end in enumerate(ends[lane].tolist()))
 
     def commit(self, base: Tensor, above: list[list[int]], paths: list[list[Path]]) -> None:
         most = max(map(len, above)) - 1
@@ -134,3 +156,40 @@ class Drafts:
                 above.append([*above[parent], node])
                 for lane in range(len(texts)):
                     paths[lane].append((*paths[lane][parent], self.rng.randrange(self.vocab)))
+
+
+class Following:
+    """A derived model on the memory of the one that it is derived from: after each commit the latter computes all but the last
+    token, and the former that one and a chain behind it, and tokens before it, which it takes from there."""
+
+    def __init__(self, whole: Any, made: Any, vocab: int) -> None:
+        self.whole, self.made, self.vocab, self.rng = whole, made, vocab, random.Random(8)
+
+    def run(self, model: Any, root: Any, prompts: list[int]) -> None:
+        texts = [[self.rng.randrange(self.vocab) for _ in range(n)] for n in prompts]
+        for lane, text in enumerate(texts):
+            for each in (self.whole, self.made):
+                each.fill(lane, text, 0, len(text) - 1)
+        for _ in range(2):
+            known = torch.tensor([len(t) - 1 for t in texts])
+            drafts = [[self.rng.randrange(self.vocab) for _ in range(3)] for _ in texts]
+            at = (known[:, None] + torch.arange(-2, 4)).clamp(min=0)
+            tokens = torch.tensor([[(t + d)[i] for i in row] for t, d, row in zip(texts, drafts, at.tolist(), strict=True)])
+            parents = (at - 1).clamp(min=0)
+            # A head's own feature is there once the token before has been computed.
+            cuts = [(0, 3), (3, 4), (4, 5), (5, 6)] if self.made.kind == "features" else [(0, 6)]
+            made = []
+            with nothing_read():
+                for a, b in cuts:
+                    part, seen = at[:, a:b], Seen(at[:, a:b] + 1)
+                    made.append(self.made.forward(tokens[:, a:b], part, part, seen, parents=parents[:, a:b], known=known))
+            states = torch.cat(made, 1)
+            for lane, (text, own) in enumerate(zip(texts, drafts, strict=True)):
+                paths = [(*text, *own[:n]) for n in range(4)]
+                want = stacked(model.eval(paths, given=root.memory(tuple(text[:-1]))), model.vocab.size)
+                gives(self.made, lambda _, want=want: want, atol=3e-4, rtol=1e-4)(paths, states[lane, 2:], lane)
+            for text in texts:
+                text += [self.rng.randrange(self.vocab) for _ in range(2)]
+            before = known[:, None] + torch.arange(2)
+            tokens = torch.tensor([[t[i] for i in row] for t, row in zip(texts, before.tolist(), strict=True)])
+            self.whole.forward(tokens, before, before, Seen(before + 1))

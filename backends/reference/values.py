@@ -8,6 +8,7 @@ from typing import Any
 
 from decgraph.backends.indexes import ROOM, forgotten
 from decgraph.runtime.models.attention_logits import AttentionLogits, check_layer, read_logits
+from decgraph.runtime.models.rounding import Bits
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class ReferenceMemory:
             return replace(self, memory=self.memory.only(absolute | set(context)))
         return replace(self, memory=self.memory.without(absolute))
 
-    def quantized(self, bits: int) -> ReferenceMemory:
+    def quantized(self, bits: Bits) -> ReferenceMemory:
         """The memory with its keys and values rounded to so many bits."""
         return replace(self, memory=self.memory.quantized(bits))
 

@@ -248,7 +248,11 @@ class TorchTree:
         for i in range(node + 1, len(self)):
             inside[i] = inside[self.parent[i]] and i != 0
         tree = self.only(np.flatnonzero(inside))
-        logprob = self.logprobs()[np.flatnonzero(inside)] - self.logprobs()[node]
+        logprob = self.logprobs()[inside]
+        if logprob[0] > -np.inf:
+            logprob = logprob - logprob[0]
+        else:  # below a draft without probability: from the drafts alone
+            logprob[:] = np.nan
         logprob[0] = 0.0
         depth = tree.depth - self.depth[node]
         group = tree.group.copy()

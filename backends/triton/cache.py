@@ -1,11 +1,9 @@
 """The slots of one model in a step: committed tokens at slots equal to their positions, nodes of trees behind them.
 
 A step's first call also computes the last committed tokens that are not computed yet: `behind` of them, a number that follows
-from
-the program's structure. Computing one again does no harm (its slot gets the same values), so nothing counts what is computed.
-Nodes get slots from the number of committed tokens on, in the order in which they are computed: a chain stands where it would
-be
-committed. Where an accepted path stands elsewhere its keys and values are moved.
+from the program's structure. Computing one again does no harm (its slot gets the same values), so nothing counts what is
+computed. Nodes get slots from the number of committed tokens on, in the order in which they are computed: a chain stands where
+it would be committed. Where an accepted path stands elsewhere its keys and values are moved.
 """
 
 from __future__ import annotations
@@ -16,8 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.backends.triton.models.interface import Seen
 from decgraph.backends.triton.support import MoreSlots, NotSteppable
 from decgraph.backends.triton.values import Nodes, Path, Tree
+
+
+def _gathered(rows: Tensor, at: Tensor) -> Tensor:
+    """The numbers [B or 1, n] of rows [B or 1, N] at places int64[B or 1, n]."""
+    b = max(int(rows.shape[0]), int(at.shape[0]))
+    return rows.expand(b, -1).gather(1, at.expand(b, -1))
 
 
 class Cache:
@@ -45,10 +50,6 @@ class Cache:
         self.rows: dict[int, tuple[Tensor, int]] = {}
         """By uid of a node of a tree of static structure (-1: the root): the states of a forward, and their row."""
 
-    def wanted(self, length: int) -> int:
-        """How many of a prompt's first tokens must be computed before the first step."""
-        return max(0, length - 1)
-
     # -- calls
     def states(self, tree: Tree | None, nodes: Any, known: Tensor | None = None) -> Tensor:
         """Last states [B, F, W] after nodes."""
@@ -61,6 +62,10 @@ class Cache:
         missing = [int(n) for n, u in zip(ids, uid, strict=True) if int(u) not in self.rows]
         if missing:
             self._known(tree, list(dict.fromkeys(missing)), known)
+        if not len(ids):  # of no nodes: as many numbers as any
+            if not self.rows:
+                self._known(None, [0], known)
+            return next(iter(self.rows.values()))[0][:, :0]
         parts = [self.rows[int(u)] for u in uid]
         first = parts[0][0]
         if all(p[0] is first for p in parts):
@@ -151,15 +156,13 @@ class Cache:
             self.whole = np.concatenate([self.whole, np.zeros(more, dtype=bool)])
             none = np.full(more, -1, dtype=np.int64)
             if isinstance(self.slots, Tensor):
-                wide = self.s.constant(none)[None].expand(self.slots.shape[0], -1)
-                self.slots = torch.cat([self.slots, wide], 1)
+                self.slots = torch.cat([self.slots, self.s.constant(none)[None].expand(self.slots.shape[0], -1)], 1)
             else:
                 self.slots = np.concatenate([self.slots, none])
 
     def _forward(self, tree: Tree | None, nodes: Any, known: Tensor | None) -> Tensor:
         """States [B, lead + n, W] of one forward over the committed tokens that are not computed, if none has been before in
-        this
-        step, and n nodes (NumPy int64[n], or int64[B or 1, n])."""
+        this step, and n nodes (NumPy int64[n], or int64[B or 1, n])."""
         s, b = self.s, self.s.frame.batch
         lead, n = (0 if self.asked else self.behind), int(nodes.shape[-1])
         length = s.length
@@ -167,53 +170,37 @@ class Cache:
         self.peak = max(self.peak, self.used)
         if s.ahead is not None and self.used + self.behind + 2 > s.ahead:
             raise MoreSlots(self.used + self.behind + 2)
-        tokens, positions, slots, below, parents = [], [], [], [], []
+        rows, parents, tail = [], [], None  # rows: tokens, positions, slots, and below which slots all are seen
         if lead:
             at = (length[:, None] + s.constant(np.arange(-lead, 0))).clamp(min=0)
-            tokens.append(s.tokens.gather(1, at))
-            positions.append(at)
-            slots.append(at)
-            below.append(at + 1)
+            rows.append((s.tokens.gather(1, at), at, at, at + 1))
             parents.append((at - 1).clamp(min=0))
-        tail = None
         if n:
             assert tree is not None
-            offsets = s.constant(np.arange(first, first + n))
             self._placed(tree, nodes, first, n)
-            own = (
-                tree.token.expand(b, -1).gather(1, nodes.expand(b, -1))
-                if isinstance(nodes, Tensor)
-                else tree.token[:, s.constant(nodes)]
-            )
-            depth = self._at(tree.depth, nodes)
-            tokens.append(own.clamp(min=0).expand(b, -1))
-            positions.append((length[:, None] - 1 + depth).expand(b, -1))
-            slots.append((length[:, None] + offsets).expand(b, -1))
-            below.append(length[:, None].expand(b, n))
+            own, depth = self._at(tree.token, nodes).clamp(min=0), self._at(tree.depth, nodes)
+            places = length[:, None] + s.constant(np.arange(first, first + n))
+            new = (own, length[:, None] - 1 + depth, places, length[:, None])
+            rows.append(tuple(a.expand(b, n) for a in new))
             tail = self.ancestors(tree, nodes)
             if lead:
                 tail = torch.cat([tail.new_zeros((tail.shape[0], lead, tail.shape[2])), tail], 1)
             if self.features:
-                up = self._at(tree.parent, nodes)
-                slot = self.slot_of(tree)
-                place = length[:, None] + (slot.expand(b, -1).gather(1, up.expand(b, -1)))
-                parents.append(torch.where(up.expand(b, -1) == 0, length[:, None] - 1, place))
-        from decgraph.backends.triton.models.interface import Seen
-
-        where = torch.cat(slots, 1).clamp(max=self.model.capacity - 2)
-        seen = Seen(torch.cat(below, 1), tail, None if tail is None else length)
+                up = self._at(tree.parent, nodes).expand(b, -1)
+                place = length[:, None] + self.slot_of(tree).expand(b, -1).gather(1, up)
+                parents.append(torch.where(up == 0, length[:, None] - 1, place))
+        tokens, positions, slots, below = (torch.cat(parts, 1) for parts in zip(*rows, strict=True))
         more: dict[str, Any] = {"known": known} if self.features or self.model.following else {}
         if self.features:
             more["parents"] = torch.cat(parents, 1)
-        out: Tensor = self.model.forward(torch.cat(tokens, 1), torch.cat(positions, 1), where, seen, **more)
+        seen = Seen(below, tail, None if tail is None else length)
+        out: Tensor = self.model.forward(tokens, positions, slots.clamp(max=self.model.capacity - 2), seen, **more)
         return out
 
     def _at(self, column: Any, nodes: Any) -> Tensor:
         """A column of a tree (NumPy [N] or [B, N]) at nodes (NumPy [n] or [B, n])."""
         if isinstance(nodes, Tensor):
-            wide = column if isinstance(column, Tensor) else self.s.constant(column)[None]
-            b = max(int(wide.shape[0]), int(nodes.shape[0]))
-            return wide.expand(b, -1).gather(1, nodes.expand(b, -1))
+            return _gathered(self.s.tensor(column), nodes)
         return column[:, self.s.constant(nodes)] if isinstance(column, Tensor) else self.s.constant(column[nodes])[None]
 
     def _placed(self, tree: Tree, nodes: Any, first: int, n: int) -> None:
@@ -226,10 +213,8 @@ class Cache:
                 self.slots[uid] = np.arange(first, first + n)
                 return
             uid = s.constant(uid)[None]
-        b = s.frame.batch
-        table = self.slots if isinstance(self.slots, Tensor) else s.constant(self.slots)[None]
-        values = s.constant(np.arange(first, first + n))[None].expand(b, -1)
-        table = torch.cat([table.expand(b, -1), values[:, :1]], 1)  # the last column is that of nodes that are not there
+        b, values = s.batch, s.constant(np.arange(first, first + n))[None].expand(s.batch, -1)
+        table = torch.cat([s.lanes(self.slots), values[:, :1]], 1)  # the last column is that of nodes that are not there
         self.slots = table.scatter(1, torch.where(uid < 0, int(table.shape[1]) - 1, uid).expand(b, -1), values)[:, :-1]
 
     def _uid(self, tree: Tree, nodes: Any) -> Any:
@@ -245,32 +230,23 @@ class Cache:
             return self.s.constant(made)[None]
         if not len(self.whole):  # no node has been grown in this iteration
             return self.s.constant(np.full((1, tree.size), -1))
-        table = self.slots if isinstance(self.slots, Tensor) else self.s.constant(self.slots)[None]
-        uid = tree.uid if isinstance(tree.uid, Tensor) else self.s.constant(tree.uid)[None]
-        b = max(int(table.shape[0]), int(uid.shape[0]))
-        found = table.expand(b, -1).gather(1, uid.expand(b, -1).clamp(min=0))
-        return torch.where(uid >= 0, found, -1)
+        uid = self.s.tensor(tree.uid)
+        return torch.where(uid >= 0, _gathered(self.s.tensor(self.slots), uid.clamp(min=0)), -1)
 
     def ancestors(self, tree: Tree, nodes: Any) -> Tensor:
         """bool[B or 1, n, used]: the slots behind the committed tokens that nodes see: their own and those of their
         ancestors."""
         s, slot = self.s, self.slot_of(tree)
-        if (
-            tree.fixed
-            and isinstance(self.slots, np.ndarray)
-            and isinstance(nodes, np.ndarray)
-            and isinstance(tree.uid, np.ndarray)
-        ):
+        if tree.fixed and all(isinstance(a, np.ndarray) for a in (self.slots, nodes, tree.uid)):
             sees = np.zeros((len(nodes), self.used), dtype=bool)
             for i, n in enumerate(nodes.tolist()):
                 while n:
                     sees[i, self.slots[tree.uid[n]]] = True
                     n = int(tree.parent[n])
             return s.constant(sees)[None]
-        own = (slot[..., None] == s.steps(self.used)) & (slot[..., None] >= 0)  # [B, N, U]
-        b = max(int(own.shape[0]), int(tree.parent.shape[0]) if isinstance(tree.parent, Tensor) else 1)
-        bits = own.expand(b, -1, -1)
-        up = (tree.parent if isinstance(tree.parent, Tensor) else s.constant(tree.parent)[None]).expand(b, -1)
+        own, up = (slot[..., None] == s.steps(self.used)) & (slot[..., None] >= 0), s.tensor(tree.parent)  # own: [B, N, U]
+        b = max(int(own.shape[0]), int(up.shape[0]))
+        bits, up = own.expand(b, -1, -1), up.expand(b, -1)
         reach = 1
         while reach <= max(1, tree.height):  # every iteration doubles how far up the bits reach
             bits = bits | bits.gather(1, up[..., None].expand(-1, -1, self.used))
@@ -284,8 +260,7 @@ class Cache:
     # -- after a commit
     def committed(self, before: Tensor, kept: Tensor, most: int, path: Path | None) -> None:
         """After a commit of kept int64[B] tokens, at most `most`, behind `before` int64[B] ones. path: the verified path of
-        this
-        step's tree, where it was committed."""
+        this step's tree, where it was committed."""
         if not self.asked:
             self.behind += most
             return
@@ -325,10 +300,7 @@ class Cache:
                 p = int(tree.parent[n])
                 lead[n] = lead[p] + (lead[p] == tree.depth[p] and self.whole[tree.uid[n]])
             return int((tree.depth - lead).max(initial=0))
-        levels = 0
-        for g in tree.growths:
-            if not self.whole[tree.uid[g.first : g.first + g.count]].all():
-                levels += g.levels
+        levels = sum(g.levels for g in tree.growths if not self.whole[tree.uid[g.first : g.first + g.count]].all())
         above = [g.above for g in tree.growths]
         inner = {int(n) for a in above if isinstance(a, np.ndarray) for n in a if n}
         covered = all(isinstance(a, np.ndarray) or any(a.ids is c for c in self.chosen) for a in above)

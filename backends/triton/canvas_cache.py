@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.models.interface import Seen, at_slots
-from decgraph.backends.triton.ops.numbers import places
 from decgraph.backends.triton.support import NotSteppable
 
 LEAST = 16
@@ -109,12 +108,12 @@ class CanvasCache:
                 again[-1] = again[-1] | ~there[:, n]
         new = ~torch.stack(again, 1).all(1)
         s.counts.call(self.name, new)
-        told = (slot < self.width) & new[:, None] if rows is None else rows
+        cells = (slot < self.width) & new[:, None] if rows is None else rows
         empty = [torch.full_like(fed[0], -3)] * (int(self.fed.shape[2]) - m)
         active = s.active()[:, None, None, None]
         latest = torch.stack([*fed, *empty], 1)
         self.fed.copy_(torch.where(active, torch.stack([self.fed[:, 1], latest], 1), self.fed))
-        latest = s.lanes(told)[:, None].expand(-1, int(self.fed.shape[2]), -1)
+        latest = s.lanes(cells)[:, None].expand(-1, int(self.fed.shape[2]), -1)
         self.scored.copy_(torch.where(active, torch.stack([self.scored[:, 1], latest], 1), self.scored))
 
     def _part(self, canvas: Any, at: Any, given: CanvasMemory, counts: bool) -> Call:
@@ -156,7 +155,7 @@ class CanvasCache:
 
     def marked(self, canvas: Any, at: Any) -> Tensor:
         """bool[B, S]: the slots of positions of a canvas."""
-        ids, live = places(self.s, at)
+        ids, live = self.s.places(at)
         where = canvas.base[:, None] + ids
         live = live & (where >= 0) & (where < self.width)
         out = torch.zeros((self.s.frame.batch, self.width + 1), dtype=torch.bool, device=self.s.device)

@@ -12,11 +12,11 @@ from __future__ import annotations
 import importlib
 import inspect
 import operator
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from functools import cache
-from pathlib import Path
+from linecache import getline
 from typing import Any
 
 import torch
@@ -36,21 +36,8 @@ KERNELS = {"attend": "attend", "rope_write": "rope_write", "draw": "race", "trun
 SEVERAL = {"truncate": 3}
 """Launches of those that are more than one."""
 REDUCED = (
-    "sum",
-    "mean",
-    "amax",
-    "amin",
-    "max",
-    "min",
-    "argmax",
-    "argmin",
-    "any",
-    "all",
-    "prod",
-    "_softmax",
-    "cumsum",
-    "cumprod",
-)
+    "sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "any", "all", "prod", "_softmax", "cumsum", "cumprod",
+)  # fmt: skip
 STORED = (*REDUCED, "scatter", "index_put", "index_copy", "index_add", "copy_")
 
 
@@ -115,7 +102,7 @@ def _body(graph: Graph) -> Iterator[str]:
         else:
             if node.meta.get("dec", place) != place:
                 place = node.meta["dec"]
-                yield from ("", f"# {_where(place)}  {_line(*place)}".rstrip())
+                yield from ("", f"# {_where(place)}  {getline(*place).strip()}".rstrip())
             call = _call(node, said)
             yield f"{node.name} = {call}" if node.users else call
             if node in gone:
@@ -125,20 +112,16 @@ def _body(graph: Graph) -> Iterator[str]:
 def _inlined(nodes: list[fx.Node]) -> set[fx.Node]:
     """The operations that stand in the line of the only one that uses them: few, of the same place, before the next write."""
     order = {n: i for i, n in enumerate(nodes)}
+    written = [*(i for i, n in enumerate(nodes) if writes(n)), len(nodes)]
     depth: dict[fx.Node, int] = {}
     out: set[fx.Node] = set()
-    write = len(nodes)
-    following: dict[fx.Node, int] = {}
-    for node in reversed(nodes):
-        following[node] = write
-        write = order[node] if writes(node) else write
-    for node in nodes:
+    for i, node in enumerate(nodes):
         depth[node] = 1 + sum(depth[n] for n in node.all_input_nodes if n in out)
         users = list(node.users)
         if node.op != "call_function" or len(users) != 1 or writes(node) or depth[node] > 4 or is_opaque(node):
             continue
         same = users[0].op == "call_function" and users[0].meta.get("dec") == node.meta.get("dec")
-        if same and order[users[0]] <= following[node]:
+        if same and order[users[0]] <= written[bisect_right(written, i)]:
             out.add(node)
     return out
 
@@ -179,15 +162,6 @@ def _kind(value: Tensor) -> str:
 
 def _where(place: tuple[str, int]) -> str:
     return f"{place[0].rsplit('/', 1)[-1] or 'line'}:{place[1]}"
-
-
-@cache
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text(encoding="utf-8").splitlines() if Path(path).is_file() else []
-
-
-def _line(path: str, line: int) -> str:
-    return _lines(path)[line - 1].strip() if line <= len(_lines(path)) else ""
 
 
 # -- launches
@@ -314,9 +288,8 @@ def _launch(group: list[fx.Node], sources: dict[fx.Node, set[fx.Node]], stored: 
             sizes[_role(n, kind, vocabulary)] += elements * value.element_size()
     ops = [n for n in inside if not is_view(n)]
     where = sorted({_where(n.meta["dec"]) for n in ops if "dec" in n.meta})
-    return Launch(
-        kind, SEVERAL.get(name, 1) if kind == "kernel" else 1, len(ops), sorted({_name(n) for n in group}), where, dict(sizes)
-    )
+    count = SEVERAL.get(name, 1) if kind == "kernel" else 1
+    return Launch(kind, count, len(ops), sorted({_name(n) for n in group}), where, dict(sizes))
 
 
 def _role(node: fx.Node, kind: str, vocabulary: int) -> str:

@@ -6,7 +6,8 @@ bound while `mask` says which lanes are still in it. Effects (commits, states) h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -17,28 +18,33 @@ from torch import Tensor
 
 from decgraph.backends.torch.lowering import TEMPLATES, lower, not_
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Vec, is_static
+from decgraph.backends.triton.values import Dist, Draws, Nodes, Vec, is_static
+from decgraph.backends.triton.vectors import Vectors, both
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Op, Region, Value
 
 STEP: dict[str, Callable[..., Any]] = {}
 """By opcode: `f(s, op, *operands)`, where `s` is the step's state (state.py)."""
+FOLDED: set[str] = set()
+"""The opcodes that are the host's where all operands are static."""
 JOINS: dict[type, Callable[..., Any]] = {}
 """By the type of a value: `f(s, lanes bool[B], a, b)`, a in those lanes and b in the others."""
 TOPICS = (
-    "numbers", "distributions", "draws", "selection", "sequences", "trees", "tree_joins", "walk",
-    "models", "request", "states", "indexes", "canvases", "masked", "automata",
+    "numbers", "distributions", "draws", "selection", "sequences", "trees", "walk",
+    "models", "request", "indexes", "canvases", "masked", "automata",
 )  # fmt: skip
 
 
-def step(*opcodes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register the function below as the step's form of ops. Raises TypeError for an op registered before."""
+def step(*opcodes: str, folded: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the function below as the step's form of ops. folded: static operands alone give a static result, which the host
+    computes. Raises TypeError for an op registered before."""
 
     def register(f: Callable[..., Any]) -> Callable[..., Any]:
         for name in opcodes:
             if name in STEP:
                 raise TypeError(f"op {name} stands in backends/triton/ops twice")
             STEP[name] = f
+        FOLDED.update(opcodes if folded else ())
         return f
 
     return register
@@ -61,20 +67,28 @@ def load() -> None:
         import_module(f"decgraph.backends.triton.ops.{topic}")
 
 
-class Evaluator:
+class Evaluator(Vectors):
     """Runs regions. env: the current value of every IR value; mask: bool[B], the lanes that are here, or None: all."""
 
     longest = 4096
     """The most iterations that a loop is unrolled to."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch: int, device: torch.device) -> None:
         load()
+        self.batch, self.device = batch, device
+        self.done = torch.ones(batch, dtype=torch.bool, device=device)
+        """The lanes that are at their end, or without a request."""
+        self.lost = torch.zeros_like(self.done)
+        """The lanes with a case that only the driver handles."""
+        self._constants: dict[Any, Tensor] = {}
         self.env: dict[Value, Any] = {}
         self.mask: Tensor | None = None
         self.sizes: dict[Value, float] = {}
         """The most that numbers can be that are not negative, where it is known."""
         self.tops: dict[Value, float] = {}
         """The most that other numbers can be."""
+        self.leading: dict[int, Tensor] = {}
+        """Masks of this iteration whose elements that are there are known to stand before the others, by id."""
         self.decided: dict[Any, Any] = {}
         """What the host decided the last time, by place."""
         self.odd: list[Tensor] = []
@@ -102,16 +116,15 @@ class Evaluator:
             out = special(op)
         else:
             operands = [self.env[v] for v in op.operands]
-            if op.opcode in STEP:
+            static = all(is_static(v) for v in operands)
+            if op.opcode in STEP and not (static and op.opcode in FOLDED):
                 out = STEP[op.opcode](self, op, *operands)
-            elif all(is_static(v) for v in operands):
+            elif static:
                 out = self.hosted(op, operands)
             else:
                 raise NotSteppable(f"`{op.opcode}` has no form in a step", op)
-        if len(op.results) == 1:
-            self.env[op.result] = out
-        elif op.results:
-            self.env.update(zip(op.results, out, strict=True))
+            out = (out,) if len(op.results) == 1 else out
+        self.env.update(zip(op.results, out, strict=True) if op.results else ())
         self.place = before
 
     def hosted(self, op: Op, operands: Sequence[Any]) -> Any:
@@ -147,24 +160,24 @@ class Evaluator:
         self.decided[self.place] = None if some == 3 else some != 2
         return self.decided[self.place]
 
-    def active(self) -> Tensor:
-        """bool[B]: the lanes in which effects happen now (state.py)."""
-        raise NotImplementedError
-
-    def over(self) -> Tensor:
-        """bool[B]: the lanes that are over (state.py)."""
-        raise NotImplementedError
-
     # -- masks
-    def within(self, lanes: Tensor | None) -> _Within:
-        """A block in which only some of the lanes are. lanes: bool[B], or None: all."""
-        return _Within(self, lanes)
+    def over(self) -> Tensor:
+        """bool[B]: the lanes that are over and do not change."""
+        return self.done | self.lost
 
-    def here(self, lanes: Tensor | None) -> Tensor | None:
-        """Those lanes that are here; None for all. lanes: bool[B]."""
-        if lanes is None or self.mask is None:
-            return self.mask if lanes is None else lanes
-        return self.mask & lanes
+    def active(self) -> Tensor:
+        """bool[B]: the lanes in which effects happen now."""
+        live = ~self.over()
+        return live if self.mask is None else live & self.mask
+
+    @contextmanager
+    def within(self, lanes: Tensor | None) -> Iterator[None]:
+        """A block in which only some of the lanes are. lanes: bool[B], or None: all."""
+        before, self.mask = self.mask, both(self.mask, lanes)
+        try:
+            yield
+        finally:
+            self.mask = before
 
     def join(self, lanes: Tensor, a: Any, b: Any) -> Any:
         """a in the lanes bool[B], b in the others. What one side lacks (none) is the other's: nothing reads it there."""
@@ -190,78 +203,114 @@ class Evaluator:
             return JOINS[Vec](self, lanes, a, b)
         return torch.where(lanes.reshape(-1, *([1] * (x.ndim - 1))), x, y)
 
-    def tensor(self, x: Any) -> Tensor:
-        """A number, an array or a value as a tensor [B or 1, *dims] (state.py)."""
+    def vector(self, q: Dist) -> Tensor:
+        """Probabilities [B, *shape, V] (state.py)."""
         raise NotImplementedError
+
+    # -- buffers and constants
+    def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Zeros that last."""
+        return torch.zeros(shape, dtype=dtype, device=self.device)
+
+    def constant(self, value: Any, dtype: torch.dtype | None = None) -> Tensor:
+        """A static value as a tensor, created once and used by later steps."""
+        a = np.ascontiguousarray(value).reshape(np.shape(value))
+        key = (a.tobytes(), a.shape, a.dtype.str, dtype)
+        if key not in self._constants:
+            self._constants[key] = torch.from_numpy(a.copy()).to(device=self.device, dtype=dtype)
+        return self._constants[key]
+
+    def steps(self, n: int) -> Tensor:
+        """int64[n]: 0 .. n - 1."""
+        return self.constant(np.arange(n))
+
+    def tensor(self, x: Any) -> Tensor:
+        """A value as numbers, [B or 1, *dims]. Raises NotSteppable for what is none."""
+        if isinstance(x, Tensor):
+            return x
+        if isinstance(x, Vec):
+            return x.data
+        if isinstance(x, Dist):
+            return self.vector(x)
+        if isinstance(x, Draws):
+            return x.tokens
+        if isinstance(x, Nodes):
+            return x.ids
+        if not is_static(x) or isinstance(x, str) or x is None:
+            raise NotSteppable(f"a {type(x).__name__.lower()} as numbers", self.place)
+        return self.constant(np.asarray(x))[None]
+
+    def lanes(self, x: Any) -> Tensor:
+        """A value as numbers of every lane, [B, *dims]."""
+        a = self.tensor(x)
+        return a if a.shape[0] == self.batch else a.expand(self.batch, *a.shape[1:])
 
     # -- control flow
     def truth(self, value: Any) -> bool | None:
         """A condition that is static; None where data decides."""
         return bool(value) if is_static(value) else None
 
-    def op_const(self, op: Op) -> Any:
+    # Each gives the results of its op, one after the other.
+    def op_const(self, op: Op) -> Sequence[Any]:
         v = op.attrs["value"]
-        if v in ("inf", "-inf") and op.attrs["type"].elem != "text":
-            return float(v)
         if isinstance(v, list | tuple):
-            return np.array([float(x) if hasattr(x, "numerator") and not isinstance(x, int) else x for x in v]) if v else []
-        return float(v) if hasattr(v, "numerator") and not isinstance(v, bool | int) else v
+            return [np.array([number(x) for x in v]) if v else []]
+        return [float(v) if v in ("inf", "-inf") and op.attrs["type"].elem != "text" else number(v)]
 
-    def op_unfailing(self, op: Op) -> bool:
+    def op_unfailing(self, op: Op) -> Sequence[Any]:
         """True: an error in a draft makes the lane one for the driver, as any other error does."""
-        return True
+        return [True]
 
-    def op_segment(self, op: Op) -> Any:
+    def op_segment(self, op: Op) -> Sequence[Any]:
         """A segment is its region: values from outside keep their names."""
         out = self.region(op.regions[0], ())
         for outside, inside in zip(op.results, op.regions[0].yields, strict=True):
             self.renamed(outside, inside)
-        return out[0] if len(op.results) == 1 else out
+        return out
 
     def renamed(self, value: Value, before: Value) -> None:
         """What is known of the size of one value is so of another, which is the same."""
-        for kept in (self.sizes, self.tops):
-            kept.pop(value, None)
-            if before in kept:
-                kept[value] = kept[before]
+        self.note(value, self.sizes.get(before, self.tops.get(before)), before in self.sizes)
 
-    def op_if(self, op: Op) -> Any:
+    def note(self, value: Value, top: float | None, natural: bool = False) -> None:
+        """Note the most that a number can be, None: not known, in place of what was known in an earlier iteration. natural:
+        whether it is not negative."""
+        self.sizes.pop(value, None)
+        self.tops.pop(value, None)
+        if top is not None:
+            (self.sizes if natural else self.tops)[value] = top
+
+    def op_if(self, op: Op) -> Sequence[Any]:
         cond = self.env[op.operands[0]]
         known = self.truth(cond)
         if known is None and any(v.type.elem == "memory" for v in op.results):
             known = self.agreed(self.lanes(cond).bool())  # what is computed depends on it
         if known is not None:
-            out = self.region(op.regions[0 if known else 1], ())
-        else:
-            lanes = self.tensor(cond)
-            with self.within(lanes):
-                a = self.region(op.regions[0], ())
-            with self.within(~lanes):
-                b = self.region(op.regions[1], ())
-            self.bounds_of_either(op)
-            out = tuple(self.join(lanes, x, y) for x, y in zip(a, b, strict=True))
-        return out[0] if len(op.results) == 1 else out
+            return self.region(op.regions[0 if known else 1], ())
+        lanes = self.tensor(cond)
+        with self.within(lanes):
+            a = self.region(op.regions[0], ())
+        with self.within(~lanes):
+            b = self.region(op.regions[1], ())
+        self.bounds_of_either(op)
+        return [self.join(lanes, x, y) for x, y in zip(a, b, strict=True)]
 
-    def op_for(self, op: Op) -> Any:
+    def op_for(self, op: Op) -> Sequence[Any]:
         lo, hi, *carried = (self.env[v] for v in op.operands)
         if is_static(lo) and is_static(hi):
-            out = self.unroll(op, range(int(lo), int(hi)), carried, lambda i: None)
-        else:
-            first, count = self.tensor(lo), self.tensor(hi) - self.tensor(lo)
-            bound = op.attrs.get("bound") if isinstance(op.attrs.get("bound"), int) else None
-            if is_static(lo) and self.most(op.operands[1]) is not None:
-                bound = int(min(b for b in (bound, self.most(op.operands[1])) if b is not None))
-            hosted = bound is None or bound > self.short or self.calls(op)
-            if hosted:
-                here = count if self.mask is None else torch.where(self.mask, count, 0)
-                bound = self.reads(here.amax())
-            numbers, inside = range(bound or 0), lambda i: count > i
-            recorded = hosted and self.pieces is not None  # a graph is for every iteration: its number is a tensor
-            start = self.lanes(first) if recorded or not is_static(lo) else None
-            if start is None:
-                numbers, count = range(int(lo), int(lo) + len(numbers)), count + int(lo)
-            out = self.unroll(op, numbers, carried, inside, start=start, hosted=hosted)
-        return out[0] if len(op.results) == 1 else tuple(out)
+            return self.loop_of(op, range(int(lo), int(hi)), carried, lambda i: None)
+        first, count = self.tensor(lo), self.tensor(hi) - self.tensor(lo)
+        bounds = (op.attrs.get("bound"), self.most(op.operands[1]) if is_static(lo) else None)
+        bound = min((b for b in bounds if isinstance(b, int)), default=None)
+        hosted = bound is None or bound > self.short or self.calls(op)
+        if hosted:
+            here = count if self.mask is None else torch.where(self.mask, count, 0)
+            bound = self.reads(here.amax())
+        recorded = hosted and self.pieces is not None  # a graph is for every iteration: its number is a tensor
+        if recorded or not is_static(lo):
+            return self.loop_of(op, range(bound or 0), carried, lambda i: count > i, start=self.lanes(first), hosted=hosted)
+        end = count + int(lo)
+        return self.loop_of(op, range(int(lo), int(lo) + (bound or 0)), carried, lambda i: end > i, hosted=hosted)
 
     short = 64
     """Iterations up to which the host does not run a loop whose bound is known."""
@@ -317,61 +366,25 @@ class Evaluator:
             found = tops[0] * tops[1] if tops[0] is not None and tops[1] is not None else None
         elif natural and fn == "div" and static[1] and tops[0] is not None and tops[1]:
             found = tops[0] / tops[1]
-        for kept in (self.sizes, self.tops):  # of an earlier iteration
-            kept.pop(op.result, None)
-        if found is not None:
-            (self.sizes if natural else self.tops)[op.result] = found
+        self.note(op.result, found, natural)
 
     def bounds_of_either(self, op: Op) -> None:
         """Note the most that numbers can be which one of two regions gives."""
         for value, *sides in zip(op.results, *(r.yields for r in op.regions), strict=True):
             tops: list[Any] = [self.top(v) for v in sides]
-            self.sizes.pop(value, None)
-            self.tops.pop(value, None)
-            if value.type.elem == "int" and not value.type.dims and None not in tops:
-                self.tops[value] = max(tops)
+            whole = value.type.elem == "int" and not value.type.dims and None not in tops
+            self.note(value, max(tops) if whole else None)
 
-    def op_while(self, op: Op) -> Any:
+    def op_while(self, op: Op) -> Sequence[Any]:
         carried = [self.env[v] for v in op.operands]
         limit = carried.pop(0) if op.attrs.get("limited") else None
-        bound = int(limit) if limit is not None and is_static(limit) else op.attrs.get("bound")
         within = None if limit is None or is_static(limit) else self.tensor(limit)
-        if isinstance(bound, int) and bound <= self.short and not self.calls(op):
-            inside = (lambda i: within > i) if within is not None else lambda i: None
-            out = self.unroll(op, range(bound), carried, inside, cond=op.regions[0])
-        else:
-            out = self.hosted_while(op, carried, bound if isinstance(bound, int) else None, within)
-        return out[0] if len(op.results) == 1 else tuple(out)
-
-    def hosted_while(self, op: Op, carried: list[Any], most: int | None, within: Tensor | None) -> list[Any]:
-        """A loop that the host runs until no lane is in it. within: int64[B], the most iterations of a lane, or None."""
-        outer, stops, going, i = self.mask, bool(op.attrs.get("stops")), self.mask, 0
-        out: list[tuple[Tensor, list[Any]]] = []
-        while most is None or i < most:
-            self.mask = going
-            held = self.region(op.regions[0], (i, *carried))[0]
-            lanes = _both(going, None if held is True else self.lanes(held).bool())
-            if within is not None:
-                lanes = _both(lanes, within > i)
-            if lanes is not None and lanes is not going:
-                out.append((~lanes if going is None else going & ~lanes, carried))
-            if lanes is not None and not self.reads((lanes & ~self.over()).any()):
-                break
-            if i > self.longest:
-                raise NotSteppable("a loop that does not end", op)
-            self.mask = lanes
-            made = self.body_of(op.regions[1], (i, *carried))
-            stop, after = (made[0], made[1:]) if stops else (False, made)
-            carried, going = list(after), lanes
-            if stop is not False:
-                stopped = self.lanes(stop).bool()
-                out.append((stopped if lanes is None else lanes & stopped, carried))
-                going = _both(lanes, ~stopped)
-            i += 1
-        self.mask = outer
-        for lanes, values in reversed(out):
-            carried = [self.join(lanes, x, y) for x, y in zip(values, carried, strict=True)]
-        return carried
+        bound = int(limit) if limit is not None and is_static(limit) else op.attrs.get("bound")
+        hosted = not isinstance(bound, int) or bound > self.short or self.calls(op)
+        numbers = range(bound) if isinstance(bound, int) else range(self.longest + 2)
+        return self.loop_of(
+            op, numbers, carried, lambda i: None if within is None else within > i, cond=op.regions[0], hosted=hosted
+        )
 
     def body_of(self, region: Region, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """An iteration of a loop that the host runs (program.py has graphs of them)."""
@@ -381,63 +394,56 @@ class Evaluator:
         number = arguments[0] if counted else self.lanes(arguments[0]).clone()  # the number differs from iteration to iteration
         return self.pieces.run(region, (0 if counted else number, *arguments[1:]))
 
-    def lanes(self, x: Any) -> Tensor:
-        """A value as numbers of every lane (state.py)."""
-        raise NotImplementedError
-
-    def unroll(
-        self,
-        op: Op,
-        numbers: range,
-        carried: list[Any],
-        inside: Any,
-        *,
-        cond: Region | None = None,
-        start: Tensor | None = None,
-        hosted: bool = False,
-    ) -> list[Any]:
-        """Iterations of the last region of an op. inside: bool[B], the lanes that have an iteration of that number, None:
-        all."""
-        if len(numbers) > self.longest:
+    def loop_of(
+        self, op: Op, numbers: range, carried: Sequence[Any], inside: Callable[[int], Tensor | None], *,
+        cond: Region | None = None, start: Tensor | None = None, hosted: bool = False,
+    ) -> Sequence[Any]:  # fmt: skip
+        """Iterations of the last region of an op. inside: bool[B], the lanes that have an iteration of that number, None: all.
+        cond: what is evaluated before each. start: int64[B], what the numbers are counted from. hosted: whether the host runs
+        the loop; one with a condition ends then when no lane is in it."""
+        until_over = hosted and cond is not None
+        if len(numbers) > self.longest and not until_over:
             raise NotSteppable(f"a loop of {len(numbers)} iterations", op)
-        stops, going, outer, quiet = bool(op.attrs.get("stops")), None, self.mask, self.quiet(op)
-        out: list[tuple[Tensor, list[Any]]] = []  # the lanes that leave, and what they leave with
-        for i in numbers:
+        stops, going, quiet = bool(op.attrs.get("stops")), None, self.quiet(op)
+        out: list[tuple[Tensor, Sequence[Any]]] = []  # the lanes that leave, and what they leave with
+        for n, i in enumerate(numbers):
+            if n > self.longest:
+                raise NotSteppable("a loop that does not end", op)
             counter: Any = i if start is None else start + i
-            lanes = _both(going, inside(i))
-            if quiet and i > numbers.start and lanes is not None and self.idle(lanes):
+            lanes = both(going, inside(i))
+            if quiet and n and lanes is not None and self.idle(lanes):
                 break
             if cond is not None:
                 with self.within(lanes):
-                    held = self.region(cond, [counter, *carried])[0]
-                known = self.truth(held)
+                    holds = self.region(cond, [counter, *carried])[0]
+                known = self.truth(holds)
                 if known is False:
                     break
                 if known is None:
-                    lanes = _both(lanes, self.lanes(held).bool())
+                    lanes = both(lanes, self.lanes(holds).bool())
             if lanes is not going and lanes is not None:
                 out.append((~lanes if going is None else going & ~lanes, carried))
             with self.within(lanes):
+                if until_over and self.mask is not None and not self.reads(self.active().any()):
+                    break
                 run = self.body_of if hosted else self.region
                 made = run(op.regions[-1], [counter, *carried])
-            stop, carried = (made[0], list(made[1:])) if stops else (False, list(made))
+            stop, carried = (made[0], made[1:]) if stops else (False, made)
             going, known = lanes, self.truth(stop)
             if known:
                 break
             if known is None:
                 stopped = self.lanes(stop).bool()
                 out.append((stopped if going is None else going & stopped, carried))
-                going = _both(going, ~stopped)
-        self.mask = outer
-        for lanes, values in reversed(
-            out
-        ):  # those that are still in it have the last values, which are static as far as can be
+                going = both(going, ~stopped)
+        for lanes, values in reversed(out):  # those that are still in it have the last values, static as far as can be
             carried = [self.join(lanes, x, y) for x, y in zip(values, carried, strict=True)]
         return carried
 
 
-def _both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    return b if a is None else a if b is None else a & b
+def number(x: Any) -> Any:
+    """A number of the IR as Python computes with it: fractions as floats."""
+    return float(x) if hasattr(x, "numerator") and not isinstance(x, bool | int) else x
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -445,17 +451,3 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return np.shape(a) == np.shape(b) and bool(np.all(np.asarray(a) == np.asarray(b)))
     return type(a) is type(b) and bool(a == b)
-
-
-class _Within:
-    """Restricts an evaluator's mask while a block runs."""
-
-    def __init__(self, s: Evaluator, lanes: Tensor | None) -> None:
-        self.s, self.lanes = s, lanes
-
-    def __enter__(self) -> None:
-        self.before = self.s.mask
-        self.s.mask = self.s.here(self.lanes)
-
-    def __exit__(self, *what: object) -> None:
-        self.s.mask = self.before

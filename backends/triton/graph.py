@@ -13,7 +13,7 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,18 +61,13 @@ def traced(run: Callable[[], Any], step: Any = None, roots: Mapping[str, Any] | 
     with torch.no_grad(), _noted(step, recorder), recorder:
         result = run()
     recorder.graph.output(tree_map_only(Tensor, recorder.node_of, result))
-    if roots is None:
-        roots = {cache.name: cache.model for cache in step.caches.values()} | {"": step} if step is not None else {}
     fixed = {id(t) for t in getattr(step, "_constants", {}).values()}
-    tensors, constants = _named(recorder, names_of(roots), fixed)
+    tensors, constants = _named(recorder, {id(t): name for name, t in tensors_of(step, roots).items()}, fixed)
     graph = recorder.graph
     constants |= _folded(graph, tensors, constants)
     _shared(graph)
     _pruned(graph)
-    for node in graph.find_nodes(op="placeholder"):
-        if not node.users:
-            graph.erase_node(node)
-            del tensors[node.target]
+    tensors = {n.target: tensors[n.target] for n in graph.find_nodes(op="placeholder")}
     return Graph(fx.GraphModule(torch.nn.Module(), graph), tensors, frozenset(constants & set(tensors)))
 
 
@@ -135,52 +130,51 @@ def _argument(graph: fx.Graph, name: str, value: Tensor) -> fx.Node:
     return node
 
 
-class _noted:
+@contextmanager
+def _noted(step: Any, recorder: Recorder) -> Iterator[None]:
     """While it is entered, nodes are marked with the op of the program that an evaluator is at."""
+    if step is None:
+        yield
+        return
+    inner, nodes = step.op, recorder.graph.nodes
 
-    def __init__(self, step: Any, recorder: Recorder) -> None:
-        self.step, self.nodes = step, recorder.graph.nodes
+    def op(o: Any) -> None:
+        last = next(iter(reversed(nodes)), None)
+        inner(o)
+        for node in reversed(nodes) if o.loc.line else ():
+            if node is last:
+                break
+            node.meta.setdefault("dec", (o.loc.path, o.loc.line))
 
-    def __enter__(self) -> None:
-        if self.step is None:
-            return
-        inner = self.step.op
-        self.step.recording = True
-
-        def op(o: Any) -> None:
-            last = next(iter(reversed(self.nodes)), None)
-            inner(o)
-            for node in reversed(self.nodes) if o.loc.line else ():
-                if node is last:
-                    break
-                node.meta.setdefault("dec", (o.loc.path, o.loc.line))
-
-        self.step.op = op
-
-    def __exit__(self, *_: object) -> None:
-        if self.step is not None:
-            self.step.recording = False
-            del self.step.op
+    step.recording, step.op = True, op
+    try:
+        yield
+    finally:
+        step.recording = False
+        del step.op
 
 
 BESIDE = ("model", "s", "function", "module", "env", "origin")
 """Attributes of steps and device models that lead to the program and to the models as they were loaded."""
 
 
-def names_of(roots: Mapping[str, Any], deepest: int = 8) -> dict[int, str]:
-    """Names of the tensors that can be reached from objects through attributes, mappings and lists, by id: the first of the
-    shortest ones."""
-    out: dict[int, str] = {}
+def tensors_of(step: Any = None, roots: Mapping[str, Any] | None = None, deepest: int = 8) -> dict[str, Tensor]:
+    """The tensors that can be reached from objects (by default a step and its models) through attributes, mappings and lists,
+    by the first of their shortest names. They have any shape."""
+    if roots is None:
+        roots = {cache.name: cache.model for cache in step.caches.values()} | {"": step} if step is not None else {}
+    out: dict[str, Tensor] = {}
     seen: set[int] = set()
     level = list(roots.items())
     for _ in range(deepest):
         deeper: list[tuple[str, Any]] = []
         for name, value in level:
-            if isinstance(value, Tensor):
-                out.setdefault(id(value), name)
-            elif id(value) not in seen:
+            if id(value) not in seen:
                 seen.add(id(value))
-                deeper += [(f"{name}.{k}" if name else k, v) for k, v in _parts(value)]
+                if isinstance(value, Tensor):
+                    out[name] = value
+                else:
+                    deeper += [(f"{name}.{k}" if name else k, v) for k, v in _parts(value)]
         level = deeper
     return out
 
@@ -262,12 +256,8 @@ def _folded(graph: fx.Graph, tensors: dict[str, Tensor], constants: set[str]) ->
     for node, value in list(values.items()):
         if node.op == "placeholder" or not isinstance(value, Tensor) or all(user in values for user in node.users):
             continue
-        key = (
-            value.dtype,
-            tuple(value.shape),
-            value.device,
-            value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes(),
-        )
+        content = value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        key = (value.dtype, tuple(value.shape), value.device, content)
         if key not in known:
             name = f"folded_{len(known)}"
             tensors[name] = value.clone(memory_format=torch.contiguous_format)
@@ -291,10 +281,8 @@ def _shared(graph: fx.Graph) -> None:
 
 
 def _pruned(graph: fx.Graph) -> None:
-    """Leave out what nobody uses."""
-    for node in reversed(graph.nodes):
-        if node.op == "call_function" and not node.users and not writes(node):
-            graph.erase_node(node)
+    """Leave out what nobody uses, and arguments that nobody reads."""
+    graph.eliminate_dead_code(lambda node: node.op == "output" or bool(writes(node)))
 
 
 def is_opaque(node: fx.Node) -> bool:
@@ -414,12 +402,14 @@ class Replayed:
             self._run(self.graph.module)
             return
         if self._compiled is not None and self.mode != "compiled":
-            function, self._compiled, self._replay, self.mode = self._compiled, None, None, "compiled"
-            aside(lambda: self._run(function), self.device)
-            self._replay = captured(lambda: self._run(function), self.device)
-        elif self._replay is not None:
-            self._replay()
+            self._record(self._compiled, "compiled")
+        elif self._replay is None:
+            self._record(self.graph.module, "graph")
         else:
-            aside(lambda: self._run(self.graph.module), self.device)
-            self._replay = captured(lambda: self._run(self.graph.module), self.device)
-            self.mode = "graph"
+            self._replay()
+
+    def _record(self, function: Callable[..., Any], mode: str) -> None:
+        """Run one step, and record another."""
+        self._replay, self._compiled, self.mode = None, None, mode
+        aside(lambda: self._run(function), self.device)
+        self._replay = captured(lambda: self._run(function), self.device)

@@ -301,9 +301,9 @@ class Steps:
         parameter, _, part = name.partition(".")
         model = m.models.get(parameter)
         own = name if model is None else model.name
-        told = own if not part or model is None else drafting(own) if part == "drafting" else f"{own}.{part}"
+        called = own if not part or model is None else drafting(own) if part == "drafting" else f"{own}.{part}"
         for _ in range(n):
-            m.tally.call(told, model is m.main and not part)
+            m.tally.call(called, model is m.main and not part)
 
 
 def wants(machine: Any) -> tuple[frozenset[str], Needs]:
@@ -321,9 +321,9 @@ def wants(machine: Any) -> tuple[frozenset[str], Needs]:
 
 def counted(job: Job, look: Look, most: int | None) -> np.ndarray:
     """int64[2, depth]: tests and acceptances so far, but for those since the last look below the depth `most` (None: all)."""
-    told = look.tests.copy()
+    tests = look.tests.copy()
     if most is not None:
-        before = np.zeros_like(told) if job.tests is None else job.tests
-        told[:, most + 1 :] = before[:, most + 1 :]
-    job.tests = told
-    return told
+        before = np.zeros_like(tests) if job.tests is None else job.tests
+        tests[:, most + 1 :] = before[:, most + 1 :]
+    job.tests = tests
+    return tests

@@ -2,50 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from decgraph.backends.triton.graph import Graph, traced
+from decgraph.backends.triton.lanes import wants
 from decgraph.backends.triton.machine import TritonMachine
-from decgraph.backends.triton.pieces import Pieces
-from decgraph.backends.triton.program import Job, Program, needs_of
-from decgraph.backends.triton.shaping import need
-from decgraph.backends.triton.support import NotSteppable
+from decgraph.backends.triton.pieces import Pieces, flattened
+from decgraph.backends.triton.program import Job, Program, more_slots
+from decgraph.backends.triton.support import MoreSlots, NotSteppable
 from decgraph.ir.values import Module
 from decgraph.runtime.request import Request
 
-PROMPT, ROUNDS = 4, 64
-"""Tokens of the prompt that the step is recorded behind; rounds until a loop's body must have come twice."""
+PROMPT, LIMIT, ROUNDS = (1, 2, 3, 4), 32, 64
+"""The request whose step is recorded; rounds until a loop's body must have come twice."""
 
 
 class _Found(Exception):
     """Enough is recorded."""
 
 
+def begun(machines: Sequence[Any], capacity: int) -> Program:
+    """The program of some machines, each in a lane of its own of so many tokens, at the end of its prompt. Raises NotSteppable
+    where there is no step."""
+    program = _opened([Job(n, machine, *wants(machine)) for n, machine in enumerate(machines)], capacity)
+    program.fill(None)
+    return program
+
+
+def _opened(jobs: Sequence[Job], capacity: int) -> Program:
+    """The program of some jobs, whose texts are not computed yet."""
+    features = frozenset[str]().union(*(job.features for job in jobs))
+    program = Program(jobs[0], features, len(jobs), capacity)
+    for job in jobs:
+        program.admit(job)
+    return program
+
+
 @torch.no_grad()
 def graphs_of(
-    module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], lanes: int = 1, limit: int = 32
+    module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any]
 ) -> Iterator[tuple[str, Graph]]:
     """The graphs of a program's decoding step, each with what it is: the whole step, or, where the host runs loops, the body of
     the innermost one. models: runtime models by parameter name. Raises NotSteppable where there is no step."""
-    request = Request(tuple(range(1, 1 + PROMPT)), limit=limit, temperature=1.0)
-    machine = TritonMachine(module, function, models, params, request)
-    features = need(request, machine.vocab_size)
-    job = Job(0, machine, features, needs_of(machine, features))
-    program = Program(job, features, lanes, 1 << (job.size - 1).bit_length())
-    program.admit(job)
+    machine = TritonMachine(module, function, models, params, Request(PROMPT, limit=LIMIT, temperature=1.0))
+    job = Job(0, machine, *wants(machine))
+    while True:
+        try:
+            yield _recorded(_opened([job], 1 << (job.size - 1).bit_length()))
+            return
+        except MoreSlots as error:  # as lanes.py does
+            job = Job(0, machine, job.features, more_slots(job, error.ahead))
+
+
+def _recorded(program: Program) -> tuple[str, Graph]:
+    """A program's step, and what it is the graph of."""
     step = program.step
-    if not program.hosted and step.loop is not None:
+    if not program.loops and step.loop is not None:
         program.fill(None)
-        program.run()
-        yield "one decoding step", traced(step.body, step)
-        return
+        program.body()
+        return "one decoding step", traced(program.body, step)
     found: list[Graph] = []
 
     def record(body: Callable[[], Any], device: torch.device) -> Callable[[], None]:
-        found.append(traced(body, step))
+        def handed_on() -> list[torch.Tensor]:
+            tensors: list[torch.Tensor] = []
+            flattened(body(), tensors)
+            return tensors
+
+        found.append(traced(handed_on, step))
         raise _Found
 
     step.pieces = Pieces(step, record)
@@ -54,8 +81,7 @@ def graphs_of(
             program.fill(None)
             if step.loop is None or bool(step.done.all()):
                 break
-            step.body()
+            program.body()
     except _Found:
-        yield "one iteration of the innermost loop", found[0]
-        return
+        return "one iteration of the innermost loop", found[0]
     raise NotSteppable("its loops end before a body has run twice")

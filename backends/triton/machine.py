@@ -117,15 +117,9 @@ class Flight:
     kept in a list, for whoever runs them one by one."""
 
     def __init__(
-        self,
-        ended: Ended,
-        *,
-        width: int = 8,
-        chunk: int | None = None,
-        apart: bool = False,
-        alone: bool = False,
+        self, ended: Ended, *, width: int = 8, chunk: int | None = None, apart: bool = False, alone: bool = False,
         more: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.driver = Schedule(ended, chunk=chunk, apart=apart)
         self.steps = Steps(ended, self._left, width=width, chunk=chunk, more=more)
         self.alone: list[Any] | None = [] if alone else None

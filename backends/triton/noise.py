@@ -53,24 +53,20 @@ def hash32(words: Sequence[Tensor]) -> Tensor:
     return h ^ (h >> 16)
 
 
-def words(
-    keys: Keys, site: str, counters: Sequence[Tensor | int], lanes: Sequence[Tensor | int], rank: int
-) -> tuple[Tensor, ...]:
-    """The words (c0, c1, c2, k0, k1) of noise keys, int64[B, *shape] each, of `rank` axes behind the lane. counters, lanes:
-    numbers, or int64[B or 1, ...] that go together with that shape."""
+def words(keys: Keys, site: str, counters: Sequence[Tensor | int], lanes: Sequence[Tensor | int]) -> tuple[Tensor, ...]:
+    """The words (c0, c1, c2, k0, k1) of the noise keys of n rows, int64[B, n] each. counters, lanes: numbers, or int64[B or 1],
+    int64[B or 1, n]."""
 
     def spread(a: Tensor) -> Tensor:
-        return a.reshape(*a.shape, *([1] * (1 + rank - a.ndim)))
+        return a.reshape(*a.shape, *([1] * (2 - a.ndim)))
 
     r0, r1, k0, k1 = (spread(a) for a in (*keys.request, *keys.seed))
 
-    def several(numbers: Sequence[Tensor | int]) -> Tensor:
-        if not numbers:
-            return torch.zeros_like(r0)
+    def hashed(*numbers: Tensor | int) -> Tensor:
         return hash32([spread(n) if isinstance(n, Tensor) else torch.full_like(r0[:1], int(n)) for n in numbers])
 
-    first = hash32([r0, r1, torch.full_like(r0[:1], site_word(site))])
-    return first, several(counters), several(lanes), k0, k1
+    counted, apart = (hashed(*numbers) if numbers else torch.zeros_like(r0) for numbers in (counters, lanes))
+    return hashed(r0, r1, site_word(site)), counted, apart, k0, k1
 
 
 def uniforms(key: Sequence[Tensor], n: int) -> Tensor:
@@ -79,11 +75,6 @@ def uniforms(key: Sequence[Tensor], n: int) -> Tensor:
     block = torch.arange(-(-n // 4), device=c0.device).expand(*c0.shape, -1)
     made = philox([*(torch.broadcast_to(c[..., None], block.shape) for c in (c0, c1, c2)), block], k0[..., None], k1[..., None])
     return (torch.stack(made, -1).flatten(-2)[..., :n].double() + 0.5) * 2.0**-32
-
-
-def race(q: Tensor, u: Tensor) -> Tensor:
-    """int64[...]: the winner of each race argmin E_v / q_v over q_v > 0, ties to the lowest token; q, u: [..., V]."""
-    return torch.where(q > 0, -torch.log(u) / q, torch.inf).argmin(-1)
 
 
 def race_keys(log_q: Tensor, u: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Region, Value
 
@@ -81,11 +82,11 @@ class Pieces:
 
     def run(self, region: Region, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """The yields of a loop's body for its arguments, in the lanes that are here."""
-        s, before = self.s, self.s.decided
+        before = self.s.decided
         try:
             return self._run(region, arguments)
         finally:
-            s.decided = before
+            self.s.decided = before
 
     def _run(self, region: Region, arguments: Sequence[Any]) -> tuple[Any, ...]:
         s = self.s
@@ -98,8 +99,7 @@ class Pieces:
         if piece is None:
             if key not in self.seen or key in self.known or len(self.known) >= self.most or not self.idle():
                 self.seen.add(key)
-                out: tuple[Any, ...] = s.region(region, arguments)
-                return out
+                return tuple(s.region(region, arguments))
             piece = self.known[key] = self.recorded(region, inputs, given, list(outside))
             if piece is None:
                 return tuple(s.region(region, arguments))
@@ -123,22 +123,23 @@ class Pieces:
     def recorded(self, region: Region, inputs: Any, given: list[Tensor], outside: list[Value]) -> Piece | None:
         """Record a body; None where it cannot be, as where the host has to read something inside.
         given: tensors of any shape."""
-        from decgraph.backends.triton.support import NotSteppable
-
         s = self.s
         kept = [t.clone() for t in given]
         mask, arguments, values = rebuilt(inputs, iter(kept))
         before, env, counts, outer = dict(s.counts.calls), dict(s.env), s.counts.calls, s.mask
         made: list[Any] = []
-        effects = [lookup(op.opcode) for op in region.walk()]
+        uids = s.uids
+        effects = any(lookup(op.opcode).effects in ("commit", "state") for op in region.walk())
 
         def body() -> Any:
             s.env.update(zip(outside, values, strict=True))
             s.mask = mask
             s.odd = []
             made[:] = [s.region(region, arguments), s.odd]
-            if s.odd and any(op.effects in ("commit", "state") for op in effects):
+            if s.odd and effects:
                 raise NotSteppable("a body with effects that the host decides about", s.place)
+            if s.uids != uids:  # a replay would not number its nodes
+                raise NotSteppable("a body that grows a tree", s.place)
             return made
 
         for cache in s.caches.values():
@@ -149,7 +150,7 @@ class Pieces:
         except NotSteppable:
             return None
         finally:
-            s.recording, s.mask = False, outer
+            s.recording, s.mask, s.uids = False, outer, uids
             s.env.clear()
             s.env.update(env)
             for cache in s.caches.values():
@@ -161,14 +162,8 @@ class Pieces:
 
 def free(region: Region) -> list[Value]:
     """The values that a region reads from outside, in order."""
-    made = {v for op in region.walk() for v in op.results} | {v for op in region.walk() for r in op.regions for v in r.args}
-    made |= set(region.args)
-    found: dict[Value, None] = {}
-    for op in region.walk():
-        for v in (*op.operands, *(y for r in op.regions for y in r.yields)):
-            if v not in made:
-                found[v] = None
-    for v in region.yields:
-        if v not in made:
-            found[v] = None
-    return list(found)
+    ops, read, made = list(region.walk()), list[Value](), {*region.args}
+    for op in ops:
+        made |= {*op.results, *(v for r in op.regions for v in r.args)}
+        read += [*op.operands, *(v for r in op.regions for v in r.yields)]
+    return list(dict.fromkeys(v for v in (*read, *region.yields) if v not in made))

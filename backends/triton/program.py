@@ -73,11 +73,6 @@ def kept(model: Any) -> Kept:
     return memo_of(model).once("steps", Kept)
 
 
-def forget(model: Any) -> None:
-    """Free the memory of the programs that are kept with a main model."""
-    memo_of(model).forget("steps")
-
-
 def home(models: dict[str, Any]) -> torch.device:
     """The device of the models' weights; of models without any, CUDA where it is there."""
     for model in models.values():
@@ -221,8 +216,8 @@ def returned(step: Step, lanes: Tensor) -> None:
 @dataclass(eq=False)
 class Job:
     """A request in flight. filled: tokens of its lane whose keys and values are computed. seen, iterations: tokens of its text,
-    with the prompt, and turns of its loop that the host knows of. rows: what an evicted lane held. tests: the statistics at the
-    last look."""
+    with the prompt, and turns of its loop that the host knows of. rows: what an evicted lane's buffers had. tests: the
+    statistics at the last look."""
 
     number: int
     machine: Any
@@ -258,7 +253,7 @@ class Job:
 
 
 class Program:
-    """B lanes of one program. `refused`: requests that a step left to the driver, with the reason."""
+    """B lanes of one program. loops: whether the host runs loops in its steps. hosted: whether it has a part in them at all."""
 
     compiles = False
     """Whether a thread compiles the regions of a recorded step, which then take the place of torch's own kernels: not until
@@ -269,10 +264,10 @@ class Program:
         self.key, self.features, self.capacity, self.about = key_of(m), features, capacity, (m.module, m.models)
         device = home(m.models)
         self.step = built(m, Frame(batch, capacity, device, features), capacity + job.needs.ahead)
-        self.hosted = settle(self.step)
+        self.loops = settle(self.step)
         reads = any(getattr(c.model, "exact", False) and getattr(c.model, "rows", 0) is None for c in self.step.caches.values())
         reads = reads or any(isinstance(made, SecondText) for made in self.step.made.values())
-        self.hosted = self.hosted or reads  # tables of whole paths and other texts are read on the host: no graph has them
+        self.hosted = self.loops or reads  # tables of whole paths and other texts are read on the host: no graph has them
         if self.hosted and not reads and device.type == "cuda":
             self.step.pieces = Pieces(self.step, captured)
         self.step.ahead = job.needs.ahead
@@ -294,7 +289,6 @@ class Program:
         """Whether the step is recorded as a graph."""
         self.bytes = job.needs.bytes * batch * (capacity + job.needs.ahead)
         self.models = sorted((c for c in self.step.caches.values() if c.model.kind != "masked"), key=lambda c: c.features)
-        self.reuses = bool(self.models)
         self.slack = 1 + max(self.behind.values(), default=0)
 
     def __len__(self) -> int:
@@ -316,7 +310,7 @@ class Program:
         if most >= known + LEAST:
             lane, known = min(free, key=lambda n: self.used[n]), most
             for mine, theirs in zip(self.models, source.counterparts(self), strict=True):
-                copied(theirs.model, best, mine.model, lane, known)
+                mine.model.copy_prefix(theirs.model, best, lane, known)
         job.program, job.lane, job.seen, job.tests = self, lane, len(tokens), None
         job.filled, job.begun, job.iterations = known, False, 0
         m.reused = job.filled if job.rows is None else m.reused
@@ -333,7 +327,7 @@ class Program:
 
     def known(self, lane: int, tokens: Sequence[int]) -> int:
         """How many of a text's first tokens a lane has keys and values of; the last one is computed in any case."""
-        return min(alike(self.texts[lane], tokens), len(tokens) - 1) if self.reuses else 0
+        return min(alike(self.texts[lane], tokens), len(tokens) - 1) if self.models else 0
 
     def counterparts(self, other: Program) -> list[Any]:
         """This program's slots of the models that another one has, as far as there are any."""
@@ -374,8 +368,8 @@ class Program:
         for job in jobs:
             step.done[job.lane], job.begun = False, True
             mask[job.lane] = job.rows is None
-            for held, row in zip(self.lasting(), job.rows or (), strict=job.rows is not None):
-                held[job.lane].copy_(row)
+            for buffer, row in zip(self.lasting(), job.rows or (), strict=job.rows is not None):
+                buffer[job.lane].copy_(row)
             job.rows = None
         for job in fresh:
             step.start_states([job.lane], job.machine.shared)
@@ -416,16 +410,7 @@ class Program:
     def lasting(self) -> list[Tensor]:
         """The tensors that a lane's steps hand on, beside its text, settings, keys and values. [B, ...] each."""
         s, c = self.step, self.step.counts
-        values = [
-            s.iteration,
-            c.tested,
-            c.accepted,
-            c.drafted,
-            c.unmasked,
-            c.remasked,
-            *c.often.values(),
-            *(r.at for r in s.readers),
-        ]
+        values = [s.iteration, *c.buffers(), *(r.at for r in s.readers)]
         for value in (*s.states.values(), *s.carried):
             values += [value.data, value.live] if isinstance(value, Vec) else [value] if isinstance(value, Tensor) else []
         return [v for v in values if len(v) == s.frame.batch]
@@ -442,7 +427,7 @@ class Program:
     def evict(self, job: Job) -> None:
         """Take a request out of its lane, to go on in another one, of another program perhaps."""
         if job.begun:
-            job.rows = [held[job.lane].clone() for held in self.lasting()]
+            job.rows = [buffer[job.lane].clone() for buffer in self.lasting()]
         self.leave(job)
 
     def leave(self, job: Job) -> None:
@@ -481,13 +466,14 @@ class Program:
     def run(self) -> None:
         """One step of all lanes."""
         if not self.records:
-            self._body()
+            self.body()
         elif self.replay is None:  # the run that is recorded is this step
-            self.replay = Replayed(traced(self._body, self.step), self.step.device, self.compiles)
+            self.replay = Replayed(traced(self.body, self.step), self.step.device, self.compiles)
         else:
             self.replay()
 
-    def _body(self) -> None:
+    def body(self) -> None:
+        """One step of all lanes, by its operations."""
         self._behind()
         self.step.body()
 
@@ -496,11 +482,11 @@ class Program:
         s, c = self.step, self.step.counts
         at = (s.length[:, None] - RECENT + torch.arange(RECENT, device=s.device)).clamp(min=0)
         some = [s.length, s.done.long(), s.lost.long(), s.iteration, c.drafted, c.unmasked, c.remasked, *c.often.values()]
-        told = torch.cat([torch.stack(some, 1), c.tested, c.accepted, s.tokens.gather(1, at)], 1)
+        shown = torch.cat([torch.stack(some, 1), c.tested, c.accepted, s.tokens.gather(1, at)], 1)
         if s.device.type != "cuda":
-            return lambda: told.numpy()
-        pinned = torch.empty(told.shape, dtype=told.dtype, pin_memory=True)
-        pinned.copy_(told, non_blocking=True)
+            return lambda: shown.numpy()
+        pinned = torch.empty(shown.shape, dtype=shown.dtype, pin_memory=True)
+        pinned.copy_(shown, non_blocking=True)
         event = torch.cuda.Event()
         event.record()
 
@@ -515,9 +501,8 @@ class Program:
         fresh = look.length - job.seen
         job.seen, job.iterations = look.length, look.iterations
         if fresh > RECENT:
-            found: list[int] = self.step.tokens[job.lane, look.length - fresh : look.length].tolist()
-            return found
-        return [int(t) for t in look.recent[RECENT - fresh :]]
+            return list(self.step.tokens[job.lane, look.length - fresh : look.length].tolist())
+        return list(look.recent[RECENT - fresh :].tolist())
 
 
 @dataclass(frozen=True)
@@ -526,8 +511,8 @@ class Look:
     drafts at a depth were tested, and accepted. recent: the last tokens."""
 
     length: int
-    done: bool
-    lost: bool
+    done: int
+    lost: int
     iterations: int
     drafted: int
     unmasked: int
@@ -540,17 +525,9 @@ class Look:
     def of(row: np.ndarray, names: Sequence[str]) -> Look:
         """From a row int64[n] of `Program.show`."""
         first, last = 7 + len(names), len(row) - RECENT
-        length, done, lost, iterations, drafted, unmasked, remasked = (int(n) for n in row[:7])
         calls = {name: int(n) for name, n in zip(names, row[7:first], strict=True)}
-        tests = row[first:last].reshape(2, -1)
-        return Look(length, bool(done), bool(lost), iterations, drafted, unmasked, remasked, calls, tests, row[last:])
-
-
-def copied(source: Any, there: int, model: Any, lane: int, count: int) -> None:
-    """Copy what a model keeps at the first `count` slots of a lane to a lane of a model with the same buffers."""
-    for (theirs, lanes, slots), (mine, *_) in zip(source.buffers, model.buffers, strict=True):
-        row, held = (t.narrow(lanes, n, 1).narrow(slots, 0, count) for t, n in ((mine, lane), (theirs, there)))
-        row.copy_(held)
+        values: list[Any] = [*row[:7].tolist(), calls, row[first:last].reshape(2, -1), row[last:]]
+        return Look(*values)
 
 
 def alike(mine: Sequence[int], theirs: Sequence[int]) -> int:

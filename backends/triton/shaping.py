@@ -17,7 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.torch.shaping import amount
+from decgraph.backends.torch import shaping as eager
+from decgraph.backends.torch.shaping import amount, working
+from decgraph.backends.triton.kernels.truncate import truncate
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.grammars import OfText, Parsed
@@ -99,17 +101,12 @@ def covers(features: frozenset[str], wanted: frozenset[str]) -> bool:
 
 
 class Settings:
-    """The settings of B lanes as device tensors, axis 0 the lane. Made by `of`; `admit` writes a lane."""
+    """The settings of B lanes as device tensors, axis 0 the lane; `admit` writes a lane. features: those that any lane may use.
+    text: the lanes' tokens int64[B, S], a buffer that lasts, which penalties and grammars read."""
 
-    def __init__(self, features: frozenset[str], batch: int, vocab: int, device: Any, text: Tensor | None) -> None:
+    def __init__(self, features: Iterable[str], batch: int, vocab: int, device: Any, text: Tensor | None = None) -> None:
         sizes = sizes_of(features)
-        self.features, self.batch, self.vocab, self.device, self.text = (
-            frozenset(sizes),
-            batch,
-            vocab,
-            torch.device(device),
-            text,
-        )
+        self.features, self.batch, self.vocab, self.text = frozenset(sizes), batch, vocab, text
 
         def rows(value: float, *more: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.full((batch, *more), value, dtype=dtype, device=device)
@@ -131,12 +128,6 @@ class Settings:
             self.after = rows(0, int(text.shape[1]) + 2)  # type: ignore[union-attr]  # the state after each length; the last is spare
             self._tables: list[Any] = [self] * batch  # whose table a lane has; at first nobody's
 
-    @staticmethod
-    def of(features: Iterable[str], batch: int, vocab: int, device: Any, text: Tensor | None = None) -> Settings:
-        """Settings of `batch` lanes that may use these features. text: the lanes' tokens int64[B, S], a buffer that lasts,
-        which penalties and grammars read."""
-        return Settings(frozenset(features), batch, vocab, device, text)
-
     @property
     def rng(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
         """(request words, seed words), int64[B] each: the key of all noise."""
@@ -152,9 +143,8 @@ class Settings:
     def admit(self, lane: int, request: Request, generated: Sequence[int] = ()) -> None:
         """Write one lane, outside a step. generated: tokens that are behind the prompt already. Raises NotSteppable for a
         request that needs other features."""
-        if not covers(
-            frozenset({*self.features, f"ends:{self.ends.shape[1]}", f"allow:{self.states}"}), need(request, self.vocab)
-        ):
+        have = {*self.features, f"ends:{self.ends.shape[1]}", f"allow:{self.states}"}
+        if not covers(frozenset(have), need(request, self.vocab)):
             raise NotSteppable("the request has settings that this program was not made for")
         values = {
             "begins": request.begins,
@@ -195,10 +185,9 @@ class Settings:
             if not isinstance(allow, Automaton) or isinstance(allow, OfText):
                 table[0] = 0  # everything is allowed, and nothing leads back
             if isinstance(allow, Automaton):
-                key = (-1, self.vocab)  # beside the masks of its states, which other backends keep there
-                if key not in allow.masks:
-                    allow.masks[key] = _table_of(allow, self.vocab)
-                table[1 : 1 + allow.states] = allow.masks[key]
+                if self.vocab not in allow.tables:
+                    allow.tables[self.vocab] = _table_of(allow, self.vocab)
+                table[1 : 1 + allow.states] = allow.tables[self.vocab]
             self._put(self.table[lane], table)
             self._tables[lane] = allow
         after = np.zeros(self.after.shape[1], dtype=np.int64)
@@ -285,7 +274,7 @@ def _best(scores: Tensor) -> Tensor:
 
 def constrained(settings: Settings, logits: Tensor, where: RowPlace, allow: Tensor | None = None) -> Tensor:
     """The logits [B, R, V] where bans, least length, grammar and program allow the token, -inf elsewhere."""
-    scores = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+    scores = working(logits)
     forbidden = []
     if "bans" in settings.features:
         forbidden.append(settings.bans[:, None])  # type: ignore[index]
@@ -307,59 +296,45 @@ def constrained(settings: Settings, logits: Tensor, where: RowPlace, allow: Tens
 
 def adjusted(settings: Settings, scores: Tensor, where: RowPlace) -> Tensor:
     """Constrained scores [B, R, V] after penalties and bias."""
-    counted = {"repetition", "counts"} & settings.features
-    if counted:
-        seen, made = _counts(settings, where.base)
-        dense = where.path is not None and (where.path.shape[1] == 1 or where.path.shape[2] > DENSE)
-        if where.path is not None and dense:
-            known, new = (_path_counts(settings, where, only_generated) for only_generated in (False, True))
-            scores = _penalised(settings, scores, seen[:, None] + known, made[:, None] + new)
-        elif where.path is not None:
-            scores = _penalised_paths(settings, scores, seen, made, where)
-        else:
-            scores = _penalised(settings, scores, seen[:, None], made[:, None])
+    if {"repetition", "counts"} & settings.features:
+        scores = _penalised_by_texts(settings, scores, where)
     if settings.bias is not None and "bias" in settings.features:
         scores = scores + settings.bias[:, None].to(scores.dtype)
     return scores
 
 
-def _counts(settings: Settings, base: Tensor) -> tuple[Tensor, Tensor]:
-    """int64[B, V] each: how often every token stands in the committed texts, and in what was generated of them."""
+def _penalised_by_texts(settings: Settings, scores: Tensor, where: RowPlace) -> Tensor:
+    """Scores [B, R, V] after penalties for the tokens of the committed texts and of the rows' paths."""
     assert settings.text is not None
-    text = settings.text
+    text, path, base, begins = settings.text, where.path, where.base[:, None], settings.begins[:, None]
     at = torch.arange(int(text.shape[1]), device=text.device)
-    inside = (at < base[:, None]) & (text >= 0) & (text < settings.vocab)
-    zero = torch.zeros(settings.batch, settings.vocab, dtype=torch.int64, device=text.device)
-    token = text.clamp(0, settings.vocab - 1)
-    made = inside & (at >= settings.begins[:, None])
-    return zero.scatter_add(1, token, inside.long()), zero.scatter_add(1, token, made.long())
-
-
-def _path(settings: Settings, where: RowPlace, rows: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(tokens, there, generated) of the paths [B, rows, D]: which are tokens of the vocabulary, and which were generated."""
-    path = where.path.expand(settings.batch, rows, -1)  # type: ignore[union-attr]
-    there = (path >= 0) & (path < settings.vocab)
-    depth = torch.arange(int(path.shape[2]), device=path.device)
-    made = there & (where.base[:, None] + depth >= settings.begins[:, None])[:, None]
-    return path.clamp(0, settings.vocab - 1), there, made
-
-
-def _path_counts(settings: Settings, where: RowPlace, generated: bool) -> Tensor:
-    """int64[B, R or 1, V]: how often every token stands in the paths."""
-    tokens, there, made = _path(settings, where, int(where.path.shape[1]))  # type: ignore[union-attr]
-    zero = torch.zeros(*tokens.shape[:2], settings.vocab, dtype=torch.int64, device=tokens.device)
-    return zero.scatter_add(2, tokens, (made if generated else there).long())
-
-
-def _penalised_paths(settings: Settings, scores: Tensor, seen: Tensor, made: Tensor, where: RowPlace) -> Tensor:
-    """As `_penalised` of all tokens of the text and the paths, without counts over the vocabulary for each row."""
-    tokens, there, new = _path(settings, where, int(scores.shape[1]))
+    inside = (at < base) & _known(settings, text)
+    seen, made = (_often(settings, text, there)[:, None] for there in (inside, inside & (at >= begins)))
+    if path is None:
+        return _penalised(settings, scores, seen, made)
+    path = path.expand(settings.batch, -1, -1)
+    there = _known(settings, path)
+    new = there & (base + torch.arange(int(path.shape[2]), device=path.device) >= begins)[:, None]
+    if path.shape[1] == 1 or path.shape[2] > DENSE:
+        return _penalised(settings, scores, seen + _often(settings, path, there), made + _often(settings, path, new))
+    tokens = path.clamp(0, settings.vocab - 1)
     same = tokens[..., :, None] == tokens[..., None, :]
-    shown = (same & there[..., None, :]).sum(-1) + seen[:, None].expand(-1, tokens.shape[1], -1).gather(2, tokens)
-    often = (same & new[..., None, :]).sum(-1) + made[:, None].expand(-1, tokens.shape[1], -1).gather(2, tokens)
+    shown = (same & there[..., None, :]).sum(-1) + seen.expand(-1, tokens.shape[1], -1).gather(2, tokens)
+    often = (same & new[..., None, :]).sum(-1) + made.expand(-1, tokens.shape[1], -1).gather(2, tokens)
     # Entries of the padding are those of token 0, computed as for a path with it: equal tokens get equal values.
     changed = _penalised(settings, scores.gather(2, tokens), shown, often)
-    return _penalised(settings, scores, seen[:, None], made[:, None]).scatter(2, tokens, changed)
+    return _penalised(settings, scores, seen, made).scatter(2, tokens, changed)
+
+
+def _known(settings: Settings, tokens: Tensor) -> Tensor:
+    """bool[...]: which numbers are tokens of the vocabulary."""
+    return (tokens >= 0) & (tokens < settings.vocab)
+
+
+def _often(settings: Settings, tokens: Tensor, there: Tensor) -> Tensor:
+    """int64[..., V]: how often every token stands in tokens int64[..., n], where they are there (bool[..., n])."""
+    zero = torch.zeros(*tokens.shape[:-1], settings.vocab, dtype=torch.int64, device=tokens.device)
+    return zero.scatter_add(-1, tokens.clamp(0, settings.vocab - 1), there.long())
 
 
 def _penalised(settings: Settings, scores: Tensor, seen: Tensor, made: Tensor) -> Tensor:
@@ -375,70 +350,38 @@ def _penalised(settings: Settings, scores: Tensor, seen: Tensor, made: Tensor) -
 
 def truncated(settings: Settings, probs: Tensor) -> Tensor:
     """Probabilities [B, R, V] after top-k, top-p and min-p."""
-    size, f = int(probs.shape[-1]), settings.features
-    if not f & {"top_k", "top_p", "min_p"}:
+    if not settings.features & {"top_k", "top_p", "min_p"}:
         return probs
-    if probs.device.type == "cuda" and probs.dtype == torch.float32:
-        from decgraph.backends.triton.kernels.truncate import truncate
-
-        numbers = (settings.top_k, settings.top_p, settings.min_p.clamp(min=0))
-        return truncate(probs, *(n[:, None].expand(probs.shape[:-1]) for n in numbers))
-    if "top_k" in f or "top_p" in f:
-        order = torch.sort(probs, dim=-1, descending=True, stable=True).indices
-        if "top_k" in f:
-            k = settings.top_k[:, None, None]
-            first = torch.arange(size, device=probs.device) < torch.where(k > 0, k, size)
-            probs = _kept(
-                probs,
-                torch.zeros_like(order, dtype=torch.bool).scatter(-1, order, first.expand_as(order)),
-                (k > 0) & (k < size),
-            )
-        if "top_p" in f:
-            p = settings.top_p[:, None, None].to(probs.dtype)
-            inside = torch.cumsum(probs.gather(-1, order), -1)  # term after term, as NumPy's
-            # Kept up to the first place that reaches p, and everything where rounding never reaches it.
-            keep = torch.cat([torch.ones_like(inside[..., :1], dtype=torch.bool), inside[..., :-1] < p], -1)
-            probs = _kept(probs, torch.zeros_like(keep).scatter(-1, order, keep), p < 1)
-    if "min_p" in f:
-        least = settings.min_p[:, None, None].to(probs.dtype)
-        probs = _kept(probs, probs >= least * probs.amax(-1, keepdim=True), least >= 0)
-    return probs
-
-
-def _kept(probs: Tensor, mask: Tensor, on: Tensor) -> Tensor:
-    """The rows without what a mask leaves out, summing to one again; unchanged where not `on`."""
-    kept = torch.where(mask, probs, 0.0)
-    total = total_of(kept)
-    return torch.where(on & (total > 0), kept / total, probs)
+    numbers = (settings.top_k, settings.top_p, settings.min_p)
+    made: Tensor = truncate(probs, *(n[:, None].expand(probs.shape[:-1]) for n in numbers))
+    return made
 
 
 def softmax(scores: Tensor) -> Tensor:
     """Probabilities [..., V]; 0 throughout a row that is -inf throughout."""
-    exact = scores.dtype == torch.float64 and scores.device.type == "cpu"
-    probs = torch.ops.decgraph.softmax_as_numpy(scores) if exact else torch.softmax(scores, -1)
+    probs = torch.ops.decgraph.softmax_as_numpy(scores) if _exact(scores) else torch.softmax(scores, -1)
     return torch.where(scores.amax(-1, keepdim=True) == -torch.inf, 0.0, probs)
 
 
 def total_of(probs: Tensor) -> Tensor:
     """Sums [..., 1] over the vocabulary."""
-    if probs.dtype == torch.float64 and probs.device.type == "cpu":
-        total: Tensor = torch.ops.decgraph.total_as_numpy(probs)
-        return total
-    return probs.sum(-1, keepdim=True)
+    total: Tensor = torch.ops.decgraph.total_as_numpy(probs) if _exact(probs) else probs.sum(-1, keepdim=True)
+    return total
+
+
+def _exact(a: Tensor) -> bool:
+    """Whether NumPy's sums are taken, by operations that a graph does not look into."""
+    return a.dtype == torch.float64 and a.device.type == "cpu"
 
 
 @torch.library.custom_op("decgraph::softmax_as_numpy", mutates_args=(), device_types="cpu")
 def _softmax_as_numpy(scores: Tensor) -> Tensor:
-    a = scores.numpy()
-    with np.errstate(all="ignore"):
-        e = np.exp(a - a.max(-1, keepdims=True))
-        e /= e.sum(-1, keepdims=True)
-    return torch.from_numpy(e)
+    return eager.softmax(scores)
 
 
 @torch.library.custom_op("decgraph::total_as_numpy", mutates_args=(), device_types="cpu")
 def _total_as_numpy(probs: Tensor) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(probs.numpy()).sum(-1, keepdims=True))
+    return eager.total(probs)
 
 
 @_softmax_as_numpy.register_fake

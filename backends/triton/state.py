@@ -1,9 +1,8 @@
 """The state of a program's steps: B lanes, their buffers, and the order of a step's operations.
 
 What lasts from one step to the next is in buffers that are written in place, at fixed addresses: tokens, how many there are,
-which
-lanes are over, iterations, states, and every model's keys and values. Each step computes all else. A lane is given to a request
-between two steps (`admit`).
+which lanes are over, iterations, states, and every model's keys and values. Each step computes all else. A lane is given to a
+request between two steps (`admit`).
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from torch import Tensor
 from decgraph.backends.triton import noise, shaping
 from decgraph.backends.triton.cache import Cache
 from decgraph.backends.triton.canvas_cache import CanvasCache
-from decgraph.backends.triton.evaluate import Evaluator
+from decgraph.backends.triton.evaluate import Evaluator, number
 from decgraph.backends.triton.kernels import race
-from decgraph.backends.triton.ops.numbers import take
-from decgraph.backends.triton.ops.states import copied, written
+from decgraph.backends.triton.looks import looked_at, stopping
+from decgraph.backends.triton.ops.request import copied, written
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Draws, Nodes, Noise, Rows, Vec, is_static
+from decgraph.backends.triton.values import Dist, Noise, Rows, Vec, is_static
 from decgraph.ir.data.numbers import FLOAT
 from decgraph.ir.data.topology import Topology
 from decgraph.ir.ops.common import plain
@@ -53,17 +52,14 @@ class Step(Evaluator):
     def __init__(
         self, module: Module, function: str, models: Mapping[str, Any], params: Mapping[str, Any], frame: Frame
     ) -> None:
-        super().__init__()
+        super().__init__(frame.batch, frame.device)
         self.module, self.function, self.params = module, module.functions[function], dict(params)
-        self.frame, self.device = frame, frame.device
+        self.frame = frame
         b = frame.batch
         self.tokens = self.buffer((b, frame.capacity + 1), torch.int64)  # the last column takes what is not committed
         self.length, self.base, self.iteration = (self.buffer((b,), torch.int64) for _ in range(3))
-        self.done, self.lost = (torch.ones(b, dtype=torch.bool, device=self.device) for _ in range(2))
-        self.lost.zero_()  # a lane without a request is done
         self.states: dict[str, Any] = {}
         self.counts = Counts(self)
-        self._constants: dict[Any, Tensor] = {}
         self.caches: dict[int, Any] = {}
         self.names: dict[int, str] = {}
         self.taken: set[int] = set()
@@ -87,9 +83,13 @@ class Step(Evaluator):
         masks = (getattr(models[p.name], "mask", None) for p in self.function.params if p.value.type.elem == "model")
         self.mask_token = next((m for m in masks if m is not None), None)
         self.exact = bool(main.exact)
-        self.settings = shaping.Settings.of(frame.features, b, self.vocab_size, self.device, self.tokens)
+        self.settings = shaping.Settings(frame.features, b, self.vocab_size, self.device, self.tokens)
         self.ends, self.limit = self.settings.ends, self.settings.limit
         self.before, self.loop, self.after = split(self.function)
+        self.looked_at = looked_at(self.function)
+        """How the program looks at which nodes of its trees there are."""
+        self.stopping = stopping(self.function)
+        """The ids of growths that are not made where nothing fits."""
         self.carried: list[Any] = []
         self.results: list[Any] = []
         """What `return` gave: (tokens int64[B, n, D] padded with -1, bool[B, n] or None, bool[B] the lanes)."""
@@ -99,49 +99,10 @@ class Step(Evaluator):
         self.growths: Counter[str] = Counter({state_title(s): 2 for s in self.function.states if s.scope == "session"})
         """How often buffers grew; what a session has kept may have any length."""
 
-    # -- buffers and constants
-    def buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Zeros that last."""
-        return torch.zeros(shape, dtype=dtype, device=self.device)
-
-    def constant(self, value: Any, dtype: torch.dtype | None = None) -> Tensor:
-        """A static value as a tensor, created once and used by later steps."""
-        a = np.ascontiguousarray(value).reshape(np.shape(value))
-        key = (a.tobytes(), a.shape, a.dtype.str, dtype)
-        if key not in self._constants:
-            self._constants[key] = torch.from_numpy(a.copy()).to(device=self.device, dtype=dtype)
-        return self._constants[key]
-
-    def steps(self, n: int) -> Tensor:
-        """int64[n]: 0 .. n - 1."""
-        return self.constant(np.arange(n))
-
-    def tensor(self, x: Any) -> Tensor:
-        """A value as numbers, [B or 1, *dims]. Raises NotSteppable for what is none."""
-        if isinstance(x, Tensor):
-            return x
-        if isinstance(x, Vec):
-            return x.data
-        if isinstance(x, Dist):
-            return self.vector(x)
-        if isinstance(x, Draws):
-            return x.tokens
-        if isinstance(x, Nodes):
-            return x.ids
-        if not is_static(x) or isinstance(x, str) or x is None:
-            raise NotSteppable(f"a {type(x).__name__.lower()} as numbers", self.place)
-        return self.constant(np.asarray(x))[None]
-
-    def lanes(self, x: Any) -> Tensor:
-        """A value as numbers of every lane, [B, *dims]."""
-        a = self.tensor(x)
-        return a if a.shape[0] == self.frame.batch else a.expand(self.frame.batch, *a.shape[1:])
-
     # -- requests
     def admit(self, lane: int, request: Request) -> None:
         """Give a lane to a request: its prompt, settings and states. Runs between steps, on the host. The keys and values of
-        the
-        models that were called before are the caller's to compute (`fill`)."""
+        the models that were called before are the caller's to compute (`fill`)."""
         row = np.zeros(self.frame.capacity + 1, dtype=np.int64)
         row[: len(request.prompt)] = request.prompt
         self.tokens[lane].copy_(torch.from_numpy(row))
@@ -160,8 +121,7 @@ class Step(Evaluator):
     # -- states
     def start_states(self, lanes: Sequence[int], shared: Mapping[Any, Any] | None = None) -> None:
         """Set the initial states of lanes: the session's, where it has them, else the program's. Raises NotSteppable for a
-        state
-        that is no tensor."""
+        state that is no tensor."""
         for reader in self.readers:
             reader.at[list(lanes)] = reader.g.start
         for state in self.function.states:
@@ -169,6 +129,8 @@ class Step(Evaluator):
             made = self.region(state.init, ())[0] if kept is None else kept
             if state.scope == "batch" or state.type.elem in ("tree", "path", "list", "memory"):
                 raise NotSteppable(f"the state `{state.name}`")
+            if state.type.elem == "index" and state.scope != "sequence":
+                raise NotSteppable(f"the state `{state.name}`, an index of what a session has read")
             if state.type.elem == "index":
                 self.states[state.name] = made
                 continue
@@ -208,7 +170,7 @@ class Step(Evaluator):
         """Compute a lane's text but for its last token. Runs on the host, outside of graphs."""
         n = int(self.length[lane])
         if cache.model.kind != "masked":
-            cache.model.fill(lane, self.tokens[lane, :n].tolist(), 0, cache.wanted(n))
+            cache.model.fill(lane, self.tokens[lane, :n].tolist(), 0, max(0, n - 1))
 
     def derived(self, op: Op, model: Any, args: Sequence[Any]) -> Any:
         """A model that the program derives, the same one for the same arguments."""
@@ -266,21 +228,13 @@ class Step(Evaluator):
                 self.carried[n] = self.join(live, new, old)
 
     def begin(self, lanes: Tensor | None) -> None:
-        """A new iteration of some lanes: no node has slots. here: bool[B] or None."""
+        """A new iteration of some lanes, bool[B] or None: no node has slots."""
         self.uids = self.epoch = 0
+        self.leading.clear()
         self.committed_most, self.committed_now = max(self.committed_most, self.committed_now), 0
         self.counts.start(lanes)
         for cache in self.caches.values():
             cache.start()
-
-    def over(self) -> Tensor:
-        """bool[B]: the lanes that are over and do not change."""
-        return self.done | self.lost
-
-    def active(self) -> Tensor:
-        """bool[B]: the lanes in which effects happen now."""
-        live = ~self.over()
-        return live if self.mask is None else live & self.mask
 
     def flag(self, wrong: Tensor) -> None:
         """Mark lanes (bool[B, ...]) with a case that only the driver handles: it runs them again."""
@@ -297,7 +251,7 @@ class Step(Evaluator):
     def view(self, rows: Rows, face: str) -> Tensor:
         """Probabilities [B, R, V] of rows in a view (for "logits" the scores)."""
         if rows.given:
-            return rows.scores
+            return rows.faces.get(face, rows.scores)
         if face not in rows.faces:
             rows.faces[face] = shaping.shape(
                 self.settings, rows.scores, self.row_place(rows.positions, rows.path, rows.before), face, rows.allow
@@ -316,8 +270,7 @@ class Step(Evaluator):
 
     def draw(self, probs: Tensor, words: tuple[Tensor, ...], live: Tensor | None = None) -> Tensor:
         """int64[B, n]: one draw from each row [B, n, V] with its noise. live: bool[B, m], whose rows are drawn from: n / m
-        each.
-        One without mass, or with numbers that are none, is an error, which is the driver's."""
+        each. One without mass, or with numbers that are none, is an error, which is the driver's."""
         tokens: Tensor = race.draw(probs, None, *words, True)
         wrong = ~(probs.gather(2, tokens[..., None])[..., 0] > 0)
         if live is not None:
@@ -328,18 +281,17 @@ class Step(Evaluator):
     def vector(self, q: Dist) -> Tensor:
         """Probabilities [B, *shape, V]."""
         self.require_mass(q)
-        return take(self, self.view(q.rows, q.face), q.index)
+        return self.take(self.view(q.rows, q.face), q.index)
 
     def require_mass(self, q: Dist) -> None:
-        """Called for distributions that are read: where constraints leave one of them without a token, that is an error,
-        which is
-        the driver's. Rows that are never read, after drafts that are forbidden, may be empty."""
+        """Called for distributions that are read: where constraints leave one of them without a token, that is an error, which
+        is the driver's. Rows that are never read, after drafts that are forbidden, may be empty."""
         rows = q.rows
         if rows.given or not (rows.allow is not None or {"bans", "min_length", "allow"} & self.settings.features):
             return
         if rows.empty is None:
             rows.empty = ~(self.lanes(self.view(rows, q.face)).amax(-1) > (-torch.inf if q.face == "logits" else 0))
-        wrong = take(self, rows.empty, q.index)
+        wrong = self.take(rows.empty, q.index)
         if q.live is not None:
             wrong = by_row(wrong, q.live) & q.live[..., None]
         self.flag(wrong)
@@ -348,15 +300,14 @@ class Step(Evaluator):
         self, key: Noise, n: int, positions: Tensor | None, lanes: Sequence[Any] | None = None, live: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """The words of n rows' noise, int64[B, n] each. positions: int64[B, n], for the stream `output`. lanes: the numbers
-        that
-        tell them apart (by default the row's, as `counted` says), each [n] or [B, n]."""
+        that tell them apart (by default the row's, as `counted` says), each [n] or [B, n]."""
         if key.kind == "output":
             where = self.lined(key.index, n) if key.index is not None else positions
             if where is None:
                 raise NotSteppable("`as output` of a distribution without a position", self.place)
-            return noise.words(self.keys, "output", [where], lanes or [] if key.index is not None else [], 1)
+            return noise.words(self.keys, "output", [where], lanes or [] if key.index is not None else [])
         counters = [self.tensor(c) if not isinstance(c, int) else c for c in key.counters]
-        return noise.words(self.keys, key.site, counters, [self.counted(n, live)] if lanes is None else lanes, 1)
+        return noise.words(self.keys, key.site, counters, [self.counted(n, live)] if lanes is None else lanes)
 
     def counted(self, n: int, live: Tensor | None) -> Tensor:
         """int64[B or 1, n]: the numbers of n rows among those that are there. live: bool[B, m], for n / m rows each."""
@@ -394,7 +345,7 @@ def parameter(p: Any, value: Any) -> Any:
     """A parameter as a host value."""
     if p.value.type.elem == "topology":
         return Topology.of(value)
-    return float(value) if hasattr(value, "numerator") and not isinstance(value, bool | int) else value
+    return number(value)
 
 
 class Counts:
@@ -413,7 +364,7 @@ class Counts:
         self.whole: Tensor | None = None
 
     def start(self, lanes: Tensor | None) -> None:
-        """A new iteration, in which these lanes are. here: bool[B] or None."""
+        """A new iteration, in which these lanes are, bool[B] or None."""
         self.calls, self.whole = {}, lanes
 
     def call(self, name: str, lanes: Tensor | None = None) -> None:
@@ -442,5 +393,9 @@ class Counts:
 
     def clear(self, lane: int) -> None:
         """A lane begins anew."""
-        for buffer in (self.tested, self.accepted, self.drafted, self.unmasked, self.remasked, *self.often.values()):
+        for buffer in self.buffers():
             buffer[lane] = 0
+
+    def buffers(self) -> list[Tensor]:
+        """All that is counted by lane, [B, ...]."""
+        return [self.tested, self.accepted, self.drafted, self.unmasked, self.remasked, *self.often.values()]

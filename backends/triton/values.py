@@ -1,8 +1,8 @@
 """Values of a decoding step: tensors whose axis 0 is the lane (one request each), or static values that are the same for all.
 
 Static numbers are Python's, static arrays NumPy's (without an axis of lanes): they steer the control flow and fold into
-constants.
-Everything else is a tensor [B, ...]. Where elements may be missing, `live` says which are there.
+constants. Everything else is a tensor [B, ...]. Where elements may be missing, `live` says which are there. `along` names the
+parts of a vector that have its elements along their first axes (vectors.py).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Context:
 @dataclass(frozen=True)
 class Vec:
     """Numbers, tokens or bools of which some are missing. data: [B, n, ...]; live: bool[B, n]. inner: bool[B, m], which are
-    there
-    along axis 1; None: all."""
+    there along axis 1; None: all."""
 
     data: Tensor
     live: Tensor
     inner: Tensor | None = None
+    along = ("data",)
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Nodes:
     within: Any = None
     live: Tensor | None = None
     leaves: int = 0
+    along = ("ids",)
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,11 @@ class Noise:
 
 class Rows:
     """R distributions of every lane. scores: [B, R, V]: logits, or where `given` probabilities. positions: int64[B, R], the
-    index
-    in the text of the token that would be drawn. nodes: the tree nodes (or canvas positions) that they are of: NumPy int64[R],
-    Nodes or None. path: a function that gives int64[B, R, D], the tokens between the committed text and the row, -1 padded;
-    None:
-    there are none. tree: the tree of `nodes`. before: int64[B], how many committed tokens stand before all rows, where that
-    is not
-    all of them or rows are of later positions. numbers: int64[B, R], which noise with an index of its own tells rows apart by;
-    None: the nodes, where there are some. Views are computed when they are read."""
+    index in the text of the token that would be drawn. nodes: the tree nodes (or canvas positions) that they are of: NumPy
+    int64[R], Nodes or None. path: a function that gives int64[B, R, D], the tokens between the committed text and the row, -1
+    padded; None: there are none. tree: the tree of `nodes`. before: int64[B], how many committed tokens stand before all rows,
+    where that is not all of them or rows are of later positions. numbers: int64[B, R], which noise with an index of its own
+    tells rows apart by; None: the nodes, where there are some. Views are computed when they are read."""
 
     def __init__(
         self,
@@ -106,31 +104,37 @@ class Dist:
     at: Any = None
     live: Tensor | None = None
     inner: Any = None
+    along = ("index",)
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.index.shape[1:]) if isinstance(self.index, Tensor) else tuple(self.index.shape)
 
 
-@dataclass(frozen=True)
-class Law:
+@dataclass(frozen=True, eq=False)
+class Source:
     """Rows that draws were drawn from, in a view. members: int64[B, R, k], the tokens that were drawn from each row without
-    replacement, in order: the law of the j-th is the row without those before it."""
+    replacement, in order: the j-th was drawn from the row without those before it."""
 
     rows: Rows
     face: str
     members: Tensor | None = None
 
+    def same(self, other: Source) -> bool:
+        """Whether draws of both were drawn from the same distributions."""
+        return self.rows is other.rows and self.face == other.face and self.members is other.members
+
 
 @dataclass(frozen=True)
 class Draws:
-    """Tokens int64[B, *shape], -1 where there was none to draw, and the law of each: row (NumPy int64[*shape] or [B, *shape]),
-    counted through all rows of `laws`; -1 for tokens of no row. rank (as row): how many were drawn from the row before, without
-    replacement. point: whether the laws are one-hot on the tokens: True, False, or bool[B, *shape]. race: race keys. at, live,
-    inner: as for Dist."""
+    """Tokens int64[B, *shape], -1 where there was none to draw, and the row that each was drawn from: row (NumPy int64[*shape]
+    or int64[B, *shape]), counted through all rows of `sources`; -1 for tokens of no row. rank (as row): how many were drawn
+    from the row before, without replacement. point: whether the distributions are one-hot on the tokens: True, False, or
+    bool[B, *shape]. race: race keys. at, live, inner: as for Dist. nodes: int64[B, *shape], the nodes that a rule is offered
+    them of: siblings may have the same token."""
 
     tokens: Tensor
-    laws: tuple[Law, ...] = ()
+    sources: tuple[Source, ...] = ()
     row: Any = None
     rank: Any = None
     point: Any = False
@@ -138,6 +142,8 @@ class Draws:
     at: Any = None
     live: Tensor | None = None
     inner: Any = None
+    nodes: Tensor | None = None
+    along = ("tokens", "row", "rank", "point", "race", "nodes")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -146,13 +152,16 @@ class Draws:
 
 @dataclass(frozen=True)
 class Growth:
-    """One growth of a tree: the nodes first .. first + count - 1. above: nodes that include their parents (NumPy
-    int64[n] or Nodes). levels: how many levels it can add."""
+    """One growth of a tree: the nodes first .. first + count - 1. above: nodes that include their parents (NumPy int64[n] or
+    Nodes). levels: how many levels it can add."""
 
     first: int
     count: int
     above: Any
     levels: int = 1
+
+
+ROOT = np.zeros(1, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -163,7 +172,7 @@ class Tree:
     int64[B, N]: the key of the nodes' slots, unique in a step; the root's is -1. edges: the draws of the nodes 1 .. N - 1.
     height: the most that the depth can be. most: the most children that a node can have. wide: the most leaves. growths: what
     the nodes were grown by. pruned: whether data has chosen what is left of it. epoch: commits in the step before it was begun.
-    until: where a driver's tree ends.
+    until: where a driver's tree ends. looks: whether nodes are dead that a driver does not draft (looks.py).
     """
 
     base: Any
@@ -181,9 +190,11 @@ class Tree:
     growths: tuple[Growth, ...] = ()
     columns: dict[str, Any] = field(default_factory=dict)
     until: tuple[str, ...] = ()
-    new: Any = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    frontier: Any = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    looks: str = ""
+    new: Any = field(default_factory=ROOT.copy)
+    frontier: Any = field(default_factory=ROOT.copy)
     grown: frozenset[int] = frozenset()
+    along = ("token",)
 
     @property
     def size(self) -> int:
@@ -200,8 +211,7 @@ class Tree:
 class Path:
     """Tokens below a node. tokens: int64[B, D], the first `length` int64[B] count. count: how many of them are accepted drafts;
     nodes: int64[B, D'], the accepted nodes from the root's child on, -1 behind them; node: int64[B], the last accepted. tree:
-    the
-    verified one (None: tokens of a sub-run). emitted: int64[B], the token that was emitted, -1: none."""
+    the verified one (None: tokens of a sub-run). emitted: int64[B], the token that was emitted, -1: none."""
 
     tokens: Tensor
     length: Tensor
@@ -216,8 +226,7 @@ class Path:
 @dataclass(frozen=True)
 class Edit:
     """To decide a cell of a canvas, or [n] cells: position, token: int64[B] or [B, n]. value: the draws that the tokens are,
-    where
-    they are some. live: bool[B] or [B, n], which of them there are; None: all."""
+    where they are some. live: bool[B] or [B, n], which of them there are; None: all."""
 
     position: Tensor
     token: Tensor
@@ -225,6 +234,30 @@ class Edit:
     live: Tensor | None = None
     on_device = True
     optional = True
+    along = ("position", "token")
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """Cells after a text. base: int64[B], the tokens before them. cells: int64[B, N], tokens, -1 where undecided. size, room:
+    int64[B], how many cells there are, and may be."""
+
+    base: Tensor
+    cells: Tensor
+    size: Tensor
+    room: Tensor
+    on_device = True
+
+    @property
+    def most(self) -> int:
+        """N."""
+        return int(self.cells.shape[1])
+
+
+class Spans(list[Any]):
+    """Parts of a canvas, of which some lanes have fewer. live: bool[B, n]."""
+
+    live: Tensor
 
 
 TENSORS = (Context, Vec, Nodes, Noise, Rows, Dist, Draws, Tree, Path)

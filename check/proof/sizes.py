@@ -184,11 +184,13 @@ class Sizes(Terms):
                 layers = self.layers(xs[0])
                 return all(v.type.dims and self.among(v, layers) for v in xs[1:])
             case "memory.quantized":
-                bits, fact = self.sum(xs[1]), self.of(xs[0])
+                made = self.made.get(xs[1])
+                two = made.operands if made is not None and made.opcode == "list" and len(made.operands) == 2 else xs[1:]
+                bits = [self.sum(v) for v in two if not v.type.dims]
                 return (
-                    isinstance(fact, Memory)
-                    and bits is not None
-                    and self.proves(("and", at_least(bits, 1), at_least(Linear.of(16), bits)))
+                    isinstance(self.of(xs[0]), Memory)
+                    and len(bits) == len(two)
+                    and all(b is not None and self.proves(("and", at_least(b, 1), at_least(Linear.of(16), b))) for b in bits)
                 )
         return False
 

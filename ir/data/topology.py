@@ -98,6 +98,10 @@ PUBLISHED: dict[str, str] = {
     # Luowaterbi/TokenRecycling, tree template 2.2.2
     "recycling_80": "8 8 4 3 2 1 1 1 1 8 3 2 1 1 1 1 1 2 1 0 0 1 0 0 1 0 1 1 0 0 5 2 1 1 1 0 0 0 1 0 0 1 0 0 0 0 0 0 "
     "1 0 0 1 1 0 0 3 1 1 0 0 1 0 0 0 0 1 0 1 0 0 2 0 0 1",
+    # Bestpay-inc/Falcon, models/choices.py: kmask2_8layer_tree, without the node that it lists twice
+    "falcon_165": "20 10 2 2 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 10 2 2 1 0 0 0 0 0 0 2 0 1 0 1 10 2 1 0 0 0 0 0 0 0 2 1 1 1 1 2 "
+    "0 1 1 10 2 1 0 0 0 0 0 0 0 1 0 1 1 0 0 1 0 1 1 0 1 1 9 2 1 0 0 0 0 0 0 0 1 1 1 1 1 1 1 1 1 1 1 9 2 1 0 0 0 0 0 0 1 0 0 "
+    "1 0 0 1 1 1 1 1 1 1 0 8 2 1 0 0 0 0 0 0 1 1 1 1 1 1 1 1 1 1 1 1",
 }
 
 # Assumed acceptance of the rank-r guess at depth d (d, r from 0), from which a shape of a given size is the likeliest tree.

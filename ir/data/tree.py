@@ -5,8 +5,9 @@ Node 0 is the root. Ids are growth order; `keep` renumbers in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 
@@ -112,8 +113,9 @@ class Tree:
         tree = replace(self, nodes=nodes, new=new, frontier=frontier)
         return tree, new_id
 
-    def below(self, node: int, base: Any) -> Tree:
-        """The subtree under `node`, rooted there, on the new committed state `base`."""
+    def below(self, node: int, base: Any, add_log: Callable[[Any, Any], Any]) -> Tree:
+        """The subtree under `node`, rooted there, on the new committed state `base`. add_log: the log-probability of a node, from
+        its parent's and its edge: below a node without probability those of the nodes tell nothing."""
         ids, inside = [], {node}
         for i in range(len(self.nodes)):
             if i == node or (i and self.nodes[i].parent in inside and i != node):
@@ -121,12 +123,17 @@ class Tree:
                 ids.append(i)
         new_id = {old: new for new, old in enumerate(ids)}
         depth, logprob = self.nodes[node].depth, self.nodes[node].logprob
+        impossible = logprob.ratio == 0 if hasattr(logprob, "ratio") else logprob == -inf
+        logs = {node: self.zero}
+        for i in ids[1:]:
+            n = self.nodes[i]
+            logs[i] = add_log(logs[n.parent], n.edge) if impossible else n.logprob - logprob
         nodes = tuple(
             replace(
                 self.nodes[i],
                 parent=new_id.get(self.nodes[i].parent, 0) if i != node else 0,
                 depth=self.nodes[i].depth - depth,
-                logprob=self.nodes[i].logprob - logprob if i != node else self.zero,
+                logprob=logs[i],
                 edge=self.nodes[i].edge if i != node else None,
             )
             for i in ids

@@ -468,19 +468,19 @@ class MemoryJoin:
 @op("memory.quantized")
 class MemoryQuantized:
     """A memory whose keys and values are rounded: every row, head by head, to the nearest of 2**bits evenly spaced levels from
-    its least value to its greatest. Features and states stay as they are."""
+    its least value to its greatest. Two numbers are the bits of keys and of values. Features and states stay as they are."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         need(types[0].elem == "memory", f".quantized needs a memory, got {types[0]}")
         need(
-            types[1].elem == "int" and not types[1].dims,
-            f".quantized needs one whole number of bits, got {types[1]}",
+            types[1].elem == "int" and len(types[1].dims) <= 1,
+            f".quantized needs a whole number of bits, or two, for keys and for values, got {types[1]}",
             "target.memory(ctx.parent).quantized(4)",
         )
         return (types[0],)
 
     def meaning(m: Any, op: Any, mem: Any, bits: Any) -> Any:
-        return (mem.quantized(int(bits)),)
+        return (mem.quantized(bits),)
 
     @staticmethod
     def fact(k: facts.Known, op: Op) -> facts.Fact | None:

@@ -387,7 +387,7 @@ class TreeReroot:
     def meaning(m: Any, op: Any, t: Tree, path: Any) -> Any:
         if path.emitted is not None or m.done():
             return (Tree.start(m.context(), t.capacity, m.num.zero),)
-        return (t.below(path.node, m.context()),)
+        return (t.below(path.node, m.context(), m.add_log),)
 
     @staticmethod
     def label(c: Checker, op: Op) -> list[Abs]:

@@ -109,9 +109,9 @@ def _read(stream: Any, lines: queue.Queue[str | None]) -> None:
 
 def stages() -> dict[str, Callable[[Lab], Items]]:
     """The steps, imported where they run."""
-    from lab.gpu import doors, kernels, lab, steps, tokens
+    from lab.gpu import kernels, lab, steps, tokens
 
-    every = lab.stage, doors.stage, tokens.tables, kernels.stage, steps.stage, tokens.stage, doors.capture
+    every = lab.stage, tokens.doors, tokens.tables, kernels.stage, steps.stage, tokens.stage, tokens.capture
     return dict(zip(LIMITS, every, strict=True))
 
 

@@ -139,8 +139,8 @@ def times(lab: Lab, context: int) -> Row:
     found: dict[str, Any] = {}
 
     def timed(name: str, moved: int, works: list[Any]) -> None:
-        us = 1000 * lab.launch_ms(works).median
-        found[name] = {"us": us, "of_copy": moved / (us / 1e6) / lab.copy_bandwidth()}
+        us = 1000 * lab.launch_ms(works)
+        found[name] = {"us": us, "of_copy": moved / (us / 1e6) / lab.bandwidth}
 
     each = 2 * heads * context * size * dtype.itemsize
     caches = [[normal(made, 1, heads, context + 128, size, dtype=dtype) for _ in range(2)] for _ in lab.copies(each)]

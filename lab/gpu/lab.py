@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +17,6 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from decgraph.bench.machine import facts
-from decgraph.bench.timing import Spread
 from decgraph.bench.weights import Weights, paired
 from decgraph.runtime.models.decoder.make import net_of_module
 from decgraph.runtime.models.hf_masked import HFMasked
@@ -57,7 +58,6 @@ class Lab:
 
     def __init__(self, device: torch.device, sizes: Any) -> None:
         self.device, self.sizes, self.cuda = device, sizes, device.type == "cuda"
-        self.bandwidth: float | None = None
         self.agreement = 0.0
         self._large: Weights | None = None
 
@@ -73,18 +73,19 @@ class Lab:
         except Exception:  # CUDA's errors have many classes
             return False
 
-    def seconds(self, work: Work, rounds: int, warm: int = 3) -> Spread:
-        """Wall-clock seconds of a call, the device waited for before and after it."""
+    def seconds(self, work: Work, rounds: int, warm: int = 3, calls: int = 1) -> float:
+        """Wall-clock seconds of a call, the median of rounds of some calls; the device is waited for before and after each."""
         took = []
         for _ in range(warm + rounds):
             self.sync()
             started = time.perf_counter()
-            work()
+            for _ in range(calls):
+                work()
             self.sync()
-            took.append(time.perf_counter() - started)
-        return Spread.of(took[warm:])
+            took.append((time.perf_counter() - started) / calls)
+        return statistics.median(took[warm:])
 
-    def launch_ms(self, works: Sequence[Work]) -> Spread:
+    def launch_ms(self, works: Sequence[Work]) -> float:
         """Milliseconds of a launch, the mean over the works in a row: one CUDA graph, so that the host's time is left out."""
 
         def every() -> None:
@@ -92,41 +93,32 @@ class Lab:
                 work()
 
         every()  # everything is compiled before it is captured
-        replay, graph = every, torch.cuda.CUDAGraph() if self.cuda else None
-        if graph is not None:
-            with torch.cuda.graph(graph):
-                every()
-            replay = graph.replay
-        took = self.seconds(replay, 20 if self.cuda else 1, 3 if self.cuda else 0)
-        return Spread(*(1000 * s / len(works) for s in (took.median, took.low, took.high)))
+        if not self.cuda:
+            return 1000 * self.seconds(every, 1, 0) / len(works)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            every()
+        return 1000 * self.seconds(graph.replay, 20) / len(works)
 
     def copies(self, each: int) -> range:
         """Pieces of memory of so many bytes, over which launches are spread."""
         return range(max(2, min(64, -(-CACHE // max(each, 1)))) if self.cuda else 1)
 
-    def copy_bandwidth(self) -> float:
-        """Bytes read and written a second by a large copy on the device; measured once."""
-        made = self.bandwidth
-        if made is None:
-            source = torch.empty(self.sizes.copied, dtype=torch.uint8, device=self.device).fill_(1)
-            target = torch.empty_like(source)
-            made = self.bandwidth = 2 * self.sizes.copied / self.seconds(lambda: target.copy_(source), 9).median
-        return made
+    @cached_property
+    def bandwidth(self) -> float:
+        """Bytes read and written a second by a large copy on the device."""
+        source = torch.empty(self.sizes.copied, dtype=torch.uint8, device=self.device).fill_(1)
+        target = torch.empty_like(source)
+        return 2 * self.sizes.copied / self.seconds(lambda: target.copy_(source), 9)
 
     def costs(self, count: int = 1000) -> Row:
         """Gigabytes a second of a copy; microseconds to issue an operation, of a node of a graph, and to read one value."""
-        x, gbs = torch.zeros(16, device=self.device), self.copy_bandwidth() / 1e9
-        node = 1000 * self.launch_ms([lambda: x.add_(1)] * (count if self.cuda else 10)).median
-        issue = 1e6 / count * self.seconds(lambda: [x.add_(1) for _ in range(count)], 5, 1).median
-        read = 1e4 * self.seconds(lambda: [float(x[0]) for _ in range(100)], 5, 1).median
-        row = {
-            **facts(),
-            "gb_per_s": gbs,
-            "node_us": node,
-            "issue_us": issue,
-            "read_us": read,
-            "right": bool((x == x[0]).all()),
-        }
+        x, gbs = torch.zeros(16, device=self.device), self.bandwidth / 1e9
+        node = 1000 * self.launch_ms([lambda: x.add_(1)] * (count if self.cuda else 10))
+        issue = 1e6 * self.seconds(lambda: x.add_(1), 5, 1, count)
+        read = 1e6 * self.seconds(lambda: float(x[0]), 5, 1, 100)
+        row = {**facts(), "gb_per_s": gbs, "node_us": node, "issue_us": issue, "read_us": read}
+        row["right"] = bool((x == x[0]).all())
         row["gpu"] = str(torch.cuda.get_device_properties(self.device)) if self.cuda else row["processor"]
         told = f"a copy {gbs:.0f} GB/s; an operation {issue:.1f} us, a node {node:.2f} us, one value {read:.1f} us"
         return {**row, "says": f"{told}; {row['gpu']}; torch {torch.__version__}, triton {triton.__version__}"}
@@ -135,8 +127,9 @@ class Lab:
         """The target, the drafter, which is its first layers, and an EAGLE head. What the layers above add is scaled down until
         target and drafter agree on three tokens of four. Random weights cost what any do."""
         if self._large is None:
-            target, drafter = (self.made("Llama", layers) for layers in (None, self.sizes.below))
-            self.agreement, parts = paired(target, drafter, self.sizes.below), {"features": self.made("Eagle", 1)}
+            target, drafter = (self.made(LlamaConfig, LlamaForCausalLM, layers) for layers in (None, self.sizes.below))
+            self.agreement = paired(target, drafter, self.sizes.below)
+            parts = {"features": self.made(EagleConfig, EagleHead, 1)}
             self._large = Weights("llama", target, drafter, target.config.vocab_size, parts=parts)
         return self._large
 
@@ -146,12 +139,11 @@ class Lab:
         self._large = None
         gc.collect()
         size, reach = (int(self.sizes.masked[key]) for key in ("vocab_size", "max_position_embeddings"))
-        net = net_of_module(self.made("Llama", None, self.sizes.masked), "llada")
+        net = net_of_module(self.made(LlamaConfig, LlamaForCausalLM, None, self.sizes.masked), "llada")
         return HFMasked(net, name="llada", vocab=Vocab("llada", size), context=reach, family="llada", mask=size - 1)
 
-    def made(self, kind: str, layers: int | None, sizes: Any = None) -> Any:
-        """A Llama or an EAGLE head with random weights, on the device from the start."""
-        config, module = {"Llama": (LlamaConfig, LlamaForCausalLM), "Eagle": (EagleConfig, EagleHead)}[kind]
+    def made(self, config: Any, module: Any, layers: int | None, sizes: Any = None) -> Any:
+        """A module with random weights, on the device from the start."""
         given, before = dict(sizes or self.sizes.target), torch.get_default_dtype()
         given["num_hidden_layers"] = layers or given["num_hidden_layers"]
         torch.manual_seed(0)
@@ -171,16 +163,14 @@ class Lab:
             config = module.config
             size = config.num_key_value_heads * config.hidden_size // config.num_attention_heads
             read += 2 * cells * config.num_hidden_layers * size * own[0].element_size()
-        return 1000 * read / self.copy_bandwidth()
+        return 1000 * read / self.bandwidth
 
     def profiled(self, work: Work) -> Row:
         """The costliest kernels of a run (on the CPU, operations), and all of them together."""
         with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.cuda else [])]) as seen:
-            took = self.seconds(work, 1, 0).median
+            took = self.seconds(work, 1, 0)
         # A kernel's time is also that of the operation that started it; count the kernels.
-        found = [
-            e for e in seen.key_averages() if not self.cuda or "CPU" not in str(e.device_type) and not e.is_user_annotation
-        ]
+        found = [e for e in seen.key_averages() if not (self.cuda and "CPU" in str(e.device_type)) and not e.is_user_annotation]
         spent = sorted(((e.self_device_time_total or e.self_cpu_time_total, e.count, e.key[:90]) for e in found), reverse=True)
         busy, launches = (sum(each[n] for each in spent) for n in (0, 1))
         return {"us": 1e6 * took, "busy_us": busy, "launches": launches, "us_count_name": spent[:25]}

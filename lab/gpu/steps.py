@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import torch
 
 import decgraph
-from decgraph.backends.triton import capture, graph, lanes
-from decgraph.backends.triton import program as programs
+from decgraph.backends.triton import capture, graph
+from decgraph.backends.triton.listing import begun
+from decgraph.backends.triton.program import Program
 from decgraph.bench.contenders import params_for, request_of, run, session_on
 from decgraph.bench.prompts import of_ids
 from lab.gpu.first import Items, Row
@@ -48,19 +49,14 @@ def stage(lab: Lab) -> Items:
     yield "fast_dllm", partial(canvas, lab)
 
 
-def prepared(lab: Lab, case: Case) -> programs.Program:
+def prepared(lab: Lab, case: Case) -> Program:
     """The program of a case, its lanes at the end of their prompts."""
     made, algorithm = lab.weights(), decgraph.load(case.algorithm)
     session = session_on(algorithm, made, params_for(algorithm, case.params), "triton")
-    limit, jobs = 12 * lab.sizes.steps * case.tokens, []  # more than the timed steps can commit
-    for n, prompt in enumerate(of_ids(made.size, case.batch, lab.sizes.prompt)):
-        machine = session._start(request_of(prompt, limit, sampled=case.sampled, number=n), None, False).machine
-        jobs.append(programs.Job(n, machine, *lanes.wants(machine)))
-    program = programs.Program(jobs[0], jobs[0].features, case.batch, lab.sizes.prompt + limit)
-    for job in jobs:
-        program.admit(job)
-    program.fill(None)
-    return program
+    limit = 12 * lab.sizes.steps * case.tokens  # more than the timed steps can commit
+    prompts = of_ids(made.size, case.batch, lab.sizes.prompt)
+    asked = (request_of(prompt, limit, sampled=case.sampled, number=n) for n, prompt in enumerate(prompts))
+    return begun([session.begin(request).machine for request in asked], lab.sizes.prompt + limit)
 
 
 def replayed(work: Work, device: torch.device) -> Work:
@@ -69,12 +65,6 @@ def replayed(work: Work, device: torch.device) -> Work:
         return work
     capture.aside(work, device)
     return capture.captured(work, device)
-
-
-def repeated(work: Work, count: int) -> None:
-    """So many steps."""
-    for _ in range(count):
-        work()
 
 
 @torch.no_grad()
@@ -87,27 +77,22 @@ def timed(lab: Lab, case: Case) -> Row:
     floor = lab.floor(made.target, case.batch * cells) + case.drafts * lab.floor(made.drafter, case.batch * cells)
     if case.algorithm == "eagle2":
         floor += case.params["depth"] * (lab.floor(made.parts["features"]) + lab.floor(made.target.lm_head))
-    row: Row = {
-        "params": case.params,
-        "batch": case.batch,
-        "floor_ms": floor,
-        "agreement": lab.agreement,
-        "ready_s": time.perf_counter() - began,
-    }
-    traced = graph.traced(program._body, step)  # one more step
+    ready = time.perf_counter() - began
+    row: Row = {**case._asdict(), "floor_ms": floor, "agreement": lab.agreement, "ready_s": ready}
+    traced = graph.traced(program.body, step)  # one more step
     inductor: Any = graph.inductor if lab.cuda else lambda made, _: made.forward
     ways: dict[str, Any] = {
-        "host": lambda: program._body,
+        "host": lambda: program.body,
         "graph": lambda: replayed(traced, step.device),
         "compiled": lambda: replayed(partial(graph.regions(traced, inductor), *traced.tensors.values()), step.device),
     }
-    last, told = program._body, list[str]()
+    last, told = program.body, list[str]()
     for how, make in ways.items():
         began = time.perf_counter()
         try:
             last = make()
             ready, before = time.perf_counter() - began, (int(step.length.sum()), int(step.iteration.sum()))
-            ms = 1000 * lab.seconds(partial(repeated, last, count), 3 if lab.cuda else 1, 1).median / count
+            ms = 1000 * lab.seconds(last, 3 if lab.cuda else 1, 1, count)
         except Exception as error:  # then it runs as before
             row[how] = f"{type(error).__name__}: {error}"[:400]
             continue
@@ -125,15 +110,11 @@ def canvas(lab: Lab) -> Row:
     session = decgraph.load("fast_dllm").session({"model": model}, backend="triton", length=sizes.canvas, block=sizes.block)
     (prompt,) = of_ids(sizes.masked["vocab_size"] - 1, 1, sizes.before)
     request = request_of(prompt, sizes.canvas)
-    first = lab.seconds(lambda: run(session, request), 1, 0).median
+    first = lab.seconds(lambda: run(session, request), 1, 0)
     result = run(session, request)
     calls, floor = result.stats.target_calls, lab.floor(model.net.base, sizes.before + sizes.canvas)
-    ms = 1000 * lab.seconds(lambda: run(session, request), 2 if lab.cuda else 1, 0).median / calls
+    ms = 1000 * lab.seconds(lambda: run(session, request), 2 if lab.cuda else 1, 0) / calls
     row = {"first_s": first, "calls": calls, "ms": ms, "floor_ms": floor, "over_floor": ms / floor, "mode": result.mode}
     profile, right = lab.profiled(lambda: run(session, request)), result.mode == "graph mode"
-    return {
-        **row,
-        "profile": profile,
-        "right": right,
-        "says": f"{ms:.2f} ms a call = {ms / floor:.2f} floors; {calls} calls; {result.mode}",
-    }
+    says = f"{ms:.2f} ms a call = {ms / floor:.2f} floors; {calls} calls; {result.mode}"
+    return {**row, "profile": profile, "right": right, "says": says}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from decgraph.runtime.models.decoder.net import Net
     from decgraph.runtime.models.heads.layout import Part
     from decgraph.runtime.models.hf_causal import HFCausal
-    from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads, HFReading, HFRooted
+    from decgraph.runtime.models.hf_heads import HFAdapter, HFFeatures, HFHeads, HFReading, HFRooted, HFStaged
     from decgraph.runtime.models.hf_live import Live
 
 
@@ -134,7 +134,7 @@ def load_heads(path: str | Path, target: HFCausal) -> HFHeads:
     return HFHeads(module, target, folder.name)
 
 
-def load_features(path: str | Path, target: HFCausal) -> HFFeatures | HFRooted:
+def load_features(path: str | Path, target: HFCausal) -> HFFeatures | HFRooted | HFStaged:
     """A head that reads `target`'s features, as EAGLE's, Hydra's and DFlash's do, of any layout that decgraph knows
     (docs/heads.md) and in the target's precision. Raises DecError for a folder of no known layout, for tensors that are
     missing, misshapen, unexpected or not finite, and for a head of another target."""
@@ -149,12 +149,14 @@ def load_part(kind: str, path: str | Path, target: HFCausal, gives: str = "", na
     return load_features(path, target) if kind == "features" else load_adapter(path, target)
 
 
-def features_model(module: Any, target: HFCausal, name: str) -> HFFeatures | HFRooted:
+def features_model(module: Any, target: HFCausal, name: str) -> HFFeatures | HFRooted | HFStaged:
     """The model of a module that reads `target`'s features."""
     from decgraph.runtime.models.heads.rooted import Rooted
-    from decgraph.runtime.models.hf_heads import HFFeatures, HFRooted
+    from decgraph.runtime.models.heads.staged import Staged
+    from decgraph.runtime.models.hf_heads import HFFeatures, HFRooted, HFStaged
 
-    return (HFRooted if isinstance(module, Rooted) else HFFeatures)(module, target, name)
+    kind = HFRooted if isinstance(module, Rooted) else HFStaged if isinstance(module, Staged) else HFFeatures
+    return kind(module, target, name)
 
 
 def load_adapter(path: str | Path, target: HFCausal) -> HFAdapter:

@@ -192,6 +192,62 @@ class HFFeatures(_Head):
         return made
 
 
+class HFStaged(_Head):
+    """A head with a module for every depth of a draft (a module as in heads/staged.py): MTP layers, each trained for its depth.
+    The first reads the target's features, each next one the features that the one before gives, of the whole text, one place
+    on. All of them are run over the whole text in every call."""
+
+    def __init__(self, module: Any, target: HFCausal, name: str) -> None:
+        super().__init__(module, target, name)
+        self.kind = "features"
+        for stage in module.stages:
+            attach(stage, target, name)
+
+    def eval(self, paths: Sequence[Path], given: Memory | None = None) -> list[Scores]:
+        """Scores of the token after each path. `given` is the target's memory at the root's parent; left out, it is the
+        target's memory of everything but the path's last token. Raises DecError for more drafted tokens than there are
+        layers."""
+        if given is None:
+            return [self.eval([p], self.target.memory(p[:-1]))[0] for p in paths]
+        check_family(self, given)
+        return [self._scores(*self._last(check_path(self, path), given)) for path in paths]
+
+    def states(self, path: Path, given: Memory) -> dict[int, Row]:
+        """The features that it predicts at the positions that the memory does not cover."""
+        known = min(given.length, len(path) - 1)
+        found = [(i, *self._last(path[: i + 1], given)) for i in range(known, len(path))]
+        return {i: stage.back(own) for i, stage, own in found}
+
+    @torch.no_grad()
+    def _scores(self, stage: Any, own: Tensor) -> Scores:
+        return self.target.scores(stage.read_out(own[None])[0]) if stage.own_output else self.target.read_feature(own)
+
+    @torch.no_grad()
+    def _last(self, path: Path, given: Memory) -> tuple[Any, Tensor]:
+        """The module of a path's depth, and its own output [width] at the path's end."""
+        known = min(given.length, len(path) - 1)
+        check_known(self, given, known)
+        if len(path) - known > len(self.module.stages):
+            raise DecError(
+                f"{self.name!r} drafts at most {len(self.module.stages)} tokens: it has a layer for each",
+                hint="fewer tokens a step",
+            )
+        features = {j: given.features[j] for j in range(known) if j in given.features}
+        if not known:  # a prompt of one token has no feature before it
+            features = {-1: self.target.token_embeddings().new_zeros(self.module.config.hidden_size)}
+        for end, stage in zip(range(known, len(path)), self.module.stages, strict=False):  # the token at `end` is the newest
+            at = sorted(j for j in features if j < end)
+            device = features[at[0]].device
+            out = stage(
+                torch.tensor([path[j + 1] for j in at], device=device)[None],
+                torch.stack([features[j] for j in at])[None],
+                position_ids=torch.tensor(at, device=device)[None] - min(0, at[0]),
+            )[0]
+            last = out[-1]
+            features = {j + 1: stage.back(own) for j, own in zip(at, out, strict=True)}
+        return stage, last
+
+
 def _additive(visible: Tensor, dtype: torch.dtype) -> Tensor:
     """A 4-D additive mask [1, 1, n, n]. Additive and not boolean: the library's eager attention adds a
     boolean mask as zeros and ones."""
@@ -326,25 +382,32 @@ class HFReading(Reading):
         """The values at states [n, width], of a part of the module or the whole. Raises DecError for outputs of another shape,
         or that are not numbers."""
         module = self.module if part is None else part
-        first = next(iter(module.parameters()), states)
-        out = module(states.to(first)).double()
-        if out.ndim == 1:
-            out = out[:, None]
+        out = outputs_of(module, states)
         if out.ndim != 2 or out.shape[0] != len(states) or not bool(torch.isfinite(out).all()):
             raise DecError(
                 f"the head {self.name!r} gave {list(out.shape)} for {len(states)} states, or numbers that are not finite",
                 hint="a module from hidden states [n, width] to [n, outputs]",
             )
-        if self.gives == "real":
-            made: list[Any] = out[:, 0].tolist()
-            return made
-        if self.gives == "int":
-            classes: list[Any] = out.argmax(-1).tolist()
-            return classes
-        if not getattr(module, "probabilities", False):
-            out = out.sigmoid() if out.shape[1] == 1 else out.softmax(-1)
-        share: list[Any] = out[:, 0 if out.shape[1] == 1 else 1].tolist()
-        return [x >= 0.5 for x in share] if self.gives == "bool" else share
+        made: list[Any] = values_of(module, self.gives, out).tolist()
+        return made if self.gives in ("real", "prob") else [bool(x) if self.gives == "bool" else int(x) for x in made]
+
+
+def outputs_of(module: Any, states: Tensor) -> Tensor:
+    """What a head computes of states [n, width]: float64[n, outputs]."""
+    out: Tensor = module(states.to(next(iter(module.parameters()), states))).double()
+    return out[:, None] if out.ndim == 1 else out
+
+
+def values_of(module: Any, gives: str, out: Tensor) -> Tensor:
+    """The values that a head gives by its outputs float64[n, outputs] (`HFReading`): float64[n], of answers 0 or 1."""
+    if gives == "real":
+        return out[:, 0]
+    if gives == "int":
+        return out.argmax(-1).double()
+    if not getattr(module, "probabilities", False):
+        out = out.sigmoid() if out.shape[1] == 1 else out.softmax(-1)
+    share = out[:, 0 if out.shape[1] == 1 else 1]
+    return (share >= 0.5).double() if gives == "bool" else share
 
 
 def reading_model(module: Any, target: Any, gives: str, name: str) -> HFReading:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from decgraph.errors import ContextFullError, DecError
-from decgraph.runtime.models.rounding import rounded
+from decgraph.runtime.models.rounding import Bits, bits_of, rounded
 
 if TYPE_CHECKING:
     from decgraph.runtime.models.spelling import Spelling
@@ -152,12 +152,16 @@ def fingerprint(row: Row) -> object:
     return row
 
 
-def rounded_row(row: Row, bits: int) -> Row:
-    """Keys or values rounded to 2**bits levels, head by head (the last dimension); of rows that are no numbers another row,
+def rounded_row(row: Row, bits: Bits) -> Row:
+    """Keys and values rounded to 2**bits levels, head by head (the last dimension); of rows that are no numbers another row,
     which names the bits."""
     if isinstance(row, tuple) and row and not isinstance(row[0], str):
-        return tuple(rounded_row(part, bits) for part in row)
-    return rounded(row, bits) if hasattr(row, "dtype") else ("rounded", bits, row)
+        each = bits if isinstance(bits, tuple) else (bits,) * len(row)
+        return tuple(rounded_row(part, n) for part, n in zip(row, each, strict=True))
+    if not hasattr(row, "dtype"):
+        return ("rounded", bits, row)
+    assert isinstance(bits, int), "keys and values that are no pair have bits in common"
+    return rounded(row, bits)
 
 
 def mean(rows: Sequence[Row]) -> Row:
@@ -197,8 +201,8 @@ class LayerMemory:
         """The layer without positions `ps`."""
         return self.only(self.positions.union(self.states) - frozenset(ps))
 
-    def quantized(self, bits: int) -> LayerMemory:
-        """The layer with its keys and values rounded to so many bits."""
+    def quantized(self, bits: Bits) -> LayerMemory:
+        """The layer with its keys and values rounded to so many bits, or each to its own number."""
         return LayerMemory({i: rounded_row(r, bits) for i, r in self.kv.items()}, self.states)
 
     def merged(self, groups: Iterable[Sequence[int]]) -> LayerMemory:
@@ -265,12 +269,11 @@ class Memory:
         """The memory without positions `ps`, in every layer."""
         return self.only(self.positions - frozenset(ps))
 
-    def quantized(self, bits: int) -> Memory:
-        """The memory with its keys and values rounded to so many bits, in every layer. Raises DecError for a number of bits
-        that is none."""
-        if not 1 <= bits <= 16:
-            raise DecError(f"a memory cannot be rounded to {bits} bits", hint="whole bits in 1..16")
-        return replace(self, layers=tuple(layer.quantized(bits) for layer in self.layers))
+    def quantized(self, bits: Bits) -> Memory:
+        """The memory with its keys and values rounded to so many bits, or each to its own number, in every layer. Raises
+        DecError for a number of bits that is none."""
+        found = bits_of(bits)
+        return replace(self, layers=tuple(layer.quantized(found) for layer in self.layers))
 
     def merged(self, groups: Iterable[Sequence[int]]) -> Memory:
         """The memory with one row of keys and values for the positions of a group, in every layer."""

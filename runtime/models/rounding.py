@@ -4,6 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from decgraph.errors import DecError
+
+Bits = int | tuple[int, int]
+"""How many for keys and values alike, or for each."""
+
+
+def bits_of(said: Any) -> Bits:
+    """A number of bits, or two numbers, as a program says them. Raises DecError for others."""
+    found = [int(n) for n in np.ravel(said.tolist() if hasattr(said, "tolist") else said)]
+    if len(found) not in (1, 2) or not all(1 <= n <= 16 for n in found):
+        told = " and ".join(map(str, found)) or "no"
+        raise DecError(
+            f"a memory cannot be rounded to {told} bits", hint="whole bits in 1..16, or two: for keys and for values"
+        )
+    return found[0] if found[0] == found[-1] else (found[0], found[1])
+
 
 def rounded(x: Any, bits: int) -> Any:
     """Numbers rounded to the nearest of 2**bits evenly spaced levels, from the least to the greatest of their group: the last
@@ -20,4 +38,4 @@ def _end(found: Any) -> Any:
     return getattr(found, "values", found)
 
 
-__all__ = ["rounded"]
+__all__ = ["Bits", "bits_of", "rounded"]

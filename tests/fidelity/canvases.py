@@ -64,19 +64,20 @@ def run(
     externs: Mapping[str, Any] | None = None,
     eos: int | None = None,
     others: Mapping[str, Any] | None = None,
+    tokenizer: Any = None,
     **params: Any,
 ) -> Run:
     """Decode a canvas behind a prompt with a program of stdlib (or `text`) on a backend, all passes on. name: a recorded model,
     or a model. shaping: how the request shapes distributions, default greedy. noise: in the place of ours. eos: the token that
     ends a text, where the program reads it; the output is then the canvas, also what is not committed of it. others:
-    further models."""
+    further models. tokenizer: for programs that read texts."""
     algorithm = decgraph.load(program) if text is None else decgraph.parse(text)
     algorithm = algorithm if cache is None else algorithm.cached(cache)
     asked = model(name) if isinstance(name, str) else name
     models = {"model": asked, **(others or {})}
     if any(p.name == "length" for p in algorithm.module.entry.params):
         params["length"] = length
-    session = algorithm.session(models, plan=Plan(backend=backend), externs=externs, **params)
+    session = algorithm.session(models, tokenizer=tokenizer, plan=Plan(backend=backend), externs=externs, **params)
     calls: list[Asked] = []
     events: list[Any] = []
     session.machine = watching(machine(backend), calls, noise)
@@ -89,7 +90,7 @@ def run(
         raise result.error
     made = Run((*prompt, *(result.tokens if eos is None else canvas(events, length))), calls, result, events)
     if backend == "triton" and noise is None and eos is None and externs is None:
-        quiet = algorithm.session(models, plan=Plan(backend=backend), **params)
+        quiet = algorithm.session(models, tokenizer=tokenizer, plan=Plan(backend=backend), **params)
         again = quiet.run(request, keep_events=False)
         assert again.error is None and again.stats.calls == result.stats.calls, (again, result.stats)
         made.unheard = (*prompt, *again.tokens)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 from fidelity import models
 from fidelity.causal_trees import beside, level_tree
 from fidelity.columns import compared, stands
-from fidelity.entry import FOLDER, Case, Entry, Outcome
+from fidelity.entry import Case, Entry, Outcome, recording
 from fidelity.watched import run
 
 LATE = "drafts that reach into the last place or past it are left out: decgraph makes none"
@@ -63,37 +62,20 @@ def opt_tree(case: Case, backend: str) -> Outcome:
     return beside(case, backend, "opt_tree", both, prompt=prompt, **more)
 
 
-def proposals(case: Case) -> dict[tuple[int, ...], list[int]]:
-    """What the statistical model proposed after which text: the recorded loop, with the recorded tokens."""
-    own, reviews = iter(case["mag_calls"]), iter(case["drafter_calls"])
-    wanted, text, found = case["parameters"]["k_matrix"][0], list(case["prompt"]), {}
-    for call in case["calls"]:
-        draft: list[int] = []
-        while len(wanted) > 1 and len(draft) < wanted[0]:
-            found[(*text, *draft)] = next(own)
-            draft += next(reviews)["result"]
-        while len(draft) < sum(wanted):
-            found[(*text, *draft)] = more = next(own)
-            draft += more
-        assert draft == call["proposed"]
-        text += call["committed"]
-    assert next(own, None) is None and next(reviews, None) is None
-    return found
-
-
 def cascade(case: Case, backend: str) -> Outcome:
-    wanted, size, known = case["parameters"]["k_matrix"][0], len(case["output"]), proposals(case)
+    """The statistical model's pairs of tokens are of the file; a single row without a drafter is that model alone."""
+    wanted, size = case["parameters"]["k_matrix"][0], len(case["output"])
     done = run(
         "cs_drafting",
         case["prompt"],
         {"target": models.causal("target"), "drafter": models.causal("drafter")},
         backend,
-        text=(FOLDER / "programs" / "cs_drafting.dec").read_text(encoding="utf-8"),
         limit=2 * size,
-        externs={"known": lambda text: np.array(known[tuple(int(x) for x in text)])},
         settings={"until": (lambda path: len(path) >= size,)},
         near=wanted[0] if len(wanted) > 1 else 0,
-        whole=sum(wanted),
+        far=wanted[-1],
+        leniency=case["parameters"]["leniency"],
+        pairs=recording("ar2/cs_drafting")["bigram"],
     )
     return compared(case, done, drafter=case["drafter_forwards"])
 
@@ -123,10 +105,8 @@ ENTRIES = [
     ),
     Entry(
         "ar2/cs_drafting",
-        "[cs_drafting](../tests/fidelity/programs/cs_drafting.dec)",
+        "cs_drafting",
         cascade,
-        leaves_out={"4": "its drafter reviews leniently: whether a token stays depends on odds that were not recorded"},
-        note="the statistical model's recorded proposals are the function that is handed over; stdlib's cs_drafting looks them "
-        "up in the text, and cuts what is more than was asked for",
+        triton=1,
     ),
 ]

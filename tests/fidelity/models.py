@@ -109,13 +109,17 @@ def acceptance(name: str = "specdecpp_head", drafter: str = "drafter") -> Any:
 
 
 @cache
-def mtp(name: str = "ar2/models/mtp_layers", target: str = "target") -> Any:
-    """The first of the recorded MTP layers, in the layout in which checkpoints have one."""
+def mtp(layers: int, name: str = "ar2/models/mtp_layers", target: str = "target") -> Any:
+    """The first of the recorded MTP layers, in the layout in which checkpoints have them."""
     config = json.loads((folder(target) / "config.json").read_text(encoding="utf-8"))
-    begin = f"model.layers.{config['num_hidden_layers']}."
+    first = config["num_hidden_layers"]
     with tempfile.TemporaryDirectory() as made:
-        read = {k.removeprefix("layers.0."): t for k, t in weights(name)[1].items() if k.startswith("layers.0.")}
-        own = {begin + k.replace("mtp_block.", "").replace("post_norm.", "shared_head.norm."): t for k, t in read.items()}
+        own = {}
+        for k, t in weights(name)[1].items():
+            _, n, part = k.split(".", 2)
+            if int(n) < layers:
+                part = part.replace("mtp_block.", "").replace("post_norm.", "shared_head.norm.")
+                own[f"model.layers.{first + int(n)}.{part}"] = t
         save_file(own, Path(made) / "model.safetensors")
         (Path(made) / "config.json").write_text(json.dumps(config), encoding="utf-8")
         return hf.load_features(made, causal(target))

@@ -71,9 +71,11 @@ def test_a_transcription_agrees(pair: Compared, case: Any, backend: str) -> None
 
 
 def test_the_catalogue_says_compared_of_what_was_transcribed() -> None:
+    """A stand-in may be compared in what it has."""
     rows = stdlib.catalogue().values()
-    recorded = {row.name for row in rows if row.status == "recorded"}
-    assert {row.name for row in rows if row.status == "compared"} == {c.program for c in comparisons()} - recorded
+    transcribed = {c.program for c in comparisons()}
+    assert {row.name for row in rows if row.status == "compared"} <= transcribed
+    assert transcribed <= {row.name for row in rows if row.status in ("recorded", "compared", "stand-in")}
 
 
 @cache

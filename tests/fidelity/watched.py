@@ -113,7 +113,7 @@ def watching(kind: Any, log: list[Any]) -> Any:
             def evaluate(self, model: Any, place: Any, *extra: Any, **how: Any) -> Any:
                 call = super().evaluate(model, place, *extra, **how)
                 if not self.uncounted and getattr(call, "engine", None) is not None and how.get("part") is None:
-                    self.note(model, call.ask.paths())
+                    self.note(model, call.ask.paths() if hasattr(call.ask, "paths") else ())  # a canvas is no path
                 return call
 
             def read_tokens(self, model: Any, tokens: Any, *given: Any, **how: Any) -> Any:
@@ -128,11 +128,12 @@ def watching(kind: Any, log: list[Any]) -> Any:
                     self.note(model, [p for ask in call.asks for p in ask.paths()])
                 return call
     else:
+        from decgraph.ir.data.canvas import Canvas
         from decgraph.ir.data.dist import resolve_path
 
         class Watched_(Watching):  # type: ignore[no-redef]
             def evaluate(self, op: Any, model: Any, place: Any, extra: Any) -> Any:
-                if self.joined is None and op.attrs.get("part") != "heads":
+                if self.joined is None and op.attrs.get("part") != "heads" and not isinstance(place, Canvas):
                     self.note(model, [resolve_path(s) for s in self.place_states(place, extra)[0]])
                 return super().evaluate(op, model, place, extra)
 

@@ -143,8 +143,8 @@ def test_a_watermarks_key_halves_the_vocabulary() -> None:
 
 
 def test_budgets_beyond_the_text_keep_everything() -> None:
-    big = {"prefill": 999, "window": 4, "heavy": 999, "recent": 999, "capacity": 999, "sinks": 4, "share": 1.0, "least": 1}
+    big = {"prefill": 999, "window": 4, "heavy": 999, "recent": 999, "capacity": 999, "sinks": 4}
     assert standins.evicted(big, 20, 5) == standins.compressed(big, 20, 5) == standins.sparsely(big, 20, 5) == 1
     assert standins.parallel({"shared": 4, "length": 999, "question": 2}, 20, 0) == 1
     assert standins.prefilled({"segment": 4, "block": 2, "budget": 999}, 20, 0) == 1
-    assert standins.quantized({"bits": 8, "residual": 0}, 20, 5) == 0.25
+    assert standins.quantized({"bits": 8, "bits_v": 8, "residual": 0}, 20, 5) == 0.25

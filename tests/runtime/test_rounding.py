@@ -9,6 +9,8 @@ import pytest
 import torch
 from hf_modules import module
 
+import decgraph
+from decgraph.errors import DecError
 from decgraph.runtime.models import hf
 from decgraph.runtime.models.derive import derive
 from decgraph.runtime.models.hf_causal import HFCausal
@@ -71,6 +73,48 @@ def test_keys_and_values_are_rounded_head_by_head(model: HFCausal, bits: int) ->
             for exact, got in zip(row, coarse.kv[i], strict=True):
                 wanted = nearest(np.asarray(exact, dtype=np.float64), bits)
                 assert np.allclose(np.asarray(got, dtype=np.float64), wanted, atol=1e-5)
+
+
+def test_keys_and_values_have_bits_of_their_own(model: HFCausal) -> None:
+    memory = model.memory((1, 2, 3, 4))
+    both = zip(memory.quantized((4, 2)).layers, memory.quantized(4).layers, memory.quantized(2).layers, strict=True)
+    for mixed, fine, coarse in both:
+        for i, (key, value) in mixed.kv.items():
+            assert np.array_equal(key, fine.kv[i][0]) and np.array_equal(value, coarse.kv[i][1])
+            assert not np.array_equal(value, fine.kv[i][1])
+    assert memory.quantized((4, 4)) == memory.quantized(4)
+    for wrong in ((4, 2, 1), (0, 4), 17):
+        with pytest.raises(DecError, match="bits"):
+            memory.quantized(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.budget(8)
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+def test_a_program_says_the_bits_of_keys_and_of_values(backend: str) -> None:
+    """Coarse keys, coarse values and both make different texts; the same bits twice are those of one number."""
+    prompt, limit = "def mean(values):", 12
+
+    def text(keys: int, values: int) -> tuple[int, ...]:
+        params = {"bits": keys, "bits_v": values, "residual": 1}
+        return tuple(decgraph.run("kv_quantized", prompt, limit=limit, backend=backend, params=params).tokens)
+
+    one = text(1, 1)
+    assert len({one, text(8, 1), text(1, 8)}) == 3
+    assert one == decgraph.parse(ONE).run(prompt, limit=limit, backend=backend).tokens
+
+
+ONE = """
+algorithm one_bit(target: causal):
+    m = target.memory(ctx.parent)
+
+    while not done:
+        i = range_(0, ctx.length)
+        old = i where i < ctx.length - 1
+        read = m.only(old).quantized(1).join(m.without(old))
+        x ~ target(ctx, given = read) as output
+        m = m.join(target.memory(ctx, given = read).without(range_(0, ctx.length - 1)))
+        commit x
+"""
 
 
 def test_rows_that_are_no_numbers_name_the_bits() -> None:

@@ -12,9 +12,9 @@ import decgraph
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "cache_augmentation": ({"latents": 0}, {"latents": 4}),
     "kv_frequency": ({"capacity": 4096}, {"capacity": 6, "sinks": 1}),
-    "kv_sparse_read": ({"share": 1.0}, {"share": 0.1, "least": 1}),
+    "kv_sparse_read": ({"heavy": 4096}, {"heavy": 1}),
     "parallel_context": ({"length": 4096, "question": 1}, {"shared": 1, "length": 4, "question": 2}),
-    "sparse_prefill": ({"segment": 4, "block": 2, "budget": 4096}, {"segment": 4, "block": 2, "budget": 2}),
+    "sparse_prefill": ({"segment": 4, "block": 2, "budget": 4096}, {"segment": 4, "block": 2, "budget": 2, "dense": 0}),
 }
 """By program: the setting at which it is the target, and one at which it is not."""
 

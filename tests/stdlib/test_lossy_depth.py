@@ -13,7 +13,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "direct_multi_token": ({"horizon": 1}, {"horizon": 4}),
     "ffn_skip": ({"skips": 0}, {"alike": 0.5, "skips": 4}),
     "first_router": ({"tau": 0.0}, {"tau": 1.0}),
-    "free": ({"tau": 1.0}, {"tau": 0.2}),
+    "free": ({"tau": 1.0}, {"tau": 0.2, "exit": 4}),
     "kv_evict": ({"prefill": 4096, "recent": 4096}, {"window": 1, "prefill": 2, "heavy": 1, "recent": 2}),
     "kv_quantized": ({"residual": 4096}, {"bits": 2, "residual": 1}),
     "overfill": ({"pruned": 0.0}, {"pruned": 0.6}),

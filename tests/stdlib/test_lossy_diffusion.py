@@ -35,7 +35,7 @@ EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
     ("adablock", {"trust": 1, "tau": 1}, STATIC),
     ("explore_exploit", {"tau": 1, "least": 0}, STATIC),
     ("explore_exploit", {"tau": 0.4, "least": 0, "block": LENGTH}, ("fast_dllm_uncached", {"tau": 0.4, "block": LENGTH})),
-    ("secondary_remask", {"steps": 4, "least": 0, "drop": 1}, ("maskgit", {"steps": 4, "heat": 0})),
+    ("secondary_remask", {"steps": 2, "heat": 0, "again": False}, ("maskgit", {"steps": 2, "heat": 0})),
     ("set_block", {"k": LENGTH, "gamma": 0.5}, ("eb_sampler", {"gamma": 0.5})),
     ("coherent_contextual", {"steps": LENGTH, "warm": 64}, ("eb_sampler", {"gamma": 0})),
     ("r2_dllm", {"tau": 0.4, "spatial": 1, "clusters": False, "calm": 1000}, ("fast_dllm_uncached", {"tau": 0.4})),
@@ -56,7 +56,7 @@ EQUAL: list[tuple[str, Mapping[str, Any], tuple[str, Mapping[str, Any]]]] = [
     ("d2f", {"block": LENGTH, "tau": 1}, WHOLE),
     ("fast_dllm_v2", {"small": BLOCK}, ("fast_dllm_v2", {"small": BLOCK, "hold": False})),
     ("sparse_dllm", {"keep": 1, "steps": LENGTH}, ("llada", {"steps": LENGTH})),
-    ("recap", {"steps": 6, "cheap": 0, "heat": 0}, ("maskgit", {"steps": 6, "heat": 0})),
+    ("recap", {"steps": 3, "cheap": 0, "heat": 0}, ("maskgit", {"steps": 3, "heat": 0, "power": 2.5})),
 ]
 
 
@@ -95,7 +95,7 @@ AWAY: list[tuple[str, Mapping[str, Any]]] = [
     ("r2_dllm", {"tau": 1, "spatial": 1, "clusters": False, "calm": 1, "temporal": 0}),
     ("slow_fast", {"tau": 0.35}),
     ("dkv_cache", {"block": LENGTH, "steps": LENGTH, "reload": 8}),
-    ("recap", {"steps": LENGTH, "cheap": 3, "heat": 0}),
+    ("recap", {"steps": LENGTH, "alone": 0, "cheap": 3, "heat": 0}),
     ("d2f", {"tau": 1}),
     ("joint_threshold", EDITS | {"tau": 1, "edit": 0}),
     ("sparse_dllm", {"keep": 0.2, "steps": LENGTH}),

@@ -116,7 +116,9 @@ def test_groups_are_near_what_is_decided_and_far_from_one_another(
         calls, _ = decided("lpd", params, seed)
         upto = [0]
         for s in range(steps):
-            upto.append(max(upto[-1] + 1, int(rows * width * (1 - cos(pi / 2 * (s + 1) / steps)) + 1e-9)))
+            share = cos(pi / 2 * s / steps) - cos(pi / 2 * (s + 1) / steps)
+            size = max(1, int(rows * width * share + 0.5)) if s else 1
+            upto.append(rows * width if s == steps - 1 else upto[-1] + size)
         assert [sum(map(len, calls[: s + 1])) for s in range(steps)] == upto[1:]
         place = [(n // width, n % width) for n in range(rows * width)]
         done: list[int] = []

@@ -86,7 +86,7 @@ EQUAL = [
     ("adadec", {"k": 1}, GREEDY),
     ("mirostat", {"tau": 0, "eta": 0}, GREEDY),
     ("kgw_watermark", {"delta": 0}, {}),
-    ("lookahead_reasoning", {"mark": "."}, GREEDY),
+    ("lookahead_reasoning", {"mark": ".", "depth": 0}, GREEDY),
     ("superposed", {"k": 1, "alpha": 0}, GREEDY),
     ("superposed", {"k": 1, "alpha": 0}, {"eos": (2, 3), "min_length": 5, "limit": 5, **GREEDY}),
 ]
@@ -104,7 +104,7 @@ GREEDILY_EQUAL = {"discriminator_guided"}
 
 
 WHATEVER = {"lookahead_reasoning"}
-"""It commits the target's own steps of greedy requests, whatever was drafted."""
+"""Without drafted steps it commits the target's own."""
 SHOWN = dict.fromkeys((n, "temperature" in r) for n, _, r in EQUAL if "head" not in r and n not in WHATEVER)
 
 

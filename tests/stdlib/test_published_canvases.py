@@ -94,7 +94,7 @@ def test_cells_that_are_equally_far_from_the_group_go_by_what_is_decided_around_
     from it, of those in the order of the published list: cells that were not near enough first, then the nearest."""
     chosen_far = 0
     for seed in range(3):
-        params = {"length": width * width, "width": width, "steps": sizes}
+        params = {"length": width * width, "width": width, "steps": sizes, "apart": 1}
         done = run("lpd", {"model": canvases(seed)}, (0, 3), params, limit=width * width, seed=seed)
         groups: list[list[int]] = []
         for event in done.events:

@@ -20,6 +20,8 @@ from decgraph.check.tables import Style
 from decgraph.check.validation import outside
 from decgraph.check.worlds import models_for, params_for
 from decgraph.ir.settings import of_request, settings
+from decgraph.passes.plan import Plan
+from decgraph.runtime.models.table import TableModel
 from decgraph.runtime.request import Request
 from decgraph.runtime.session import Session
 
@@ -65,3 +67,33 @@ def test_rows_with_zeros_are_decoded(name: str) -> None:
                     said[backend] = result.tokens
                 assert said["torch"] == said["reference"] and said["torch"], (what, params, seed, temperature)
                 assert style.sort != "zeros" or 6 not in said["torch"]
+
+
+CARRIED = """
+algorithm carried(target: causal, drafter: causal):
+    state t: tree[16] per sequence = empty
+
+    while not done:
+        known = t.nodes
+        best = argmax(t.leaves, by = [-t.logprob[t.leaves]])
+        if t.size > 0:
+            commit t.token[best]
+        else:
+            draft t:
+                grow topk(drafter(t.leaves).raw, 3)
+                grow topk(drafter(t.new).raw, 2)
+            verify t by match against target(known)
+            commit t.accepted
+"""
+
+
+@pytest.mark.parametrize("backend", ["torch", "reference"])
+def test_a_tree_below_an_accepted_draft_without_probability_keeps_its_order(backend: str) -> None:
+    """Token 2, to which the drafter gives nothing, is accepted; of the tokens drafted below it the less likely one is known."""
+    models = {
+        "target": TableModel(3, table={(): [0, 0, 1]}, window=0, name="target"),
+        "drafter": TableModel(3, table={(): [3, 1, 0]}, window=0, name="drafter"),
+    }
+    session = decgraph.parse(CARRIED).session(models, plan=Plan(backend=backend))
+    result = session.run(Request((0,), limit=2, temperature=0))
+    assert result.error is None and result.tokens == (2, 1)

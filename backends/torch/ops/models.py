@@ -6,6 +6,7 @@ from typing import Any
 
 from decgraph.backends.torch.lowering import lowering, on_host, written
 from decgraph.errors import DecError
+from decgraph.runtime.models.rounding import bits_of
 
 
 @lowering("model.derive")
@@ -25,7 +26,7 @@ def quantized(m: Any, memory: Any, bits: Any) -> Any:
     """A memory whose keys and values are rounded. Raises DecError for that of a canvas."""
     if not hasattr(memory, "quantized"):
         raise DecError("only a context's memory can be rounded here", hint="m = target.memory(ctx.parent)")
-    return memory.quantized(int(bits))
+    return memory.quantized(bits_of(bits))
 
 
 @lowering("memory.join")

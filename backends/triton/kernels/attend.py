@@ -23,7 +23,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from decgraph.backends.triton.kernels.shared import about, counters, power
+from decgraph.backends.triton.kernels.shared import about, by_cell, counters, power
+from decgraph.backends.triton.models.interface import Seen
 from decgraph.errors import DecError
 
 # The interpreter keeps bfloat16 as its bits, and multiplies those.
@@ -319,8 +320,8 @@ def launch(
     scale: float = 1.0, window: int | None = None, positions: Tensor | None = None, slot_positions: Tensor | None = None,
     softcap: float | None = None, *, programs: int | None = None, least: int = LEAST,
 ) -> Tensor:  # fmt: skip
-    """The kernel's launch; the arguments are those of `attend`. programs, least: how the work is cut.
-    Shapes are those of `attend`. Raises DecError for what is laid out otherwise."""
+    """The kernel's launch; arguments and shapes are those of `form`. programs, least: how the work is cut. Raises DecError for
+    what is laid out otherwise."""
     batch, wide, cells, dk = q.shape
     heads, capacity, dv = keys.shape[1], keys.shape[2], values.shape[3]
     if q.dtype.itemsize > 4 or not q.dtype == keys.dtype == values.dtype:
@@ -354,19 +355,25 @@ def launch(
 
 
 def form(
-    q: Tensor, keys: Tensor, values: Tensor, below: Tensor, tail: Tensor | None, first: Tensor | None, scale: float,
-    window: int | None, positions: Tensor | None, slot_positions: Tensor | None, softcap: float | None,
+    q: Tensor, keys: Tensor, values: Tensor, below: Tensor, tail: Tensor | None = None, first: Tensor | None = None,
+    scale: float = 1.0, window: int | None = None, positions: Tensor | None = None, slot_positions: Tensor | None = None,
+    softcap: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """What `attend` means, in torch. Slots that nobody sees have finite numbers. Shapes are those of `attend`."""
-    slot = torch.arange(keys.shape[2], device=q.device)
-    seen = slot < below.expand(q.shape[0], q.shape[2])[..., None]
+    """Attention of T cells of B lanes, whose keys and values are in their slots already: what the kernel means, in torch.
+
+    q: [B, Hq, T, D]; keys, values: [B, H, S, D], [B, H, S, Dv], Hq a multiple of H. A cell sees the slots below
+    below[b, t] (int64[B or 1, T]), and slot first[b] + u (int64[B or 1]) where tail[b, t, u] (bool[B or 1, T, U]).
+    window: only slots whose position slot_positions[b, s] is above positions[b, t] - window (int64[B or 1, S], [B or 1, T]); no
+    slot's position is above its number. softcap: scores become softcap * tanh(score / softcap). Slots that nobody sees have
+    finite numbers here. Returns [B, Hq, T, Dv] of q's type, laid out as [B, T, Hq, Dv]; cells that see nothing are zeros.
+    """
+    used = int(below.max())  # no slot behind these is read
     if tail is not None and first is not None:
-        at = slot - first[:, None]
-        inside = (at >= 0) & (at < tail.shape[2])
-        named = tail.expand(len(seen), -1, -1).gather(2, at.clamp(0, tail.shape[2] - 1)[:, None].expand_as(seen))
-        seen = seen | (named & inside[:, None])
+        used = max(used, int(first.max()) + tail.shape[2])
+    keys, values = keys[:, :, : max(used, 1)], values[:, :, : max(used, 1)]
+    seen = Seen(below.expand(q.shape[0], q.shape[2]), tail, first).dense(keys.shape[2])
     if window is not None and positions is not None and slot_positions is not None:
-        seen = seen & (positions[..., None] - slot_positions[:, None] < window)
+        seen = seen & (positions[..., None] - slot_positions[:, None, : keys.shape[2]] < window)
     if softcap is None:
         out = F.scaled_dot_product_attention(q, keys, values, attn_mask=seen[:, None], scale=scale, enable_gqa=True)
     else:
@@ -374,43 +381,17 @@ def form(
         wide_keys, wide_values = keys.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
         scores = torch.tanh(q @ wide_keys.mT * (scale / softcap)) * softcap
         out = torch.softmax(scores.masked_fill(~seen[:, None], -torch.inf), -1) @ wide_values
-    return (
-        torch.where(seen.any(-1)[:, None, :, None], out, 0.0)
-        .transpose(1, 2)
-        .clone(memory_format=torch.contiguous_format)
-        .transpose(1, 2)
-    )
+    return by_cell(torch.where(seen.any(-1)[:, None, :, None], out, 0.0))
 
 
-@torch.library.custom_op(
-    "decgraph::attend", mutates_args=(), device_types="cpu",
+attend = torch.library.custom_op(
+    "decgraph::attend", form, mutates_args=(), device_types="cpu",
     schema="(Tensor q, Tensor keys, Tensor values, Tensor below, Tensor? tail=None, Tensor? first=None, float scale=1.0,"
     " int? window=None, Tensor? positions=None, Tensor? slot_positions=None, float? softcap=None) -> Tensor",
 )  # fmt: skip
-def attend(
-    q: Tensor, keys: Tensor, values: Tensor, below: Tensor, tail: Tensor | None = None, first: Tensor | None = None,
-    scale: float = 1.0, window: int | None = None, positions: Tensor | None = None, slot_positions: Tensor | None = None,
-    softcap: float | None = None,
-) -> Tensor:  # fmt: skip
-    """Attention of T cells of B lanes, whose keys and values are in their slots already.
-
-    q: [B, Hq, T, D]; keys, values: [B, H, S, D], [B, H, S, Dv], Hq a multiple of H. A cell sees the slots below
-    below[b, t] (int64[B or 1, T]), and slot first[b] + u (int64[B or 1]) where tail[b, t, u] (bool[B or 1, T, U]).
-    window: only slots whose position slot_positions[b, s] is above positions[b, t] - window (int64[B or 1, S], [B or 1, T]); no
-    slot's position is above its number. softcap: scores become softcap * tanh(score / softcap).
-    Returns [B, Hq, T, Dv] of q's type, laid out as [B, T, Hq, Dv]; cells that see nothing are zeros.
-    """
-    most = int(below.max())
-    if tail is not None and first is not None:
-        most = max(most, int(first.max()) + tail.shape[2])
-    most = max(min(most, keys.shape[2]), 1)
-    slots = None if slot_positions is None else slot_positions[:, :most]
-    return form(q, keys[:, :, :most], values[:, :, :most], below, tail, first, scale, window, positions, slots, softcap)
+attend.register_kernel("cuda")(launch)
 
 
 @attend.register_fake
 def _(q, keys, values, *others):
     return q.new_empty((q.shape[0], q.shape[2], q.shape[1], values.shape[3])).transpose(1, 2)
-
-
-attend.register_kernel("cuda")(launch)

@@ -99,8 +99,7 @@ def launch(
     rows: Tensor, temperature: Tensor | None, c0: Tensor, c1: Tensor, c2: Tensor, k0: Tensor, k1: Tensor, given: bool,
     wide: bool, *, block: int = BLOCK, programs: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """The kernel's launch; the arguments are those of `draw`. block, programs: how the work is cut.
-    Shapes are those of `draw`."""
+    """The kernel's launch; arguments and shapes are those of `draw`. block, programs: how the work is cut."""
     shape, size = rows.shape[:-1], rows.shape[-1]
     flat = rows.reshape(-1, size)
     flat = flat if flat.stride(1) == 1 else flat.contiguous()

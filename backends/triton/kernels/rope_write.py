@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from decgraph.backends.triton.kernels.shared import power
+from decgraph.backends.triton.kernels.shared import by_cell, power
 from decgraph.errors import DecError
 
 
@@ -56,8 +56,8 @@ def rope_write_kernel(
 def launch(
     q: Tensor, k: Tensor, v: Tensor, cos: Tensor | None, sin: Tensor | None, slots: Tensor, keys: Tensor, values: Tensor
 ) -> Tensor:
-    """The kernel's launch; the arguments are those of `rope_write`.
-    Shapes are those of `rope_write`. Raises DecError for what is laid out otherwise, and for types that differ."""
+    """The kernel's launch; arguments and shapes are those of `rope_write`. Raises DecError for what is laid out otherwise, and
+    for types that differ."""
     batch, queries, cells, size = q.shape
     if any(t.stride(-1) != 1 for t in (q, k, v, keys, values)):
         raise DecError("the last axis of queries, keys and values is contiguous")
@@ -109,7 +109,7 @@ def rope_write(
     at = slots.expand(q.shape[0], -1)[:, None, :, None]
     keys.scatter_(2, at.expand(-1, *k.shape[1:]), rotated(k, cos, sin))
     values.scatter_(2, at.expand(-1, *v.shape[1:]), v)
-    return rotated(q, cos, sin).transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
+    return by_cell(rotated(q, cos, sin))
 
 
 @rope_write.register_fake

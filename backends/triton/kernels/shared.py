@@ -37,6 +37,11 @@ def counters(name: str, device: torch.device, n: int) -> Tensor:
     return made
 
 
+def by_cell(x: Tensor) -> Tensor:
+    """The same [B, H, T, D], laid out as [B, T, H, D]."""
+    return x.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
+
+
 def by_lane(a: Tensor, shape: torch.Size) -> Tensor:
     """[B, N] with an element for each row of [B, ...], N rows of a lane: without a copy where the lanes alone differ."""
     lanes = shape[0] if shape else 1

@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from decgraph.backends.torch.shaping import total as total_of
 from decgraph.backends.triton.kernels.shared import about, by_lane, counters
 
 EDGES = 32
@@ -199,8 +200,7 @@ BLOCK = 256
 def launch(
     probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, *, block: int = BLOCK, programs: int | None = None
 ) -> Tensor:
-    """The kernels' launches; the arguments are those of `truncate`, whose rows are float32. block, programs: how it is cut.
-    Shapes are those of `truncate`."""
+    """The kernels' launches; arguments and shapes are those of `form`, with rows in float32. block, programs: how it is cut."""
     shape, size = probs.shape, probs.shape[-1]
     flat = probs.reshape(-1, size)
     flat = flat if flat.stride(1) == 1 else flat.contiguous()
@@ -214,11 +214,8 @@ def launch(
     def empty(*sizes: int, dtype: torch.dtype = torch.int64) -> Tensor:
         return torch.empty(sizes, dtype=dtype, device=device)
 
-    weights, tops, few = (
-        empty(rows, parts, 2, EDGES),
-        empty(rows, parts, dtype=torch.float32),
-        empty(rows, size, dtype=torch.float32),
-    )
+    weights, tops = empty(rows, parts, 2, EDGES), empty(rows, parts, dtype=torch.float32)
+    few = empty(rows, size, dtype=torch.float32)
     last, ties, total, out = empty(rows, dtype=torch.int32), empty(rows), empty(rows), empty(rows, size, dtype=torch.float32)
     taken, arrived = counters("taken", device, rows), counters("found", device, rows)
     if rows:
@@ -233,39 +230,36 @@ def launch(
     return out.reshape(shape)
 
 
-def over_sum(p: Tensor) -> Tensor:
-    """Rows over their sums; rows of zeros stay."""
-    total = p.sum(-1, keepdim=True)
-    return p / torch.where(total > 0, total, 1.0)
+def restricted(probs: Tensor, kept: Tensor, on: Tensor) -> Tensor:
+    """The rows [..., V] without what is not kept, over their sums; unchanged where not `on` [..., 1], and rows of zeros."""
+    some = torch.where(kept, probs, 0.0)
+    total = total_of(some)
+    return torch.where(on & (total > 0), some / total, probs)
 
 
 def form(probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
-    """What `truncate` means: by one stable sort. Shapes are those of `truncate`."""
+    """Rows [..., V] (float32 or float64) after top-k, then top-p, then min-p, each over its sum; of equals the lowest stay. By
+    one stable sort.
+
+    top_k: int64, 0 or at least V: all; top_p: the least mass that is kept, 1: all; min_p: a share of the largest, below 0:
+    none. Each expands to [...]. A row whose numbers are neutral comes out as it is.
+    """
     size = probs.shape[-1]
     k, share, least = (a.expand(probs.shape[:-1])[..., None] for a in (top_k, top_p, min_p))
     order = torch.sort(probs, dim=-1, descending=True, stable=True).indices
     ranks = torch.empty_like(order).scatter_(-1, order, torch.arange(size, device=probs.device).expand_as(order))
-    by_k = (k > 0) & (k < size)
-    p = torch.where(by_k, over_sum(torch.where(ranks < k, probs, 0.0)), probs)
-    mass = p.gather(-1, order).double().cumsum(-1)
-    # Rounding may leave the whole sum below the share: then everything is needed.
-    n = (mass < share).sum(-1, keepdim=True) + 1
-    p = torch.where(share < 1, over_sum(torch.where(ranks < n, p, 0.0)), p)
-    floor = least.to(p.dtype) * p.amax(-1, keepdim=True)
-    return torch.where(least > 0, over_sum(torch.where(p >= floor, p, 0.0)), p)
+    probs = restricted(probs, ranks < k, (k > 0) & (k < size))
+    mass = probs.gather(-1, order).cumsum(-1)  # term after term, as NumPy's
+    # Kept up to the first place that reaches the share, and everything where rounding never reaches it.
+    needed = (mass < share.to(probs.dtype)).sum(-1, keepdim=True) + 1
+    probs = restricted(probs, ranks < needed, share < 1)
+    return restricted(probs, probs >= least.to(probs.dtype) * probs.amax(-1, keepdim=True), least >= 0)
 
 
-@torch.library.custom_op(
-    "decgraph::truncate", mutates_args=(), device_types="cpu",
+truncate = torch.library.custom_op(
+    "decgraph::truncate", form, mutates_args=(), device_types="cpu",
     schema="(Tensor probs, Tensor top_k, Tensor top_p, Tensor min_p) -> Tensor",
 )  # fmt: skip
-def truncate(probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
-    """Rows [..., V] (float32 or float64) after top-k, then top-p, then min-p, each over its sum; of equals the lowest stay.
-
-    top_k: int64, 0 or at least V: all; top_p: the least mass that is kept, 1: all; min_p: a share of the largest, 0: none. Each
-    expands to [...]. A row whose numbers are neutral comes out as it is.
-    """
-    return form(probs, top_k, top_p, min_p)
 
 
 @truncate.register_fake

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
-from decgraph.backends.triton.models.interface import CHUNK, DeviceModel, Seen, at_slots, put
+from decgraph.backends.triton.kernels.attend import attend
+from decgraph.backends.triton.kernels.rope_write import rope_write
+from decgraph.backends.triton.models.interface import DeviceModel, Seen, at_slots, put
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.decoder.decoder import Cache, Decoder, Part, Turn
@@ -81,23 +83,15 @@ class SlotDecoder(Decoder):
         self.fused = self.kernel and halves and not shape.late_norms
 
     def __call__(
-        self,
-        ids: Tensor,
-        positions: Tensor,
-        write: Tensor,
-        keys: Sequence[Tensor],
-        values: Sequence[Tensor],
+        self, ids: Tensor, positions: Tensor, write: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor],
         masks: Mapping[Any, Any],
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """See `Decoder`; write: int64[B, T], slots."""
-        size = (positions.shape[0], positions.shape[1])
-        x = ids.reshape(size[0] * size[1], -1) if self.part.embedded else self.embedded(ids, self._within(positions))
+        size, table = (positions.shape[0], positions.shape[1]), self.weights.get("positions")
+        # Lanes that are over may have positions for which nothing was learned.
+        within = positions if table is None else positions.clamp(0, len(table) - self.shape.position_offset - 1)
+        x = ids.reshape(size[0] * size[1], -1) if self.part.embedded else self.embedded(ids, within)
         return self._layers(x, size, self.turns(positions), write[:, None, :, None], keys, values, masks)
-
-    def _within(self, positions: Tensor) -> Tensor:
-        """Positions that have learned states, of which lanes that are over may ask for others."""
-        reach = reach_of(self)
-        return positions if reach is None else positions.clamp(0, reach - 1)
 
     def _like(self, part: Part) -> Decoder:
         return SlotDecoder(self, part)
@@ -106,8 +100,6 @@ class SlotDecoder(Decoder):
         _, keys, values, sight = cache
         if not self.fused or not isinstance(sight, Sight):
             return super()._attended(n, layer, x, size, turn, cache)
-        from decgraph.backends.triton.kernels.rope_write import rope_write
-
         cos, sin = (None, None) if turn is None else (t.squeeze(2) for t in turn)
         heads = (part.transpose(1, 2) for part in self._heads(f"{n}.", x, size, None))
         q: Tensor = rope_write(*heads, cos, sin, sight.slots, keys, values)
@@ -119,8 +111,6 @@ class SlotDecoder(Decoder):
         if not self.kernel or (sight.both and window is not None):
             mask = sight.prepared(window, self._groups, self._prepared)
             return super()._attention(n, layer, q, keys, values, mask)
-        from decgraph.backends.triton.kernels.attend import attend
-
         places = (None, None) if window is None else (sight.positions, sight.slot_positions)
         scale = layer.scale or self._scale
         made: Tensor = attend(q.transpose(1, 2), keys, values, *sight.seen, scale, window, *places, self.shape.cap)
@@ -130,12 +120,6 @@ class SlotDecoder(Decoder):
 def uses_kernels(decoder: Decoder) -> bool:
     """Whether attention is the kernels', which read only what is seen; else it is torch's over masks of all slots."""
     return decoder.device.type == "cuda" and decoder.dtype.itemsize <= 4
-
-
-def reach_of(decoder: Decoder) -> int | None:
-    """How many positions a decoder has learned states for; None: it has none."""
-    table = decoder.weights.get("positions")
-    return None if table is None else len(table) - decoder.shape.position_offset
 
 
 @dataclass(frozen=True)
@@ -160,6 +144,7 @@ class CausalModel(DeviceModel):
 
     def __init__(self, model: Model, weights: Weights, batch: int, capacity: int) -> None:
         super().__init__(model, batch, capacity, weights.last.device)
+        self.last: Tensor | None = None
         self.weights, self.width, self.dtype = weights, int(weights.last.width), weights.last.dtype
         sizes = [(heads, size) for of in (1, 2) for stage in weights.stages for heads, size in _sizes(stage, of)]
         blocks = {
@@ -185,23 +170,13 @@ class CausalModel(DeviceModel):
         states = [self.last if n == self.layers else self.taps[n] for n in ((self.layers,) if layers is None else layers)]
         return torch.cat([at_slots(made[lanes], slots) for made in states if made is not None], -1)
 
-    @torch.no_grad()
-    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
-        """See `DeviceModel`. Raises DecError for tokens that do not fit."""
-        self.check(lane, tokens, start, count)
-        end = start + count
-        self.clear(lane, start)
+    def fill_part(self, tokens: Tensor, at: Tensor, first: int, lanes: slice) -> None:
         if self.following:
-            at = torch.arange(start, end, device=self.device)[None]
-            self.adopt(at, at, slice(lane, lane + 1))
-            return
-        for first in range(start, end, CHUNK):
-            at = torch.arange(first, min(first + CHUNK, end), device=self.device)[None]
-            ids = torch.tensor([list(tokens[first : first + at.shape[1]])], dtype=torch.int64, device=self.device)
-            self.run(ids, at, at, Seen(at + 1), slice(lane, lane + 1), min(first + CHUNK, end))
+            self.adopt(at, at, lanes)
+        else:
+            self.run(tokens, at, at, Seen(at + 1), lanes, first + at.shape[1])
 
     def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
-        """See `DeviceModel`. tokens: int64[B, T]."""
         return self.run(tokens, positions, self.followed(positions, slots, known), seen)
 
     def follow(self) -> None:
@@ -261,12 +236,10 @@ class CausalModel(DeviceModel):
 
     @torch.no_grad()
     def read(self, states: Tensor) -> Tensor:
-        """See `DeviceModel`."""
         return self.weights.head(states)[..., : self.vocab_size]
 
     @torch.no_grad()
     def heads(self, states: Tensor) -> Tensor:
-        """See `DeviceModel`. Raises NotSteppable for a model without heads."""
         if self.weights.guesses is None:
             return super().heads(states)
         made = torch.stack(self.weights.guesses(states), 2)
@@ -289,7 +262,7 @@ def weights_of(model: Any) -> Weights:
         case Live() if model.boundary is not None:
             raise NotSteppable(f"{model.name!r} has rotary frequencies that change where a text grows past a length")
         case HFCausal() | Live():
-            made = _whole(net_of(model), model.name)
+            made = of_net(net_of(model), model.name)
             heads = getattr(model, "attached", None)
             return made if heads is None else replace(made, guesses=heads.module)
         case Headed(target=HFCausal() as target, inner=inner):
@@ -314,21 +287,20 @@ def lower(name: str, target: HFCausal, inner: Any) -> tuple[Any, ...]:
     if not isinstance(inner, Upto) or inner.target is not target or inner.normed:
         raise NotSteppable(f"{name!r} reads states of another kind than those that leave its own layers")
     uses = [use for use in target.net.uses if use.layer < inner.layer]
-    return (*_whole(target.net.using(uses).without_norm(), name).stages, *above)
+    return (*of_net(target.net.using(uses).without_norm(), name).stages, *above)
 
 
-def _whole(net: Net, name: str) -> Weights:
-    """A net's decoder; models that share a net share it."""
-    memo = memo_of(net)
-    return memo.once("slot decoder", lambda: Weights((slotted(net.decoder, name),), net.read))
+def of_net(net: Net, name: str) -> Weights:
+    """A net's decoder over slots; models that share a net share it. Raises NotSteppable for a module whose code reads values
+    on the host."""
 
+    def made() -> Weights:
+        if isinstance(net.decoder, ModuleDecoder):
+            _silent(net.decoder.probed(), name)
+            return Weights((net.decoder,), net.read)
+        return Weights((SlotDecoder(net.decoder),), net.read)
 
-def slotted(decoder: Decoder | ModuleDecoder, name: str) -> Any:
-    """A decoder over slots. Raises NotSteppable for a module whose code reads values on the host."""
-    if isinstance(decoder, ModuleDecoder):
-        _silent(decoder.probed(), name)
-        return decoder
-    return SlotDecoder(decoder)
+    return memo_of(net).once("slot decoder", made)
 
 
 def layers_of(module: Any, name: str) -> SlotDecoder:

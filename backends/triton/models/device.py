@@ -9,7 +9,6 @@ import torch
 from decgraph.backends.triton.models.interface import DeviceModel
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.errors import DecError
-from decgraph.runtime.models.derive import Since
 from decgraph.runtime.models.distinct import original_of
 from decgraph.runtime.models.interface import Model
 
@@ -35,40 +34,10 @@ def _made(model: Model, whole: Any, batch: int, capacity: int, device: Any, targ
 
     if is_function_of_paths(whole):
         return PathModel(model, whole, batch, capacity, device or "cpu")
-    if whole.kind == "masked":
-        from decgraph.backends.triton.models.masked import masked_model
+    from decgraph.backends.triton.models.loaded import loaded_model  # with which transformers comes
 
-        return masked_model(model, whole, batch, capacity)
-    if whole.kind == "features":
-        return _features_model(model, whole, target)
-    if whole.kind == "head":
-        from decgraph.backends.triton.models.heads import reading_head
-
-        return reading_head(model, whole, target)
-    if isinstance(whole, Since):
-        from decgraph.backends.triton.models.heads import since_model
-
-        return since_model(model, whole, target)
-    from decgraph.backends.triton.models.decoder import CausalModel, weights_of
-
-    return CausalModel(model, weights_of(whole), batch, capacity)
-
-
-def _features_model(model: Model, whole: Any, target: Any) -> Any:
-    """The device model of a head, given its target's, which keeps its states from now on. Raises NotSteppable for a head of
-    another kind, and without a target that it fits."""
-    from decgraph.backends.triton.models.decoder import CausalModel
-    from decgraph.backends.triton.models.heads import FeaturesModel
-    from decgraph.backends.triton.models.rooted import rooted_model
-    from decgraph.runtime.models.hf_heads import HFFeatures, HFRooted
-
-    if not isinstance(target, CausalModel) or target.kind != "causal":
-        raise NotSteppable(f"{model.name!r} reads states of its target, which has no step")
-    if isinstance(whole, HFFeatures):
-        return FeaturesModel(model, whole.module, target)
-    if isinstance(whole, HFRooted):
-        return rooted_model(model, whole.module, target)
-    raise NotSteppable(f"{model.name!r} is a {type(whole).__name__}, which has no step")
+    made: DeviceModel = loaded_model(model, whole, batch, capacity, target)
+    return made
 
 
 DeviceModel.of = staticmethod(step_model)

@@ -8,38 +8,21 @@ they are committed, they are computed again from the target's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.models.decoder import CausalModel, Weights, layers_of, lower
-from decgraph.backends.triton.models.interface import CHUNK, Derives, DeviceModel, Seen, at_slots
+from decgraph.backends.triton.models.decoder import CausalModel, Weights, layers_of
+from decgraph.backends.triton.models.interface import Part, Seen, at_slots
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.runtime.models.derive import Applied, Since
-from decgraph.runtime.models.distinct import original_of
-from decgraph.runtime.models.hf_causal import HFCausal
-from decgraph.runtime.models.hf_heads import HFReading
+from decgraph.runtime.models.derive import Since
+from decgraph.runtime.models.hf_heads import outputs_of, values_of
 from decgraph.runtime.models.interface import Model
 from decgraph.runtime.models.reading import Confidence
 
 
-def reading_head(model: Model, whole: Any, target: Any) -> Any:
-    """The device model of a head with one value after every text, given its target's. Raises NotSteppable for a target that
-    has no step, and for a head that is no module on its last states."""
-    if (
-        not isinstance(target, CausalModel)
-        or target.kind != "causal"
-        or original_of(whole.target) is not original_of(target.model)
-    ):
-        raise NotSteppable(f"{model.name!r} reads states of its target, which has no step")
-    if not isinstance(whole, HFReading | Confidence):
-        raise NotSteppable(f"{model.name!r} is a {type(whole).__name__}, which has no step")
-    return ReadingHead(model, whole, target)
-
-
-class ReadingHead(Derives):
+class ReadingHead(Part):
     """A head of a target with one value after every text, read off the target's last states."""
 
     kind, exact, mask = "head", False, None
@@ -56,39 +39,8 @@ class ReadingHead(Derives):
             top = p.amax(-1, keepdim=True)
             entropy = -torch.where(p > 0, p * torch.log(torch.where(p > 0, p, 1)), 0).sum(-1, keepdim=True)
             return {"prob": top, "real": entropy, "int": (top < 0.5).double(), "bool": (top >= 0.5).double()}[self.whole.gives]
-        module, gives = self.whole.module, self.whole.gives
-        flat = states.reshape(-1, states.shape[-1])
-        first = next(iter(module.parameters()), flat)
-        out: Tensor = module(flat.to(first)).double()
-        out = out[:, None] if out.ndim == 1 else out
-        if gives == "real":
-            out = out[:, :1]
-        elif gives == "int":
-            out = out.argmax(-1, keepdim=True).double()
-        else:
-            if not getattr(module, "probabilities", False):
-                out = out.sigmoid() if out.shape[1] == 1 else out.softmax(-1)
-            out = out[:, :1] if out.shape[1] == 1 else out[:, 1:2]
-            out = (out >= 0.5).double() if gives == "bool" else out
-        return out.view(*states.shape[:-1], 1)
-
-
-def since_model(model: Model, whole: Any, target: Any) -> CausalModel:
-    """The device model of `target.since(l, inner)`, given its target's. Raises NotSteppable where there is none."""
-    inner: Any = whole.inner
-    its = isinstance(target, CausalModel) and isinstance(whole.target, HFCausal) and target.model is whole.target
-    if not its or len(target.weights.stages) > 1:
-        raise NotSteppable(f"{model.name!r} continues layers of its target, which has no step")
-    if inner.kind == "features":
-        return SinceModel(
-            model, whole, target, DeviceModel.of(inner, target.batch, target.capacity, target.device, target=target)
-        )
-    if isinstance(inner, Applied) and getattr(inner.adapter, "normed", False):
-        raise NotSteppable(f"{model.name!r} reads states that have been through a norm of their own")
-    stages = lower(model.name, whole.target, inner)
-    return SinceModel(
-        model, whole, target, CausalModel(model, Weights(stages, target.weights.head), target.batch, target.capacity)
-    )
+        module, flat = self.whole.module, states.reshape(-1, states.shape[-1])
+        return values_of(module, self.whole.gives, outputs_of(module, flat)).view(*states.shape[:-1], 1)
 
 
 class SinceModel(CausalModel):
@@ -104,29 +56,24 @@ class SinceModel(CausalModel):
         if self.kind == "features":
             self.follow()
 
-    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
-        """See `DeviceModel`. Raises DecError for tokens that do not fit."""
-        super().fill(lane, tokens, start, count)
+    def fill_part(self, tokens: Tensor, at: Tensor, first: int, lanes: slice) -> None:
         if self.following:
-            self.inner.fill(lane, tokens, start, count)
+            super().fill_part(tokens, at, first, lanes)
+            self.inner.fill_part(tokens, at, first, lanes)
+        else:
+            seen, room = Seen(at + 1), first + at.shape[1]
+            self.run(self.inner.run(tokens, at, at, seen, lanes, room), at, at, seen, lanes, room)
 
     def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
-        """See `DeviceModel`. tokens: int64[B, T]."""
         states = self.inner.compute(tokens, positions, slots, seen, parents, known)
-        return super().run(states, positions, self.followed(positions, slots, known), seen)
-
-    def run(
-        self, x: Tensor, positions: Tensor, slots: Tensor, seen: Seen, lanes: slice = slice(None), room: int | None = None
-    ) -> Tensor:
-        """See `CausalModel`: of tokens that the inner model computes too. x: [B, T, W]."""
-        states = self.inner.run(x, positions, slots, seen, lanes, room)
-        return super().run(states, positions, slots, seen, lanes, room)
+        return self.run(states, positions, self.followed(positions, slots, known), seen)
 
 
 class OnTarget(CausalModel):
     """What heads on a target's states share: keys and values, one slot below those of tokens."""
 
     kind = "features"
+    behind = 1
 
     def __init__(self, model: Model, module: Any, target: CausalModel, stages: tuple[Any, ...]) -> None:
         own = next((p for p in module.parameters()), None)
@@ -154,21 +101,16 @@ class OnTarget(CausalModel):
         """What enters the first layer, of tokens int64[b, T] and features of the positions before them."""
         return features
 
-    @torch.no_grad()
-    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
-        """See `DeviceModel`; the target has computed these tokens. Raises DecError for tokens that do not fit."""
-        self.check(lane, tokens, start, count)
-        end, lanes = start + count, slice(lane, lane + 1)
-        self.clear(lane, max(start - 1, 0))
-        for first in range(max(start, 1), end if self.keys else 0, CHUNK):
-            last = min(first + CHUNK, end)
-            at = torch.arange(first, last, device=self.device)[None] - 1
-            ids = torch.tensor([list(tokens[first:last])], dtype=torch.int64, device=self.device)
-            self.run(self.entering(ids, self.features(at, lanes)), at, at, Seen(at + 1), lanes, last)
+    def fill_part(self, tokens: Tensor, at: Tensor, first: int, lanes: slice) -> None:
+        if first == 0:  # the first token of a text has no feature before it
+            tokens, at = tokens[:, 1:], at[:, 1:]
+        if self.keys and at.shape[1]:
+            before = at - 1
+            entering = self.entering(tokens, self.features(before, lanes))
+            self.run(entering, before, before, Seen(at), lanes, first + tokens.shape[1])
 
     def place(self, slots: Tensor, shift: Tensor) -> Tensor:
-        """The head's slots of tokens' slots; the first token of a text has none, where there are others.
-        slots: int64[B, T]."""
+        """The head's slots of tokens' slots; the first token of a text has none, where there are others. slots: int64[B, T]."""
         at = slots - shift[:, None]
         return torch.where(at < 0, self.capacity - 1, at)
 
@@ -180,18 +122,11 @@ class FeaturesModel(OnTarget):
         super().__init__(model, module, target, (layers_of(module, model.name),))
         self.shifts = torch.ones(target.batch, dtype=torch.int64, device=target.device)
 
-    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
-        """See `DeviceModel`. Raises DecError for tokens that do not fit."""
-        super().fill(lane, tokens, start, count)
-        self.shifts[lane] = 1
-
     def entering(self, tokens: Tensor, features: Tensor) -> Tensor:
-        """See `OnTarget`. tokens: int64[B, T]."""
         made: Tensor = self.module.enter(tokens, features)
         return made
 
     def features(self, positions: Tensor, lanes: slice = slice(None)) -> Tensor:
-        """See `OnTarget`. positions: int64[B, T]."""
         made: Tensor = self.module.project(super().features(positions, lanes))
         return made
 
@@ -216,9 +151,4 @@ class FeaturesModel(OnTarget):
         return tokens, torch.where(own[..., None], back, features)
 
     def move(self, source: Tensor, dest: Tensor) -> None:
-        """See `DeviceModel`. source, dest: int64[B, K]."""
         super().move(self.place(source, self.shifts), self.place(dest, self.shifts))
-
-    def states_at(self, slots: Tensor) -> Tensor:
-        """See `DeviceModel`."""
-        return super().states_at(self.place(slots, self.shifts))

@@ -47,20 +47,23 @@ class Seen(NamedTuple):
         return Seen(self.below - by[:, None], self.tail, None if self.first is None else self.first - by)
 
 
-class Derives:
-    """Has derived models, each made once for the same arguments."""
+class Part:
+    """A model, or a part of one without a forward of its own (`upto`, an adapter over it): what `derive` takes and gives. What
+    is derived is made once for the same arguments."""
+
+    kind = "layers"
 
     def __init__(self, model: Model) -> None:
-        self.model, self.name = model, model.name
+        self.model, self.name, self.layers = model, model.name, model.layers
         self._known: dict[Any, Any] = {}
 
     def derive(self, how: str, *args: Any) -> Any:
         """A model that shares the weights and has buffers of its own; see runtime/models/derive.py. Models among `args` are
         device models, or parts of such. Raises NotSteppable where there is none."""
-        key = (how, *(id(arg) if isinstance(arg, Derives) else repr(arg) for arg in args))
+        key = (how, *(id(arg) if isinstance(arg, Part) else repr(arg) for arg in args))
         if key not in self._known:
             try:
-                made = derive(self.model, how, *(arg.model if isinstance(arg, Derives) else arg for arg in args))
+                made = derive(self.model, how, *(arg.model if isinstance(arg, Part) else arg for arg in args))
             except DecError as error:
                 raise NotSteppable(str(error.diagnostics[0]).removeprefix("error: ")) from error
             self._known[key] = args, self.made(made)  # with the arguments: their ids stay theirs
@@ -68,32 +71,33 @@ class Derives:
 
     def made(self, model: Model) -> Any:
         """What a derived runtime model is here."""
-        raise NotImplementedError
+        return Part(model)
 
 
-class DeviceModel(Derives):
+class DeviceModel(Part):
     """A model of a step: buffers by slot, which are moved, copied and cleared alike. Tensors are on `device`.
 
     exact: whether logits are float64, those of a table model to the last bit; else they have the model's own type. dtype: of
-    states. kind: "causal", "features" or "masked". mask: the token that stands for an undecided cell of a masked model.
+    states. kind: "causal", "features" or "masked". behind: how many slots below its own a token's keys and values are. mask:
+    the token that stands for an undecided cell of a masked model.
     """
 
     of: ClassVar[Callable[..., Any]]
     """What makes one of a runtime model: `step_model` (device.py), which sets it."""
     kind = "causal"
+    behind = 0
     exact = False
     mask: int | None = None
     dtype: torch.dtype
 
     def __init__(self, model: Model, batch: int, capacity: int, device: torch.device) -> None:
         super().__init__(model)
-        self.vocab_size, self.layers = model.vocab.size, model.layers
+        self.vocab_size = model.vocab.size
         self.batch, self.capacity, self.device = batch, capacity, device
         self.buffers: list[tuple[Tensor, int, int]] = []  # with the axes of lanes and slots
         self.origin: Any = None  # the device model that this one is derived from
         self.following = False
         self.slot_positions = self.buffer((batch, capacity), torch.int64)
-        self.last: Tensor | None = None
 
     def buffer(self, shape: tuple[int, ...], dtype: torch.dtype, lanes: int = 0, slots: int = 1) -> Tensor:
         """Zeros of a shape, with lanes and slots on these axes."""
@@ -103,15 +107,9 @@ class DeviceModel(Derives):
 
     @torch.no_grad()
     def forward(
-        self,
-        tokens: Tensor,
-        positions: Tensor,
-        slots: Tensor,
-        seen: Seen,
-        *,
-        parents: Tensor | None = None,
-        known: Tensor | None = None,
-    ) -> Tensor:
+        self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, *,
+        parents: Tensor | None = None, known: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         """The last states [B, T, W] of new tokens, all int64[B or 1, T], whose keys and values go to `slots`. A slot that is
         written twice gets equal values, but for the last one, which nobody reads. For features models: `parents` int64[B or 1,
         T], the slot of the token before each one, and `known` int64[B or 1]: features of positions below it are the target's
@@ -126,17 +124,30 @@ class DeviceModel(Derives):
         """`forward`, with tensors of all lanes. tokens: int64[B, T]."""
         raise NotImplementedError
 
+    @torch.no_grad()
     def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
-        """Computes tokens[start : start + count] of one lane, whose slots below `start` are computed already. What the lane has
-        at later slots is lost. Raises DecError for tokens that do not fit."""
+        """Computes tokens[start : start + count] of one lane, whose slots below `start` are computed already, and in heads on
+        a target's states those of the target too. What the lane has at later slots is lost. Raises DecError for tokens that do
+        not fit."""
+        end = start + count
+        if end > self.capacity - 1:
+            raise DecError(f"{end} tokens are more than the {self.capacity - 1} slots of a lane of {self.name!r}",
+                           hint="more capacity")  # fmt: skip
+        bad = next((t for t in tokens[:end] if not 0 <= t < self.vocab_size), None)
+        if bad is not None:
+            raise DecError(f"token {bad} is not in the vocabulary of {self.name!r}, which has {self.vocab_size} tokens")
+        self.clear(lane, max(start - self.behind, 0))
+        for first in range(start, end, CHUNK):
+            ids = torch.tensor([tokens[first : min(first + CHUNK, end)]], dtype=torch.int64, device=self.device)
+            at = torch.arange(first, first + ids.shape[1], device=self.device)[None]
+            self.fill_part(ids, at, first, slice(lane, lane + 1))
+
+    def fill_part(self, tokens: Tensor, at: Tensor, first: int, lanes: slice) -> None:
+        """Computes tokens int64[1, n] of one lane at positions int64[1, n], from `first` on."""
         raise NotImplementedError
 
     def read(self, states: Tensor) -> Tensor:
         """Logits [..., vocab_size] of last states [..., W]."""
-        raise NotImplementedError
-
-    def keep_states(self) -> None:
-        """From now on last states are kept by slot. Call it before `fill`."""
         raise NotImplementedError
 
     def move(self, source: Tensor, dest: Tensor) -> None:
@@ -146,22 +157,15 @@ class DeviceModel(Derives):
             there, here = (_along(at, made, lanes, slots) for at in (dest, source))
             made.scatter_(slots, there, made.gather(slots, here))
 
-    def copy_prefix(self, source: int, lane: int, count: int) -> None:
-        """Copies the slots 0 .. count - 1 of a lane to another."""
-        for made, lanes, slots in self.buffers:
-            there, here = (made.narrow(lanes, n, 1).narrow(slots, 0, count) for n in (lane, source))
-            there.copy_(here)
+    def copy_prefix(self, source: DeviceModel, there: int, lane: int, count: int) -> None:
+        """Copies the slots 0 .. count - 1 of a lane of a model with the same buffers to a lane of this one."""
+        for (theirs, lanes, slots), (mine, *_) in zip(source.buffers, self.buffers, strict=True):
+            mine.narrow(lanes, lane, 1).narrow(slots, 0, count).copy_(theirs.narrow(lanes, there, 1).narrow(slots, 0, count))
 
     def clear(self, lane: int, start: int) -> None:
         """Zeros in the slots of a lane from `start` on: numbers that are none would go through a mask."""
         for made, lanes, slots in self.buffers:
             made.narrow(lanes, lane, 1).narrow(slots, start, self.capacity - start).zero_()
-
-    def states_at(self, slots: Tensor) -> Tensor:
-        """The kept last states [B, R, W] at slots int64[B or 1, R]. Raises DecError where none are kept."""
-        if self.last is None:
-            raise DecError(f"{self.name!r} keeps no states; keep_states() makes it")
-        return at_slots(self.last, slots)
 
     def heads(self, states: Tensor) -> Tensor:
         """Logits [B, R, n, vocab_size] of the model's own n heads at last states [B, R, W]. Raises NotSteppable for a model
@@ -173,9 +177,8 @@ class DeviceModel(Derives):
         return DeviceModel.of(self.model, self.batch, self.capacity, self.device, target=getattr(self, "target", None))
 
     def made(self, model: Model) -> Any:
-        """See `Derives`."""
         if model.kind == "layers":
-            return Part(model)
+            return super().made(model)
         found: Any = DeviceModel.of(model, self.batch, self.capacity, self.device, target=self)
         found.origin = self.origin or self
         return found
@@ -187,33 +190,6 @@ class DeviceModel(Derives):
         if self.origin is None or self.origin.model.family != self.model.family:
             raise NotSteppable(f"{self.name!r} is called on the memory of a model that it is not derived from")
         self.following = True
-
-    def check(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
-        """Raises DecError for what `fill` cannot compute."""
-        if not 0 <= lane < self.batch:
-            raise DecError(f"{self.name!r} has the lanes 0..{self.batch - 1}, not {lane}")
-        if not 0 <= start <= start + count <= len(tokens):
-            raise DecError(f"a prompt of {len(tokens)} tokens has none at {start}..{start + count - 1}")
-        if start + count > self.capacity - 1:
-            raise DecError(f"{start + count} tokens are more than the {self.capacity - 1} slots of a lane of {self.name!r}",
-                           hint="more capacity")  # fmt: skip
-        bad = next((t for t in tokens[: start + count] if not 0 <= t < self.vocab_size), None)
-        if bad is not None:
-            raise DecError(f"token {bad} is not in the vocabulary of {self.name!r}, which has {self.vocab_size} tokens")
-
-
-class Part(Derives):
-    """A part of a model that has no forward of its own (`upto`, an adapter over it): an argument of `derive`."""
-
-    kind = "layers"
-
-    def __init__(self, model: Model) -> None:
-        super().__init__(model)
-        self.layers = model.layers
-
-    def made(self, model: Model) -> Any:
-        """See `Derives`."""
-        return Part(model)
 
 
 def at_slots(made: Tensor, slots: Tensor) -> Tensor:

@@ -6,27 +6,14 @@ Who attends to whom beyond that is the model's affair: blocks of cells, windows 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.models.decoder import CausalModel, Weights, slotted
+from decgraph.backends.triton.models.decoder import CausalModel, Weights
 from decgraph.backends.triton.models.interface import Seen, at_slots
-from decgraph.backends.triton.support import NotSteppable
-from decgraph.ir.memo import memo_of
-from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import Model
-
-
-def masked_model(model: Model, whole: Any, batch: int, capacity: int) -> MaskedModel:
-    """The device model of a masked model. Raises NotSteppable for a module that is called as a whole."""
-    if not isinstance(whole, HFMasked):
-        raise NotSteppable(f"{model.name!r} is called as it is, and keeps no keys and values: {getattr(whole, 'why', '')}")
-    net = whole.net
-    weights = memo_of(net).once("slot decoder", lambda: Weights((slotted(net.decoder, model.name),), net.read))
-    return MaskedModel(model, weights, batch, capacity)
 
 
 class MaskedModel(CausalModel):
@@ -46,21 +33,7 @@ class MaskedModel(CausalModel):
         if self.shift:
             self.keep_states()
 
-    @torch.no_grad()
-    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
-        """See `DeviceModel`. `tokens` is the lane's prompt; those that are computed see one another and those before. Raises
-        DecError for tokens that do not fit."""
-        self.check(lane, tokens, start, count)
-        self.clear(lane, start)
-        self.prompts[lane] = len(tokens)
-        if count:
-            end, lanes = start + count, slice(lane, lane + 1)
-            at = torch.arange(start, end, device=self.device)[None]
-            ids = torch.tensor([list(tokens[start:end])], dtype=torch.int64, device=self.device)
-            self.run(ids, at, at, self._limited(Seen(torch.full_like(at, end)), at, self.prompts[lanes]), lanes, end)
-
     def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
-        """See `DeviceModel`. tokens: int64[B, T]."""
         states = self.run(tokens, positions, slots, self._limited(seen, positions, self.prompts))
         if not self.shift or self.last is None:
             return states

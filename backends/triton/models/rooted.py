@@ -17,22 +17,9 @@ from torch import Tensor
 from decgraph.backends.triton.models.decoder import CausalModel, SlotDecoder, layers_of
 from decgraph.backends.triton.models.heads import OnTarget
 from decgraph.backends.triton.models.interface import Seen, at_slots, put
-from decgraph.backends.triton.support import NotSteppable
 from decgraph.runtime.models.heads.dflash import DFlash
 from decgraph.runtime.models.heads.rooted import Hydra, Recurrent
 from decgraph.runtime.models.interface import Model
-
-
-def rooted_model(model: Model, module: Any, target: CausalModel) -> Any:
-    """The device model of such a head. Raises NotSteppable for a head of another kind."""
-    match module:
-        case Hydra():
-            return HydraModel(model, module, target)
-        case Recurrent():
-            return RecurrentModel(model, module, target)
-        case DFlash():
-            return DFlashModel(model, module, target)
-    raise NotSteppable(f"{model.name!r} is a {type(module).__name__}, which has no step")
 
 
 class RootedModel(OnTarget):
@@ -177,7 +164,6 @@ class DFlashModel(RootedModel):
 
     @torch.no_grad()
     def read(self, states: Tensor) -> Tensor:
-        """See `DeviceModel`."""
         flat = self.module.norm(states.reshape(-1, states.shape[-1]))
         made: Tensor = self.module.logits(flat)
         return made.view(*states.shape[:-1], -1)[..., : self.vocab_size]

@@ -12,8 +12,7 @@ hole or a context for which a table has no entry, has NaN: lanes that are over c
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from itertools import count, product
+from itertools import count, dropwhile, product
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -72,50 +71,21 @@ class PathModel(DeviceModel):
         self.known: dict[tuple[Any, ...], Tensor] = {}
         self.slot_tokens = self.buffer((batch, capacity), torch.int64)
 
-    @property
-    def width(self) -> int:
-        """Numbers in a state."""
-        return 1 if self.window is not None else self.capacity + 2
-
-    def keep_states(self) -> None:
-        """See `DeviceModel`."""
-        if self.last is None:
-            self.last = self.buffer((self.batch, self.capacity, self.width), torch.int64)
-
-    def fill(self, lane: int, tokens: Sequence[int], start: int, count: int) -> None:
-        """See `DeviceModel`. Raises DecError for tokens that do not fit."""
-        self.check(lane, tokens, start, count)
-        end = start + count
-        self.clear(lane, end)
-        at = torch.arange(end, device=self.device)
-        self.slot_tokens[lane, :end] = torch.tensor(list(tokens[:end]), dtype=torch.int64, device=self.device)
-        self.slot_positions[lane, :end] = at
-        if self.last is not None and count:
-            fresh = at[None, start:]
-            states = self._states(fresh, Seen(fresh + 1), None, slice(lane, lane + 1))
-            self.last[lane, start:end] = states[0]
+    def fill_part(self, tokens: Tensor, at: Tensor, first: int, lanes: slice) -> None:
+        put(self.slot_tokens[lanes], at, tokens)
+        put(self.slot_positions[lanes], at, at)
 
     def compute(self, tokens: Tensor, positions: Tensor, slots: Tensor, seen: Seen, parents: Any, known: Any) -> Tensor:
-        """See `DeviceModel`: int64[B, T, 1], numbers of rows, or int64[B, T, capacity + 2], paths."""
+        """int64[B, T, 1], numbers of rows, or int64[B, T, capacity + 2], paths."""
         put(self.slot_tokens, slots, tokens)
         put(self.slot_positions, slots, positions)
-        states = self._states(positions, seen, known, slice(None))
-        if self.last is not None:
-            put(self.last, slots, states)
-        return states
-
-    def _states(self, positions: Tensor, seen: Seen, known: Tensor | None, lanes: slice) -> Tensor:
-        """States [B, T, W] of cells at positions int64[B, T]."""
-        capacity = self.capacity
-        tokens, at = self.slot_tokens[lanes], self.slot_positions[lanes]
-        mask = seen.dense(capacity)
-        inside = mask & ((at >= 0) & (at < capacity))[:, None]
-        path = tokens.new_full((len(tokens), positions.shape[1], capacity + 2), -1)
-        path.scatter_(2, torch.where(inside, at[:, None], capacity), tokens[:, None].expand(inside.shape))
+        capacity, at = self.capacity, self.slot_positions
+        inside = seen.dense(capacity) & ((at >= 0) & (at < capacity))[:, None]
+        path = tokens.new_full((self.batch, positions.shape[1], capacity + 2), -1)
+        path.scatter_(2, torch.where(inside, at[:, None], capacity), self.slot_tokens[:, None].expand(inside.shape))
         if self.window is not None:
             return self._number(path, positions)[..., None]
-        extra = torch.zeros_like(positions) - 1 if known is None else known[:, None].expand(positions.shape)
-        path[..., capacity], path[..., capacity + 1] = positions, extra
+        path[..., capacity], path[..., capacity + 1] = positions, -1 if known is None else known[:, None]
         return path
 
     def _number(self, path: Tensor, positions: Tensor) -> Tensor:
@@ -129,14 +99,12 @@ class PathModel(DeviceModel):
         return index.clamp(max=len(self.rows) - 1)
 
     def read(self, states: Tensor) -> Tensor:
-        """See `DeviceModel`."""
         if self.rows is not None:
             return self.rows[states[..., 0]]
         made: Tensor = _rows(states, self.number, False, 1, 1 if self.kind == "head" else self.vocab_size)
         return made.squeeze(-2)
 
     def heads(self, states: Tensor) -> Tensor:
-        """See `DeviceModel`. Raises NotSteppable for a model without heads."""
         if not self.count:
             return super().heads(states)
         if self.head_rows is not None:
@@ -232,9 +200,12 @@ def _filled(model: TableModel, window: int, scores: Any) -> Tensor:
     """Rows float64[contexts + 1, n, V] of every context's n scores; NaN for numbers of none, and where the table has no
     entry. The last row is that of paths with a hole."""
     size, made = model.vocab.size, {}
-    for context in _contexts(size, window):
+    for number, digits in enumerate(product(range(size + 1), repeat=window)):
+        context = tuple(d - 1 for d in dropwhile(lambda d: d == 0, digits))
+        if -1 in context or (window and not context):  # a hole, or nothing that is seen
+            continue
         try:
-            made[_number(context, size)] = stacked(scores(context or (0,)), size)  # a window of 0 sees no token
+            made[number] = stacked(scores(context or (0,)), size)  # a window of 0 sees no token
         except DecError:
             continue
     if not made:
@@ -244,16 +215,3 @@ def _filled(model: TableModel, window: int, scores: Any) -> Tensor:
     for number, rows in made.items():
         out[number] = rows
     return out
-
-
-def _contexts(size: int, window: int) -> Iterator[tuple[int, ...]]:
-    """Every context that has a row: of up to `window` tokens, and of one at least."""
-    for length in range(min(window, 1), window + 1):
-        yield from product(range(size), repeat=length)
-
-
-def _number(context: Sequence[int], size: int) -> int:
-    index = 0
-    for token in context:
-        index = index * (size + 1) + token + 1
-    return index

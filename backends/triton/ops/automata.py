@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
-from decgraph.backends.triton.ops.numbers import live_of, made, packed, tokens_of
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context
+from decgraph.backends.triton.vectors import live_of, made
 from decgraph.runtime.grammars import Parsed
 
 MOST = 2**27
@@ -72,7 +72,7 @@ def ask(s: Any, op: Any, g: Any, *args: Any) -> Any:
         return torch.where(s.steps(g.states) == state[:, None], 0.0, -torch.inf).double()
     if what == "allowed":
         return made(table.allowed[state + 1], live)
-    xs = packed(s, tokens_of(s, args[1]))
+    xs = s.packed(s.tokens_of(args[1]))
     tokens, there = s.tensor(xs).long(), live_of(xs)
     if what == "step":
         tokens = tokens.reshape(len(tokens), *state.shape[1:]) if state.ndim != tokens.ndim else tokens

@@ -9,16 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from decgraph.backends.triton.ops import canvases, masked
-from decgraph.backends.triton.ops.nodes import batched, children
-from decgraph.backends.triton.ops.selection import flat_draws
-from decgraph.backends.triton.ops.sequences import pick
+from decgraph.backends.triton.ops.distributions import every_row
+from decgraph.backends.triton.ops.nodes import children
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Draws, Edit, Nodes, Rows, Tree, Vec
+from decgraph.backends.triton.values import ROOT, Dist, Draws, Edit, Nodes, Rows, Tree, Vec
+from decgraph.backends.triton.vectors import flat, flat_draws
 
 CELL = "@cell"
 """The column of the cells that edges decide."""
@@ -26,35 +25,33 @@ CELL = "@cell"
 
 def begun(s: Any, canvas: Any) -> Tree:
     """A tree of a canvas alone."""
-    zero, none = np.zeros(1, dtype=np.int64), s.lanes(s.constant(np.full((1, 1), -1)))
-    return Tree(canvas, none, zero, zero, zero - 1, epoch=s.epoch, columns={CELL: none})
+    none = s.lanes(ROOT - 1)
+    return Tree(canvas, none, ROOT, ROOT, ROOT - 1, epoch=s.epoch, columns={CELL: none})
 
 
 def edges(s: Any, e: Edit) -> Draws:
     """The tokens of edits as the draws of edges."""
-    token = e.token if e.token.ndim > 1 else e.token[:, None]
-    live = e.live if e.live is None or e.live.ndim > 1 else e.live[:, None]
+    live = None if e.live is None else flat(e.live)
     if isinstance(e.value, Draws) and e.token.ndim == 1:
-        return replace(flat_draws(e.value, s), live=live)
-    return Draws(token, point=True, live=live)
+        return replace(flat_draws(e.value), live=live)
+    return Draws(flat(e.token), point=True, live=live)
 
 
 def placed(s: Any, t: Tree, e: Edit) -> Tree:
     """A tree that has grown by edits, with their cells."""
-    at = s.lanes(e.position if e.position.ndim > 1 else e.position[:, None])
+    at = s.lanes(flat(e.position))
     n = int(at.shape[1])
     return replace(t, columns={**t.columns, CELL: torch.cat([t.columns[CELL][:, : t.size - n], at], 1)})
 
 
 def node_cells(s: Any, t: Tree) -> Tensor:
     """int64[B, nodes, N]: the cells of every node's canvas."""
-    out, parent, steps = [t.base.cells], batched(s, t.parent), s.steps(t.base.most)
+    out, parent, steps = [t.base.cells], s.lanes(t.parent), s.steps(t.base.most)
     for n in range(1, t.size):
         if t.fixed:
             above = out[int(t.parent[n])]
         else:
-            every = torch.stack(out, 1)
-            above = every.gather(1, parent[:, n].clamp(max=n - 1)[:, None, None].expand(-1, 1, every.shape[2]))[:, 0]
+            above = s.take(torch.stack(out, 1), parent[:, n].clamp(max=n - 1))
         here = (steps == t.columns[CELL][:, n : n + 1]) & (t.token[:, n : n + 1] >= 0)
         out.append(torch.where(here, t.token[:, n : n + 1], above))
     return torch.stack(out, 1)
@@ -65,8 +62,7 @@ def column(s: Any, t: Tree, name: str, op: Any) -> Any:
     if name not in ("masked", "decided"):
         raise NotSteppable(f"the column {name} of a tree of canvases", op)
     cells, inside = node_cells(s, t), canvases.within_size(s, t.base)
-    live = torch.ones(cells.shape[:2], dtype=torch.bool, device=s.device) if t.live is None else s.lanes(t.live)
-    return Vec((cells < 0) == (name == "masked"), live, inside)
+    return Vec((cells < 0) == (name == "masked"), s.lives(t), inside)
 
 
 def evaluate(s: Any, op: Any, cache: Any, t: Tree, extra: dict[str, Any]) -> Dist:
@@ -77,34 +73,25 @@ def evaluate(s: Any, op: Any, cache: Any, t: Tree, extra: dict[str, Any]) -> Dis
     parts = [masked.evaluate(s, op, cache, canvas, extra, counts=False) for canvas in every]
     with s.within(made.every):
         cache.count(every, masked.rows_read(s, cache, t.base, extra.get("at")), None if t.live is None else s.lanes(t.live))
-    first = parts[0]
-    n = first.rows.count
-
-    def paths() -> Tensor:
-        return torch.cat([p.rows.path() for p in parts if p.rows.path is not None], 1)
-
-    def all_of(xs: list[Any]) -> Tensor:
-        return torch.cat(xs, 1)
-
+    first, n = parts[0], parts[0].rows.count
     rows = Rows(
-        all_of([p.rows.scores for p in parts]),
-        positions=all_of([p.rows.positions for p in parts]),
-        path=paths,
-        numbers=all_of([p.rows.numbers for p in parts]),
+        torch.cat([p.rows.scores for p in parts], 1),
+        positions=torch.cat([p.rows.positions for p in parts if p.rows.positions is not None], 1),
+        path=lambda: torch.cat([p.rows.path() for p in parts if p.rows.path is not None], 1),
+        numbers=torch.cat([p.rows.numbers for p in parts], 1),
     )
     inner = first.at if first.at is not None else Nodes(s.lanes(s.steps(n)[None]), None, first.live)
-    return Dist(rows, np.arange(t.size * n).reshape(t.size, n), live=t.live, inner=inner)
+    return Dist(rows, every_row(rows, (t.size, n)), live=t.live, inner=inner)
 
 
 def walk(s: Any, op: Any, t: Tree, evidence: Any) -> Any:
     """The canvas of the node that a rule accepts last."""
     if op.attrs["scope"] != "node" or not isinstance(evidence, Edit):
         raise NotSteppable("a tree of canvases that is verified against something else than edits", op)
-    at = torch.zeros(s.frame.batch, dtype=torch.int64, device=s.device)
-    going = torch.ones(s.frame.batch, dtype=torch.bool, device=s.device)
+    at, going = torch.zeros_like(s.length), torch.ones_like(s.done)
     n = int(evidence.position.shape[1])
     for level in range(t.height + 1):
-        row = pick(s, evidence, at.clamp(max=n - 1))
+        row = s.pick(evidence, at.clamp(max=n - 1))
         going = going & (at < n) if row.live is None else going & (at < n) & row.live
         with s.within(going):
             ids, there = children(s, t, at)
@@ -119,5 +106,4 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any) -> Any:
             s.counts.decide(going[:, None], False)
             at = torch.where(going, ids.gather(1, same.long().argmax(1)[:, None])[:, 0], at)
             going = going & ~s.lanes(emits).bool()
-    cells = node_cells(s, t)
-    return replace(t.base, cells=cells.gather(1, at[:, None, None].expand(-1, 1, t.base.most))[:, 0])
+    return replace(t.base, cells=s.take(node_cells(s, t), at))

@@ -6,7 +6,7 @@ what the request may still generate. Positions are numbers from the canvas's fir
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,38 +14,10 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import joins, step
-from decgraph.backends.triton.ops.numbers import live_of, made, packed, places, same_count
-from decgraph.backends.triton.ops.sequences import member, pick
+from decgraph.backends.triton.ops.sequences import member
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Draws, Edit, Nodes, Vec, is_static
-
-
-@dataclass(frozen=True)
-class Canvas:
-    """Cells after a text. base: int64[B], the tokens before them. cells: int64[B, N], tokens, -1 where undecided. size, room:
-    int64[B], how many cells there are, and may be."""
-
-    base: Tensor
-    cells: Tensor
-    size: Tensor
-    room: Tensor
-    on_device = True
-
-    @property
-    def most(self) -> int:
-        """N."""
-        return int(self.cells.shape[1])
-
-
-class Spans(list[Any]):
-    """Parts of a canvas, of which some lanes have fewer. live: bool[B, n]."""
-
-    live: Tensor
-
-
-def is_canvas(x: Any) -> bool:
-    """Whether a value is a canvas."""
-    return isinstance(x, Canvas)
+from decgraph.backends.triton.values import Canvas, Draws, Edit, Nodes, Spans, Vec, is_static
+from decgraph.backends.triton.vectors import both, fitted, live_of, made
 
 
 def decided_tokens(s: Any, c: Canvas) -> tuple[Tensor, Tensor]:
@@ -67,8 +39,7 @@ def bound(s: Any, op: Any, n: int, otherwise: int) -> int:
 
 def within_size(s: Any, c: Canvas) -> Tensor:
     """bool[B, N]: the cells that are there."""
-    inside: Tensor = s.steps(c.most) < c.size[:, None]
-    return inside
+    return s.steps(c.most) < c.size[:, None]
 
 
 @step("canvas.new")
@@ -93,11 +64,8 @@ def extend(s: Any, op: Any, c: Canvas, k: Any) -> Canvas:
 @joins(Canvas)
 def join_canvases(s: Any, lanes: Tensor, a: Canvas, b: Canvas) -> Canvas:
     """One of two canvases in every lane. lanes: bool[B]."""
-    n = max(a.most, b.most)
-    cells = [torch.cat([x.cells, x.cells.new_full((x.cells.shape[0], n - x.most), -1)], 1) for x in (a, b)]
-    pairs = ((a.base, b.base), (a.size, b.size), (a.room, b.room))
-    base, size, room = (torch.where(lanes, x, y) for x, y in pairs)
-    return Canvas(base, torch.where(lanes[:, None], *cells), size, room)
+    base, size, room = (s.either(lanes, *pair) for pair in ((a.base, b.base), (a.size, b.size), (a.room, b.room)))
+    return Canvas(base, s.either(lanes, a.cells, b.cells, -1), size, room)
 
 
 @step("canvas.get")
@@ -128,11 +96,12 @@ def put(s: Any, op: Any, c: Canvas, ps: Any, *rest: Any) -> Canvas:
     kind = op.attrs["kind"]
     if kind == "soft":
         raise NotSteppable("cells that hold mixtures", op)
-    ps = packed(s, ps)
-    ids, taken = places(s, ps)
+    ps = s.packed(ps)
+    ids, taken = s.places(ps)
     n = int(ids.shape[1])
     if op.attrs.get("has_mask"):
-        taken = taken & _lined_up(s, rest[-1], op.operands[-1].type, op.operands[1].type, ids, live_of(ps))
+        mask, there = _lined_up(s, rest[-1], op.operands[-1].type, op.operands[1].type, ids, live_of(ps))
+        taken = taken & mask.bool() if there is None else taken & mask.bool() & there
     s.flag(((ids < 0) | (ids >= c.size[:, None])) & taken)
     at = ids.clamp(0, max(0, c.most - 1))
     if op.attrs.get("open") and c.most:
@@ -140,7 +109,7 @@ def put(s: Any, op: Any, c: Canvas, ps: Any, *rest: Any) -> Canvas:
     if kind == "mask":
         tokens = torch.full_like(ids, -1)
     else:
-        tokens = _values(s, rest[0], op.operands[2].type, op.operands[1].type, Vec(ids, taken), live_of(ps), op)
+        tokens = _tokens(s, rest[0], op.operands[2].type, op.operands[1].type, Vec(ids, taken), live_of(ps), op)
         s.flag((tokens < 0) & taken)
         tokens = tokens.clamp(min=0)
     if not n or not c.most:
@@ -149,8 +118,8 @@ def put(s: Any, op: Any, c: Canvas, ps: Any, *rest: Any) -> Canvas:
     # Of several values for one cell the last one counts: the largest of keys that begin with their order.
     many = s.vocab_size + 2
     key = s.steps(n) * many + tokens + 1
-    spare = torch.full_like(c.cells[:, :1], -1).expand(-1, c.most + 1)
-    best = spare.scatter_reduce(1, torch.where(taken, at, c.most), key, "amax")[:, : c.most]
+    none = s.lanes(np.full(c.most + 1, -1))
+    best = none.scatter_reduce(1, torch.where(taken, at, c.most), key, "amax")[:, : c.most]
     return replace(c, cells=torch.where(best >= 0, best % many - 1, c.cells))
 
 
@@ -159,43 +128,27 @@ def over_cells(t: Any) -> bool:
     return bool(t.dims) and t.dims[0].kind == "cells"
 
 
-def _lined_up(s: Any, mask: Any, t: Any, where: Any, ids: Tensor, lives: Tensor | None) -> Tensor:
-    """bool[B, n]: a condition at positions int64[B, n], with which it lines up, or which it covers."""
+def _lined_up(s: Any, x: Any, t: Any, where: Any, ids: Tensor, there: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Values [B, n] for positions int64[B, n], and which of them are there, bool[B, n]: lined up with them, read at them where
+    x is over all cells, or one for all. t, where: the types of x and of the positions; there: bool[B, n], which those are."""
     if not t.dims:
-        out: Tensor = s.lanes(mask).bool()[:, None].expand(ids.shape)
-        return out
-    mask = mask if over_cells(t) else packed(s, mask)
-    a, live = s.lanes(mask).bool(), live_of(mask)
-    if over_cells(t) == over_cells(where):
-        same_count(s, live, lives)
-    a = a if live is None else a & live
+        return s.lanes(x).reshape(-1, 1).expand(ids.shape), None
+    x = x if over_cells(t) else s.packed(x)
+    a, live = s.lanes(x), live_of(x)
     if over_cells(t) and not over_cells(where):
-        return a.gather(1, ids.clamp(0, max(0, int(a.shape[1]) - 1)))
-    return fitted(a, int(ids.shape[1]), False)
+        at = ids.clamp(0, max(0, int(a.shape[1]) - 1))
+        return a.gather(1, at), None if live is None else live.gather(1, at)
+    s.same_count(live, there)
+    n = int(ids.shape[1])
+    return fitted(a, n), fitted(s.lives(x), n) if live is not None or a.shape[1] < n else None
 
 
-def fitted(a: Tensor, n: int, fill: Any) -> Tensor:
-    """[B, m, ...] with n elements: cut, or with more of one value."""
-    m = int(a.shape[1])
-    return a[:, :n] if m >= n else torch.cat([a, a.new_full((a.shape[0], n - m, *a.shape[2:]), fill)], 1)
-
-
-def _values(s: Any, x: Any, t: Any, where: Any, ps: Vec, lives: Tensor | None, op: Any) -> Tensor:
-    """int64[B, n]: a token for each position: lined up with them, read at them, or one for all."""
-    ids = ps.data
+def _tokens(s: Any, x: Any, t: Any, where: Any, ps: Vec, there: Tensor | None, op: Any) -> Tensor:
+    """int64[B, n]: a token for each position."""
     if isinstance(x, Draws) and x.shape and not over_cells(t) and x.at is not None:
-        if not (isinstance(x.at, Nodes) and x.at.ids is ids):
-            x = pick(s, replace(x, at=None, live=None), member(s, x.at, ps, op))
-            return s.lanes(x.tokens)
-    if not t.dims:
-        a: Tensor = s.lanes(x).long()
-        return a.reshape(-1, 1).expand(ids.shape)
-    if over_cells(t) and not over_cells(where):
-        a = s.lanes(x).long()
-        return a.gather(1, ids.clamp(0, max(0, int(a.shape[1]) - 1)))
-    x = packed(s, x)
-    same_count(s, live_of(x), lives)
-    return fitted(s.lanes(x).long(), int(ids.shape[1]), 0)
+        if not (isinstance(x.at, Nodes) and x.at.ids is ps.data):
+            return s.lanes(s.pick(x, member(s, x.at, ps, op)))
+    return _lined_up(s, x, t, where, ps.data, there)[0].long()
 
 
 # -- sets of positions
@@ -205,54 +158,46 @@ def positions(s: Any, op: Any, *xs: Any) -> Any:
     kind = op.attrs["kind"]
     if kind == "blocks":
         return blocks(s, op, *xs)
-    if kind == "span":
-        first = s.lanes(xs[1]).long()
-        n = min(bound(s, op, 2, xs[0].most), xs[0].most)
-        stop = torch.minimum(first + s.lanes(xs[2]).long(), xs[0].size)
-        at = first.clamp(min=0)[:, None] + s.steps(n)
-        return Vec(at, at < stop[:, None])
-    if kind == "from":
-        n = xs[0].most - (min(max(0, int(xs[1])), xs[0].most) if is_static(xs[1]) else 0)
-        at = s.lanes(xs[1]).long().clamp(min=0)[:, None] + s.steps(n)
-        return Vec(at, at < xs[0].size[:, None])
-    if kind == "before":
-        n = min(bound(s, op, 1, xs[0].most), xs[0].most)
-        at = s.lanes(s.steps(n)[None])
-        return Vec(at, at < torch.minimum(s.lanes(xs[1]).long(), xs[0].size)[:, None])
+    if kind in ("span", "from", "before"):
+        end, n = xs[0].size, xs[0].most
+        first = s.lanes(0 if kind == "before" else xs[1]).long()
+        if kind == "from":
+            n -= min(max(0, int(xs[1])), n) if is_static(xs[1]) else 0
+        else:
+            n, more = min(bound(s, op, len(xs) - 1, n), n), s.lanes(xs[-1]).long()
+            end = torch.minimum(more if kind == "before" else first + more, end)
+        at = s.lanes(s.steps(n)[None]) if kind == "before" else first.clamp(min=0)[:, None] + s.steps(n)
+        return Vec(at, at < end[:, None])
     if kind in ("start", "stop"):
-        ids, live = places(s, packed(s, xs[0]))
+        ids, live = s.places(s.packed(xs[0]))
         if not ids.shape[1]:
-            s.flag(
-                torch.ones_like(live[:, 0]) if live.shape[1] else torch.ones(s.frame.batch, dtype=torch.bool, device=s.device)
-            )
-            return torch.zeros(s.frame.batch, dtype=torch.int64, device=s.device)
+            s.flag(torch.ones_like(s.done))
+            return torch.zeros_like(s.length)
         s.flag(~live.any(1))
         if kind == "start":
             return ids[:, 0]
         return ids.gather(1, (live.sum(1) - 1).clamp(min=0)[:, None])[:, 0] + 1
-    (a, mine), (b, other) = (places(s, x) for x in xs)
+    (a, mine), (b, other) = (s.places(x) for x in xs)
     if kind == "minus":
-        return packed(s, Vec(a, mine & ~among(s, a, b, other)))
-    return packed(s, Vec(torch.cat([a, b], 1), torch.cat([mine, other & ~among(s, b, a, mine)], 1)))
+        return s.packed(Vec(a, mine & ~among(s, a, b, other)))
+    return s.packed(Vec(torch.cat([a, b], 1), torch.cat([mine, other & ~among(s, b, a, mine)], 1)))
 
 
 def blocks(s: Any, op: Any, c: Canvas, k: Any) -> Spans:
     """A canvas cut into spans of k cells."""
     width = max(1, min(bound(s, op, 1, c.most), c.most))
     least = max(1, int(k)) if is_static(k) else 1
-    out = Spans()
-    lives = []
+    out, some = Spans(), []
     for i in range(-(-c.most // least)):
         if is_static(k):
-            at = s.lanes(s.constant(np.arange(i * least, min((i + 1) * least, c.most)))[None])
-            live = at < c.size[:, None]
+            at, live = s.lanes(np.arange(i * least, min((i + 1) * least, c.most))), None
         else:
             each = s.lanes(k).long().clamp(min=1)[:, None]
-            at = i * each + s.steps(width)
-            live = (s.steps(width) < each) & (at < c.size[:, None])
-        out.append(Vec(at, live))
-        lives.append(live.any(1))
-    out.live = torch.stack(lives, 1) if lives else torch.zeros((s.frame.batch, 0), dtype=torch.bool, device=s.device)
+            at, live = i * each + s.steps(width), s.steps(width) < each
+        inside = at < c.size[:, None]
+        out.append(Vec(at, inside if live is None else inside & live))
+        some.append(out[-1].live.any(1))
+    out.live = torch.stack(some, 1) if some else s.lanes(np.zeros(0, dtype=bool))
     return out
 
 
@@ -268,18 +213,16 @@ def among(s: Any, a: Tensor, b: Tensor, live: Tensor) -> Tensor:
 @step("block_index")
 def block_index(s: Any, op: Any, b: Any) -> Tensor:
     """Which block a span is."""
-    ids, live = places(s, packed(s, b))
+    ids, live = s.places(s.packed(b))
     if not ids.shape[1]:
-        return torch.zeros(s.frame.batch, dtype=torch.int64, device=s.device)
+        return torch.zeros_like(s.length)
     n = live.sum(1)
     return torch.where(n > 0, ids[:, 0] // n.clamp(min=1), 0)
 
 
-@step("schedule")
+@step("schedule", folded=True)
 def schedule(s: Any, op: Any, n: Any, steps: Any) -> Any:
     """How many cells each of some steps decides."""
-    if is_static(n) and is_static(steps):
-        return s.hosted(op, [n, steps])
     most = max(1, bound(s, op, 1, s.longest))
     many, count = s.lanes(steps).long().clamp(min=1)[:, None], s.lanes(n).long()[:, None]
     at = s.steps(most)
@@ -307,13 +250,14 @@ def edit_get(s: Any, op: Any, e: Edit) -> Any:
 def join_edits(s: Any, lanes: Tensor, a: Any, b: Any) -> Edit:
     """One of two edits in every lane; where one side has none there is none. lanes: bool[B]."""
     if a is None or b is None:
-        e, there = (a, lanes) if b is None else (b, ~lanes)
+        e: Any = a if b is None else b
+        there = lanes if b is None else ~lanes
         if e.position.ndim > 1:
             raise NotSteppable("a vector of edits or none", s.place)
-        return replace(e, live=there if e.live is None else there & e.live)
+        return replace(e, live=both(there, e.live))
     if not (isinstance(a, Edit) and isinstance(b, Edit)) or a.position.shape != b.position.shape or a.position.ndim > 1:
         raise NotSteppable("one of two vectors of edits", s.place)
-    there = [torch.ones_like(lanes) if x.live is None else x.live for x in (a, b)]
+    here = [torch.ones_like(lanes) if x.live is None else x.live for x in (a, b)]
     value = s.join(lanes, a.value, b.value) if isinstance(a.value, Draws) and isinstance(b.value, Draws) else None
-    position, token = (torch.where(lanes, x, y) for x, y in ((a.position, b.position), (a.token, b.token)))
-    return Edit(position, token, value, torch.where(lanes, *there))
+    position, token = s.either(lanes, a.position, b.position), s.either(lanes, a.token, b.token)
+    return Edit(position, token, value, s.either(lanes, *here))

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from decgraph.backends.indexes import ROOM
 from decgraph.backends.triton.evaluate import step
-from decgraph.backends.triton.ops.numbers import live_of, packed, tokens_of
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Context, Draws, Nodes, Path, Vec, is_static
 
@@ -50,17 +49,10 @@ def end_of(s: Any, place: Any, depth: int) -> tuple[Tensor, Tensor]:
         length = place.length - int(place.parent)
         at = length[:, None] - 1 - s.steps(depth)
         return s.tokens.gather(1, at.clamp(min=0)), at >= 0
-    x = packed(s, tokens_of(s, place))
-    if (
-        len(s.place.operands) < 2
-        or isinstance(x, Nodes)
-        or s.place.operands[1].type.elem == "node"
-        and not isinstance(place, Path)
-    ):
+    x, named = s.packed(s.tokens_of(place)), s.place.operands[1].type.elem == "node" if len(s.place.operands) > 1 else True
+    if isinstance(x, Nodes) or named and not isinstance(place, Path):
         raise NotSteppable("an index is asked at a node", s.place)
-    t = s.lanes(x)
-    live = live_of(x)
-    n = torch.full((s.frame.batch,), int(t.shape[1]), device=s.device) if live is None else live.sum(1)
+    t, n = s.lanes(x), s.lives(x).sum(1)
     at = n[:, None] - 1 - s.steps(depth)
     if not t.shape[1]:
         return torch.zeros_like(at), at < -1
@@ -97,25 +89,19 @@ def ask(s: Any, op: Any, index: Any, *args: Any) -> Any:
     if what == "matched":
         return longest
     if what == "has":
-        n = there.sum(1)
-        whole = tokens_of(s, args[0])
-        live = live_of(whole)
-        full = (whole.data.shape[1] if live is None else live.sum(1)) if isinstance(whole, Vec) else s.lanes(whole).shape[1]
-        return (longest >= n) & (torch.as_tensor(full, device=s.device) <= index.depth)
+        return (longest >= there.sum(1)) & (s.lives(s.tokens_of(args[0])).sum(1) <= index.depth)
     if what != "path":
         raise NotSteppable(f"an index that is asked for `{what}`", op)
-    least, pick = options.get("at_least", 1), str(options.get("pick", "last"))
-    most = options.get("at_most", 16)
+    least, most, pick = options.get("at_least", 1), options.get("at_most", 16), str(options.get("pick", "last"))
     if not is_static(most):
         raise NotSteppable("a path of a length that data chooses", op)
-    most = int(most)
     if pick == "likeliest":
-        return likeliest(s, index, key, there, least, most)
+        return likeliest(s, index, key, there, least, int(most))
     enough = longest >= s.tensor(least).clamp(min=1)
     hit = (found >= longest[:, None]) & (found > 0)
     size = int(hit.shape[1])
     at = hit.long().argmax(1) if pick == "first" else size - 1 - hit.flip(1).long().argmax(1)
-    where = at[:, None] + 1 + s.steps(most)
+    where = at[:, None] + 1 + s.steps(int(most))
     live = (where < s.length[:, None]) & enough[:, None]
     return Draws(s.tokens.gather(1, where.clamp(max=size)), point=True, live=live)
 

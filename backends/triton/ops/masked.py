@@ -11,10 +11,9 @@ from torch import Tensor
 
 from decgraph.backends.triton.canvas_cache import CanvasMemory
 from decgraph.backends.triton.evaluate import joins, step
-from decgraph.backends.triton.ops.canvases import Canvas, mask_of, within_size
-from decgraph.backends.triton.ops.numbers import packed, places
+from decgraph.backends.triton.ops.canvases import mask_of, within_size
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Nodes, Rows, Vec
+from decgraph.backends.triton.values import Canvas, Dist, Nodes, Rows, Vec
 
 
 def evaluate(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any], *, counts: bool = True) -> Dist:
@@ -26,8 +25,8 @@ def evaluate(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any],
     if counts:
         with s.within(made.every):
             cache.count([canvas], rows_read(s, cache, canvas, at))
-    where = Vec(s.lanes(s.steps(canvas.most)[None]), within_size(s, canvas)) if at is None else packed(s, at)
-    ids, live = places(s, where)
+    where = Vec(s.lanes(s.steps(canvas.most)[None]), within_size(s, canvas)) if at is None else s.packed(at)
+    ids, live = s.places(where)
     scores = cache.rows(made, canvas, ids)
     if s.exact:  # rows of cells that are not there have no entries in a table
         scores = torch.where(live[..., None], scores, 0)
@@ -39,8 +38,7 @@ def evaluate(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any],
 def rows_read(s: Any, cache: Any, canvas: Canvas, at: Any) -> Tensor:
     """bool[B, S]: the cells whose scores a call reads."""
     if at is not None:
-        out: Tensor = cache.marked(canvas, at)
-        return out
+        return cache.marked(canvas, at)
     slot = s.steps(cache.width)
     return (slot >= canvas.base[:, None]) & (slot < (canvas.base + canvas.size)[:, None])
 
@@ -67,7 +65,7 @@ def memory(s: Any, op: Any, cache: Any, canvas: Canvas, extra: dict[str, Any]) -
     if extra.keys() - {"at", "given"}:
         raise NotSteppable("a memory with the scores of its queries", op)
     if at is not None and given is None:
-        ids, live = places(s, at)
+        ids, live = s.places(at)
         there = live.any(1)
         if not ids.shape[1] or not s.recording and not s.reads((there & s.active()).any()):
             nothing = torch.zeros((s.frame.batch, cache.width), dtype=torch.bool, device=s.device)

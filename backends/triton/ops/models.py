@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,12 @@ from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops import canvas_trees, masked
-from decgraph.backends.triton.ops.canvases import Canvas
+from decgraph.backends.triton.ops.distributions import every_row
 from decgraph.backends.triton.ops.nodes import node_tokens, positions_at
-from decgraph.backends.triton.ops.numbers import count_of, live_of, made, packed, take, tokens_of
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Context, Dist, Nodes, Rows, Tree, Vec, is_static
+from decgraph.backends.triton.values import ROOT, Canvas, Context, Dist, Rows, Tree, is_static
+from decgraph.backends.triton.vectors import count_of, live_of, made
 from decgraph.runtime.models.reading import ROUNDING
-
-ROOT = np.zeros(1, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ def value(s: Any, op: Any, head: Any, place: Any, tree: Any = None) -> Any:
         raise NotSteppable("a head is read after something else than the text and trees of drafts", op)
     s.counts.call(s.names.get(id(head), head.name))
     q = at_place(s, op, s.cache_of(head.trunk), place, tree, None, head.read)
-    out = take(s, s.lanes(q.rows.scores[..., 0]), q.index)
+    out = s.take(s.lanes(q.rows.scores[..., 0]), q.index)
     live, gives = q.live, op.result.type.elem
     wrong = ~torch.isfinite(out)
     if gives == "prob":
@@ -127,7 +125,7 @@ def heads(s: Any, op: Any, cache: Any, model: Any, place: Any, tree: Any) -> Dis
             raise NotSteppable("heads at several nodes, shaped by what stands before each", op)
         positions = s.lanes(q.rows.positions)[..., None] + 1 + s.steps(each)
         rows = Rows(scores.flatten(1, 2), positions=positions.flatten(1), path=path)
-        return Dist(rows, np.arange(r * each).reshape(*q.shape, each), at=q.at, live=q.live)
+        return Dist(rows, every_row(rows, (*q.shape, each)), at=q.at, live=q.live)
     if place.parent:
         s.flag(s.length < 2)
         cache.least = 2  # the state before the last token is computed again with it
@@ -149,45 +147,27 @@ def at_place(s: Any, op: Any, cache: Any, place: Any, tree: Any, known: Tensor |
     for t in (place, tree):
         if isinstance(t, Tree) and t.epoch != s.epoch:
             raise NotSteppable("a call at a tree of before a commit", op)
-    if isinstance(place, Context):
-        if place.parent:
-            raise NotSteppable("a call at the context's parent", op)
-        rows = Rows(read(cache.states(None, ROOT, known)), positions=s.lanes(positions_at(s, None, ROOT)), nodes=ROOT)
-        return Dist(rows, np.zeros((), dtype=np.int64))
-    nodes: Any = place
-    whole = isinstance(place, Tree)
-    if isinstance(place, Vec):
-        place = Nodes(s.lanes(place.data), None, place.live)
-    if isinstance(place, Nodes) and place.within is None and isinstance(tree, Tree):
-        place = replace(place, within=np.arange(tree.size))
-    if whole:
-        tree, nodes = place, np.arange(place.size)
-    elif isinstance(place, Nodes):
-        nodes = place
-    elif isinstance(place, Tensor):
-        nodes = Nodes(s.lanes(place if place.ndim > 1 else place[:, None]), np.arange(tree.size))
-    elif is_static(place):
-        nodes = np.asarray(place, dtype=np.int64).reshape(-1)
-    else:
-        raise NotSteppable("a call on something else than the text and trees of drafts", op)
-    if not isinstance(tree, Tree):
-        raise NotSteppable("a call at nodes of no tree", op)
-    scores = read(cache.states(tree, nodes, known))
+    whole, text = isinstance(place, Tree), isinstance(place, Context)
+    if text and place.parent:
+        raise NotSteppable("a call at the context's parent", op)
+    tree = None if text else place if whole else tree
+    if not text and not isinstance(tree, Tree):
+        raise NotSteppable("a call at nodes of no tree, or on something else than the text and trees of drafts", op)
+    nodes: Any = ROOT if text else np.arange(place.size) if whole else s.nodes_or_static(place, np.arange(tree.size))
     rows = Rows(
-        scores,
+        read(cache.states(tree, nodes, known)),
         positions=s.lanes(positions_at(s, tree, nodes)),
         nodes=nodes,
         tree=tree,
-        path=lambda: node_tokens(s, tree, nodes),
+        path=None if text else lambda: node_tokens(s, tree, nodes),
     )
+    if text:
+        return Dist(rows, every_row(rows, ()))
     if whole:
         return Dist(rows, nodes, live=tree.live)
-    if isinstance(place, Nodes):
-        n = int(place.ids.shape[1])
-        return Dist(rows, np.arange(n), at=place, live=place.live)
-    shape = tuple(place.shape[1:]) if isinstance(place, Tensor) else np.shape(place)
-    at = place if isinstance(place, np.ndarray) and place.ndim == 1 else None
-    return Dist(rows, np.arange(int(scores.shape[1])).reshape(shape), at=at)
+    if isinstance(place, Tensor) or np.ndim(place) != 1 and is_static(place):
+        return Dist(rows, every_row(rows, tuple(place.shape[1:]) if isinstance(place, Tensor) else np.shape(place)))
+    return Dist(rows, every_row(rows, (rows.count,)), at=nodes, live=live_of(nodes))
 
 
 class SecondText:
@@ -221,26 +201,24 @@ class SecondText:
         lead = min(n, max(1, s.committed_most))
         same = (self.tokens[:, :n] == tokens) | (s.steps(n) >= (length[:, None] - lead))
         other = ~same.all(1) | (length > self.length + lead)
-        if not s.recording and bool((other & s.active()).any()):
+        if not (s.recording or s.measuring) and s.reads((other & s.active()).any()):
             self.whole = True
         self.tokens[:, :n].copy_(tokens)
         self.length.copy_(length)
         if self.whole:
-            states = self.every(tokens)
-            return states.gather(1, (length - 1).clamp(min=0)[:, None, None].expand(-1, 1, states.shape[2]))
+            return s.take(self.every(tokens), (length - 1).clamp(min=0)[:, None])
         s.flag(other)
         at = (length[:, None] + s.constant(np.arange(-lead, 0))).clamp(min=0)
         return self.forward(tokens.gather(1, at), at)[:, -1:]
 
     def every(self, tokens: Tensor) -> Tensor:
         """[B, n, W]: the states after every token."""
-        return self.forward(tokens, self.s.lanes(self.s.steps(int(tokens.shape[1]))[None]))
+        return self.forward(tokens, self.s.lanes(np.arange(int(tokens.shape[1]))))
 
     def forward(self, tokens: Tensor, at: Tensor) -> Tensor:
         from decgraph.backends.triton.models.interface import Seen
 
-        out: Tensor = self.model.forward(tokens.clamp(min=0), at, at, Seen(at + 1))
-        return out
+        return self.model.forward(tokens.clamp(min=0), at, at, Seen(at + 1))
 
 
 @step("model.read")
@@ -248,15 +226,9 @@ def read(s: Any, op: Any, model: Any, text: Any, given: Any = None) -> Any:
     """A model's distribution after other tokens than the request's, or after every one of them."""
     if given is not None:
         raise NotSteppable("a memory of another text", op)
-    x = packed(s, tokens_of(s, text))
-    tokens, live = s.lanes(x).long(), live_of(x)
-    n = int(tokens.shape[1])
-    if n > model.capacity - 2:
-        tokens, live, n = (
-            tokens[:, : model.capacity - 2],
-            None if live is None else live[:, : model.capacity - 2],
-            model.capacity - 2,
-        )
+    x = s.packed(s.tokens_of(text))
+    x = s.first_of(x, min(count_of(x), model.capacity - 2))
+    tokens, live, n = s.lanes(x).long(), live_of(x), count_of(x)
     if not n:
         raise NotSteppable("a model that reads no token", op)
     if op not in s.made:
@@ -271,11 +243,9 @@ def read(s: Any, op: Any, model: Any, text: Any, given: Any = None) -> Any:
     return Dist(Rows(model.read(second.last(tokens, length)), positions=s.length[:, None]), np.zeros((), dtype=np.int64))
 
 
-@step("within")
+@step("within", folded=True)
 def within(s: Any, op: Any, x: Any, *sizes: Any) -> Any:
     """A value that is as small as it must be; a lane in which it is not is the driver's, which says so."""
-    if is_static(x) and all(is_static(n) for n in sizes):
-        return s.hosted(op, [x, *sizes])
     if not sizes:
         a, most = s.tensor(x), min(op.attrs["most"], 2**62)
         s.flag(~(a.abs() <= most))
@@ -284,10 +254,8 @@ def within(s: Any, op: Any, x: Any, *sizes: Any) -> Any:
             s.tops[op.result] = min(float(most), s.tops.get(op.result, float(most)))
         return x
     live = live_of(x)
-    if live is not None and not is_static(sizes[0]):
-        s.flag(live.sum(1) > s.lanes(sizes[0]))
-    elif live is not None:
-        s.flag(live.sum(1) > int(sizes[0]))
+    if live is not None:
+        s.flag(live.sum(1) > (int(sizes[0]) if is_static(sizes[0]) else s.lanes(sizes[0])))
     elif is_static(sizes[0]) and count_of(x) > int(sizes[0]):
         raise NotSteppable("a vector that is longer than it may be", op)
     return x
@@ -296,8 +264,7 @@ def within(s: Any, op: Any, x: Any, *sizes: Any) -> Any:
 @step("model.derive")
 def derive(s: Any, op: Any, model: Any, *args: Any) -> Any:
     """A model that shares another's weights; made once."""
-    made = s.derived(op, model, args)
-    return made
+    return s.derived(op, model, args)
 
 
 @step("model.layers")

@@ -8,23 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.values import Nodes, Tree
-
-
-def batched(s: Any, a: Any) -> Tensor:
-    """int64[B, N] of a static array [N] or of a tensor by lane."""
-    out: Tensor = s.lanes(a if isinstance(a, Tensor) else s.constant(np.asarray(a, dtype=np.int64))[None])
-    return out
+from decgraph.backends.triton.values import Tree
 
 
 def children(s: Any, t: Tree, at: Tensor, among: np.ndarray | None = None) -> tuple[Tensor, Tensor]:
     """The children of one node int64[B] of every lane in order: int64[B, K], and bool[B, K], which of them are there. among:
-    the
-    nodes that can be."""
+    the nodes that can be."""
     among = np.arange(1, t.size) if among is None else among
     k = min(t.most, len(among))
     if not k:
-        none = torch.zeros((s.frame.batch, 0), dtype=torch.int64, device=s.device)
+        none = s.lanes(np.zeros(0, dtype=np.int64))
         return none, none.bool()
     if t.fixed and t.live is None:
         table = np.full((t.size, k), 0, dtype=np.int64)
@@ -34,13 +27,14 @@ def children(s: Any, t: Tree, at: Tensor, among: np.ndarray | None = None) -> tu
             table[p, fill[p]] = n
             fill[p] += 1
         there = np.arange(k) < fill[:, None]
-        return s.constant(table)[at], s.constant(there)[at]
-    mine = batched(s, t.parent)[:, s.constant(among)] == at[:, None]
+        return s.constant(table)[at], s.leads(s.constant(there)[at])
+    mine = s.lanes(t.parent)[:, s.constant(among)] == at[:, None]
     if t.live is not None:
         mine = mine & s.lanes(t.live)[:, s.constant(among)]
     place = torch.where(mine, s.constant(among)[None], t.size)
     ids = place.sort(1).values[:, :k]
-    return torch.where(ids < t.size, ids, 0), ids < t.size
+    there = ids < t.size
+    return torch.where(there, ids, 0), s.leads(there)
 
 
 def reachable(s: Any, t: Tree) -> Tensor | None:
@@ -54,10 +48,10 @@ def reachable(s: Any, t: Tree) -> Tensor | None:
     elif "greedy place" in t.until:
         place = (s.settings.temperature == 0).long()
     reach = s.limit - (t.base.length - s.base) - place
-    out = (t.depth if isinstance(t.depth, Tensor) else s.constant(t.depth)[None]) <= reach[:, None]
+    out = s.tensor(t.depth) <= reach[:, None]
     if "ends" not in t.until:
         return out
-    parent = batched(s, t.parent).clamp(min=0)
+    parent = s.lanes(t.parent).clamp(min=0)
     behind = is_end(s, t.token).gather(1, parent)
     for _ in range(t.height - 1):
         behind = behind | behind.gather(1, parent)
@@ -72,8 +66,7 @@ def is_end(s: Any, tokens: Tensor) -> Tensor:
 
 def last_token(s: Any, back: int = 1) -> Tensor:
     """int64[B]: the last committed token, or one before it."""
-    out: Tensor = s.tokens.gather(1, (s.length - back).clamp(min=0)[:, None])[:, 0]
-    return out
+    return s.take(s.tokens, (s.length - back).clamp(min=0))
 
 
 def positions_at(s: Any, tree: Tree | None, nodes: Any) -> Tensor:
@@ -81,22 +74,22 @@ def positions_at(s: Any, tree: Tree | None, nodes: Any) -> Tensor:
     length: Tensor = s.length[:, None]
     if tree is None:
         return length
-    if isinstance(nodes, Nodes):
-        depth = batched(s, tree.depth).gather(1, s.lanes(nodes.ids))
-    else:
-        depth = tree.depth[:, s.constant(nodes)] if isinstance(tree.depth, Tensor) else s.constant(tree.depth[nodes])[None]
-    return length + depth
+    return length + s.tensor(s.take(tree.depth, nodes))
+
+
+def node_path(s: Any, tree: Tree, nodes: Any) -> Tensor:
+    """int64[B, R, D]: the nodes from the root's child down to each node, -1 behind them."""
+    up, depth, at = s.lanes(tree.parent), s.lanes(tree.depth), s.lanes(nodes)
+    high = max(1, tree.height)
+    out = s.lanes(np.full((int(at.shape[1]), high + 1), -1))
+    for _ in range(high):
+        d = depth.gather(1, at)
+        out = out.scatter(2, torch.where(d > 0, d - 1, high)[..., None], at[..., None])
+        at = up.gather(1, at)
+    return out[..., :high]
 
 
 def node_tokens(s: Any, tree: Tree, nodes: Any) -> Tensor:
-    """int64[B, R, D]: the tokens from the root's child down to each node, -1 behind them."""
-    up, depth = batched(s, tree.parent), batched(s, tree.depth)
-    at = s.lanes(nodes.ids) if isinstance(nodes, Nodes) else batched(s, nodes)
-    token = s.lanes(tree.token)
-    high = max(1, tree.height)
-    out = torch.full((s.frame.batch, int(at.shape[1]), high + 1), -1, dtype=torch.int64, device=s.device)
-    for _ in range(high):
-        d = depth.gather(1, at)
-        out = out.scatter(2, torch.where(d > 0, d - 1, high)[..., None], token.gather(1, at)[..., None])
-        at = up.gather(1, at)
-    return out[..., :high]
+    """int64[B, R, D]: the tokens of `node_path`."""
+    path = node_path(s, tree, nodes)
+    return torch.where(path >= 0, s.take(s.lanes(tree.token), path.clamp(min=0)), -1)

@@ -11,9 +11,9 @@ from torch import Tensor
 from decgraph.backends.triton.evaluate import joins, step
 from decgraph.backends.triton.ops import canvases
 from decgraph.backends.triton.ops.nodes import is_end, node_tokens
-from decgraph.backends.triton.ops.numbers import live_of, packed, tokens_of
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Context, Draws, Nodes, Path, Tree, Vec
+from decgraph.backends.triton.values import Canvas, Context, Draws, Path, Tree, Vec
+from decgraph.backends.triton.vectors import alike, beside, count_of, fitted, flat, live_of, made
 
 
 @step("context")
@@ -27,7 +27,7 @@ def join_contexts(s: Any, lanes: Tensor, a: Context, b: Context) -> Context:
     """One of two beginnings of the text. lanes: bool[B]."""
     if a.parent != b.parent:
         raise NotSteppable("one of two beginnings of the text", s.place)
-    return Context(torch.where(lanes, a.length, b.length), a.parent)
+    return Context(s.either(lanes, a.length, b.length), a.parent)
 
 
 @step("ctx.get")
@@ -38,15 +38,13 @@ def ctx_get(s: Any, op: Any, ctx: Context, *n: Any) -> Any:
     if field == "length":
         return length
     if field == "token":
-        return s.tokens.gather(1, (length - 1).clamp(min=0)[:, None])[:, 0]
+        return s.take(s.tokens, (length - 1).clamp(min=0))
     if not n:
-        return tokens_of(s, ctx)
-    most = int(n[0]) if isinstance(n[0], int | float | np.integer) else int(op.attrs.get("bound") or s.frame.capacity)
-    want = s.lanes(n[0]).long().clamp(min=0)
-    want = torch.minimum(want, length)
-    at = (length - want)[:, None] + s.steps(max(0, most))
-    live = s.steps(max(0, most)) < want[:, None]
-    return Vec(s.tokens.gather(1, at.clamp(0, s.frame.capacity)), live)
+        return s.tokens_of(ctx)
+    most = max(0, int(n[0] if isinstance(n[0], int | float | np.integer) else op.attrs.get("bound") or s.frame.capacity))
+    want = torch.minimum(s.lanes(n[0]).long().clamp(min=0), length)
+    at = (length - want)[:, None] + s.steps(most)
+    return Vec(s.tokens.gather(1, at.clamp(0, s.frame.capacity)), s.steps(most) < want[:, None])
 
 
 @step("request")
@@ -62,7 +60,7 @@ def request(s: Any, op: Any) -> Any:
     if field == "room":
         return s.limit - (s.length - s.base)
     if field == "prompt":
-        return Vec(s.tokens, s.steps(int(s.tokens.shape[1])) < s.base[:, None])
+        return s.tokens_of(Context(s.base))
     if field == "mask":
         return s.mask_token
     ends = torch.where(s.ends >= 0, s.ends, 2**62).amin(1)
@@ -75,25 +73,23 @@ def request(s: Any, op: Any) -> Any:
 @step("done")
 def done(s: Any, op: Any) -> Tensor:
     """Whether the request has ended."""
-    out: Tensor = s.done.clone()
-    return out
+    return s.done.clone()
 
 
 def offered(s: Any, x: Any, tree: Any, op: Any) -> tuple[Tensor, Tensor | int]:
     """Tokens int64[B, N] to commit, and how many of them count."""
+    if isinstance(x, Canvas):
+        return canvases.decided_tokens(s, x)
     if isinstance(x, list):
         x = x[0] if len(x) == 1 else None
-    x = packed(s, tokens_of(s, x)) if not isinstance(x, Path | type(None)) else x
+    x = s.packed(s.tokens_of(x)) if not isinstance(x, Path | type(None)) else x
     if isinstance(x, Path):
         return x.tokens, x.length
     if isinstance(tree, Tree):
-        nodes = x if isinstance(x, Nodes) else Nodes(s.lanes(x).reshape(s.frame.batch, -1), None)
-        path = node_tokens(s, tree, nodes)[:, 0]
+        path = node_tokens(s, tree, s.nodes_of(x))[:, 0]
         return path, (path >= 0).sum(1)
     if isinstance(x, Draws | Vec | Tensor | np.ndarray | int):
-        t = s.lanes(x).long()
-        t = t[:, None] if t.ndim == 1 else t.flatten(1)
-        live = live_of(x)
+        t, live = flat(s.lanes(x).long()), live_of(x)
         if isinstance(x, Draws):
             s.flag(t < 0 if live is None or not x.shape else (t < 0) & live)
         return t, int(t.shape[1]) if live is None or live.shape != t.shape else live.sum(1)
@@ -103,10 +99,7 @@ def offered(s: Any, x: Any, tree: Any, op: Any) -> tuple[Tensor, Tensor | int]:
 @step("commit")
 def commit(s: Any, op: Any, x: Any, tree: Any = None) -> None:
     """Append tokens, and stop exactly where runtime/stop.py does."""
-    if canvases.is_canvas(x):
-        tokens, count = canvases.decided_tokens(s, x)
-    else:
-        tokens, count = offered(s, x, tree, op)
+    tokens, count = offered(s, x, tree, op)
     path = x if isinstance(x, Path) else None
     before = s.length.clone()
     kept = append(s, tokens, count)
@@ -122,7 +115,7 @@ def append(s: Any, tokens: Tensor, count: Any) -> Tensor:
     """Commit the first count of tokens int64[B, N] in the lanes that are here; int64[B], how many were."""
     n, here = int(tokens.shape[1]), s.active()
     place = s.steps(n)
-    there = (place < (count[:, None] if isinstance(count, Tensor) else count)) & here[:, None]
+    there = (place < s.lanes(count)[:, None]) & here[:, None]
     ends = is_end(s, tokens) & there
     before = (ends.long().cumsum(1) - ends.long()) == 0
     room = s.limit - (s.length - s.base)
@@ -145,36 +138,83 @@ def ended(s: Any, op: Any, x: Any, tree: Any = None) -> Any:
     """Whether the text ends on the way to nodes, or along tokens."""
     room = s.limit - (s.length - s.base)
     if isinstance(tree, Tree):
-        nodes = x if isinstance(x, Nodes | np.ndarray) else s.lanes(x)
-        if isinstance(nodes, Tensor):
-            nodes = Nodes(nodes if nodes.ndim > 1 else nodes[:, None], None)
-        path = node_tokens(s, tree, nodes if isinstance(nodes, Nodes) else np.ravel(nodes))
-        flat = is_end(s, path.flatten(1)).reshape(path.shape) & (path >= 0)
-        out = flat.any(-1) | ((path >= 0).sum(-1) >= room[:, None])
-        live = live_of(x)
-        if not op.result.type.dims:
-            return out[:, 0]
-        return out if live is None else Vec(out, live)
-    tokens, count = canvases.decided_tokens(s, x) if canvases.is_canvas(x) else offered(s, x, None, op)
-    there = s.steps(int(tokens.shape[1])) < (count[:, None] if isinstance(count, Tensor) else count)
+        path = node_tokens(s, tree, s.nodes_or_static(x))
+        ends = is_end(s, path.flatten(1)).reshape(path.shape) & (path >= 0)
+        out = ends.any(-1) | ((path >= 0).sum(-1) >= room[:, None])
+        return made(out, live_of(x)) if op.result.type.dims else out[:, 0]
+    tokens, count = offered(s, x, None, op)
+    there = s.steps(int(tokens.shape[1])) < s.lanes(count)[:, None]
     return s.done | (is_end(s, tokens) & there).any(1) | (there.sum(1) >= room)
 
 
 @step("return")
 def returned(s: Any, op: Any, *values: Any) -> None:
     """The results of a search, best first: nodes of a tree, or texts."""
-    values_, tree = list(values), None
-    if op.attrs.get("has_tree"):
-        tree = values_.pop()
+    tree = values[-1] if op.attrs.get("has_tree") else None
     here = s.active() | s.done if s.mask is None else s.mask
-    for v in values_:
+    for v in values if tree is None else values[:-1]:
         if isinstance(tree, Tree) and not isinstance(v, Path | list):
-            nodes = v if isinstance(v, Nodes) else Nodes(s.lanes(v).reshape(s.frame.batch, -1), None, live_of(v))
+            nodes = s.nodes_of(v)
             s.results.append((node_tokens(s, tree, nodes), nodes.live, here))
-        elif isinstance(v, list):
-            for x in v:
-                t, n = offered(s, x, None, op)
-                s.results.append((torch.where(s.steps(int(t.shape[1])) < s.lanes(n)[:, None], t, -1)[:, None], None, here))
-        else:
-            t, n = offered(s, v, None, op)
+            continue
+        for x in v if isinstance(v, list) else [v]:
+            t, n = offered(s, x, None, op)
             s.results.append((torch.where(s.steps(int(t.shape[1])) < s.lanes(n)[:, None], t, -1)[:, None], None, here))
+
+
+# -- states
+@step("state.read")
+def state_read(s: Any, op: Any) -> Any:
+    """The value of a state."""
+    name = op.attrs["state"]
+    if name not in s.states:
+        raise NotSteppable(f"the state `{name}`", op)
+    return copied(s.states[name])
+
+
+def copied(value: Any) -> Any:
+    """A value that stays as it is when its buffer is written."""
+    if isinstance(value, Vec):
+        return Vec(value.data.clone(), value.live.clone())
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+@step("state.write")
+def state_write(s: Any, op: Any, value: Any) -> None:
+    """Set a state, in place, in the lanes that are here."""
+    name = op.attrs["state"]
+    if name not in s.states or not (isinstance(s.states[name], Tensor | Vec)):
+        if s.states.get(name) is value:
+            return
+        raise NotSteppable(f"the state `{name}` is no number or vector", op)
+    dims = op.operands[0].type.dims
+    s.states[name] = written(s, s.states[name], value, s.active(), dims[0].bound if dims else None, f"the state `{name}`")
+
+
+def written(s: Any, old: Any, new: Any, here: Tensor, bound: int | None, what: str) -> Any:
+    """A buffer with a new value in the lanes of `here` bool[B], in place where it has the room: else a larger one, which only
+    the first iterations need. One that has grown twice grows to the most that it can have."""
+    value, have, live = s.lanes(new), s.tensor(old), live_of(new)
+    first, second = alike([value, have])
+    same = live is None and isinstance(old, Tensor) and old.shape == value.shape
+    if not same and (value.ndim < 2 or have.ndim != value.ndim):
+        raise NotSteppable(f"{what} changes its shape", s.place)
+    if same:
+        data = torch.where(beside(here, have), first, second)
+        if data.dtype != old.dtype:
+            return data.clone()
+        old.copy_(data)
+        return old
+    size, most = int(have.shape[1]), min(n for n in (bound, 2 * s.frame.capacity) if n is not None)
+    if min(count_of(new), most) > size:
+        s.growths[what] += 1
+        size = most if s.growths[what] > 2 else min(count_of(new), most)
+    x = s.packed(made(first, live))
+    s.flag(s.lives(x)[:, size:].any(1))
+    data = torch.where(beside(here, have), fitted(s.lanes(x), size), fitted(s.lanes(second), size))
+    there = torch.where(here[:, None], fitted(s.lives(x), size), fitted(s.lives(old), size))
+    if isinstance(old, Vec) and old.data.shape == data.shape and old.data.dtype == data.dtype:
+        old.data.copy_(data)
+        old.live.copy_(there)
+        return old
+    return Vec(data.clone(), there.clone())

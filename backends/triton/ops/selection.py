@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,28 +10,10 @@ from torch import Tensor
 
 from decgraph.backends.triton.evaluate import step
 from decgraph.backends.triton.ops.draws import ordered
-from decgraph.backends.triton.ops.numbers import count_of, live_of, made, packed, reordered, same_count, tokens_of
-from decgraph.backends.triton.ops.sequences import pick, stacked
+from decgraph.backends.triton.ops.sequences import stacked
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.backends.triton.values import Dist, Draws, Nodes, is_static
-
-
-def flat_draws(x: Draws, s: Any) -> Draws:
-    """Draws as one vector [n]; those that were not drawn are missing."""
-
-    def flat(a: Any) -> Any:
-        return None if a is None else a.reshape(-1) if isinstance(a, np.ndarray) else a.flatten(1) if a.ndim > 1 else a[:, None]
-
-    row, rank = (None if a is None else a if isinstance(a, Tensor) else np.broadcast_to(a, x.shape) for a in (x.row, x.rank))
-    live = x.live
-    if live is not None and len(x.shape) > 1:
-        live = live[..., None].expand(-1, -1, int(np.prod(x.shape[1:]))).flatten(1)
-    tokens = flat(x.tokens)
-    if x.rank is not None:
-        live = tokens >= 0 if live is None else live & (tokens >= 0)
-    point = flat(x.point) if isinstance(x.point, Tensor) else x.point
-    at = x.at if len(x.shape) == 1 else None
-    return replace(x, tokens=tokens, row=flat(row), rank=flat(rank), race=flat(x.race), point=point, live=live, at=at)
+from decgraph.backends.triton.vectors import beside, both, count_of, filled, flat, flat_draws, live_of, made
 
 
 def order_of(s: Any, keys: list[Tensor], live: Tensor | None, down: bool) -> Tensor:
@@ -59,17 +40,15 @@ def lined_up(s: Any, op: Any, x: Any, by: tuple[Any, ...]) -> tuple[Any, list[Te
         for k, t in zip(by, op.operands[len(op.operands) - len(by) :], strict=True)
         for one in (k if isinstance(k, list) else [k])
     ]
-    among = op.operands[0].type.elem in ("node", "position")
-    whole = [among and bool(t.type.dims) and t.type.dims[0].kind in ("nodes", "cells") for _, t in every]
+    named = op.operands[0].type.elem in ("node", "position")
+    whole = [named and over_all(t.type) for _, t in every] or [False]
     keys, there = [one for one, _ in every] or [x], live_of(x)
-    whole = whole or [False]
     if any(live_of(one) is not there for one, w in zip(keys, whole, strict=True) if not w):
-        x, keys = packed(s, x), [one if w else packed(s, one) for one, w in zip(keys, whole, strict=True)]
-    tables = [s.tensor(one) for one in keys]
-    tables = [s.lanes(a.flatten(1) if a.ndim > 1 else a[:, None]) for a in tables]
-    n = min(count_of(x), *(int(a.shape[1]) for a, w in zip(tables, whole, strict=True) if not w), count_of(x))
-    if n < count_of(x) and (there := live_of(x)) is not None:
-        x = reordered(s, x, np.arange(n), there[:, :n])  # what stands behind the shorter one's room is missing in the other
+        x, keys = s.packed(x), [one if w else s.packed(one) for one, w in zip(keys, whole, strict=True)]
+    tables = [s.lanes(flat(s.tensor(one))) for one in keys]
+    shortest = min((int(a.shape[1]) for a, w in zip(tables, whole, strict=True) if not w), default=count_of(x))
+    if shortest < count_of(x) and live_of(x) is not None:
+        x = s.first_of(x, shortest)  # what stands behind the shorter one's room is missing in the other
     n, out = count_of(x), []
     for a, w in zip(tables, whole, strict=True):
         if w:
@@ -80,24 +59,29 @@ def lined_up(s: Any, op: Any, x: Any, by: tuple[Any, ...]) -> tuple[Any, list[Te
     return x, out
 
 
-@step("arg")
+def over_all(t: Any) -> bool:
+    """Whether a type is one over all nodes of a tree or all cells of a canvas."""
+    return bool(t.dims) and t.dims[0].kind in ("nodes", "cells")
+
+
+def _numbers(s: Any, x: Any, down: bool = True) -> Tensor:
+    """Values [B or 1, ..., n], with less than any number (or, where not down, more) where a vector has none."""
+    a = s.tensor(x)
+    return filled(a, live_of(x) if a.ndim == 2 else None, down)
+
+
+@step("arg", folded=True)
 def arg(s: Any, op: Any, x: Any, *by: Any) -> Any:
     """The element with the largest (or smallest) key; with one operand the best token of each distribution."""
-    if is_static(x) and all(is_static(k) for k in by):
-        return s.hosted(op, [x, *by])
     down = op.attrs["fn"] == "max"
     if not by:
-        a, live = s.tensor(x), live_of(x)
-        a = a.to(torch.uint8) if a.dtype == torch.bool else a
-        if live is not None and a.ndim == 2:
-            least = -torch.inf if a.is_floating_point() else 0 if a.dtype == torch.uint8 else -(2**62)
-            a, live = torch.where(live, a, least if down else -least), None
+        a = _numbers(s, x, down)
         if not a.shape[-1]:
             s.flag(torch.ones_like(s.done))
             a = a.new_zeros((*a.shape[:-1], 1))
         out = a.argmax(-1) if down else a.argmin(-1)
-        return made(out, live) if out.ndim > 1 else out
-    x = flat_draws(x, s) if isinstance(x, Draws) else x
+        return made(out, live_of(x)) if out.ndim > 1 else out
+    x = flat_draws(x) if isinstance(x, Draws) else x
     if not count_of(x):
         return None
     x, keys = lined_up(s, op, x, by)
@@ -105,31 +89,27 @@ def arg(s: Any, op: Any, x: Any, *by: Any) -> Any:
     if live is not None:
         s.flag(~live.any(1))
     best = order_of(s, keys, live, down)[:, 0]
-    return pick(s, replace(x, live=None) if isinstance(x, Draws | Dist) else x, best, op)
+    return s.pick(x, best)
 
 
-@step("select.top")
+@step("select.top", folded=True)
 def top(s: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
     """The k candidates with the largest keys, best first (or in their own order)."""
-    if is_static(x) and is_static(k) and all(is_static(b) for b in by):
-        return s.hosted(op, [x, k, *by])
     if isinstance(x, list):
         raise NotSteppable("a choice among texts", op)
     if isinstance(x, Draws):
-        x = flat_draws(x, s)
+        x = flat_draws(x)
     elif op.attrs.get("flatten") and not is_static(x) and not isinstance(x, Nodes):
         x = s.tensor(x).flatten(1)
     x, keys = lined_up(s, op, x, by)
     n, live = count_of(x), live_of(x)
     if op.attrs.get("by_race"):
-        dead = keys[0] == -torch.inf
-        live = ~dead if live is None else live & ~dead
+        live = both(keys[0] != -torch.inf, live)
     most = max(0, min(n, int(k) if is_static(k) else int(op.attrs.get("bound") or n)))
     order = order_of(s, keys, live, True)[:, :most]
     there = None if live is None else s.lanes(live).gather(1, order)
     if not is_static(k):
-        inside = s.steps(most) < s.lanes(k)[:, None]
-        there = inside if there is None else there & inside
+        there = both(there, s.steps(most) < s.lanes(k)[:, None])
     if op.attrs.get("order", "best") == "kept":
         place = order if there is None else torch.where(there, order, n)
         found = place.sort(1).indices
@@ -139,121 +119,69 @@ def top(s: Any, op: Any, x: Any, k: Any, *by: Any) -> Any:
 
 def _nodes(s: Any, op: Any, x: Any, order: Tensor, live: Tensor | None) -> Any:
     """Elements of candidates at an order int64[B, k]; nodes stay nodes."""
-    if op.operands[0].type.elem == "node":
-        ids = s.lanes(x)
-        within = x.within if isinstance(x, Nodes) else np.asarray(x) if isinstance(x, np.ndarray) else None
-        return Nodes(ids.gather(1, order), within, live)
-    return reordered(s, x, order, live)
+    return s.reordered(s.nodes_of(x) if op.operands[0].type.elem == "node" else x, order, live)
 
 
-@step("sort")
+@step("sort", folded=True)
 def sort(s: Any, op: Any, x: Any, *by: Any) -> Any:
     """The candidates in the order of their keys."""
-    if is_static(x) and all(is_static(b) for b in by):
-        return s.hosted(op, [x, *by])
-    x = flat_draws(x, s) if isinstance(x, Draws) else x
+    x = flat_draws(x) if isinstance(x, Draws) else x
     x, keys = lined_up(s, op, x, by)
     live = live_of(x)
     order = order_of(s, keys, live, bool(op.attrs.get("descending")))
     return _nodes(s, op, x, order, None if live is None else s.lanes(live).gather(1, order))
 
 
-def _dead_last(s: Any, x: Any) -> tuple[Tensor, Tensor | None]:
-    """A vector's values [B or 1, ..., n], with less than any number where it has none, and which of them are there."""
-    a, live = s.tensor(x), live_of(x)
-    if live is not None and a.ndim == 2:
-        a = torch.where(live, a, -torch.inf if a.is_floating_point() else -(2**62))
-    return a, live
-
-
-@step("rank")
+@step("rank", folded=True)
 def rank(s: Any, op: Any, x: Any) -> Any:
     """The place of each value from the largest along the last dimension."""
-    if is_static(x):
-        return s.hosted(op, [x])
-    a, live = _dead_last(s, x)
-    order = torch.sort(a, dim=-1, descending=True, stable=True).indices
-    place = torch.empty_like(order).scatter(-1, order, torch.arange(int(a.shape[-1]), device=a.device).expand_as(order))
-    return made(place, live)
+    order = torch.sort(_numbers(s, x), dim=-1, descending=True, stable=True).indices
+    return made(torch.empty_like(order).scatter(-1, order, s.steps(int(order.shape[-1])).expand_as(order)), live_of(x))
 
 
-@step("first_max")
+@step("first_max", folded=True)
 def first_max(s: Any, op: Any, x: Any) -> Any:
     """True at the first of the largest values along the last dimension."""
-    if is_static(x):
-        return s.hosted(op, [x])
-    a, live = _dead_last(s, x)
-    n = int(a.shape[-1])
-    if not n:
+    a, live = _numbers(s, x), live_of(x)
+    if not a.shape[-1]:
         return made(a.bool(), live)
-    out = torch.arange(n, device=a.device) == a.argmax(-1, keepdim=True)
-    return made(out if live is None else out & live, live)
+    out = s.steps(int(a.shape[-1])) == a.argmax(-1, keepdim=True)
+    return made(out if live is None else out & beside(live, out), live)
 
 
-@step("compact")
+@step("compact", folded=True)
 def compact(s: Any, op: Any, v: Any, c: Any) -> Any:
     """The elements at which a condition holds, in order."""
-    if is_static(v) and is_static(c):
-        return s.hosted(op, [v, c])
     if isinstance(v, list):
         raise NotSteppable("a choice among a list's elements", op)
-    v = tokens_of(s, v)
-    cond, there = s.tensor(c), live_of(c)
-    if not op.operands[0].type.dims and op.operands[0].type.elem != "path":
-        one = v if isinstance(v, Draws | Dist) else s.lanes(v)[:, None]
-        if isinstance(v, Draws | Dist):
-            one = stacked(s, [v], op)
-        return reordered(s, one, np.arange(1), s.lanes(cond)[:, None])
-    whole = (
-        op.operands[0].type.elem in ("node", "position")
-        and cond.ndim > 1
-        and op.operands[1].type.dims[0].kind in ("nodes", "cells")
-    )
-    if not whole and cond.ndim > 1 and there is not live_of(v):
-        v, c = packed(s, v), packed(s, c)
-        cond, there = s.tensor(c), live_of(c)
-    n, live = count_of(v), live_of(v)
-    if whole:
-        at = s.lanes(v).clamp(0, int(cond.shape[1]) - 1)
-        cond, there = s.lanes(cond).gather(1, at), None if there is None else s.lanes(there).gather(1, at)
-    if cond.ndim == 1:
-        cond = cond[:, None].expand(-1, n)
-    if not whole:
-        same_count(s, live, there)
-    if int(cond.shape[1]) != n:
-        if live is None and there is None:
-            raise NotSteppable(f"`where`: {n} elements and {int(cond.shape[1])} conditions", op)
-        v, n = packed(s, v), min(n, int(cond.shape[1]))  # one has room for more than are there
-        cond, there = (
-            s.tensor(packed(s, made(cond, there)))[:, :n],
-            None if there is None else packed(s, made(there, there)).data[:, :n],
-        )
-        live = live_of(v)
-        live = None if live is None else live[:, :n]
-    for more in (live, there):
-        cond = cond if more is None else cond & more
-    return packed(s, reordered(s, v, np.arange(n), s.lanes(cond)))
+    v, of = s.tokens_of(v), op.operands[0].type
+    if not of.dims and of.elem != "path":
+        one = stacked(s, [v], op) if isinstance(v, Draws | Dist) else s.lanes(v)[:, None]
+        return s.reordered(one, np.arange(1), s.lanes(c)[:, None])
+    if of.elem in ("node", "position") and over_all(op.operands[1].type):
+        at = s.lanes(v).clamp(0, count_of(c) - 1)
+        cond, there = s.lanes(c).gather(1, at), live_of(c)
+        there = None if there is None else s.lanes(there).gather(1, at)
+    elif s.tensor(c).ndim == 1:
+        cond, there = s.lanes(c)[:, None].expand(-1, count_of(v)), None
+    else:
+        if live_of(v) is None and live_of(c) is None and count_of(v) != count_of(c):
+            raise NotSteppable(f"`where`: {count_of(v)} elements and {count_of(c)} conditions", op)
+        v, c = s.together(v, c)
+        cond, there = s.lanes(c), live_of(c)
+    return s.packed(s.reordered(v, np.arange(count_of(v)), both(cond, both(live_of(v), there))))
 
 
-@step("take_first")
+@step("take_first", folded=True)
 def take_first(s: Any, op: Any, x: Any, k: Any) -> Any:
     """The first k of a vector; of a condition over positions, the first k where it holds."""
-    if is_static(x) and is_static(k):
-        return s.hosted(op, [x, k])
     if op.operands[0].type.elem == "bool" and op.results[0].type.elem == "position":
-        cond = s.lanes(x)
-        live = live_of(x)
-        cond = cond if live is None else cond & live
-        x = made(s.lanes(s.steps(int(cond.shape[1]))[None]), cond)
-    x = packed(s, x)
-    n = count_of(x)
-    most = min(n, max(0, int(k))) if is_static(k) else n
-    live = live_of(x)
-    out = reordered(s, x, np.arange(most), None if live is None else live[:, :most])
+        x = made(s.lanes(s.steps(count_of(x))[None]), both(s.lanes(x), live_of(x)))
+    x = s.packed(x)
     if is_static(k):
-        return out
-    inside = s.steps(most) < s.lanes(k)[:, None]
-    return reordered(s, out, np.arange(most), inside if live is None else inside & live[:, :most])
+        return s.first_of(x, min(count_of(x), max(0, int(k))))
+    n = count_of(x)
+    return s.reordered(x, np.arange(n), both(s.steps(n) < s.lanes(k)[:, None], live_of(x)))
 
 
 @step("pairs.top")
@@ -262,9 +190,7 @@ def pairs(s: Any, op: Any, x: Any, k: Any) -> Any:
     if not is_static(k):
         raise NotSteppable("a number of pairs that depends on data", op)
     a, live = s.tensor(x), live_of(x)
-    if live is not None:
-        a = torch.where(live[..., None], a, -torch.inf)
-    size = int(a.shape[2])
+    a, size = filled(a, live), int(a.shape[2])
     values, order = ordered(a.flatten(1), min(int(k), int(a.shape[1]) * size))
     there = values > -torch.inf
     return made(order // size, there), made(order % size, there), made(values, there)

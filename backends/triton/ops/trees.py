@@ -9,29 +9,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decgraph.backends.triton.evaluate import step
-from decgraph.backends.triton.ops import canvas_trees, canvases
+from decgraph.backends.triton.evaluate import joins, step
+from decgraph.backends.triton.ops import canvas_trees
 from decgraph.backends.triton.ops.distributions import dist_of
-from decgraph.backends.triton.ops.draws import along, law_dist, probs_of
-from decgraph.backends.triton.ops.nodes import batched, children, last_token, reachable
-from decgraph.backends.triton.ops.numbers import count_of, live_of, made, packed, reordered
-from decgraph.backends.triton.ops.selection import flat_draws
-from decgraph.backends.triton.ops.sequences import one_draws
+from decgraph.backends.triton.ops.draws import path_logs, probs_of, sources_of
+from decgraph.backends.triton.ops.nodes import children, last_token, node_path, reachable
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Context, Dist, Draws, Edit, Growth, Nodes, Tree, Vec, is_static
+from decgraph.backends.triton.values import ROOT, Canvas, Context, Dist, Draws, Edit, Growth, Nodes, Tree, is_static
+from decgraph.backends.triton.vectors import alike, beside, both, count_of, fitted, flat, flat_draws, made, spare, within_of
 
 
 @step("tree.new")
 def new(s: Any, op: Any, base: Any = None) -> Tree:
     """A tree of a root alone."""
     base = Context(s.length.clone()) if base is None else base
-    if canvases.is_canvas(base):
+    if isinstance(base, Canvas):
         return canvas_trees.begun(s, base)
     if not isinstance(base, Context) or base.parent or op.result.type.of[1] not in ("token", "any"):
         raise NotSteppable("a tree that does not grow drafts from the context", op)
-    zero = np.zeros(1, dtype=np.int64)
-    token = s.lanes(s.constant(np.full((1, 1), -1)))
-    return Tree(base, token, zero, zero, zero - 1, epoch=s.epoch, until=tuple(op.attrs.get("until", ())))
+    until, looks = tuple(op.attrs.get("until", ())), s.looked_at.get(str(op.result.type.of[0]), "")
+    return Tree(base, s.lanes(ROOT - 1), ROOT, ROOT, ROOT - 1, epoch=s.epoch, until=until, looks=looks)
 
 
 @step("tree.grow")
@@ -43,82 +40,59 @@ def grow(s: Any, op: Any, t: Tree, what: Any, *rest: Any) -> tuple[Tree, Any]:
         return canvas_trees.placed(s, tree, what), new
     if not isinstance(what, Draws):
         raise NotSteppable("only draws are grown in a step", op)
-    flat = flat_draws(what, s)
-    n, first = flat.shape[0], t.size
+    chain, names, grown = bool(op.attrs.get("chain")), op.attrs.get("columns", ()), flat_draws(what)
+    grown = s.packed(grown) if chain else grown
+    n, first = grown.shape[0], t.size
     ids = np.arange(first, first + n)
-    chain = bool(op.attrs.get("chain"))
-    if chain:
-        flat = packed(s, flat)
-        start = 0 if at is None else at
-        parents: Any
-        above: Any
-        if is_static(start):
-            head = [int(np.ravel(np.asarray(start))[0])] if n else []
-            parents = above = np.concatenate((head, ids[:-1])).astype(np.int64)
-        else:
-            parents, above = _chain_below(s, t, start, ids)
-    else:
-        parents, above = parents_of(s, t, what, at, op)
-        if isinstance(above, Nodes) and above.within is None:
-            above = replace(above, within=np.arange(t.size))
-    live = flat.live
+    parents, above = _chain_below(s, t, ROOT if at is None else at, ids) if chain else parents_of(s, op, t, what, at)
+    live = grown.live
     if isinstance(above, Nodes) and above.live is not None and isinstance(parents, Tensor):
-        there = _read_live(s, above, parents)
-        live = there if live is None else live & there
+        # Whether parents int64[B, n] are among the nodes that are there.
+        live = both(live, ((above.ids[:, None, :] == parents[..., None]) & above.live[:, None]).any(-1))
     if t.live is not None:
-        heads = batched(s, parents)[:, :1].expand(-1, n) if chain else batched(s, parents)
-        there = s.lanes(t.live).gather(1, heads)
-        live = there if live is None else live & there
-    before, tree_live = t.live, t.live
-    if live is not None or before is not None:
-        old = torch.ones((s.frame.batch, first), dtype=torch.bool, device=s.device) if before is None else s.lanes(before)
-        fresh = torch.ones((s.frame.batch, n), dtype=torch.bool, device=s.device) if live is None else s.lanes(live)
-        tree_live = torch.cat([old, fresh], 1)
-    columns = dict(t.columns)
-    names = op.attrs.get("columns", ())
-    for name, value in zip(names, values, strict=True):
-        columns[name] = _column_with(s, t, name, value, n, what)
-    if "logprob" in columns and "logprob" not in names:
-        names = (*names, "logprob")
-        own = torch.log(probs_of(s, flat)) if n else None
-        columns["logprob"] = _with_logprobs(t.columns["logprob"], batched(s, parents), own, chain)
-    for name in set(t.columns) - set(names):
-        old = t.columns[name]
-        columns[name] = (
-            torch.cat([old, old.new_zeros((old.shape[0], n, *old.shape[2:]))], 1) if isinstance(old, Tensor) else old
-        )
-    depth, levels = depths(s, t, parents, above, n, chain)
-    if t.fixed and isinstance(parents, np.ndarray):
-        parent: Any = np.concatenate([t.parent, parents])
-    else:
-        parent = torch.cat([batched(s, t.parent), batched(s, parents)], 1)
-    edges = replace(flat, at=None, live=None)
+        heads = s.lanes(parents)[:, :1].expand(-1, n) if chain else s.lanes(parents)
+        live = both(live, s.lanes(t.live).gather(1, heads))
+    (depth, levels), parent = depths(s, t, parents, above, n, chain), s.cat([t.parent, parents])
+    height = t.height + levels if not isinstance(depth, np.ndarray) else int(depth.max(initial=0))
     each = 1 if chain else per_node(what, above, n)
+    wide, before = _wide(t, parents, above, each, min(n, 1) if chain else n), t.live
+    if t.looks == "always" or t.looks == "forks" and wide > 1:
+        token = torch.cat([t.token, grown.tokens], 1)
+        useful = reachable(s, replace(t, token=token, parent=parent, depth=depth, height=height))
+        if useful is not None:
+            useful = s.lanes(useful)
+            before, live = both(useful[:, :first], before), both(useful[:, first:], live)
+    columns = {name: fitted(old, first + n) for name, old in t.columns.items() if name not in (*names, "logprob")}
+    for name, value in zip(names, values, strict=True):
+        columns[name] = torch.cat(column_with(s, t, name, value, n, what), 1)
+    if "logprob" in t.columns and "logprob" not in names:
+        own = torch.log(probs_of(s, grown)) if n else None
+        columns["logprob"] = _with_logprobs(t.columns["logprob"], s.lanes(parents), own, chain)
+    edges = replace(grown, at=None, live=None)
     tree = replace(
         t,
-        token=torch.cat([t.token, flat.tokens if live is None else torch.where(live, flat.tokens, -1)], 1),
+        token=torch.cat([t.token, grown.tokens if live is None else torch.where(live, grown.tokens, -1)], 1),
         parent=parent,
         depth=depth,
-        uid=both_uids(s, t.uid, s.next_uids(n)),
-        edges=edges if t.edges is None else one_draws(s, [t.edges, edges]),
-        live=tree_live,
-        height=t.height + levels if not isinstance(depth, np.ndarray) else int(depth.max(initial=0)),
+        uid=s.cat([t.uid, s.next_uids(n)]),
+        edges=edges if t.edges is None else s.one_draws([t.edges, edges]),
+        live=s.lives_of([replace(t, live=before), replace(grown, live=live)]),
+        height=height,
         most=_most(t, parents, above, each, n),
-        wide=_wide(t, parents, above, each, min(n, 1) if chain else n),
+        wide=wide,
         growths=(*t.growths, Growth(first, n, above, max(1, n if chain else levels))),
         columns=columns,
         new=_of(s, ids, live),
         frontier=_of(s, ids, live),
         grown=t.grown | _spans(t, above),
     )
-    s.counts.draft(counted(s, tree, first, tree_live))
+    s.counts.draft(counted(s, tree, first, tree.live))
     return tree, tree.new
 
 
 def _with_logprobs(old: Tensor, parents: Tensor, own: Tensor | None, chain: bool) -> Tensor:
     """float64[B, N + n]: log-probabilities of the paths to nodes, with those of n new ones, which are own float64[B, n] more
-    than
-    their parents'."""
+    than their parents'."""
     if own is None:
         return old
     if not chain:
@@ -128,43 +102,26 @@ def _with_logprobs(old: Tensor, parents: Tensor, own: Tensor | None, chain: bool
     return old
 
 
-def _chain_below(s: Any, t: Tree, at: Any, ids: np.ndarray) -> tuple[Tensor, Nodes]:
-    """The parents int64[B, n] of a chain of new nodes below the first of nodes that data chooses, and the nodes that they are
-    among."""
-    head = s.lanes(packed(s, at))
-    head = head if head.ndim > 1 else head[:, None]
-    within = at.within if isinstance(at, Nodes) and at.within is not None else np.arange(t.size)
-    parents = torch.cat([head[:, :1], s.lanes(s.constant(ids[:-1])[None])], 1)
-    return parents, Nodes(parents, np.union1d(within, ids[:-1]))
+def _chain_below(s: Any, t: Tree, at: Any, ids: np.ndarray) -> tuple[Any, Any]:
+    """The parents of a chain of new nodes below the first of some nodes, NumPy int64[n] or int64[B, n], and the nodes that they
+    are among."""
+    head = s.nodes_or_static(s.packed(at), np.arange(t.size))
+    if isinstance(head, np.ndarray):
+        parents = np.concatenate((head[: min(1, len(ids))], ids[:-1]))
+        return parents, parents
+    parents = s.cat([head.ids[:, : min(1, len(ids))], ids[:-1]])
+    return parents, Nodes(parents, np.union1d(head.within, ids[:-1]))
 
 
 def _of(s: Any, ids: np.ndarray, live: Tensor | None) -> Any:
     """Static nodes, as Nodes where some may be dead."""
-    return ids if live is None else Nodes(s.lanes(s.constant(ids)[None]), ids, s.lanes(live))
-
-
-def _read_live(s: Any, above: Nodes, parents: Tensor) -> Tensor:
-    """bool[B, n]: whether parents int64[B, n] are among the nodes that are there."""
-    assert above.live is not None
-    same = (above.ids[:, None, :] == parents[..., None]) & above.live[:, None]
-    return same.any(-1)
+    return ids if live is None else Nodes(s.lanes(ids), ids, s.lanes(live))
 
 
 def _spans(t: Tree, above: Any) -> frozenset[int]:
     """The growths that nodes are of, by number; the root's is -1."""
-    ids = above.within if isinstance(above, Nodes) else above
-    if ids is None:
-        return frozenset(range(-1, len(t.growths)))
-    found = {-1} if (np.asarray(ids) == 0).any() else set()
-    for k, g in enumerate(t.growths):
-        if ((np.asarray(ids) >= g.first) & (np.asarray(ids) < g.first + g.count)).any():
-            found.add(k)
-    return frozenset(found)
-
-
-def both_uids(s: Any, old: Any, new: np.ndarray) -> Any:
-    """Keys of nodes and of new ones, by lane where those of the old ones are."""
-    return torch.cat([old, batched(s, new)], 1) if isinstance(old, Tensor) else np.concatenate([old, new])
+    found = np.searchsorted([g.first for g in t.growths], within_of(above, t.size), side="right")
+    return frozenset((found - 1).tolist())
 
 
 def per_node(what: Draws, above: Any, n: int) -> int:
@@ -177,11 +134,8 @@ def per_node(what: Draws, above: Any, n: int) -> int:
 def _most(t: Tree, parents: Any, above: Any, each: int, n: int) -> int:
     """The most children of a node after a growth. each: as `per_node` says."""
     if t.fixed and isinstance(parents, np.ndarray):
-        both = np.concatenate([t.parent[1:], parents])
-        return int(np.bincount(both).max()) if len(both) else 0
-    here = each
-    if isinstance(parents, np.ndarray):
-        here = int(np.bincount(parents, minlength=1).max()) if len(parents) else 0
+        return int(np.bincount(np.concatenate([t.parent[1:], parents]), minlength=1).max())
+    here = int(np.bincount(parents, minlength=1).max()) if isinstance(parents, np.ndarray) else each
     apart = isinstance(above, Nodes) and above.leaves == t.size or not t.grown & _spans(t, above)
     return max(t.most, here) if apart else t.most + here
 
@@ -202,170 +156,121 @@ def depths(s: Any, t: Tree, parents: Any, above: Any, n: int, chain: bool) -> tu
             for i, p in enumerate(parents.tolist()):
                 out[i] = 1 + (t.depth[p] if p < first else out[p - first])
             return np.concatenate([t.depth, out]), n if chain else 1
-        among = above.within if isinstance(above, Nodes) else above
-        levels = np.unique(t.depth[np.asarray(among)]) if among is not None else np.zeros(0)
+        levels = np.unique(t.depth[within_of(above, t.size)])
         if len(levels) == 1 and not chain:
             return np.concatenate([t.depth, np.full(n, 1 + int(levels[0]))]), 1
-    old, up = batched(s, t.depth), batched(s, parents)
+    old, up = s.lanes(t.depth), s.lanes(parents)
     if chain and n:
-        new = old.gather(1, up[:, :1]) + 1 + s.steps(n)
-    else:
-        new = old.gather(1, up.clamp(max=first - 1)) + 1
-    return torch.cat([old, new], 1), n if chain else 1
+        return torch.cat([old, old.gather(1, up[:, :1]) + 1 + s.steps(n)], 1), n
+    return torch.cat([old, old.gather(1, up.clamp(max=first - 1)) + 1], 1), n if chain else 1
 
 
-def parents_of(s: Any, t: Tree, what: Draws, at: Any, op: Any) -> tuple[Any, Any]:
+def leading(what: Draws) -> np.ndarray:
+    """NumPy int64[n]: the place along axis 0 of every draw."""
+    return np.repeat(np.arange(what.shape[0]), int(np.prod(what.shape[1:]))) if what.shape else ROOT
+
+
+def parents_of(s: Any, op: Any, t: Tree, what: Draws, at: Any) -> tuple[Any, Any]:
     """The parent of every draw, NumPy int64[n] or int64[B, n], and the nodes that include them."""
-    shape = what.shape
-    n = int(np.prod(shape))
-    width = int(np.prod(shape[1:])) if len(shape) > 1 else 1
-    leading = np.arange(n) // width if shape else np.zeros(n, dtype=np.int64)
-    if at is not None:
-        if isinstance(at, Tensor):
-            at = Nodes(s.lanes(at if at.ndim > 1 else at[:, None]), np.arange(t.size))
-        if isinstance(at, Vec):
-            at = Nodes(s.lanes(at.data), np.arange(t.size), at.live)
-        if isinstance(at, Nodes):
-            full = count_of(at) == n
-            if count_of(at) == 1:
-                return s.lanes(at.ids).expand(-1, n), at
-            return (s.lanes(at.ids) if full else s.lanes(at.ids).index_select(1, s.constant(leading))), at
-        ids = np.ravel(np.asarray(at, dtype=np.int64))
-        if len(ids) == 1:
-            found = np.full(n, ids[0])
-        else:
-            found = ids[:1] if n == 1 and not shape else ids if np.shape(at) == shape else ids[leading]
-        return found, found
-    if what.laws and what.row is not None and all(law.rows.nodes is not None for law in what.laws):
-        return _where_drawn(s, t, what, n)
-    front = t.frontier
-    if isinstance(front, Nodes):
-        if count_of(front) > 1 and shape and count_of(front) == shape[0]:
-            return front.ids.index_select(1, s.constant(leading)), front
-        return front.ids[:, :1].expand(-1, n), front
-    if len(front) > 1 and shape and len(front) == shape[0]:
-        return front[leading], front
-    return np.full(n, front[0] if len(front) else 0), front[:1]
+    n = int(np.prod(what.shape))
+    if at is None and what.sources and what.row is not None and all(x.rows.nodes is not None for x in what.sources):
+        return _where_drawn(s, t, what)
+    if at is None:
+        return _at_frontier(s, op, t, what)
+    above = s.nodes_or_static(at, np.arange(t.size))
+    static = isinstance(above, np.ndarray)
+    ids: Any = above if static else s.lanes(above.ids)
+    if count_of(ids) == 1:
+        ids = np.repeat(ids, n) if static else ids.expand(-1, n)
+    elif count_of(ids) != n:
+        ids = s.take(ids, leading(what))
+    return ids, ids if static else above
 
 
-def _where_drawn(s: Any, t: Tree, what: Draws, n: int) -> tuple[Any, Any]:
-    """The nodes that draws' laws were evaluated at."""
-    every = [law.rows.nodes for law in what.laws]
-    row = what.row if isinstance(what.row, Tensor) else np.broadcast_to(what.row, what.shape).reshape(-1)
-    if all(isinstance(x, np.ndarray) for x in every):
-        nodes = np.concatenate(every)
-        if isinstance(row, np.ndarray):
-            return nodes[row], nodes[row]
-        flat = row.flatten(1) if row.ndim > 1 else row[:, None]
-        return s.lanes(s.constant(nodes)[flat]), Nodes(s.lanes(s.constant(nodes)[None]), nodes)
-    ids = torch.cat([s.lanes(x.ids if isinstance(x, Nodes) else s.constant(x)[None]) for x in every], 1)
-    within: Any = np.zeros(0, dtype=np.int64)
-    for x in every:
-        more = x.within if isinstance(x, Nodes) else x
-        within = np.arange(t.size) if more is None else np.union1d(within, more)
-    lives = [x.live for x in every if isinstance(x, Nodes)]
-    live = None
-    if any(x is not None for x in lives):
-        live = torch.cat(
-            [
-                torch.ones((s.frame.batch, count_of(x) if isinstance(x, Nodes) else len(x)), dtype=torch.bool, device=s.device)
-                if getattr(x, "live", None) is None
-                else x.live
-                for x in every
-            ],
-            1,
-        )
-    above = every[0] if len(every) == 1 else Nodes(ids, within, live)
-    if isinstance(row, np.ndarray):
-        return ids.index_select(1, s.constant(row)), above
-    flat = s.lanes(row.flatten(1) if row.ndim > 1 else row[:, None])
-    return ids.gather(1, flat), above
+def _at_frontier(s: Any, op: Any, t: Tree, what: Draws) -> tuple[Any, Any]:
+    """The parents of draws that know no nodes: those of the frontier, one for each row where there are as many, else the first
+    one, or the root where there is none, and the loop goes on."""
+    rows, row, front = what.shape[0] if what.shape else 1, leading(what), t.frontier
+    live = what.live if what.shape else None
+    if not isinstance(front, Nodes) and live is None:
+        front = front if len(front) else ROOT
+        return (front[row], front) if len(front) == rows else (np.full(len(row), front[0]), front[:1])
+    front = s.packed(s.nodes_of(front, np.arange(t.size)))
+    have, there = count_of(front), front.live
+    if not have:
+        return np.zeros(len(row), dtype=np.int64), ROOT
+    some = s.lanes(have) if there is None else there.sum(1)
+    many = s.lanes(rows) if live is None else live.sum(1)
+    place = s.lanes(s.steps(rows)[None]) if live is None else (live.long().cumsum(1) - 1).clamp(min=0)
+    first = torch.where(some > 0, front.ids[:, 0], 0)[:, None]
+    each = front.ids.gather(1, place.clamp(max=have - 1))
+    found = s.take(torch.where(((some == many) & (some > 1))[:, None], each, first), row)
+    alive = (some > 0)[:, None].expand(found.shape) if id(op) in s.stopping else None
+    return found, Nodes(found, np.union1d(front.within, [0]), alive)
 
 
-def _spread(s: Any, value: Any, n: int, what: Draws) -> Tensor:
-    """A column's values [B, n, ...]: one for each draw, one for each row, or the same for all."""
+def _where_drawn(s: Any, t: Tree, what: Draws) -> tuple[Any, Any]:
+    """The nodes that the rows of draws were evaluated at."""
+    every = [source.rows.nodes for source in what.sources]
+    parents = s.take(s.cat([x.ids if isinstance(x, Nodes) else x for x in every]), flat(what.row))
+    if isinstance(parents, np.ndarray):
+        return parents, parents
+    if len(every) == 1:
+        return s.lanes(parents), s.nodes_of(every[0], np.arange(t.size))
+    within = np.unique(np.concatenate([within_of(x, t.size) for x in every]))
+    return s.lanes(parents), Nodes(s.cat([s.lanes(x) for x in every]), within, s.lives_of(every))
+
+
+def column_with(s: Any, t: Tree, name: str, value: Any, n: int, what: Draws) -> list[Tensor]:
+    """A column [B, N, ...] and its values [B, n, ...] for n draws: one for each draw, one for each row, or the same for all."""
     a = s.lanes(value)
-    rest = 1 if isinstance(value, Dist) else 0
-    lead = a.ndim - 1 - rest
+    lead = a.ndim - 1 - isinstance(value, Dist)
     a = a.flatten(1, lead) if lead > 1 else a[:, None] if lead == 0 else a
-    if int(a.shape[1]) == n:
-        return a
-    if int(a.shape[1]) == 1:
-        return a.expand(-1, n, *a.shape[2:])
-    width = int(np.prod(what.shape[1:])) if len(what.shape) > 1 else 1
-    return a.index_select(1, s.constant(np.arange(n) // width))
-
-
-def _column_with(s: Any, t: Tree, name: str, value: Any, n: int, what: Draws) -> Tensor:
-    new = _spread(s, value, n, what)
-    old = logprobs(s, t) if name == "logprob" else column(s, t, name, new)
-    kind = torch.promote_types(old.dtype, new.dtype)
-    return torch.cat([old.to(kind), new.to(kind)], 1)
+    if int(a.shape[1]) != n:
+        a = a.expand(-1, n, *a.shape[2:]) if int(a.shape[1]) == 1 else s.take(a, leading(what))
+    return alike([column(s, t, name, a), a])
 
 
 def column(s: Any, t: Tree, name: str, like: Tensor | None = None) -> Tensor:
-    """An author's column as it is, zeros where it was never set. [B, N, ...]."""
-    if name in t.columns:
-        out: Tensor = t.columns[name]
-        return out
-    shape = (s.frame.batch, t.size, *(like.shape[2:] if like is not None else ()))
-    kind = like.dtype if like is not None else torch.float64
-    return torch.zeros(shape, dtype=kind, device=s.device)
+    """A column as it is, [B, N, ...]: zeros, like another, where it was never set; log-probabilities are cumulative."""
+    if name in t.columns or name == "logprob":
+        return t.columns[name] if name in t.columns else path_logs(s, t, "raw")
+    zeros: Tensor = s.lanes(np.zeros(1)) if like is None else like
+    return zeros.new_zeros((s.frame.batch, t.size, *zeros.shape[2:]))
 
 
 @step("tree.get")
 def get(s: Any, op: Any, t: Tree) -> Any:
     """A column over all nodes."""
     c = op.attrs["column"]
-    if canvases.is_canvas(t.base):
+    if isinstance(t.base, Canvas):
         return canvas_trees.column(s, t, c, op)
     if c == "parent" or c == "depth":
-        found = t.parent if c == "parent" else t.depth
-        return found if t.live is None else Vec(batched(s, found), s.lanes(t.live))
-    if c == "token":
+        out = t.parent if c == "parent" else t.depth
+        if t.live is None:
+            return out
+    elif c == "token":
         out = torch.cat([last_token(s)[:, None], t.token[:, 1:].clamp(min=0)], 1)
     elif c == "logprob":
-        out = logprobs(s, t)
+        out = column(s, t, c)
         useful = None if t.pruned else reachable(s, t)  # nodes that the driver does not draft are selected last
         out = out if useful is None else torch.where(useful, out, -torch.inf)
     elif c == "prob":
-        out = torch.cat([torch.ones((s.frame.batch, 1), dtype=torch.float64, device=s.device), edge_probs(s, t)], 1)
+        out = s.lanes(np.ones(1)) if t.edges is None else s.cat([np.ones(1), probs_of(s, t.edges)])
     elif c == "point":
-        out = torch.cat([torch.ones((s.frame.batch, 1), dtype=torch.bool, device=s.device), _points(s, t)], 1)
+        point = t.edges is not None and t.edges.point
+        out = s.cat([np.ones(1, dtype=bool), point if isinstance(point, Tensor) else np.full(t.size - 1, point)])
     elif c in ("law", "draw"):
         root = Draws(last_token(s)[:, None], point=True)
-        every = root if t.edges is None else one_draws(s, [root, t.edges])
-        return law_dist(s, every) if c == "law" else every
+        every = root if t.edges is None else s.one_draws([root, t.edges])
+        return sources_of(s, every) if c == "law" else every
     elif c in t.columns:
         out = t.columns[c]
         if op.result.type.elem == "dist":
             return dist_of(s, out)
     else:
         raise NotSteppable(f"the column {c}", op)
-    return made(out, None if t.live is None else s.lanes(t.live))
-
-
-def _points(s: Any, t: Tree) -> Tensor:
-    if t.edges is None:
-        return torch.zeros((s.frame.batch, 0), dtype=torch.bool, device=s.device)
-    x = t.edges
-    return s.lanes(x.point) if isinstance(x.point, Tensor) else torch.full(x.tokens.shape, bool(x.point), device=s.device)
-
-
-def edge_probs(s: Any, t: Tree) -> Tensor:
-    """float64[B, N - 1]: the raw probability of every drafted token where it was drawn."""
-    if t.edges is None:
-        return torch.zeros((s.frame.batch, 0), dtype=torch.float64, device=s.device)
-    return probs_of(s, t.edges)
-
-
-def logprobs(s: Any, t: Tree) -> Tensor:
-    """float64[B, N]: cumulative log-probabilities."""
-    if "logprob" in t.columns:
-        out: Tensor = t.columns["logprob"]
-        return out
-    zero = torch.zeros((s.frame.batch, 1), dtype=torch.float64, device=s.device)
-    return along(torch.cat([zero, torch.log(edge_probs(s, t))], 1), batched(s, t.parent), t.height)
+    return made(s.lanes(out), None if t.live is None else s.lanes(t.live))
 
 
 def counted(s: Any, t: Tree, first: int, live: Tensor | None) -> Any:
@@ -380,28 +285,17 @@ def counted(s: Any, t: Tree, first: int, live: Tensor | None) -> Any:
 @step("tree.set")
 def put(s: Any, op: Any, t: Tree, ns: Any, value: Any) -> Tree:
     """Set a column at nodes."""
-    name = op.attrs["column"]
-    live = live_of(ns)
-    ids = s.lanes(ns)
-    ids = ids if ids.ndim > 1 else ids[:, None]
-    n = int(ids.shape[1])
-    new = _spread(s, value, n, Draws(ids))
-    old = logprobs(s, t) if name == "logprob" else column(s, t, name, new)
-    kind = torch.promote_types(old.dtype, new.dtype)
-    wide = torch.cat([old.to(kind), old.to(kind)[:, :1]], 1)
-    where = ids if live is None else torch.where(live, ids, t.size)
-    index = where.reshape(*where.shape, *([1] * (wide.ndim - 2))).expand(-1, -1, *wide.shape[2:])
-    return replace(t, columns={**t.columns, name: wide.scatter(1, index, new.to(kind))[:, :-1]})
+    name, at = op.attrs["column"], s.nodes_of(ns)
+    old, new = column_with(s, t, name, value, count_of(at), Draws(at.ids))
+    where = at.ids if at.live is None else torch.where(at.live, at.ids, t.size)
+    index = beside(where, new).expand(-1, -1, *new.shape[2:])
+    return replace(t, columns={**t.columns, name: spare(old).scatter(1, index, new)[:, :-1]})
 
 
 @step("tree.front")
 def front(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
     """The tree with another frontier."""
-    if isinstance(ns, Vec):
-        ns = Nodes(s.lanes(ns.data), np.arange(t.size), ns.live)
-    if isinstance(ns, Tensor):
-        ns = Nodes(s.lanes(ns if ns.ndim > 1 else ns[:, None]), np.arange(t.size))
-    return replace(t, frontier=ns if isinstance(ns, Nodes) else np.ravel(np.asarray(ns, dtype=np.int64)))
+    return replace(t, frontier=s.nodes_or_static(ns, np.arange(t.size)))
 
 
 @step("tree.nodes")
@@ -421,12 +315,12 @@ def nodes(s: Any, op: Any, t: Tree, *n: Any) -> Any:
             inner = np.zeros(t.size, dtype=bool)
             inner[t.parent[1:]] = True
             return np.flatnonzero(~inner)
-        live = torch.ones((s.frame.batch, t.size), dtype=torch.bool, device=s.device) if t.live is None else s.lanes(t.live)
-        up = batched(s, t.parent)[:, 1:]
-        inner = torch.zeros_like(live, dtype=torch.uint8)  # CUDA folds no bools
-        inner = inner.scatter_reduce(1, up, live[:, 1:].to(torch.uint8), "amax").bool() if t.size > 1 else inner.bool()
-        found = packed(s, _of(s, np.arange(t.size), live & ~inner))  # what is there of a tree has no more leaves than the whole
-        return Nodes(found.ids[:, : t.wide], found.within, found.live[:, : t.wide], t.size)
+        live, inner = s.lives(t), s.lanes(np.zeros(t.size, dtype=np.uint8))  # CUDA folds no bools
+        if t.size > 1:
+            inner = inner.scatter_reduce(1, s.lanes(t.parent)[:, 1:], live[:, 1:].to(torch.uint8), "amax")
+        found = s.packed(_of(s, np.arange(t.size), live & (inner == 0)))
+        found = s.first_of(found, min(t.size, t.wide))  # what is there of a tree has no more leaves than the whole
+        return replace(found, leaves=t.size)
     if which == "path":
         if t.fixed and is_static(n[0]):
             node, found = int(np.asarray(n[0])), [int(np.asarray(n[0]))]
@@ -434,15 +328,9 @@ def nodes(s: Any, op: Any, t: Tree, *n: Any) -> Any:
                 node = int(t.parent[node])
                 found.append(node)
             return np.array(found[::-1], dtype=np.int64)
-        at = s.lanes(n[0]).reshape(s.frame.batch)
-        depth, up = batched(s, t.depth), batched(s, t.parent)
-        d = depth.gather(1, at[:, None])[:, 0]
-        out = torch.zeros((s.frame.batch, t.height + 2), dtype=torch.int64, device=s.device)
-        live = s.steps(t.height + 1) <= d[:, None]
-        for _ in range(t.height + 1):
-            out = out.scatter(1, d.clamp(min=0)[:, None], torch.where(d >= 0, at, 0)[:, None])
-            at, d = up.gather(1, at[:, None])[:, 0], d - 1
-        return Nodes(out[:, : t.height + 1], np.arange(t.size), live)
+        path = node_path(s, t, s.lanes(n[0]).reshape(-1, 1))[:, 0, : t.height]
+        ids = s.cat([ROOT, path])
+        return Nodes(ids.clamp(min=0), np.arange(t.size), ids >= 0)
     if which == "children" and t.fixed and t.live is None and is_static(n[0]):
         return np.array([k for k in range(1, t.size) if t.parent[k] == int(n[0])], dtype=np.int64)
     if which == "children":
@@ -459,51 +347,43 @@ def size(s: Any, op: Any, t: Tree) -> Any:
         return t.size - 1 if t.live is None else s.lanes(t.live)[:, 1:].sum(1)
     if isinstance(t.depth, np.ndarray) and t.live is None:
         return int(t.depth.max(initial=0))
-    depth = batched(s, t.depth)
+    depth = s.lanes(t.depth)
     return (depth if t.live is None else torch.where(s.lanes(t.live), depth, 0)).amax(1)
 
 
 @step("tree.keep")
 def keep(s: Any, op: Any, t: Tree, ns: Any) -> Tree:
     """Prune to nodes, as far as their ancestors are kept, and the root."""
-    b = s.frame.batch
-    ids, live = s.lanes(ns), live_of(ns)
-    ids = ids if ids.ndim > 1 else ids[:, None]
-    kept = torch.zeros((b, t.size + 1), dtype=torch.bool, device=s.device)
-    kept = kept.scatter(1, ids if live is None else torch.where(live, ids, t.size), True)[:, : t.size]
+    at, up = s.nodes_of(ns), s.lanes(t.parent)
+    kept = s.lanes(np.zeros(t.size + 1, dtype=bool))
+    kept = kept.scatter(1, at.ids if at.live is None else torch.where(at.live, at.ids, t.size), True)[:, : t.size]
     kept[:, 0] = True
-    up = batched(s, t.parent)
     for _ in range(max(0, t.height)):
         kept = kept & kept.gather(1, up)
-    if t.live is not None:
-        kept = kept & s.lanes(t.live)
-    n = min(t.size, int(ids.shape[1]) + 1)
+    kept = kept if t.live is None else kept & s.lanes(t.live)
+    n = min(t.size, count_of(at) + 1)
     order = torch.sort((~kept).to(torch.uint8), dim=1, stable=True).indices[:, :n]
     there = kept.gather(1, order)
-    place = torch.zeros((b, t.size + 1), dtype=torch.int64, device=s.device)
+    place = s.lanes(np.zeros(t.size + 1, dtype=np.int64))
     place = place.scatter(1, torch.where(there, order, t.size), s.lanes(s.steps(n)[None]))[:, : t.size]
-    drafted = counted(s, t, 1, kept if t.live is None else kept & s.lanes(t.live))
-    s.counts.draft(drafted - counted(s, t, 1, t.live))
-    zero, above = np.zeros(1, dtype=np.int64), place.gather(1, up.gather(1, order))
-    uid = t.uid if isinstance(t.uid, Tensor) else s.constant(t.uid)[None]
+    s.counts.draft(counted(s, t, 1, kept) - counted(s, t, 1, t.live))
+    above = place.gather(1, up.gather(1, order))
+    columns = {**t.columns, "logprob": column(s, t, "logprob")} if s.reads_column("logprob") else t.columns
     return replace(
         t,
-        token=torch.where(there, s.lanes(t.token).gather(1, order), -1),
+        token=torch.where(there, s.take(t.token, order), -1),
         parent=above,
-        depth=batched(s, t.depth).gather(1, order),
-        uid=torch.where(there, s.lanes(uid).gather(1, order), -1),
-        edges=None if t.edges is None else reordered(s, t.edges, (order[:, 1:] - 1).clamp(min=0), None),
+        depth=s.take(t.depth, order),
+        uid=torch.where(there, s.take(t.uid, order), -1),
+        edges=None if t.edges is None else s.reordered(t.edges, (order[:, 1:] - 1).clamp(min=0), None),
         growths=(Growth(1, n - 1, Nodes(above, np.arange(n)), max(1, t.height)),),
         grown=frozenset((-1, 0)),
         pruned=True,
         live=there,
-        columns={
-            k: v.gather(1, order.reshape(*order.shape, *([1] * (v.ndim - 2))).expand(-1, -1, *v.shape[2:]))
-            for k, v in {**t.columns, **({"logprob": logprobs(s, t)} if s.reads_column("logprob") else {})}.items()
-        },
+        columns={name: s.take(a, order) for name, a in columns.items()},
         height=min(t.height, n - 1),
-        new=zero,
-        frontier=zero,
+        new=ROOT,
+        frontier=ROOT,
     )
 
 
@@ -514,7 +394,7 @@ FOLDS = {"all": torch.logical_and, "any": torch.logical_or, "sum": torch.add, "m
 def down(s: Any, op: Any, t: Tree, x: Any) -> Any:
     """A fold of a column along the path from the root to every node."""
     fn = op.attrs["fn"]
-    a, up, depth = s.lanes(x), batched(s, t.parent), batched(s, t.depth)
+    a, up, depth = s.lanes(x), s.lanes(t.parent), s.lanes(t.depth)
     a = a.bool() if fn in ("all", "any") else a
     if fn in ("all", "any", "sum"):
         a = torch.cat([torch.full_like(a[:, :1], fn == "all"), a[:, 1:]], 1)
@@ -530,14 +410,92 @@ def down(s: Any, op: Any, t: Tree, x: Any) -> Any:
 def up(s: Any, op: Any, t: Tree, x: Any) -> Any:
     """A fold of a column over what stands below every node."""
     fn = op.attrs["fn"]
-    a, parent, depth = s.lanes(x), batched(s, t.parent), batched(s, t.depth)
+    a, parent, depth = s.lanes(x), s.lanes(t.parent), s.lanes(t.depth)
     how = {"all": "amin", "any": "amax", "sum": "sum", "max": "amax", "min": "amin"}[fn]
     logic = fn in ("all", "any")
     a = a.to(torch.uint8) if logic else a
-    live = torch.ones_like(parent, dtype=torch.bool) if t.live is None else s.lanes(t.live)
+    live = s.lives(t)
     for level in range(t.height, 0, -1):
         here = (depth == level) & live
         where = torch.where(here, parent, t.size)
-        wide = torch.cat([a, a[:, :1]], 1)
-        a = wide.scatter_reduce(1, where, a, how)[:, : t.size]
+        a = spare(a).scatter_reduce(1, where, a, how)[:, : t.size]
     return made(a.bool() if logic else a, None if t.live is None else live)
+
+
+# -- one of two
+@joins(Nodes)
+def join_nodes(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
+    """One of two vectors of nodes in every lane. lanes: bool[B]."""
+    x, y = s.nodes_of(a), s.nodes_of(b)
+    within = None if x.within is None or y.within is None else np.union1d(x.within, y.within)
+    return Nodes(s.either(lanes, x.ids, y.ids), within, s.either_live(lanes, x, y))
+
+
+@joins(Tree)
+def join_trees(s: Any, lanes: Tensor, a: Any, b: Any) -> Tree:
+    """One of two trees in every lane. One of them may have grown further than the other; then its new nodes are dead
+    elsewhere. lanes: bool[B]."""
+    if not (isinstance(a, Tree) and isinstance(b, Tree)):
+        raise NotSteppable("one of two trees", s.place)
+    n = min(a.size, b.size)
+    long, short = (a, b) if a.size >= b.size else (b, a)
+    if isinstance(a.uid, np.ndarray) and isinstance(b.uid, np.ndarray):
+        first = int(np.cumprod(a.uid[:n] == b.uid[:n]).sum())  # the nodes from here on are others in each
+    elif all(g is h for g, h in zip(short.growths, long.growths)) and len(short.growths) <= len(long.growths):
+        first = n
+    else:
+        raise NotSteppable("one of two trees", s.place)
+    columns = {}
+    for name in set(a.columns) | set(b.columns):
+        columns[name] = s.either(lanes, *(column(s, t, name, u.columns.get(name)) for t, u in ((a, b), (b, a))))
+    out = replace(
+        long,
+        live=s.either_live(lanes, a, b),
+        columns=columns,
+        frontier=_of_two(s, lanes, a.frontier, b.frontier),
+        new=_of_two(s, lanes, a.new, b.new),
+        most=max(a.most, b.most),
+        wide=max(a.wide, b.wide),
+        grown=a.grown | b.grown,
+    )
+    return out if first == n else _either(s, lanes, a, b, out, first)
+
+
+def _of_two(s: Any, lanes: Tensor, a: Any, b: Any) -> Any:
+    """Nodes of one of two trees."""
+    same = a is b or is_static(a) and is_static(b) and np.array_equal(a, b)
+    return a if same else join_nodes(s, lanes, a, b)
+
+
+def _either(s: Any, lanes: Tensor, a: Tree, b: Tree, out: Tree, first: int) -> Tree:
+    """The structure of one of two trees from a node on, place by place: new nodes, if none of them was computed."""
+    size, new = out.size, np.concatenate([a.uid[first:], b.uid[first:]])
+    for cache in s.caches.values():
+        if any(len(cache.whole) > u and cache.whole[u] for u in new) or getattr(cache, "recent", 0) > new.min():
+            raise NotSteppable("two branches that grow a tree differently, and call models at its nodes", s.place)
+
+    def either_of(x: Any, y: Any) -> Any:
+        if all(isinstance(v, np.ndarray) for v in (x, y)):
+            n = min(len(x), len(y))
+            if (x[:n] == y[:n]).all():
+                return x if len(x) >= n and len(x) == size else y
+        return s.either(lanes, *(fitted(s.lanes(v), size) for v in (x, y)))
+
+    k = next((i for i, (g, h) in enumerate(zip(a.growths, b.growths)) if g is not h), min(len(a.growths), len(b.growths)))
+    parent = either_of(a.parent, b.parent)
+    within = np.unique(np.concatenate([within_of(g.above, size) for g in (*a.growths[k:], *b.growths[k:])]))
+    above = Nodes(s.lanes(parent)[:, first:], within)
+    levels = max(sum(g.levels for g in x.growths[k:]) for x in (a, b))
+    start = min(g.first for x in (a, b) for g in x.growths[k:])
+    assert a.edges is not None and b.edges is not None
+    return replace(
+        out,
+        token=s.either(lanes, a.token, b.token),
+        parent=parent,
+        depth=either_of(a.depth, b.depth),
+        uid=np.concatenate([out.uid[:first], s.next_uids(size - first)]),
+        edges=replace(s.join(lanes, a.edges, b.edges), live=None, at=None),
+        height=max(a.height, b.height),
+        growths=(*a.growths[:k], Growth(start, size - start, above, levels)),
+        grown=frozenset(min(g, k) for g in out.grown),
+    )

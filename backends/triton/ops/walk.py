@@ -10,32 +10,29 @@ import torch
 from torch import Tensor
 
 from decgraph.backends.triton.evaluate import joins, step
-from decgraph.backends.triton.ops import canvas_trees, canvases
-from decgraph.backends.triton.ops.nodes import batched, children, reachable
-from decgraph.backends.triton.ops.numbers import count_of, live_of, made, packed, reordered
-from decgraph.backends.triton.ops.sequences import pick, stacked
+from decgraph.backends.triton.ops import canvas_trees
+from decgraph.backends.triton.ops.nodes import children, node_path, reachable
+from decgraph.backends.triton.ops.sequences import stacked
 from decgraph.backends.triton.support import NotSteppable
-from decgraph.backends.triton.values import Dist, Draws, Nodes, Path, Tree, is_static
+from decgraph.backends.triton.values import Canvas, Dist, Draws, Path, Source, Tree, is_static
+from decgraph.backends.triton.vectors import both, count_of, live_of
 
 
 @step("tree.walk")
 def walk(s: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Any:
     """The accepted path, or canvas."""
-    if canvases.is_canvas(t.base):
+    if isinstance(t.base, Canvas):
         return canvas_trees.walk(s, op, t, evidence)
     if op.attrs["scope"] == "tree":
         seen = t
         if (useful := reachable(s, t)) is not None:  # the rule chooses among the nodes that the driver drafts
-            seen = replace(t, live=s.lanes(useful) if t.live is None else s.lanes(useful) & s.lanes(t.live))
+            seen = replace(t, live=both(s.lanes(useful), t.live))
         has, node, emits, token = s.region(op.regions[0], (0, seen, evidence))
         end = torch.where(s.lanes(has).bool(), s.lanes(node if node is not None else 0), 0)
         return whole(s, t, end, s.lanes(emits).bool(), token)
-    b = s.frame.batch
-    at = torch.zeros(b, dtype=torch.int64, device=s.device)
-    depth = torch.zeros_like(at)
-    going = torch.ones(b, dtype=torch.bool, device=s.device)
-    emitted = torch.full_like(at, -1)
-    nodes = torch.full((b, t.height + 1), -1, dtype=torch.int64, device=s.device)
+    at = depth = torch.zeros_like(s.length)
+    going, emitted = torch.ones_like(s.done), torch.full_like(at, -1)
+    nodes = torch.full((s.frame.batch, t.height + 1), -1, dtype=torch.int64, device=s.device)
     useful = reachable(s, t)
     for level in range(t.height + 1):
         if level and s.idle(going):
@@ -46,16 +43,12 @@ def walk(s: Any, op: Any, t: Tree, evidence: Any, *rest: Any) -> Any:
             ids, there = children(s, t, at, among)
             draws = drafted(s, t, ids, there, among)
             has, taken, emits, token = s.region(op.regions[0], (level, row, draws))
-            has = s.lanes(has).bool() & bool(ids.shape[1])
-            child = at
+            child, has = at, s.lanes(has).bool() if ids.shape[1] and taken is not None else torch.zeros_like(s.done)
             if ids.shape[1] and taken is not None:
-                same = (s.lanes(draws.tokens) == s.lanes(taken)[:, None]) & there
-                first = same.long().argmax(1)
-                child = torch.where(has, ids.gather(1, first[:, None])[:, 0], at)
-            else:
-                has = torch.zeros_like(has)
-            tested = there if useful is None or not ids.shape[1] else there & s.lanes(useful).gather(1, ids)
-            s.counts.test(level + 1, tested.any(1) if ids.shape[1] else torch.zeros_like(has), has)
+                child = torch.where(has, child_of(s, draws, ids, there, taken), at)
+            if ids.shape[1]:
+                tested = there if useful is None else there & s.lanes(useful).gather(1, ids)
+                s.counts.test(level + 1, tested.any(1), has)
             says = s.lanes(emits).bool() & going
             if token is not None:
                 emitted = torch.where(says, s.lanes(token).long(), emitted)
@@ -77,72 +70,69 @@ def evidence_at(s: Any, evidence: Any, at: Tensor, going: Tensor, op: Any) -> An
     """The evidence at a node of every lane. at: int64[B]; going: bool[B]."""
     if not isinstance(evidence, Dist):
         if isinstance(evidence, Tensor | np.ndarray):
-            return pick(s, evidence, at)
+            return s.pick(evidence, at)
         raise NotSteppable("a verification against something else than distributions", op)
     if evidence.at is None:
-        return pick(s, evidence, at.clamp(max=evidence.shape[0] - 1))
-    ids = evidence.at.ids if isinstance(evidence.at, Nodes) else s.constant(np.asarray(evidence.at))[None]
-    same = s.lanes(ids) == at[:, None]
+        return s.pick(evidence, at.clamp(max=evidence.shape[0] - 1))
+    same = s.lanes(evidence.at) == at[:, None]
     s.flag(~same.any(1) & going)  # the walk ends where the evidence is not known: rare, and the driver's
-    return pick(s, evidence, same.long().argmax(1))
+    return s.pick(evidence, same.long().argmax(1))
 
 
 def drafted(s: Any, t: Tree, ids: Tensor, there: Tensor, among: np.ndarray) -> Draws:
     """The draws of nodes int64[B, K], those that are there."""
     if t.edges is None or not ids.shape[1]:
-        return Draws(torch.zeros((s.frame.batch, 0), dtype=torch.int64, device=s.device), point=True)
+        return Draws(s.lanes(np.zeros(0, dtype=np.int64)), point=True)
     edges = t.edges
-    if isinstance(edges.row, np.ndarray) and len(edges.laws) > 1 and edges.rank is None:
-        edges = _fewer(edges, among)
-    out: Draws = pick(s, edges, (ids - 1).clamp(min=0))
-    return replace(out, tokens=torch.where(there, out.tokens, -1), live=None if bool(_full(t, among)) else there)
+    if isinstance(edges.row, np.ndarray) and len(edges.sources) > 1 and edges.rank is None:
+        edges = _fewer(edges, edges.row, among)
+    out: Draws = s.pick(edges, (ids - 1).clamp(min=0))
+    return replace(out, tokens=torch.where(there, out.tokens, -1), live=None if _full(t, among) else there, nodes=ids)
+
+
+def child_of(s: Any, draws: Draws, ids: Tensor, there: Tensor, taken: Any) -> Tensor:
+    """int64[B]: the node of the draw that a rule accepted: that draw's own, else of those int64[B, K] the first with its
+    token."""
+    if isinstance(taken, Draws) and taken.nodes is not None:
+        return taken.nodes
+    same = (s.lanes(draws.tokens) == s.lanes(taken)[:, None]) & there
+    return s.take(ids, same.long().argmax(1))
 
 
 def _full(t: Tree, among: np.ndarray) -> bool:
     """Whether every node of the level above has as many children as there is room for: one node a level."""
-    return bool(
-        t.fixed and t.live is None and len(among) and t.most == len(among) and len(set(t.parent[among].tolist())) == 1
-    ) and (len(np.flatnonzero(t.depth == t.depth[t.parent[among[0]]])) == 1)
+    if not (t.fixed and t.live is None and len(among) and t.most == len(among) and len(set(t.parent[among].tolist())) == 1):
+        return False
+    return int((t.depth == t.depth[t.parent[among[0]]]).sum()) == 1
 
 
-def _fewer(edges: Draws, among: np.ndarray) -> Draws:
-    """The same draws with the laws of some nodes alone: the tables of the others need not be joined."""
-    assert isinstance(edges.row, np.ndarray)
-    row = np.broadcast_to(edges.row, edges.shape).copy()
-    start, kept, out = 0, [], np.full_like(row, -1)
-    new = 0
-    wanted = np.zeros(len(row), dtype=bool)
-    wanted[among - 1] = True
-    for law in edges.laws:
-        n = law.rows.count
-        here = (row >= start) & (row < start + n)
+def _fewer(edges: Draws, row: np.ndarray, among: np.ndarray) -> Draws:
+    """The same draws with the sources of some nodes alone: the tables of the others need not be joined."""
+    some: list[Source] = []
+    start, out = 0, np.full_like(row, -1)
+    wanted = np.isin(np.arange(len(row)), among - 1)
+    for source in edges.sources:
+        here = (row >= start) & (row < start + source.rows.count)
         if (here & wanted).any():
-            out[here] = row[here] - start + new
-            kept.append(law)
-            new += n
-        start += n
-    return replace(edges, laws=tuple(kept), row=out)
+            out[here] = row[here] - start + sum(x.rows.count for x in some)
+            some.append(source)
+        start += source.rows.count
+    return replace(edges, sources=tuple(some), row=out)
 
 
 def whole(s: Any, t: Tree, end: Tensor, emits: Tensor, token: Any) -> Path:
     """The path to a node int64[B], and the token behind it."""
-    up, depth = batched(s, t.parent), batched(s, t.depth).gather(1, end[:, None])[:, 0]
-    high = max(1, t.height)
-    nodes = torch.full((s.frame.batch, high + 1), -1, dtype=torch.int64, device=s.device)
-    at, d = end, depth
-    for _ in range(high):
-        nodes = nodes.scatter(1, torch.where(d > 0, d - 1, high)[:, None], torch.where(d > 0, at, -1)[:, None])
-        at, d = up.gather(1, at[:, None])[:, 0], (d - 1).clamp(min=0)
+    up, depth = s.lanes(t.parent), s.take(s.lanes(t.depth), end)
+    nodes = node_path(s, t, end[:, None])[:, 0]
     said = torch.full_like(end, -1) if token is None else torch.where(emits, s.lanes(token).long(), -1)
-    there = torch.ones_like(up, dtype=torch.bool) if t.live is None else s.lanes(t.live).clone()
+    there = s.lives(t) & s.lanes(np.arange(t.size) > 0)
     useful = reachable(s, t)
     there = there if useful is None else there & useful
-    there[:, 0] = False
     above = torch.zeros_like(up).scatter_add(1, up, there.long())  # how many children a node has
-    path = torch.cat([torch.zeros_like(end)[:, None], nodes[:, :high].clamp(min=0)], 1)
+    path = torch.cat([torch.zeros_like(end)[:, None], nodes.clamp(min=0)], 1)
     for level in range(t.height):
-        s.counts.test(level + 1, (depth >= level) & (above.gather(1, path[:, level : level + 1])[:, 0] > 0), depth > level)
-    return path_of(s, t, nodes[:, :high], depth, end, said)
+        s.counts.test(level + 1, (depth >= level) & (s.take(above, path[:, level]) > 0), depth > level)
+    return path_of(s, t, nodes, depth, end, said)
 
 
 def path_of(s: Any, t: Tree, nodes: Tensor, depth: Tensor, node: Tensor, emitted: Tensor) -> Path:
@@ -158,7 +148,7 @@ def path_get(s: Any, op: Any, p: Path) -> Any:
     """A field of a path."""
     field = op.attrs["field"]
     if field in ("token", "path"):
-        return made(p.tokens, s.steps(int(p.tokens.shape[1])) < p.length[:, None])
+        return s.tokens_of(p)
     if field == "length":
         return p.length
     found = {"depth": p.count, "node": p.node, "emitted": p.emitted}.get(field)
@@ -172,22 +162,15 @@ def join_paths(s: Any, lanes: Tensor, a: Any, b: Any) -> Path:
     """One of two paths in every lane. lanes: bool[B]."""
     if not (isinstance(a, Path) and isinstance(b, Path)):
         raise NotSteppable("a path or something else", s.place)
-    n = max(int(x.tokens.shape[1]) for x in (a, b))
-    tokens = [torch.cat([x.tokens, x.tokens.new_zeros((x.tokens.shape[0], n - int(x.tokens.shape[1])))], 1) for x in (a, b)]
-    same = a.tree is not None and a.tree is b.tree
+    tree = a.tree if a.tree is b.tree else None
 
-    def both(x: Tensor | None, y: Tensor | None) -> Tensor | None:
-        return (
-            None
-            if x is None or y is None or x.shape != y.shape
-            else torch.where(lanes.reshape(-1, *([1] * (x.ndim - 1))), x, y)
-        )
+    def of_two(x: Tensor | None, y: Tensor | None) -> Tensor | None:
+        return None if x is None or y is None or x.shape != y.shape else s.either(lanes, x, y)
 
-    return Path(
-        torch.where(lanes[:, None], s.lanes(tokens[0]), s.lanes(tokens[1])),
-        torch.where(lanes, a.length, b.length), both(a.count, b.count),
-        both(a.nodes, b.nodes) if same else None, both(a.node, b.node), a.tree if same else None, both(a.emitted, b.emitted),
-    )  # fmt: skip
+    tokens, length, nodes = s.either(lanes, a.tokens, b.tokens), s.either(lanes, a.length, b.length), None
+    if tree is not None:
+        nodes = of_two(a.nodes, b.nodes)
+    return Path(tokens, length, of_two(a.count, b.count), nodes, of_two(a.node, b.node), tree, of_two(a.emitted, b.emitted))
 
 
 @step("level.get")
@@ -200,37 +183,30 @@ def level_get(s: Any, op: Any, level: Any) -> Any:
 def each(s: Any, op: Any, xs: Any) -> Any:
     """A value for every element of a vector, list or topology."""
     if is_static(xs) or isinstance(xs, list):
-        items = [xs[i] for i in range(len(xs))]
-        lives = None
+        items, there = [xs[i] for i in range(len(xs))], None
     else:
-        xs = packed(s, xs)
-        lives = live_of(xs)
-        items = [pick(s, xs, np.asarray(i)) for i in range(count_of(xs))]
-    out, kept = [], []
+        xs = s.packed(xs)
+        items, there = [s.pick(xs, np.asarray(i)) for i in range(count_of(xs))], live_of(xs)
+    out, chosen = [], []
     quiet = s.quiet(op)
     for i, x in enumerate(items):
-        if lives is not None and quiet and i and s.idle(lives[:, i]):
-            items, lives = items[:i], lives[:, :i]
+        if there is not None and quiet and i and s.idle(there[:, i]):
+            there = there[:, :i]
             break
-        with s.within(None if lives is None else lives[:, i]):
+        with s.within(None if there is None else there[:, i]):
             r = s.region(op.regions[0], (i, x))
         out.append(r[0])
         if op.attrs.get("filtered"):
-            kept.append(r[1])
+            chosen.append(r[1])
     if op.result.type.elem == "list":
-        if kept or lives is not None:
+        if chosen or there is not None:
             raise NotSteppable("a list whose length depends on data", op)
         return out
     if not out:
         return np.zeros(0, dtype=bool if op.result.type.elem == "bool" else np.int64)
-    if all(is_static(x) for x in out) and all(is_static(k) for k in kept) and lives is None:
-        chosen = [x for n, x in enumerate(out) if not kept or kept[n]]
-        return np.stack([np.asarray(x) for x in chosen]) if chosen else np.zeros(0, dtype=np.int64)
+    if all(is_static(x) for x in (*out, *chosen)) and there is None:
+        some = [np.asarray(x) for n, x in enumerate(out) if not chosen or chosen[n]]
+        return np.stack(some) if some else np.zeros(0, dtype=np.int64)
     value = stacked(s, out, op)
-    if kept or lives is not None:
-        live = lives
-        if kept:
-            keep = torch.stack([s.lanes(k).bool() for k in kept], 1)
-            live = keep if live is None else live & keep
-        return packed(s, reordered(s, value, np.arange(len(out)), live))
-    return value
+    live = both(torch.stack([s.lanes(k).bool() for k in chosen], 1) if chosen else None, there)
+    return value if live is None else s.packed(s.reordered(value, np.arange(len(out)), live))

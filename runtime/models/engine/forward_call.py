@@ -18,6 +18,7 @@ from torch import Tensor
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.interface import Memory, Soft
+from decgraph.runtime.models.rounding import Bits
 
 Part: TypeAlias = Literal["logits", "heads"]
 Output: TypeAlias = Tensor | DecError  # an error belongs to one call: the others of the batch have their rows
@@ -62,8 +63,8 @@ class Remembered:
         kept = frozenset(int(i) for i in np.ravel(np.asarray(positions)))
         return replace(self, edits=(*self.edits, (kind, kept)))
 
-    def quantized(self, bits: int) -> Remembered:
-        """With keys and values rounded to so many bits."""
+    def quantized(self, bits: Bits) -> Remembered:
+        """With keys and values rounded to so many bits, or each to its own number."""
         return replace(self, edits=(*self.edits, ("quantized", bits)))
 
     def merged(self, groups: Sequence[Sequence[int]]) -> Remembered:

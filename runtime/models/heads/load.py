@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.folders import configuration
-from decgraph.runtime.models.heads import chained, dflash, eagle, kangaroo, medusa, mtp, rooted, sequential, speculators
+from decgraph.runtime.models.heads import chained, dflash, eagle, kangaroo, medusa, mtp, rooted, sequential, speculators, staged
 from decgraph.runtime.models.heads.files import tensors
 from decgraph.runtime.models.heads.layout import Config, Layout, Part, ReadHead, Source, some
 from decgraph.runtime.models.hf_heads import Mlp
@@ -32,6 +32,7 @@ MODULES: dict[str, tuple[Part, Callable[[Config], nn.Module]]] = {
     "decgraph_eagle2": ("features", chained.Eagle),
     "decgraph_eagle3": ("features", chained.Eagle3),
     "decgraph_mtp": ("features", mtp.Mtp),
+    "decgraph_staged": ("features", staged.Staged),
     "decgraph_medusa": ("heads", medusa.Residual),
     "decgraph_medusa_output": ("heads", medusa.Medusa),
     "decgraph_hydra": ("features", rooted.Hydra),

@@ -86,13 +86,34 @@ def _is_mtp(config: Config, names: Collection[str]) -> bool:
 
 
 def _mtp(source: Source) -> ReadHead:
+    """The MTP layer of a checkpoint, or its layers as the stages of one head (staged.py)."""
     found = _begin(source.config, source.tensors)
     assert found is not None, "`looks` comes before `read`"
     begin, block, parts = found
-    further = _following(block)
-    if any(name.startswith(further) for name in source.tensors):
-        raise DecError(f"{source.folder} has several MTP layers, each for a depth of its own",
-                       hint="decgraph drafts with a checkpoint's MTP layer where it has one")  # fmt: skip
+    several = any(name.startswith(_following(block)) for name in source.tensors)
+    if several and parts is _QWEN:
+        raise DecError(f"{source.folder} has several decoder layers in one MTP module", hint="one that has one can be run")
+    stages: list[ReadHead] = []
+    while any(name.startswith(block) for name in source.tensors):
+        stages.append(_stage(source, begin, block, parts))
+        if parts is _QWEN:
+            break
+        begin, block = _following(begin), _following(block)
+    if len(stages) == 1:
+        return stages[0]
+    first = stages[0]
+    return ReadHead(
+        first.layout,
+        "features",
+        "decgraph_staged",
+        {"of_kind": first.model_type, "stages": [stage.config for stage in stages]},
+        {f"stages.{n}.{name}": tensor for n, stage in enumerate(stages) for name, tensor in stage.tensors.items()},
+        {f"stages.{n}.{ours}": published for n, stage in enumerate(stages) for ours, published in stage.stored.items()},
+    )
+
+
+def _stage(source: Source, begin: str, block: str, parts: dict[str, str]) -> ReadHead:
+    """One MTP layer, whose tensors begin so and whose decoder layer's so."""
     rules = {begin + name: ours for name, ours in parts.items()}
     tensors: dict[str, Tensor] = {}
     inner: dict[str, Tensor] = {}

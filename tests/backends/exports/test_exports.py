@@ -38,7 +38,7 @@ from decgraph.runtime.session import check_params
 from decgraph.runtime.trace import Committed, Drafted
 
 LOOKUP = decgraph.load("prompt_lookup").text
-FIT = ("anpd", "ems_sd", "prompt_lookup")
+FIT = ("anpd", "prompt_lookup")
 PROMPTS = ((1, 2, 3, 1, 2), (4, 4, 0), (5, 1, 5, 1, 5, 1, 5, 1), (2,))
 
 

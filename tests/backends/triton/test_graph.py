@@ -23,13 +23,14 @@ from torch._dynamo.backends.debugging import aot_eager
 from torch._inductor.compile_fx import graph_returns_tuple, make_graph_return_tuple
 
 import decgraph
-from decgraph.backends.triton import emit, graph, shaping
+from decgraph.backends.triton import emit, graph
 from decgraph.backends.triton.graph import Graph, regions, traced
 from decgraph.backends.triton.kernels import truncate  # which registers its operation
-from decgraph.backends.triton.models.device import step_model
-from decgraph.backends.triton.state import Frame, Step
+from decgraph.backends.triton.listing import begun
+from decgraph.backends.triton.state import Step
 from decgraph.check.worlds import models_for, params_for
 from decgraph.runtime.request import Request
+from decgraph.runtime.session import Session
 
 Run = Callable[[], Any]
 
@@ -153,32 +154,20 @@ def test_what_follows_from_constants_is_computed_once_and_what_is_written_is_not
 
 
 # -- steps of programs
-def stepping(name: str, temperatures: Sequence[float] = (0.0, 1.0)) -> tuple[Step, list[Request], list[Any]]:
-    """A step of an algorithm on table models, with a lane for every temperature, after an iteration; and what the reference
-    commits."""
+def running(session: Session, requests: Sequence[Request]) -> Step:
+    """The step of a session's program after an iteration, with a lane for every request."""
+    made = begun([session.begin(r).machine for r in requests], max(len(r.prompt) + int(r.limit) for r in requests))
+    made.run()
+    return made.step
+
+
+def stepping(name: str) -> tuple[Step, list[Request], list[Any]]:
+    """A step of an algorithm on table models, greedy and sampled; and what the reference commits."""
     algorithm = decgraph.load(name)
     models, params = models_for(algorithm.function, 7, 3), params_for(algorithm.function, 3)
-    requests = [Request((1, 2, 3, 1, 2), limit=9, temperature=t, seed=5, request_id=n) for n, t in enumerate(temperatures)]
-    session = algorithm.session(models, backend="reference", **params)
-    want = [session.run(r, keep_events=False).tokens for r in requests]
-    whole = algorithm.session(models, backend="torch", **params)
-    made: dict[str, Any] = {}
-    for part in sorted(
-        (p.name for p in algorithm.function.params if p.value.type.elem == "model"), key=lambda n: models[n].kind
-    ):
-        target = next(iter(made.values()), None) if models[part].kind == "features" else None
-        made[part] = step_model(models[part], len(requests), 128, "cpu", target=target)
-    module = whole.module
-    function = module.main if module.main in module.functions else algorithm.function.name
-    features = frozenset[str]().union(*(shaping.need(r, 7) for r in requests))
-    step = Step(module, function, made, whole.params, Frame(len(requests), 14, torch.device("cpu"), features))
-    for lane, request in enumerate(requests):
-        step.admit(lane, request)
-    step.start_states(range(len(requests)))
-    with torch.no_grad():
-        step.prologue(torch.ones(len(requests), dtype=torch.bool))
-        step.body()
-    return step, requests, want
+    requests = [Request((1, 2, 3, 1, 2), limit=9, temperature=t, seed=5, request_id=t) for t in (0, 1)]
+    reference, steps = (algorithm.session(models, backend=b, **params) for b in ("reference", "triton"))
+    return running(steps, requests), requests, [reference.run(r, keep_events=False).tokens for r in requests]
 
 
 @pytest.mark.budget(20)
@@ -239,8 +228,15 @@ def test_launches_of_small_functions() -> None:
 
 
 # -- replays
+def played(monkeypatch: pytest.MonkeyPatch, made: Graph, compiled: Any, log: list[str]) -> graph.Replayed:
+    """On a device that is played: what is captured is run by its replay."""
+    monkeypatch.setattr(graph, "aside", lambda run, device: (log.append("aside"), run()))
+    monkeypatch.setattr(graph, "captured", lambda run, device: (log.append("captured"), run)[1])
+    monkeypatch.setattr(graph, "inductor", compiled)
+    return graph.Replayed(made, torch.device("cuda"))
+
+
 def test_a_graph_is_replayed_as_it_is_until_its_regions_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a device that is played: what is captured is run by its replay."""
     x = torch.zeros(3)
     made = traced(lambda: x.add_(1), None, {"x": x})
     x.zero_()
@@ -251,10 +247,7 @@ def test_a_graph_is_replayed_as_it_is_until_its_regions_are_compiled(monkeypatch
         log.append("compiled")
         return type(module).forward.__get__(module)
 
-    monkeypatch.setattr(graph, "aside", lambda run, device: (log.append("aside"), run()))
-    monkeypatch.setattr(graph, "captured", lambda run, device: (log.append("captured"), run)[1])
-    monkeypatch.setattr(graph, "inductor", compiled)
-    replayed = graph.Replayed(made, torch.device("cuda"))
+    replayed = played(monkeypatch, made, compiled, log)
     modes = []
     for _ in range(3):
         replayed()
@@ -276,10 +269,7 @@ def test_steps_go_on_where_nothing_can_be_compiled(monkeypatch: pytest.MonkeyPat
     def compiled(module: Any, given_: Any) -> Any:
         raise RuntimeError("no compiler")
 
-    monkeypatch.setattr(graph, "aside", lambda run, device: run())
-    monkeypatch.setattr(graph, "captured", lambda run, device: run)
-    monkeypatch.setattr(graph, "inductor", compiled)
-    replayed = graph.Replayed(made, torch.device("cuda"))
+    replayed = played(monkeypatch, made, compiled, [])
     while replayed.failed is None:
         pass
     replayed()
@@ -296,23 +286,18 @@ def test_kernels_by_hand_in_a_recorded_step(monkeypatch: pytest.MonkeyPatch) -> 
     from decgraph.backends.triton.models import decoder
 
     monkeypatch.setattr(decoder, "uses_kernels", lambda _: True)
-    session = decgraph.load("autoregressive").session(device="cpu", dtype="float32")
+    plain, session = (
+        decgraph.load("autoregressive").session(device="cpu", dtype="float32", backend=b) for b in ("torch", "triton")
+    )
     request = decgraph.models.request_for(session, prompt="def main():", limit=6)
-    target = step_model(session.models["target"], 1, 64)
-    frame = Frame(1, 40, torch.device("cpu"), shaping.need(request, target.vocab_size))
-    step = Step(session.module, "autoregressive", {"target": target}, session.params, frame)
-    step.admit(0, request)
-    step.start_states([0])
-    with torch.no_grad():
-        step.prologue(torch.ones(1, dtype=torch.bool))
-        step.body()
+    step = running(session, [request])
     made = traced(step.body, step)
     while not bool(step.done):
         made()
-    assert tuple(step.tokens[0, len(request.prompt) : int(step.length[0])].tolist()) == session.run(request).tokens
-    count, layers = emit.totals(emit.launches(made))[0], target.layers
+    assert tuple(step.tokens[0, len(request.prompt) : int(step.length[0])].tolist()) == plain.run(request).tokens
+    count, layers = emit.totals(emit.launches(made))[0], session.models["target"].layers
     assert count["kernel"] == 2 * layers + 1
-    assert count["fused"] <= 4 * layers + 9, emit.table(made)  # norms, a gate, and what goes to `rope_write`
+    assert count["fused"] <= 4 * layers + 10, emit.table(made)  # norms, a gate, and what goes to `rope_write`
 
 
 @pytest.mark.slow

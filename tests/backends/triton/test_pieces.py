@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import decgraph
-from decgraph.backends.triton import pieces, program
+from decgraph.backends.triton import graph, pieces, program
 from decgraph.check.worlds import models_for
 from decgraph.runtime.request import Request
 
@@ -34,43 +34,19 @@ class Recorded:
             pieces.flattened(body(), made)
             return made
 
-        held = tensors_of(self.step)
+        held = list(graph.tensors_of(self.step).values())
         before = [t.clone() for t in held]
-        graph = make_fx(run)()
+        recorded = make_fx(run)()
         out = list(made)
         for there, was in zip(held, before, strict=True):
             there.copy_(was)
 
         def replay() -> None:
             self.replays += 1
-            for there, new in zip(out, graph(), strict=True):
+            for there, new in zip(out, recorded(), strict=True):
                 there.copy_(new)
 
         return replay
-
-
-def tensors_of(step: Any) -> list[Tensor]:
-    """The buffers that a step and its models have."""
-    found: dict[int, Tensor] = {}
-    seen: set[int] = set()
-
-    def look(value: Any) -> None:
-        if isinstance(value, Tensor):
-            found[id(value)] = value
-        elif id(value) in seen:
-            return
-        elif isinstance(value, dict | list | tuple):
-            seen.add(id(value))
-            for v in value.values() if isinstance(value, dict) else value:
-                look(v)
-        elif type(value).__module__.startswith("decgraph.backends.triton"):
-            seen.add(id(value))
-            for name, v in vars(value).items():
-                if name not in ("env", "_constants"):
-                    look(v)
-
-    look(step)
-    return list(found.values())
 
 
 @pytest.mark.parametrize("name", ["llada", "fast_dllm", "klass", "remdm_loop", pytest.param("d2f", marks=pytest.mark.slow)])

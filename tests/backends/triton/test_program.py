@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from decgraph.api import load, parse
 from decgraph.backends.registry import machine
 from decgraph.backends.triton import capture, lanes, program
 from decgraph.backends.triton.graph import Replayed
-from decgraph.backends.triton.program import Program, forget, kept
+from decgraph.backends.triton.program import Program, kept
 from decgraph.check.worlds import models_for
 from decgraph.passes.manager import optimise
 from decgraph.runtime.automaton import Automaton
@@ -86,8 +87,6 @@ def test_one_request_alone_and_a_program_kept_for_the_next() -> None:
     main = made.models["target"]
     assert len(kept(main).programs) == 1
     assert [g.tokens for g in made.generate(ASKED)] == wanted and len(kept(main).programs) == 2, "with more lanes"
-    forget(main)
-    assert not kept(main).programs
 
 
 def test_streams_tell_every_token_once() -> None:
@@ -164,17 +163,21 @@ def test_states_of_a_session_go_from_one_request_to_the_next() -> None:
         assert (steps.shared[name] == value).all()
 
 
-def test_steps_that_fail_are_driven_and_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Also in the middle: what was told is not told again."""
+def third_run_raises(patch: pytest.MonkeyPatch, error: BaseException) -> None:
     runs, run = [0], Program.run
 
     def failing(self: Program) -> None:
         runs[0] += 1
         if runs[0] == 3:
-            raise RuntimeError("the device went away")
+            raise error
         run(self)
 
-    monkeypatch.setattr(Program, "run", failing)
+    patch.setattr(Program, "run", failing)
+
+
+def test_steps_that_fail_are_driven_and_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Also in the middle: what was told is not told again."""
+    third_run_raises(monkeypatch, RuntimeError("the device went away"))
     heard: list[Any] = []
     with caplog.at_level(logging.WARNING, "decgraph"):
         got = session("triton").run(ASKED[0], listener=Commits(heard.append), keep_events=False)
@@ -183,17 +186,9 @@ def test_steps_that_fail_are_driven_and_said(monkeypatch: pytest.MonkeyPatch, ca
 
 
 def test_an_interrupt_keeps_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs, run = [0], Program.run
-
-    def interrupted(self: Program) -> None:
-        runs[0] += 1
-        if runs[0] == 3:
-            raise KeyboardInterrupt
-        run(self)
-
     wanted, made = [session("reference").run(r).tokens for r in ASKED], session("triton")
     with monkeypatch.context() as patch:
-        patch.setattr(Program, "run", interrupted)
+        third_run_raises(patch, KeyboardInterrupt())
         got = made.generate(ASKED)
     assert [g.reason for g in got] == ["interrupted"] * 3
     assert all(len(g.tokens) == 2 and g.tokens == w[:2] for g, w in zip(got, wanted, strict=True))
@@ -289,17 +284,17 @@ def test_long_prompts_are_computed_in_chunks_between_steps(monkeypatch: pytest.M
     assert [count for _, count in seen] == [1, 15, 16, 16, 12] and steps[-1] <= 31, "the first one never waited"
 
 
+def made_with(patch: pytest.MonkeyPatch, change: Callable[[Program], None]) -> None:
+    """Programs are changed when they have been made."""
+    init = Program.__init__
+    patch.setattr(Program, "__init__", lambda made, *args: init(made, *args) or change(made))
+
+
 @pytest.mark.budget(3)
 @pytest.mark.parametrize("name", ["speculative", "token_recycling"])
 def test_a_step_may_begin_before_the_last_one_is_read(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """As on a CUDA device: what a lane computes past an end that the host finds, or after it has left, is nobody's."""
-    init = Program.__init__
-
-    def overlapping(self: Program, *args: Any) -> None:
-        init(self, *args)
-        self.unread = 1
-
-    monkeypatch.setattr(Program, "__init__", overlapping)
+    made_with(monkeypatch, lambda made: setattr(made, "unread", 1))
     monkeypatch.setattr(program, "GROWTH", 8)
     reference, steps = both(name)
     fields: dict[str, Any] = {"until": (lambda path: path[-1] == 3 and len(path) > 20,), "limit": 60}
@@ -313,19 +308,9 @@ def test_a_step_may_begin_before_the_last_one_is_read(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("name", ["autoregressive", "speculative"])
 def test_a_recorded_step_serves_every_request(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """As on a CUDA device: one recording, while lanes are refilled with requests of other lengths and settings."""
-    init, graphs = Program.__init__, []
-
-    def recording(self: Program, *args: Any) -> None:
-        init(self, *args)
-        self.records = not self.hosted
-
-    class Counted(Replayed):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            graphs.append(self)
-
-    monkeypatch.setattr(Program, "__init__", recording)
-    monkeypatch.setattr(program, "Replayed", Counted)
+    graphs: list[Replayed] = []
+    made_with(monkeypatch, lambda made: setattr(made, "records", not made.hosted))
+    monkeypatch.setattr(program, "Replayed", lambda *args: graphs.append(Replayed(*args)) or graphs[-1])
     reference, steps = session("reference", name), session("triton", name)
     asked = [replace(r, allow=None) for r in RAGGED]
     got = steps.generate(asked, batch=3)
@@ -342,7 +327,7 @@ def test_a_graph_that_recorded_nothing_is_an_error(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(capture, "_side", lambda _: (None, SimpleNamespace(id=None)))
 
     def run(self: Program) -> None:
-        self.replay = self.replay or capture.captured(self._body, torch.device("cpu"))
+        self.replay = self.replay or capture.captured(self.body, torch.device("cpu"))
         self.replay()
 
     monkeypatch.setattr(Program, "run", run)
@@ -394,6 +379,187 @@ algorithm remembers(target: causal):
             commit seen
             seen = seen[1:]
 """
+
+COUNTED = """
+rule counted(p: dist, children: draws):
+    for x in children:
+        if bernoulli(0.7):
+            accept x
+    emit argmax(p)
+"""
+
+DEEPEST = f"""{COUNTED}
+algorithm deepest(target: causal):
+    while not done:
+        draft t:
+            repeat 3:
+                grow sample(target(t.leaves), 2)
+                break if t.size > 9
+            prune t to top(t.drafted, 1, by = t.depth)
+        verify t by counted against target(t)
+        commit t.accepted
+"""
+
+STOPS = f"""{COUNTED}
+algorithm stops(target: causal):
+    while not done:
+        draft t:
+            repeat 3:
+                q = target(t.leaves)
+                grow sample(q, 2)
+                break if any(max(q.raw) < 0.25)
+        verify t by counted against target(t)
+        commit t.accepted
+"""
+
+EITHER = """
+rule all_or_none(t: tree, p: dist[t.nodes]):
+    live = down(t, argmax(p[t.parent]) == t.token, all)
+    n = argmax(t.nodes where live, by = t.depth)
+    if count(live) > 2:
+        accept n
+        emit argmax(p[n])
+    else:
+        accept root
+        y ~ p[root]
+        emit y
+
+algorithm either(target: causal):
+    while not done:
+        draft t:
+            repeat 3:
+                grow topk(target(t.frontier).raw, 1)
+        verify t by all_or_none against target(t)
+        commit t.accepted
+"""
+
+NOTHING = f"""{COUNTED}
+algorithm nothing(target: causal):
+    state ahead: token[<= 2] per sequence = []
+    while not done:
+        p = target(ctx)
+        draft t:
+            grow chain(point(ahead))
+            grow sample(target(t.frontier), 2)
+            for leaf in t.leaves:
+                grow chain(point(ahead)) at leaf
+        verify t by counted against target(t)
+        ahead = ctx.last(1 + argmax(p) % 2)
+        commit t.accepted
+"""
+
+COMPUTED = f"""{COUNTED}
+algorithm computed(target: causal):
+    while not done:
+        draft t:
+            grow distinct(target(t.leaves), 2)
+            repeat 3:
+                q = normalize(target(t.leaves).raw ^ 2)
+                grow sample(q, 1)
+        verify t by counted against target(t)
+        commit t.accepted
+"""
+
+SHARED = f"""{COUNTED}
+algorithm shared(target: causal):
+    state seen: ngrams(2) per session = prompt
+    while not done:
+        draft t:
+            grow chain(seen.path(ctx, at_least = 1, at_most = 4, pick = "first"))
+        verify t by counted against target(t)
+        commit t.accepted
+"""
+
+
+@pytest.mark.parametrize(
+    "text", [DEEPEST, STOPS, EITHER, NOTHING, COMPUTED], ids=["deepest", "stops", "either", "nothing", "computed"]
+)
+def test_drafts_that_a_driver_does_not_make(text: str) -> None:
+    """A step drafts behind the last token and behind tokens that end the text. What counts the nodes of a tree, or chooses
+    among them, sees none of that. Of siblings with one token the accepted one is found; a tree may grow by
+    nothing; draws from computed distributions grow at a frontier with as many nodes."""
+    algorithm = parse(text)
+    models = models_for(algorithm.function, 7, 1)
+    reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
+    requests = [Request((1, 2, 3, 1, 2), limit=16, seed=n, eos=frozenset({n} if n % 2 else ())) for n in range(6)]
+    for got, want in zip(steps.generate(requests), map(reference.run, requests), strict=True):
+        assert (got.mode, got.tokens, str(got.error)) == ("graph mode", want.tokens, str(want.error))
+        told = ("drafted", "tested", "accepted")
+        assert [getattr(got.stats, name) for name in told] == [getattr(want.stats, name) for name in told]
+
+
+def test_an_index_of_a_session_is_the_driver_s() -> None:
+    """It has the texts of earlier requests, which a lane has not."""
+    algorithm = parse(SHARED)
+    models = models_for(algorithm.function, 7, 1)
+    reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
+    for seed in range(4):
+        request = Request((1, 2, 3), limit=16, seed=seed)
+        got, want = steps.run(request, keep_events=False), reference.run(request)
+        assert got.tokens == want.tokens and "of what a session has read" in got.mode
+
+
+WITHOUT = """
+rule the_rest(p: dist, children: draws):
+    for x in children:
+        if bernoulli(0.3):
+            accept x
+        p = x.law
+    y ~ p
+    emit y
+
+algorithm without(target: causal, drafter: causal):
+    while not done:
+        draft t:
+            repeat 2:
+                grow distinct(drafter(t.leaves), 3)
+        verify t by the_rest against target(t)
+        commit t.accepted
+"""
+
+TOGETHER = """
+algorithm together(target: causal):
+    while not done:
+        xs = sample(target(ctx), 4)
+        commit xs.token
+    return ctx.last(3)
+"""
+
+FROM_THE_END = """
+algorithm from_the_end(target: causal):
+    state seen: token[<= 6] = []
+    while not done:
+        x ~ target(ctx)
+        if x.token % 2 == 0 and len(seen) < 6:
+            seen = seen ++ [x.token]
+        commit x
+        if len(seen) > 1:
+            commit [seen[-1], last(seen), seen[-2]]
+"""
+
+
+@pytest.mark.parametrize("text", [WITHOUT, TOGETHER, FROM_THE_END], ids=["without", "together", "end"])
+def test_what_small_programs_commit(text: str) -> None:
+    """The law of the second of several draws is what the first one leaves; of several ends in a commit the first one counts;
+    what is read from the end of a vector is the last of what a lane has."""
+    algorithm = parse(text)
+    models = models_for(algorithm.function, 7, 1)
+    reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
+    requests = [Request((1, 2, 3, 1, 2), limit=16, seed=n, eos=frozenset(range(7)[-n:] if n else ())) for n in range(6)]
+    for got, want in zip(steps.generate(requests), map(reference.run, requests), strict=True):
+        assert (got.mode, got.tokens, got.reason) == ("graph mode", want.tokens, want.reason)
+        assert got.results == want.results
+
+
+def test_a_distribution_without_a_token_is_an_error_where_nothing_is_drawn() -> None:
+    """Here the likeliest token is read of a row that the request's constraints leave empty."""
+    algorithm = parse("algorithm likeliest(target: causal):\n    while not done:\n        commit argmax(target(ctx).raw)\n")
+    models = models_for(algorithm.function, 7, 1)
+    reference, steps = (algorithm.session(models, backend=b) for b in ("reference", "triton"))
+    request = Request((1, 2, 3), limit=6, eos=frozenset(range(7)), min_length=2)
+    got, want = steps.run(request, keep_events=False), reference.run(request)
+    assert "leave no token" in str(want.error) and (got.tokens, got.reason) == (want.tokens, want.reason)
+    assert "leave no token" in str(got.error)
 
 
 @pytest.mark.parametrize("text", [HOLES, REMEMBERS], ids=["nodes", "states"])

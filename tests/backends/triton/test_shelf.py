@@ -1,6 +1,5 @@
 """Every algorithm of stdlib/ has a whole step or says why not (docs/reference/steps.md), and steps commit the reference's
-tokens:
-alone, in a ragged batch of all settings, and in lanes that are given to the next request."""
+tokens: alone, in a ragged batch of all settings, and in lanes that are given to the next request."""
 
 from __future__ import annotations
 

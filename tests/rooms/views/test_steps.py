@@ -33,8 +33,8 @@ FAMILIES = [
 ]
 
 OTHER_MODELS = {
-    *("amphista", "arbitrage", "autodeco", "chimera", "discriminator_guided", "first_router", "graph_constrained", "hydra"),
-    *("judge_decoding", "knn_ssd", "medusa", "medusa_match", "reward_guided_sd", "sam_decoding", "specdec_pp"),
+    *("amphista", "arbitrage", "autodeco", "discriminator_guided", "falcon", "first_router", "graph_constrained"),
+    *("hydra", "judge_decoding", "knn_ssd", "medusa", "medusa_match", "reward_guided_sd", "sam_decoding", "specdec_pp"),
     "token_recycling",
 }
 """They need another vocabulary, or heads, that the table models of `traced` do not have."""

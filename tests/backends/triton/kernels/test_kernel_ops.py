@@ -4,29 +4,26 @@ the shapes of real models is recorded, and compiled."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch._subclasses.fake_tensor as fake
+from cubins import Report, Spec, reports
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-import decgraph.backends.triton.kernels as kernels
-from decgraph.backends.triton.cubin import Report, Spec, reports
 from decgraph.backends.triton.kernels import attend, race, rope_write, truncate
 
 I64 = torch.int64
 SHARED = {80: 163 * 1024, 90: 227 * 1024}
 TYPES = {
-    torch.float32: "fp32",
-    torch.float64: "fp64",
-    torch.bfloat16: "bf16",
-    torch.int64: "i64",
-    torch.int32: "i32",
-    torch.uint8: "u8",
-}
+    torch.float32: "fp32", torch.float64: "fp64", torch.bfloat16: "bf16", I64: "i64", torch.int32: "i32", torch.uint8: "u8",
+}  # fmt: skip
+HEADS = [(4, 128, None, None), (4, 64, None, None), (2, 256, 4096, 30.0), (1, 80, None, None)]
 
 
 def operands(device: str = "cpu", fresh: Callable[..., Tensor] = torch.zeros) -> dict[str, tuple[Any, ...]]:
@@ -36,11 +33,8 @@ def operands(device: str = "cpu", fresh: Callable[..., Tensor] = torch.zeros) ->
         return fresh(shape, dtype=dtype, device=device)
 
     q, k, cos, cells = made(2, 4, 3, 16), made(2, 2, 3, 16), made(1, 3, 16), made(2, 3, dtype=I64)
-    caches, noted, words = (
-        [made(2, 2, 9, 16) for _ in range(2)],
-        made(2, 9, dtype=I64),
-        [made(2, 1, dtype=I64) for _ in range(5)],
-    )
+    caches, noted = [made(2, 2, 9, 16) for _ in range(2)], made(2, 9, dtype=I64)
+    words = [made(2, 1, dtype=I64) for _ in range(5)]
     tail, first = made(2, 3, 4, dtype=torch.bool), made(2, dtype=I64)
     return {
         "attend": (q, *caches, cells, tail, first, 0.25, 8, cells, noted, 30.0),
@@ -98,15 +92,11 @@ class Recorded:
             signature[name] = kind
             if kind == "i32" and value % 16 == 0 and name.endswith(("_lane", "_head", "_slot", "_cell", "stride", "capacity")):
                 even.append(name)
-        label = f"{function.__name__} {self.arch} {len(self.into)}"
-        self.into.append(
-            Spec(label, function.__name__, signature, constants, module=self.module, warps=num_warps, stages=num_stages,
-                 aligned=tuple(even), arches=(self.arch,))
-        )  # fmt: skip
+        self.into.append(Spec(self.module, function.__name__, self.arch, signature, constants, num_warps, num_stages, even))
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[Spec]]]:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[Spec]]:
     """A function that has the kernels of an architecture recorded from then on."""
 
     def begin(arch: int) -> list[Spec]:
@@ -119,8 +109,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], list[S
                     monkeypatch.setattr(module, name, Recorded(inner, module.__name__, arch, into))
         return into
 
-    assert kernels.__name__
-    yield begin
+    return begin
 
 
 def bf16(*shape: int) -> Tensor:
@@ -174,14 +163,47 @@ def test_attention_of_all_models_compiles_without_spills(recorded: Any) -> None:
     specs = []
     for arch in (80, 90):
         into = recorded(arch)
-        for group, size, window, softcap in (
-            (4, 128, None, None),
-            (4, 64, None, None),
-            (2, 256, 4096, 30.0),
-            (1, 80, None, None),
-        ):
+        for group, size, window, softcap in HEADS:
             for cells in (1, 5, 16, 64, 256):
                 for lanes, tail in ((1, 0), (8, 64)):
                     attended(cells, group, size, lanes, tail, window, softcap)
         specs += into
     check(reports(specs))
+
+
+ODD = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def crowded(x, B: tl.constexpr):
+    # Every value is needed once more after the sum: 512 registers a thread, of 255.
+    at = tl.arange(0, B)
+    v = tl.load(x + at)
+    tl.store(x + at, v / tl.sum(v))
+
+
+@triton.jit
+def changing(x, n):
+    # A value that is an integer before the loop and a float after an iteration.
+    total = 0
+    for i in range(n):
+        total += tl.load(x + i)
+    tl.store(x, total)
+"""
+
+
+def test_reports_say_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "odd.py").write_text(ODD)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    fine, crowded, changing, forgotten, misnamed = reports([
+        Spec("odd", "crowded", 90, {"x": "*fp32"}, {"B": 64}),
+        Spec("odd", "crowded", 80, {"x": "*fp32"}, {"B": 16384}, 1),
+        Spec("odd", "changing", 90, {"x": "*fp32", "n": "i32"}, {}),
+        Spec("odd", "changing", 90, {"x": "*fp32"}, {}),
+        Spec("odd", "skaled", 90, {}, {}),
+    ])  # fmt: skip
+    assert fine == Report("crowded", 90, fine.registers, 0, fine.shared) and 8 <= fine.registers <= 64
+    assert crowded.spills > 1000 and not crowded.error
+    assert "total" in changing.error and "no type and no value for n" in forgotten.error and "skaled" in misnamed.error

@@ -129,22 +129,15 @@ def numbers(k: Any, p: Any, m: Any) -> list[Tensor]:
 
 def shaped(p: np.ndarray, k: int, share: float, least: float) -> np.ndarray:
     """The reference's truncation."""
-    given_ = {"top_k": k or None, "top_p": share if share < 1 else None, "min_p": least or None}
+    given_ = {"top_k": k or None, "top_p": share if share < 1 else None, "min_p": least if least >= 0 else None}
     request = Request(prompt=(0,), **given_)
     with np.errstate(divide="ignore"):
         return shaping.shaped_probs(SimpleNamespace(weights=None, logits=np.log(p), size=len(p)), (), request)  # type: ignore[arg-type]
 
 
-SETTINGS = [
-    (0, 1.0, 0.0),
-    (7, 1.0, 0.0),
-    (0, 0.8, 0.0),
-    (0, 1.0, 0.1),
-    (20, 0.6, 0.02),
-    (150, 0.99, 0.0),
-    (1, 0.1, 0.0),
-    (9, 1.0, 0.5),
-]
+SETTINGS = [(0, 1.0, -1.0), (7, 1.0, -1.0), (0, 0.8, -1.0), (0, 1.0, 0.1), (20, 0.6, 0.02), (150, 0.99, 0.0), (1, 0.1, -1.0)]
+SETTINGS += [(9, 1.0, 0.5)]
+"""Numbers of top-k, top-p and min-p; the first are neutral."""
 
 
 @pytest.mark.budget(9)
@@ -171,7 +164,7 @@ def test_truncation(programs: int, device: torch.device) -> None:
     st.lists(st.sampled_from([0.0, 1.0, 2.0, 2.0, 5.0, 40.0]), min_size=3, max_size=40).filter(any),
     st.integers(0, 12),
     st.sampled_from((0.1, 0.35, 0.85, 1.0)),
-    st.sampled_from((0.0, 0.2)),
+    st.sampled_from((-1.0, 0.0, 0.2)),
 )
 def test_truncation_of_ties(levels: list[float], k: int, share: float, least: float) -> None:
     """Exactly so many of those that are equal; masses that reach the share are left out, where floats decide."""
@@ -190,7 +183,7 @@ def test_truncation_of_ties(levels: list[float], k: int, share: float, least: fl
 
 def test_rows_without_mass(device: torch.device) -> None:
     p = torch.tensor([[0.25, 0.0, 0.25], [0.0, 0.0, 0.0]]).to(device)
-    rows = truncate.launch(p, *(t.to(device) for t in numbers(0, 0.9, 0.0)), block=4)
+    rows = truncate.launch(p, *(t.to(device) for t in numbers(0, 0.9, -1.0)), block=4)
     assert rows.tolist() == [[0.5, 0.0, 0.5], [0.0, 0.0, 0.0]]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path as File
 from typing import Any
 
@@ -12,11 +11,10 @@ import torch
 from hf_modules import LAYER, large, module
 from published_heads import written
 from torch import Tensor
-from unread import nothing_read
-from walks import Drafts, Path, Walk
+from walks import Drafts, Following, Path, Walk, gives
 
 from decgraph.backends.triton.models.device import step_model
-from decgraph.backends.triton.models.interface import Part, Seen
+from decgraph.backends.triton.models.interface import Part
 from decgraph.backends.triton.support import NotSteppable
 from decgraph.check.tables import Style, StyledModel, styled_features
 from decgraph.runtime.models import hf
@@ -42,11 +40,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> HFCausal:
 
 
 def near(model: Any, made: Any) -> Any:
-    def check(paths: list[Path], states: Tensor, lane: int) -> None:
-        got, want = made.read(states).double(), stacked(model.eval(paths), model.vocab.size)
-        assert torch.allclose(got, want, **CLOSE), (got - want).abs().max()
-
-    return check
+    return gives(made, lambda paths: stacked(model.eval(paths), model.vocab.size), **CLOSE)
 
 
 DERIVED: list[Any] = [(), ("exit", 1), ("skip", {1}), ("skip", {0}, {2}), ("parallel", 2), ("quantized", 4)]
@@ -85,14 +79,10 @@ def test_medusa_heads(target: HFCausal) -> None:
     medusa = HFHeads(large(modeling.MedusaHeads(modeling.MedusaConfig(hidden_size=WIDTH, inner_size=48, heads=3))), target, "m")
     both = target.with_heads(medusa)
     made = step_model(both, 2, 60)
-    made.keep_states()
     walk = Walk(made, V, 4, near(target, made))
     walk.run([6, 2], steps=3)
-    ends = torch.tensor([[len(t) - 2, 0] for t in walk.texts])
-    got = made.heads(made.states_at(ends))
-    for lane, text in enumerate(walk.texts):
-        for n, end in enumerate(ends[lane].tolist()):
-            assert torch.allclose(got[lane, n].double(), stacked(both.heads(tuple(text[: end + 1])), V), **CLOSE)
+    for got, path in walk.heads():
+        assert torch.allclose(got.double(), stacked(both.heads(path), V), **CLOSE)
     with pytest.raises(NotSteppable, match="no heads"):
         step_model(target, 1, 40).heads(torch.zeros(1, 1, WIDTH))
 
@@ -143,44 +133,6 @@ def test_features_of_tables(of: Any) -> None:
     whole = step_model(base, 3, 40)
     made = step_model(model, 3, 40, target=whole)
     Drafts(whole, made, 4, 5, of_memory(model, made)).run([5, 2, 1], steps=2)
-
-
-class Following:
-    """A derived model on the memory of the one that it is derived from: after each commit the latter computes all but the last
-    token, and the former that one and a chain behind it, and tokens before it, which it takes from there."""
-
-    def __init__(self, whole: Any, made: Any, vocab: int) -> None:
-        self.whole, self.made, self.vocab, self.rng = whole, made, vocab, random.Random(8)
-
-    def run(self, model: Any, root: Any, prompts: list[int]) -> None:
-        texts = [[self.rng.randrange(self.vocab) for _ in range(n)] for n in prompts]
-        for lane, text in enumerate(texts):
-            for each in (self.whole, self.made):
-                each.fill(lane, text, 0, len(text) - 1)
-        for _ in range(2):
-            known = torch.tensor([len(t) - 1 for t in texts])
-            drafts = [[self.rng.randrange(self.vocab) for _ in range(3)] for _ in texts]
-            at = (known[:, None] + torch.arange(-2, 4)).clamp(min=0)
-            tokens = torch.tensor([[(t + d)[i] for i in row] for t, d, row in zip(texts, drafts, at.tolist(), strict=True)])
-            parents = (at - 1).clamp(min=0)
-            # A head's own feature is there once the token before has been computed.
-            cuts = [(0, 3), (3, 4), (4, 5), (5, 6)] if self.made.kind == "features" else [(0, 6)]
-            made = []
-            with nothing_read():
-                for a, b in cuts:
-                    part, seen = at[:, a:b], Seen(at[:, a:b] + 1)
-                    made.append(self.made.forward(tokens[:, a:b], part, part, seen, parents=parents[:, a:b], known=known))
-            states = torch.cat(made, 1)
-            for lane, (text, own) in enumerate(zip(texts, drafts, strict=True)):
-                paths = [(*text, *own[:n]) for n in range(4)]
-                want = stacked(model.eval(paths, given=root.memory(tuple(text[:-1]))), model.vocab.size)
-                got = self.made.read(states[lane, 2:]).double()
-                assert torch.allclose(got, want, **CLOSE), (got - want).abs().max()
-            for text in texts:
-                text += [self.rng.randrange(self.vocab) for _ in range(2)]
-            before = known[:, None] + torch.arange(2)
-            tokens = torch.tensor([[t[i] for i in row] for t, row in zip(texts, before.tolist(), strict=True)])
-            self.whole.forward(tokens, before, before, Seen(before + 1))
 
 
 @pytest.mark.parametrize("how", [("skip", {1}), ("parallel", 2), ("exit", 2)], ids=str)

@@ -61,28 +61,23 @@ def compare(made: Any, model: Any, rows: list[list[int]]) -> None:
     """The whole canvases; then a block of other tokens, twice; then another one, which sees them as they were left."""
     close: dict[str, Any] = {"atol": 0, "rtol": 0} if made.exact else {"atol": 3e-4, "rtol": 1e-4}
     own = [model.after(len(row) - LENGTH) for row in rows]
-    got = made.read(whole(made, rows)).double()
-    memories = []
-    for n, row in enumerate(rows):
-        first = len(row) - LENGTH
-        want = stacked(own[n].eval_canvas(cells(made, row), range(first, len(row))), model.vocab.size)
-        assert torch.allclose(got[n], want, **close)
-        memories.append(own[n].memory(cells(made, row)))
-    for start, count in ((0, 2), (0, 2), (3, 3)):
+    memories: list[Any] = []
+    for start, count in ((0, LENGTH), (0, 2), (0, 2), (3, 3)):
         for row in rows:
             row[len(row) - LENGTH + start] = (row[len(row) - LENGTH + start] + 1) % (model.vocab.size - 1)
-        got = made.read(block(made, rows, start, count)).double()
-        for n, row in enumerate(rows):
-            first = len(row) - LENGTH + start
-            at = range(first, first + count)
-            want = stacked(own[n].eval_canvas(cells(made, row), at, memories[n]), model.vocab.size)
+        got = made.read(block(made, rows, start, count) if memories else whole(made, rows)).double()
+        given = [(range(len(row) - LENGTH + start, len(row) - LENGTH + start + count), *memories[n : n + 1])
+                 for n, row in enumerate(rows)]  # fmt: skip
+        canvas = [cells(made, row) for row in rows]
+        for n in range(len(rows)):
+            want = stacked(own[n].eval_canvas(canvas[n], *given[n]), model.vocab.size)
             assert torch.allclose(got[n], want, **close), (start, n)
-            memories[n] = own[n].memory(cells(made, row), at, memories[n])
+        memories = [own[n].memory(canvas[n], *(given[n] if memories else ())) for n in range(len(rows))]
 
 
 def filled(made: Any, rows: list[list[int]]) -> Any:
     for lane, row in enumerate(rows):
-        made.fill(lane, row[: len(row) - LENGTH], 0, 0)
+        made.prompts[lane] = len(row) - LENGTH
     return made
 
 
@@ -117,9 +112,10 @@ def test_a_prompt_may_be_computed_alone() -> None:
     """Its keys and values are then those of the prompt, which sees nothing of the canvas."""
     model, _ = masked(3)
     rows = canvases(V, MASK_ID, 6)
-    made = step_model(model, 3, 20)
-    for lane, row in enumerate(rows):
-        made.fill(lane, row[: len(row) - LENGTH], 0, len(row) - LENGTH)
+    made = filled(step_model(model, 3, 20), rows)
+    at, ends = torch.arange(max(LANES)), torch.tensor(LANES)[:, None]
+    tokens = torch.tensor([row[: len(at)] for row in rows])
+    made.forward(tokens, at[None], torch.where(at < ends, at, 19), Seen(ends.expand(tokens.shape)))
     got = made.read(block(made, rows, 0, LENGTH)).double()
     for n, row in enumerate(rows):
         at = range(len(row) - LENGTH, len(row))

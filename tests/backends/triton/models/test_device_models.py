@@ -11,9 +11,9 @@ from masked_worlds import masked
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
-from walks import Path, Walk
+from walks import Walk, gives
 
-from decgraph.backends.triton.models import decoder
+from decgraph.backends.triton.models import decoder, interface
 from decgraph.backends.triton.models.device import step_model
 from decgraph.backends.triton.models.interface import Seen
 from decgraph.backends.triton.support import NotSteppable
@@ -43,26 +43,18 @@ TABLES = [
 
 
 def exactly(model: Any, made: Any) -> Any:
-    def check(paths: list[Path], states: Tensor, lane: int) -> None:
-        got = made.read(states)
-        assert got.dtype == torch.float64 and torch.equal(got, stacked(model.eval(paths), model.vocab.size)), paths
-
-    return check
+    return gives(made, lambda paths: stacked(model.eval(paths), model.vocab.size))
 
 
 @pytest.mark.parametrize("model", TABLES, ids=lambda m: f"{m.name}-{getattr(m, 'window', None)}")
 def test_tables_to_the_last_bit(model: Any) -> None:
     made = step_model(model, 3, 40)
     assert made.exact and made.kind == "causal"
-    made.keep_states()
     walk = Walk(made, model.vocab.size, 3, exactly(model, made))
     walk.run([1, 2, 6], steps=4)
     if getattr(model, "heads_count", 0):
-        ends = torch.tensor([[len(t) - 2, 0] for t in walk.texts])
-        got = made.heads(made.states_at(ends))
-        for lane, text in enumerate(walk.texts):
-            for n, end in enumerate(ends[lane].tolist()):
-                assert torch.equal(got[lane, n], stacked(model.heads(tuple(text[: end + 1])), model.vocab.size))
+        for got, path in walk.heads():
+            assert torch.equal(got, stacked(model.heads(path), model.vocab.size))
 
 
 def small(kind: str, lanes: int) -> tuple[Any, int, Any]:
@@ -83,11 +75,7 @@ def small(kind: str, lanes: int) -> tuple[Any, int, Any]:
 
 
 def closely(of: Any, made: Any) -> Any:
-    def check(paths: list[Path], states: Tensor, lane: int) -> None:
-        got, want = made.read(states), logits(of, paths)
-        assert got.dtype == torch.float32 and torch.allclose(got, want, **CLOSE), (got - want).abs().max()
-
-    return check
+    return gives(made, lambda paths: logits(of, paths), **CLOSE)
 
 
 KINDS = ("llama", "qwen2-windows", "gpt2", "gemma2", "gemma3", "gpt_oss", "opt", "granite", "cohere")
@@ -125,19 +113,17 @@ def test_a_lane_that_is_over_may_ask_for_any_position(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "window", "path"])
 def test_prompts_in_chunks_on_prefixes_and_copies_of_them(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lane is filled in parts, another one takes over its beginning, and a third one is filled anew with less."""
-    monkeypatch.setattr(decoder, "CHUNK", 3)
+    monkeypatch.setattr(interface, "CHUNK", 3)
     made, size, check = small(kind, 3)
-    made.keep_states()
     texts = [[1, 2, 3, 0, 2, 1, 3, 1], [1, 2, 3, 0, 2, 0, 0, 2], [3, 2, 1]]
     made.fill(0, texts[0], 0, 3)
     made.fill(0, texts[0], 3, 4)
     made.fill(2, [0, 1, 2, 3, 3, 3, 3, 3], 0, 8)
-    made.copy_prefix(0, 1, 5)
+    made.copy_prefix(made, 0, 1, 5)
     made.fill(1, texts[1], 5, 2)
     made.fill(2, texts[2], 0, 2)
     at = torch.tensor([[len(t) - 1] for t in texts])
     states = made.forward(torch.tensor([[t[-1]] for t in texts]), at, at, Seen(at + 1))
-    assert torch.equal(made.states_at(at), states)
     for lane, text in enumerate(texts):
         check([tuple(text)], states[lane], lane)
     with pytest.raises(DecError, match="more than the 29 slots"):

@@ -1,0 +1,64 @@
+"""The device model of a model that was loaded: a causal or masked one, a head of one, or what is derived from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from decgraph.backends.triton.models.decoder import CausalModel, Weights, lower, of_net, weights_of
+from decgraph.backends.triton.models.heads import FeaturesModel, ReadingHead, SinceModel
+from decgraph.backends.triton.models.interface import DeviceModel
+from decgraph.backends.triton.models.masked import MaskedModel
+from decgraph.backends.triton.models.rooted import DFlashModel, HydraModel, RecurrentModel
+from decgraph.backends.triton.support import NotSteppable
+from decgraph.runtime.models.derive import Applied, Since
+from decgraph.runtime.models.distinct import original_of
+from decgraph.runtime.models.heads.dflash import DFlash
+from decgraph.runtime.models.heads.rooted import Hydra, Recurrent
+from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.hf_heads import HFFeatures, HFReading, HFRooted
+from decgraph.runtime.models.hf_masked import HFMasked
+from decgraph.runtime.models.interface import Model
+from decgraph.runtime.models.reading import Confidence
+
+
+def loaded_model(model: Model, whole: Any, batch: int, capacity: int, target: Any) -> Any:
+    """The device model of `whole`, given its target's. Raises NotSteppable where there is none."""
+    if isinstance(whole, HFMasked):
+        return MaskedModel(model, of_net(whole.net, model.name), batch, capacity)
+    if whole.kind == "masked":
+        raise NotSteppable(f"{model.name!r} is called as it is, and keeps no keys and values: {getattr(whole, 'why', '')}")
+    if isinstance(whole, Since):
+        return _since_model(model, whole, target)
+    if whole.kind not in ("features", "head"):
+        return CausalModel(model, weights_of(whole), batch, capacity)
+    if not isinstance(target, CausalModel) or target.kind != "causal":
+        raise NotSteppable(f"{model.name!r} reads states of its target, which has no step")
+    match whole:
+        case HFFeatures():
+            return FeaturesModel(model, whole.module, target)
+        case HFRooted(module=Hydra() as hydra):
+            return HydraModel(model, hydra, target)
+        case HFRooted(module=Recurrent() as recurrent):
+            return RecurrentModel(model, recurrent, target)
+        case HFRooted(module=DFlash() as dflash):
+            return DFlashModel(model, dflash, target)
+        case HFReading() | Confidence() if original_of(whole.target) is original_of(target.model):
+            return ReadingHead(model, whole, target)
+        case HFReading() | Confidence():
+            raise NotSteppable(f"{model.name!r} reads states of its target, which has no step")
+    raise NotSteppable(f"{model.name!r} is a {type(whole).__name__}, which has no step")
+
+
+def _since_model(model: Model, whole: Since, target: Any) -> SinceModel:
+    """`target.since(l, inner)`."""
+    inner: Any = whole.inner
+    its = isinstance(target, CausalModel) and isinstance(whole.target, HFCausal) and target.model is whole.target
+    if not its or len(target.weights.stages) > 1:
+        raise NotSteppable(f"{model.name!r} continues layers of its target, which has no step")
+    batch, capacity = target.batch, target.capacity
+    if inner.kind == "features":
+        return SinceModel(model, whole, target, DeviceModel.of(inner, batch, capacity, target.device, target=target))
+    if isinstance(inner, Applied) and getattr(inner.adapter, "normed", False):
+        raise NotSteppable(f"{model.name!r} reads states that have been through a norm of their own")
+    below = Weights(lower(model.name, whole.target, inner), target.weights.head)
+    return SinceModel(model, whole, target, CausalModel(model, below, batch, capacity))

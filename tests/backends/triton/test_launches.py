@@ -1,0 +1,54 @@
+"""No step has more launches than docs/reference/launches.md says, which is committed: whoever needs more writes the page anew,
+and the difference is seen."""
+
+from __future__ import annotations
+
+import runpy
+from typing import Any
+
+import pytest
+import torch
+from tree import ROOT
+
+from decgraph.backends.triton.state import Step
+
+LAUNCHES = runpy.run_path(str(ROOT / "docs" / "reference" / "launches.py"))
+COMMITTED = LAUNCHES["read"]()
+COUNTED = 44
+"""Steps that are on the page at least; those that are not are named there."""
+AGAIN = "more than docs/reference/launches.md says; if it has to be: python docs/reference/launches.py"
+
+
+def grown(name: str) -> list[str]:
+    """In what a step has more than is committed."""
+    now, then = LAUNCHES["row"](name), COMMITTED[name]
+    if then.why or now.why:
+        return [] if then.why == now.why else [f"there is no graph ({now.why})" if now.why else "there is a graph now"]
+    found = [
+        f"{what}: {getattr(now, what)}, not {getattr(then, what)}"
+        for what in ("launches", "outside", "each", "sorts")
+        if getattr(now, what) > getattr(then, what)
+    ]
+    return found + ([f"the unit is {now.unit}, not {then.unit}"] if now.unit != then.unit else [])
+
+
+@pytest.mark.budget(40)
+@pytest.mark.quick("autoregressive", "eagle2", "fast_dllm")
+@pytest.mark.parametrize("name", sorted(COMMITTED))
+def test_no_step_has_more_launches_than_are_committed(name: str) -> None:
+    assert not grown(name), f"{grown(name)}: {AGAIN}"
+
+
+def test_every_step_stands_on_the_page() -> None:
+    text = LAUNCHES["PAGE"].read_text(encoding="utf-8")
+    assert text == LAUNCHES["page"](COMMITTED.values()), "it is written by python docs/reference/launches.py"
+    assert set(COMMITTED) <= set(LAUNCHES["names"]()) and len(COMMITTED) >= COUNTED
+    assert all(r.each <= 9 for r in COMMITTED.values()), "a layer: norms, products, attention"
+
+
+@pytest.mark.budget(10)
+def test_one_launch_more_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    over: Any = Step.over
+    monkeypatch.setattr(Step, "over", lambda self: torch.sort(over(self).long(), stable=True)[0].bool())
+    found = grown("autoregressive")
+    assert any(said.startswith("launches: ") for said in found) and any(said.startswith("sorts: ") for said in found), found

@@ -1,0 +1,212 @@
+"""Whole steps on a CUDA device that is played (tests/played_cuda.py): every algorithm of docs/reference/steps.md is run there,
+its recorded steps are replayed, and nothing in a step reads a value, mixes devices or is made on the host."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from played_cuda import Played, played_cuda
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from tree import ROOT
+from unread import READS
+
+from decgraph.api import load
+from decgraph.backends.triton import graph, lanes, program
+from decgraph.backends.triton.evaluate import Evaluator
+from decgraph.backends.triton.graph import traced
+from decgraph.backends.triton.ops.models import SecondText
+from decgraph.backends.triton.pieces import Pieces, flattened
+from decgraph.backends.triton.state import Step
+from decgraph.check.worlds import models_for, params_for
+from decgraph.runtime.request import Request
+from decgraph.runtime.result import Result
+
+STEPS = runpy.run_path(str(ROOT / "docs" / "reference" / "steps.py"))
+NAMES = re.findall(r"`(\w+)`", STEPS["PAGE"].read_text(encoding="utf-8").split("## ")[1])
+
+
+class Watch(TorchDispatchMode):
+    """Raises AssertionError where a value comes to the host or goes from there to the device, and where a tensor is on the
+    host. on: False where a step may."""
+
+    on = True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if Watch.on:
+            self.check(func, args, kwargs or {}, out)
+        return out
+
+    def check(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """One operation, and what it gave."""
+        name = func.overloadpacket.__name__
+        places = name in ("index", "index_put", "index_put_")
+        small = places or name == "_to_copy"  # what copies single numbers too, which others take as the host's
+        masks = places and any(isinstance(i, Tensor) and i.dtype in (torch.bool, torch.uint8) for i in args[1])
+        sized = torch.Tag.dynamic_output_shape in func.tags and name != "index"
+        if name in READS or masks or sized or torch.Tag.data_dependent_output in func.tags:
+            raise AssertionError(f"{func} in a step reads a value ({place()})")
+        made = [t for t in tree_leaves(out) if isinstance(t, Tensor) and t.device.type != "meta"]
+        sides = {isinstance(t, Played) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor) and (t.ndim or small)}
+        sides |= {isinstance(t, Played) for t in made} if name == "_to_copy" else set()
+        if (small or name == "copy_") and len(sides) > 1:
+            raise AssertionError(f"{func} in a step copies between the devices ({place()})")
+        if any(t.ndim and not isinstance(t, Played) for t in made):
+            raise AssertionError(f"{func} in a step makes a tensor on the CPU ({place()})")
+
+
+def place() -> str:
+    """The line of the backend that runs an operation."""
+    here = [f for f in traceback.extract_stack() if "backends/triton/" in f.filename and "test" not in f.filename]
+    return f"{here[-1].filename.rsplit('/', 1)[-1]}:{here[-1].lineno}" if here else "?"
+
+
+@contextmanager
+def watching(on: bool) -> Iterator[None]:
+    """Whether `Watch` looks at what is run in a step."""
+    had, Watch.on = Watch.on, on
+    try:
+        yield
+    finally:
+        Watch.on = had
+
+
+def replayable(body: Callable[[], Any], device: torch.device) -> Callable[[], None]:
+    """What `capture.captured` is on a device: a replay writes into the tensors of the recording. The recording is a run, so the
+    first replay is left out."""
+    held: list[Tensor] = []
+
+    def run() -> list[Tensor]:
+        held.clear()
+        with watching(True):
+            flattened(body(), held)
+        return list(held)
+
+    with watching(False):  # what the graph becomes is no part of the step
+        made = traced(run)
+    first = True
+
+    def replay() -> None:
+        nonlocal first
+        if not first:
+            for mine, new in zip(held, made(), strict=True):
+                mine.copy_(new)
+        first = False
+
+    return replay
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+    """The played device, on which programs run as on a real one, and their steps are watched."""
+    with played_cuda() as made:
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (1 << 40, 1 << 40))
+        monkeypatch.setattr(torch.cuda, "Event", lambda: SimpleNamespace(record=lambda: None, synchronize=lambda: None))
+        monkeypatch.setattr(graph, "aside", lambda run, device: run())
+        monkeypatch.setattr(graph, "captured", lambda run, device: run)
+        for where in (lanes, program):
+            monkeypatch.setattr(where, "home", lambda models: made)
+        monkeypatch.setattr(program, "captured", replayable)
+        for name in ("prologue", "body", "epilogue"):
+            monkeypatch.setattr(Step, name, watched(getattr(Step, name)))
+        monkeypatch.setattr(Evaluator, "reads", allowed(Evaluator.reads))
+        monkeypatch.setattr(Step, "fill", allowed(Step.fill))
+        monkeypatch.setattr(SecondText, "start", allowed(SecondText.start))
+        monkeypatch.setattr(Step, "constant", constant(Step.constant))
+        monkeypatch.setattr(program.Program, "__init__", recording(program.Program.__init__))
+        yield made
+
+
+def watched(method: Any) -> Any:
+    def inner(self: Any, *args: Any) -> Any:
+        with Watch():
+            return method(self, *args)
+
+    return inner
+
+
+def allowed(method: Any) -> Any:
+    def inner(self: Any, *args: Any) -> Any:
+        with watching(False):
+            return method(self, *args)
+
+    return inner
+
+
+def constant(method: Any) -> Any:
+    """Constants are made before a step is recorded."""
+
+    def inner(self: Step, *args: Any) -> Any:
+        if self.recording:
+            return method(self, *args)
+        with watching(False):
+            return method(self, *args)
+
+    return inner
+
+
+def recording(method: Any) -> Any:
+    """Tables of whole paths are an operation here, which a graph may have."""
+
+    def inner(self: Any, *args: Any) -> None:
+        method(self, *args)
+        texts = any(isinstance(made, SecondText) for made in self.step.made.values())
+        self.records = not self.loops and not texts
+        if self.loops and not texts and self.step.pieces is None:
+            self.step.pieces = Pieces(self.step, replayable)
+
+    return inner
+
+
+REQUESTS = [
+    Request((1, 2, 3, 1, 2), limit=8, seed=9, temperature=1, eos=frozenset({4})),
+    Request((3, 1), limit=6, seed=8, temperature=0, request_id=1),
+]
+
+
+def ran(name: str) -> tuple[list[Result], list[Result]]:
+    """What the reference makes of the requests, and what the played device does."""
+    algorithm = load(name)
+    models = models_for(algorithm.function, STEPS["VOCAB"], STEPS["SEED"])
+    params = params_for(algorithm.function, STEPS["SEED"], vocab=STEPS["VOCAB"])
+    reference, steps = (algorithm.session(models, backend=backend, **params) for backend in ("reference", "triton"))
+    return [reference.run(r) for r in REQUESTS], steps.generate(REQUESTS, batch=2)
+
+
+@pytest.mark.budget(60)
+@pytest.mark.quick("autoregressive", "eagle2", "fast_dllm")
+@pytest.mark.parametrize("name", NAMES)
+def test_steps_stay_on_the_device(name: str, device: torch.device) -> None:
+    want, got = ran(name)
+    assert {g.mode for g in got} == {"graph mode"}
+    assert [(g.tokens, g.reason) for g in got] == [(w.tokens, w.reason) for w in want]
+
+
+FAULTS: dict[str, tuple[Callable[[Step], Tensor], str]] = {
+    "a tensor without a device": (lambda s: s.done | torch.zeros(2, dtype=torch.bool), "makes a tensor on the CPU"),
+    "a number of the host's": (lambda s: s.done | torch.tensor(False, device=s.device), "copies between the devices"),
+    "a tensor of before": (lambda s: s.done | BEFORE, "tensors of two devices"),
+    "a number that is read": (lambda s: s.done if bool(s.done.all()) else s.done | s.lost, "reads a value"),
+    "a list that is read": (lambda s: s.done if s.done.tolist() else s.lost, "copies between the devices"),
+    "a mask as an index": (lambda s: s.done | s.done[s.done].any(), "reads a value"),
+    "a number at places": (lambda s: s.done.index_put((s.steps(1),), torch.tensor(False)), "copies between the devices"),
+}
+BEFORE = torch.zeros(2, dtype=torch.bool)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_leaves_the_device_is_found(fault: str, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    over, said = FAULTS[fault]
+    monkeypatch.setattr(Step, "over", over)
+    _, got = ran("autoregressive")
+    assert all(said in g.mode for g in got), [g.mode for g in got]

@@ -1,0 +1,130 @@
+"""Verification that lets more pass than the target's own tokens: FLy, TensorRT-LLM's relaxed acceptance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from fidelity.transcribed.compared import Columns, Compared, after, best
+from fidelity.transcribed.copied import columns
+from fidelity.watched import run
+
+from decgraph.runtime.models.table import TableModel
+
+Passed = Callable[[list[np.ndarray], list[int]], list[bool]]
+
+
+def models(case: Mapping[str, Any]) -> dict[str, Any]:
+    """The drafter's table is the target's after most pairs of tokens."""
+    size = case["size"]
+    target = TableModel(size, case["seed"], window=2, vocab="t", name="target")
+    same = [(s, t) for s in range(size) for t in range(size) if (2 * s + t) % case["unlike"]]
+    rows = {pair: [int(10000 * p) + 1 for p in after(target, pair)] for pair in same}
+    return {"target": target, "drafter": TableModel(size, case["seed"] + 1, rows, window=2, vocab="t", name="drafter")}
+
+
+def chained(
+    case: Mapping[str, Any], passed: Passed, seen: Callable[[list[int]], None] = lambda new: None, cut: bool = False
+) -> Columns:
+    """Greedy chains, kept up to the first token that does not pass, and the target's likeliest one behind them. cut: a chain is
+    no longer than the limit leaves it."""
+    both, text, end = models(case), list(case["prompt"]), len(case["prompt"]) + case["limit"]
+    drafted, accepted = [], []
+    while len(text) < end:
+        chain: list[int] = []
+        while len(chain) < (min(case["gamma"], end - len(text)) if cut else case["gamma"]):
+            chain.append(int(np.argmax(after(both["drafter"], (*text, *chain)))))
+        rows = [after(both["target"], (*text, *chain[:i])) for i in range(len(chain) + 1)]
+        flags = passed(rows, chain)
+        n = flags.index(False) if False in flags else len(chain)
+        new = [*chain[:n], int(np.argmax(rows[n]))]
+        text += new
+        seen(new)
+        drafted.append([tuple(chain[: i + 1]) for i in range(len(chain))])
+        accepted.append(n)
+    return {"tokens": tuple(text[:end]), "drafted": drafted, "accepted": accepted}
+
+
+def fly(case: Mapping[str, Any]) -> Columns:
+    """Exact matches first; a mismatch with a window of matches behind it becomes one, though not in the last places, as many
+    as the window has; and a mismatch where the three likeliest tokens have little entropy never does."""
+    window = case["window"]
+
+    def passed(rows: list[np.ndarray], chain: list[int]) -> list[bool]:
+        exact = [int(np.argmax(r)) == x for r, x in zip(rows, chain, strict=False)]
+        loose = list(exact)
+        if len(chain) >= window:
+            for i in range(len(chain) - window + 1):
+                loose[i] |= not exact[i] and all(exact[i + 1 : i + window])
+            loose[-window:] = exact[-window:]
+        for i, row in enumerate(rows[:-1]):
+            p = row[best(row, 3)]
+            if not exact[i] and -(p * np.log(p)).sum() < case["eta"]:
+                loose[i] = False
+        return loose
+
+    return chained(case, passed)
+
+
+def relaxed(case: Mapping[str, Any]) -> Columns:
+    """Among the k likeliest tokens, the first of all, or any whose log-probability is not lower by more than a margin; it is
+    zero but for the time between two tokens, the first of which may stand in the prompt."""
+    margin = [case["delta"] if case["begin"] in case["prompt"] else 0.0]
+
+    def passed(rows: list[np.ndarray], chain: list[int]) -> list[bool]:
+        out = []
+        for row, x in zip(rows, chain, strict=False):
+            kept = best(row, case["k"])
+            scores = np.log(row[kept])
+            out.append(x in [t for i, t in enumerate(kept) if i == 0 or scores[i] >= scores[0] - margin[0] - 1e-12])
+        return out
+
+    def seen(new: list[int]) -> None:
+        for token in new:
+            margin[0] = case["delta"] if token == case["begin"] else 0.0 if token == case["end"] else margin[0]
+
+    return chained(case, passed, seen, cut=True)
+
+
+def ours(program: str, *names: str) -> Callable[[Mapping[str, Any], str], Columns]:
+    def replay(case: Mapping[str, Any], backend: str) -> Columns:
+        params = {name: case[name] for name in names}
+        return columns(run(program, case["prompt"], models(case), backend, limit=case["limit"], **params))
+
+    return replay
+
+
+CASE = {"prompt": (1, 2, 3), "limit": 40, "size": 6, "unlike": 5}
+SHORT = "a chain is no longer than the limit leaves it"
+
+COMPARED = [
+    Compared(
+        "fly",
+        "AMD-AGI/FLy 6667ae84, fly/models/FLy.py, generate and rej_by_entropy",
+        fly,
+        ours("fly", "gamma", "window", "eta"),
+        {
+            "as published": {**CASE, "seed": 1, "gamma": 15, "window": 6, "eta": 0.3},
+            "short windows": {**CASE, "seed": 2, "gamma": 8, "window": 2, "eta": 0.3},
+            "a high gate": {**CASE, "seed": 3, "gamma": 8, "window": 2, "eta": 1.0, "unlike": 3},
+            "windows of one": {**CASE, "seed": 4, "gamma": 5, "window": 1, "eta": 0.0, "size": 9},
+            "chains too short": {**CASE, "seed": 5, "gamma": 3, "window": 4, "eta": 0.0},
+        },
+        "greedy, one drafter, no tree",
+    ),
+    Compared(
+        "relaxed_acceptance",
+        "NVIDIA/TensorRT-LLM, cpp/tensorrt_llm/kernels/speculativeDecoding/mtpKernels.cu, mtpRelaxedAcceptanceKernel",
+        relaxed,
+        ours("relaxed_acceptance", "gamma", "k", "delta", "begin", "end"),
+        {
+            "thinks at once": {**CASE, "seed": 1, "gamma": 3, "k": 4, "delta": 1.0, "begin": 3, "end": 0},
+            "begins to think": {**CASE, "seed": 2, "gamma": 4, "k": 6, "delta": 0.6, "begin": 0, "end": 4},
+            "by rank": {**CASE, "seed": 3, "gamma": 4, "k": 2, "delta": 9.0, "begin": 1, "end": -1, "unlike": 2},
+            "ends to think": {**CASE, "seed": 5, "gamma": 4, "k": 6, "delta": 1.0, "begin": 1, "end": 4, "unlike": 2},
+            "never thinks": {**CASE, "seed": 4, "gamma": 4, "k": 6, "delta": 9.0, "begin": 99, "end": -1},
+        },
+        f"greedy; the drafts are a model's, in the place of MTP layers; {SHORT}",
+    ),
+]

@@ -1,0 +1,116 @@
+"""A CUDA device that is played on the CPU: tensors that say they are on it, and have their numbers here.
+
+What runs on it takes the ways that code takes on a device (`device.type == "cuda"`), reads real values where it reads any, and
+an operation over tensors of both devices is an error, as on a device. Kernels by hand run as their torch forms.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+CUDA = torch.device("cuda", 0)
+CPU = torch.device("cpu")
+GUARDS, KINDS = "_ZN3c104impl26device_guard_impl_registryE", 21
+"""c10's table of what switches devices, by kind of device, and how many kinds there are."""
+OF_CUDA, OF_META = 1, 14
+
+
+class Mixed(AssertionError):
+    """An operation over tensors of both devices."""
+
+
+class Played(Tensor):
+    """A tensor of any shape on the played device. here: the same numbers on the CPU."""
+
+    here: Tensor
+
+    @staticmethod
+    def __new__(cls, here: Tensor) -> Played:
+        out: Played = Tensor._make_wrapper_subclass(
+            cls, here.shape, here.stride(), here.storage_offset(), dtype=here.dtype, device=CUDA
+        )
+        out.here = here
+        return out
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return played(func, args, kwargs or {})
+
+    def tolist(self) -> Any:
+        """The numbers, which are read as everywhere: by a copy to the CPU."""
+        return self.cpu().tolist()
+
+    def __repr__(self) -> str:
+        return f"Played({self.here})"
+
+
+class Device(TorchDispatchMode):
+    """Makes tensors on the played device where code asks for that."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return played(func, args, kwargs or {})
+
+
+COPIES = ("_to_copy", "copy_", "lift_fresh", "lift_fresh_copy", "index", "index_put", "index_put_")
+"""Operations that take tensors of either device, and copy them."""
+
+
+def played(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Run an operation on the numbers, and say which device its results are on. Raises Mixed."""
+    own: dict[int, Played] = {}
+    beside: list[Tensor] = []
+
+    def here(t: Tensor) -> Tensor:
+        if isinstance(t, Played):
+            own[id(t.here)] = t
+            return t.here
+        if t.ndim:
+            beside.append(t)
+        return t
+
+    given, named = tree_map_only(Tensor, here, (args, kwargs))
+    name = func.overloadpacket.__name__
+    if own and beside and name not in COPIES:
+        raise Mixed(f"{func} over tensors of two devices: {[tuple(t.shape) for t in beside]} on the CPU")
+    named.pop("pin_memory", None)
+    there = named.get("device")
+    on = torch.device(there).type == "cuda" if there is not None else bool(own)
+    if name == "copy_":
+        on = isinstance(args[0], Played)
+    if there is not None and torch.device(there).type != "meta":
+        named["device"] = CPU
+        if name == "_to_copy" and on is not bool(own):  # a copy in any case
+            func, given, named = torch.ops.aten.clone.default, (given[0].to(named.get("dtype")),), {}
+    out = func(*given, **named)
+    return tree_map_only(Tensor, lambda t: own[id(t)] if id(t) in own else Played(t) if on else t, out)
+
+
+@contextmanager
+def played_cuda() -> Iterator[torch.device]:
+    """Within it there is the played device, which tensors are moved to and made on as on any."""
+    library = ctypes.CDLL(str(next((Path(str(torch.__file__)).parent / "lib").glob("*c10.*"))))
+    guards = (ctypes.c_void_p * KINDS).in_dll(library, GUARDS)
+    assert guards[OF_META], "torch has another table of devices"
+    had, guard = torch.cuda._lazy_init, guards[OF_CUDA]
+    guards[OF_CUDA] = guards[OF_META]  # that of a device on which there is nothing to switch
+    torch.cuda._lazy_init = lambda: None
+    lifted = torch._C._only_lift_cpu_tensors()
+    torch._C._set_only_lift_cpu_tensors(True)  # what `torch.tensor` makes of a list is moved where a mode sees it
+    try:
+        with Device():
+            yield CUDA
+    finally:
+        torch._C._set_only_lift_cpu_tensors(lifted)
+        torch.cuda._lazy_init = had
+        guards[OF_CUDA] = guard
