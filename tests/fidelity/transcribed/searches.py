@@ -162,7 +162,8 @@ def mcts(case: Mapping[str, Any]) -> Columns:
         return len(text) == limit or text[-1:] in [(e,) for e in eos]
 
     for _ in range(case["rolls"]):
-        leaf, way = (), [()]
+        leaf: tuple[int, ...] = ()
+        way = [leaf]
         while leaf in children:
             up = math.sqrt(1 + visits[leaf])
             score = [paid[c] / (1 + visits[c]) + case["c"] * up * prior[c] / (1 + visits[c]) for c in children[leaf]]
