@@ -163,7 +163,7 @@ def mcts(case: Mapping[str, Any]) -> Columns:
 
     for _ in range(case["rolls"]):
         leaf: tuple[int, ...] = ()
-        way = [leaf]
+        way: list[tuple[int, ...]] = [leaf]
         while leaf in children:
             up = math.sqrt(1 + visits[leaf])
             score = [paid[c] / (1 + visits[c]) + case["c"] * up * prior[c] / (1 + visits[c]) for c in children[leaf]]
