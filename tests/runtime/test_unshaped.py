@@ -66,7 +66,7 @@ def test_what_is_not_read_is_refused(name: str, field: str) -> None:
 
 def test_it_is_a_minority_that_does() -> None:
     found = {name for name in stdlib.names() if unread(decgraph.load(name).function)}
-    assert {"mirostat", "entropy_renoise", *BEAMS} <= found and len(found) < 24
+    assert {"mirostat", "entropy_renoise", *BEAMS} <= found and len(found) < 32
     assert found.isdisjoint({"autoregressive", "eagle2", "static_masked", "fast_dllm", "cfg", "contrastive_decoding"})
     for name in found:  # passes put ops in segments, which read nothing themselves
         algorithm = decgraph.load(name)

@@ -162,7 +162,8 @@ def mcts(case: Mapping[str, Any]) -> Columns:
         return len(text) == limit or text[-1:] in [(e,) for e in eos]
 
     for _ in range(case["rolls"]):
-        leaf, way = (), [()]
+        leaf: tuple[int, ...] = ()
+        way: list[tuple[int, ...]] = [leaf]
         while leaf in children:
             up = math.sqrt(1 + visits[leaf])
             score = [paid[c] / (1 + visits[c]) + case["c"] * up * prior[c] / (1 + visits[c]) for c in children[leaf]]
@@ -408,7 +409,7 @@ COMPARED = [
                 (2, 2, 0.97, 1.0),
                 (3, 2, 0.8, 1.0),
                 (4, 1, 0.9, 1.0),
-                (5, 2, 0.3, 0.7),
+                (6, 2, 0.97, 0.8),
             )
         },
         "--unnormalized --no-early-stopping of README; the first text that ends after the k-th is no longer dropped, a bug",
@@ -503,6 +504,9 @@ COMPARED = [
                 (2, 4, 0.9, 100, 0.95, 9),
                 (3, 10, 0.6, 3, 0.8, 5),
                 (4, 6, 0.99, 100, 0.99, 30),
+                (5, 4, 0.9, 100, 0.3, 30),
+                (6, 4, 0.9, 100, 0.1, 30),
+                (7, 3, 0.9, 100, 0.2, 30),
             )
         },
         "an answer is a text that ended, there a step that begins with ####; repeated and empty steps have their values",
