@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from waiting import SECONDS
+
 
 class Spec(NamedTuple):
     """One kernel to compile for an architecture. signature: a Triton type ("*bf16", "i32", "fp32") for every parameter that is
@@ -46,7 +48,9 @@ class Report(NamedTuple):
 
 def reports(specs: Sequence[Spec]) -> list[Report]:
     env = {**os.environ, "TRITON_INTERPRET": "0"}
-    done = subprocess.run([sys.executable, __file__], input=json.dumps(specs), capture_output=True, text=True, env=env)
+    done = subprocess.run(
+        [sys.executable, __file__], input=json.dumps(specs), capture_output=True, text=True, env=env, timeout=SECONDS
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return [Report(*r) for r in json.loads(done.stdout)]
 
@@ -70,7 +74,8 @@ def compiled(spec: Spec) -> Report:
         file.write(made.asm["cubin"])
         file.flush()
         tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-        said = subprocess.run([tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True).stdout
+        command = [tool, "--dump-resource-usage", file.name]
+        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS).stdout
     ((registers, stack),) = re.findall(r"REG:(\d+) STACK:(\d+)", said)
     return Report(spec.function, spec.arch, int(registers), int(stack), int(made.metadata.shared))
 

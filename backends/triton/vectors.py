@@ -49,7 +49,7 @@ def beside(mask: Tensor, a: Tensor) -> Tensor:
 
 
 def alike(values: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors in a type that holds all of them."""
+    """Tensors of any shapes, in a dtype that holds all of them."""
     kind = values[0].dtype
     for v in values[1:]:
         kind = torch.promote_types(kind, v.dtype)

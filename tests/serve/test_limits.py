@@ -173,16 +173,20 @@ def test_a_client_that_goes_away_frees_its_run(server: Any, catalogue: Any) -> N
     from decgraph.runtime.models.engine.of import engine_of
 
     engine = engine_of(catalogue.sessions["speculative"].models["target"])
-    before = server.service.metrics.cancelled._value.get()
+    cancelled = server.service.metrics.cancelled._value.get
     body = {**GOOD, "max_tokens": 400, "logit_bias": {"0": -100}, "stream": True, "n": 3}
     nothing_left = lambda: not len(server.service.worker) and not engine._slots and not server.service.open
-    with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=SECONDS) as stream:
-        lines = stream.iter_lines()
-        for _ in range(4):
-            next(lines)
-        assert engine._slots
-    until("nothing is left of the run", nothing_left)
-    assert server.service.metrics.cancelled._value.get() == before + 3
+    for _ in range(5):  # on a busy machine a long answer may have ended before it is heard that its client is gone
+        before = cancelled()
+        with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=SECONDS) as stream:
+            lines = stream.iter_lines()
+            for _ in range(4):
+                next(lines)
+            assert engine._slots
+        until("nothing is left of the run", nothing_left)
+        if cancelled() == before + 3:
+            break
+    assert cancelled() == before + 3
     with pytest.raises(httpx.ReadTimeout), httpx.Client(base_url=server.url, timeout=0.2) as http:  # no stream
         http.post("/v1/completions", json={**body, "stream": False})
     until("nothing is left of the run", nothing_left)
