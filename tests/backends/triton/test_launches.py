@@ -32,7 +32,7 @@ def grown(name: str) -> list[str]:
     return found + ([f"the unit is {now.unit}, not {then.unit}"] if now.unit != then.unit else [])
 
 
-@pytest.mark.budget(40)
+@pytest.mark.budget(10)
 @pytest.mark.quick("autoregressive", "eagle2", "fast_dllm")
 @pytest.mark.parametrize("name", sorted(COMMITTED))
 def test_no_step_has_more_launches_than_are_committed(name: str) -> None:

@@ -183,7 +183,7 @@ def ran(name: str) -> tuple[list[Result], list[Result]]:
     return [reference.run(r) for r in REQUESTS], steps.generate(REQUESTS, batch=2)
 
 
-@pytest.mark.budget(60)
+@pytest.mark.budget(15)
 @pytest.mark.quick("autoregressive", "eagle2", "fast_dllm")
 @pytest.mark.parametrize("name", NAMES)
 def test_steps_stay_on_the_device(name: str, device: torch.device) -> None:

@@ -367,7 +367,7 @@ algorithm holes(target: causal, k: int in 1..6 = 4):
             commit n
 """
 
-REMEMBERS = """
+SEEN = """
 algorithm remembers(target: causal):
     state seen: token[<= 6] = []
     while not done:
@@ -375,6 +375,9 @@ algorithm remembers(target: causal):
         if x.token % 2 == 0 and len(seen) < 6:
             seen = seen ++ [x.token]
         commit x
+"""
+"""A beginning: some lanes alone write to a vector."""
+REMEMBERS = f"""{SEEN}
         if len(seen) > 2 and x.token % 3 == 0:
             commit seen
             seen = seen[1:]
@@ -525,14 +528,7 @@ algorithm together(target: causal):
     return ctx.last(3)
 """
 
-FROM_THE_END = """
-algorithm from_the_end(target: causal):
-    state seen: token[<= 6] = []
-    while not done:
-        x ~ target(ctx)
-        if x.token % 2 == 0 and len(seen) < 6:
-            seen = seen ++ [x.token]
-        commit x
+FROM_THE_END = f"""{SEEN}
         if len(seen) > 1:
             commit [seen[-1], last(seen), seen[-2]]
 """
