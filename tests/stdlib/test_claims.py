@@ -18,11 +18,18 @@ PROMPT, LIMIT = (1, 2, 0), 6
 WITHOUT = {
     "autoregressive": "the specification of the others",
     "cascaded": "its candidates come from contexts that the target never has in a text",
+    "contrastive_search": "hidden states choose among its candidates, which no specification reads",
     "d2f": "cached keys and values are exact for block-causal models alone",
+    "d3llm": "a call may decide the surest cell of a second block after cells of the first",
+    "d3llm_cache": "cached keys and values are those of earlier calls, exact for block-causal models alone",
     "dingo": "its best path may need tokens without mass; what an automaton reads is no claim of the language",
+    "dpad": "its calls do not see masks that every specification shows",
     "entropy_renoise": "its canvas begins as random tokens, which no other decoding does",
     "fast_dllm_v2": "its models predict the next cell, which no specification reads so",
     "iterative_agent": "later rounds are written after answers that are not committed, the first one up to `reach` tokens",
+    "joint_threshold_indel": "insertion and deletion move cells: what stands where was decided elsewhere",
+    "learn2pd_eot": "its calls do not see what was cut, which every specification shows",
+    "sdar": "cached keys and values are exact for block-causal models alone",
     "skeleton_graph": "what it commits was written in contexts with the skeleton, which is not committed",
     "superposed": "what continues a draft was said after a mixture of all drafts",
 }
