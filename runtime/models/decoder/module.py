@@ -359,7 +359,7 @@ class ModuleDecoder:
         return made
 
     def _like(self, part: Part) -> ModuleDecoder:
-        made = ModuleDecoder(self.whole, self.name, encoder=self.encoder)
+        made = type(self)(self.whole, self.name, encoder=self.encoder)
         made.part, made.listed = part, self.listed
         uses = made.uses
         groups = {use.reads: Entering() for use in uses if use.reads is not None}
@@ -498,15 +498,11 @@ class ModuleDecoder:
         """Runs two tokens without a cache and notes the arguments of every layer's attention."""
         dtype, device, kind = next(self.base.parameters()).dtype, self.device, type(self.base).__name__
         masks = {kind: torch.zeros(1, 1, 2, 2, dtype=dtype, device=device) for kind in self._types}
-        seen, given = Probe(), {}
-        if not self.encoder:
-            mask = masks if len(masks) > 1 else next(iter(masks.values()))
-            given = {"attention_mask": mask, "past_key_values": seen, "use_cache": True}
+        seen = Probe()
         hooks = _listen(self.base, seen)
-        ids = torch.zeros(1, 2, dtype=torch.long, device=device)
         try:
             with attending(self.config, seen):
-                out = self.base(input_ids=ids, position_ids=torch.arange(2, device=device)[None], **given)
+                out = self._probe(torch.zeros(1, 2, dtype=torch.long, device=device), masks, seen)
         except DecError as error:
             raise DecError(f"{self.name!r} is not supported: {error.diagnostics[0]}") from error
         except Exception as error:  # the module's own code, called in a way that it may not support
@@ -532,6 +528,14 @@ class ModuleDecoder:
             last.dtype,
             last.shape[-1],
         )
+
+    def _probe(self, ids: Tensor, masks: Mapping[str, Tensor], seen: Probe) -> Any:
+        """The module's output of tokens int64[1, n], with masks and a cache that notes."""
+        given: dict[str, Any] = {}
+        if not self.encoder:
+            mask = masks if len(masks) > 1 else next(iter(masks.values()))
+            given = {"attention_mask": mask, "past_key_values": seen, "use_cache": True}
+        return self.base(input_ids=ids, position_ids=torch.arange(ids.shape[1], device=self.device)[None], **given)
 
     def _kind(self, layer: int, masks: Mapping[str, Tensor], seen: Probe) -> tuple[str, int | None]:
         """The kind of a layer, and its window. Raises DecError where its mask or window is not what the config says."""

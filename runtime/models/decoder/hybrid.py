@@ -1,0 +1,335 @@
+"""Modules with recurrent layers (Mamba, Gated DeltaNet, short convolutions ...) with the interface of `Decoder`.
+
+A recurrent layer keeps one state a text, which cannot be taken back to an earlier token. So only the state after the committed
+tokens is kept, and beside it what entered the layer for every draft token. A draft is then verified in one call, a tree too:
+the layer runs along every path of the tree from the state where it begins, all paths at once. Of an accepted draft the next
+call runs the recurrent layers again, on what had entered them; a rejected one costs nothing more.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import Cache, DynamicCache
+
+from decgraph.errors import DecError
+from decgraph.runtime.models.decoder.module import _CALL, ModuleDecoder, Probe, Written, attending
+from decgraph.runtime.models.decoder.shape import FULL, SLIDING
+
+State = list[Any]  # by recurrent layer, transformers' object with the tensors of one sequence
+_LEAVES = 4  # paths whose last state is kept for drafts that go on
+_NOT_IN_LINE = 1e-3  # of the largest output: a layer that continues several tokens otherwise than one at a time
+
+
+@dataclass
+class Drafted:
+    """A draft token: what entered every recurrent layer [width], and the states after it where they were kept."""
+
+    entered: list[Tensor]
+    state: State | None = None
+
+
+@dataclass
+class Work:
+    """A row of a forward. state: after the chain's first tokens, None at its beginning; pending: the committed tokens after
+    those. chain: how many of the row's tokens are committed ones. known: the draft tokens of earlier calls, and above: their
+    parents; parents: of the new ones, places in known and new ones together, -1 for the chain's end. after, drafted: what the
+    forward leaves."""
+
+    state: State | None
+    pending: Sequence[Drafted]
+    chain: int
+    known: Sequence[Drafted]
+    above: Sequence[int]
+    parents: Sequence[int]
+    after: State = field(default_factory=list)
+    drafted: list[Drafted] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.drafted = [Drafted([]) for _ in self.parents]
+
+    def paths(self) -> list[tuple[int, list[int]]]:
+        """The place whose state each path begins with (-1: the chain's end), and the path's places down to a leaf."""
+        first = len(self.known)
+        inner = set(self.parents)
+        made = []
+        for leaf in (n for n in range(first, first + len(self.parents)) if n not in inner):
+            path, at = [], leaf
+            while at >= 0 and (at >= first or self.known[at].state is None):
+                path.append(at)
+                at = self.parents[at - first] if at >= first else self.above[at]
+            made.append((at, path[::-1]))
+        return made
+
+
+class States(Written):
+    """The cache of a forward, with its rows' work. Recurrent layers read it and nothing of transformers' cache."""
+
+    works: Sequence[Work] = ()
+
+    def prepared(self) -> States:
+        """Itself, with the paths of every row listed once for all layers."""
+        found = [(row, start, path) for row, work in enumerate(self.works) for start, path in work.paths()]
+        self.paths = [[p for p in found if (p[1] < 0 and self._begins(p[0])) is begins] for begins in (False, True)]
+        return self
+
+    def _begins(self, row: int) -> bool:
+        work = self.works[row]
+        return work.state is None and not work.chain and not work.pending
+
+
+class Mixer(nn.Module):
+    """A recurrent layer of a module, by its number, whose states are the call's."""
+
+    def __init__(self, inner: Any, number: int, states: int) -> None:
+        super().__init__()
+        self.inner, self.number, self.states = inner, number, states
+        self.layer_idx = inner.layer_idx
+        self.several = True  # it continues a state by several tokens at once
+        named = list(inspect.signature(inner.forward).parameters)
+        self.cache = next(n for n in ("cache_params", "past_key_values") if n in named)
+
+    def forward(self, hidden_states: Tensor, *args: Any, **more: Any) -> Any:
+        call = _CALL.get(None)
+        if not isinstance(call, States):
+            if isinstance(call, Probe):
+                more = {name: value for name, value in more.items() if name != self.cache}
+                args = tuple(a for a in args if a is not call)
+            return self.inner(hidden_states, *args, **more)
+        out, m = torch.zeros_like(hidden_states), self.number
+        for rows in _alike([(len(w.pending) + w.chain, w.state is None) for w in call.works]):
+            works = [call.works[row] for row in rows]
+            if not len(works[0].pending) + works[0].chain:
+                for work in works:
+                    work.after.append(None if work.state is None else work.state[m])
+                continue
+            given = [torch.cat([*(d.entered[m][None] for d in w.pending), hidden_states[row, : w.chain]])
+                     for row, w in zip(rows, works, strict=True)]  # fmt: skip
+            made, state = self.run(torch.stack(given), [w.state and w.state[m] for w in works])
+            for n, (row, work) in enumerate(zip(rows, works, strict=True)):
+                out[row, : work.chain] = made[n, len(work.pending) :]
+                work.after.append(_one(state, n))
+        for row, work in enumerate(call.works):
+            for n, drafted in enumerate(work.drafted):
+                drafted.entered.append(hidden_states[row, work.chain + n].clone())
+        for paths in call.paths:
+            if paths:
+                self._along(paths, call.works, out)
+        return out if not self.pair else (out, None)
+
+    pair = False  # whether the layer returns more than its output
+
+    def _along(self, paths: Sequence[tuple[int, int, list[int]]], works: Sequence[Work], out: Tensor) -> None:
+        """Runs all paths at once, padded at their ends, and fills in the outputs of new draft tokens."""
+        m, longest = self.number, max(len(path) for _, _, path in paths)
+        rows, begun = [], []
+        for row, start, path in paths:
+            work = works[row]
+            nodes = [*work.known, *work.drafted]
+            given = torch.stack([nodes[n].entered[m] for n in path])
+            rows.append(torch.nn.functional.pad(given, (0, 0, 0, longest - len(path))))
+            before = work.known[start].state if start >= 0 else None
+            begun.append(before[m] if before is not None else work.after[m])
+        made, state = self.run(torch.stack(rows), begun)
+        for n, (row, _, path) in enumerate(paths):
+            work = works[row]
+            for at, place in enumerate(path):
+                if place >= len(work.known):
+                    out[row, work.chain + place - len(work.known)] = made[n, at]
+            if len(path) == longest and len(paths) <= _LEAVES * len(works):
+                leaf = work.drafted[path[-1] - len(work.known)]
+                leaf.state = [*(leaf.state or ()), _one(state, n)]
+
+    def run(self, given: Tensor, begun: Sequence[Any]) -> tuple[Tensor, Any]:
+        """Outputs [n, T, width] of what enters [n, T, width], after states of one sequence each, or all None; and the state of
+        all n after it."""
+        from transformers.cache_utils import LinearAttentionLayer
+
+        state = LinearAttentionLayer(number_of_states=self.states) if begun[0] is None else _joined(begun)
+        cache = Cache(layers=[state] * (self.layer_idx + 1))
+        whole = self.several or begun[0] is None or given.shape[1] == 1
+        parts = [given] if whole else list(given.split(1, dim=1))
+        made = []
+        for part in parts:
+            got = self.inner(part, **{self.cache: cache})
+            self.pair = isinstance(got, tuple)
+            made.append(got[0] if self.pair else got)
+        return torch.cat(made, dim=1), state
+
+    @torch.no_grad()
+    def check(self, width: int, like: Tensor) -> None:
+        """Finds out whether several tokens continue a state. Raises DecError where not even single ones do."""
+        given = torch.sin(torch.arange(6 * width, device=like.device, dtype=torch.float32)).view(1, 6, width).to(like.dtype)
+        whole = self.run(given, [None])[0]
+        for several in (True, False):
+            self.several = several
+            first, state = self.run(given[:, :2], [None])
+            rest, _ = self.run(given[:, 2:], [_one(state, 0)])
+            gap = float((torch.cat([first, rest], 1) - whole).abs().max()) / max(float(whole.abs().max()), 1e-9)
+            if gap <= (_NOT_IN_LINE if like.dtype.itemsize >= 4 else 0.1):
+                return
+        raise DecError(f"{type(self.inner).__name__} continues a text otherwise than it reads a whole one, by {gap:.1e}")
+
+
+def _alike(keys: Sequence[Any]) -> list[list[int]]:
+    """The places of equal keys together."""
+    return [[n for n, key in enumerate(keys) if key == kind] for kind in dict.fromkeys(keys)]
+
+
+_TENSORS = ("conv_states", "recurrent_states")
+
+
+def _joined(states: Sequence[Any]) -> Any:
+    """One state of several sequences, whose tensors are copies."""
+    made = copy.copy(states[0])
+    for name in _TENSORS:
+        parts = [getattr(state, name) for state in states]
+        setattr(made, name, {i: None if one is None else torch.cat([p[i] for p in parts]) for i, one in parts[0].items()})
+    return made
+
+
+def _one(state: Any, n: int) -> Any:
+    """The state of the n-th sequence alone."""
+    made = copy.copy(state)
+    made.has_previous_state = dict(state.has_previous_state)
+    for name in _TENSORS:
+        setattr(made, name, {i: None if t is None else t[n : n + 1].clone() for i, t in getattr(state, name).items()})
+    return made
+
+
+class HybridDecoder(ModuleDecoder):
+    """The base module of a causal language model with recurrent layers. Raises DecError for a module whose recurrent layers
+    keep no states in transformers' cache, do more with it than that, or need to know positions."""
+
+    recurrent = True
+
+    def __init__(self, base: Any, name: str = "", *, encoder: bool = False, plain: Callable[[Tensor], Tensor] | None = None) -> None:
+        super().__init__(base, name, encoder=encoder, plain=plain)
+        parts = list(base.modules())
+        self.mixers = [part for part in parts if isinstance(part, Mixer)]
+        if not self.mixers:
+            found = _recurrent_parts(base, self.name)
+            kept = DynamicCache(config=self.config).layers
+            self.mixers = [Mixer(part, n, getattr(kept[part.layer_idx], "number_of_states", 1)) for n, part in enumerate(found)]
+            self.base = self.whole = _replaced(base, dict(zip(map(id, found), self.mixers, strict=True)), {})
+        named = inspect.signature(type(base).forward).parameters
+        self._cache = next(n for n in ("past_key_values", "cache_params") if n in named)
+        self._positions = "position_ids" in named
+
+    def check(self) -> None:
+        """Finds out how the recurrent layers continue a state. Raises DecError where one does not."""
+        for mixer in self.mixers:
+            mixer.check(self.width, next(self.base.parameters()))
+
+    @property
+    def _types(self) -> list[str]:
+        return sorted({kind for kind in super()._types if kind in (FULL, SLIDING)}) or [FULL]
+
+    def _given(self, cache: Any, positions: Tensor) -> dict[str, Any]:
+        return {self._cache: cache, "use_cache": True} | ({"position_ids": positions} if self._positions else {})
+
+    def _probe(self, ids: Tensor, masks: Mapping[str, Tensor], seen: Probe) -> Any:
+        return self.base(input_ids=ids, **self._given(seen, torch.arange(ids.shape[1], device=self.device)[None]))
+
+    def _kind(self, layer: int, masks: Mapping[str, Tensor], seen: Probe) -> tuple[str, int | None]:
+        window = seen.windows.get(layer)
+        return (FULL, None) if window is None else (SLIDING, int(window))
+
+    def _compare(self, found: Any) -> None:
+        """Nothing: the engine compares whole calls, with its states (recurrent.py)."""
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        write: Tensor,
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        masks: Mapping[Any, Tensor | None],
+        works: Sequence[Work] = (),
+    ) -> Any:
+        """See `ModuleDecoder`; works: of the rows, with the states that they begin from."""
+        found = self._found
+        rows = keys[0].shape[2] if keys else 1
+        blank = (len(positions), 1, positions.shape[1], rows)
+        given = {kind: self._prepared(mask, found, blank) for kind, mask in masks.items() if kind in found.kinds}
+        cache = States(keys, values, write, found.at, given, found.kinds)
+        cache.works = works
+        inputs = {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
+        tapped: dict[int, Tensor] = {}
+        with attending(self.config, cache.prepared()), self._noting(self.part.taps, tapped):
+            out = self.base(**inputs, **self._given(cache, positions))
+        last: Tensor = out.last_hidden_state
+        return (last, tuple(tapped[tap] for tap in self.part.taps)) if self.part.taps else last
+
+
+@torch.no_grad()
+def _recurrent_parts(base: Any, name: str) -> list[Any]:
+    """The modules that keep states in transformers' cache, in the order in which they run. Raises DecError where a module does
+    that in another way than decgraph follows."""
+    running: list[Any] = []
+    found: dict[int, Any] = {}
+    attends: set[int] = set()
+
+    def begin(part: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        running.append((part, [a for a in (*args[1:], *kwargs.values())]))
+
+    def end(*_: Any) -> None:
+        running.pop()
+
+    hooks = [hook for part in base.modules() if isinstance(getattr(part, "layer_idx", None), int)
+             for hook in (part.register_forward_pre_hook(begin, with_kwargs=True), part.register_forward_hook(end))]  # fmt: skip
+    cache = DynamicCache(config=base.config.get_text_config())
+    keep, write = {n: getattr(cache, n) for n in ("update_conv_state", "update_recurrent_state")}, cache.update
+
+    def noting(method: str) -> Callable[..., Any]:
+        def note(*args: Any, **kwargs: Any) -> Any:
+            if not running:
+                raise DecError(f"{name!r} keeps a state outside of its layers")
+            found[id(running[-1][0])] = running[-1][0]
+            return keep[method](*args, **kwargs)
+
+        return note
+
+    def attend(*args: Any, **kwargs: Any) -> Any:
+        attends.add(id(running[-1][0]) if running else 0)
+        return write(*args, **kwargs)
+
+    for method in keep:
+        setattr(cache, method, noting(method))
+    cache.update = attend
+    named = inspect.signature(type(base).forward).parameters
+    try:
+        base(input_ids=torch.zeros(1, 2, dtype=torch.long, device=next(base.parameters()).device), use_cache=True,
+             **{next(n for n in ("past_key_values", "cache_params") if n in named): cache})  # fmt: skip
+    except DecError:
+        raise
+    except Exception as error:  # the module's own code, with a cache that it may not take
+        raise DecError(f"{name!r} takes no cache of transformers ({type(error).__name__}: {error})") from error
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not found or attends & set(found):
+        raise DecError(f"{name!r} keeps {'keys beside its states' if found else 'no states'} in transformers' cache")
+    return list(found.values())
+
+
+def _replaced(whole: Any, by: Mapping[int, Any], known: dict[int, Any]) -> Any:
+    """A module with some parts replaced, by their ids; everything else is shared."""
+    if id(whole) in by:
+        return by[id(whole)]
+    if id(whole) not in known:
+        parts = {name: part if part is None else _replaced(part, by, known) for name, part in whole._modules.items()}
+        made = whole
+        if any(parts[name] is not part for name, part in whole._modules.items()):
+            made = copy.copy(whole)
+            made._modules = parts
+        known[id(whole)] = made
+    return known[id(whole)]
