@@ -99,6 +99,7 @@ def read_out(module: Any, name: str) -> Callable[[Tensor], Tensor]:
         raise DecError(f"{name!r} is not supported: {type(module).__name__} has no output matrix")
     output = output_of(matrix)
     scale = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
+    scale *= float(getattr(config, "lm_head_multiplier", None) or 1.0)
     cap = getattr(config, "final_logit_softcapping", None)
 
     def head(states: Tensor) -> Tensor:

@@ -55,6 +55,8 @@ def _attention(
         return made[None].contiguous(), None
     if call is None:
         raise DecError(f"{type(module).__name__} has decgraph's attention, and is called from outside of it")
+    if layer < 0:  # an attention that several layers share (Zamba 2): it has just written to the cache of one of them
+        layer = call.last
     key, value, mask = call.rows(layer, key, value, attention_mask, sliding_window)
     return attended(query, key, value, mask, scaling, softcap, s_aux).transpose(1, 2).contiguous(), None
 
@@ -136,6 +138,7 @@ class Written(Cache):
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Writes new keys and values [B, H, T, D] of a layer in place; returns all of that layer's."""
         self._there.add(layer_idx)
+        self.last = layer_idx
         keys, values = self._keys[self._at[layer_idx]], self._values[self._at[layer_idx]]
         if self._one:
             keys.index_copy_(2, self._write, key_states)
@@ -181,6 +184,7 @@ class Probe(Written):
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         self.order.append(layer_idx)
+        self.last = layer_idx
         self.shapes[layer_idx] = (key_states.shape[1], key_states.shape[-1], value_states.shape[-1])
         return key_states, value_states
 
