@@ -19,19 +19,27 @@ from torch import Tensor, nn
 from transformers import Cache, DynamicCache
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.module import _CALL, ModuleDecoder, Probe, Written, attending
+from decgraph.runtime.models.decoder.module import _CALL, _TOLERANCE, ModuleDecoder, Probe, Written, attending
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING
+from decgraph.runtime.models.tape import Tape
 
-State = list[Any]  # by recurrent layer, transformers' object with the tensors of one sequence
+State = dict[int, Any]  # by recurrent layer, transformers' object with the tensors of one sequence
+_RECURRENT = {"conv", "hybrid", "linear_attention", "mamba", "mamba2", "recurrent", "rwkv"}
 _LEAVES = 4  # paths whose last state is kept for drafts that go on
 _NOT_IN_LINE = 1e-3  # of the largest output: a layer that continues several tokens otherwise than one at a time
 
 
+def is_recurrent(module: Any) -> bool:
+    """Whether a module has layers whose state cannot be rolled back."""
+    kinds = getattr(module.config.get_text_config(), "layer_types", None) or ()
+    return bool(getattr(module, "_is_stateful", False)) or bool(_RECURRENT & set(kinds))
+
+
 @dataclass
 class Drafted:
-    """A draft token: what entered every recurrent layer [width], and the states after it where they were kept."""
+    """A draft token: what entered each recurrent layer [width], and the states after it where they were kept."""
 
-    entered: list[Tensor]
+    entered: dict[int, Tensor]
     state: State | None = None
 
 
@@ -48,11 +56,11 @@ class Work:
     known: Sequence[Drafted]
     above: Sequence[int]
     parents: Sequence[int]
-    after: State = field(default_factory=list)
+    after: State = field(default_factory=dict)
     drafted: list[Drafted] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.drafted = [Drafted([]) for _ in self.parents]
+        self.drafted = [Drafted({}) for _ in self.parents]
 
     def paths(self) -> list[tuple[int, list[int]]]:
         """The place whose state each path begins with (-1: the chain's end), and the path's places down to a leaf."""
@@ -68,16 +76,13 @@ class Work:
         return made
 
 
-class States(Written):
-    """The cache of a forward, with its rows' work. Recurrent layers read it and nothing of transformers' cache."""
+class Works:
+    """What recurrent layers compute in a forward: of all rows, whose paths are listed once for all layers."""
 
-    works: Sequence[Work] = ()
-
-    def prepared(self) -> States:
-        """Itself, with the paths of every row listed once for all layers."""
-        found = [(row, start, path) for row, work in enumerate(self.works) for start, path in work.paths()]
+    def __init__(self, works: Sequence[Work]) -> None:
+        self.works = works
+        found = [(row, start, path) for row, work in enumerate(works) for start, path in work.paths()]
         self.paths = [[p for p in found if (p[1] < 0 and self._begins(p[0])) is begins] for begins in (False, True)]
-        return self
 
     def _begins(self, row: int) -> bool:
         work = self.works[row]
@@ -96,28 +101,28 @@ class Mixer(nn.Module):
         self.cache = next(n for n in ("cache_params", "past_key_values") if n in named)
 
     def forward(self, hidden_states: Tensor, *args: Any, **more: Any) -> Any:
-        call = _CALL.get(None)
-        if not isinstance(call, States):
-            if isinstance(call, Probe):
-                more = {name: value for name, value in more.items() if name != self.cache}
-                args = tuple(a for a in args if a is not call)
+        going = _CALL.get(None)
+        call = getattr(going, "works", None)
+        if call is None:
+            if isinstance(going, Probe):
+                more, args = {name: value for name, value in more.items() if value is not going}, ()
             return self.inner(hidden_states, *args, **more)
         out, m = torch.zeros_like(hidden_states), self.number
         for rows in _alike([(len(w.pending) + w.chain, w.state is None) for w in call.works]):
             works = [call.works[row] for row in rows]
             if not len(works[0].pending) + works[0].chain:
                 for work in works:
-                    work.after.append(None if work.state is None else work.state[m])
+                    work.after[m] = None if work.state is None else work.state[m]
                 continue
             given = [torch.cat([*(d.entered[m][None] for d in w.pending), hidden_states[row, : w.chain]])
                      for row, w in zip(rows, works, strict=True)]  # fmt: skip
             made, state = self.run(torch.stack(given), [w.state and w.state[m] for w in works])
             for n, (row, work) in enumerate(zip(rows, works, strict=True)):
                 out[row, : work.chain] = made[n, len(work.pending) :]
-                work.after.append(_one(state, n))
+                work.after[m] = _one(state, n)
         for row, work in enumerate(call.works):
             for n, drafted in enumerate(work.drafted):
-                drafted.entered.append(hidden_states[row, work.chain + n].clone())
+                drafted.entered[m] = hidden_states[row, work.chain + n].clone()
         for paths in call.paths:
             if paths:
                 self._along(paths, call.works, out)
@@ -144,7 +149,7 @@ class Mixer(nn.Module):
                     out[row, work.chain + place - len(work.known)] = made[n, at]
             if len(path) == longest and len(paths) <= _LEAVES * len(works):
                 leaf = work.drafted[path[-1] - len(work.known)]
-                leaf.state = [*(leaf.state or ()), _one(state, n)]
+                leaf.state = {**(leaf.state or {}), m: _one(state, n)}
 
     def run(self, given: Tensor, begun: Sequence[Any]) -> tuple[Tensor, Any]:
         """Outputs [n, T, width] of what enters [n, T, width], after states of one sequence each, or all None; and the state of
@@ -178,6 +183,11 @@ class Mixer(nn.Module):
         single = self.run(given[:, 2:], [state])[0]
         self.several = True
         self.several = _gap(self.run(given[:, 2:], [state])[0], single) <= close
+
+
+def close(one: Tensor, other: Tensor) -> bool:
+    """Whether two forwards' states are the same but for rounding."""
+    return _gap(one, other) <= _TOLERANCE.get(one.dtype, 0.1)
 
 
 def _gap(one: Tensor, other: Tensor) -> float:
@@ -230,10 +240,21 @@ class HybridDecoder(ModuleDecoder):
         self._cache = next(n for n in ("past_key_values", "cache_params") if n in named)
         self._positions = "position_ids" in named
 
-    def check(self) -> None:
-        """Finds out how the recurrent layers continue a state. Raises DecError where one does not."""
-        for mixer in self.mixers:
-            mixer.check(self.width, next(self.base.parameters()))
+    @torch.no_grad()
+    def run(self, cells: Tensor, tape: Tape) -> Tensor:
+        """See `ModuleDecoder`. Raises DecError for a tape with rows of earlier calls, which say nothing of states."""
+        if tape.held:
+            raise DecError(f"{self.name!r} has recurrent layers: it reads no memory")
+        before = tape.visible.tril(-1).cpu()
+        parents = [int(row.nonzero()[-1]) if bool(row.any()) else -1 for row in before]
+        tape.works = Works([Work(None, [], 0, [], [], parents)])
+        return super().run(cells, tape)
+
+    def check_taped(self) -> None:
+        """Raises DecError for a module whose states by a tape are not those of its own forward, or that has no list of layers."""
+        ids = torch.arange(1, 6, device=self.device)[None] % int(self.config.vocab_size)
+        if len(self.listed) != self.layers or not close(self.causally(ids), self.plain(ids)):
+            raise DecError(f"{type(self.base).__name__} is not supported: its layers are more than attention and states")
 
     @property
     def _types(self) -> list[str]:
@@ -250,7 +271,33 @@ class HybridDecoder(ModuleDecoder):
         return (FULL, None) if window is None else (SLIDING, int(window))
 
     def _compare(self, found: Any) -> None:
-        """Nothing: the engine compares whole calls, with its states (recurrent.py)."""
+        """Finds out how the recurrent layers continue a state. Then compares a tree below a prompt, and what follows the end of its
+        second branch, with the module's own forward of each path."""
+        for mixer in self.mixers:
+            mixer.check(found.width, next(self.base.parameters()))
+        tokens = [1, 2, 3, 5, 7, 11, 13, 17, 19]
+        caches = [[torch.zeros(1, shape[0], 16, shape[side], dtype=found.dtype, device=self.device) for shape in found.caches]
+                  for side in (1, 2)]  # fmt: skip
+        window = next((w for w in found.windows if w is not None), 16)
+        work = Work(None, [], 3, [], [], [-1, 0, -1, 2])
+        # By token its row, and the rows of its path.
+        tree = {0: [0], 1: [0, 1], 2: [0, 1, 2], 3: [0, 1, 2, 3], 4: [0, 1, 2, 3, 4], 5: [0, 1, 2, 5], 6: [0, 1, 2, 5, 6]}
+        for more in ({}, {7: [0, 1, 2, 5, 6, 7], 8: [0, 1, 2, 5, 6, 7, 8]}):
+            if more:
+                tree, work = more, Work(work.after, work.drafted[2:], 1, [], [], [-1])
+            full = torch.zeros(1, 1, len(tree), 16, dtype=torch.bool)
+            near = full.clone()
+            for n, path in enumerate(tree.values()):
+                full[0, 0, n, path], near[0, 0, n, path[-window:]] = True, True
+            ids, write = (torch.tensor([[of(n) % int(self.config.vocab_size) for n in tree]], device=self.device)
+                          for of in (lambda n: tokens[n], int))  # fmt: skip
+            at = torch.tensor([[len(path) - 1 for path in tree.values()]], device=self.device)
+            out = self(ids, at, write, *caches, {FULL: full.to(self.device), SLIDING: near.to(self.device)}, [work])
+            mine = (out[0] if self.part.taps else out)[0]
+            for row, path in zip(mine, tree.values(), strict=True):
+                read = torch.tensor([[tokens[n] % int(self.config.vocab_size) for n in path]], device=self.device)
+                if not close(row, self.plain(read)[0, -1]):
+                    raise DecError(f"{self.name!r} is not supported: {type(self.base).__name__} with states differs from itself")
 
     @torch.no_grad()
     def __call__(
@@ -268,11 +315,13 @@ class HybridDecoder(ModuleDecoder):
         rows = keys[0].shape[2] if keys else 1
         blank = (len(positions), 1, positions.shape[1], rows)
         given = {kind: self._prepared(mask, found, blank) for kind, mask in masks.items() if kind in found.kinds}
-        cache = States(keys, values, write, found.at, given, found.kinds)
-        cache.works = works
+        if len(works) != len(positions):
+            raise DecError(f"{self.name!r} has recurrent layers, and is given no states")
+        cache = Written(keys, values, write, found.at, given, found.kinds)
+        cache.works = Works(works)
         inputs = {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
         tapped: dict[int, Tensor] = {}
-        with attending(self.config, cache.prepared()), self._noting(self.part.taps, tapped):
+        with attending(self.config, cache), self._noting(self.part.taps, tapped):
             out = self.base(**inputs, **self._given(cache, positions))
         last: Tensor = out.last_hidden_state
         return (last, tuple(tapped[tap] for tap in self.part.taps)) if self.part.taps else last

@@ -32,6 +32,7 @@ from decgraph.runtime.models.tape import Tape
 ATTENTION = "decgraph"
 _CALL: ContextVar[Any] = ContextVar("call")  # Any: what the attention of the module that runs writes to and reads
 _NO_POSITIONS = {"bloom", "mpt"}  # attention biases by distance, computed from a mask of the library's
+_NORMS = ("norm", "final_norm", "norm_f", "final_layernorm", "embedding_norm")  # LFM2's last one norms no embeddings
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over the largest entry; else 1e-1
 
 
@@ -130,6 +131,7 @@ class Written(Cache):
     ) -> None:
         self.layers: list[Any] = []  # the library's own per-layer objects: none
         self._keys, self._values, self._at, self._masks, self._kinds = keys, values, at, masks or {}, kinds
+        self.works: Any = None  # of recurrent layers (hybrid.py)
         self._one = len(write) == 1
         self._there: set[int] = set()
         # One index for all layers: rows of a single sequence; else broadcast over heads and dimensions.
@@ -296,7 +298,7 @@ class ModuleDecoder:
     @property
     def norm(self) -> Any:
         """The final norm; None for a module without one."""
-        return next((getattr(self.whole, n) for n in ("norm", "final_norm") if hasattr(self.whole, n)), None)
+        return next((getattr(self.whole, n) for n in _NORMS if hasattr(self.whole, n)), None)
 
     def final(self, states: Tensor) -> Tensor:
         """The final norm of states [n, width]. Raises DecError for a module without one."""

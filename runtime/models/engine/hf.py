@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from decgraph.runtime.models.decoder.hybrid import HybridDecoder
+from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.exits import ReadEngine, adapted_engine, exit_engine, part_engine
@@ -44,6 +46,8 @@ def hf_engine(model: Model) -> Engine:
     """The engine of a Hugging Face model of any causal kind."""
     made: CausalEngine | ReadEngine
     match model:
+        case Headed(target=HFCausal(net=Net(decoder=HybridDecoder()))):
+            pass  # its lower layers' states are in no rows that a head could go on from
         case HFCausal(attached=None):
             return _derived(model) or net_engine(model)
         case HFCausal():
@@ -71,8 +75,8 @@ def hf_engine(model: Model) -> Engine:
 def _derived(model: HFCausal) -> Engine | None:
     """The engine of a model that shares a target's lower layers, if it is one."""
     target, uses = model.root, model.net.uses
-    if model is target or model.net.layers is not target.net.layers:
-        return None  # the target itself, or other weights
+    if model is target or model.net.layers is not target.net.layers or isinstance(target.net.decoder, HybridDecoder):
+        return None  # the target itself, or other weights, or states that are in no rows
     first = untouched(uses)
     if not first or first == target.layers:
         return None  # nothing to share, or nothing else: an engine of its own

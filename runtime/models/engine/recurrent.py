@@ -18,39 +18,27 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.decoder.hybrid import Drafted, HybridDecoder, State, Work
-from decgraph.runtime.models.decoder.make import TOLERANCE, read_out
-from decgraph.runtime.models.engine.batch import Batch
-from decgraph.runtime.models.engine.cache import Part
-from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Counted, Engine, ForwardCall, Output
 from decgraph.runtime.models.engine.given import Memories
-from decgraph.runtime.models.engine.nets import layout_of
+from decgraph.runtime.models.engine.nets import fresh_engine
 from decgraph.runtime.models.engine.plain import PlainEngine, stacked
-from decgraph.runtime.models.engine.slots import Move, Slot, SlotPlan
 from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.hf_live import Live
 from decgraph.runtime.models.interface import Path, check_path, check_size
 
 _log = logging.getLogger("decgraph.engine")
 _CACHES = ("past_key_values", "cache_params", "state")  # what transformers calls them
-_RECURRENT = {"conv", "linear_attention", "mamba", "mamba2", "recurrent", "rwkv"}
 _KEPT = 40  # states of one sequence: its text and a round of drafts
 _SAMPLE = 6
-_EARLIER = 3  # states after beginnings of a text, for requests that begin alike
-
-
-def is_recurrent(module: Any) -> bool:
-    """Whether a module has layers whose state cannot be rolled back."""
-    kinds = getattr(module.config.get_text_config(), "layer_types", None) or ()
-    return bool(getattr(module, "_is_stateful", False)) or bool(_RECURRENT & set(kinds))
 
 
 def recurrent_engine(model: Live) -> Engine:
     """The engine of a model with recurrent layers. What cannot be verified in one call, or not even continued, is said to the
     log."""
     try:
-        return hybrid_engine(model)
+        made = fresh_engine(model)
+        made.memories = Memories(model)
+        return made
     except DecError as error:
         refused = str(error.diagnostics[0])
     try:
@@ -70,109 +58,6 @@ def recurrent_engine(model: Live) -> Engine:
     _log.warning("%r has recurrent layers, and computes whole texts in every call: %s", model.name, reason)
     note(model.module.base_model, Forward("module", reason=f"its recurrent layers compute whole texts: {reason}"))
     return PlainEngine(model)
-
-
-class HybridSlot(Slot):
-    """A sequence's rows, and the states of recurrent layers after the chain without its last `pending` tokens. drafted: of the
-    tail's tokens. earlier: states after shorter beginnings of the chain, by their length."""
-
-    def forget(self) -> None:
-        super().forget()
-        self.state: State | None = None
-        self.pending: list[Drafted] = []
-        self.earlier: dict[int, State] = {}
-
-    def drop_tail(self) -> None:
-        super().drop_tail()
-        self.drafted: list[Drafted] = []
-
-    def rewind(self, context: Sequence[int]) -> None:
-        at = len(self.chain) - len(self.pending)
-        super().rewind(context)
-        left = len(self.chain)
-        self.earlier = {n: state for n, state in self.earlier.items() if n <= left}
-        if left >= at:
-            self.pending = self.pending[: left - at]
-        elif not self.earlier:
-            self.forget()
-        else:
-            at = max(self.earlier)
-            self.state, self.pending = self.earlier[at], []
-            del self.chain[at:]
-
-    def _keep(self, accepted: list[int], kept: dict[int, int], context: Sequence[int], move: Move) -> int:
-        state, pending, earlier, drafted = self.state, self.pending, self.earlier, self.drafted
-        for n in accepted:
-            state, pending = (drafted[n].state, []) if drafted[n].state else (state, [*pending, drafted[n]])
-        moved = super()._keep(accepted, kept, context, move)
-        self.state, self.pending, self.earlier, self.drafted = state, pending, earlier, [drafted[n] for n in kept]
-        return moved
-
-
-class HybridEngine(CausalEngine):
-    """The engine of a `HybridDecoder`: as any other, with the states of recurrent layers in its slots."""
-
-    slot = HybridSlot
-
-    def _stepped(
-        self, step: Any, given: Tensor, batch: Batch, part: Part, plans: Sequence[SlotPlan], takes: Sequence[int]
-    ) -> Tensor:  # Any: a step
-        works = []
-        for plan, take in zip(plans, takes, strict=True):
-            slot, split = _slot(plan), len(plan.fresh)
-            chain = min(max(split - plan.done, 0), take)
-            begin = max(plan.done - split, 0)
-            new = plan.parents[begin : begin + take - chain]
-            works.append(Work(slot.state, slot.pending, chain, slot.drafted, slot.parents, new))
-        rows = (batch.positions, batch.write, part.keys, part.values, batch.masks)
-        made: Tensor = step(given, *rows, works)
-        for plan, work in zip(plans, works, strict=True):
-            slot = _slot(plan)
-            slot.state, slot.pending = (work.after if work.after[0] is not None else None), []
-            slot.drafted.extend(work.drafted)
-            if work.chain > 1 and slot.state is not None:  # most likely a prompt's end, where the next request's goes on
-                slot.earlier = dict([*slot.earlier.items(), (plan.start + plan.done + work.chain, slot.state)][-_EARLIER:])
-        return made
-
-
-def _slot(plan: SlotPlan) -> HybridSlot:
-    assert isinstance(plan.slot, HybridSlot)
-    return plan.slot
-
-
-def hybrid_engine(model: Live) -> HybridEngine:
-    """The engine of a live module whose recurrent layers keep their states in transformers' cache. Raises DecError for another
-    module, and where what it computes of a tree differs from the module's own whole forwards."""
-    decoder = HybridDecoder(model.module.base_model, model.name)
-    decoder.check()
-    head = read_out(model.module, model.name)
-    made = HybridEngine(decoder, layout_of(decoder), head, name=model.name, size=model.vocab.size, context=model.context)
-    _compare(made, model)
-    made.counted, made.memories = Counted(), Memories(model)
-    note(model.module.base_model, Forward("module", reason="its recurrent layers keep states"))
-    return made
-
-
-@torch.no_grad()
-def _compare(engine: HybridEngine, model: Live) -> None:
-    """Raises DecError where a tree below a prompt, and then the end of its second branch and a draft below that, have other
-    scores than the module's own forward gives their paths."""
-    token = [int(t) for t in torch.arange(10) * 5 % model.vocab.size]
-    prompt, (a, b, c, d, e) = token[:5], token[5:]
-    first = ForwardCall("compared", prompt, [], [a, b, c, d], [-1, 0, -1, 2], [0, 1, 2, 3], [-1, 0, 1, 2, 3])
-    second = ForwardCall("compared", [*prompt, c, d, e], [-1] * 5 + [2, 3, -1], [a, b], [-1, 0], [4, 5], [-1, 0, 1])
-    gap = 0.0
-    for call in (first, second):
-        (made,) = engine.compute([call])
-        if isinstance(made, DecError):
-            raise made
-        for row, path in zip(made, call.paths(), strict=True):
-            theirs = model.module(input_ids=torch.tensor([path], device=row.device), use_cache=False).logits[0, -1]
-            theirs = theirs[: len(row)].double()
-            gap = max(gap, float((row.double() - theirs).abs().max() / theirs.abs().max().clamp_min(1e-6)))
-    engine.close("compared")
-    if not gap <= TOLERANCE.get(engine.layout.dtype, 0.1):
-        raise DecError(f"{model.name!r} computes a tree of tokens otherwise than whole texts, by {gap:.1e}")
 
 
 class _State:
