@@ -225,9 +225,9 @@ class HybridDecoder(ModuleDecoder):
     """The base module of a causal language model with recurrent layers. Raises DecError for a module whose recurrent layers
     keep no states in transformers' cache, do more with it than that, or need to know positions."""
 
-    recurrent = True
-
-    def __init__(self, base: Any, name: str = "", *, encoder: bool = False, plain: Callable[[Tensor], Tensor] | None = None) -> None:
+    def __init__(
+        self, base: Any, name: str = "", *, encoder: bool = False, plain: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
         super().__init__(base, name, encoder=encoder, plain=plain)
         parts = list(base.modules())
         self.mixers = [part for part in parts if isinstance(part, Mixer)]
@@ -243,15 +243,15 @@ class HybridDecoder(ModuleDecoder):
     @torch.no_grad()
     def run(self, cells: Tensor, tape: Tape) -> Tensor:
         """See `ModuleDecoder`. Raises DecError for a tape with rows of earlier calls, which say nothing of states."""
-        if tape.held:
-            raise DecError(f"{self.name!r} has recurrent layers: it reads no memory")
         before = tape.visible.tril(-1).cpu()
         parents = [int(row.nonzero()[-1]) if bool(row.any()) else -1 for row in before]
+        if tape.held or any(int(at) for at, parent in zip(tape.positions, parents, strict=True) if parent < 0):
+            raise DecError(f"{self.name!r} has recurrent layers: it reads no memory")
         tape.works = Works([Work(None, [], 0, [], [], parents)])
         return super().run(cells, tape)
 
     def check_taped(self) -> None:
-        """Raises DecError for a module whose states by a tape are not those of its own forward, or that has no list of layers."""
+        """Raises DecError for a module without a list of layers, and where a tape gives other states than its own forward."""
         ids = torch.arange(1, 6, device=self.device)[None] % int(self.config.vocab_size)
         if len(self.listed) != self.layers or not close(self.causally(ids), self.plain(ids)):
             raise DecError(f"{type(self.base).__name__} is not supported: its layers are more than attention and states")
@@ -271,8 +271,8 @@ class HybridDecoder(ModuleDecoder):
         return (FULL, None) if window is None else (SLIDING, int(window))
 
     def _compare(self, found: Any) -> None:
-        """Finds out how the recurrent layers continue a state. Then compares a tree below a prompt, and what follows the end of its
-        second branch, with the module's own forward of each path."""
+        """Finds out how the recurrent layers continue a state. Then compares a tree below a prompt, and what follows the end of
+        its second branch, with the module's own forward of each path."""
         for mixer in self.mixers:
             mixer.check(found.width, next(self.base.parameters()))
         tokens = [1, 2, 3, 5, 7, 11, 13, 17, 19]
@@ -294,10 +294,14 @@ class HybridDecoder(ModuleDecoder):
             at = torch.tensor([[len(path) - 1 for path in tree.values()]], device=self.device)
             out = self(ids, at, write, *caches, {FULL: full.to(self.device), SLIDING: near.to(self.device)}, [work])
             mine = (out[0] if self.part.taps else out)[0]
-            for row, path in zip(mine, tree.values(), strict=True):
-                read = torch.tensor([[tokens[n] % int(self.config.vocab_size) for n in path]], device=self.device)
-                if not close(row, self.plain(read)[0, -1]):
-                    raise DecError(f"{self.name!r} is not supported: {type(self.base).__name__} with states differs from itself")
+            for leaf in (path for path in tree.values() if not any(path == other[:-1] for other in tree.values())):
+                read = torch.tensor([[tokens[n] % int(self.config.vocab_size) for n in leaf]], device=self.device)
+                places = [(list(tree).index(n), at) for at, n in enumerate(leaf) if n in tree]
+                theirs = self.plain(read)[0, [at for _, at in places]]
+                if not close(mine[[n for n, _ in places]], theirs):
+                    raise DecError(
+                        f"{self.name!r} is not supported: {type(self.base).__name__} with states differs from itself"
+                    )
 
     @torch.no_grad()
     def __call__(
@@ -335,14 +339,15 @@ def _recurrent_parts(base: Any, name: str) -> list[Any]:
     found: dict[int, Any] = {}
     attends: set[int] = set()
 
-    def begin(part: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        running.append((part, [a for a in (*args[1:], *kwargs.values())]))
+    def begin(part: Any, _: Any) -> None:
+        running.append(part)
 
     def end(*_: Any) -> None:
         running.pop()
 
-    hooks = [hook for part in base.modules() if isinstance(getattr(part, "layer_idx", None), int)
-             for hook in (part.register_forward_pre_hook(begin, with_kwargs=True), part.register_forward_hook(end))]  # fmt: skip
+    layers = [part for part in base.modules() if isinstance(getattr(part, "layer_idx", None), int)]
+    hooks: list[Any] = [part.register_forward_pre_hook(begin) for part in layers]
+    hooks += [part.register_forward_hook(end) for part in layers]
     cache = DynamicCache(config=base.config.get_text_config())
     keep, write = {n: getattr(cache, n) for n in ("update_conv_state", "update_recurrent_state")}, cache.update
 
@@ -350,13 +355,13 @@ def _recurrent_parts(base: Any, name: str) -> list[Any]:
         def note(*args: Any, **kwargs: Any) -> Any:
             if not running:
                 raise DecError(f"{name!r} keeps a state outside of its layers")
-            found[id(running[-1][0])] = running[-1][0]
+            found[id(running[-1])] = running[-1]
             return keep[method](*args, **kwargs)
 
         return note
 
     def attend(*args: Any, **kwargs: Any) -> Any:
-        attends.add(id(running[-1][0]) if running else 0)
+        attends.add(id(running[-1]) if running else 0)
         return write(*args, **kwargs)
 
     for method in keep:

@@ -61,7 +61,11 @@ def net_of_module(module: Any, name: str = "", *, entry: bool = True) -> Net:
     head = getattr(module, "head", None)  # ModernBERT's, between the last state and the output matrix
     plain = whole.causally if encoder else partial(own_states, base)
     found = decoder_of(base, plain) if entry and not recurrent else None
-    changed = [n for n in ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier") if config.get(n) not in (None, 0, 1.0)]
+    changed = [
+        n
+        for n in ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
+        if config.get(n) not in (None, 0, 1.0)
+    ]
     if found is not None and type(out) is nn.Linear and read is None and head is None and not runs_others(out):
         product = Product(out.weight.detach(), biases=(None if out.bias is None else out.bias.detach(),))
         made = Net(found.copied(products={**found.products, "out": product}), config, base=base)

@@ -1,9 +1,9 @@
 """The engine of models with recurrent layers (Mamba, RWKV, and hybrids with attention).
 
 Such a layer's state is a sum over all that was read, and cannot be rolled back to an earlier token. Where the layers keep their
-states in transformers' cache, `HybridEngine` verifies a draft in one call: see decoder/hybrid.py. Other modules (RWKV, xLSTM,
-MiniMax) are run as a whole by `RecurrentEngine`: a prompt in one forward and every later token, a draft like any other, in one of
-its own, on a copy of the state before it.
+states in transformers' cache, `HybridEngine` verifies a draft in one call: see decoder/hybrid.py. Other modules (RWKV) are
+run as a whole by `RecurrentEngine`: a prompt in one forward and every later token, a draft like any other, in one of its own, on a
+copy of the state before it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def recurrent_engine(model: Live) -> Engine:
     else:
         if gap <= 1e-3:
             _log.warning(
-                "%r has recurrent layers, whose state cannot be rolled back: tokens are computed one at a time, drafts too (%s)",
+                "%r has recurrent layers, whose state cannot be rolled back: %s. Tokens are computed one at a time, drafts too",
                 model.name,
                 refused,
             )
