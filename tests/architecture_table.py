@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from decgraph.runtime.models.decoder.families import STATES as KEPT
 from decgraph.runtime.models.decoder.families import WITHOUT
 
 T: dict[str, Any] = {
@@ -33,7 +34,6 @@ LATENT_DENSE = {**T, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank"
                 "qk_nope_head_dim": 4, "v_head_dim": 6, "head_dim": 4}  # fmt: skip
 LATENT = {**LATENT_DENSE, **SHARED}
 WINDOW = {"sliding_window": 4}
-KEPT = "recurrent layers keep states"
 STATES = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2}
 LAST = {"layer_types": ["linear_attention", "linear_attention", "full_attention"]}
 LINEAR = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8, **LAST}

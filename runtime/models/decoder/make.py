@@ -13,14 +13,15 @@ from torch import Tensor, nn
 from decgraph.errors import DecError
 from decgraph.runtime.collecting import uncollected
 from decgraph.runtime.models.decoder.decoder import Decoder
-from decgraph.runtime.models.decoder.families import shape_of
-from decgraph.runtime.models.decoder.hybrid import HybridDecoder, is_recurrent
+from decgraph.runtime.models.decoder.families import STATES, shape_of
+from decgraph.runtime.models.decoder.hybrid import HybridDecoder
 from decgraph.runtime.models.decoder.layers import frequencies
 from decgraph.runtime.models.decoder.module import ATTENTION, ModuleDecoder, attending
 from decgraph.runtime.models.decoder.module_parts import layer_list
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Unknown
+from decgraph.runtime.models.decoder.states import is_recurrent
 from decgraph.runtime.models.decoder.weights import ModuleSource, canonical
 from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.rotary import boundary_of
@@ -32,7 +33,6 @@ from decgraph.runtime.native.linear import output_of
 
 _log = logging.getLogger("decgraph.engine")
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over the largest number; else 1e-1
-STATES = "recurrent layers keep states"
 _OURS = ("torch.nn.modules.", "transformers.activations", "transformers.models.", "transformers.pytorch_utils")
 
 

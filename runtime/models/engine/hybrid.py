@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from decgraph.runtime.models.decoder.hybrid import Drafted, State, Work
+from decgraph.runtime.models.decoder.states import Drafted, State, Work
 from decgraph.runtime.models.engine.batch import Batch
 from decgraph.runtime.models.engine.cache import Part
 from decgraph.runtime.models.engine.causal import CausalEngine

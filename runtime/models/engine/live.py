@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from decgraph.runtime.models.decoder.hybrid import is_recurrent
+from decgraph.runtime.models.decoder.states import is_recurrent
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.engine.given import Memories

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from decgraph.ir.memo import memo_of
-from decgraph.runtime.models.decoder.hybrid import HybridDecoder
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.given import Memories, copying
@@ -32,7 +31,7 @@ def fresh_engine(model: HFCausal | Live) -> CausalEngine:
     positions and a cache from outside."""
     net = net_of(model)
     named: dict[str, Any] = {"name": model.name, "size": model.vocab.size, "context": model.context}
-    kind = HybridEngine if isinstance(net.decoder, HybridDecoder) else CausalEngine
+    kind = HybridEngine if hasattr(net.decoder, "mixers") else CausalEngine
     return kind(net.decoder, layout_of(net.decoder), net.head, **named)
 
 

@@ -1,8 +1,8 @@
 """The engine of models with recurrent layers (Mamba, RWKV, and hybrids with attention).
 
 Such a layer's state is a sum over all that was read, and cannot be rolled back to an earlier token. Where the layers keep their
-states in transformers' cache, `HybridEngine` verifies a draft in one call: see decoder/hybrid.py. Other modules (RWKV) are
-run as a whole by `RecurrentEngine`: a prompt in one forward and every later token, a draft like any other, in one of its own, on a
+states in transformers' cache, `HybridEngine` verifies a draft in one call: see decoder/hybrid.py. Other modules (RWKV) are run
+as a whole by `RecurrentEngine`: a prompt in one forward and every later token, a draft like any other, in one of its own, on a
 copy of the state before it.
 """
 
