@@ -2,8 +2,8 @@
 
 LLaDA is a Llama, Dream and Fast-dLLM v2 are Qwen2, SDAR is Qwen3, its mixtures and LLaDA-MoE are Qwen3-MoE, and LLaDA 2 is
 GLM-4.5, each without the causal mask. Their own classes are code in the model's folder, which is not run. Their weights, under
-transformers' names, are; so they run with caches, batched and by the decoder, like any other model. What is not that computation
-(another norm, ALiBi, fused projections of another order) is refused by name.
+transformers' names, are; so they run with caches, batched and by the decoder, like any other model. What is not that
+computation (another norm, ALiBi, fused projections of another order) is refused by name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LLADA_SAME = {
     "block_group_size": (1, None),
 }
 """Settings of LLaDA's configuration, and the values under which it is a Llama."""
-_SAME = {
+_SAME: dict[str, dict[str, tuple[Any, ...]]] = {
     "LLaDAMoEModelLM": {
         "clip_qkv": (None,),
         "qk_layernorm": (True,),
