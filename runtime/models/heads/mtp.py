@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -86,7 +87,10 @@ def _is_mtp(config: Config, names: Collection[str]) -> bool:
 
 
 def _mtp(source: Source) -> ReadHead:
-    """The MTP layer of a checkpoint, or its layers as the stages of one head (staged.py)."""
+    """The MTP layer of a checkpoint, or its layers as the stages of one head (staged.py). Of a model of images and text it is
+    the text model's."""
+    if isinstance(source.config.get("text_config"), dict):
+        source = replace(source, config=dict(source.config["text_config"]))
     found = _begin(source.config, source.tensors)
     assert found is not None, "`looks` comes before `read`"
     begin, block, parts = found
