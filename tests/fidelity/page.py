@@ -28,12 +28,12 @@ run the same prompts through decgraph. `compared`: the authors' loop is written 
 (`tests/fidelity/transcribed`), and both run on the same tables of probabilities. The other words are those of `decgraph list`.
 
 Recordings have tables of their own behind it. A number is how many cases agree; `tests/fidelity/test_fidelity.py` compares
-every case, and fails for a difference that is not explained below and for an explanation without a difference. Accepted and drafted
-tokens are compared per call of the target; `drafted` as the set of paths of a call's tree. If a recorded loop runs past its
-limit, ours does too, and is compared up to the last recorded call. Drafts of transformers' prompt lookup after the limit are
-left out: decgraph drafts none. A linked program is not one of stdlib. On Triton's interpreter only
-a file's first case is replayed; `output unheard` is the output in graph mode (without an event listener), if the program and
-its model support it.
+every case, and fails for a difference that is not explained below and for an explanation without a difference. Accepted and
+drafted tokens are compared per call of the target; `drafted` as the set of paths of a call's tree. If a recorded loop runs
+past its limit, ours does too, and is compared up to the last recorded call. Drafts of transformers' prompt lookup after the
+limit are left out: decgraph drafts none. A linked program is not one of stdlib. On Triton's interpreter only a file's first
+case is replayed; `output unheard` is the output in graph mode (without an event listener), if the program and its model
+support it.
 """
 TITLES = {
     "causal": "Autoregressive decoders",
