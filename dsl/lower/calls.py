@@ -90,14 +90,15 @@ def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
     if tree is not None:
         extra["tree"] = tree
     for k in e.kwargs:
-        if k.name not in ("at", "given", "allow"):
-            lw.fail(k.span, f"a model call takes at =, given = and allow =, not {k.name} =", code="E260")
+        if k.name not in ("at", "given", "allow", "after"):
+            lw.fail(k.span, f"a model call takes at =, given =, allow = and after =, not {k.name} =", code="E260")
         extra[k.name] = lw.expr(k.value)
-    names = [n for n in ("tree", "at", "given", "allow") if n in extra]
+    names = [n for n in ("tree", "at", "given", "allow", "after") if n in extra]
     attrs: dict[str, Any] = {"with": tuple(names)}
     if part:
         attrs["part"] = part
-    if model.type.of[0] == "masked" and place.type.elem in ("canvas", "tree") and model.name in lw.policies:
+    kept = "after" not in extra  # a policy's memory is of the request's own context
+    if kept and model.type.of[0] == "masked" and place.type.elem in ("canvas", "tree") and model.name in lw.policies:
         return governed_call(lw, model, place, extra, e)
     return lw.emit("model.eval", model, place, *[extra[n] for n in names], span=e.span, **attrs)[0]
 
