@@ -196,6 +196,8 @@ class Masked(_Model):
 class Features(Causal):
     """A head that reads another model's features: `Annotated[Features, "target"]`."""
 
+    def states(self, place: Place, /, *, given: Memory | Value) -> Value: ...
+
 class Layers(_Model):
     """Layers of a model, or an adapter that is applied to them: `Annotated[Layers, "target"]`."""
 
