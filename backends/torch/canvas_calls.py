@@ -61,7 +61,7 @@ class CanvasMemory:
 def cells_of(m: Engines, engine: Any, c: Canvas, before: Sequence[int]) -> tuple[np.ndarray, Any]:
     """(int64[base + n], the soft cells or None) of a canvas after these tokens."""
     base = len(before)
-    out = np.empty(base + len(c), dtype=np.int64)
+    out: Any = np.empty(base + len(c), dtype=np.int64)
     out[:base] = before
     out[base:] = np.where(c.token < 0, engine.mask, c.token)
     if not c.soft:

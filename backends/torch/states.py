@@ -31,7 +31,7 @@ def read_states(m: Any, trunk: Any, place: Any, extra: dict[str, Any], *, each: 
     m.count_call(trunk, len(call.rows), len(call.tokens))
     if not call.rows:
         return states_value([], shape)
-    given = extra.get("given")
+    given: Any = extra.get("given")  # a head's is always there
     on = given.value if trunk.kind == "features" else _given(m, getattr(trunk, "target", trunk), call, given)
     return states_value(states_at(trunk, call.paths(), on), shape)
 
