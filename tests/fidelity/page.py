@@ -52,7 +52,6 @@ CANNOT = {
         "logits/cfg",
         "logits/context_aware_decoding",
         "logits/instructive_decoding",
-        "dllm/llada_cfg",
     ),
 }
 
