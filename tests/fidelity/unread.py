@@ -38,6 +38,7 @@ ONLY: Mapping[str, Mapping[str, str | tuple[Any, ...]]] = {
     "ar2/hf_universal_assisted": {"target_lookbehind": "tokens of two tokenizers are lined up by their text"},
     "ar/lookahead": {"POOL_FROM_PROMPT": "texts are compared"},
     "ar2/sequoia_greedy": {"growmap": CALLS, "size": CALLS},
+    "logits/filters_llama_cpp": {"seed": "the only coin is certain: `p` is 1"},
     "logits/filters": dict.fromkeys(
         (
             *("top_k", "top_p", "min_p", "min_tokens_to_keep", "mass", "epsilon", "top_h", "temperature", "epsilon_cutoff"),
