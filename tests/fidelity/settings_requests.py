@@ -128,14 +128,15 @@ def penalties(case: Case, backend: str) -> Outcome:
     )
     drawn = laws(case["prompt"], new, models.causal("target"), backend, **settings(made, case["prompt"], eos=eos))
     best = [sorted(law, key=lambda v, law=law: -law[v])[:3] for law in drawn]
-    scores = [relative(dict(s["top"]), s["top"][0][0]) for s in case["steps"]]
+    top = [[(v, w) for v, w in s["top"] if v not in s["forbidden"]] for s in case["steps"]]  # forced tokens leave one
+    scores = [relative(dict(t), t[0][0]) for t in top]
     ours = [relative({v: w for v, w in logs(law).items() if v in b}, b[0]) for law, b in zip(drawn, best, strict=True)]
     return Outcome(
         {
             "tokens": tuple(case["output"]),
             "target calls": case["target_forwards"],
             "forbidden": [s["forbidden"] for s in case["steps"]],
-            "likeliest three": [[v for v, _ in s["top"]] for s in case["steps"]],
+            "likeliest three": [[v for v, _ in t] for t in top],
             "their scores": scores,
         },
         {
@@ -149,20 +150,16 @@ def penalties(case: Case, backend: str) -> Outcome:
 
 
 def penalties_llama_cpp(case: Case, backend: str) -> Outcome:
-    """llama.cpp counts the tokens of the prompt as well: here all but the first are text that was drawn."""
-    p, text = case["parameters"], case["output"]
-    assert p["penalty_last_n"] >= len(text) and text[0] in text[1 : len(case["prompt"])]
-    given = {
-        "repetition_penalty": p["penalty_repeat"],
-        "frequency_penalty": p["penalty_freq"],
-        "presence_penalty": p["penalty_present"],
-    }
-    drawn = laws(text[:1], text[1:], models.causal("target"), backend, **given)[len(case["prompt"]) - 1 :]
+    """By the program with llama.cpp's window, in which the prompt counts as well."""
+    p, n = case["parameters"], len(case["prompt"])
+    theirs = ("penalty_last_n", "penalty_repeat", "penalty_freq", "penalty_present")
+    params = {ours: p[name] for ours, name in zip(("window", "factor", "frequency", "presence"), theirs, strict=True)}
+    text, new = stdlib.text("windowed_penalties"), case["output"][n:]
+    drawn = laws(case["prompt"], new, models.causal("target"), backend, text=text, params=params)
     best = [max(law, key=lambda v, law=law: law[v]) for law in drawn]
     scores = [relative(dict(enumerate(s["after"])), s["token"]) for s in case["steps"]]
     ours = [relative(logs(law), b) for law, b in zip(drawn, best, strict=True)]
-    recorded = {"tokens": text[len(case["prompt"]) :], "after": scores}
-    return Outcome(recorded, {"tokens": best, "after": near(scores, ours, 1e-3)})
+    return Outcome({"tokens": new, "after": scores}, {"tokens": best, "after": near(scores, ours, 1e-3)})
 
 
 def allowed(case: Case) -> Automaton:
@@ -230,12 +227,7 @@ ENTRIES = [
         note="repetition penalty and minimum length are a request's own, the other processors are called by it; scores are "
         "compared up to a common amount",
     ),
-    request(
-        "logits/penalties_llama_cpp",
-        penalties_llama_cpp,
-        leaves_out={"last5_rep1.2_freq0.4_pres0.6": "penalties over a window of the last tokens: a request has none"},
-        note="there the prompt counts for frequency and presence: here it is text that was drawn, but for its first token",
-    ),
+    Entry("logits/penalties_llama_cpp", "windowed_penalties", penalties_llama_cpp, kind="setting"),
     request(
         "logits/grammar_constrained",
         grammar,
