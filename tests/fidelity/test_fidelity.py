@@ -115,6 +115,18 @@ def test_what_is_excused_exists(entry: Entry) -> None:
     assert not {name for name, _ in entry.differs} & set(entry.leaves_out)
 
 
+NO_SNAPSHOT = {"dllm/localleap", "dllm2/dilated"}
+"""Repositories of which no file with numbered lines is to be had: an excuse names the function."""
+
+
+@pytest.mark.parametrize("entry", [pytest.param(e, id=f"{e.file} {e.program}") for e in entries() if e.differs or e.leaves_out])
+def test_an_excuse_names_a_line_of_upstream(entry: Entry) -> None:
+    """A file of the authors' code, and the line of it that makes the difference."""
+    place = r"[\w./-]+\.py, \w+" if entry.file in NO_SNAPSHOT else r"[\w./-]+\.(py|rs|cc):\d+"
+    for why in {*entry.differs.values(), *entry.leaves_out.values()}:
+        assert re.search(place, why), why
+
+
 def test_masked_recordings_are_replayed_or_said_to_be_of_later_algorithms() -> None:
     files = {f"{p.parent.name}/{p.stem}" for p in GOLDEN.glob("dllm*/*.json") if p.stem != "index"}
     replayed = {e.file for e in entries()}

@@ -88,7 +88,7 @@ ONLY: Mapping[str, Mapping[str, str | tuple[Any, ...]]] = {
         **dict.fromkeys(("dropout", "window", "sigma", "scale", "preserved_tokens"), "the kept positions are handed over"),
     },
     "dllm/sdlm_*": {
-        "alg": ("prob_conf", "self_speculative"),
+        "alg": ("prob_conf",),
         "use_cache": "the file is of one cache",
         "eos_id": "no end stands in a recorded text",
     },
