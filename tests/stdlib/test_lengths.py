@@ -1,4 +1,4 @@
-"""Programs are short: what a reader has in front of him, with claims, docstring and blank lines; their code is shorter still."""
+"""Programs are short: what a reader has in front of him, with claims, docstring and blank lines; their code is shorter."""
 
 from __future__ import annotations
 
