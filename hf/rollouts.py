@@ -117,7 +117,8 @@ class Rollouts:
         self, prompt_ids: Sequence[int], sampling_params: Mapping[str, Any], request_id: str = "", **more: Any
     ) -> TokenOutput:
         """verl: what its servers and their client answer. sampling_params: SHAPING, `max_tokens` or `max_new_tokens`,
-        `seed`, `stop_token_ids`, `ignore_eos`, `logprobs`. One request runs at a time. Raises DecError for others, and for images, video and audio."""
+        `seed`, `stop_token_ids`, `ignore_eos`, `logprobs`. One request runs at a time. Raises DecError for others, and for
+        images, video and audio."""
         asked = dict(sampling_params)
         limits = [asked.pop(name) for name in ("max_tokens", "max_new_tokens") if name in asked]
         stops, logprobs = asked.pop("stop_token_ids", None) or (), asked.pop("logprobs", False)
