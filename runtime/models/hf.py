@@ -50,7 +50,7 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
     if folder.composed:
         text = {**folder.config, **folder.config["text_config"]}
         vocab = vocabulary(folder.path, int(text.get("vocab_size") or 0))
-        if WITHOUT.get(text["model_type"]) == STATES and (made := _text_half(folder, vocab, placed, reuse)) is not None:
+        if (WITHOUT.get(text["model_type"]) == STATES or text["model_type"] == "gemma4_text") and (made := _text_half(folder, vocab, placed, reuse)) is not None:
             return made
         return _live(folder, vocab, DecError("it has no text model"), placed, "AutoModelForImageTextToText")
     vocab = vocabulary(folder.path, folder.size)
@@ -74,7 +74,7 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
 
 
 def _text_half(folder: Folder, vocab: Vocab, placed: Placement, reuse: bool) -> HFCausal | None:
-    """The text model of a folder of images and text (Qwen3.5), by its layers, where transformers has a class of it alone."""
+    """The text model of a folder of images and text (Qwen3.5, Gemma 4), by its layers, where transformers has a class of it alone."""
     import transformers
 
     from decgraph.runtime.models.decoder.make import net_of_module
