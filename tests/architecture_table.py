@@ -231,9 +231,9 @@ Of a model with recurrent layers (rows with "recurrent layers keep states") the 
 and for a draft what entered those layers. So a draft of any length, a tree too, is verified in one call of the model, and a
 rejected one costs nothing after it. The next call runs the recurrent layers alone again over the tokens that were accepted;
 where a whole draft was, the states at its end are there already. Their rows are tested with `speculative` and `sequoia` too,
-and forwards are counted. Heads (EAGLE, MTP) read such targets from folders, but for those whose logits are scaled (Falcon-H1,
-Granite 4). RWKV, MiniMax and RecurrentGemma keep their states elsewhere: their drafts are computed token by token, or as whole
-texts. Of these `generate` itself gives other tokens in a left-padded batch than alone, and decgraph gives those alone.
+and forwards are counted. Heads (EAGLE, MTP) read such targets from folders. RWKV, MiniMax and RecurrentGemma keep their states
+elsewhere: their drafts are computed token by token, or as whole texts. Of these `generate` itself gives other tokens in a
+left-padded batch than alone, and decgraph gives those alone.
 
 | architecture | what is special | forward |
 |---|---|---|"""

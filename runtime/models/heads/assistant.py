@@ -1,6 +1,6 @@
 """Gemma 4's assistants: small models without keys and values of their own, which attend to those of the target.
 
-An assistant reads the embedding of the newest token beside the target's last state, or while it drafts its own projected output,
+An assistant reads the embedding of the newest token beside the target's last state, or while drafting its own projected output,
 and attends to what the target computed before the newest token: the keys and values of its last layer of each kind. All drafts
 stand at the position of the root. Its layers are transformers' own; the keys and values are those that the target's layers make
 of the states that enter them. transformers' `generate` also shows an assistant the row of the draft that was rejected last, at

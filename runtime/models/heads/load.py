@@ -12,7 +12,19 @@ from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.folders import configuration
-from decgraph.runtime.models.heads import assistant, chained, dflash, eagle, kangaroo, medusa, mtp, rooted, sequential, speculators, staged
+from decgraph.runtime.models.heads import (
+    assistant,
+    chained,
+    dflash,
+    eagle,
+    kangaroo,
+    medusa,
+    mtp,
+    rooted,
+    sequential,
+    speculators,
+    staged,
+)
 from decgraph.runtime.models.heads.files import tensors
 from decgraph.runtime.models.heads.layout import Config, Layout, Part, ReadHead, Source, some
 from decgraph.runtime.models.hf_heads import Mlp

@@ -85,6 +85,25 @@ def test_decoding_is_lossless_alone_and_in_a_batch(official: Any, tmp_path: Path
         assert all(result.stats.drafted > 0 for result in door.last)
 
 
+def test_gemma_4_as_it_is_published(official: Any, tmp_path: Path) -> None:
+    """A folder of images and text, whose logits are capped, with its assistant."""
+    text = {**ROWS["gemma4_text, shared"].config, "final_logit_softcapping": 5.0}
+    eye = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
+           "num_key_value_heads": 2, "head_dim": 8, "patch_size": 8}  # fmt: skip
+    config = transformers.Gemma4Config(text_config=text, vision_config=eye, audio_config=None, image_token_id=90,
+                                       boi_token_id=91, eoi_token_id=92, video_token_id=93)  # fmt: skip
+    torch.manual_seed(7)
+    module = transformers.Gemma4ForConditionalGeneration(config).eval().requires_grad_(False)
+    for weight in module.parameters():
+        weight.add_(torch.randn_like(weight) * 0.1)
+    module.save_pretrained(tmp_path / "target")
+    official(False).save_pretrained(tmp_path / "assistant")
+    wanted = module.generate(torch.tensor([IDS]), do_sample=False, max_new_tokens=10, eos_token_id=None, pad_token_id=0)
+    models = {"target": tmp_path / "target", "head": tmp_path / "assistant"}
+    result = decgraph.load("glide_cape").run(list(IDS), models, temperature=0, limit=10)
+    assert result.error is None and list(result.tokens)[:10] == wanted[0, len(IDS) :].tolist()
+
+
 def test_another_target_is_refused(official: Any, tmp_path: Path) -> None:
     architecture("llama").save_pretrained(tmp_path / "target")
     official(False).save_pretrained(tmp_path / "assistant")
