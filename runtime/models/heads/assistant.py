@@ -30,7 +30,7 @@ class Assistant(Rooted):
         from transformers.models.gemma4.modeling_gemma4 import Gemma4TextConfig, Gemma4TextModel
         from transformers.models.gemma4_assistant import modeling_gemma4_assistant as official
 
-        class Shared(Gemma4TextConfig):  # type: ignore[misc, valid-type]  # 5.23 refuses a model all of whose layers share
+        class Shared(Gemma4TextConfig):  # 5.23 refuses a model all of whose layers share
             kv_sharing_modes = property(lambda self: ["reuse"] * self.num_hidden_layers)
 
         width = int(config["hidden_size"])
