@@ -30,6 +30,12 @@ _MIMO = {
     "input_proj.": "fc.",
     "final_layernorm.": "norm.",
 }
+_SPECULATORS = {
+    "token_layernorm.": "embedding_norm.",
+    "hidden_layernorm.": "feature_norm.",
+    "input_proj.": "fc.",
+    "final_layernorm.": "norm.",
+}
 _COPIES = ("shared_head.head.weight", "embed_tokens.weight")  # of the target's matrices, which stand in the same file
 
 
@@ -114,6 +120,21 @@ def _mtp(source: Source) -> ReadHead:
         {f"stages.{n}.{name}": tensor for n, stage in enumerate(stages) for name, tensor in stage.tensors.items()},
         {f"stages.{n}.{ours}": published for n, stage in enumerate(stages) for ours, published in stage.stored.items()},
     )
+
+
+def speculators_mtp(source: Source, of: Config) -> ReadHead:
+    """vLLM's own folder of one MTP layer. of: the target's family and its sizes, of which defaults are left out. Raises DecError
+    for an output in two levels."""
+    import transformers
+
+    if source.config.get("num_centroids") is not None:
+        raise DecError(f"{source.folder} has an output matrix in groups (num_centroids)", hint="one whole matrix can be run")
+    try:
+        whole = type(transformers.AutoConfig.for_model(str(of.get("model_type")))).from_dict(dict(of)).to_dict()
+    except Exception as error:  # an unknown family, or values that its class does not take
+        raise DecError(f"{source.folder / 'config.json'} has no target that transformers knows: {error}") from error
+    read = _stage(replace(source, config=whole), "mtp_layers.0.", "mtp_layers.0.", _SPECULATORS)
+    return replace(read, layout="speculators MTP")
 
 
 def _stage(source: Source, begin: str, block: str, parts: dict[str, str]) -> ReadHead:
