@@ -22,10 +22,10 @@ from decgraph.runtime.native.linear import Linear
 
 
 class DFlash(Rooted):
-    """Options: `reads` (which of the target's states, as EAGLE-3's), `block` (the root and the masks), `anchor` (the root's slot
-    guesses the token after it, and slot j the one after the j-th draft, as in DSpark), `mask_token_id`, `embedding` and `output`
-    (of its own; otherwise the target's), `draft_vocab_size`, `mapped`, `windows` (of each layer, None: all positions; a place
-    sees those at most so far away), and those of its layers."""
+    """Options: `reads` (which of the target's states, as EAGLE-3's), `block` (the root and the masks), `anchor` (the root's
+    slot guesses the token after it, and slot j the one after the j-th draft, as in DSpark), `mask_token_id`, `embedding` and
+    `output` (of its own; otherwise the target's), `draft_vocab_size`, `mapped`, `windows` (of each layer, None: all positions;
+    a place sees those at most so far away), and those of its layers."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__(config)
@@ -119,6 +119,10 @@ class DFlash(Rooted):
         ]
 
 
+OTHERS = ("markov_head.", "confidence_head.")
+"""Tensors of DSpark's other parts: a causal model (runtime/models/markov.py), and what says how sure a draft is."""
+
+
 def dflash_like(
     source: Source, of: Config, reads: Any, mask: Any, layout: str, *, anchor: bool = False, drop: Collection[str] = ()
 ) -> ReadHead:
@@ -199,13 +203,15 @@ def _is_dflash(config: Config, names: Collection[str]) -> bool:
 
 
 def _dflash(source: Source) -> ReadHead:
-    said = source.config.get("dflash_config") or {}
+    spark = bool(source.config.get("markov_rank"))  # DSpark's, of DeepSpec and SpecForge
+    said = source.config.get("dflash_config") or source.config.get("dspark_config") or {}
     said = said if isinstance(said, dict) else {}
     outputs = said.get("target_layer_ids", source.config.get("target_layer_ids"))
     # z-lab counts the layers whose outputs are read: the inputs of the next ones.
     reads = [n + 1 if isinstance(n, int) else n for n in outputs] if isinstance(outputs, list) else outputs
     mask = said.get("mask_token_id", source.config.get("mask_token_id"))
-    return dflash_like(source, source.config, reads, mask, "DFlash")
+    others = [name for name in source.tensors if spark and name.startswith(OTHERS)]
+    return dflash_like(source, source.config, reads, mask, "DSpark" if spark else "DFlash", anchor=spark, drop=others)
 
 
 LAYOUTS = (

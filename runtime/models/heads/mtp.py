@@ -123,8 +123,8 @@ def _mtp(source: Source) -> ReadHead:
 
 
 def speculators_mtp(source: Source, of: Config) -> ReadHead:
-    """vLLM's own folder of one MTP layer. of: the target's family and its sizes, of which defaults are left out. Raises DecError
-    for an output in two levels."""
+    """vLLM's own folder of one MTP layer. of: the target's family and its sizes, without those that are defaults. Raises
+    DecError for an output in two levels."""
     import transformers
 
     if source.config.get("num_centroids") is not None:

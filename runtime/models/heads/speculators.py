@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.heads.dflash import dflash_like
+from decgraph.runtime.models.heads.dflash import OTHERS, dflash_like
 from decgraph.runtime.models.heads.eagle import eagle3_like
 from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source
 from decgraph.runtime.models.heads.mtp import speculators_mtp
@@ -31,7 +31,7 @@ def _speculators(source: Source) -> ReadHead:
             return dflash_like(source, of, reads, source.config.get("mask_token_id"), "speculators DFlash")
         case "dspark":
             reads, mask = source.config.get("aux_hidden_state_layer_ids"), source.config.get("mask_token_id")
-            others = [name for name in source.tensors if name.startswith(("markov_head.", "confidence_head."))]
+            others = [name for name in source.tensors if name.startswith(OTHERS)]
             return dflash_like(source, of, reads, mask, "speculators DSpark", anchor=True, drop=others)
         case "mtp":
             return speculators_mtp(source, of)

@@ -20,6 +20,13 @@ from decgraph.runtime.models.markov import load_markov
 TEXT, RANK = (1, 5, 9, 11, 20), 6
 
 
+def of_specforge(at: Path) -> Path:
+    """DeepSpec's and SpecForge's folder: DFlash's, with a Markov head."""
+    config, weights = heads.dflash()
+    shapes = {"markov_head.markov_w1.weight": (V, RANK), "markov_head.markov_w2.weight": (V, RANK)}
+    return written(at, {**config, "markov_rank": RANK}, weights | heads.drawn(shapes, 11, 1.0))
+
+
 def folder(at: Path, *, draft: int = V, kind: str = "dspark", **more: Any) -> Path:
     """A folder of speculators with the layers of `published_heads.dflash`."""
     old, weights = heads.dflash()
@@ -49,6 +56,8 @@ def test_the_slot_of_the_root_guesses_too(target: Path, tmp_path: Path) -> None:
     model: Any = hf.load_causal(target)
     spark, flash = (hf.load_features(folder(tmp_path / kind, kind=kind), model) for kind in ("dspark", "dflash"))
     given = model.memory(TEXT[:-1])
+    forged = hf.load_features(of_specforge(tmp_path / "forged"), model)
+    np.testing.assert_array_equal(forged.eval([TEXT], given)[0].logits, spark.eval([TEXT], given)[0].logits)
     for drafted in range(3):
         path = (*TEXT, *[3] * drafted)
         (row,), (other,) = spark.eval([(*path, 3)], given), flash.eval([path], given)
