@@ -22,15 +22,6 @@ from decgraph.runtime.text import vocabulary
 _FIRST, _SECOND = "markov_head.markov_w1.weight", "markov_head.markov_w2.weight"
 
 
-def holds_markov(folder: FolderPath) -> bool:
-    """Whether a folder is a DSpark head's, with a Markov head in it."""
-    try:
-        config = settings(folder.expanduser() / "config.json")
-    except DecError:  # said when the model is read
-        return False
-    return bool(config.get("markov_rank"))
-
-
 class Markov(Model):
     """See the top of the file. first: [V, rank]. second: [rows, rank]. tokens: int64[rows], the ids of its rows, or None for
     all in order."""
