@@ -48,7 +48,7 @@ class Assistant(Rooted):
         self.masked_embedding: Any = official.Gemma4AssistantMaskedEmbedder(whole) if ordered else None
         self._masks = official.Gemma4AssistantForCausalLM.create_attention_masks
         self._holder = SimpleNamespace(config=whole)
-        self._target: Any = None
+        self._layers: Any = lambda: None  # the target's, which are no part of the head
 
     def follow(self, net: Any) -> None:
         """Takes the layers of the target whose keys and values are read. Raises DecError for a target that is no Gemma 4."""
@@ -58,22 +58,22 @@ class Assistant(Rooted):
             raise DecError("an assistant of Gemma 4 reads the keys and values of a Gemma 4", hint="its own target")
         own = [n for n in range(len(kinds)) if not base.layers[n].self_attn.is_kv_shared_layer]
         self._kept = [(kind, max(n for n in own if kinds[n] == kind)) for kind in dict.fromkeys(kinds)]
-        object.__setattr__(self, "_target", base)  # not a part of the head
+        self._layers = lambda: base
         self.reads = (*(n for _, n in self._kept), net.decoder.layers)
-        object.__setattr__(self, "_embed", net.lookup)
+        self._embed = lambda tokens: net.lookup(tokens)
 
     def prepare(self, states: Tensor, positions: Tensor, before: Before | None = None) -> Before:
         from transformers.models.gemma4.modeling_gemma4 import apply_rotary_pos_emb
 
         parts = states.chunk(len(self._kept) + 1, dim=-1)
-        made = []
+        made, base = [], self._layers()
         for place, ((kind, n), entering) in enumerate(zip(self._kept, parts, strict=False)):
-            layer, x = self._target.layers[n], entering[None]
+            layer, x = base.layers[n], entering[None]
             attention, x = layer.self_attn, layer.input_layernorm(x)
             shape = (1, len(positions), -1, attention.head_dim)
             key = attention.k_proj(x).view(shape)
             value = key if attention.v_proj is None else attention.v_proj(x).view(shape)
-            cos, sin = self._target.rotary_emb(x, positions[None], kind)
+            cos, sin = base.rotary_emb(x, positions[None], kind)
             rows = (apply_rotary_pos_emb(attention.k_norm(key), cos, sin, unsqueeze_dim=2), attention.v_norm(value))
             keys, values = (row.transpose(1, 2) for row in rows)
             if before is not None and before.kv:
@@ -86,7 +86,7 @@ class Assistant(Rooted):
         made = super().nothing()
         weight = next(self.parameters())
         for _, n in self._kept:  # a row of zeros, which tells nothing
-            attention = self._target.layers[n].self_attn
+            attention = self._layers().layers[n].self_attn
             heads = attention.k_proj.out_features // attention.head_dim
             zeros = weight.new_zeros(1, heads, 1, attention.head_dim)
             made.kv.append((zeros, zeros))
