@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from fidelity.transcribed.block_trees import marginals, models, ours, verified_trees
-from fidelity.transcribed.compared import Columns, Compared, Text, best, verified
+from fidelity.handed import Uniforms
+from fidelity.transcribed.block_trees import ours, verified_trees
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best
 from fidelity.transcribed.copied import columns
+from fidelity.transcribed.eagle_trees import Near, cases, one_head, row
+from fidelity.transcribed.engine_heads import ours as chained
+from fidelity.transcribed.engine_heads import rejection
 from fidelity.watched import run
-
-from decgraph.runtime.models.table import TableFeatures
 
 
 def costs(case: Mapping[str, Any]) -> list[float]:
@@ -49,70 +51,62 @@ def caddtree(case: Mapping[str, Any]) -> Columns:
     return verified_trees(case, lambda rows: paying(rows, case))
 
 
-def chained(case: Mapping[str, Any], places: int, draft: Callable[[list[np.ndarray], list[int]], list[int]]) -> Columns:
-    """An exact token first; then chains that `draft` makes of what the head says of the places behind the last token."""
-    both, text, end = models(case), list(case["prompt"]), len(case["prompt"]) + case["limit"]
-    drafted: list[list[Text]] = [[]]
-    accepted = [0]
-    text += verified(both["target"], text, ())[0]
-    while len(text) < end:
-        chain = draft(marginals(both["head"], text, places + 1), text)
-        paths = [tuple(chain[: i + 1]) for i in range(len(chain))]
-        kept, n = verified(both["target"], text, paths)
-        text += kept
-        drafted.append(paths)
-        accepted.append(n)
-    return {"tokens": tuple(text[:end]), "drafted": drafted, "accepted": accepted}
+def heads(part: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """A head, and another in the place of a trained network that knows the state of a place and the drafts before it."""
 
+    def made(case: Mapping[str, Any]) -> dict[str, Any]:
+        both = one_head(case)
+        return {**both, part: Near(both["target"], case["seed"] + 40)}
 
-def corrections(case: Mapping[str, Any]) -> TableFeatures:
-    """A stand-in for a trained network that knows the state of a place and the drafts before it."""
-    return TableFeatures(models(case)["target"], case["seed"] + 9, power=case.get("power", 1))
-
-
-def added(head: TableFeatures, text: Sequence[int], chain: Sequence[int]) -> np.ndarray:
-    """What it adds to the scores of the place behind these drafts."""
-    row = head.eval([(*text, *chain)], head.target.memory(tuple(text[:-1])))[0]
-    return np.log(np.asarray([float(w) for w in row.weights]))
+    return made
 
 
 def domino(case: Mapping[str, Any]) -> Columns:
-    """The first drafts are the best of their places; the others of the sums of their places' scores and the correction."""
-    head = corrections(case)
+    """The first drafts are of their places' scores; the others of the sums of these and the correction. They are kept as
+    long as the target, in whose place a draw stands as well, says the same."""
+    m, u = heads("correction")(case), Uniforms(case["seed"])
+    text, end = list(case["prompt"]), len(case["prompt"]) + case["limit"]
 
-    def draft(rows: list[np.ndarray], text: list[int]) -> list[int]:
-        chain: list[int] = []
-        for i, row in enumerate(rows):
-            chain.append(int(np.argmax(row if i < case["pure"] else np.log(row) + added(head, text, chain))))
-        return chain
+    def pick(p: np.ndarray) -> int:
+        return u.token(p) if case["temperature"] else int(np.argmax(p))
 
-    return chained(case, case["block"], draft)
+    text.append(pick(after(m["target"], text)))
+    drafted: list[list[Text]] = [[]]
+    accepted = [0]
+    while len(text) < end:
+        chain: Text = ()
+        for i in range(case["block"]):
+            p = row(m["head"], text, (0,) * i)
+            chain = (*chain, pick(p if i < case["pure"] else p * row(m["correction"], text, chain)))
+        kept = 0
+        while True:
+            token = pick(after(m["target"], (*text, *chain[:kept])))
+            if kept == len(chain) or token != chain[kept]:
+                break
+            kept += 1
+        text += [*chain[:kept], token]
+        drafted.append([chain[: i + 1] for i in range(len(chain))])
+        accepted.append(kept)
+    return {"tokens": tuple(text[:end]), "drafted": drafted, "accepted": accepted}
 
 
 def dflash2(case: Mapping[str, Any]) -> Columns:
-    """The k best of every place that is left; of these the one with the best sum of its score and how it follows the draft
-    before."""
-    head = corrections(case)
+    """The k best of every place; of these a draw, or the best, by the sum of the place's score and how it follows the draft
+    before. Rejection decides. A block is no longer than the text may still become, where a case looks at its end."""
+    m, end = heads("selector")(case), len(case["prompt"]) + case["limit"]
 
-    def draft(rows: list[np.ndarray], text: list[int]) -> list[int]:
-        chain: list[int] = []
-        for row in rows[: len(case["prompt"]) + case["limit"] - len(text)]:
-            few, follows = best(row, case["k"]), added(head, text, chain)
-            chain.append(few[int(np.argmax([np.log(row[x]) + follows[x] for x in few]))])
+    def draft(text: list[int], u: Uniforms) -> list[tuple[int, np.ndarray | None]]:
+        chain: list[tuple[int, np.ndarray | None]] = []
+        for i in range(min(case["block"] - 1, end - len(text)) if case.get("ends") else case["block"] - 1):
+            p = row(m["head"], text, (0,) * i)
+            q = np.zeros(len(p))
+            few = best(p, case["k"])
+            q[few] = p[few] * row(m["selector"], text, tuple(t for t, _ in chain))[few]
+            q /= q.sum()
+            chain.append((u.token(q), q) if case["temperature"] else (int(np.argmax(q)), None))
         return chain
 
-    return chained(case, case["block"] - 1, draft)
-
-
-def corrected(program: str, part: str, *names: str) -> Callable[[Mapping[str, Any], str], Columns]:
-    """Ours, with the stand-in as its second head."""
-
-    def replay(case: Mapping[str, Any], backend: str) -> Columns:
-        given = {**models(case), part: corrections(case)}
-        params = {name: case[name] for name in names}
-        return columns(run(program, case["prompt"], given, backend, limit=case["limit"], **params))
-
-    return replay
+    return rejection(case, draft)
 
 
 COMPARED = [
@@ -146,22 +140,43 @@ COMPARED = [
         "domino",
         "jianuo-huang/Domino 1e0fbf87, code/dflash.py, DFlashDraftModel.spec_generate",
         domino,
-        corrected("domino", "correction", "block", "pure"),
-        {
-            f"block {k} pure {p}": {"seed": s, "prompt": (1, 2, 3), "limit": 14, "block": k, "pure": p}
-            for s, k, p in ((1, 6, 1), (2, 4, 0), (3, 5, 3), (4, 1, 1))
-        },
-        "greedy; as trained with a shifted label; a head on features of its own in the place of the recurrent network",
+        chained("domino", "block", "pure", models=heads("correction")),
+        cases(
+            {"block": 6, "pure": 1, "temperature": 0},
+            {"block": 4, "pure": 0, "temperature": 1},
+            {"block": 5, "pure": 3, "temperature": 1},
+        ),
+        "as trained with a shifted label; a head on features of its own in the place of the recurrent network; of the target's "
+        "draws those behind the first that differs, which nobody reads, are left out",
     ),
     Compared(
         "dflash2",
         "z-lab/dflash 10129599, dflash/model.py, CandidateSelector.select and dflash_generate",
         dflash2,
-        corrected("dflash2", "selector", "block", "k"),
-        {
-            f"block {b} of {k}": {"seed": s, "prompt": (1, 2, 3), "limit": 14, "block": b, "k": k}
-            for s, b, k in ((1, 6, 2), (2, 4, 3), (3, 8, 1), (4, 2, 16), (6, 5, 4))
-        },
-        "greedy; a head on features of its own in the place of the low-rank product",
+        chained("dflash2", "block", "k", models=heads("selector")),
+        cases(
+            {"block": 6, "k": 3, "temperature": 0},
+            {"block": 5, "k": 4, "temperature": 1},
+            {"block": 8, "k": 16, "temperature": 1},
+        ),
+        "a head on features of its own in the place of the low-rank product",
+    ),
+    Compared(
+        "dflash2",
+        "z-lab/dflash 10129599, dflash/model.py, dflash_generate",
+        dflash2,
+        lambda case, backend: columns(
+            run(
+                "dflash2",
+                case["prompt"],
+                heads("selector")(case),
+                backend,
+                limit=case["limit"],
+                block=case["block"],
+                k=case["k"],
+            )
+        ),
+        cases({"block": 6, "k": 3, "temperature": 0, "ends": True}),
+        "the blocks at the end of a text",
     ),
 ]
