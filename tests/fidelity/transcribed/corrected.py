@@ -27,7 +27,8 @@ def paying(rows: list[np.ndarray], case: Mapping[str, Any]) -> list[Text]:
     the expected tokens per time more."""
     ranked = [best(r, min(case["most"], len(r))) for r in rows]
     logs = [np.log(r[k]) for r, k in zip(rows, ranked, strict=True)]
-    takes, found, expected = costs(case), [], 1.0
+    takes, expected = costs(case), 1.0
+    found: list[Text] = []
     rate = expected / (case["drafting"] + takes[0])
     open_: list[tuple[float, Text]] = [(-logs[0][0], (0,))]
     while open_ and len(found) < case["most"]:
@@ -107,6 +108,12 @@ def dflash2(case: Mapping[str, Any]) -> Columns:
         return chain
 
     return rejection(case, draft)
+
+
+def to_the_end(case: Mapping[str, Any], backend: str) -> Columns:
+    """Ours, in a request that ends where the case does."""
+    asked = {name: case[name] for name in ("limit", "block", "k")}
+    return columns(run("dflash2", case["prompt"], heads("selector")(case), backend, **asked))
 
 
 COMPARED = [

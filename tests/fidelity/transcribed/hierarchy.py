@@ -21,7 +21,7 @@ def model(case: Mapping[str, Any]) -> TableModel:
     return TableModel(SIZE, case["seed"], kind="masked", visibility=("block", case["block"]), vocab="t", name="model")
 
 
-def rows(case: Mapping[str, Any], cells: list[int], at: range) -> np.ndarray:
+def rows(case: Mapping[str, Any], cells: list[Any], at: range) -> np.ndarray:
     said = model(case).eval_canvas(tuple(cells), list(at))
     return np.array([[float(w) for w in row.weights or ()] for row in said])
 
