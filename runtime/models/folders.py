@@ -106,6 +106,15 @@ def holds_heads(path: Path) -> bool:
     return "medusa_num_heads" in config and "num_hidden_layers" in config
 
 
+def holds_markov(path: Path) -> bool:
+    """Whether a folder is a DSpark head's, with a Markov head in it."""
+    try:
+        config = settings(path.expanduser() / "config.json")
+    except DecError:  # said when the model is read
+        return False
+    return bool(config.get("markov_rank"))
+
+
 def folder(path: str | Path) -> Path:
     """The whole path of a model's folder. Raises DecError for what is no folder."""
     found = Path(path).expanduser().resolve()

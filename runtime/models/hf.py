@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.compared import Different, refuse_different
+from decgraph.runtime.models.decoder.families import STATES, WITHOUT
 from decgraph.runtime.models.decoder.shape import Unknown
 from decgraph.runtime.models.derivations import unreached
 from decgraph.runtime.models.folders import Folder, context_of, read
@@ -49,6 +50,10 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
     if folder.composed:
         text = {**folder.config, **folder.config["text_config"]}
         vocab = vocabulary(folder.path, int(text.get("vocab_size") or 0))
+        if (WITHOUT.get(text["model_type"]) == STATES or text["model_type"] == "gemma4_text") and (
+            made := _text_half(folder, vocab, placed, reuse)
+        ) is not None:
+            return made
         return _live(folder, vocab, DecError("it has no text model"), placed, "AutoModelForImageTextToText")
     vocab = vocabulary(folder.path, folder.size)
     net = decoder_net(folder, placed)
@@ -68,6 +73,30 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
     from decgraph.runtime.models.hf_causal import HFCausal
 
     return HFCausal(net, name=folder.name, vocab=vocab, context=folder.context, family=str(folder.path), reuse=reuse)
+
+
+def _text_half(folder: Folder, vocab: Vocab, placed: Placement, reuse: bool) -> HFCausal | None:
+    """The text model of a folder of images and text (Qwen3.5, Gemma 4), by its layers, where transformers has a class of it
+    alone."""
+    import torch
+    import transformers
+
+    from decgraph.runtime.models.decoder.make import net_of_module
+    from decgraph.runtime.models.hf_causal import HFCausal
+
+    try:
+        module = pretrained(transformers.AutoModelForCausalLM, folder, None, placed)
+        if (inner := getattr(module.base_model, "language_model", None)) is not None:
+            text, output = inner.config, module.get_output_embeddings()
+            with torch.device("meta"):
+                module = transformers.AutoModelForCausalLM.from_config(text)
+            module.model, module.lm_head = inner, output
+        net = net_of_module(module, folder.name)
+    except (DecError, TypeError) as refused:
+        _LOG.info("%s runs with its images' layers: %s", folder.name, refused)
+        return None
+    context = context_of(net.config)
+    return HFCausal(net, name=folder.name, vocab=vocab, context=context, family=str(folder.path), reuse=reuse)
 
 
 def _of_file(path: Path, reuse: bool, placed: Placement) -> HFCausal:

@@ -271,6 +271,8 @@ def attach(module: Any, target: HFCausal, name: str) -> None:
         check_width(module, target, name)
     try:
         module.attach(target.token_embeddings(), target.net.read, target.layers)
+        if hasattr(module, "follow"):  # it runs layers of the target's
+            module.follow(target.net)
     except DecError as error:
         raise DecError(f"{name!r} does not fit {target.name!r}: {error.diagnostics[0]}", hint=error.hint) from error
 
