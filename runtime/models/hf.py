@@ -234,16 +234,18 @@ def _part(path: str | Path, target: HFCausal, part: Part) -> tuple[Path, Any]:
     from decgraph.runtime.models.heads import load
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import check_width
+    from decgraph.runtime.models.hf_masked import HFMasked
 
     folder = Path(path).expanduser().resolve()
     target = getattr(target, "target", target)  # what reads a head's states goes by that head's target
-    if not isinstance(target, HFCausal):
+    canvas = isinstance(target, HFMasked) and part == "head"
+    if not isinstance(target, HFCausal) and not canvas:
         reason = getattr(target, "unreached", None) or DecError("it is not a transformers model")
         raise unreached(target.name, f"{folder.name} reads hidden states and", reason)
     head = load.read(folder)
     load.expect(head, folder, part)
-    embedding = target.token_embeddings()
-    config = dict(target.net.config)
+    embedding = target.embedding if isinstance(target, HFMasked) else target.token_embeddings()
+    config = {} if isinstance(target, HFMasked) else dict(target.net.config)
     module = load.module(head, folder, embedding.dtype, config).to(embedding.device)
     if part not in ("features", "head"):
         check_width(module, target, folder.name)
