@@ -115,7 +115,7 @@ def dream(case: Case, backend: str) -> Outcome:
     )
 
 
-ALG_TEMP = "a choice by chance among the surest cells (alg_temp) is in no program of stdlib, as their texts say"
+ALG_TEMP = "a choice by chance among the surest cells (dream/model/generation_utils.py:486) is in no program of stdlib"
 
 ENTRIES = [
     Entry("dllm/llada_cfg", "llada_guided", llada, "masked", triton=1, note="a call's second row is a call of its own here"),

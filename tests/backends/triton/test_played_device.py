@@ -188,7 +188,7 @@ def ran(name: str) -> tuple[list[Result], list[Result]]:
 ERRORS_IN_DRAFTS = {"dyspec", "glide_cape"}
 
 
-@pytest.mark.budget(15)
+@pytest.mark.budget(12)
 @pytest.mark.quick("autoregressive", "eagle2", "fast_dllm")
 @pytest.mark.parametrize("name", NAMES)
 def test_steps_stay_on_the_device(name: str, device: torch.device) -> None:
