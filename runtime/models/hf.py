@@ -14,7 +14,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.compared import Different, refuse_different
 from decgraph.runtime.models.decoder.shape import Unknown
 from decgraph.runtime.models.derivations import unreached
-from decgraph.runtime.models.folders import Folder, context_of, read
+from decgraph.runtime.models.folders import Folder, adapted_from, context_of, read
 from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.gguf import file as gguf
 from decgraph.runtime.models.interface import Model, Vocab, check_vocab
@@ -45,6 +45,8 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
     placed = (placed or Placement()).found()
     if Path(path).suffix == gguf.SUFFIX:
         return _of_file(Path(path).expanduser().resolve(), reuse, placed)
+    if (base := adapted_from(Path(path).expanduser())) is not None:
+        return _adapted(Path(path).expanduser().resolve(), base, reuse, placed)
     folder = read(path, "causal")
     if folder.composed:
         text = {**folder.config, **folder.config["text_config"]}
@@ -68,6 +70,28 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
     from decgraph.runtime.models.hf_causal import HFCausal
 
     return HFCausal(net, name=folder.name, vocab=vocab, context=folder.context, family=str(folder.path), reuse=reuse)
+
+
+def _adapted(at: Path, base: Path, reuse: bool, placed: Placement) -> HFCausal:
+    """The model of an adapter alone: that of its base's folder, with its additions. Raises DecError for a base that the decoder
+    does not run, and for an adapter of another kind or of another model."""
+    from decgraph.runtime.models.decoder.adapted import MERGE, Adapted
+    from decgraph.runtime.models.decoder.folder import net_of_folder
+    from decgraph.runtime.models.hf_causal import HFCausal
+
+    folder = read(base, "causal")
+    vocab = vocabulary(folder.path, folder.size)
+    dtype, device = placed.precision(folder.dtype), placed.device
+    source = Adapted(folder.path, at, dtype, device)
+    try:
+        refuse_different(folder.config)
+        net = net_of_folder(folder.path, folder.config, dtype, device, source)
+    except Unknown as unknown:
+        why = f"{at} adds to {folder.path}, which runs as transformers' own module: {unknown}"
+        raise DecError(why, hint=MERGE) from None
+    source.check_used()
+    net = net.in_blocks(placed.dtype) if placed.dtype in BLOCKS else net
+    return HFCausal(net, name=at.name, vocab=vocab, context=folder.context, family=str(at), reuse=reuse)
 
 
 def _of_file(path: Path, reuse: bool, placed: Placement) -> HFCausal:
