@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 
 import decgraph
 from decgraph.runtime.models import hf
-from decgraph.runtime.models.hf_causal import HFCausal
 
 PATH = (1, 5, 9, 11, 5, 9, 3)
 RANK = 2
@@ -34,6 +33,10 @@ def adapter(at: Path, base: Path, **more: Any) -> Path:
     said = {"peft_type": "LORA", "r": RANK, "lora_alpha": 6, "base_model_name_or_path": str(base), "bias": "none", **more}
     (at / "adapter_config.json").write_text(json.dumps(said))
     return at
+
+
+def loaded(at: Path) -> Any:
+    return hf.load_causal(at)
 
 
 @pytest.fixture
@@ -57,11 +60,11 @@ def test_scores_are_those_of_peft(base: Path, tmp_path: Path, rslora: bool) -> N
 
 
 def test_what_it_does_not_add_to_is_the_models_own(base: Path, tmp_path: Path) -> None:
-    """The same pages of the same file: neither is read into memory twice."""
-    one, two = hf.load_causal(base), hf.load_causal(adapter(tmp_path / "lora", base))
-    assert isinstance(one, HFCausal) and isinstance(two, HFCausal)
+    one, two = (loaded(at) for at in (base, adapter(tmp_path / "lora", base)))
     assert torch.equal(one.net.embedding, two.net.embedding)
-    assert not torch.equal(one.net.decoder.products["1.down"].weights[0], two.net.decoder.products["1.down"].weights[0])
+    own, added = (model.net.decoder.products for model in (one, two))
+    assert torch.equal(own["0.up"].weights[0], added["0.up"].weights[0])
+    assert not torch.equal(own["1.down"].weights[0], added["1.down"].weights[0])
 
 
 def test_a_program_chooses_at_every_call(base: Path, tmp_path: Path) -> None:
@@ -73,7 +76,7 @@ def test_a_program_chooses_at_every_call(base: Path, tmp_path: Path) -> None:
     )
     at = adapter(tmp_path / "lora", base)
     done = program.run([1, 5, 9], models={"target": base, "writer": at}, limit=8, temperature=0)
-    text, models = [1, 5, 9], {0: hf.load_causal(at), 1: hf.load_causal(base)}
+    text, models = [1, 5, 9], {0: loaded(at), 1: loaded(base)}
     for _ in range(8):
         text.append(int(models[len(text) % 2].eval([tuple(text)])[0].logits.argmax()))
     assert done.error is None and list(done.tokens) == text[3:]
