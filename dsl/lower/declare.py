@@ -12,7 +12,7 @@ from decgraph.dsl.lower.wording import show
 from decgraph.ir.types import ANY, BOOL, INT, PROB, REAL, SET, TEXT, TOPOLOGY, Dim, Type, listing
 
 MODEL_KINDS = ("causal", "masked", "features", "layers", "head", "set_block_lm")
-GIVEN = ("prob", "float", "int", "bool")
+GIVEN = ("prob", "float", "int", "bool", "dist")
 """What a `head(target) -> type` can give."""
 SCALARS = {"int": INT, "float": REAL, "prob": PROB, "bool": BOOL, "text": TEXT, "topology": TOPOLOGY, "set": SET}
 KNOWN = (*SCALARS, *MODEL_KINDS, "token", "dist", "draws", "tree", "list", "automaton", "suffixes", "ngrams", "lru", "node")
@@ -87,10 +87,10 @@ def model_type(lw: Lowering, t: S.TypeExpr, name: str) -> Type:
             lw.fail(
                 t.span,
                 "a head names the model that it reads, and what it gives",
-                f"judge: head(target) -> prob, or -> {', '.join(GIVEN[1:])}; what gives a distribution is features(target)",
+                f"judge: head(target) -> prob, or -> {', '.join(GIVEN[1:])}",
                 code="E370",
             )
-        return Type("model", (kind, vocab, family, SCALARS[gives].elem))
+        return Type("model", (kind, vocab, family, "dist" if gives == "dist" else SCALARS[gives].elem))
     if "heads" in caps:
         visibility = "causal+heads"
     return Type("model", (kind, vocab, family, visibility))
