@@ -24,9 +24,10 @@ from decgraph.ir.values import Loc, Module, Op, Param
 from decgraph.runtime.faults import noted_outside, title_of
 from decgraph.runtime.idle import idle
 from decgraph.runtime.logprobs import ROWS, Logprobs, logprobs_of
-from decgraph.runtime.models.interface import Model, bounded_by
+from decgraph.runtime.models.interface import Model, Scores, bounded_by
 from decgraph.runtime.recording import Timing
 from decgraph.runtime.request import Request
+from decgraph.runtime.shaping import shaped_probs
 from decgraph.runtime.stop import StopMachine, StopState
 from decgraph.runtime.text import Detokenizer
 from decgraph.runtime.trace import DraftEnded, Event, ModelCall, Stopped
@@ -196,7 +197,22 @@ class Run(Backend):
     def read_logprobs(self) -> None:
         """Set `logprobs`, where the request asks for them and they are not set. Raises what the model raises."""
         if self.request.logprobs is not None and self.logprobs is None:
-            self.logprobs = logprobs_of(self.committed_logits(), self.committed_tokens(), self.request.logprobs)
+            rows = self.committed_logits()
+            parts = self._shaped(rows) if self.request.shaped else rows
+            self.logprobs = logprobs_of(parts, self.committed_tokens(), self.request.logprobs)
+
+    def _shaped(self, parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+        """Rows of `committed_logits` as logarithms of what the request makes of them."""
+        end = self.base
+        for logits in parts:
+            ends = range(end, end + len(logits))
+            end = ends.stop
+            rows = [
+                shaped_probs(Scores(logits=row.astype(np.float64)), self.tokens[:n], self.request)
+                for n, row in zip(ends, logits, strict=True)
+            ]
+            with np.errstate(divide="ignore"):  # a token without mass
+                yield np.log(rows)
 
     def committed_logits(self) -> Iterator[np.ndarray]:
         """The main model's own logits [n, V] before each committed token, at most `ROWS` rows at a time."""

@@ -93,4 +93,4 @@ def write(seam: Seam, algorithm: str, out: Path | None, set_: list[str] | None, 
         return
     drafts = f"drafts of at most {file.most} tokens" if file.most else "drafts of no fixed length"
     print(f"wrote {path}: {file.class_name}, {drafts}, made for {seam.made_for}")
-    print(f"it was not run inside {seam.engine}; how it is started stands at its top")
+    print(f"{seam.run} How it is started stands at its top.")

@@ -240,7 +240,7 @@ class CustomGenerate:
         )
         refuse_state(processors, reading, rows[0])
         held = watched(processors)
-        key = _drawn_seed() if seed is None and not reading.greedy else seed or 0
+        key = drawn_seed() if seed is None and not reading.greedy else seed or 0
         requests = [self._request(row, processors, reading, stops, key, len(rows)) for row in rows]
         listener = _feeding(streamer, input_ids) if streamer is not None else None
         self.last = results = _run(session, requests, self.batch, listener, CACHE if self.reuse_prefix else None)
@@ -254,6 +254,30 @@ class CustomGenerate:
         for processor, before in held:
             refuse_change(processor, before)
         return [tuple(result.results[0]) if result.results and not result.tokens else result.tokens for result in results]
+
+    def results(
+        self, model: Any, requests: Sequence[Any], name: str = "", texts: Sequence[Sequence[int]] | None = None
+    ) -> list[Result]:
+        """The results of requests on a module, outside of its `generate`. texts: for each request its value of the parameter
+        `name`, which takes tokens; such requests run one after the other. Raises what a run raises."""
+        from decgraph.runtime.parameters import check_value
+
+        with modules.evaluating([model, *self.binder.given.values()]):
+            session = self._session_for(model)
+            if texts is None:
+                self.last = _run(session, list(requests), self.batch, None, None)
+            else:
+                self.last = []
+                for request, text in zip(requests, texts, strict=True):
+                    value = check_value(self.algorithm.name, self.algorithm.params[name], text)
+                    session.params[name] = value  # which no pass makes a constant
+                    self.last.append(session.run(request, keep_events=False))
+        for n, result in enumerate(self.last):
+            if result.reason == "interrupted":
+                raise KeyboardInterrupt
+            if result.error is not None:
+                raise _for_row(result.error, Row(n, (), ()), len(requests))
+        return self.last
 
     def _request(self, row: Row, processors: list[Any], reading: Reading, stops: Stops, seed: int, rows: int) -> Any:
         from decgraph.runtime.request import Request
@@ -317,7 +341,7 @@ def _asks(config: Any, *names: str) -> bool:
     return any(getattr(config, name, None) for name in names)
 
 
-def _drawn_seed() -> int:
+def drawn_seed() -> int:
     """One number of torch's default generator: torch.manual_seed makes a call repeatable, the next call differs."""
     import torch
 

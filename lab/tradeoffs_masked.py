@@ -305,4 +305,10 @@ def frequency(token: int) -> float:
     return _frequencies().get(int(token), 0.0)
 
 
-EXTERNS: Mapping[str, Callable[..., float]] = {"final": final, "frequency": frequency, "reward": reward}
+def near(start: int, place: int) -> bool:
+    """Stands for DPad's random choice, which keeps fewer masks farther away: the next eight, then those at powers of two."""
+    away = place - start
+    return away < 16 or away & (away - 1) == 0
+
+
+EXTERNS: Mapping[str, Callable[..., float]] = {"final": final, "frequency": frequency, "reward": reward, "kept": near}

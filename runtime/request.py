@@ -73,6 +73,7 @@ class RequestFields(TypedDict, total=False):
     processors: Iterable[Processor]
     until: Iterable[Until]
     logprobs: int | None
+    shaped: bool
     strict: bool
 
 
@@ -94,6 +95,9 @@ class Request:
 
     logprobs: whether the result has log-probabilities of the committed tokens, by the main model's own distributions; None is
     off, 0 those of the tokens alone, n also the n likeliest tokens at each place.
+
+    shaped: `logprobs` are by the distribution that tokens are drawn from, after the constraints, the temperature and all other
+    shaping, and not by the model's own: what the ratios of reinforcement learning need. At temperature 0 it is one token's.
 
     strict: an error in a draft ends the run, where it would only end that draft.
 
@@ -123,6 +127,7 @@ class Request:
     processors: tuple[Processor, ...] = ()
     until: tuple[Until, ...] = ()
     logprobs: int | None = None
+    shaped: bool = False
     given: int | None = None
     strict: bool = False
 

@@ -1,8 +1,8 @@
 """What engines' seams for drafters ask for, typed by hand from their public sources: names and parameters, no code.
 
-vLLM, `vllm/v1/spec_decode/custom_class_proposer.py` and its call in `gpu_model_runner.py` (pull request 39487, release 0.28.0):
-https://github.com/vllm-project/vllm/pull/39487. SGLang, `python/sglang/srt/speculative/spec_registry.py` (pull request
-23991) and `ngram_worker.py` of that time: https://github.com/sgl-project/sglang/pull/23991.
+vLLM 0.33.0: `vllm/v1/spec_decode/custom_class_proposer.py` and its call in `gpu_model_runner.py`; for model runner V2
+`vllm/v1/worker/gpu/spec_decode/speculator.py` and its call in `vllm/v1/worker/gpu/model_runner.py`. SGLang 0.5.23:
+`python/sglang/srt/speculative/spec_registry.py` and `ngram_worker.py`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ VLLM_METHODS = {
     "propose": ("self", "sampled_token_ids", "num_tokens_no_spec", "token_ids_cpu", "slot_mappings"),
 }
 VLLM_DEFAULTS = {"slot_mappings": None}
+VLLM_V2_METHODS = ("init_cudagraph_manager", "capture", "propose")
+VLLM_V2_POSITIONAL = (
+    "input_batch", "attn_metadata", "slot_mappings", "last_hidden_states", "aux_hidden_states", "num_sampled", "num_rejected",
+    "last_sampled", "next_prefill_tokens", "temperature", "seeds",
+)  # fmt: skip
+VLLM_V2_KEYWORDS = ("num_speculative_tokens", "dp_sync_state", "mm_inputs")
 SGLANG_REGISTER = {"supports_overlap": False, "validate_server_args": None, "spec_class": None}
 SGLANG_SPEC_ARGUMENTS = ("name", "factory", "supports_overlap", "validate_server_args")
-SGLANG_WORKER_ARGUMENTS = (
-    "server_args", "gpu_id", "tp_rank", "dp_rank", "moe_ep_rank", "attn_cp_rank", "moe_dp_rank", "nccl_port", "target_worker",
-)  # fmt: skip
+SGLANG_WORKER_ARGUMENTS = ("server_args", "gpu_id", "nccl_port", "target_worker")
 SGLANG_METHODS = {"_prepare_draft_tokens": ("self", "batch"), "_update_ngram_corpus": ("self", "batch")}

@@ -18,11 +18,13 @@ SOME = 8
 
 @dataclass(frozen=True)
 class Seam:
-    """Where an engine takes drafters. made_for: the version that exported files are made for; link: its public source."""
+    """Where an engine takes drafters. made_for: the version that exported files are made for; link: its public source; run: a
+    sentence that says whether such files were run inside the engine."""
 
     engine: str
     made_for: str
     link: str
+    run: str
     template: str
 
 
@@ -65,6 +67,7 @@ def exported(seam: Seam, module: Module, params: Mapping[str, Any], *, source: s
         "SOURCE": f" ({source})" if source else "",
         "MADE_FOR": seam.made_for,
         "LINK": seam.link,
+        "RUN": seam.run,
         "VERSION": version or "a development version",
         "PARAMS": repr({k: v for k, v in params.items() if isinstance(v, int | float | str | bool)}),
         "PROGRAM": _quoted(carried(module)),

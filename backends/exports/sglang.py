@@ -2,7 +2,7 @@
 
 The exported worker is SGLang's own n-gram worker, which verifies trees of token ids, with another source of drafts: chains of
 the program. That worker's methods are no public interface, so a file is for the version that it names. What is said of the
-interface here was read in the public source, not tried.
+interface here was read in the source of that version, not tried.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from decgraph.backends.exports.file import Seam
 TEMPLATE = '''"""@ALGORITHM@@SOURCE@ as an algorithm of SGLang, written by `decgraph export sglang` of decgraph @VERSION@.
 
 Made for @MADE_FOR@: @LINK@
-It was tested against that interface and not run inside SGLang.
+@RUN@
 
-Import this file, and so register the algorithm, in each process of the server before its arguments are read. decgraph has to be
-installed there (NumPy is all that it takes):
+Import this file, and so register the algorithm, in each process of the server before its arguments are read: as an entry point
+of the group `sglang.srt.plugins`, "@NAME@:register". decgraph has to be installed there (NumPy is all that it takes):
 
     pip install 'decgraph @ git+https://github.com/decgraph/decgraph'
 
 Then:
 
-    --speculative-algorithm @UPPER@ --speculative-num-draft-tokens @ROWS@ --disable-overlap-schedule
+    --speculative-algorithm @UPPER@ --speculative-num-draft-tokens @ROWS@ --speculative-ngram-max-bfs-breadth 1
 
 @ALGORITHM@ drafts @LENGTH@; the first of SGLang's draft tokens is the last token of the text. Where less is
 drafted, zeros follow: the verification accepts only what the model says, whatever was drafted.
@@ -43,6 +43,12 @@ class @CLASS@Algorithm(CustomSpecAlgo):
     def is_ngram(self):
         return True
 
+    def has_draft_kv(self):
+        return False
+
+    def handle_server_args(self, server_args):
+        SpeculativeAlgorithm.NGRAM.handle_server_args(server_args)
+
 
 class @CLASS@Proposer(NGRAMWorker):
     """The n-gram worker with drafts of another program."""
@@ -54,9 +60,13 @@ class @CLASS@Proposer(NGRAMWorker):
     def _prepare_draft_tokens(self, batch):
         """The draft tokens int64 [requests * n], and which of them each one sees, bool [requests * n * n]: those before it."""
         n = self.draft_token_num
+        new = [[] for _ in batch.reqs]
+        if self.enable_overlap and not batch.grammar_needs_sync():  # the last step's tokens are not in the requests yet
+            rows = batch.spec_info.accept_tokens.reshape(-1, n).tolist()
+            new = [row[:length] for row, length in zip(rows, batch.spec_info.accept_lens.tolist(), strict=True)]
         drafts = np.zeros((len(batch.reqs), n), dtype=np.int64)
         for row, request in enumerate(batch.reqs):
-            text = [*request.origin_input_ids, *request.output_ids]
+            text = [*request.origin_input_ids_unpadded, *request.output_ids, *new[row]]
             chain = [text[-1], *self.drafter.propose(text, n - 1)]
             drafts[row, : len(chain)] = chain
         seen = np.tril(np.ones((n, n), dtype=bool))
@@ -66,15 +76,20 @@ class @CLASS@Proposer(NGRAMWorker):
         """The n-gram corpus is not used: what the program knows is in the texts."""
 
 
-@SpeculativeAlgorithm.register("@UPPER@", supports_overlap=False, spec_class=@CLASS@Algorithm)
+@SpeculativeAlgorithm.register("@UPPER@", supports_overlap=True, spec_class=@CLASS@Algorithm)
 def make_@ALGORITHM@(server_args):
     """The class of the worker."""
     return @CLASS@Proposer
+
+
+def register():
+    """What the entry point names: importing the file has registered the algorithm."""
 '''
 
 SGLANG = Seam(
     "SGLang",
-    "SGLang's registry of April 2026 (SpeculativeAlgorithm.register) and the n-gram worker of that time",
-    "https://github.com/sgl-project/sglang/pull/23991",
+    "SGLang 0.5.23, SpeculativeAlgorithm.register and the n-gram worker, with overlap scheduling",
+    "https://github.com/sgl-project/sglang/tree/v0.5.23/python/sglang/srt/speculative",
+    "It was tested against that interface and not run inside SGLang.",
     TEMPLATE,
 )

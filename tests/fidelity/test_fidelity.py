@@ -56,7 +56,7 @@ def test_the_catalogue_says_recorded_of_what_was_recorded() -> None:
     assert {row.name for row in stdlib.catalogue().values() if row.status == "recorded"} == words & set(stdlib.names())
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(45)
 @pytest.mark.parametrize(
     "pair, case, backend",
     [
@@ -83,7 +83,7 @@ def on_page() -> Agreeing:
     return said(PAGE.read_text(encoding="utf-8"))
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 @pytest.mark.parametrize("entry, case, backend", every(lambda e: e.backends))
 def test_a_recording_is_replayed(entry: Entry, case: Any, backend: str) -> None:
     agree(entry, case, backend)

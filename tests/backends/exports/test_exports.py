@@ -3,11 +3,13 @@ tokens of autoregressive decoding."""
 
 from __future__ import annotations
 
+import abc
 import ast
 import inspect
 import random
 import re
 import sys
+from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -22,6 +24,9 @@ from engine_seams import (
     SGLANG_WORKER_ARGUMENTS,
     VLLM_DEFAULTS,
     VLLM_METHODS,
+    VLLM_V2_KEYWORDS,
+    VLLM_V2_METHODS,
+    VLLM_V2_POSITIONAL,
 )
 from tree import python
 
@@ -132,7 +137,7 @@ def test_the_class_has_the_signatures_of_vllms_seam(name: str) -> None:
         assert tuple(found) == parameters
         for parameter, default in VLLM_DEFAULTS.items():
             assert parameter not in found or found[parameter].default is default
-    assert "vLLM 0.28.0" in file.text and "not run inside vLLM" in file.text
+    assert "vLLM 0.33.0" in file.text and "run inside vLLM 0.32.0 on a CPU" in file.text
 
 
 def verified(target: Target, text: list[int], drafts: Sequence[int]) -> list[int]:
@@ -181,6 +186,66 @@ def test_no_drafts_where_nothing_was_sampled_and_none_past_the_context() -> None
     table = np.array([[1, 2, 1, 2, 1, 2, 1, 2, 1, 0], [1, 2, 1, 2, 1, 2, 1, 2, 1, 0]])
     still_prefilling, last = proposer.propose([[], [1]], np.array([9, 9]), table)
     assert still_prefilling == [] and last == [2]
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Modules with the names of vLLM's that the second runner's part imports: the runner's own."""
+    base = abc.ABCMeta("BaseSpeculator", (), {m: abc.abstractmethod(lambda self: None) for m in VLLM_V2_METHODS})
+    parts = "vllm", "vllm.v1", "vllm.v1.worker", "vllm.v1.worker.gpu", "vllm.v1.worker.gpu.spec_decode"
+    made = {name: ModuleType(name) for name in (*parts, f"{parts[-1]}.speculator", f"{parts[3]}.model_runner")}
+    made[f"{parts[-1]}.speculator"].BaseSpeculator = base  # type: ignore[attr-defined]
+    made[parts[3]].model_runner = own = made[f"{parts[3]}.model_runner"]  # type: ignore[attr-defined]
+    own.init_speculator = lambda vllm_config, device, req_states: "theirs"  # type: ignore[attr-defined]
+    for name, module in made.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return own
+
+
+def test_vllms_second_runner_gets_autoregressive_tokens(runner: Any, target: Target) -> None:
+    """Requests lie in rows of their own, in another order than the batch's, one of them still without a token."""
+    import torch
+
+    file = export_of(VLLM, "prompt_lookup")
+    loaded(file).install()
+    most, longest, rows = 4, 64, [2, 0, 3, 1]
+    table, lengths = torch.zeros((6, longest), dtype=torch.int32), torch.zeros(6, dtype=torch.int32)
+    states = SimpleNamespace(all_token_ids=SimpleNamespace(gpu=table), total_len=SimpleNamespace(gpu=lengths))
+    given = config(most, longest)
+    given.speculative_config.model = "another.Proposer"
+    assert runner.init_speculator(given, torch.device("cpu"), states) == "theirs"
+    given.speculative_config.model = f"{file.name}.{file.class_name}"
+    speculator = runner.init_speculator(given, torch.device("cpu"), states)
+    assert speculator.draft_logits is None and speculator.supports_mm_inputs is False
+    speculator.init_cudagraph_manager(None)
+    speculator.capture()
+
+    texts, accepted = [list(p) for p in PROMPTS], 0
+    drafts = torch.zeros((len(rows), most), dtype=torch.int64)
+    batch = SimpleNamespace(num_reqs=len(rows), idx_mapping=torch.tensor(rows))
+    for step in range(8):
+        counts = []
+        for place in range(len(rows)):
+            waits = place == 3 and step == 0
+            new = [] if waits else verified(target, texts[place], drafts[place].tolist() if step else [])
+            texts[place] += new
+            accepted += max(0, len(new) - 1)
+            counts.append(len(new))
+            table[rows[place], : len(texts[place])] = torch.tensor(texts[place], dtype=torch.int32)
+            lengths[rows[place]] = len(texts[place])
+        last = torch.zeros((6, 1), dtype=torch.int64)
+        last[rows, 0] = torch.tensor([t[-1] for t in texts])
+        values = {"input_batch": batch, "num_sampled": torch.tensor(counts), "last_sampled": last}
+        more = dict.fromkeys(VLLM_V2_KEYWORDS)
+        drafts = speculator.propose(*(values.get(name) for name in VLLM_V2_POSITIONAL), **more)
+        assert drafts.shape == (len(rows), most) and drafts.dtype == torch.int64
+        if step == 0:
+            assert drafts[3].tolist() == [texts[3][-1]] * most, "no drafts where nothing was sampled"
+    assert accepted > 0
+    for prompt, text in zip(PROMPTS, texts, strict=True):
+        assert text[len(prompt) :] == target.continued(prompt, len(text) - len(prompt))
+    dummy = speculator.propose(*(values.get(name) for name in VLLM_V2_POSITIONAL), dummy_run=True, is_profile=True)
+    assert dummy.shape == (len(rows), most)
 
 
 # -- the drafts
@@ -297,10 +362,10 @@ class NGRAMWorker:
     """The attributes of SGLang's n-gram worker that the exported one reads."""
 
     def __init__(
-        self, server_args: Any, gpu_id: Any, tp_rank: Any, dp_rank: Any, moe_ep_rank: Any, attn_cp_rank: Any, moe_dp_rank: Any,
-        nccl_port: Any, target_worker: Any,
+        self, server_args: Any, gpu_id: Any, nccl_port: Any, target_worker: Any,
     ) -> None:  # fmt: skip
         self.draft_token_num = server_args.speculative_num_draft_tokens
+        self.enable_overlap = server_args.overlap
 
 
 @pytest.fixture
@@ -309,6 +374,8 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, CustomSpec
     found: dict[str, CustomSpecAlgo] = {}
 
     class SpeculativeAlgorithm:
+        NGRAM = SimpleNamespace(handle_server_args=lambda server_args: server_args.append("as for n-grams"))
+
         @staticmethod
         def register(
             name: str, *, supports_overlap: bool = False, validate_server_args: Any = None, spec_class: Any = CustomSpecAlgo
@@ -335,34 +402,57 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, CustomSpec
     yield found
 
 
+@pytest.mark.parametrize("when", ["overlapped", "one by one", "with a grammar"])
 def test_sglangs_worker_is_registered_and_its_chains_are_verified(
-    registered: dict[str, CustomSpecAlgo], target: Target
+    registered: dict[str, CustomSpecAlgo], target: Target, when: str
 ) -> None:
+    """Overlapped, a step's tokens come with the next batch and reach the requests a step later; else, and where a grammar
+    waits for them, they are in the requests."""
     file = export_of(SGLANG, "prompt_lookup", k=6)
     module = loaded(file)
     (spec,) = registered.values()
-    assert (spec.name, spec.is_ngram(), spec.supports_overlap) == ("PROMPT_LOOKUP", True, False)
+    assert (spec.name, spec.is_ngram(), spec.supports_overlap) == ("PROMPT_LOOKUP", True, True)
+    spec.handle_server_args(told := [])  # type: ignore[attr-defined]
+    assert told == ["as for n-grams"] and not spec.has_draft_kv()  # type: ignore[attr-defined]
     worker_class = spec.factory(None)
     assert worker_class is getattr(module, file.class_name) and issubclass(worker_class, NGRAMWorker)
     for method, parameters in SGLANG_METHODS.items():
         assert tuple(inspect.signature(getattr(worker_class, method)).parameters) == parameters
-    assert "not run inside SGLang" in file.text and "pull/23991" in file.text
+    assert "not run inside SGLang" in file.text and "0.5.23" in file.text
+    module.register()
     n = 5
-    given = dict.fromkeys(SGLANG_WORKER_ARGUMENTS) | {"server_args": SimpleNamespace(speculative_num_draft_tokens=n)}
+    given = dict.fromkeys(SGLANG_WORKER_ARGUMENTS) | {
+        "server_args": SimpleNamespace(speculative_num_draft_tokens=n, overlap=when != "one by one")
+    }
     worker = worker_class(*given.values())
-    requests = [SimpleNamespace(origin_input_ids=list(p), output_ids=[target.next(p)]) for p in PROMPTS]
+    late = when == "overlapped"
+    requests = [SimpleNamespace(origin_input_ids_unpadded=list(p), output_ids=array("q")) for p in PROMPTS]
+    texts = [[*p, target.next(p)] for p in PROMPTS]
+    new = [text[-1:] for text in texts]
     for _ in range(9):
-        tokens, mask = worker._prepare_draft_tokens(SimpleNamespace(reqs=requests))
-        assert tokens.shape == (len(requests) * n,) and tokens.dtype == np.int64
+        if not late:
+            for request, tokens in zip(requests, new, strict=True):
+                request.output_ids.extend(tokens)
+        relayed = SimpleNamespace(
+            accept_tokens=np.array([[*tokens, *[7] * (n - len(tokens))] for tokens in new]).reshape(-1),
+            accept_lens=np.array([len(tokens) for tokens in new]),
+        )
+        batch = SimpleNamespace(reqs=requests, spec_info=relayed, grammar_needs_sync=lambda: when == "with a grammar")
+        drafts, mask = worker._prepare_draft_tokens(batch)
+        assert drafts.shape == (len(requests) * n,) and drafts.dtype == np.int64
         assert mask.shape == (len(requests) * n * n,) and mask.dtype == bool
-        for row, request in enumerate(requests):
-            chain = tokens.reshape(-1, n)[row]
-            text = request.origin_input_ids + request.output_ids
+        if late:
+            for request, tokens in zip(requests, new, strict=True):
+                request.output_ids.extend(tokens)
+        new = []
+        for row, text in enumerate(texts):
+            chain = drafts.reshape(-1, n)[row]
             assert chain[0] == text[-1]
             seen = mask.reshape(-1, n, n)[row]
             assert all(seen[i].tolist() == [True] * (i + 1) + [False] * (n - 1 - i) for i in range(n))
-            request.output_ids += verified(target, text, chain[1:].tolist())
-        worker._update_ngram_corpus(SimpleNamespace(reqs=requests))
-    for prompt, request in zip(PROMPTS, requests, strict=True):
-        assert request.output_ids == target.continued(prompt, len(request.output_ids))
-    assert max(len(r.output_ids) for r in requests) > 10, "some drafts were accepted"
+            new.append(verified(target, text, chain[1:].tolist()))
+            text += new[-1]
+        worker._update_ngram_corpus(batch)
+    for prompt, text in zip(PROMPTS, texts, strict=True):
+        assert text[len(prompt) :] == target.continued(prompt, len(text) - len(prompt))
+    assert max(map(len, texts)) > 18, "some drafts were accepted"

@@ -13,7 +13,7 @@ from decgraph.cli.main import main
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.mark.parametrize(("engine", "made_for"), [("vllm", "vLLM 0.28.0"), ("sglang", "SGLang's registry of April 2026")])
+@pytest.mark.parametrize(("engine", "made_for"), [("vllm", "vLLM 0.33.0"), ("sglang", "SGLang 0.5.23")])
 def test_a_file_is_written(
     engine: str, made_for: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
