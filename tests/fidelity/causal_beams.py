@@ -73,7 +73,7 @@ def usual(case: Case, backend: str) -> Outcome:
         alpha=alpha,
         patient=early is not True,
         hopeful=early == "never",
-        settings=shaping(p, prompt, eos),
+        settings=shaping(p, prompt, eos, adjusts=True),
     )
     found = [tuple(path) for path in done.result.results]
     goes_on = [sorted({tuple(b["new_tokens"]) for b in c["running"]}) for c in case["calls"][:-1]]

@@ -35,11 +35,16 @@ THEIRS = {
 
 
 def settings(
-    processors: Sequence[Any], prompt: Sequence[int], *, greedy: bool = False, eos: Sequence[int] = ()
+    processors: Sequence[Any],
+    prompt: Sequence[int],
+    *,
+    greedy: bool = False,
+    eos: Sequence[int] = (),
+    adjusts: bool = False,
 ) -> dict[str, Any]:
     """What a request becomes of a list of processors, as `generate(custom_generate=decgraph.hf(...))` makes it: fields for what
-    decgraph has itself, a hook for the rest."""
-    reading = Reading(greedy, len(prompt), 1, frozenset(eos), SIZE, SIZE, torch.device("cpu"))
+    decgraph has itself, a hook for the rest. adjusts: whether the program adds up scores that are not normalised again."""
+    reading = Reading(greedy, len(prompt), 1, frozenset(eos), SIZE, SIZE, torch.device("cpu"), adjusts=adjusts)
     made = shaping_of(processors, reading, Row(0, (), tuple(prompt)))
     return {**made.fields, "processors": () if made.hook is None else (made.hook,)}
 
@@ -110,14 +115,16 @@ SHAPING = (
 """What transformers makes processors of that come after those of an algorithm."""
 
 
-def shaping(parameters: Mapping[str, Any], prompt: Sequence[int], eos: Sequence[int] = ()) -> dict[str, Any]:
+def shaping(
+    parameters: Mapping[str, Any], prompt: Sequence[int], eos: Sequence[int] = (), adjusts: bool = False
+) -> dict[str, Any]:
     """The settings of a request by those of transformers' settings that a case has."""
     given = {name: parameters.get(name) for name in SHAPING if parameters.get(name) is not None}
     if not given:
         return {}
     ends = {"eos_token_id": list(eos)} if eos else {}
     made = prepared({"parameters": {"max_new_tokens": parameters["max_new_tokens"], **given, **ends}, "prompt": prompt})
-    return {k: v for k, v in settings(made, prompt, greedy=True, eos=eos).items() if k != "temperature"}
+    return {k: v for k, v in settings(made, prompt, greedy=True, eos=eos, adjusts=adjusts).items() if k != "temperature"}
 
 
 def relative(scores: Mapping[int, float], to: int) -> dict[int, float]:

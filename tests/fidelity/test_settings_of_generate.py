@@ -57,10 +57,11 @@ REPEATS = {"no_repeat_ngram_size": 2, "repetition_penalty": 1.3}
 
 
 @pytest.mark.parametrize("ends", [[20], [20, 15]])
-def test_beams_with_settings_and_several_ends(ends: list[int]) -> None:
-    asked = {"max_new_tokens": 12, "num_beams": 3, "num_return_sequences": 3, "length_penalty": 2.0, **REPEATS}
+@pytest.mark.parametrize("more", [REPEATS, {"min_new_tokens": 6}], ids=["repeats", "least"])
+def test_beams_with_settings_and_several_ends(ends: list[int], more: dict[str, Any]) -> None:
+    asked = {"max_new_tokens": 12, "num_beams": 3, "num_return_sequences": 3, "length_penalty": 2.0, **more}
     rows = theirs().generate(torch.tensor([PROMPT]), do_sample=False, pad_token_id=0, eos_token_id=ends, **asked).tolist()
-    whole = {"k": 3, "alpha": 2.0, "patient": True, "settings": shaping(asked, PROMPT, ends)}
+    whole = {"k": 3, "alpha": 2.0, "patient": True, "settings": shaping(asked, PROMPT, ends, adjusts=True)}
     done = run("beam", PROMPT, {"target": models.causal("target")}, "torch", limit=12, eos=ends, **whole)
     for ours, row in zip(done.result.results, rows, strict=True):
         text = [*PROMPT, *map(int, ours)][: len(row)] if list(map(int, ours))[: len(PROMPT)] != PROMPT else list(map(int, ours))
