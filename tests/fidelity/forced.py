@@ -47,8 +47,8 @@ class Step:
 @dataclass
 class Script:
     """What a recording drew. drafted: for a line of the program the tokens drawn there, in turn; lines run in their order.
-    coin: what a coin of these odds says; it is asked for every coin, certain ones too. target: the first token that is no draft,
-    where the recording has it."""
+    coin: what a coin of these odds says; it is asked for every coin, certain ones too. target: the first token that is no
+    draft, where the recording has it."""
 
     drafted: Mapping[int, Sequence[int]]
     coin: Coin
