@@ -202,6 +202,8 @@ def params_for(
             out[p.name] = r.choice((p.default, frozenset({1}))) if p.has_default else frozenset({1})
         elif p.has_default:
             out[p.name] = p.default
+            if t.elem == "list" and getattr(t.of[0], "elem", "") == "token":  # texts, of which small worlds lack tokens
+                out[p.name] = [[x % vocab for x in tokens] for tokens in p.default]
         elif t.elem == "text":
             out[p.name] = "a"
         elif t.elem == "token" and not t.dims:
