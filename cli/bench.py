@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 settings = {"allow_extra_args": True, "ignore_unknown_options": True}
 OWN = ("model", "all", "drafter", "prompts", "chat", "take", "dtype", "device", "temperature", "max_new", "limit", "threads",
-       "rounds", "batch", "seed", "baseline", "peer", "set", "ignore_eos", "one_copy", "quick", "format", "out", "json",
-       "plot")  # fmt: skip
+       "rounds", "batch", "seed", "baseline", "peer", "set", "ignore_eos", "one_copy", "quick", "lists", "format", "out",
+       "json", "plot")  # fmt: skip
 FORMATS = {"table": (".md", ".txt"), "md": (".md", ".txt"), "csv": (".csv",), "latex": (".tex",), "json": (".json",)}
 """How tables are written, with the endings of their files."""
 ON_SHIPPED = ("autoregressive", "speculative", "prompt_lookup", "kangaroo", "eagle2", "medusa", "token_recycling", "lookahead")
@@ -82,6 +82,10 @@ def command(
         bool, option("--one-copy", help="Both sides on the same weights in memory, as decgraph laid them out.")
     ] = False,
     quick: Annotated[bool, option("--quick", help="Few and short runs: rough figures soon.")] = False,
+    lists: Annotated[
+        bool,
+        option("--lists", help="Masked programs on list tasks whose answers the model knows: right answers and calls, exact."),
+    ] = False,
     format: Annotated[str, option("--format", help="table, md, csv, latex or json.")] = "table",
     out: Annotated[Path | None, option("--out", "-o", help="Write that to this file, not to stdout.")] = None,
     json: Annotated[Path | None, option("--json", help="Write everything measured to this file as well.")] = None,
@@ -111,6 +115,13 @@ def command(
     output.check_writable(out, *FORMATS[format], what=f"--format {format}", instead=other)
     output.check_writable(json, ".json")
     output.check_folder(plot)
+    if lists:
+        if model or drafter or prompts or peer or baseline or chat or plot is not None or format in ("csv", "latex"):
+            raise DecError(
+                "--lists brings its own model and tasks", hint="names, --set, --format table, md or json, --out, --json"
+            )
+        on_lists(context, algorithms, set_, format, out, json)
+        return
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     extras.check("models", *(["plots"] if plot is not None else []))
@@ -167,6 +178,28 @@ def command(
         raise DecError("; ".join(faults))
     if not any(row["side"] == "decgraph" for run in document["runs"] for row in run["rows"]):
         raise DecError("no algorithm could be measured", hint="the reasons are below the table")
+
+
+def on_lists(
+    context: typer.Context, algorithms: list[str] | None, set_: list[str] | None, format: str, out: Path | None,
+    json: Path | None,
+) -> None:  # fmt: skip
+    """`--lists`: masked programs, all that need nothing else where none is named, on tasks that are computed exactly."""
+    from decgraph.bench import compare, lists, render
+
+    named, direct = apart([*(algorithms or ()), *context.args])
+    names = named or lists.alone()
+    known = {name for one in compare.asked(names, {}) for name in one.algorithm.params}
+    asked = compare.asked(names, {**given.pairs(set_ or (), "--set"), **given.direct(direct, sorted(known), OWN)})
+    document = lists.document({one.label: lists.row(one.algorithm, one.params) for one in asked})
+    text = json_.dumps(document, indent=1) + "\n"
+    if json is not None:
+        write(json, text)
+    if format == "table" and out is None:
+        output.print_table(*lists.table(document))
+        print(lists.CAPTION)
+    else:
+        write(out, text if format == "json" else render.markdown_table(lists.table(document)))
 
 
 def beside_peers(

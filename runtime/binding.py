@@ -176,8 +176,9 @@ def _check_read(name: str, target: Any) -> None:
 def _readable(target: Any) -> bool:
     """Whether a head can read the states of a target: a transformers model that runs by layers, or a head on one."""
     from decgraph.runtime.models.hf_causal import HFCausal
+    from decgraph.runtime.models.hf_masked import HFMasked
 
-    return isinstance(getattr(target, "target", target), HFCausal)
+    return isinstance(getattr(target, "target", target), HFCausal | HFMasked)
 
 
 def _renewal(made: Model, source: Source, target: Any, make: Callable[[Any], Model]) -> Callable[[], Model] | None:

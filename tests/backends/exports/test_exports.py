@@ -223,6 +223,7 @@ def test_vllms_second_runner_gets_autoregressive_tokens(runner: Any, target: Tar
     texts, accepted = [list(p) for p in PROMPTS], 0
     drafts = torch.zeros((len(rows), most), dtype=torch.int64)
     batch = SimpleNamespace(num_reqs=len(rows), idx_mapping=torch.tensor(rows))
+    values: dict[str, Any] = {}
     for step in range(8):
         counts = []
         for place in range(len(rows)):
@@ -424,7 +425,7 @@ def test_sglangs_worker_is_registered_and_its_chains_are_verified(
     given = dict.fromkeys(SGLANG_WORKER_ARGUMENTS) | {
         "server_args": SimpleNamespace(speculative_num_draft_tokens=n, overlap=when != "one by one")
     }
-    worker = worker_class(*given.values())
+    worker: Any = worker_class(*given.values())
     late = when == "overlapped"
     requests = [SimpleNamespace(origin_input_ids_unpadded=list(p), output_ids=array("q")) for p in PROMPTS]
     texts = [[*p, target.next(p)] for p in PROMPTS]
