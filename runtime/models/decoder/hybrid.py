@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -195,7 +196,7 @@ class HybridDecoder(ModuleDecoder):
         if len(self.listed) != self.layers or not close(self.causally(ids), self.plain(ids)):
             raise DecError(f"{type(self.base).__name__} is not supported: its layers are more than attention and states")
 
-    @property
+    @cached_property
     def _types(self) -> list[str]:
         return sorted({kind for kind in super()._types if kind in (FULL, SLIDING)}) or [FULL]
 
@@ -231,7 +232,9 @@ class HybridDecoder(ModuleDecoder):
             ids, write = (torch.tensor([[of(n) % int(self.config.vocab_size) for n in tree]], device=self.device)
                           for of in (lambda n: tokens[n], int))  # fmt: skip
             at = torch.tensor([[len(path) - 1 for path in tree.values()]], device=self.device)
-            out = self(ids, at, write, *caches, {FULL: full.to(self.device), SLIDING: near.to(self.device)}, [work])
+            out = self(
+                ids, at, write, caches[0], caches[1], {FULL: full.to(self.device), SLIDING: near.to(self.device)}, [work]
+            )
             mine = (out[0] if self.part.taps else out)[0]
             for leaf in (path for path in tree.values() if not any(path == other[:-1] for other in tree.values())):
                 read = torch.tensor([[tokens[n] % int(self.config.vocab_size) for n in leaf]], device=self.device)

@@ -27,16 +27,18 @@ class Assistant(Rooted):
     """An assistant of Gemma 4. Its configuration (`of`) and its tensors are those of transformers' class."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        from transformers.models.gemma4.modeling_gemma4 import Gemma4TextConfig, Gemma4TextModel
-        from transformers.models.gemma4_assistant import modeling_gemma4_assistant as official
+        from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
+        from transformers.models.gemma4.modeling_gemma4 import Gemma4TextModel
+        from transformers.models.gemma4_assistant import modeling_gemma4_assistant
 
-        class Shared(Gemma4TextConfig):  # 5.23 refuses a model all of whose layers share
-            kv_sharing_modes = property(lambda self: ["reuse"] * self.num_hidden_layers)
-
+        official: Any = modeling_gemma4_assistant
+        # 5.23 refuses a model all of whose layers share
+        reuse = {"kv_sharing_modes": property(lambda self: ["reuse"] * self.num_hidden_layers)}
+        shared: Any = type("Shared", (Gemma4TextConfig,), reuse)
         width = int(config["hidden_size"])
         super().__init__({"vocab_size": config["vocab_size"], "hidden_size": width})
         of, inner = config["of"], dict(config["of"]["text_config"])
-        text: Any = Shared.from_dict({**inner, "num_kv_shared_layers": inner["num_hidden_layers"]})
+        text: Any = shared.from_dict({**inner, "num_kv_shared_layers": inner["num_hidden_layers"]})
         text._attn_implementation = "eager"
         whole = SimpleNamespace(**{**of, "text_config": text, "get_text_config": lambda: text})
         self.model: Any = Gemma4TextModel(text)
