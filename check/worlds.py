@@ -126,6 +126,7 @@ def models_for(
             out[p.name] = families[family] = made
         elif kind == "features":
             out[p.name] = FreeFeatures(families[family], s) if free else styled_features(families[family], s, style)
+            families[p.name] = out[p.name]
         elif kind == "layers":
             out[p.name] = (FreeAdapter if free else TableAdapter)(families[family], s)
         elif kind == "head":

@@ -58,7 +58,7 @@ def bind(
         placed = placed.found()
     models: dict[str, Model] = {}
     # Parts come after what they read; modules after folders, which may name the vocabulary of modules of the same size.
-    for name in sorted(wanted, key=lambda n: (wanted[n].kind in PARTS, n not in folders)):
+    for name in sorted(wanted, key=lambda n: (wanted[n].kind in PARTS, wanted[n].kind == "head", n not in folders)):
         one = wanted[name]
         if name not in sources:  # what stands in for a head with one value needs no weights
             models[name] = Confidence(models[one.family], one.gives)
@@ -168,10 +168,10 @@ def _check_read(name: str, target: Any) -> None:
 
 
 def _readable(target: Any) -> bool:
-    """Whether a head can read the states of a target: a transformers model that runs by layers."""
+    """Whether a head can read the states of a target: a transformers model that runs by layers, or a head on one."""
     from decgraph.runtime.models.hf_causal import HFCausal
 
-    return isinstance(target, HFCausal)
+    return isinstance(getattr(target, "target", target), HFCausal)
 
 
 def _renewal(made: Model, source: Source, target: Any, make: Callable[[Any], Model]) -> Callable[[], Model] | None:

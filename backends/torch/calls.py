@@ -203,11 +203,12 @@ class Calls(SecondContexts):
         return read_states(self, trunk, place, extra, each=bool(op.attrs.get("each")))
 
     @calls
-    def read_states(self, op: Op, head: Any, states: np.ndarray, layer: int | None) -> Any:
+    def read_states(self, op: Op, head: Any, states: np.ndarray, layer: Any = None, token: Any = None) -> Any:
         """The meaning of `head.read` of hidden states [..., width]."""
         rows = states.reshape(-1, states.shape[-1])
         self.count_call(head, len(rows), 0)
-        return valued(self, op.result.type.elem, head.of_states(rows, layer), states.shape[:-1])
+        values = head.of_states(rows, None if layer is None else int(layer), None if token is None else ids_of(token))
+        return valued(self, op.result.type.elem, values, states.shape[:-1])
 
     @calls
     def read_head(self, op: Op, head: Any, place: Any, tree: Any) -> Any:

@@ -15,6 +15,7 @@ from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
 from decgraph.runtime.models.engine.given import inside, kept_rows
+from decgraph.runtime.models.features import states_at
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.interface import Memory
 
@@ -28,12 +29,11 @@ def read_states(m: Any, trunk: Any, place: Any, extra: dict[str, Any], *, each: 
         return states_value(trunk.hidden_states(paths), (len(paths),) if each else ())
     call, shape = m.asked(place, extra.get("tree"))
     m.count_call(trunk, len(call.rows), len(call.tokens))
-    return states_value(
-        trunk.hidden_states(call.paths(), _given(m, getattr(trunk, "target", trunk), call, extra.get("given")))
-        if call.rows
-        else [],
-        shape,
-    )
+    if not call.rows:
+        return states_value([], shape)
+    given: Any = extra.get("given")  # a head's is always there
+    on = given.value if trunk.kind == "features" else _given(m, getattr(trunk, "target", trunk), call, given)
+    return states_value(states_at(trunk, call.paths(), on), shape)
 
 
 def _given(m: Any, model: Any, call: ForwardCall, given: Remembered | None) -> Memory | None:

@@ -78,7 +78,9 @@ def model_type(lw: Lowering, t: S.TypeExpr, name: str) -> Type:
         a = t.args[0]
         if not isinstance(a, S.Name) or a.name not in lw.env:
             lw.fail(t.span, f"{kind}(...) names the model whose states are read", f"{kind}(target)", code="E370")
-        family = str(lw.env[a.name].type.of[2])
+        base = lw.env[a.name].type.of
+        # What reads the states of a head on features is that head's own: its name tells it from what reads their target.
+        family = a.name if kind == "head" and base[0] == "features" else str(base[2])
     if kind == "head":
         gives = t.returns.name if t.returns is not None else ""
         if not t.args or gives not in GIVEN or t.returns is not None and t.returns.dims:

@@ -17,21 +17,29 @@ from decgraph.ir.values import Op
 
 @op("model.states")
 class ModelStates:
-    """The hidden states that leave a trunk (`target.upto(l)`, `target.skip(s).upto(l)`): after a context, at nodes of a tree,
-    after other tokens than the request's (a vector or a path). Attribute named: the names of the further operands, of "tree"
-    and "given" (a memory), in this order; each: after every one of the tokens."""
+    """The hidden states that leave a trunk (`target.upto(l)`, `target.skip(s).upto(l)`), or of which a head on features makes
+    its scores (`head.states(ns, given = m)`): after a context, at nodes of a tree, and a trunk's after other tokens than the
+    request's (a vector or a path). Attribute named: the names of the further operands, of "tree" and "given" (a memory), in
+    this order; each: after every one of the tokens."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         model, place = types[0], types[1]
         need(
-            model.elem == "model" and model.of[0] == "trunk", f"hidden states are a trunk's, got {model}", "target.upto(2)(ctx)"
+            model.elem == "model" and model.of[0] in ("trunk", "features"),
+            f"hidden states are a trunk's or a head's, got {model}",
+            "target.upto(2)(ctx)",
         )
         extra = dict(zip(attrs.get("named", ()), types[2:]))
         if "given" in extra:
             need_whole_memory(extra["given"], "given =")
+        need(
+            model.of[0] == "trunk" or "given" in extra and not attrs.get("each"),
+            "a head's states are made of its target's",
+            "head.states(t.leaves, given = target.memory(ctx.parent))",
+        )
         text = place.elem == "path" or place.elem in ("token", "draw", "int") and len(place.dims) == 1
         need(
-            text or place.elem == "node" or place.elem == "tree" and place.of[1] != "edit",
+            text and model.of[0] == "trunk" or place.elem == "node" or place.elem == "tree" and place.of[1] != "edit",
             f"states are read after a context, at nodes of a tree or after tokens, got {place}",
             "say target.upto(2)(ctx) or target.upto(2)(t.leaves)",
         )
@@ -58,12 +66,14 @@ class ModelStates:
     samples = (
         ("%z = model.states(%trunk, %ctx)", [0.0, 1.0]),
         ('%z = model.states(%trunk, %ns, %t, named = ("tree",))', ...),
+        ('%z = model.states(%head, %ns, %t, %mem, named = ("tree", "given"))', ...),
         ("%z = model.states(%trunk, %toks, each = true)", ...),
     )
     refusals = (
         ("int, node<ctx>", "trunk"),
         ("model<causal,V,m,causal>, node<ctx>", "target.upto"),
         ("model<trunk,V,m,causal>, text", "t.leaves"),
+        ("model<features,V,m,causal>, node<ctx>", "given"),
     )
 
 

@@ -236,6 +236,7 @@ def _part(path: str | Path, target: HFCausal, part: Part) -> tuple[Path, Any]:
     from decgraph.runtime.models.hf_heads import check_width
 
     folder = Path(path).expanduser().resolve()
+    target = getattr(target, "target", target)  # what reads a head's states goes by that head's target
     if not isinstance(target, HFCausal):
         reason = getattr(target, "unreached", None) or DecError("it is not a transformers model")
         raise unreached(target.name, f"{folder.name} reads hidden states and", reason)

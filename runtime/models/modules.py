@@ -205,7 +205,7 @@ def _as_target(part: Module, target: Any) -> Module:
     """A head in its target's precision and on its device: around its own weights, or a copy of them where it has others."""
     from decgraph.runtime.models.shadow import shadow
 
-    like = target.token_embeddings()
+    like = getattr(target, "target", target).token_embeddings()  # of a head's target
     if all((p.dtype, p.device) == (like.dtype, like.device) for p in part.parameters()):
         return shadow(part)
     made = copy.deepcopy(part).eval().to(like.device)

@@ -32,8 +32,9 @@ class Reading(Model):
         self.vocab, self.context, self.family = target.vocab, target.context, target.family
         self.layers, self.exact = target.layers, target.exact
 
-    def of_states(self, states: np.ndarray, layer: int | None) -> list[Any]:
-        """The values of hidden states [n, width]. layer: whose part of the head reads them; None: the head as a whole."""
+    def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Any]:
+        """The values of hidden states [n, width]. layer: whose part of the head reads them; None: the head as a whole. tokens:
+        one beside each state, if the head reads tokens."""
         raise self._cannot("read hidden states of inner layers")
 
 
@@ -53,8 +54,9 @@ class AnyReading(Reading):
                 self.asked[path] = self._drawn("reading", check_path(self, path))
         return [self.asked[path] for path in paths]
 
-    def of_states(self, states: np.ndarray, layer: int | None) -> list[Any]:
-        return [self._drawn("state", layer, tuple(row)) for row in states]
+    def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Any]:
+        beside = [()] * len(states) if tokens is None else [(t,) for t in tokens]
+        return [self._drawn("state", layer, tuple(row), *x) for row, x in zip(states, beside, strict=True)]
 
     def _drawn(self, *key: Any) -> Any:
         return self.answers[int(digest(key[0], self.seed, *key[1:]), 16) % len(self.answers)]
@@ -75,8 +77,8 @@ class Confidence(Reading):
     def read(self, paths: Sequence[Path]) -> list[Any]:
         return [self._of([float(w) for w in _weights(s)]) for s in self.target.eval(list(paths))]
 
-    def of_states(self, states: np.ndarray, layer: int | None) -> list[Any]:
-        """What the distributions say that the target's head reads off these states [n, width]."""
+    def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Any]:
+        """What the distributions say that the target's head reads off these states [n, width], whatever tokens are beside."""
         target: Any = self.target
         rows = [target.read_state(row) for row in states]
         return [self._of([float(w) for w in _weights(s)]) for s in rows]

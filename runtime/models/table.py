@@ -295,6 +295,9 @@ class TableFeatures(Model):
         held = _canonical([(i, given.cells[i]) for i in sorted(given.cells) if i < known])
         return {i: ("feature", self.name, held, path[known : i + 1]) for i in range(known, len(path))}
 
+    def read_state(self, state: Any) -> Scores:
+        return self._table(state[0][2:], self.name)
+
     def entries(self) -> dict[Key, tuple[Fraction, ...]]:
         """The entries touched so far."""
         return self._table.entries()

@@ -75,7 +75,10 @@ def contrastive(case: Case, backend: str) -> Outcome:
     return Outcome(recorded, {**compared.ours, "drafter calls": len(done.drafter)})
 
 
-BEAMS = "a beam search whose candidates are, after the first step, chosen by the row's own log-probability"
+BEAMS = (
+    "a beam search whose candidates are, after the first step, chosen by the row's own log-probability "
+    "(transformers/src/transformers/generation_utils.py:2647)"
+)
 ENTRIES = [
     Entry("logits/cfg", "cfg", guidance, triton=1),
     Entry("logits/context_aware_decoding", "context_aware_decoding", context_aware, triton=1),

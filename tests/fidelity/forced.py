@@ -90,6 +90,11 @@ def below(uniforms: Sequence[str]) -> Coin:
     return lambda odds: F(next(rest)) <= odds
 
 
+def certain(odds: Any) -> bool:
+    """A coin whose odds are 0 or 1."""
+    return {0: False, 1: True}[odds]
+
+
 def lines(text: str, what: str) -> list[int]:
     """The lines of a text that say this, from 1 on."""
     return [n for n, line in enumerate(text.split("\n"), 1) if what in line]
@@ -145,7 +150,7 @@ def laws(
     """The distributions that a request with these settings draws tokens from, one after the other, where they come out as
     given; by token, without those that it forbids. text: a program of one draw a step, by default one token at a time."""
     text = text or stdlib.text("autoregressive")
-    script = Script({lines(text, "x ~ ")[0]: tokens}, below([]))
+    script = Script({lines(text, "x ~ ")[0]: tokens}, certain)
     shape: dict[str, Any] = {"temperature": settings.pop("temperature", 1), "settings": settings, "externs": externs}
     shape |= params or {}
     if backend == "reference":

@@ -107,7 +107,10 @@ def slow_fast(case: Case, backend: str) -> Outcome:
     return compared(case, [run("slow_fast", "llama_bidir", prompt, p["gen_length"], backend, **params)])
 
 
-NEAR = "the 14th call decides, of two cells with entropies 1.546 and 1.550, the second; the public loop takes the first"
+NEAR = (
+    "the 14th call decides, of two cells with entropies 1.546 and 1.550, the second; the public loop takes the first "
+    "(model.py:548)"
+)
 
 
 def coherent_contextual(case: Case, backend: str) -> Outcome:

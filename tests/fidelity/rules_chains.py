@@ -185,8 +185,10 @@ def level(case: Case, backend: str) -> Outcome:
 def rejected_early(file: str) -> dict[tuple[str, str], str]:
     """What upstream's block verification does otherwise, where the recording says so."""
     why = {
-        "ar2/sampling_block_ascend_fixed": "upstream takes the threshold of a draft one position too early",
-        "ar2/sampling_block_ascend_wrong": "upstream compares products of uniforms and of ratios (vllm-ascend #7807)",
+        "ar2/sampling_block_ascend_fixed": "upstream takes the threshold of a draft one position too early "
+        "(vllm_ascend/sample/rejection_sampler.py:786)",
+        "ar2/sampling_block_ascend_wrong": "upstream compares products of uniforms and of ratios "
+        "(vllm_ascend/sample/rejection_sampler.py:748, #7807)",
     }
     return differing(file, why[file])
 

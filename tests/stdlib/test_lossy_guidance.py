@@ -104,3 +104,19 @@ def test_a_reward_tilts_the_next_token() -> None:
         for n, token in enumerate(tokens):
             row = target.eval([(*prompt, *tokens[:n])])[0].to_float().logits
             assert row is not None and sum(x > row[token] for x in row) < 2
+
+
+def test_a_scorer_reads_the_text_from_its_beginning() -> None:
+    """Of every block after the first the prompt and what is committed, not the block alone."""
+    for name, more in (("controlled_decoding", {"block": 2}), ("transfer_q", {"horizon": 1})):
+        heard: list[str] = []
+
+        def score(text: str, heard: list[str] = heard) -> float:
+            heard.append(text)
+            return float(len(text))
+
+        done = scored(name, score, k=2, **more)
+        for prompt, tokens in zip(PROMPTS, done, strict=True):
+            whole = Letters().decode([*prompt, *tokens])
+            assert any(text.startswith(whole[: len(prompt) + 4]) for text in heard), name
+        assert all(any(text.startswith(Letters().decode(prompt)) for prompt in PROMPTS) for text in heard), name

@@ -82,12 +82,16 @@ class DFlash(Rooted):
         rows = []
         for root in tokens[:, 0].tolist():
             if root not in before.memo:
-                before.memo[root] = self._block(before, root, position)
+                before.memo[root] = self.logits(self._block(before, root, position))
             rows.append(before.memo[root][drafted])
         return torch.stack(rows)
 
+    def states(self, before: Before, tokens: Tensor, position: int) -> Tensor:
+        drafted = tokens.shape[1] - 1
+        return torch.stack([self._block(before, root, position)[drafted] for root in tokens[:, 0].tolist()])
+
     def _block(self, before: Before, root: int, position: int) -> Tensor:
-        """Logits [block - 1, V] of the tokens after a root at `position`."""
+        """The states [block - 1, width] of the places after a root at `position`."""
         at = next(self.parameters()).device
         tokens = torch.full((1, self.block), self.mask, device=at)
         tokens[0, 0] = root
@@ -98,7 +102,8 @@ class DFlash(Rooted):
         for layer, window in zip(self.layers, self.windows, strict=True):  # without a mask: in both directions
             mask = None if window is None else self._near(position, length, window)
             states = layer(states, position_embeddings=rotary, attention_mask=mask, past_key_values=cache)
-        return self.logits(self.norm(states[0, 1:]))
+        made: Tensor = self.norm(states[0, 1:])
+        return made
 
     def _near(self, position: int, length: int, window: int) -> Tensor:
         """An additive mask [1, 1, block, length + block] of what is within a window. Raises DecError where positions before the

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from fidelity.transcribed.compared import Columns, Compared, Text, after, best, 
 from fidelity.transcribed.copied import columns
 from fidelity.watched import run
 
+from decgraph.runtime.models.reading import Reading
 from decgraph.runtime.models.table import TableFeatures, TableModel
 
 SIZE = 6
@@ -97,9 +98,22 @@ def ours(program: str, *names: str) -> Callable[[Mapping[str, Any], str], Column
     return replay
 
 
+def confident(place: int, token: int) -> float:
+    """A stand-in for the trained head, of a place and the token before it."""
+    return (place * 5 + token * 3) % 7 / 6
+
+
+class Sure(Reading):
+    """The same, of the states of a table's places: a state knows the tokens from the root on."""
+
+    def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Any]:
+        assert tokens is not None
+        return [confident(len(row[0][3]) - 1, t) for row, t in zip(states, tokens, strict=True)]
+
+
 def dspark(case: Mapping[str, Any]) -> Columns:
     """A block that begins with the last token gives scores for as many places; each draft is the best of the place's scores and
-    those of the token before it."""
+    those of the token before it. What is verified ends before the first place that is not sure enough."""
     both, text, end = models(case), list(case["prompt"]), len(case["prompt"]) + case["limit"]
     markov = TableModel(SIZE, case["seed"] + 9, window=1, vocab="t", name="markov")
     drafted: list[list[Text]] = [[]]
@@ -109,7 +123,8 @@ def dspark(case: Mapping[str, Any]) -> Columns:
         rows, chain = marginals(both["head"], text, case["block"] + 1), [text[-1]]
         for row in rows:
             chain.append(int(np.argmax(np.log(row) + np.log(after(markov, chain[-1:])))))
-        paths = [tuple(chain[1 : i + 1]) for i in range(1, len(chain))]
+        unsure = [i for i in range(len(rows)) if case.get("eta", 0) > 0 and confident(i, chain[i]) < case["eta"]]
+        paths = [tuple(chain[1 : i + 1]) for i in range(1, (unsure or [len(rows)])[0] + 1)]
         kept, n = verified(both["target"], text, paths)
         text += kept
         drafted.append(paths)
@@ -119,8 +134,10 @@ def dspark(case: Mapping[str, Any]) -> Columns:
 
 def ours_dspark(case: Mapping[str, Any], backend: str) -> Columns:
     given = {**models(case), "markov": TableModel(SIZE, case["seed"] + 9, window=1, vocab="t", name="markov")}
-    done = run("dspark", case["prompt"], given, backend, limit=case["limit"], block=case["block"])
-    return columns(done)
+    if "eta" not in case:
+        return columns(run("dspark", case["prompt"], given, backend, limit=case["limit"], block=case["block"]))
+    given["sure"], asked = Sure(given["head"], "prob", "sure"), {"block": case["block"], "eta": case["eta"]}
+    return columns(run("dspark_confident", case["prompt"], given, backend, limit=case["limit"], **asked))
 
 
 COMPARED = [
@@ -142,6 +159,17 @@ COMPARED = [
         ours_dspark,
         {f"block {k}": {"seed": s, "prompt": (1, 2, 3), "limit": 14, "block": k} for s, k in ((1, 7), (2, 4), (3, 3), (4, 1))},
         "greedy, the vanilla Markov head, a confidence threshold of 0, as it is by default",
+    ),
+    Compared(
+        "dspark_confident",
+        "deepseek-ai/DeepSpec afdfa7c9, deepspec/eval/dspark/draft_ops.py, build_dspark_proposal",
+        dspark,
+        ours_dspark,
+        {
+            f"block {k} confidence {eta}": {"seed": s, "prompt": (1, 2, 3), "limit": 14, "block": k, "eta": eta}
+            for s, k, eta in ((4, 3, 0.0), (1, 7, 0.2), (2, 4, 0.5), (3, 6, 0.9))
+        },
+        "greedy; the confidence head is a function of the place and the token before it",
     ),
     Compared(
         "jetspec",

@@ -31,6 +31,8 @@ CLASSES: dict[str, Callable[[], Any]] = {
     "llada": masked_modules.llada,
     "llada, fused": lambda: masked_modules.llada("sequential"),
     "dream": masked_modules.dream,
+    "llada 2": masked_modules.mixture,
+    "llada moe": lambda: masked_modules.mixture(masked_modules.LLaDAMoEModelLM),
 }
 
 
@@ -134,6 +136,15 @@ def test_folders_of_published_classes_need_no_code_of_theirs(tmp_path: Path) -> 
             masked_modules.llada(),
         ),
         ("dream", masked_modules.dream_settings(), masked_modules.dream().state_dict(), masked_modules.dream()),
+        *(
+            (
+                kind.__name__,
+                masked_modules.mixture_settings(kind),
+                masked_modules.mixture(kind).state_dict(),
+                masked_modules.mixture(kind),
+            )
+            for kind in (masked_modules.LLaDA2MoeModelLM, masked_modules.LLaDAMoEModelLM)
+        ),
     ):
         folder = tmp_path / name
         folder.mkdir()
@@ -141,8 +152,10 @@ def test_folders_of_published_classes_need_no_code_of_theirs(tmp_path: Path) -> 
         save_file({key: value.clone() for key, value in weights.items()}, folder / "model.safetensors")
         model = decgraph.masked(folder)
         assert isinstance(model, HFMasked) and model.shift == (name == "dream") and model.home == folder.resolve()
+        assert model.visibility == (("block", 32) if name == "LLaDA2MoeModelLM" else "full")
         for ids, prompt in canvases(5):
-            assert all(close(found, expected(module, ids, "full", prompt, model.shift)) for found in both(model, ids, prompt))
+            wanted = expected(module, ids, model.visibility, prompt, model.shift)
+            assert all(close(found, wanted) for found in both(model, ids, prompt))
 
 
 @pytest.mark.parametrize(
