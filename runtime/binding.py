@@ -18,6 +18,7 @@ from decgraph.errors import DecError
 from decgraph.ir.values import Function
 from decgraph.runtime.models import hf, modules
 from decgraph.runtime.models.derivations import unreached
+from decgraph.runtime.models.folders import holds_markov
 from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.models.masked_settings import MaskedSettings
 from decgraph.runtime.models.reading import Confidence
@@ -100,6 +101,11 @@ def whole(
         from decgraph.runtime.models.masked_load import load_masked
 
         return shared(source.value, (kind, reading, placed), lambda: load_masked(source.value, reading, placed), share)
+    if source.what == "stored" and holds_markov(source.value):
+        from decgraph.runtime.models.markov import load_markov
+
+        device = placed.found().device
+        return shared(source.value, ("markov", device, named), lambda: load_markov(source.value, named, device), share)
     return shared(source.value, (kind, placed), lambda: hf.load_causal(source.value, reuse=True, placed=placed), share)
 
 
@@ -170,8 +176,9 @@ def _check_read(name: str, target: Any) -> None:
 def _readable(target: Any) -> bool:
     """Whether a head can read the states of a target: a transformers model that runs by layers, or a head on one."""
     from decgraph.runtime.models.hf_causal import HFCausal
+    from decgraph.runtime.models.hf_masked import HFMasked
 
-    return isinstance(getattr(target, "target", target), HFCausal)
+    return isinstance(getattr(target, "target", target), HFCausal | HFMasked)
 
 
 def _renewal(made: Model, source: Source, target: Any, make: Callable[[Any], Model]) -> Callable[[], Model] | None:

@@ -76,6 +76,10 @@ ROWS: dict[str, Row] = {
     "gemma2": Row("gemma2", {**H, **WINDOW, "query_pre_attn_scalar": 8}, "soft caps of scores and logits, sliding windows"),
     "gemma3_text": Row("gemma3_text", {**H, **WINDOW}, "sliding windows, norms of queries and keys"),
     "gemma4_text": Row("gemma4_text", {**H, **WINDOW}, "sliding windows, an embedding for each layer", "module"),
+    "gemma4_text, shared": Row("gemma4_text", {**H, **WINDOW, "num_hidden_layers": 4, "num_kv_shared_layers": 2,
+                               "layer_types": ["sliding_attention", "full_attention"] * 2, "global_head_dim": 16,
+                               "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 97},
+                               "layers that attend to other layers' keys and values", "module"),
     "vaultgemma": Row("vaultgemma", {**H, **WINDOW, "query_pre_attn_scalar": 8}, "soft caps, sliding windows"),
     "gpt2": Row("gpt2", GPT, "learned positions, matrices stored transposed"),
     "gpt_bigcode": Row("gpt_bigcode", GPT, "learned positions, one head of keys and values"),
@@ -227,9 +231,9 @@ Of a model with recurrent layers (rows with "recurrent layers keep states") the 
 and for a draft what entered those layers. So a draft of any length, a tree too, is verified in one call of the model, and a
 rejected one costs nothing after it. The next call runs the recurrent layers alone again over the tokens that were accepted;
 where a whole draft was, the states at its end are there already. Their rows are tested with `speculative` and `sequoia` too,
-and forwards are counted. Heads (EAGLE, MTP) read such targets from folders, but for those whose logits are scaled (Falcon-H1,
-Granite 4). RWKV, MiniMax and RecurrentGemma keep their states elsewhere: their drafts are computed token by token, or as whole
-texts. Of these `generate` itself gives other tokens in a left-padded batch than alone, and decgraph gives those alone.
+and forwards are counted. Heads (EAGLE, MTP) read such targets from folders. RWKV, MiniMax and RecurrentGemma keep their states
+elsewhere: their drafts are computed token by token, or as whole texts. Of these `generate` itself gives other tokens in a
+left-padded batch than alone, and decgraph gives those alone.
 
 | architecture | what is special | forward |
 |---|---|---|"""

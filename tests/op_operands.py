@@ -38,6 +38,7 @@ LEVELS = Topology.of([[0], [1], [0, 0]])
 
 OPERANDS: dict[str, tuple[str, Any]] = {
     "judge": ("model<head,V,m,prob>", Model()),
+    "scorer": ("model<head,V,m,dist>", Model()),
     "i": ("int", 2),
     "three": ("int", 3),
     "h": ("hidden<target>[k<=2]", np.array([[2.0, 4.0]])),

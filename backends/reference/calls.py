@@ -17,6 +17,7 @@ from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.canvas import Soft as SoftCell
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, resolve_path
+from decgraph.ir.data.hidden import states_value
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.drafting import drafting
 from decgraph.ir.values import Op
@@ -235,6 +236,12 @@ class Calls(HeadsOfStates, Randomness):
 
     def states(self, op: Op, trunk: Any, place: Any, extra: dict[str, Any]) -> Any:
         """The meaning of `model.states`."""
+        if isinstance(place, Canvas):
+            cells, at = self.cells(place), extra.get("at")
+            which = [int(i) for i in np.ravel(np.asarray(at))] if at is not None else range(len(place))
+            self.count_call(trunk, len(which), len(cells))
+            base = len(cells) - len(place)
+            return states_value(trunk.after(base).canvas_states(cells, [base + i for i in which]), (len(which),))
         text = text_of(place, extra)
         found, shape, _ = self.place_states(place, extra) if text is None else texts(text, bool(op.attrs.get("each")))
         return read_states(self, trunk, [resolve_path(s) for s in found], shape, extra.get("given"))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from decgraph.backends.reference.values import ReferenceMemory
-from decgraph.ir.data.dist import Draw, Draws, Path, resolve_path
-from decgraph.ir.data.hidden import states_value
+from decgraph.ir.data.dist import Dist, Draw, Draws, Path, resolve_path
+from decgraph.ir.data.hidden import joint, states_value
 from decgraph.ir.values import Op
 from decgraph.runtime import trace
 from decgraph.runtime.models.features import states_at
@@ -43,6 +44,10 @@ def ids(tokens: Any) -> list[int] | None:
     return [int(t) for t in np.ravel(np.asarray(found))]
 
 
+def _same(scores: Any) -> Any:
+    return scores
+
+
 class HeadsOfStates:
     """A machine that reads heads of hidden states."""
 
@@ -53,6 +58,18 @@ class HeadsOfStates:
         machine.emit_event(trace.ModelCall(head.name, len(rows), 0, "draft", None))
         values = self.state_values(head, rows, None if layer is None else int(layer), ids(token))
         return valued(self, op.result.type.elem, values, np.shape(states)[:-1])
+
+    def score_states(self, op: Op, head: Any, states: Any, layer: Any = None, token: Any = None) -> Dist:
+        """The meaning of `head.score`."""
+        machine: Any = self
+        shape, rows = np.shape(states)[:-1], np.asarray(states).reshape(-1, np.shape(states)[-1])
+        machine.emit_event(trace.ModelCall(head.name, len(rows), 0, "draft", None))
+        scores = head.scores_of(rows, None if layer is None else int(layer), ids(token), joint(op.operands[1].type))
+        made = np.empty(len(rows), dtype=object)
+        for i, one in enumerate(scores):
+            row = partial(_same, one if machine.num.exact else one.to_float())
+            made[i] = machine.model_row(head, row, machine.context(), i, None)
+        return Dist(made.reshape(shape))
 
     def state_values(self, head: Any, rows: np.ndarray, layer: int | None, tokens: Any) -> list[Any]:
         """What a head says of hidden states [n, width], each with the token beside it if there are tokens."""

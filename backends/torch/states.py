@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.backends.torch.canvas_calls import read
+from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import TorchPath
 from decgraph.ir.data.hidden import states_value
@@ -22,6 +24,12 @@ from decgraph.runtime.models.interface import Memory
 
 def read_states(m: Any, trunk: Any, place: Any, extra: dict[str, Any], *, each: bool) -> np.ndarray:
     """The states [..., width] at a place, or at the end (each: at every token) of another text."""
+    if isinstance(place, Canvas):
+        cells = read(place)
+        base, at = len(cells) - len(place), extra.get("at")
+        which = [base + int(i) for i in np.ravel(np.asarray(at))] if at is not None else range(base, len(cells))
+        m.count_call(trunk, len(which), len(cells))
+        return states_value(trunk.after(base).canvas_states(cells, which), (len(which),))
     if isinstance(place, TorchPath) or isinstance(place, list | np.ndarray) and "tree" not in extra:
         tokens = tuple(int(t) for t in ids_of(place))
         paths = [tokens[: i + 1] for i in range(len(tokens))] if each else [tokens]

@@ -143,7 +143,7 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
                     f.name_span or f.span, f"`{v.name}` has no heads", f"declare them: {v.name}: causal with heads", code="E240"
                 )
             return model_call(lw, v, e, part="heads")
-        if n == "states" and t.of[0] == "features" and len(e.args) == 1:
+        if n == "states" and t.of[0] in ("features", "masked") and len(e.args) == 1:
             return states_call(lw, v, *place_of(lw, v, e.args[0]), e)
         if n == "skip" and e.kwargs:
             return skipped(lw, v, e)

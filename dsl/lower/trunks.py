@@ -30,6 +30,8 @@ def head_call(lw: Lowering, head: Value, place: Value, tree: Value | None, e: S.
         )
     extra = {n: lw.expr(k.value) for n in ("layer", "token") for k in e.kwargs if k.name == n}
     attrs: dict[str, Any] = {"named": tuple(extra)} if extra else {}
+    if head.type.of[3] == "dist":
+        return lw.one("head.score", head, place, *extra.values(), span=e.span, **attrs)
     return lw.one("head.read", head, place, *extra.values(), *([] if tree is None else [tree]), span=e.span, **attrs)
 
 
@@ -51,7 +53,7 @@ def states_call(lw: Lowering, trunk: Value, place: Value, tree: Value | None, e:
     if each and not text:
         lw.fail(e.span, ".each takes the tokens of a second context", "target.upto(2).each(tokens)", code="E260")
     for k in e.kwargs:
-        if k.name != "given" or text or each:
+        if k.name != ("at" if place.type.elem == "canvas" else "given") or text or each:
             lw.fail(k.span, f"states of {'other tokens' if text or each else 'a trunk'} take no {k.name} =", code="E260")
         extra[k.name] = lw.expr(k.value)
     attrs: dict[str, Any] = {"named": tuple(extra)} if extra else {}

@@ -15,6 +15,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.features import check_known
 from decgraph.runtime.models.heads.rooted import Before
 from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import (
     Memory,
     Model,
@@ -271,6 +272,8 @@ def attach(module: Any, target: HFCausal, name: str) -> None:
         check_width(module, target, name)
     try:
         module.attach(target.token_embeddings(), target.net.read, target.layers)
+        if hasattr(module, "follow"):  # it runs layers of the target's
+            module.follow(target.net)
     except DecError as error:
         raise DecError(f"{name!r} does not fit {target.name!r}: {error.diagnostics[0]}", hint=error.hint) from error
 
@@ -393,8 +396,21 @@ class HFReading(Reading):
                 f"the head {self.name!r} has {has}, and is read {'as a whole' if layer is None else f'for layer {layer}'}",
                 hint="an nn.ModuleList has a part for each layer, router(h, layer = l)",
             )
-        beside = None if tokens is None else torch.tensor(tokens, dtype=torch.int64)
-        return self.of(torch.from_numpy(states).float(), self.module[layer] if parts else None, beside)
+        return self.of(torch.from_numpy(states).float(), self.module[layer] if parts else None, _ids(tokens))
+
+    @torch.no_grad()
+    def scores_of(
+        self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None, joint: bool = False
+    ) -> list[Scores]:
+        """The module's outputs are logits [n, V]. It gets all the states of a call: of cells, for each of them."""
+        out = outputs_of(self.module if layer is None else self.module[layer], torch.from_numpy(states).float(), _ids(tokens))
+        size = self.vocab.size
+        if out.ndim != 2 or out.shape[0] != len(states) or out.shape[1] < size or bool(out[:, :size].isnan().any()):
+            raise DecError(
+                f"the head {self.name!r} gave {list(out.shape)} for {len(states)} states and {size} tokens, or no numbers",
+                hint="a module from hidden states [n, width], and perhaps tokens [n], to logits [n, vocabulary]",
+            )
+        return [Scores(logits=row[:size].cpu().numpy()) for row in out]
 
     @torch.no_grad()
     def of(self, states: Tensor, part: Any = None, tokens: Tensor | None = None) -> list[Any]:
@@ -409,6 +425,10 @@ class HFReading(Reading):
             )
         made: list[Any] = values_of(module, self.gives, out).tolist()
         return made if self.gives in ("real", "prob") else [bool(x) if self.gives == "bool" else int(x) for x in made]
+
+
+def _ids(tokens: Sequence[int] | None) -> Tensor | None:
+    return None if tokens is None else torch.tensor(tokens, dtype=torch.int64)
 
 
 def outputs_of(module: Any, states: Tensor, tokens: Tensor | None = None) -> Tensor:
@@ -433,7 +453,7 @@ def values_of(module: Any, gives: str, out: Tensor) -> Tensor:
 def reading_model(module: Any, target: Any, gives: str, name: str) -> HFReading:
     """The head of a module, on a model or on a head on features. Raises DecError for a target whose hidden states cannot be
     read, or have another width."""
-    if isinstance(target, HFFeatures | HFRooted | HFStaged):
+    if isinstance(target, HFFeatures | HFRooted | HFStaged | HFMasked):
         return HFReading(module, target, gives, name)
     if not isinstance(target, HFCausal):
         reason = getattr(target, "unreached", None)

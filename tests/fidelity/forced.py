@@ -47,10 +47,12 @@ class Step:
 @dataclass
 class Script:
     """What a recording drew. drafted: for a line of the program the tokens drawn there, in turn; lines run in their order.
-    coin: what a coin of these odds says; it is asked for every coin, certain ones too."""
+    coin: what a coin of these odds says; it is asked for every coin, certain ones too. target: the first token that is no
+    draft, where the recording has it."""
 
     drafted: Mapping[int, Sequence[int]]
     coin: Coin
+    target: int | None = None
     odds: list[Any] = field(default_factory=list)
     laws: list[Law] = field(default_factory=list)
     last: Law | None = None
@@ -73,6 +75,8 @@ class Script:
         """The token of a draw that is no draft."""
         if self.last is None:
             self.last = law
+            if self.target is not None:
+                return self.target
         return max(law, key=lambda v: float(law[v]))
 
     def toss(self, odds: Any) -> bool:

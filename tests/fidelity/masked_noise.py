@@ -80,7 +80,7 @@ def dream(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
     (prompt,) = case["prompt"]
     read = tensors("dream_noise")
-    origin = p["alg"] == "origin"
+    origin, each = p["alg"] == "origin", 2 if p["temperature"] else 1  # without temperature no tokens are drawn
 
     def row(name: str, cells: list[int], cell: int) -> Any:
         """The recorded numbers of one of some cells."""
@@ -92,7 +92,7 @@ def dream(case: Case, backend: str) -> Outcome:
         if not origin:
             return np.broadcast_to(row(str(key.call), masked, cell), n)
         if n == 1:
-            return np.broadcast_to(row(str(2 * key.call), masked, cell), n)
+            return np.broadcast_to(row(str(each * key.call), masked, cell), n)
         decided = sorted(i for _, i, _ in case["calls"][key.call]["decided"])
         return np.broadcast_to(row(str(2 * key.call + 1), decided, cell), n)
 

@@ -35,11 +35,16 @@ THEIRS = {
 
 
 def settings(
-    processors: Sequence[Any], prompt: Sequence[int], *, greedy: bool = False, eos: Sequence[int] = ()
+    processors: Sequence[Any],
+    prompt: Sequence[int],
+    *,
+    greedy: bool = False,
+    eos: Sequence[int] = (),
+    adjusts: bool = False,
 ) -> dict[str, Any]:
     """What a request becomes of a list of processors, as `generate(custom_generate=decgraph.hf(...))` makes it: fields for what
-    decgraph has itself, a hook for the rest."""
-    reading = Reading(greedy, len(prompt), 1, frozenset(eos), SIZE, SIZE, torch.device("cpu"))
+    decgraph has itself, a hook for the rest. adjusts: whether the program adds up scores that are not normalised again."""
+    reading = Reading(greedy, len(prompt), 1, frozenset(eos), SIZE, SIZE, torch.device("cpu"), adjusts=adjusts)
     made = shaping_of(processors, reading, Row(0, (), tuple(prompt)))
     return {**made.fields, "processors": () if made.hook is None else (made.hook,)}
 
@@ -98,9 +103,28 @@ def prepared(case: Case) -> list[Any]:
         found.extend(logits_processor)
         return input_ids
 
-    prompt = torch.tensor([case["prompt"]])
+    prompt = torch.tensor([list(case["prompt"])])
     theirs().generate(prompt, custom_generate=keep, do_sample=False, pad_token_id=0, **case["parameters"])
     return found
+
+
+SHAPING = (
+    *("repetition_penalty", "no_repeat_ngram_size", "sequence_bias", "exponential_decay_length_penalty", "bad_words_ids"),
+    *("forced_bos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens", "min_new_tokens", "min_length"),
+)
+"""What transformers makes processors of that come after those of an algorithm."""
+
+
+def shaping(
+    parameters: Mapping[str, Any], prompt: Sequence[int], eos: Sequence[int] = (), adjusts: bool = False
+) -> dict[str, Any]:
+    """The settings of a request by those of transformers' settings that a case has."""
+    given = {name: parameters.get(name) for name in SHAPING if parameters.get(name) is not None}
+    if not given:
+        return {}
+    ends = {"eos_token_id": list(eos)} if eos else {}
+    made = prepared({"parameters": {"max_new_tokens": parameters["max_new_tokens"], **given, **ends}, "prompt": prompt})
+    return {k: v for k, v in settings(made, prompt, greedy=True, eos=eos, adjusts=adjusts).items() if k != "temperature"}
 
 
 def relative(scores: Mapping[int, float], to: int) -> dict[int, float]:
@@ -116,7 +140,6 @@ def penalties(case: Case, backend: str) -> Outcome:
     p, n = case["parameters"], len(case["prompt"])
     new, made = case["output"][n:], prepared(case)
     eos = [p["eos_token_id"]] if "eos_token_id" in p else []
-    greedy = settings(made, case["prompt"], greedy=True, eos=eos)
     done = run(
         "autoregressive",
         case["prompt"],
@@ -124,7 +147,7 @@ def penalties(case: Case, backend: str) -> Outcome:
         backend,
         limit=p["max_new_tokens"],
         eos=eos,
-        settings={k: v for k, v in greedy.items() if k != "temperature"},
+        settings=shaping(p, case["prompt"], eos),
     )
     drawn = laws(case["prompt"], new, models.causal("target"), backend, **settings(made, case["prompt"], eos=eos))
     best = [sorted(law, key=lambda v, law=law: -law[v])[:3] for law in drawn]

@@ -46,14 +46,7 @@ ONLY: Mapping[str, Mapping[str, str | tuple[Any, ...]]] = {
         ),
         "transformers' own filter is made with all of a case's parameters",
     ),
-    "logits/penalties": dict.fromkeys(
-        (
-            *("repetition_penalty", "no_repeat_ngram_size", "sequence_bias", "exponential_decay_length_penalty"),
-            *("forced_bos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens", "bad_words_ids"),
-            *("min_new_tokens", "min_length", "renormalize_logits"),
-        ),
-        "transformers' own processors are made with all of a case's parameters",
-    ),
+    "logits/penalties": {"renormalize_logits": "a softmax follows"},
     "logits/grammar_constrained": {"grammar": "the name of the recorded automaton"},
     "dllm/adablock_dream_*": {"steps": QUOTA, "delimiter_ids": "upstream reads a list of its own"},
     "dllm/dream_entropy": {"alg": ("entropy",)},

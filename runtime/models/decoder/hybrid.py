@@ -259,7 +259,7 @@ class HybridDecoder(ModuleDecoder):
         given = {kind: self._prepared(mask, found, blank) for kind, mask in masks.items() if kind in found.kinds}
         if len(works) != len(positions):
             raise DecError(f"{self.name!r} has recurrent layers, and is given no states")
-        cache = Written(keys, values, write, found.at, given, found.kinds)
+        cache = Written(keys, values, write, found.at, given, found.kinds, reuses=True)
         cache.works = Works(works)
         inputs = {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
         tapped: dict[int, Tensor] = {}

@@ -41,7 +41,7 @@ def net_of_module(module: Any, name: str = "", *, entry: bool = True) -> Net:
     entry (and `entry`), else of the module itself.
 
     Raises DecError for a module that has neither: one whose layers are in no list or do not use the attention of transformers'
-    registry, that changes its logits, or whose rotary positions change all rows of a cache.
+    registry, whose logits are more than scaled or capped, or whose rotary positions change all rows of a cache.
     """
     boundary, kind = boundary_of(module.config), type(module).__name__
     if boundary is not None and boundary.recomputed:
@@ -76,10 +76,8 @@ def net_of_module(module: Any, name: str = "", *, entry: bool = True) -> Net:
             note(base, Forward("module", reason=STATES))
         if out is None or (whole.norm is None and not encoder):
             raise DecError(f"{kind} is not supported: no final norm or no output matrix was found")
-        if changed:
-            raise DecError(f"{kind} is not supported: it caps or scales its logits")
         if read is None:
-            read = out if head is None else nn.Sequential(head, out)
+            read = read_out(module, name or kind) if changed else out if head is None else nn.Sequential(head, out)
         whole._plain = None if encoder else whole.causally
         made = Net(whole if found is None else found, config, base=base, read=read)
     if wanted is not None:
@@ -131,6 +129,7 @@ def read_out(module: Any, name: str) -> Callable[[Tensor], Tensor]:
             f"{name!r} is not supported: {type(module).__name__}'s logits are more than its output matrix makes of its "
             "last states"
         )
+    head.weight = matrix.weight  # type: ignore[attr-defined]
     return head
 
 

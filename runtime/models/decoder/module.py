@@ -118,7 +118,8 @@ def attending(config: Any, call: Any = None, attention: str = ATTENTION) -> Iter
 
 class Written(Cache):
     """Keys and values [B, H, S, D] per layer, which the caller owns; `write` int64[B, T] is the row of each new token. at: the
-    place of each layer's number. masks: of numbers to add to scores, by layer or by kind of layer. kinds: of layers."""
+    place of each layer's number. masks: of numbers to add to scores, by layer or by kind of layer. kinds: of layers. reuses:
+    layers that write nothing attend to another layer's rows (Gemma 4); those of an encoder have their own written here."""
 
     def __init__(
         self,
@@ -128,7 +129,10 @@ class Written(Cache):
         at: Mapping[int, int],
         masks: Mapping[Any, Tensor] | None = None,
         kinds: Sequence[str] = (),
+        *,
+        reuses: bool = False,
     ) -> None:
+        self.reuses = reuses
         self.layers: list[Any] = []  # the library's own per-layer objects: none
         self._keys, self._values, self._at, self._masks, self._kinds = keys, values, at, masks or {}, kinds
         self.works: Any = None  # of recurrent layers (hybrid.py)
@@ -155,10 +159,10 @@ class Written(Cache):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """What a layer attends to: keys and values [B, H, S, D], which an encoder does not write itself, and the mask.
         Raises DecError for a module that hands its attention no mask."""
-        if layer not in self._there:
+        if layer not in self._there and not self.reuses:
             key, value = self.update(key, value, layer)
         own = self._masks.get(layer, mask)
-        if own is None and self._kinds:
+        if own is None and self._kinds and layer in self._at:
             own = self._masks[self._kinds[self._at[layer]]]
         if own is None:
             raise DecError("a module does not hand the mask it is given on to its attention")
@@ -175,8 +179,8 @@ class Written(Cache):
 class Probe(Written):
     """A cache that stores nothing: attention sees the new tokens only. Notes each layer's shapes, window and mask."""
 
-    def __init__(self) -> None:
-        self.layers = []
+    def __init__(self, *, reuses: bool = False) -> None:
+        self.layers, self.reuses = [], reuses
         self.order: list[int] = []
         self.shapes: dict[int, tuple[int, int, int]] = {}
         self.masks: dict[int, Tensor] = {}
@@ -193,7 +197,7 @@ class Probe(Written):
     def rows(
         self, layer: int, key: Tensor, value: Tensor, mask: Tensor | None, window: int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        if layer not in self.shapes:  # an encoder's
+        if layer not in self.shapes and not self.reuses:  # an encoder's
             self.update(key, value, layer)
             self.windows[layer] = window
         if mask is None:
@@ -425,7 +429,7 @@ class ModuleDecoder:
             for kind, mask in masks.items()
             if kind in found.kinds or isinstance(kind, int)
         }
-        cache = Written(keys, values, write, found.at, given, found.kinds)
+        cache = Written(keys, values, write, found.at, given, found.kinds, reuses=not self.encoder)
         inputs: dict[str, Any] = {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
         if not self.encoder:
             wanted = {kind: given[kind] for kind in dict.fromkeys(found.kinds)}
@@ -504,7 +508,7 @@ class ModuleDecoder:
         """Runs two tokens without a cache and notes the arguments of every layer's attention."""
         dtype, device, kind = next(self.base.parameters()).dtype, self.device, type(self.base).__name__
         masks = {kind: torch.zeros(1, 1, 2, 2, dtype=dtype, device=device) for kind in self._types}
-        seen = Probe()
+        seen = Probe(reuses=not self.encoder)
         hooks = _listen(self.base, seen)
         try:
             with attending(self.config, seen):
@@ -551,7 +555,7 @@ class ModuleDecoder:
         types = getattr(self.config, "layer_types", None)
         stated = getattr(self.config, "sliding_window", None)
         # Layers of a derived model keep their numbers, while masks go by the place in the list.
-        kind = next((kind for kind, given in masks.items() if mask is given), None)
+        kind = next((kind for kind, given in masks.items() if mask is not None and _same_rows(mask, given)), None)
         if mask is not None and kind is None:
             raise DecError(f"{self.name!r} is not supported: {name} changes the mask it is given")
         kind = kind or (types[layer] if types else self._types[0])
@@ -594,6 +598,11 @@ class ModuleDecoder:
                     f"without one by {gap:.1e}; it seems to use the order of tokens beside their positions",
                     hint="attn_implementation='eager', if its own attention leaves out the soft caps" if capped else "",
                 )
+
+
+def _same_rows(mask: Tensor, given: Tensor) -> bool:
+    """Whether a mask is the given one, or all of it."""
+    return mask is given or (mask.data_ptr() == given.data_ptr() and mask.shape == given.shape)
 
 
 def _listen(base: nn.Module, seen: Probe) -> list[Any]:  # Any: handles of hooks

@@ -131,12 +131,10 @@ def described(prompt: Text) -> Any:
 
 def knn_ssd(case: Mapping[str, Any]) -> Columns:
     """One neighbour by the cosine; the set of its task."""
-    near = [
-        float(torch.cosine_similarity(described(case["prompt"]), described(case[name]), dim=0)) for name in ("code", "prose")
-    ]
-    task = ("code", "prose")[int(np.argmax(near))]
+    here = described(case["prompt"])
+    task = int(np.argmax([float(torch.cosine_similarity(here, described(text), dim=0)) for text in case["stored"]]))
     whole = models.causal("target")
-    small = Told(whole.derive("skip", case[f"{task}_attention"], case[f"{task}_mlp"]))
+    small = Told(whole.derive("skip", set(case["attention"][task]), set(case["mlp"][task])))
 
     def draft(text: Text, n: int) -> list[int]:
         out: list[int] = []
@@ -188,16 +186,15 @@ COMPARED = [
         "mbsong/KNN-SSD cfa85329, evaluation_llama/inference_knn.py, knn_forward",
         knn_ssd,
         ours(
-            "knn_ssd", "code", "code_attention", "code_mlp", "prose", "prose_attention", "prose_mlp", "gamma", "eta",
-            target=lambda case: models.causal("target"),
+            "knn_ssd", "stored", "attention", "mlp", "gamma", "eta", target=lambda case: models.causal("target"),
         ),
         {
-            f"seed{s} {gamma} {eta}": {
-                "prompt": words(s), "code": words(s + 10), "prose": words(s + 20), "limit": 20, "gamma": gamma, "eta": eta,
-                "code_attention": {1}, "code_mlp": {3}, "prose_attention": {2, 3}, "prose_mlp": set(),
+            f"seed{s} {n} stored {gamma} {eta}": {
+                "prompt": words(s), "stored": [words(10 * s + i) for i in range(n)], "limit": 20, "gamma": gamma, "eta": eta,
+                "attention": [[1], [2, 3], [], [0, 2]][:n], "mlp": [[3], [], [1, 2], [1]][:n],
             }
-            for s, gamma, eta in ((1, 12, 0.8), (2, 4, 0.4), (3, 12, 0.2), (4, 6, 0.6))
+            for s, n, gamma, eta in ((1, 2, 12, 0.8), (2, 3, 4, 0.4), (3, 4, 12, 0.2), (4, 4, 6, 0.6), (5, 1, 12, 0.3))
         },
-        "two stored prompts, each a task of its own, in the place of the nearest prompts of every cluster",
+        "the states of the stored prompts are computed, there they are read from a file; every prompt has its own sets",
     ),
 ]  # fmt: skip

@@ -226,6 +226,45 @@ def test_decoding(name: str, built: Any) -> None:
     assert result.stats.target_calls <= 16
 
 
+@pytest.mark.parametrize("name", ["qwen3_5", pytest.param("qwen3_next", marks=pytest.mark.slow)])
+def test_speculators_folder(name: str, built: Any, tmp_path: Path) -> None:
+    """vLLM's folder of an MTP layer: other names around the same computation."""
+    one = built(name)
+    names = dict(zip(("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm"),
+                     ("token_layernorm", "hidden_layernorm", "input_proj", "final_layernorm"), strict=True))  # fmt: skip
+    weights = {}
+    for key, tensor in one.own.items():
+        short = key.removeprefix("mtp.layers.0.").removeprefix("mtp.")
+        part = names.get(short.partition(".")[0]) if "layers" not in key else None
+        weights[f"mtp_layers.0.{f'{part}.weight' if part else short}"] = tensor
+    at = tmp_path / "head"
+    one.write(at, weights)
+    config = {"speculators_model_type": "mtp", "num_nextn_predict_layers": 1, "transformer_layer_config": one.config}
+    (at / "config.json").write_text(json.dumps(config))
+    target = target_of(one.at)
+    head, own = hf.load_features(at, target), hf.load_features(one.at, target)
+    given = target.memory(IDS[:5])
+    for path in (IDS[:6], IDS[:8]):
+        np.testing.assert_array_equal(head.eval([path], given)[0].logits, own.eval([path], given)[0].logits)
+
+
+def test_an_mtp_layer_of_a_model_of_images_and_text(built: Any, tmp_path: Path) -> None:
+    """Qwen3.5 as it is published: the text model under `text_config` and `model.language_model.*`."""
+    one = built("qwen3_5")
+    module = transformers.AutoModelForCausalLM.from_pretrained(one.at).eval()
+    want = module.generate(torch.tensor([IDS]), max_new_tokens=8, do_sample=False, eos_token_id=None, pad_token_id=0)
+    at = tmp_path / "whole"
+    weights = {
+        name.replace("model.", "model.language_model.", 1) if name.startswith("model.") else name: tensor
+        for name, tensor in {**one.rest, **one.own}.items()
+    }
+    one.write(at, weights)
+    whole = {"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": one.config}
+    (at / "config.json").write_text(json.dumps(whole))
+    result = decgraph.load("eagle2").run(list(IDS), models={"target": at, "head": at}, temperature=0, limit=8)
+    assert list(result.tokens)[:8] == want[0, len(IDS) :].tolist() and result.stats.drafted > 0
+
+
 @pytest.mark.parametrize("name", some("glm4_moe"))
 def test_convert(name: str, built: Any, tmp_path: Path) -> None:
     """Written alone it is the same head."""
