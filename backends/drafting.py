@@ -21,7 +21,8 @@ T = TypeVar("T")
 
 CALLS = frozenset(
     {
-        *("model.eval", "model.evals", "model.memory", "model.read", "model.states", "model.attention", "head.read"),
+        *("model.eval", "model.evals", "model.memory", "model.read", "model.states", "model.attention"),
+        *("head.read", "head.score"),
         *("run", "batch.fold", "batch.top"),
     }
 )

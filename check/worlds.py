@@ -21,7 +21,7 @@ from decgraph.ir.values import Claim, Function, Module
 from decgraph.runtime.arguments import Externs, ParamValue
 from decgraph.runtime.automaton import Automaton
 from decgraph.runtime.models.free import FreeAdapter, FreeFeatures
-from decgraph.runtime.models.reading import AnyReading
+from decgraph.runtime.models.reading import AnyReading, AnyScores
 from decgraph.runtime.models.spelling import spelled
 from decgraph.runtime.models.table import TableAdapter
 from decgraph.runtime.request import Factor, Request
@@ -126,10 +126,12 @@ def models_for(
             out[p.name] = families[family] = made
         elif kind == "features":
             out[p.name] = FreeFeatures(families[family], s) if free else styled_features(families[family], s, style)
+            families[p.name] = out[p.name]
         elif kind == "layers":
             out[p.name] = (FreeAdapter if free else TableAdapter)(families[family], s)
         elif kind == "head":
-            out[p.name] = AnyReading(families[family], visibility, s, name=p.name)
+            of = families[family]
+            out[p.name] = AnyScores(of, s, name=p.name) if visibility == "dist" else AnyReading(of, visibility, s, name=p.name)
         else:
             raise DecError(f"there is no small model for `{p.name}` ({kind})")
     return out
@@ -200,6 +202,8 @@ def params_for(
             out[p.name] = r.choice((p.default, frozenset({1}))) if p.has_default else frozenset({1})
         elif p.has_default:
             out[p.name] = p.default
+            if t.elem == "list" and getattr(t.of[0], "elem", "") == "token":  # texts, of which small worlds lack tokens
+                out[p.name] = [[x % vocab for x in tokens] for tokens in p.default]
         elif t.elem == "text":
             out[p.name] = "a"
         elif t.elem == "token" and not t.dims:

@@ -63,7 +63,7 @@ NEVER = frozenset(
 """Ops that do not fail, whatever they are given."""
 OUTSIDE = frozenset(
     {
-        *("model.eval", "model.evals", "model.memory", "model.states", "model.attention", "head.read"),
+        *("model.eval", "model.evals", "model.memory", "model.states", "model.attention", "head.read", "head.score"),
         *("extern", "run", "batch.fold", "batch.top", "retokenize", "completes", "text_of"),
     }
 )

@@ -188,7 +188,7 @@ def has_place(k: Failing, v: Value, deep: int = 8) -> bool:
         return v.type.elem == "dist"  # of a path, a loop or a rule: lowering counts those of no place (`State.nowhere`)
     if made.opcode == "if":
         return all(has_place(k, r.yields[made.results.index(v)], deep - 1) for r in made.regions)
-    if made.opcode in ("model.eval", "model.evals", "model.read", "head.read", "warp"):
+    if made.opcode in ("model.eval", "model.evals", "model.read", "head.read", "head.score", "warp"):
         return True
     first = made.operands[0] if made.operands else None
     return first is not None and first.type.elem == "dist" and made.opcode != "normalize" and has_place(k, first, deep - 1)

@@ -26,6 +26,8 @@ What may be left out:
   "adversary" (either outcome must do).
 - `effects`: "" for pure ops, else "commit", "state", "host", "return", "read".
 - `unavailable`: why no backend runs it yet, a clause; its use is an error that names it.
+- `looks`: "last" for an op that looks at all that stands along the last dimension of an operand, "all" for one that looks at
+  all its elements: such an op tells a tree with more nodes from one with fewer; else "".
 - `vocabulary`: True for an op that may read or make whole rows over the vocabulary.
 
 How the torch backend computes an op stands in backends/torch/ops/<topic>.py, the file of the same name
@@ -45,6 +47,7 @@ from decgraph.ir.values import Region
 
 BATCHES = ("pointwise", "ragged", "scalar", "region", "host", "barrier")
 EXACTS = ("same", "choice", "adversary")
+LOOKS = ("", "last", "all")
 EFFECTS = ("", "read", "commit", "state", "host", "return")
 
 
@@ -82,6 +85,7 @@ class OpDef:
     exact: str = "same"
     effects: str = ""
     unavailable: str = ""
+    looks: str = ""
     vocabulary: bool = False
 
     @property
@@ -103,7 +107,7 @@ TABLE: dict[str, OpDef] = {}
 _REQUIRED = ("type", "meaning", "label", "batch", "samples", "refusals")
 _KNOWN = {*OpDef.__dataclass_fields__} - {"name", "doc"}
 _SIGNATURE = re.compile(r"[a-z_]\w*\((\w+(, \w+)*(, \w+\?)*)?\)")
-_ALLOWED = {"exact": EXACTS, "effects": EFFECTS, "batch": BATCHES}
+_ALLOWED = {"exact": EXACTS, "effects": EFFECTS, "batch": BATCHES, "looks": LOOKS}
 
 
 def op(name: str) -> Callable[[type], OpDef]:

@@ -77,7 +77,7 @@ def _own_reads(op: Op) -> Parts:
             return NOTHING if op.operands else CONTEXT
         case "warp" | "adjust":  # a row that stands nowhere stands after the context
             return NOTHING if len(op.operands) > 1 else CONTEXT
-        case "model.read":  # what it reads is an operand; the request shapes it as after the context
+        case "model.read" | "head.score":  # what it reads is an operand; the request shapes it as after the context
             return CONTEXT
         case "model.eval" | "model.evals" | "model.memory" | "model.states" | "head.read":  # a path stands after the context
             return CONTEXT if any(v.type.elem == "path" for v in op.operands) else NOTHING

@@ -127,7 +127,7 @@ def runs(ops: Sequence[Op]) -> Iterator[list[Op]]:
 
 def straight(op: Op) -> bool:
     """Whether an op may stand in a run: it has no regions (segments aside), calls no model and has no effect."""
-    called = op.opcode in (*CALLS, "head.read", "model.attention", "model.states")
+    called = op.opcode in (*CALLS, "head.read", "head.score", "model.attention", "model.states")
     return (op.opcode == "segment" or not op.regions) and not called and not writes(op)
 
 

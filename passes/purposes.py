@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Op, Value
 
-MODELS = frozenset({"model.eval", "model.evals", "model.read", "model.memory", "model.states", "head.read", "model.attention"})
+MODELS = frozenset(
+    {"model.eval", "model.evals", "model.read", "model.memory", "model.states", "model.attention", "head.read", "head.score"}
+)
 GROWN = frozenset({"tree.grow", "tree.best_first"})
 SHAPED = frozenset({"tree.keep", "tree.set", "tree.front", "tree.reroot"})
 SIZES = frozenset({"len", "tree.size"})

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decgraph.ir.values import Function, Op, Region, Value
 from decgraph.passes.motion import HOST
 
-_READ = ("model.states", "head.read", "model.attention", "model.embed")
+_READ = ("model.states", "head.read", "head.score", "model.attention", "model.embed")
 _MODELS = ("model.eval", "model.evals", "model.memory", "model.read", *_READ)
 SOURCES = frozenset((*_MODELS, "tree.walk", "state.read", "extern"))
 CHOSEN_SIZES = {"compact": "how many pass the test", "take_first": "how many there are"}

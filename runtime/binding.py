@@ -18,6 +18,7 @@ from decgraph.errors import DecError
 from decgraph.ir.values import Function
 from decgraph.runtime.models import hf, modules
 from decgraph.runtime.models.derivations import unreached
+from decgraph.runtime.models.folders import holds_markov
 from decgraph.runtime.models.interface import Model, Vocab
 from decgraph.runtime.models.masked_settings import MaskedSettings
 from decgraph.runtime.models.reading import Confidence
@@ -58,7 +59,7 @@ def bind(
         placed = placed.found()
     models: dict[str, Model] = {}
     # Parts come after what they read; modules after folders, which may name the vocabulary of modules of the same size.
-    for name in sorted(wanted, key=lambda n: (wanted[n].kind in PARTS, n not in folders)):
+    for name in sorted(wanted, key=lambda n: (wanted[n].kind in PARTS, wanted[n].kind == "head", n not in folders)):
         one = wanted[name]
         if name not in sources:  # what stands in for a head with one value needs no weights
             models[name] = Confidence(models[one.family], one.gives)
@@ -100,6 +101,11 @@ def whole(
         from decgraph.runtime.models.masked_load import load_masked
 
         return shared(source.value, (kind, reading, placed), lambda: load_masked(source.value, reading, placed), share)
+    if source.what == "stored" and holds_markov(source.value):
+        from decgraph.runtime.models.markov import load_markov
+
+        device = placed.found().device
+        return shared(source.value, ("markov", device, named), lambda: load_markov(source.value, named, device), share)
     return shared(source.value, (kind, placed), lambda: hf.load_causal(source.value, reuse=True, placed=placed), share)
 
 
@@ -168,10 +174,11 @@ def _check_read(name: str, target: Any) -> None:
 
 
 def _readable(target: Any) -> bool:
-    """Whether a head can read the states of a target: a transformers model that runs by layers."""
+    """Whether a head can read the states of a target: a transformers model that runs by layers, or a head on one."""
     from decgraph.runtime.models.hf_causal import HFCausal
+    from decgraph.runtime.models.hf_masked import HFMasked
 
-    return isinstance(target, HFCausal)
+    return isinstance(getattr(target, "target", target), HFCausal | HFMasked)
 
 
 def _renewal(made: Model, source: Source, target: Any, make: Callable[[Any], Model]) -> Callable[[], Model] | None:

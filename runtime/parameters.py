@@ -70,6 +70,8 @@ def wanted(t: Type) -> str:
         most = "at most " if t.dims[0].of == "upto" else ""
         size = f" of {most}{t.dims[0].bound}" if t.dims[0].bound is not None else ""
         return f"{'a list of lists' if len(t.dims) > 1 else 'a list'}{size} {inner}" if size else f"a list of {inner}"
+    if t.elem == "list" and t.of and isinstance(t.of[0], Type):
+        return f"a list, each entry {wanted(t.of[0])}"
     return WRITTEN.get(t.elem, f"{t.elem}, which cannot be written out: give it from Python")
 
 
@@ -80,6 +82,8 @@ def example(t: Type) -> str:
     if t.dims:
         one = "1, 2, 0" if t.elem in ("int", "token", "set") else "yes, no" if t.elem == "bool" else "0.5, 1"
         return f"[[{one}], [{one}]]" if len(t.dims) > 1 else f"[{one}]"
+    if t.elem == "list" and t.of and isinstance(t.of[0], Type):
+        return "[[1, 3], [2]]" if t.of[0].dims or t.of[0].elem == "set" else f"[{example(t.of[0])}]"
     return {"int": "4", "bool": "yes", "topology": "4x2x1", "set": "1,3", "automaton": "grammar.json", "token": "3"}.get(
         t.elem, "0.5"
     )

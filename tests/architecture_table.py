@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from decgraph.runtime.models.decoder.families import STATES as KEPT
 from decgraph.runtime.models.decoder.families import WITHOUT
 
 T: dict[str, Any] = {
@@ -33,6 +34,11 @@ LATENT_DENSE = {**T, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank"
                 "qk_nope_head_dim": 4, "v_head_dim": 6, "head_dim": 4}  # fmt: skip
 LATENT = {**LATENT_DENSE, **SHARED}
 WINDOW = {"sliding_window": 4}
+STATES = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2}
+LAST = {"layer_types": ["linear_attention", "linear_attention", "full_attention"]}
+LINEAR = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8, **LAST}
+KIMI = {"head_dim": 8, "mlp_layer_types": ["dense", "sparse", "sparse"], **LAST}
+MAMBA = {"mamba_n_heads": 4, "mamba_d_state": 8, "mamba_d_head": 16}
 DBRX = {
     "vocab_size": 97, "d_model": 32, "n_heads": 4, "n_layers": 3, "max_seq_len": 128, "pad_token_id": 0,
     "attn_config": {"kv_n_heads": 2, "clip_qkv": 8, "rope_theta": 1e4},
@@ -70,6 +76,10 @@ ROWS: dict[str, Row] = {
     "gemma2": Row("gemma2", {**H, **WINDOW, "query_pre_attn_scalar": 8}, "soft caps of scores and logits, sliding windows"),
     "gemma3_text": Row("gemma3_text", {**H, **WINDOW}, "sliding windows, norms of queries and keys"),
     "gemma4_text": Row("gemma4_text", {**H, **WINDOW}, "sliding windows, an embedding for each layer", "module"),
+    "gemma4_text, shared": Row("gemma4_text", {**H, **WINDOW, "num_hidden_layers": 4, "num_kv_shared_layers": 2,
+                               "layer_types": ["sliding_attention", "full_attention"] * 2, "global_head_dim": 16,
+                               "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 97},
+                               "layers that attend to other layers' keys and values", "module"),
     "vaultgemma": Row("vaultgemma", {**H, **WINDOW, "query_pre_attn_scalar": 8}, "soft caps, sliding windows"),
     "gpt2": Row("gpt2", GPT, "learned positions, matrices stored transposed"),
     "gpt_bigcode": Row("gpt_bigcode", GPT, "learned positions, one head of keys and values"),
@@ -148,8 +158,41 @@ ROWS: dict[str, Row] = {
     "llama4_text": Row("llama4_text", {**H, **E, "intermediate_size_mlp": 48, "attention_chunk_size": 32}, "chunks",
                        "refused", "chunked_attention"),
     "deepseek_v32": Row("deepseek_v32", LATENT, "attention to an index of chosen tokens", "refused", "indexed_attention"),
-    "mamba": Row("mamba", {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2}, "recurrent",
-                 "module", "its recurrent layers compute tokens one at a time"),
+    "mamba": Row("mamba", STATES, "recurrent", "module", KEPT),
+    "mamba2": Row("mamba2", {**STATES, "state_size": 8, "num_heads": 4, "head_dim": 16, "n_groups": 1}, "recurrent", "module",
+                  KEPT),
+    "falcon_mamba": Row("falcon_mamba", STATES, "recurrent", "module", KEPT),
+    "jamba": Row("jamba", {**T, **E, "mamba_d_state": 8, "use_mamba_kernels": False, "attn_layer_period": 3,
+                           "attn_layer_offset": 2, "expert_layer_period": 2}, "recurrent layers, mixture", "module", KEPT),
+    "qwen3_next": Row("qwen3_next", {**H, **E, **LINEAR, "shared_expert_intermediate_size": 16},
+                      "recurrent layers (Gated DeltaNet), mixture", "module", KEPT),
+    "qwen3_5_text": Row("qwen3_5_text", {**H, **LINEAR}, "recurrent layers (Gated DeltaNet)", "module", KEPT),
+    "qwen3_5_moe_text": Row("qwen3_5_moe_text", {**H, **E, **LINEAR, "shared_expert_intermediate_size": 16},
+                            "recurrent layers (Gated DeltaNet), mixture", "module", KEPT),
+    "kimi_linear": Row("kimi_linear", {**LATENT, **KIMI, "linear_head_dim": 8, "linear_num_heads": 4},
+                       "recurrent layers (Kimi Delta Attention), latent attention, mixture", "module", KEPT),
+    "bailing_hybrid": Row("bailing_hybrid", {**LATENT, **KIMI}, "the same layers", "module", KEPT),
+    "nemotron_h": Row("nemotron_h", {**H, **E, "layers_block_type": ["mamba", "attention", "mlp", "mamba", "moe"],
+                                     "num_hidden_layers": 5, "use_mamba_kernels": False, "ssm_state_size": 8,
+                                     "mamba_num_heads": 4, "mamba_head_dim": 16, "n_groups": 1,
+                                     "moe_shared_expert_intermediate_size": 24},
+                      "recurrent layers (Mamba 2), mixture", "module", KEPT),
+    "lfm2": Row("lfm2", {**T, "layer_types": ["conv", "conv", "full_attention"]}, "short convolutions", "module", KEPT),
+    "lfm2_moe": Row("lfm2_moe", {**T, **E, "num_dense_layers": 1, "layer_types": ["conv", "conv", "full_attention"]},
+                    "short convolutions, mixture", "module", KEPT),
+    "lfm3": Row("lfm3", {**H, **WINDOW, "layer_types": ["conv", "sliding_attention", "full_attention"]},
+                "short convolutions, sliding windows", "module", KEPT),
+    "granitemoehybrid": Row("granitemoehybrid", {**T, **E, **MAMBA, "mamba_expand": 2, "shared_intermediate_size": 24,
+                                                 "layer_types": ["mamba", "mamba", "attention"]},
+                            "Granite 4: recurrent layers (Mamba 2), mixture", "module", KEPT),
+    "falcon_h1": Row("falcon_h1", {**H, **MAMBA, "mamba_d_ssm": 64, "lm_head_multiplier": 0.5},
+                     "recurrent layers beside attention, scaled logits", "module", KEPT),
+    "bamba": Row("bamba", {**T, **MAMBA, "attn_layer_indices": [1]}, "recurrent layers (Mamba 2)", "module", KEPT),
+    "zamba2": Row("zamba2", {**T, "num_key_value_heads": 4, "attention_head_dim": 16, "attention_hidden_size": 64,
+                             "mamba_d_state": 8, "n_mamba_heads": 4, "mamba_headdim": 16, "use_mamba_kernels": False,
+                             "num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"]},
+                  "recurrent layers (Mamba 2), one attention that layers share", "module", KEPT),
+    "olmo_hybrid": Row("olmo_hybrid", {**T, **LINEAR}, "recurrent layers (Gated DeltaNet)", "module", KEPT),
 }  # fmt: skip
 
 
@@ -183,6 +226,14 @@ Each row is a test: a small model of the architecture with random weights gives 
 left-padded batch, with `autoregressive` and `prompt_lookup`; and in float64 the decoder's states are the module's to 1e-12,
 at once, in chunks and over a tree (`tests/runtime/models/test_decoder.py`). In 16 bits tokens may differ where two are as
 likely as each other to within a rounding. What is not in the table has no entry, and runs as a module.
+
+Of a model with recurrent layers (rows with "recurrent layers keep states") the states after the committed tokens are kept,
+and for a draft what entered those layers. So a draft of any length, a tree too, is verified in one call of the model, and a
+rejected one costs nothing after it. The next call runs the recurrent layers alone again over the tokens that were accepted;
+where a whole draft was, the states at its end are there already. Their rows are tested with `speculative` and `sequoia` too,
+and forwards are counted. Heads (EAGLE, MTP) read such targets from folders. RWKV, MiniMax and RecurrentGemma keep their states
+elsewhere: their drafts are computed token by token, or as whole texts. Of these `generate` itself gives other tokens in a
+left-padded batch than alone, and decgraph gives those alone.
 
 | architecture | what is special | forward |
 |---|---|---|"""

@@ -8,7 +8,7 @@ all more than `BUDGET`. A test that is not in it, because it is new or fast, cou
 - Of a test whose cases take more than `SHORT`, it runs one.
 - Of every other test, it runs at most `MOST` cases, from the first to the last.
 - Of the slow cases of a test, CI runs as many as take `BUDGET` seconds, at least one, from the first to the last; with
-  `@pytest.mark.budget(60)` as many as take 60, with `@pytest.mark.budget()` all. `make nightly` runs the others.
+  `@pytest.mark.budget(36)` as many as take 60, with `@pytest.mark.budget()` all. `make nightly` runs the others.
 
 Tests that compare with golden files run with all their cases: a file that no case reads is an error.
 """

@@ -1,4 +1,5 @@
-"""Modules with the call signatures and the weights' names of LLaDA's and Dream's own classes, which are not in transformers.
+"""Modules with the call signatures and the weights' names of LLaDA's, LLaDA-MoE's, LLaDA 2's and Dream's own classes, which are
+not in transformers.
 
 Written from what is published of them, with the plainest attention there is, so that what decgraph computes of them can be
 compared with code that shares nothing with it. The classes have the published names: decgraph goes by those.
@@ -31,8 +32,11 @@ class Norm(nn.Module):
         return self.weight * x * (x.pow(2).mean(-1, keepdim=True) + self.eps).rsqrt()
 
 
-def rotated(x: Tensor, theta: float) -> Tensor:
-    """Rotary positions 0, 1, ... of [batch, heads, length, dim], the halves of a vector being its pairs."""
+def rotated(x: Tensor, theta: float, size: int | None = None) -> Tensor:
+    """Rotary positions 0, 1, ... of [batch, heads, length, dim], the halves of a vector being its pairs; or of its first `size`
+    numbers alone."""
+    if size is not None and size < x.shape[-1]:
+        return torch.cat([rotated(x[..., :size], theta), x[..., size:]], -1)
     half = x.shape[-1] // 2
     angles = torch.arange(x.shape[2])[:, None] * theta ** (-torch.arange(half) / half)
     a, b = x[..., :half], x[..., half:]
@@ -235,6 +239,180 @@ class DreamModel(transformers.PreTrainedModel):
         for layer in self.model.layers:
             x = layer(x, attention_mask if isinstance(attention_mask, Tensor) else None)
         return SimpleNamespace(logits=self.lm_head(self.model.norm(x)[:, -num_logits_to_keep:]))
+
+
+class MixtureConfig(transformers.PretrainedConfig):
+    """LLaDA-MoE's or LLaDA 2's settings."""
+
+    model_type = "llada2_moe"
+
+
+class Router(nn.Module):
+    """Scores of experts, and a bias by which they are chosen."""
+
+    def __init__(self, width: int, count: int, biased: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(count, width))
+        if biased:
+            self.register_buffer("expert_bias", torch.empty(count))
+
+
+class _Mixture(nn.Module):
+    """A mixture of experts, token by token: LLaDA 2's with a sigmoid, groups and a shared expert, or LLaDA-MoE's softmax."""
+
+    def __init__(self, config: Any, second: bool) -> None:
+        super().__init__()
+        inner = config.moe_intermediate_size if second else config.expert_intermediate_size
+        of = lambda size: SimpleNamespace(hidden_size=config.hidden_size, intermediate_size=size)
+        self.config, self.second, self.gate = config, second, Router(config.hidden_size, config.num_experts, second)
+        self.experts = nn.ModuleList(_DreamMLP(of(inner)) for _ in range(config.num_experts))
+        if second:
+            self.shared_experts = _DreamMLP(of(inner * config.num_shared_experts))
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.reshape(-1, x.shape[-1])
+        rows = torch.stack([self.one(row) for row in flat]).view(x.shape)
+        return rows + self.shared_experts(x) if self.second else rows
+
+    def one(self, x: Tensor) -> Tensor:
+        """What the chosen experts make of one state [width]."""
+        c, raw = self.config, self.gate.weight @ x
+        scores = raw.sigmoid() if self.second else raw.softmax(-1)
+        choice = scores.tolist()
+        if self.second:
+            choice = (scores + self.gate.expert_bias).tolist()
+            size = c.num_experts // c.n_group
+            groups = [sum(sorted(choice[g * size : (g + 1) * size])[-2:]) for g in range(c.n_group)]
+            best = sorted(range(c.n_group), key=lambda g: -groups[g])[: c.topk_group]
+            choice = [score if n // size in best else float("-inf") for n, score in enumerate(choice)]
+        chosen = sorted(range(c.num_experts), key=lambda n: -choice[n])[: c.num_experts_per_tok]
+        total = sum(scores[n] for n in chosen) if self.second or c.norm_topk_prob else 1.0
+        scale = c.routed_scaling_factor if self.second else 1.0
+        return sum(scores[n] / total * scale * self.experts[n](x) for n in chosen)  # type: ignore[return-value]
+
+
+class _MixtureLayer(nn.Module):
+    def __init__(self, config: Any, second: bool, dense: bool) -> None:
+        super().__init__()
+        self.config, self.second, width = config, second, config.hidden_size
+        heads, kv, size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        self.attention = self.self_attn = None
+        attend: Any = nn.Module()
+        if second:
+            attend.query_key_value = nn.Linear(width, (heads + 2 * kv) * size, bias=False)
+            attend.dense = nn.Linear(heads * size, width, bias=False)
+            attend.query_layernorm, attend.key_layernorm = (Norm(size, config.rms_norm_eps) for _ in range(2))
+            self.attention = attend
+        else:
+            attend.q_proj = nn.Linear(width, heads * size, bias=False)
+            attend.k_proj, attend.v_proj = (nn.Linear(width, kv * size, bias=False) for _ in range(2))
+            attend.o_proj = nn.Linear(heads * size, width, bias=False)
+            attend.q_norm, attend.k_norm = (Norm(size, config.rms_norm_eps) for _ in range(2))
+            self.self_attn = attend
+        self.mlp = _DreamMLP(config) if dense else _Mixture(config, second)
+        self.input_layernorm, self.post_attention_layernorm = (Norm(width, config.rms_norm_eps) for _ in range(2))
+
+    def attended(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """Attention with norms of queries and keys, and positions of a part of each head."""
+        c, (batch, length, _) = self.config, x.shape
+        heads, kv, size = c.num_attention_heads, c.num_key_value_heads, c.head_dim
+        at: Any = self.attention or self.self_attn
+        if self.second:
+            every = at.query_key_value(x).view(batch, length, heads + 2 * kv, size).transpose(1, 2)
+            q, k, v = every.split((heads, kv, kv), 1)
+            q, k = at.query_layernorm(q), at.key_layernorm(k)
+        else:
+            q, k, v = (f(x).view(batch, length, -1, size).transpose(1, 2) for f in (at.q_proj, at.k_proj, at.v_proj))
+            q, k = at.q_norm(q), at.k_norm(k)
+        turned = int(size * c.partial_rotary_factor)
+        q, k = rotated(q, c.rope_theta, turned), rotated(k, c.rope_theta, turned).repeat_interleave(heads // kv, 1)
+        scores = q @ k.transpose(-1, -2) / size**0.5
+        out = (scores if bias is None else scores + bias).softmax(-1) @ v.repeat_interleave(heads // kv, 1)
+        made: Tensor = (at.dense if self.second else at.o_proj)(out.transpose(1, 2).reshape(batch, length, -1))
+        return made
+
+    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        x = x + self.attended(self.input_layernorm(x), bias)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class _MixtureModel(nn.Module):
+    def __init__(self, config: Any, second: bool) -> None:
+        super().__init__()
+        table = nn.Embedding(config.vocab_size, config.hidden_size)
+        setattr(self, "word_embeddings" if second else "embed_tokens", table)
+        self.layers = nn.ModuleList(_MixtureLayer(config, second, n == 0) for n in range(config.num_hidden_layers))
+        self.norm = Norm(config.hidden_size, config.rms_norm_eps)
+
+
+class LLaDA2MoeModelLM(transformers.PreTrainedModel):
+    """LLaDA 2 (Bie et al., 2025): a mixture of experts whose first layer is dense, read in blocks."""
+
+    config_class, base_model_prefix, all_tied_weights_keys, second = MixtureConfig, "model", {}, True
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.model = _MixtureModel(config, self.second)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    def get_input_embeddings(self) -> Any:
+        return self.model.word_embeddings if self.second else self.model.embed_tokens
+
+    def get_output_embeddings(self) -> Any:
+        return self.lm_head
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+    ) -> Any:
+        x = self.get_input_embeddings()(input_ids) if inputs_embeds is None else inputs_embeds
+        for layer in self.model.layers:
+            x = layer(x, attention_mask)
+        return SimpleNamespace(logits=self.lm_head(self.model.norm(x)))
+
+
+class LLaDAMoEModelLM(LLaDA2MoeModelLM):
+    """LLaDA-MoE (2025): a mixture of experts with a softmax, whose first layer is dense here."""
+
+    second = False
+
+
+MIXTURE = {
+    "vocab_size": 128, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 512, "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "hidden_act": "silu", "num_experts": 8,
+    "num_experts_per_tok": 3, "tie_word_embeddings": False, "mask_token_id": MASK, "eos_token_id": 126, "pad_token_id": 125,
+}  # fmt: skip
+
+
+def mixture(kind: type[LLaDA2MoeModelLM] = LLaDA2MoeModelLM) -> Any:
+    """LLaDA 2's class, or LLaDA-MoE's, with random weights."""
+    return _random(kind(MixtureConfig(**mixture_settings(kind))))
+
+
+def mixture_settings(kind: type[LLaDA2MoeModelLM] = LLaDA2MoeModelLM) -> dict[str, Any]:
+    """What config.json says of it. The heads of LLaDA 2 are wider than the states divided by their number."""
+    if kind.second:
+        own = {"intermediate_size": 48, "moe_intermediate_size": 24, "head_dim": 12, "n_group": 4, "topk_group": 2,
+               "num_shared_experts": 1, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5, "score_function": "sigmoid",
+               "partial_rotary_factor": 0.5, "use_qk_norm": True, "use_bias": False, "use_qkv_bias": False,
+               "norm_topk_prob": True, "moe_router_enable_expert_bias": True}  # fmt: skip
+    else:
+        own = {"dense_intermediate_size": 48, "intermediate_size": 48, "expert_intermediate_size": 24, "head_dim": 8,
+               "moe_layer_freq": [0, 1, 1], "qk_layernorm": True, "clip_qkv": None, "norm_topk_prob": None,
+               "shared_expert_intermediate_size": None, "moe_router_score_function": "softmax",
+               "partial_rotary_factor": 1}  # fmt: skip
+    return {"architectures": [kind.__name__], **MIXTURE, **own}
+
+
+def _random(module: Any) -> Any:
+    draw = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, p in module.state_dict().items():
+            p.copy_(torch.randn(p.shape, generator=draw) * 0.2 + ("norm" in name))
+    return module.eval()
 
 
 def llada(block_type: str = "llama", spoiled: str = "") -> LLaDAModelLM:

@@ -219,11 +219,14 @@ class Machine:
     def attention(self, model: Model, place: Any, extra: dict[str, Any]) -> np.ndarray:
         return np.full(3, 1 / 3)
 
-    def read_states(self, op: Op, head: Model, states: np.ndarray, layer: int | None) -> Any:
+    def read_states(self, op: Op, head: Model, states: np.ndarray, **beside: Any) -> Any:
         return np.full(states.shape[:-1], 0.5)
 
+    def score_states(self, op: Op, head: Model, states: np.ndarray, **beside: Any) -> Dist:
+        return dists(len(states), at=None)
+
     def states(self, op: Op, model: Model, place: Any, extra: dict[str, Any]) -> np.ndarray:
-        return np.array([0.0, 1.0]) if isinstance(place, tuple) else np.ones((len(place), 2))
+        return np.array([0.0, 1.0]) if isinstance(place, tuple) else np.ones((len(extra.get("at", place)), 2))
 
     def evaluate(self, op: Op, model: Model, place: Any, extra: dict[str, Any]) -> Dist:
         if isinstance(place, Canvas):

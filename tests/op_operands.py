@@ -38,6 +38,7 @@ LEVELS = Topology.of([[0], [1], [0, 0]])
 
 OPERANDS: dict[str, tuple[str, Any]] = {
     "judge": ("model<head,V,m,prob>", Model()),
+    "scorer": ("model<head,V,m,dist>", Model()),
     "i": ("int", 2),
     "three": ("int", 3),
     "h": ("hidden<target>[k<=2]", np.array([[2.0, 4.0]])),
@@ -57,6 +58,7 @@ OPERANDS: dict[str, tuple[str, Any]] = {
     "x": ("draw<V>", _ROW),
     "ds": ("draw<V>[k<=2]", draws([_draw(2), _draw(0)])),
     "tok": ("token<V>", 1),
+    "lone": ("token<V>[k<=2]", np.array([1])),
     "toks": ("token<V>[k<=3]", np.array([2, 0])),
     "g": ("noise", NoiseKey("f.0", ())),
     "ctx": ("node<ctx>", (1, 0, 2)),

@@ -290,11 +290,12 @@ class ExactMachine(ExactDraws):
             return super().head_values(head, paths)
         return [self.extern_once(head.name, head, (path,)) for path in paths]
 
-    def state_values(self, head: Any, rows: Any, layer: int | None) -> list[Any]:
+    def state_values(self, head: Any, rows: Any, layer: int | None, tokens: Any) -> list[Any]:
         """What a head says of hidden states: a number for each, an adversary's where the world says so."""
         if not getattr(head, "chosen", False):
-            return super().state_values(head, rows, layer)
-        return [self.extern_once(head.name, head, (str(layer), str(row))) for row in rows]
+            return super().state_values(head, rows, layer, tokens)
+        beside = [""] * len(rows) if tokens is None else tokens
+        return [self.extern_once(head.name, head, (str(layer), str(row), x)) for row, x in zip(rows, beside, strict=True)]
 
     others: Sequence[Any] | None = None  # scores of other sequences' candidates; None: an adversary's
     folded: Mapping[int, Any] = MappingProxyType({})  # what a sequence's number can be at a fold (low, high), by the op's id

@@ -14,7 +14,9 @@ from decgraph.ir.values import Function, Module, Op, StateDecl
 from decgraph.ir.walk import definitions
 
 RANDOM = frozenset({"draw", "draw.many", "draw.race", "draw.stated", "bernoulli", "beta"})
-INSIDE = frozenset({"model.memory", "model.states", "model.attention", "model.embed", "head.read", "model.layers"})
+INSIDE = frozenset(
+    {"model.memory", "model.states", "model.attention", "model.embed", "head.read", "head.score", "model.layers"}
+)
 CALLS = frozenset({"model.eval", "model.evals", "model.read"})
 HOST = frozenset({"extern", "text_of", "completes", "automaton", "retokenize"})
 CARRIED = frozenset({"tree.continue", "tree.reroot"})

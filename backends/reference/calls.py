@@ -17,6 +17,7 @@ from decgraph.errors import DecError
 from decgraph.ir.data.canvas import Canvas
 from decgraph.ir.data.canvas import Soft as SoftCell
 from decgraph.ir.data.dist import Dist, Draw, Draws, Path, Row, resolve_path
+from decgraph.ir.data.hidden import states_value
 from decgraph.ir.data.tree import Tree
 from decgraph.ir.drafting import drafting
 from decgraph.ir.values import Op
@@ -235,6 +236,12 @@ class Calls(HeadsOfStates, Randomness):
 
     def states(self, op: Op, trunk: Any, place: Any, extra: dict[str, Any]) -> Any:
         """The meaning of `model.states`."""
+        if isinstance(place, Canvas):
+            cells, at = self.cells(place), extra.get("at")
+            which = [int(i) for i in np.ravel(np.asarray(at))] if at is not None else range(len(place))
+            self.count_call(trunk, len(which), len(cells))
+            base = len(cells) - len(place)
+            return states_value(trunk.after(base).canvas_states(cells, [base + i for i in which]), (len(which),))
         text = text_of(place, extra)
         found, shape, _ = self.place_states(place, extra) if text is None else texts(text, bool(op.attrs.get("each")))
         return read_states(self, trunk, [resolve_path(s) for s in found], shape, extra.get("given"))
@@ -251,9 +258,11 @@ class Calls(HeadsOfStates, Randomness):
         return head.read(paths)
 
     # -- canvases
-    def cells(self, c: Canvas) -> tuple[Any, ...]:
-        """The cells that a masked model reads: the context, then the canvas."""
+    def cells(self, c: Canvas, after: Any = None) -> tuple[Any, ...]:
+        """The cells that a masked model reads: the context, or the tokens in its place, then the canvas."""
         out: list[Any] = list(resolve_path(c.base))
+        if after is not None:
+            out = [MASK if t == self.mask_token else t for t in self.text_of_place(after)]
         for x in c.cells:
             if x is None:
                 out.append(MASK)
@@ -285,9 +294,9 @@ class Calls(HeadsOfStates, Randomness):
         if store is not None and not self.joined:  # the parts of one call belong together
             store.begin()
         for s, c in enumerate(states):
-            base = len(c.base)
-            cells = self.cells(c)
-            fresh, given = self.fresh(c, at, extra.get("given"))
+            cells = self.cells(c, extra.get("after"))
+            base = len(cells) - n
+            fresh, given = self.fresh(c, None if "after" in extra else at, extra.get("given"))
             key = cells
             if key not in memo:
                 rows = [base + i for i in which]
@@ -304,17 +313,20 @@ class Calls(HeadsOfStates, Randomness):
                     computed = [computed[place_of[p]] for p in rows]
                 memo[key] = computed
             computed = memo[key]
+            before = resolve_path(c.base) if "after" in extra else cells[:base]
             for j, i in enumerate(which):
-                path = tuple(self.mask_token if x is MASK or isinstance(x, Soft) else x for x in cells[: base + i])
+                path = tuple(
+                    self.mask_token if x is MASK or isinstance(x, Soft) else x for x in (*before, *cells[base : base + i])
+                )
                 out[s, j] = self.model_row(model, known(computed[j]), path, i, None)
-        fresh, given = self.fresh(states[0], at, extra.get("given"))
+        fresh, given = self.fresh(states[0], None if "after" in extra else at, extra.get("given"))
         if store is None and given is not None and fresh is not None:
             new = len(memo) * len(fresh)
         made = {self.made(cells, fresh, given) for cells in memo}
         scored = {(one, int(i)) for one in made for i in which}  # scores elsewhere in the same canvas are another call
         again = not self.made_of_canvases(model, made | scored, given) and not self.num.exact
         computed_of = 0 if again else None if store is None and given is None else new
-        self.count_call(model, len(which) * len(memo), len(memo) * (len(states[0].base) + n), computed_of)
+        self.count_call(model, len(which) * len(memo), sum(map(len, memo)), computed_of)
         if shape == ():
             return Dist(out[0], "shaped", np.array(which, dtype=np.int64) if at is not None else None)
         return Dist(out, inner=None if at is None else np.array(which, dtype=np.int64))

@@ -19,6 +19,7 @@ from decgraph.backends.torch.states import read_states
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import Context, TorchPath, TorchTree, filled
 from decgraph.errors import DecError
+from decgraph.ir.data.hidden import joint
 from decgraph.ir.memo import memo_of
 from decgraph.ir.values import Op
 from decgraph.runtime.models.derive import derive, halves
@@ -203,11 +204,32 @@ class Calls(SecondContexts):
         return read_states(self, trunk, place, extra, each=bool(op.attrs.get("each")))
 
     @calls
-    def read_states(self, op: Op, head: Any, states: np.ndarray, layer: int | None) -> Any:
+    def read_states(self, op: Op, head: Any, states: np.ndarray, layer: Any = None, token: Any = None) -> Any:
         """The meaning of `head.read` of hidden states [..., width]."""
         rows = states.reshape(-1, states.shape[-1])
         self.count_call(head, len(rows), 0)
-        return valued(self, op.result.type.elem, head.of_states(rows, layer), states.shape[:-1])
+        values = head.of_states(rows, None if layer is None else int(layer), None if token is None else ids_of(token))
+        return valued(self, op.result.type.elem, values, states.shape[:-1])
+
+    @calls
+    def score_states(self, op: Op, head: Any, states: np.ndarray, layer: Any = None, token: Any = None) -> TorchDist:
+        """The meaning of `head.score`."""
+        import torch
+
+        rows, length = states.reshape(-1, states.shape[-1]), len(self.tokens)
+        self.count_call(head, len(rows), 0)
+        beside = None if token is None else ids_of(token)
+        found = head.scores_of(rows, None if layer is None else int(layer), beside, joint(op.operands[1].type))
+        scores = torch.from_numpy(np.stack([s.to_float().logits for s in found])) if found else empty(self.vocab_size)
+        made = Rows(
+            scores,
+            self.request,
+            positions=filled(len(rows), length),
+            nodes=np.arange(len(rows)),
+            label=head.name,
+            path=Prefixes(self.text, length, lambda i: ()),
+        )
+        return TorchDist(made, np.arange(len(rows)).reshape(states.shape[:-1]), "shaped")
 
     @calls
     def read_head(self, op: Op, head: Any, place: Any, tree: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from decgraph.backends.torch.canvases import Canvas, canvas_at
 from decgraph.backends.torch.engines import Engines
 from decgraph.backends.torch.pending import PendingCall, ResolvedCall
 from decgraph.backends.torch.rows import Rows, TorchDist
+from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import TorchTree
 from decgraph.runtime.models.attention_logits import AttentionLogits, check_layer, logits_of_queries, read_logits
 from decgraph.runtime.models.engine.canvas_call import CanvasCall, fresh_of
@@ -57,11 +58,11 @@ class CanvasMemory:
         return read_logits(self.attention_logits, self.which, self.base, queries, at)
 
 
-def cells_of(m: Engines, engine: Any, c: Canvas) -> tuple[np.ndarray, Any]:
-    """(int64[base + n], the soft cells or None) of a canvas after its context."""
-    base = c.base.length
-    out = np.empty(base + len(c), dtype=np.int64)
-    out[:base] = c.base.tokens[:base]
+def cells_of(m: Engines, engine: Any, c: Canvas, before: Sequence[int]) -> tuple[np.ndarray, Any]:
+    """(int64[base + n], the soft cells or None) of a canvas after these tokens."""
+    base = len(before)
+    out: Any = np.empty(base + len(c), dtype=np.int64)
+    out[:base] = before
     out[base:] = np.where(c.token < 0, engine.mask, c.token)
     if not c.soft:
         return out, None
@@ -90,10 +91,11 @@ def asked(m: Engines, model: Any, canvases: list[Canvas], extra: Mapping[str, An
     """(engine, canvas call)."""
     engine = m.engine(model)
     first = canvases[0]
-    base, n = first.base.length, len(first)
+    before = first.base.ids() if "after" not in extra else ids_of(extra["after"])
+    base, n = len(before), len(first)
     given = extra.get("given")
-    fresh, seen = fresh_of(base, n, extra.get("at"), None if given is None else given.memory)
-    made = [cells_of(m, engine, c) for c in canvases]
+    fresh, seen = fresh_of(base, n, None if "after" in extra else extra.get("at"), None if given is None else given.memory)
+    made = [cells_of(m, engine, c, before) for c in canvases]
     cells = torch.from_numpy(made[0][0] if len(made) == 1 else np.stack([c for c, _ in made]))
     ask = CanvasCall(
         m.sequence(),
@@ -121,7 +123,8 @@ def evaluate_canvas(m: Engines, model: Any, place: Canvas | TorchTree, extra: Ma
             canvases.append(c)
     at, base, n = extra.get("at"), canvases[0].base.length, len(canvases[0])
     which = np.arange(n) if at is None else np.ravel(np.asarray(at, dtype=np.int64))
-    engine, ask = asked(m, model, canvases, extra, [base + int(i) for i in which], False)
+    read = base if "after" not in extra else len(ids_of(extra["after"]))
+    engine, ask = asked(m, model, canvases, extra, [read + int(i) for i in which], False)
     counted, width = not m.uncounted, len(which)
 
     def path(i: int) -> tuple[int, ...]:
@@ -131,7 +134,7 @@ def evaluate_canvas(m: Engines, model: Any, place: Canvas | TorchTree, extra: Ma
 
     def finish(answer: Any) -> TorchDist:
         if counted and answer.computed:  # a cached result is no call
-            m.count_call(model, width * len(canvases), len(canvases) * (base + n), answer.computed)
+            m.count_call(model, width * len(canvases), len(canvases) * (read + n), answer.computed)
         scores = answer.logits.reshape(-1, answer.logits.shape[-1])
         everywhere = np.tile(which, len(canvases))
         rows = Rows(scores, m.request, positions=base + everywhere, nodes=everywhere, path=path, label=model.name)

@@ -143,7 +143,14 @@ def kind_of(op: Op) -> str:
         return DRAWS if DRAWS in kinds else REST
     if code == "tree.walk":
         return VERIFYING
-    if code in ("model.eval", "model.evals", "model.read", "model.memory", "model.states", "head.read", "model.attention"):
+    if code.startswith("head.") or code in (
+        "model.eval",
+        "model.evals",
+        "model.read",
+        "model.memory",
+        "model.states",
+        "model.attention",
+    ):
         return CALLING
     if code.startswith("draw") or code in ("bernoulli", "beta", "noise"):
         return DRAWS

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.backends.torch.canvas_calls import read
+from decgraph.backends.torch.canvases import Canvas
 from decgraph.backends.torch.stores import ids_of
 from decgraph.backends.torch.trees import TorchPath
 from decgraph.ir.data.hidden import states_value
@@ -15,12 +17,19 @@ from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import ForwardCall, Remembered
 from decgraph.runtime.models.engine.given import inside, kept_rows
+from decgraph.runtime.models.features import states_at
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.interface import Memory
 
 
 def read_states(m: Any, trunk: Any, place: Any, extra: dict[str, Any], *, each: bool) -> np.ndarray:
     """The states [..., width] at a place, or at the end (each: at every token) of another text."""
+    if isinstance(place, Canvas):
+        cells = read(place)
+        base, at = len(cells) - len(place), extra.get("at")
+        which = [base + int(i) for i in np.ravel(np.asarray(at))] if at is not None else range(base, len(cells))
+        m.count_call(trunk, len(which), len(cells))
+        return states_value(trunk.after(base).canvas_states(cells, which), (len(which),))
     if isinstance(place, TorchPath) or isinstance(place, list | np.ndarray) and "tree" not in extra:
         tokens = tuple(int(t) for t in ids_of(place))
         paths = [tokens[: i + 1] for i in range(len(tokens))] if each else [tokens]
@@ -28,12 +37,11 @@ def read_states(m: Any, trunk: Any, place: Any, extra: dict[str, Any], *, each: 
         return states_value(trunk.hidden_states(paths), (len(paths),) if each else ())
     call, shape = m.asked(place, extra.get("tree"))
     m.count_call(trunk, len(call.rows), len(call.tokens))
-    return states_value(
-        trunk.hidden_states(call.paths(), _given(m, getattr(trunk, "target", trunk), call, extra.get("given")))
-        if call.rows
-        else [],
-        shape,
-    )
+    if not call.rows:
+        return states_value([], shape)
+    given: Any = extra.get("given")  # a head's is always there
+    on = given.value if trunk.kind == "features" else _given(m, getattr(trunk, "target", trunk), call, given)
+    return states_value(states_at(trunk, call.paths(), on), shape)
 
 
 def _given(m: Any, model: Any, call: ForwardCall, given: Remembered | None) -> Memory | None:

@@ -9,14 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from decgraph.ir.table import lookup
 from decgraph.ir.values import Function, Op, Value
 
-FOLDS = frozenset(("arg", "first_max", "rank", "reduce", "scan"))
-"""Ops that look at what stands along the last dimension."""
-CHOICES = frozenset(
-    ("batch.top", "compact", "each", "len", "pairs.top", "select.top", "slice", "sort", "take_first", "tree.size", "tree.up")
-)
-"""Ops that look at all elements."""
 ROWS = frozenset(("draw", "draw.many", "draw.race", "face", "gather", "segment", "slice", "topk"))
 """Ops whose results are of the rows of their first operand."""
 
@@ -37,9 +32,9 @@ def looked_at(function: Function) -> dict[str, str]:
         names: set[str] = set()
         if op.opcode == "tree.grow" and not op.attrs.get("has_at") and not op.attrs.get("chain") and op.operands[1].type.dims:
             names = set() if _of_rows(op.operands[1], made) else _trees(op.operands[0])  # as many as the frontier has nodes?
-        elif op.opcode in FOLDS:
+        elif lookup(op.opcode).looks == "last":
             names = {name for v in op.operands if v.type.elem != "dist" for name in _trees(v, last=True)}
-        elif op.opcode in CHOICES:
+        elif lookup(op.opcode).looks == "all":
             names = {name for v in op.operands for name in _trees(v)}
             if op.opcode == "len" and stopping.get(id(op)) in names:  # of a frontier that is empty at once: its loop ends
                 continue

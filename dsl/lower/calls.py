@@ -13,7 +13,7 @@ from decgraph.dsl.lower.flow import EXIT, suite
 from decgraph.dsl.lower.memories import place_of
 from decgraph.dsl.lower.policies import governed_call
 from decgraph.dsl.lower.state import MAX_CALL_DEPTH, UNTIL, Lowering
-from decgraph.dsl.lower.trunks import head_operands, states_call, with_norm
+from decgraph.dsl.lower.trunks import head_call, states_call, with_norm
 from decgraph.dsl.lower.wording import show
 from decgraph.dsl.source import Span
 from decgraph.ir.ops.common import is_text
@@ -85,19 +85,20 @@ def model_call(lw: Lowering, model: Value, e: S.Call, part: str = "") -> Value:
     if model.type.of[0] == "causal" and is_text(place.type):
         return second_context(lw, model, place, e, part)
     if model.type.of[0] == "head":
-        return lw.one("head.read", model, place, *head_operands(lw, place, tree, e), span=e.span)
+        return head_call(lw, model, place, tree, e)
     extra: dict[str, Value] = {}
     if tree is not None:
         extra["tree"] = tree
     for k in e.kwargs:
-        if k.name not in ("at", "given", "allow"):
-            lw.fail(k.span, f"a model call takes at =, given = and allow =, not {k.name} =", code="E260")
+        if k.name not in ("at", "given", "allow", "after"):
+            lw.fail(k.span, f"a model call takes at =, given =, allow = and after =, not {k.name} =", code="E260")
         extra[k.name] = lw.expr(k.value)
-    names = [n for n in ("tree", "at", "given", "allow") if n in extra]
+    names = [n for n in ("tree", "at", "given", "allow", "after") if n in extra]
     attrs: dict[str, Any] = {"with": tuple(names)}
     if part:
         attrs["part"] = part
-    if model.type.of[0] == "masked" and place.type.elem in ("canvas", "tree") and model.name in lw.policies:
+    kept = "after" not in extra  # a policy's memory is of the request's own context
+    if kept and model.type.of[0] == "masked" and place.type.elem in ("canvas", "tree") and model.name in lw.policies:
         return governed_call(lw, model, place, extra, e)
     return lw.emit("model.eval", model, place, *[extra[n] for n in names], span=e.span, **attrs)[0]
 
@@ -142,6 +143,8 @@ def method(lw: Lowering, f: S.Attr, e: S.Call) -> Value:
                     f.name_span or f.span, f"`{v.name}` has no heads", f"declare them: {v.name}: causal with heads", code="E240"
                 )
             return model_call(lw, v, e, part="heads")
+        if n == "states" and t.of[0] in ("features", "masked") and len(e.args) == 1:
+            return states_call(lw, v, *place_of(lw, v, e.args[0]), e)
         if n == "skip" and e.kwargs:
             return skipped(lw, v, e)
         if n in ("head", "upto") and e.kwargs:

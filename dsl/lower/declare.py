@@ -12,7 +12,7 @@ from decgraph.dsl.lower.wording import show
 from decgraph.ir.types import ANY, BOOL, INT, PROB, REAL, SET, TEXT, TOPOLOGY, Dim, Type, listing
 
 MODEL_KINDS = ("causal", "masked", "features", "layers", "head", "set_block_lm")
-GIVEN = ("prob", "float", "int", "bool")
+GIVEN = ("prob", "float", "int", "bool", "dist")
 """What a `head(target) -> type` can give."""
 SCALARS = {"int": INT, "float": REAL, "prob": PROB, "bool": BOOL, "text": TEXT, "topology": TOPOLOGY, "set": SET}
 KNOWN = (*SCALARS, *MODEL_KINDS, "token", "dist", "draws", "tree", "list", "automaton", "suffixes", "ngrams", "lru", "node")
@@ -30,11 +30,12 @@ def dims_of(lw: Lowering, t: S.TypeExpr | S.Index) -> tuple[Dim, ...]:
     return tuple(out)
 
 
-def at_most(t: Type, written: S.TypeExpr) -> Type:
-    """The type of a parameter: of `token[<= n]` a value may be shorter, of `token[n]` not."""
-    if not any(isinstance(d, S.UpTo) for d in written.dims):
+def at_most(t: Type, written: S.TypeExpr | S.Index) -> Type:
+    """The type of a parameter, or of a list's entries: of `token[<= n]` a value may be shorter, of `token[n]` not."""
+    found = written.dims if isinstance(written, S.TypeExpr) else written.subs
+    if not any(isinstance(d, S.UpTo) for d in found):
         return t
-    dims = zip(t.dims, written.dims, strict=True)
+    dims = zip(t.dims, found, strict=True)
     return t.with_dims(tuple(Dim(d.kind, "upto", d.bound) if isinstance(w, S.UpTo) else d for d, w in dims))
 
 
@@ -78,17 +79,19 @@ def model_type(lw: Lowering, t: S.TypeExpr, name: str) -> Type:
         a = t.args[0]
         if not isinstance(a, S.Name) or a.name not in lw.env:
             lw.fail(t.span, f"{kind}(...) names the model whose states are read", f"{kind}(target)", code="E370")
-        family = str(lw.env[a.name].type.of[2])
+        base = lw.env[a.name].type.of
+        # What reads the states of a head on features is that head's own: its name tells it from what reads their target.
+        family = a.name if kind == "head" and base[0] == "features" else str(base[2])
     if kind == "head":
         gives = t.returns.name if t.returns is not None else ""
         if not t.args or gives not in GIVEN or t.returns is not None and t.returns.dims:
             lw.fail(
                 t.span,
                 "a head names the model that it reads, and what it gives",
-                f"judge: head(target) -> prob, or -> {', '.join(GIVEN[1:])}; what gives a distribution is features(target)",
+                f"judge: head(target) -> prob, or -> {', '.join(GIVEN[1:])}",
                 code="E370",
             )
-        return Type("model", (kind, vocab, family, SCALARS[gives].elem))
+        return Type("model", (kind, vocab, family, "dist" if gives == "dist" else SCALARS[gives].elem))
     if "heads" in caps:
         visibility = "causal+heads"
     return Type("model", (kind, vocab, family, visibility))
@@ -114,7 +117,7 @@ def type_of(lw: Lowering, t: S.TypeExpr, name: str) -> Type:
         if t.dims and isinstance(t.dims[0], S.Index):
             sub = t.dims[0]
             base = sub.value.name if isinstance(sub.value, S.Name) else "any"
-            inner = type_of(lw, S.TypeExpr(base), name).with_dims(dims_of(lw, sub))
+            inner = at_most(type_of(lw, S.TypeExpr(base), name).with_dims(dims_of(lw, sub)), sub)
         elif t.dims and isinstance(t.dims[0], S.Name):
             inner = type_of(lw, S.TypeExpr(t.dims[0].name), name)
         return listing(inner)

@@ -10,17 +10,29 @@ from decgraph.ir.ops.common import is_text
 from decgraph.ir.values import Value
 
 
-def head_operands(lw: Lowering, place: Value, tree: Value | None, e: S.Call) -> list[Value]:
-    """What a head with one value is given besides its place: `judge(t.leaves)`, `router(h, layer = l)`."""
+def head_call(lw: Lowering, head: Value, place: Value, tree: Value | None, e: S.Call) -> Value:
+    """A head with one value: `judge(t.leaves)`, `router(h, layer = l)`, `sure(h, token = x)`."""
     for k in e.kwargs:
-        if k.name != "layer" or place.type.elem != "hidden":
+        if k.name not in ("layer", "token") or place.type.elem != "hidden":
             lw.fail(
                 k.span,
-                "a head with one value takes a place, and of hidden states layer =, and nothing else",
+                "a head with one value takes a place, and of hidden states layer = and token =, and nothing else",
                 "judge(t.leaves), router(target.upto(l)(ctx), layer = l)",
                 code="E260",
             )
-    return [lw.expr(k.value) for k in e.kwargs] + ([] if tree is None else [tree])
+    read = lw.env.get(str(head.type.of[2]))
+    if place.type.elem != "hidden" and read is not None and read.type.elem == "model" and read.type.of[0] == "features":
+        lw.fail(
+            e.span,
+            f"`{head.name}` reads the states of `{read.name}`, which are made of its target's",
+            f"{head.name}({read.name}.states(t.leaves, given = target.memory(ctx.parent)))",
+            code="E260",
+        )
+    extra = {n: lw.expr(k.value) for n in ("layer", "token") for k in e.kwargs if k.name == n}
+    attrs: dict[str, Any] = {"named": tuple(extra)} if extra else {}
+    if head.type.of[3] == "dist":
+        return lw.one("head.score", head, place, *extra.values(), span=e.span, **attrs)
+    return lw.one("head.read", head, place, *extra.values(), *([] if tree is None else [tree]), span=e.span, **attrs)
 
 
 def with_norm(lw: Lowering, model: Value, of: Value, e: S.Call, what: str) -> Value:
@@ -41,7 +53,7 @@ def states_call(lw: Lowering, trunk: Value, place: Value, tree: Value | None, e:
     if each and not text:
         lw.fail(e.span, ".each takes the tokens of a second context", "target.upto(2).each(tokens)", code="E260")
     for k in e.kwargs:
-        if k.name != "given" or text or each:
+        if k.name != ("at" if place.type.elem == "canvas" else "given") or text or each:
             lw.fail(k.span, f"states of {'other tokens' if text or each else 'a trunk'} take no {k.name} =", code="E260")
         extra[k.name] = lw.expr(k.value)
     attrs: dict[str, Any] = {"named": tuple(extra)} if extra else {}

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from decgraph.ir.types import Type
+
 _ALIKE = (Fraction(-1), Fraction(0), Fraction(1, 4), Fraction(1, 2), Fraction(3, 4), Fraction(15, 16), Fraction(1))
 
 
@@ -25,6 +27,11 @@ def states_value(rows: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
     for i, row in enumerate(rows):
         out[i] = row
     return out.reshape(*shape, 1)
+
+
+def joint(t: Type) -> bool:
+    """Whether what a head gives of states of this type is a function of all of them: of those of a canvas's cells."""
+    return bool(t.dims) and t.dims[0].kind in ("cells", "part")
 
 
 def similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:

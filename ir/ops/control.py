@@ -341,6 +341,7 @@ class Each:
 
     attrs = ("filtered?",)
     batch = "region"
+    looks = "all"
     samples = (
         ('%z = each(%xs) (%k: int, %v: int) {\n%s = map(%v, %k, fn = "add")\nyield %s\n}', [3, 2, 4]),
         ("%z = each(%bs, filtered = true) (%k: int, %v: bool) {\nyield %k, %v\n}", [0, 1]),

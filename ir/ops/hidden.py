@@ -17,21 +17,35 @@ from decgraph.ir.values import Op
 
 @op("model.states")
 class ModelStates:
-    """The hidden states that leave a trunk (`target.upto(l)`, `target.skip(s).upto(l)`): after a context, at nodes of a tree,
-    after other tokens than the request's (a vector or a path). Attribute named: the names of the further operands, of "tree"
-    and "given" (a memory), in this order; each: after every one of the tokens."""
+    """The hidden states that leave a trunk (`target.upto(l)`, `target.skip(s).upto(l)`), or of which a head on features makes
+    its scores (`head.states(ns, given = m)`): after a context, at nodes of a tree, and a trunk's after other tokens than the
+    request's (a vector or a path). Of a masked model those of which it makes its scores at the cells of a canvas. Attribute
+    named: the names of the further operands, of "tree" and "given" (a memory) or "at" (positions), in this order; each: after
+    every one of the tokens."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         model, place = types[0], types[1]
         need(
-            model.elem == "model" and model.of[0] == "trunk", f"hidden states are a trunk's, got {model}", "target.upto(2)(ctx)"
+            model.elem == "model" and model.of[0] in ("trunk", "features", "masked"),
+            f"hidden states are a trunk's or a head's, got {model}",
+            "target.upto(2)(ctx)",
         )
         extra = dict(zip(attrs.get("named", ()), types[2:]))
+        if model.of[0] == "masked":
+            need(place.elem == "canvas", f"a masked model has states at the cells of a canvas, got {place}", "model.states(c)")
+            at = extra.get("at", Type("position", (place.of[0],), (Dim("cells", str(place.of[0])),)))
+            need(at.elem == "position" and len(at.dims) == 1, f"at = needs positions of the canvas, got {at}")
+            return (Type("hidden", (model.of[2],), at.dims),)
         if "given" in extra:
             need_whole_memory(extra["given"], "given =")
+        need(
+            model.of[0] == "trunk" or "given" in extra and not attrs.get("each"),
+            "a head's states are made of its target's",
+            "head.states(t.leaves, given = target.memory(ctx.parent))",
+        )
         text = place.elem == "path" or place.elem in ("token", "draw", "int") and len(place.dims) == 1
         need(
-            text or place.elem == "node" or place.elem == "tree" and place.of[1] != "edit",
+            text and model.of[0] == "trunk" or place.elem == "node" or place.elem == "tree" and place.of[1] != "edit",
             f"states are read after a context, at nodes of a tree or after tokens, got {place}",
             "say target.upto(2)(ctx) or target.upto(2)(t.leaves)",
         )
@@ -58,12 +72,17 @@ class ModelStates:
     samples = (
         ("%z = model.states(%trunk, %ctx)", [0.0, 1.0]),
         ('%z = model.states(%trunk, %ns, %t, named = ("tree",))', ...),
+        ('%z = model.states(%head, %ns, %t, %mem, named = ("tree", "given"))', ...),
         ("%z = model.states(%trunk, %toks, each = true)", ...),
+        ("%z = model.states(%masked, %c)", ...),
+        ('%z = model.states(%masked, %c, %ps, named = ("at",))', ...),
     )
     refusals = (
         ("int, node<ctx>", "trunk"),
         ("model<causal,V,m,causal>, node<ctx>", "target.upto"),
         ("model<trunk,V,m,causal>, text", "t.leaves"),
+        ("model<features,V,m,causal>, node<ctx>", "given"),
+        ("model<masked,V,m,full>, node<ctx>", "model.states(c)"),
     )
 
 

@@ -53,6 +53,7 @@ class BatchTop:
 
     label, batch, exact, effects = labels.choice, "barrier", "adversary", "host"
     capacity = sizes.chosen
+    looks = "all"
     samples = (("%z = batch.top(%ns, %n, %col)", [1]),)
     refusals = (("int, int", "candidates"),)
 

@@ -23,14 +23,16 @@ def _model(t: Type, what: str) -> Type:
 class ModelEval:
     """Distributions of a model at a place: after a context, at nodes of a tree (place, then the tree), at positions of a
     canvas, or at every node and position of a tree of canvases. Attribute with: the names of the further operands, of
-    "tree", "at" (positions), "given" (a memory), "allow" (tokens), in this order; part: "heads" for Medusa's heads; drafts:
-    the target's own drafts on a memory, which do not count as its calls (ir/drafting.py)."""
+    "tree", "at" (positions), "given" (a memory), "allow" (tokens), "after" (the tokens that a canvas stands after in the place
+    of the context; the request shapes the result as it does after the context), in this order; part: "heads" for Medusa's
+    heads; drafts: the target's own drafts on a memory, which do not count as its calls (ir/drafting.py)."""
 
     def type(types: Any, attrs: Any, regions: Any) -> Any:
         model, place = types[0], types[1]
         _model(model, "a model call")
         extra = dict(zip(attrs.get("with", ()), types[2:]))
         kind, vocab = model.of[0], str(model.of[1])
+        masked = kind == "masked"
         if "given" in extra:
             need_whole_memory(extra["given"], "given =")
         if "allow" in extra:
@@ -40,7 +42,13 @@ class ModelEval:
                 f"allow = needs a condition for every token of the vocabulary, got {allow}",
                 "allow = g.allowed(s), or a comparison of a distribution: allow = p.raw > 0.1",
             )
-        masked = kind == "masked"
+        if "after" in extra:
+            need(
+                masked and place.elem == "canvas" and "given" not in extra,
+                f"after = is for a call that computes a whole canvas, got {place}",
+                "model(c, after = other); another context of a causal model is its place: target(other ++ ctx)",
+            )
+            need(is_text(extra["after"]), f"a canvas stands after a vector of tokens, got {extra['after']}", "after = other")
         out = Type("dist", (vocab, "shaped"))
         need(
             kind == "masked" or "at" not in extra,
@@ -133,12 +141,15 @@ class ModelEval:
         ('%z = model.eval(%target, %ctx, part = "heads", heads = 4)', ...),
         ("%z = model.eval(%masked, %c)", ...),
         ('%z = model.eval(%masked, %c, %ps, with = ("at",))', ...),
+        ('%z = model.eval(%masked, %c, %toks, with = ("after",))', ...),
     )
     refusals = (
         ("int, node<ctx>", "model"),
         ("model<masked,V,m,full>, node<ctx>", "canvas c: length"),
         ("model<features,V,m,causal>, node<ctx>", "given"),
         ("model<causal,V,m,causal>, int", "model(ctx)"),
+        ("model<causal,V,m,causal>, node<ctx>, token<V>[k]", "target(other ++ ctx)", {"with": ("after",)}),
+        ("model<masked,V,m,full>, canvas<c,V>, token<V>", "vector of tokens", {"with": ("after",)}),
     )
 
 

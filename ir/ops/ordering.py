@@ -37,6 +37,7 @@ class Sort:
 
     attrs = ("descending?",)
     label, batch = labels.choice, "ragged"
+    looks = "all"
     samples = (
         ("%z = sort(%xs)", [1, 2, 3]),
         ("%z = sort(%xs, %rs, descending = true)", [1, 2, 3]),
@@ -67,6 +68,7 @@ class Rank:
     label, batch = labels.joined, "ragged"
     vocabulary = True
     surface = "rank(x)"
+    looks = "last"
     samples = (
         ("%z = rank(%rs)", [2, 0, 1]),
         ("%z = rank(%qs)", [[2, 1, 0], [1, 2, 0]]),
@@ -93,6 +95,7 @@ class FirstMax:
     label, batch = labels.joined, "ragged"
     vocabulary = True
     surface = "first_max(x)"
+    looks = "last"
     samples = (
         ("%z = first_max(%rs)", [False, True, False]),
         ("%z = first_max(%m)", [[False, True, False], [False, False, True]]),
@@ -168,6 +171,7 @@ class Compact:
         return facts.points_stay(k, op)
 
     batch = "ragged"
+    looks = "all"
     samples = (
         ("%z = compact(%rs, %bs)", [0.5, 2.0]),
         ("%z = compact(%ns, %ok)", [1, 3]),
@@ -216,6 +220,7 @@ class TakeFirst:
     attrs = ("bound?",)
     label, batch = labels.choice, "ragged"
     capacity = sizes.chosen
+    looks = "all"
     samples = (
         ("%z = take_first(%xs, %i, bound = 2)", [3, 1]),
         ("%z = take_first(%sure, %n, bound = 1)", [0]),

@@ -77,6 +77,7 @@ class Arg:
     attrs = ("fn",)
     batch = "ragged"
     vocabulary = True
+    looks = "last"
     samples = (
         ('%z = arg(%rs, fn = "max")', 1),
         ('%z = arg(%q, fn = "max")', 2),
@@ -238,6 +239,7 @@ class SelectTop:
     attrs = ("order?", "by_race?", "flatten?", "bound?")
     batch = "ragged"
     capacity = sizes.chosen
+    looks = "all"
     samples = (
         ("%z = select.top(%xs, %i, %rs, bound = 2)", [1, 2]),
         ('%z = select.top(%xs, %i, order = "kept", bound = 2)', [3, 2]),
@@ -280,6 +282,7 @@ class PairsTop:
     attrs = ("bound?",)
     label, batch = labels.joined, "ragged"
     vocabulary = True
+    looks = "all"
     samples = (("%z, %y, %v = pairs.top(%m, %i, bound = 2)", [0, 1]),)
     refusals = (("real[k], int", "scores"),)
 

@@ -247,6 +247,7 @@ class Slice:
 
     attrs = ("has_lo?", "has_hi?")
     label, batch = labels.choice, "ragged"
+    looks = "all"
     samples = (
         ("%z = slice(%xs, %n, has_lo = true)", [1, 2]),
         ("%z = slice(%path, %n, has_hi = true)", [0]),
@@ -471,6 +472,7 @@ class Len:
         return [sizes[0] if sizes else None]
 
     batch = "pointwise"
+    looks = "all"
     samples = (
         ("%z = len(%xs)", 3),
         ("%z = len(%path)", 2),

@@ -300,6 +300,7 @@ class TreeSize:
 
     attrs = ("what",)
     label, batch = labels.nothing, "ragged"
+    looks = "all"
     samples = (
         ('%z = tree.size(%t, what = "size")', 3),
         ('%z = tree.size(%t, what = "height")', 2),
@@ -380,6 +381,7 @@ class TreeUp:
 
     attrs = ("fn",)
     label, batch = labels.joined, "ragged"
+    looks = "all"
     samples = (
         ('%z = tree.up(%t, %col, fn = "max")', [9.0, 3.0, 2.0, 3.0]),
         ('%z = tree.up(%t, %ok, fn = "any")', [True, True, False, True]),

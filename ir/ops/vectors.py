@@ -296,6 +296,7 @@ class Reduce:
     attrs = ("fn", "over?")
     label, batch = labels.joined, "ragged"
     vocabulary = True
+    looks = "last"
     samples = (
         ('%z = reduce(%xs, fn = "sum")', 6),
         ('%z = reduce(%q, fn = "max")', 0.5),
@@ -331,6 +332,7 @@ class Scan:
     label, batch = labels.joined, "ragged"
     vocabulary = True
     surface = {"cumsum(x)": {"fn": "cumsum"}, "leading(condition)": {"fn": "leading"}}
+    looks = "last"
     samples = (
         ('%z = scan(%xs, fn = "cumsum")', [3, 4, 6]),
         ('%z = scan(%bs, fn = "leading")', 2),

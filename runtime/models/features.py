@@ -45,6 +45,10 @@ class Features(Model):
         """The features that it predicts at the positions that the memory does not cover."""
         return self._own(path, given)
 
+    def read_state(self, state: Any) -> Scores:
+        made: Scores = self.target.read_state(state)
+        return made
+
     def _own(self, path: Path, given: Memory | None) -> dict[int, Row]:
         path = check_path(self, path)
         memory = self.target.memory(path[:-1]) if given is None else given
@@ -78,3 +82,11 @@ def check_known(model: Model, memory: Memory, known: int) -> None:
     """Raises DecError if the memory lost the feature that the root's slot reads."""
     if known and known - 1 not in memory.features:
         raise DecError(f"{model.name!r} needs the target's feature of position {known - 1}, which was evicted")
+
+
+def states_at(model: Any, paths: Sequence[Path], given: Memory | None) -> list[Row]:
+    """The states at the ends of paths: those that leave a trunk, or of which a head on features makes its scores."""
+    if model.kind == "features":
+        return [model.states(path, given)[len(path) - 1] for path in paths]
+    rows: list[Row] = model.hidden_states(list(paths), given=given)
+    return rows

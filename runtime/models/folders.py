@@ -106,6 +106,15 @@ def holds_heads(path: Path) -> bool:
     return "medusa_num_heads" in config and "num_hidden_layers" in config
 
 
+def holds_markov(path: Path) -> bool:
+    """Whether a folder is a DSpark head's, with a Markov head in it."""
+    try:
+        config = settings(path.expanduser() / "config.json")
+    except DecError:  # said when the model is read
+        return False
+    return bool(config.get("markov_rank"))
+
+
 def folder(path: str | Path) -> Path:
     """The whole path of a model's folder. Raises DecError for what is no folder."""
     found = Path(path).expanduser().resolve()
@@ -155,6 +164,7 @@ def ends(at: Path) -> frozenset[int]:
         from decgraph.runtime.models.gguf.tokens import bounds
 
         return frozenset(bounds(gguf.read(at))[1])
+    at = adapted_from(at) or at
     for file in (at / "generation_config.json", at / "config.json"):
         if file.is_file():
             found = settings(file).get("eos_token_id")
@@ -236,11 +246,21 @@ def _no_model(at: Path) -> DecError:
     return DecError(f"{at} has no config.json, so it is not a model's folder", hint=hint)
 
 
+def adapted_from(at: Path) -> Path | None:
+    """The folder of the model that a folder with an adapter of PEFT and no model adds to; None for other folders, and where it
+    is not on this machine."""
+    if (at / "config.json").is_file() or not (at / "adapter_model.safetensors").is_file():
+        return None
+    base = Path(str(settings(at / "adapter_config.json").get("base_model_name_or_path") or "/nowhere"))
+    return base if (base / "config.json").is_file() else None
+
+
 def _adapter(at: Path) -> DecError:
     base = settings(at / "adapter_config.json").get("base_model_name_or_path") or "BASE"
     return DecError(
         f"{at} holds an adapter of PEFT and no model",
-        hint=f"PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained({str(base)!r}), FOLDER).merge_and_unload()"
+        hint="name the folder of its model as base_model_name_or_path in adapter_config.json; or "
+        f"PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained({str(base)!r}), FOLDER).merge_and_unload()"
         ".save_pretrained(MERGED), and give MERGED; or give the loaded module in Python",
     )
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.decoder.compared import Different, refuse_different
+from decgraph.runtime.models.decoder.families import STATES, WITHOUT
 from decgraph.runtime.models.decoder.shape import Unknown
 from decgraph.runtime.models.derivations import unreached
-from decgraph.runtime.models.folders import Folder, context_of, read
+from decgraph.runtime.models.folders import Folder, adapted_from, context_of, read
 from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.gguf import file as gguf
 from decgraph.runtime.models.interface import Model, Vocab, check_vocab
@@ -45,10 +46,16 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
     placed = (placed or Placement()).found()
     if Path(path).suffix == gguf.SUFFIX:
         return _of_file(Path(path).expanduser().resolve(), reuse, placed)
+    if (base := adapted_from(Path(path).expanduser())) is not None:
+        return _adapted(Path(path).expanduser().resolve(), base, reuse, placed)
     folder = read(path, "causal")
     if folder.composed:
         text = {**folder.config, **folder.config["text_config"]}
         vocab = vocabulary(folder.path, int(text.get("vocab_size") or 0))
+        if (WITHOUT.get(text["model_type"]) == STATES or text["model_type"] == "gemma4_text") and (
+            made := _text_half(folder, vocab, placed, reuse)
+        ) is not None:
+            return made
         return _live(folder, vocab, DecError("it has no text model"), placed, "AutoModelForImageTextToText")
     vocab = vocabulary(folder.path, folder.size)
     net = decoder_net(folder, placed)
@@ -68,6 +75,52 @@ def load_causal(path: str | Path, *, reuse: bool = False, placed: Placement | No
     from decgraph.runtime.models.hf_causal import HFCausal
 
     return HFCausal(net, name=folder.name, vocab=vocab, context=folder.context, family=str(folder.path), reuse=reuse)
+
+
+def _text_half(folder: Folder, vocab: Vocab, placed: Placement, reuse: bool) -> HFCausal | None:
+    """The text model of a folder of images and text (Qwen3.5, Gemma 4), by its layers, where transformers has a class of it
+    alone."""
+    import torch
+    import transformers
+
+    from decgraph.runtime.models.decoder.make import net_of_module
+    from decgraph.runtime.models.hf_causal import HFCausal
+
+    try:
+        module = pretrained(transformers.AutoModelForCausalLM, folder, None, placed)
+        if (inner := getattr(module.base_model, "language_model", None)) is not None:
+            text, output = inner.config, module.get_output_embeddings()
+            with torch.device("meta"):
+                module = transformers.AutoModelForCausalLM.from_config(text)
+            module.model, module.lm_head = inner, output
+        net = net_of_module(module, folder.name)
+    except (DecError, TypeError) as refused:
+        _LOG.info("%s runs with its images' layers: %s", folder.name, refused)
+        return None
+    context = context_of(net.config)
+    return HFCausal(net, name=folder.name, vocab=vocab, context=context, family=str(folder.path), reuse=reuse)
+
+
+def _adapted(at: Path, base: Path, reuse: bool, placed: Placement) -> HFCausal:
+    """The model of an adapter alone: that of its base's folder, with its additions. Raises DecError for a base that the decoder
+    does not run, and for an adapter of another kind or of another model."""
+    from decgraph.runtime.models.decoder.adapted import MERGE, Adapted
+    from decgraph.runtime.models.decoder.folder import net_of_folder
+    from decgraph.runtime.models.hf_causal import HFCausal
+
+    folder = read(base, "causal")
+    vocab = vocabulary(folder.path, folder.size)
+    dtype, device = placed.precision(folder.dtype), placed.device
+    source = Adapted(folder.path, at, dtype, device)
+    try:
+        refuse_different(folder.config)
+        net = net_of_folder(folder.path, folder.config, dtype, device, source)
+    except Unknown as unknown:
+        why = f"{at} adds to {folder.path}, which runs as transformers' own module: {unknown}"
+        raise DecError(why, hint=MERGE) from None
+    source.check_used()
+    net = net.in_blocks(placed.dtype) if placed.dtype in BLOCKS else net
+    return HFCausal(net, name=at.name, vocab=vocab, context=folder.context, family=str(at), reuse=reuse)
 
 
 def _of_file(path: Path, reuse: bool, placed: Placement) -> HFCausal:
@@ -234,15 +287,18 @@ def _part(path: str | Path, target: HFCausal, part: Part) -> tuple[Path, Any]:
     from decgraph.runtime.models.heads import load
     from decgraph.runtime.models.hf_causal import HFCausal
     from decgraph.runtime.models.hf_heads import check_width
+    from decgraph.runtime.models.hf_masked import HFMasked
 
     folder = Path(path).expanduser().resolve()
-    if not isinstance(target, HFCausal):
+    target = getattr(target, "target", target)  # what reads a head's states goes by that head's target
+    canvas = isinstance(target, HFMasked) and part == "head"
+    if not isinstance(target, HFCausal) and not canvas:
         reason = getattr(target, "unreached", None) or DecError("it is not a transformers model")
         raise unreached(target.name, f"{folder.name} reads hidden states and", reason)
     head = load.read(folder)
     load.expect(head, folder, part)
-    embedding = target.token_embeddings()
-    config = dict(target.net.config)
+    embedding = target.embedding if isinstance(target, HFMasked) else target.token_embeddings()
+    config = {} if isinstance(target, HFMasked) else dict(target.net.config)
     module = load.module(head, folder, embedding.dtype, config).to(embedding.device)
     if part not in ("features", "head"):
         check_width(module, target, folder.name)

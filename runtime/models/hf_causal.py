@@ -46,7 +46,8 @@ class HFCausal(Model):
         self.kind = "causal"
         self.name, self.vocab, self.family = name, vocab, family
         self.context, self.bounded = bounded(context, getattr(net.base, "config", None), name)
-        self.layers, self.net, self.reuse = len(net.layers), net, reuse
+        self.layers, self.net = len(net.layers), net
+        self.reuse = reuse and not hasattr(net.decoder, "mixers")  # whose states are in no rows
         self.attached: Any = None  # Medusa heads: a model with `read(state)`
         self.origin: tuple[HFCausal, str, tuple[Any, ...]] | None = None  # of a derived model: whose it is, and how
         self._forget()

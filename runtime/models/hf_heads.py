@@ -15,6 +15,7 @@ from decgraph.errors import DecError
 from decgraph.runtime.models.features import check_known
 from decgraph.runtime.models.heads.rooted import Before
 from decgraph.runtime.models.hf_causal import HFCausal
+from decgraph.runtime.models.hf_masked import HFMasked
 from decgraph.runtime.models.interface import (
     Memory,
     Model,
@@ -111,6 +112,9 @@ class HFFeatures(_Head):
         """The features that it predicts at the positions that the memory does not cover."""
         self.eval([path], given)
         return {i: self._own[path[: i + 1]] for i in range(min(given.length, len(path) - 1), len(path))}
+
+    def read_state(self, state: Any) -> Scores:
+        return self._scores(torch.from_numpy(state).to(self.target.token_embeddings()))
 
     @torch.no_grad()
     def _scores(self, own: Tensor) -> Scores:
@@ -268,6 +272,8 @@ def attach(module: Any, target: HFCausal, name: str) -> None:
         check_width(module, target, name)
     try:
         module.attach(target.token_embeddings(), target.net.read, target.layers)
+        if hasattr(module, "follow"):  # it runs layers of the target's
+            module.follow(target.net)
     except DecError as error:
         raise DecError(f"{name!r} does not fit {target.name!r}: {error.diagnostics[0]}", hint=error.hint) from error
 
@@ -302,13 +308,28 @@ class HFRooted(_Head):
         check_family(self, given)
         return [self._one(check_path(self, path), given) for path in paths]
 
+    def states(self, path: Path, given: Memory) -> dict[int, Row]:
+        """The states of which it makes its scores, at the positions that the memory does not cover. Raises DecError for a head
+        whose scores are not made of a state each."""
+        known = min(given.length, len(path) - 1)
+        return {i: self._read(self.module.states, path[: i + 1], given)[0] for i in range(known, len(path))}
+
     @torch.no_grad()
+    def read_state(self, state: Any) -> Scores:
+        return self.target.scores(self.module.logits(torch.from_numpy(state).to(self.target.token_embeddings())[None])[0])
+
     def _one(self, path: Path, given: Memory) -> Scores:
+        return self.target.scores(self._read(self.module.read, path, given)[0])
+
+    @torch.no_grad()
+    def _read(self, read: Any, path: Path, given: Memory) -> Tensor:
+        """What a method of the module gives of the tokens that the memory does not cover: [1, n]."""
         known = min(given.length, len(path) - 1)
         check_known(self, given, known)
         self.module.check_depth(len(path) - known - 1, self.name)
         tokens = torch.tensor([path[known:]], device=self.target.net.device)
-        return self.target.scores(self.module.read(self._before(given, known), tokens, known)[0])
+        made: Tensor = read(self._before(given, known), tokens, known)
+        return made
 
     def _before(self, given: Memory, known: int) -> Before:
         """What the head reads of the positions before the root; evicted ones are left out."""
@@ -359,7 +380,7 @@ class HFReading(Reading):
     sigmoid, or of two the second one's share; a number is the first, a class the largest one's place, and yes where the
     probability is at least one half. Outputs that are probabilities already say so: `probabilities = True` on the module."""
 
-    def __init__(self, module: Any, target: HFCausal, gives: str, name: str) -> None:
+    def __init__(self, module: Any, target: Any, gives: str, name: str) -> None:  # Any: a model, or a head that has states
         super().__init__(target, gives, name)
         self.module = module
 
@@ -367,7 +388,7 @@ class HFReading(Reading):
         rows = [self.target.memory(path).features[len(path) - 1] for path in paths]
         return self.of(torch.stack(rows)) if rows else []
 
-    def of_states(self, states: np.ndarray, layer: int | None) -> list[Any]:
+    def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Any]:
         parts = isinstance(self.module, nn.ModuleList)
         if parts != (layer is not None) or layer is not None and not 0 <= layer < len(self.module):
             has = f"parts for the layers 0..{len(self.module) - 1}" if parts else "one part for all layers"
@@ -375,14 +396,28 @@ class HFReading(Reading):
                 f"the head {self.name!r} has {has}, and is read {'as a whole' if layer is None else f'for layer {layer}'}",
                 hint="an nn.ModuleList has a part for each layer, router(h, layer = l)",
             )
-        return self.of(torch.from_numpy(states).float(), self.module[layer] if parts else None)
+        return self.of(torch.from_numpy(states).float(), self.module[layer] if parts else None, _ids(tokens))
 
     @torch.no_grad()
-    def of(self, states: Tensor, part: Any = None) -> list[Any]:
-        """The values at states [n, width], of a part of the module or the whole. Raises DecError for outputs of another shape,
-        or that are not numbers."""
+    def scores_of(
+        self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None, joint: bool = False
+    ) -> list[Scores]:
+        """The module's outputs are logits [n, V]. It gets all the states of a call: of cells, for each of them."""
+        out = outputs_of(self.module if layer is None else self.module[layer], torch.from_numpy(states).float(), _ids(tokens))
+        size = self.vocab.size
+        if out.ndim != 2 or out.shape[0] != len(states) or out.shape[1] < size or bool(out[:, :size].isnan().any()):
+            raise DecError(
+                f"the head {self.name!r} gave {list(out.shape)} for {len(states)} states and {size} tokens, or no numbers",
+                hint="a module from hidden states [n, width], and perhaps tokens [n], to logits [n, vocabulary]",
+            )
+        return [Scores(logits=row[:size].cpu().numpy()) for row in out]
+
+    @torch.no_grad()
+    def of(self, states: Tensor, part: Any = None, tokens: Tensor | None = None) -> list[Any]:
+        """The values at states [n, width], of a part of the module or the whole, with tokens int64[n] where it reads them too.
+        Raises DecError for outputs of another shape, or that are not numbers."""
         module = self.module if part is None else part
-        out = outputs_of(module, states)
+        out = outputs_of(module, states, tokens)
         if out.ndim != 2 or out.shape[0] != len(states) or not bool(torch.isfinite(out).all()):
             raise DecError(
                 f"the head {self.name!r} gave {list(out.shape)} for {len(states)} states, or numbers that are not finite",
@@ -392,9 +427,14 @@ class HFReading(Reading):
         return made if self.gives in ("real", "prob") else [bool(x) if self.gives == "bool" else int(x) for x in made]
 
 
-def outputs_of(module: Any, states: Tensor) -> Tensor:
-    """What a head computes of states [n, width]: float64[n, outputs]."""
-    out: Tensor = module(states.to(next(iter(module.parameters()), states))).double()
+def _ids(tokens: Sequence[int] | None) -> Tensor | None:
+    return None if tokens is None else torch.tensor(tokens, dtype=torch.int64)
+
+
+def outputs_of(module: Any, states: Tensor, tokens: Tensor | None = None) -> Tensor:
+    """What a head computes of states [n, width], and perhaps of a token beside each: float64[n, outputs]."""
+    states = states.to(next(iter(module.parameters()), states))
+    out: Tensor = (module(states) if tokens is None else module(states, tokens.to(states.device))).double()
     return out[:, None] if out.ndim == 1 else out
 
 
@@ -411,7 +451,10 @@ def values_of(module: Any, gives: str, out: Tensor) -> Tensor:
 
 
 def reading_model(module: Any, target: Any, gives: str, name: str) -> HFReading:
-    """The head of a module. Raises DecError for a target whose hidden states cannot be read, or have another width."""
+    """The head of a module, on a model or on a head on features. Raises DecError for a target whose hidden states cannot be
+    read, or have another width."""
+    if isinstance(target, HFFeatures | HFRooted | HFStaged | HFMasked):
+        return HFReading(module, target, gives, name)
     if not isinstance(target, HFCausal):
         reason = getattr(target, "unreached", None)
         raise DecError(

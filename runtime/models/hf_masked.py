@@ -107,6 +107,15 @@ class HFMasked(_Masked):
         states = torch.stack([self._state(source_of(self, i), i, last, row_of, given) for i in at])
         return [self._row(row, i) for row, i in zip(self.net.logits(states).cpu().numpy(), at, strict=True)]
 
+    def canvas_states(self, cells: tuple[Cell, ...], at: Sequence[int]) -> list[Tensor]:
+        _, last, fresh = self._run(cells, range(len(cells)), None)
+        row_of = {i: n for n, i in enumerate(fresh)}
+        return [self._state(source_of(self, i), i, last, row_of, None) for i in at]
+
+    def read_state(self, state: Any) -> Scores:
+        rows = torch.from_numpy(state).to(self.net.embedding)[None]
+        return self._row(self.net.logits(rows)[0].double().cpu().numpy(), 0)
+
     def _state(self, source: int, i: int, last: Tensor, row_of: dict[int, int], given: Memory | None) -> Tensor:
         """The last hidden state [width] that position i is predicted from: of this call, or else of the memory."""
         if source in row_of:

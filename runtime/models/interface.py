@@ -387,6 +387,14 @@ class Model:
         """The scores of the 2nd, 3rd, ... token after `path`, one row per head (Medusa)."""
         raise self._cannot("answer with heads")
 
+    def states(self, path: Path, given: Any) -> dict[int, Row]:
+        """The states that a head on features predicts, at the positions that the target's memory does not cover."""
+        raise self._cannot("give hidden states")
+
+    def canvas_states(self, cells: tuple[Cell, ...], at: Sequence[int]) -> list[Row]:
+        """The states of which a masked model makes its scores at positions of a canvas, of a call that computes all of it."""
+        raise self._cannot("give the states of a canvas")
+
     def read_state(self, state: Any) -> Scores:
         """The scores that the model's head reads off a hidden state (hidden.py): float64[width], or one object."""
         raise self._cannot("read out a hidden state")

@@ -108,6 +108,10 @@ class Layered(Model):
             raise self._cannot("score the token after a path")
         return [self.read_out(self._path(path, given)[len(path) - 1].last) for path in paths]
 
+    def canvas_states(self, cells: tuple[Cell, ...], at: Sequence[int]) -> list[Row]:
+        columns = self._canvas(cells, at, None)
+        return [columns[i].last for i in at]
+
     def eval_canvas(self, cells: tuple[Cell, ...], at: Sequence[int], given: Memory | None = None) -> list[Scores]:
         if self.kind != "masked":
             raise self._cannot("score the positions of a canvas")

@@ -38,8 +38,8 @@ AnyMasked = HFMasked | CalledMasked
 
 def load_masked(path: str | Path, asked: MaskedSettings | None = None, placed: Placement | None = None) -> AnyMasked:
     """The masked model in a folder: a `ForMaskedLM`, a decoder trained to fill masks (`ForCausalLM`), or a
-    published class of which transformers has no code (LLaDA, Dream, Fast-dLLM v2, SDAR). asked: settings before the folder's
-    own. placed: the device and the dtype; None: `auto` for both.
+    published class of which transformers has no code (`masked_restored.RESTORED`). asked: settings before the folder's own.
+    placed: the device and the dtype; None: `auto` for both.
 
     Raises DecError for a folder without such a model, for settings that nobody says, and for a device that is not there.
     """
@@ -91,7 +91,8 @@ def masked_of(module: Any, name: str, vocab: Vocab, asked: MaskedSettings, copie
 
     try:
         if kind in RESTORED:
-            net = net_of_module(restored(kind, config, dict(module.named_parameters())), name)
+            kept = module.state_dict()  # with the biases of routers, which are buffers
+            net = net_of_module(restored(kind, config, kept | dict(module.named_parameters())), name)
             _check_equal(module, net, kind)
         else:
             net = net_of_module(copied(module), name)

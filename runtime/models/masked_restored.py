@@ -1,9 +1,9 @@
 """Published masked models by their weights, in transformers' classes of the same computation.
 
-LLaDA is a Llama, Dream and Fast-dLLM v2 are Qwen2, SDAR is Qwen3, each without the causal mask. Their own classes are code in
-the model's folder, which is not run. Their weights, under transformers' names, are; so they run with caches, batched and
-by the decoder, like any other model. What is not that computation (another norm, ALiBi, fused projections of another order) is
-refused by name.
+LLaDA is a Llama, Dream and Fast-dLLM v2 are Qwen2, SDAR is Qwen3, its mixtures and LLaDA-MoE are Qwen3-MoE, and LLaDA 2 is
+GLM-4.5, each without the causal mask. Their own classes are code in the model's folder, which is not run. Their weights, under
+transformers' names, are; so they run with caches, batched and by the decoder, like any other model. What is not that
+computation (another norm, ALiBi, fused projections of another order) is refused by name.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ RESTORED = {
     "DreamModel": "Qwen2",
     "Fast_dLLM_QwenForCausalLM": "Qwen2",
     "SDARForCausalLM": "Qwen3",
+    "SDARMoeForCausalLM": "Qwen3Moe",
+    "LLaDAMoEModelLM": "Qwen3Moe",
+    "LLaDA2MoeModelLM": "Glm4Moe",
 }
 """By class, the architecture of transformers that it is."""
 
@@ -38,6 +41,32 @@ _LLADA_SAME = {
     "block_group_size": (1, None),
 }
 """Settings of LLaDA's configuration, and the values under which it is a Llama."""
+_SAME: dict[str, dict[str, tuple[Any, ...]]] = {
+    "LLaDAMoEModelLM": {
+        "clip_qkv": (None,),
+        "qk_layernorm": (True,),
+        "shared_expert_intermediate_size": (None,),
+        "moe_router_score_function": ("softmax", None),
+        "moe_router_enable_expert_bias": (False, None),
+        "routed_scaling_factor": (1, None),
+        "partial_rotary_factor": (1, None),
+    },
+    "LLaDA2MoeModelLM": {
+        "score_function": ("sigmoid", None),
+        "use_qk_norm": (True, None),
+        "use_bias": (False, None),
+        "rotary_type": ("half", None),
+        "use_linear_attention": (False, None),
+    },
+}
+"""Settings of the mixtures' configurations, and the values under which they are the computation of transformers' class."""
+_LLADA2_NAMES = {
+    "word_embeddings": "embed_tokens",
+    "attention.dense": "self_attn.o_proj",
+    "attention.query_layernorm": "self_attn.q_norm",
+    "attention.key_layernorm": "self_attn.k_norm",
+    "gate.expert_bias": "gate.e_score_correction_bias",
+}
 _LLADA_NAMES = {
     "attn_norm": "input_layernorm",
     "ff_norm": "post_attention_layernorm",
@@ -62,9 +91,20 @@ def restored(kind: str, config: Mapping[str, Any], weights: Weights) -> Any:
     if kind == "LLaDAModelLM":
         settings, named = _llada_settings(config), _llada_weights(config, named)
         family = "Qwen2" if config.get("include_qkv_bias") else "Llama"
+    if kind in _SAME:
+        _check_same(kind, config, _SAME[kind])
+    if kind == "LLaDAMoEModelLM":
+        settings = _llada_moe_settings(config)
+    if kind == "LLaDA2MoeModelLM":
+        settings, named = _llada2_settings(config), _llada2_weights(config, named)
+    if family.endswith("Moe"):
+        named = _joined_experts(named)
+        settings |= dict.fromkeys(("num_local_experts", "n_routed_experts"), config["num_experts"])  # by either name
     own = getattr(transformers, f"{family}Config")
     known = own().to_dict().keys() - {"model_type", "architectures", "transformers_version", "dtype", "torch_dtype"}
-    made = own(**{key: value for key, value in settings.items() if key in known or key in ("rope_theta", "rope_scaling")})
+    made = own(
+        **{key: value for key, value in settings.items() if key in known or key in ("rope_theta", "rope_scaling", "head_dim")}
+    )
     with torch.device("meta"):
         module = getattr(transformers, f"{family}ForCausalLM")(made)
     if made.tie_word_embeddings or "lm_head.weight" not in named:
@@ -86,11 +126,87 @@ def _check_names(kind: str, named: Weights, module: nn.Module) -> None:
             raise DecError(f"this {kind} {what}: {names[0]}{rest}")
 
 
+def _check_same(kind: str, config: Mapping[str, Any], wanted: Mapping[str, tuple[Any, ...]]) -> None:
+    """Raises DecError for a setting with another value than those."""
+    for name, same in wanted.items():
+        if config.get(name, same[0]) not in same:
+            raise DecError(f"this {kind} has {name} = {config[name]!r}, and is not a {_ARTICLED[RESTORED[kind]]}")
+
+
+_ARTICLED = {"Llama": "Llama", "Qwen3Moe": "Qwen3-MoE", "Glm4Moe": "GLM-4.5"}
+
+
+def _llada_moe_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Qwen3-MoE's settings of LLaDA-MoE's."""
+    frequency = config.get("moe_layer_freq") or [1] * config["num_hidden_layers"]
+    return {
+        **config,
+        "head_dim": config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"],
+        "intermediate_size": config.get("dense_intermediate_size") or config["expert_intermediate_size"],
+        "moe_intermediate_size": config["expert_intermediate_size"],
+        "norm_topk_prob": bool(config.get("norm_topk_prob")),
+        "mlp_only_layers": [n for n, sparse in enumerate(frequency) if not sparse],
+        "decoder_sparse_step": 1,
+    }
+
+
+def _llada2_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """GLM-4.5's settings of LLaDA 2's."""
+    rotary = {"rope_type": "default", **(config.get("rope_scaling") or {}), "rope_theta": config.get("rope_theta", 10000.0)}
+    return {
+        **{name: value for name, value in config.items() if name not in ("rope_theta", "rope_scaling")},
+        "rope_parameters": {**rotary, "partial_rotary_factor": config.get("partial_rotary_factor", 1.0)},
+        "attention_bias": bool(config.get("use_qkv_bias")),
+        "use_qk_norm": True,
+        "norm_topk_prob": config["num_experts_per_tok"] > 1,
+        "n_shared_experts": config.get("num_shared_experts") or 0,
+        "n_group": config.get("n_group") or 1,
+        "topk_group": config.get("topk_group") or 1,
+        "routed_scaling_factor": config.get("routed_scaling_factor") or 1.0,
+    }
+
+
+def _llada2_weights(config: Mapping[str, Any], weights: Weights) -> dict[str, Tensor]:
+    """LLaDA 2's weights under GLM-4.5's names: one matrix for queries, keys and values is split."""
+    heads, kv, size = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
+    made: dict[str, Tensor] = {}
+    for name, value in weights.items():
+        begin, middle, sort = name.rpartition("attention.query_key_value.")
+        if middle:
+            pieces = value.split((heads * size, kv * size, kv * size))
+            made |= {f"{begin}self_attn.{part}_proj.{sort}": piece for part, piece in zip("qkv", pieces, strict=True)}
+            continue
+        for theirs, ours in _LLADA2_NAMES.items():
+            name = name.replace(theirs, ours)
+        made[name] = value
+    for name in [name for name in made if name.endswith("mlp.gate.weight")]:  # a router without a bias has none
+        made.setdefault(name.replace("weight", "e_score_correction_bias"), torch.zeros(len(made[name])))
+    return made
+
+
+def _joined_experts(weights: Weights) -> dict[str, Tensor]:
+    """The matrices of a mixture's experts in one tensor each, [experts, out, in], as transformers has them."""
+    made: dict[str, Tensor] = {}
+    experts: dict[str, dict[int, dict[str, Tensor]]] = {}
+    for name, value in weights.items():
+        begin, middle, rest = name.partition(".experts.")
+        number, _, part = rest.partition(".")
+        if middle and number.isdigit() and part in ("gate_proj.weight", "up_proj.weight", "down_proj.weight"):
+            experts.setdefault(begin, {}).setdefault(int(number), {})[part.partition("_")[0]] = value
+        else:
+            made[name] = value
+    for begin, parts in experts.items():
+        if sorted(parts) != list(range(len(parts))) or any(len(part) != 3 for part in parts.values()):
+            raise DecError(f"{begin} lacks some of the matrices of its experts")
+        each = [parts[n] for n in range(len(parts))]
+        made[f"{begin}.experts.gate_up_proj"] = torch.stack([torch.cat([one["gate"], one["up"]]) for one in each])
+        made[f"{begin}.experts.down_proj"] = torch.stack([one["down"] for one in each])
+    return made
+
+
 def _llada_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Llama's settings of LLaDA's."""
-    for name, same in _LLADA_SAME.items():
-        if config.get(name, same[0]) not in same:
-            raise DecError(f"this LLaDAModelLM has {name} = {config[name]!r}, and is not a Llama")
+    _check_same("LLaDAModelLM", config, _LLADA_SAME)
     kind, width = config.get("block_type", "llama"), config["d_model"]
     inner = config.get("mlp_hidden_size") or config["mlp_ratio"] * width
     act = config.get("activation_type", "silu")

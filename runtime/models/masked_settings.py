@@ -77,6 +77,8 @@ PUBLISHED: dict[str, MaskedSettings] = {
     "DreamModel": MaskedSettings(151666, True, "full"),  # Ye et al., Dream, 2025
     "Fast_dLLM_QwenForCausalLM": MaskedSettings(151665, True, ("block", 32)),  # Wu et al., Fast-dLLM v2, 2025
     "SDARForCausalLM": MaskedSettings(151669, False, None),  # Cheng et al., SDAR, 2025: checkpoints differ in block size
+    "SDARMoeForCausalLM": MaskedSettings(151669, False, None),
+    "LLaDA2MoeModelLM": MaskedSettings(156895, False, ("block", 32)),  # Bie et al., LLaDA 2.0, 2025
 }
 """What is published of classes that transformers does not have, by their names."""
 

@@ -205,7 +205,8 @@ def _as_target(part: Module, target: Any) -> Module:
     """A head in its target's precision and on its device: around its own weights, or a copy of them where it has others."""
     from decgraph.runtime.models.shadow import shadow
 
-    like = target.token_embeddings()
+    whole = getattr(target, "target", target)  # of a head its target
+    like = whole.embedding if whole.kind == "masked" else whole.token_embeddings()
     if all((p.dtype, p.device) == (like.dtype, like.device) for p in part.parameters()):
         return shadow(part)
     made = copy.deepcopy(part).eval().to(like.device)

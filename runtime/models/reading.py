@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.free import digest
-from decgraph.runtime.models.interface import Model, Path, check_path
+from decgraph.runtime.models.free import digest, small_weights
+from decgraph.runtime.models.interface import Model, Path, Scores, check_path
 
-GIVES = ("prob", "real", "int", "bool")
-"""What a head can give: a probability, a number, a class, yes or no."""
+GIVES = ("prob", "real", "int", "bool", "dist")
+"""What a head can give: a probability, a number, a class, yes or no, a distribution."""
 ROUNDING = 1e-5
 """How far beside 0..1 a probability may be."""
 
@@ -32,9 +32,39 @@ class Reading(Model):
         self.vocab, self.context, self.family = target.vocab, target.context, target.family
         self.layers, self.exact = target.layers, target.exact
 
-    def of_states(self, states: np.ndarray, layer: int | None) -> list[Any]:
-        """The values of hidden states [n, width]. layer: whose part of the head reads them; None: the head as a whole."""
+    def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Any]:
+        """The values of hidden states [n, width]. layer: whose part of the head reads them; None: the head as a whole. tokens:
+        one beside each state, if the head reads tokens."""
         raise self._cannot("read hidden states of inner layers")
+
+    def scores_of(
+        self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None, joint: bool = False
+    ) -> list[Scores]:
+        """The scores of hidden states [n, width], of a head that gives distributions; the rest as of `of_states`. joint: each
+        is a function of all of them."""
+        raise self._cannot("give distributions")
+
+
+class AnyScores(Reading):
+    """A table of distributions, by the states and the tokens beside them, drawn from a seed."""
+
+    def __init__(self, target: Model, seed: int = 1, *, name: str = "") -> None:
+        super().__init__(target, "dist", name or f"{target.name}.head{seed}")
+        self.seed, self.asked = seed, dict[str, Scores]()
+
+    def scores_of(
+        self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None, joint: bool = False
+    ) -> list[Scores]:
+        own = [(tuple(row), None if tokens is None else tokens[i]) for i, row in enumerate(states)]
+        keys = [repr((layer, one, (i, own) if joint else ())) for i, one in enumerate(own)]
+        for key in keys:
+            if key not in self.asked:
+                self.asked[key] = Scores(weights=small_weights(f"{self.seed}:{key}", self.vocab.size))
+        return [self.asked[key] for key in keys]
+
+    def describe(self) -> str:
+        rows = [f"  {key}: {' '.join(map(str, s.weights or ()))}" for key, s in sorted(self.asked.items())]
+        return "\n".join([f"head {self.name}, a distribution of every state:", *rows])
 
 
 class AnyReading(Reading):
@@ -53,8 +83,9 @@ class AnyReading(Reading):
                 self.asked[path] = self._drawn("reading", check_path(self, path))
         return [self.asked[path] for path in paths]
 
-    def of_states(self, states: np.ndarray, layer: int | None) -> list[Any]:
-        return [self._drawn("state", layer, tuple(row)) for row in states]
+    def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Any]:
+        beside = [()] * len(states) if tokens is None else [(t,) for t in tokens]
+        return [self._drawn("state", layer, tuple(row), *x) for row, x in zip(states, beside, strict=True)]
 
     def _drawn(self, *key: Any) -> Any:
         return self.answers[int(digest(key[0], self.seed, *key[1:]), 16) % len(self.answers)]
@@ -75,11 +106,17 @@ class Confidence(Reading):
     def read(self, paths: Sequence[Path]) -> list[Any]:
         return [self._of([float(w) for w in _weights(s)]) for s in self.target.eval(list(paths))]
 
-    def of_states(self, states: np.ndarray, layer: int | None) -> list[Any]:
-        """What the distributions say that the target's head reads off these states [n, width]."""
+    def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Any]:
+        """What the distributions say that the target's head reads off these states [n, width], whatever tokens are beside."""
         target: Any = self.target
         rows = [target.read_state(row) for row in states]
         return [self._of([float(w) for w in _weights(s)]) for s in rows]
+
+    def scores_of(
+        self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None, joint: bool = False
+    ) -> list[Scores]:
+        """What the model itself says of these states, whatever tokens are beside."""
+        return [self.target.read_state(row) for row in states]
 
     def _of(self, weights: list[float]) -> Any:
         if self.gives == "real":

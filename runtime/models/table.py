@@ -134,6 +134,11 @@ class TableModel(Model):
             rows.append(self._table((_canonical(visible), i), self.name))
         return rows
 
+    def canvas_states(self, cells: tuple[Cell, ...], at: Sequence[int]) -> list[Key]:
+        """What is seen at each position: of such a state `read_state` gives the scores of `eval_canvas`."""
+        cells = check_cells(self, cells)
+        return [("cell", _canonical([(j, cells[j]) for j in sees(self.visibility, i, len(cells))]), i) for i in at]
+
     def memory(self, cells: Sequence[Cell], at: Sequence[int] | None = None, given: Memory | None = None) -> Memory:
         cells = check_cells(self, cells) if cells else ()
         check_family(self, given)
@@ -221,7 +226,8 @@ class TableModel(Model):
         return self.read_out(("bare", state))
 
     def read_state(self, state: Any) -> Scores:
-        return self.read_out(state[0] if state.dtype == object else state)
+        own = state[0] if state.dtype == object else state
+        return self.read_out(own[1:] if own[:1] == ("cell",) else own)
 
     def forward_from(self, layer: int, states: Mapping[int, Any], given: Memory | None) -> Scores:
         """The scores after the last of positions whose states enter `layer`: an entry of its own, but where they are the states
@@ -294,6 +300,9 @@ class TableFeatures(Model):
         known = min(given.length, len(path) - 1)
         held = _canonical([(i, given.cells[i]) for i in sorted(given.cells) if i < known])
         return {i: ("feature", self.name, held, path[known : i + 1]) for i in range(known, len(path))}
+
+    def read_state(self, state: Any) -> Scores:
+        return self._table(state[0][2:], self.name)
 
     def entries(self) -> dict[Key, tuple[Fraction, ...]]:
         """The entries touched so far."""

@@ -127,7 +127,7 @@ def test_without_a_row_of_decgraphs_own_it_fails(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.slow
-@pytest.mark.budget(30)
+@pytest.mark.budget(20)
 def test_transformers_makes_the_same_tokens(tmp_path: Path) -> None:
     words = ["bench", "autoregressive", "prompt_lookup:k=3", "--peer", "transformers", *SHORT, "--format", "md"]
     out = tmp_path / "made.md"

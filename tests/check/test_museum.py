@@ -45,7 +45,7 @@ LONG = {
 """Refuted after a second or more."""
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 @pytest.mark.quick(*({p.name for p in named("refuted")} - LONG), "m01_no_residual_right")
 @pytest.mark.parametrize("name", [p.name for p in PROGRAMS.values() if p.verdict in ("refuted", "proved", "holds")])
 def test_verdict(name: str) -> None:

@@ -123,7 +123,7 @@ def test_what_no_small_world_shows_is_refuted(kind: str) -> None:
     assert found.counterexample.render()
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 @pytest.mark.parametrize("kind", ["many steps", "a late request", "masses in between", "equal tokens"])
 def test_their_twins_are_not(kind: str) -> None:
     assert check_algorithm(text(kind, "target"), mutants=False, models=8, derive=False).verdict != "refuted"

@@ -93,14 +93,14 @@ def test_parameters_that_are_given_may_leave_nothing_to_say() -> None:
     assert check(biased("delta == 0"), params={"delta": 0.0}).verdict == "holds"
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 def test_a_branch_that_only_other_claims_reach_is_not_asked_for() -> None:
     """At the setting one side of the condition cannot run; without a condition both must have."""
     text = biased("k == 1", raised("k == 1")).replace("    while", "    keeps support of target\n    while")
     assert check(text).verdict == "holds"
 
 
-@pytest.mark.budget(30)
+@pytest.mark.budget(20)
 def test_mutants_of_dead_branches_are_outside_and_others_are_not() -> None:
     none = check(DRAFTED.format(mode="distribution", when="gamma == 0", rule="rejection"), mutants=True)
     assert none.verdict == "undecided" and "this loop never ran exactly once" in none.reasons[0]  # no derivation is asked for
@@ -111,7 +111,7 @@ def test_mutants_of_dead_branches_are_outside_and_others_are_not() -> None:
     assert not any(m.killed for m in [*none.outside, *drafts.outside])
 
 
-@pytest.mark.budget(30)
+@pytest.mark.budget(20)
 def test_a_mutant_that_changes_something_must_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no world shows a bug that does change a draw, the claim is undecided and does not hold."""
     from decgraph.check import mutant
@@ -122,7 +122,7 @@ def test_a_mutant_that_changes_something_must_be_found(monkeypatch: pytest.Monke
     assert any("was not found, when gamma == 1" in reason for reason in found.reasons)
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 def test_a_lossy_rule_at_its_exact_setting() -> None:
     text = NEAR + DRAFTED.format(mode="tokens", when="bound == 1", rule="near(bound)")
     assert check(text).verdict == "holds"
@@ -181,7 +181,7 @@ def test_no_one_takes_it_for_a_claim_about_all_values() -> None:
     assert distribution_only(load_text(shared).entry) != ""
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 def test_required_proofs_look_at_the_values() -> None:
     text = biased("delta == 0")
     with pytest.raises(DecError, match="not known to keep the target's distribution"):
@@ -232,7 +232,7 @@ RECENT = """algorithm recent(target: causal, window: int in 1..4096 = 512):
 """
 
 
-@pytest.mark.budget(60)
+@pytest.mark.budget(36)
 @pytest.mark.parametrize(
     ("when", "first", "verdict"),
     [

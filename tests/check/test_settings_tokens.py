@@ -35,7 +35,7 @@ def check(text: str) -> Report:
     return check_algorithm(decgraph.parse(text), models=3, mutants=False, derive=False)
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 @pytest.mark.quick("delta == 0")
 @pytest.mark.parametrize("claim", CLAIMS)
 @pytest.mark.parametrize("when", ["delta == 0", "not delta > 0 and k < 9"])
@@ -44,7 +44,7 @@ def test_what_holds_at_a_setting_is_proved(claim: str, when: str) -> None:
     assert (found.verdict, found.claims) == ("holds", [f"{claim} when {when}"])
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 @pytest.mark.quick("calm")
 @pytest.mark.parametrize("claim", CLAIMS)
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_what_fails_somewhere_in_a_setting_is_refuted_there(claim: str, when: st
     assert holds(load_text(text).entry.claims[0].setting, found.counterexample.params)
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 def test_greedy_requests_alone() -> None:
     """A drawn token is the likeliest where the request asks for it, and others too where it does not."""
     drawn = "algorithm drawn(target: causal):\n    {}\n    while not done:\n        x ~ target(ctx)\n        commit x\n"

@@ -92,7 +92,10 @@ def run(
     if backend == "triton" and noise is None and eos is None and externs is None:
         quiet = algorithm.session(models, tokenizer=tokenizer, plan=Plan(backend=backend), **params)
         again = quiet.run(request, keep_events=False)
-        assert again.error is None and again.stats.calls == result.stats.calls, (again, result.stats)
+        assert again.error is None, again.error
+        # On a memory a step computes an accepted canvas once more, which the driver's reuse finds in the call that verified it.
+        more = program == "freedave" and cache in ("prefix", "dual")
+        assert more or again.stats.calls == result.stats.calls, (again.stats, result.stats)
         made.unheard = (*prompt, *again.tokens)
     return made
 

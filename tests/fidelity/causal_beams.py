@@ -8,6 +8,7 @@ from typing import Any
 from fidelity import models
 from fidelity.entry import Case, Entry, Outcome
 from fidelity.forced import near
+from fidelity.settings_requests import shaping
 from fidelity.watched import Path, run
 
 EOS = 20
@@ -59,7 +60,8 @@ def usual(case: Case, backend: str) -> Outcome:
     """transformers' beam search, by each of its rules for when no better text can follow."""
     p, prompt = case["parameters"], tuple(case["prompt"])
     alpha, early = p.get("length_penalty", 1.0), p.get("early_stopping", False)
-    eos = [p["eos_token_id"]] if "eos_token_id" in p else []
+    ends = p.get("eos_token_id", [])
+    eos = ends if isinstance(ends, list) else [ends]
     done = run(
         "beam",
         prompt,
@@ -71,6 +73,7 @@ def usual(case: Case, backend: str) -> Outcome:
         alpha=alpha,
         patient=early is not True,
         hopeful=early == "never",
+        settings=shaping(p, prompt, eos, adjusts=True),
     )
     found = [tuple(path) for path in done.result.results]
     goes_on = [sorted({tuple(b["new_tokens"]) for b in c["running"]}) for c in case["calls"][:-1]]

@@ -7,6 +7,7 @@ from typing import Any
 
 from fidelity import models
 from fidelity.entry import Case, Entry, Outcome
+from fidelity.settings_requests import shaping
 from fidelity.watched import Path, Watched, run
 
 
@@ -39,7 +40,9 @@ def decoded(program: str, case: Case, backend: str, **params: Any) -> Watched:
 
 def guidance(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
-    done = decoded("cfg", case, backend, scale=p["guidance_scale"], negative=p.get("negative_prompt_ids", []))
+    shaped = shaping(p, case["prompt"])
+    negative = p.get("negative_prompt_ids", [])
+    done = decoded("cfg", case, backend, scale=p["guidance_scale"], negative=negative, settings=shaped)
     return outcome(case, done, read(case["calls"]))
 
 
@@ -75,7 +78,10 @@ def contrastive(case: Case, backend: str) -> Outcome:
     return Outcome(recorded, {**compared.ours, "drafter calls": len(done.drafter)})
 
 
-BEAMS = "a beam search whose candidates are, after the first step, chosen by the row's own log-probability"
+BEAMS = (
+    "a beam search whose candidates are, after the first step, chosen by the row's own log-probability "
+    "(transformers/src/transformers/generation_utils.py:2647)"
+)
 ENTRIES = [
     Entry("logits/cfg", "cfg", guidance, triton=1),
     Entry("logits/context_aware_decoding", "context_aware_decoding", context_aware, triton=1),

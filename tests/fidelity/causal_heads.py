@@ -73,7 +73,9 @@ ENTRIES = [
         "heads/redrafter_greedy",
         "redrafter",
         redrafter,
-        leaves_out={"4": "its head, without an RNN, is not among the checkpoints here"},
+        leaves_out={
+            "4": "its head, without an RNN (recurrent_drafting/modeling_drafter.py:195), is not among the checkpoints here"
+        },
     ),
     Entry("heads/dflash", "dflash", dflash),
     Entry(

@@ -17,11 +17,11 @@ from decgraph.backends.torch.suffixes import Suffixes
 
 LOST = (
     "the recorded drafter's cache has lost a token: after [.., 19, 31, 23] it drafts 5 and 13, as it does after [.., 19, 23]; "
-    "ours reads the whole text"
+    "ours reads the whole text: rejected drafts are cut off with the last confirmed token (speculative_copying.py:334)"
 )
 TWICE = (
     "the official reader cuts its tree once more, by how many different tokens its paths have, to 64 over all paths; where "
-    "that bites, ours has all 64 likeliest beginnings"
+    "that bites, ours has all 64 likeliest beginnings (DraftRetriever/src/lib.rs:371)"
 )
 
 

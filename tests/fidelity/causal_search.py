@@ -190,7 +190,10 @@ def rejected(case: Case, backend: str) -> Outcome:
     return Outcome(recorded, ours)
 
 
-RECURSIVE = "the program is the recursive form: there are no phantom rejects and no second accepts in it"
+RECURSIVE = (
+    "the program is the recursive form: there are no phantom rejects and no second accepts in it "
+    "(genlm/control/sampler/token.py:602)"
+)
 ENTRIES = [
     Entry("logits/diverse_beam", "diverse_beam", diverse, note="padding behind the end of a text is left out"),
     Entry("logits/mbr", "mbr", risk, note="the recorded samples are drawn, and the recorded chrF is the function handed over"),
@@ -204,7 +207,7 @@ ENTRIES = [
         leaves_out={
             "geometric_2": RECURSIVE,
             "geometric_limit": RECURSIVE,
-            "improper": "it stops at the first accepted token, without a weight",
+            "improper": "it stops at the first accepted token, without a weight (genlm/control/sampler/token.py:475)",
         },
         note="the recorded uniforms are the race's, the recorded set is the function handed over",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fidelity import models
 from fidelity.entry import Case, Entry, Outcome
+from fidelity.settings_requests import shaping
 from fidelity.watched import run
 
 from decgraph.runtime import trace
@@ -11,13 +12,15 @@ from decgraph.runtime import trace
 
 def contrastive_search(case: Case, backend: str) -> Outcome:
     p = case["parameters"]
+    eos = [p["eos_token_id"]] if "eos_token_id" in p else []
     done = run(
         "contrastive_search",
         case["prompt"],
         {"target": models.causal("target")},
         backend,
         limit=p["max_new_tokens"],
-        eos=[p["eos_token_id"]] if "eos_token_id" in p else [],
+        eos=eos,
+        settings=shaping(p, case["prompt"], eos, adjusts=True),
         k=p["top_k"],
         alpha=p["penalty_alpha"],
     )

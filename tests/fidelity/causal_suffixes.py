@@ -10,7 +10,10 @@ from fidelity.watched import Path, run
 from decgraph.backends.reference.values import Suffixes as Searched
 from decgraph.backends.torch.suffixes import Suffixes
 
-TIE = "two tokens followed equally often: the recorded tree has those that its map lists first, ours the smaller ids"
+TIE = (
+    "two tokens followed equally often: the recorded tree has those that stand first in its heap, ours the smaller ids "
+    "(csrc/suffix_decoding/suffix_tree.cc:869)"
+)
 
 
 def suffixes(case: Case, backend: str) -> Outcome:

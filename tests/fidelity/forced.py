@@ -47,10 +47,12 @@ class Step:
 @dataclass
 class Script:
     """What a recording drew. drafted: for a line of the program the tokens drawn there, in turn; lines run in their order.
-    coin: what a coin of these odds says; it is asked for every coin, certain ones too."""
+    coin: what a coin of these odds says; it is asked for every coin, certain ones too. target: the first token that is no
+    draft, where the recording has it."""
 
     drafted: Mapping[int, Sequence[int]]
     coin: Coin
+    target: int | None = None
     odds: list[Any] = field(default_factory=list)
     laws: list[Law] = field(default_factory=list)
     last: Law | None = None
@@ -73,6 +75,8 @@ class Script:
         """The token of a draw that is no draft."""
         if self.last is None:
             self.last = law
+            if self.target is not None:
+                return self.target
         return max(law, key=lambda v: float(law[v]))
 
     def toss(self, odds: Any) -> bool:
@@ -88,6 +92,11 @@ def below(uniforms: Sequence[str]) -> Coin:
     """Coins that say yes where the next uniform is at most their odds."""
     rest = iter(uniforms)
     return lambda odds: F(next(rest)) <= odds
+
+
+def certain(odds: Any) -> bool:
+    """A coin whose odds are 0 or 1."""
+    return {0: False, 1: True}[odds]
 
 
 def lines(text: str, what: str) -> list[int]:
@@ -145,7 +154,7 @@ def laws(
     """The distributions that a request with these settings draws tokens from, one after the other, where they come out as
     given; by token, without those that it forbids. text: a program of one draw a step, by default one token at a time."""
     text = text or stdlib.text("autoregressive")
-    script = Script({lines(text, "x ~ ")[0]: tokens}, below([]))
+    script = Script({lines(text, "x ~ ")[0]: tokens}, certain)
     shape: dict[str, Any] = {"temperature": settings.pop("temperature", 1), "settings": settings, "externs": externs}
     shape |= params or {}
     if backend == "reference":

@@ -9,7 +9,9 @@ from fidelity.canvases import compared, run
 from fidelity.entry import Case, Entry, Outcome
 
 Replay = Callable[[Case, str], Outcome]
-FACTOR_BUG = "upstream is off by one where all ranks but the last pass: it decides the last as well (the recording says so)"
+FACTOR_BUG = (
+    "upstream is off by one where all ranks but the last pass: it decides the last as well (llada/generate_baseline.py:374)"
+)
 
 
 def replay(

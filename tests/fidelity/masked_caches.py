@@ -47,10 +47,19 @@ def fast_v2(case: Case, backend: str) -> Outcome:
     return compared(case, [done])
 
 
-FIRST = "the call that stores a block also computes the next block's first cell, which it predicts; upstream reads it without"
+FIRST = (
+    "the call that stores a block also computes the next block's first cell, which it predicts; upstream reads it without "
+    "(FastDLLM_inferencing/Fast_dLLM_v2_7B/modeling.py:712)"
+)
 TAIL = {("*", column): FIRST for column in ("cells computed", "tokens evaluated")}
-POOLED = "max-pooling makes scores equal, and which of equals torch.topk keeps is its own; here the first are kept"
-GRID = "upstream's calls mask by a grid of 32 whatever the blocks are: with blocks of 12 position 31 does not see 32 to 35"
+POOLED = (
+    "max-pooling makes scores equal, and which of equals torch.topk keeps is its own; here the first are kept "
+    "(opencompass/models/sparse_dllm/modeling_llada.py:571)"
+)
+GRID = (
+    "upstream's calls mask by a grid of 32 whatever the blocks are: with blocks of 12 position 31 does not see 32 to 35 "
+    "(FastDLLM_inferencing/Fast_dLLM_v2_7B/modeling.py:747)"
+)
 
 ENTRIES = [
     Entry(

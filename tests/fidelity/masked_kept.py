@@ -82,7 +82,10 @@ ENTRIES = [
         "d3llm",
         d3llm,
         "masked",
-        leaves_out={"early_stop": "upstream fills what lies behind an end of the text, and asks for it once more"},
+        leaves_out={
+            "early_stop": "upstream fills what lies behind an end of the text, and asks for it once more "
+            "(d3llm/d3llm_LLaDA/d3llm_llada_generate_util.py:98)"
+        },
     ),
     Entry("dllm2/d3llm_multi_block_cache", "d3llm_cache", d3llm, "masked"),
     Entry("dllm2/block_diffusion_sdar", "sdar", sdar, "masked"),

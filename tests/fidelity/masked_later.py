@@ -11,5 +11,7 @@ WITHOUT = {
     "that it stored for the prompt's or the canvas's cells in an earlier call, and computes those of the cells anew whose "
     "values differ most from the stored ones; a memory holds keys, values and last states, and no such outputs",
     "dllm2/elastic_cache": "layers computed again from where attention drifts",
+    "dllm/sdlm_self_speculative": "a call has a row for every place where the drafted window may break off, and sees no cell "
+    "behind that row's own window of masks (sdlm_inference.py:302)",
     "dllm2/wino": "a second, masked copy of a block beside it at the same positions: in a call a position has one cell",
 }

@@ -83,8 +83,8 @@ def r2_dllm(case: Case, backend: str) -> Outcome:
         backend,
         block=p["block_length"],
         tau=p["threshold"],
-        spatial=p["spatial_threshold"],
-        size=p["confidence_cluster_size"],
+        spatial=p.get("spatial_threshold", 1),
+        size=p.get("confidence_cluster_size", 3),
         clusters="token_cluster" in p,
         calm=p.get("temporal_steps", 1000),
         temporal=p.get("temporal_threshold", 1),
@@ -107,7 +107,10 @@ def slow_fast(case: Case, backend: str) -> Outcome:
     return compared(case, [run("slow_fast", "llama_bidir", prompt, p["gen_length"], backend, **params)])
 
 
-NEAR = "the 14th call decides, of two cells with entropies 1.546 and 1.550, the second; the public loop takes the first"
+NEAR = (
+    "the 14th call decides, of two cells with entropies 1.546 and 1.550, the second; the public loop takes the first "
+    "(model.py:548)"
+)
 
 
 def coherent_contextual(case: Case, backend: str) -> Outcome:

@@ -9,7 +9,7 @@ from fidelity.entry import Entry
 from fidelity.masked_blocks import replay
 
 BLOCK = {"block_length": "block"}
-NO_STOP = "upstream makes no call once a block holds the end of the text; ours decides the canvas"
+NO_STOP = "upstream makes no call once a block holds the end of the text; ours decides the canvas (llada/generate.py, generate)"
 
 
 def levels(p: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -50,7 +50,10 @@ ENTRIES = [
         "dilated",
         replay("dilated", "llama_bidir", BLOCK | {"base": "base", "base_skip": "skip"}, also=levels),
         "masked",
-        leaves_out={"dilated_cfg": "its second row masks all that is decided, which no program asks for"},
+        leaves_out={
+            "dilated_cfg": "its second row masks all that is decided, which no program asks for "
+            "(generate.py, generate_scheduled)"
+        },
     ),
     Entry(
         "dllm/creditdecoding",
@@ -61,7 +64,10 @@ ENTRIES = [
             BLOCK | {"threshold": "tau", "credit_alpha": "alpha", "boost_gamma": "gamma", "decay_beta": "beta"},
         ),
         "masked",
-        leaves_out={"batch2": "its rows wait for one another at the end of a block, and are computed meanwhile"},
+        leaves_out={
+            "batch2": "its rows wait for one another at the end of a block, and are computed meanwhile "
+            "(python/dinfer/decoding/parallel_strategy.py:383)"
+        },
     ),
     Entry(
         "dllm/klass",

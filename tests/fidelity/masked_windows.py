@@ -64,18 +64,7 @@ def reached(decided: Sequence[Sequence[tuple[int, int]]], begin: int, end: int) 
 
 COUNTED = "what a call computes is not compared: a window's last cell is predicted by the mask before it and not computed"
 KEPT = f"{COUNTED}; upstream's cache changes no result"
-ROWS = (
-    "upstream drafts a window and verifies it in rows of windows at different places; ours asks for one token a call (tau = 1)"
-)
-
 ENTRIES = [
     Entry("dllm/sdlm_nocache", "sdlm", sdlm, "masked", note=COUNTED),
     Entry("dllm/sdlm_cache", "sdlm", sdlm, "masked", note=KEPT),
-    Entry(
-        "dllm/sdlm_self_speculative",
-        "sdlm, tau = 1",
-        sdlm,
-        "masked",
-        differs={("*", "forwards"): ROWS, ("*", "decided"): ROWS},
-    ),
 ]

@@ -32,7 +32,10 @@ def written(file: str, name: str, cache: str | None = None, leaves_out: Mapping[
     return Entry(file, said, replay(name, cache), "masked", triton=1, leaves_out=leaves_out)
 
 
-STEPS = "a quota by time steps inside a block, which begins at the second: the program is the one with a threshold"
+STEPS = (
+    "a quota by time steps inside a block, which begins at the second: the program is the one with a threshold "
+    "(dream/model/generation_utils_block.py:534)"
+)
 
 ENTRIES = [
     *(

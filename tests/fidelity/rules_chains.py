@@ -41,7 +41,7 @@ algorithm recorded(target: causal, drafter: causal, k: int in 1..8 = 2):
         draft t:
             x = sample(drafter(root), k, replace = {replace})
             grow x at root
-        verify t by rejection against target(t)
+        verify t by {rule} against target(t)
         commit t.accepted
 """
 
@@ -168,8 +168,10 @@ def level(case: Case, backend: str) -> Outcome:
             drawn.popitem()  # the second draft is certain then, and torch draws nothing where one token has all the mass
         script, params = Script(drawn, below(case["uniforms"])), {}
     else:
-        text = SIBLINGS.format(replace={"without_replacement": "no", "with_replacement": "yes"}[rule])
-        script = Script({lines(text, "sample(")[0]: drafted}, below(case["uniforms"]))
+        how = {"without_replacement": ("no", "rejection"), "with_replacement": ("yes", "rejection"), "naive": ("yes", "match")}
+        replaced, verified = how[rule]
+        text = SIBLINGS.format(replace=replaced, rule=verified)
+        script = Script({lines(text, "sample(")[0]: drafted}, below(case["uniforms"]), case.get("target_draw"))
         params = {"k": len(drafted)}
     p, q = {START: [F(x) for x in case["p"]]}, {START: [F(x) for x in case["q"]]}
     made = step(text, p, q, case["V"], script, backend, **params)
@@ -185,8 +187,10 @@ def level(case: Case, backend: str) -> Outcome:
 def rejected_early(file: str) -> dict[tuple[str, str], str]:
     """What upstream's block verification does otherwise, where the recording says so."""
     why = {
-        "ar2/sampling_block_ascend_fixed": "upstream takes the threshold of a draft one position too early",
-        "ar2/sampling_block_ascend_wrong": "upstream compares products of uniforms and of ratios (vllm-ascend #7807)",
+        "ar2/sampling_block_ascend_fixed": "upstream takes the threshold of a draft one position too early "
+        "(vllm_ascend/sample/rejection_sampler.py:786)",
+        "ar2/sampling_block_ascend_wrong": "upstream compares products of uniforms and of ratios "
+        "(vllm_ascend/sample/rejection_sampler.py:748, #7807)",
     }
     return differing(file, why[file])
 

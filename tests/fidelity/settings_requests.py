@@ -15,6 +15,7 @@ from fidelity.entry import Case, Entry, Outcome, recording
 from fidelity.forced import Law, laws, near
 from fidelity.watched import run
 
+from decgraph import stdlib
 from decgraph.hf.processors import Reading, shaping_of
 from decgraph.hf.prompts import Row
 from decgraph.runtime.automaton import Automaton
@@ -34,18 +35,24 @@ THEIRS = {
 
 
 def settings(
-    processors: Sequence[Any], prompt: Sequence[int], *, greedy: bool = False, eos: Sequence[int] = ()
+    processors: Sequence[Any],
+    prompt: Sequence[int],
+    *,
+    greedy: bool = False,
+    eos: Sequence[int] = (),
+    adjusts: bool = False,
 ) -> dict[str, Any]:
     """What a request becomes of a list of processors, as `generate(custom_generate=decgraph.hf(...))` makes it: fields for what
-    decgraph has itself, a hook for the rest."""
-    reading = Reading(greedy, len(prompt), 1, frozenset(eos), SIZE, SIZE, torch.device("cpu"))
+    decgraph has itself, a hook for the rest. adjusts: whether the program adds up scores that are not normalised again."""
+    reading = Reading(greedy, len(prompt), 1, frozenset(eos), SIZE, SIZE, torch.device("cpu"), adjusts=adjusts)
     made = shaping_of(processors, reading, Row(0, (), tuple(prompt)))
     return {**made.fields, "processors": () if made.hook is None else (made.hook,)}
 
 
-def filtered(case: Case, backend: str, given: Mapping[str, Any], file: str, within: float) -> Outcome:
-    """A row of logits under settings."""
-    (law,) = laws((0,), case["kept"][:1], models.Same(recording(file)["logits"][case["row"]]), backend, **given)
+def filtered(case: Case, backend: str, given: Mapping[str, Any], file: str, within: float, text: str = "") -> Outcome:
+    """A row of logits under settings, or, with its text, by a program with these parameters."""
+    row = models.Same(recording(file)["logits"][case["row"]])
+    (law,) = laws((0,), case["kept"][:1], row, backend, **({"text": text, "params": given} if text else given))
     recorded = dict(zip(case["kept"], case["probabilities"], strict=True))
     return Outcome(
         {"kept": case["kept"], "probabilities": recorded},
@@ -54,6 +61,9 @@ def filtered(case: Case, backend: str, given: Mapping[str, Any], file: str, with
 
 
 def filters(case: Case, backend: str) -> Outcome:
+    if case["filter"] == "top_n_sigma":
+        text = stdlib.text("top_n_sigma")
+        return filtered(case, backend, {"n": case["parameters"]["nsigma"]}, "logits/filters", 1e-6, text)
     names = {"mass": "typical_p"} | {"epsilon": case["filter"]}
     p = dict(case["parameters"])
     keep = {"min_tokens_to_keep": p.pop("min_tokens_to_keep")} if "min_tokens_to_keep" in p else {}
@@ -63,14 +73,20 @@ def filters(case: Case, backend: str) -> Outcome:
     return filtered(case, backend, settings(made, (0,)), "logits/filters", 1e-6)
 
 
+PROGRAMS = {
+    "top_n_sigma": ("top_n_sigma", {"n": "n"}, {"whole": True}),
+    "typical": ("typical", {"p": "mass"}, {}),
+    "xtc": ("xtc", {"p": "chance", "t": "threshold"}, {}),
+    "temp_ext": ("dynamic_temperature", {"t": "heat", "delta": "spread", "exponent": "exponent"}, {}),
+}
+"""llama.cpp's samplers that are programs here: the program, its parameters by theirs, and what is always so."""
+
+
 def filters_llama_cpp(case: Case, backend: str) -> Outcome:
-    assert case["parameters"]["min_keep"] == 1
-    return filtered(case, backend, {case["filter"]: case["parameters"]["p"]}, "logits/filters_llama_cpp", 1e-5)
-
-
-def without(file: str, has: Sequence[str], why: str) -> dict[str, str]:
-    """The cases of filters that decgraph has not."""
-    return {c["id"]: why for c in recording(file)["cases"] if c["filter"] not in has}
+    p, (name, mapped, always) = case["parameters"], PROGRAMS.get(case["filter"], ("", {"p": case["filter"]}, {}))
+    assert p.get("min_keep", 1) == 1
+    given = {ours: p[theirs] for theirs, ours in mapped.items()} | always
+    return filtered(case, backend, given, "logits/filters_llama_cpp", 1e-5, stdlib.text(name) if name else "")
 
 
 @cache
@@ -87,9 +103,28 @@ def prepared(case: Case) -> list[Any]:
         found.extend(logits_processor)
         return input_ids
 
-    prompt = torch.tensor([case["prompt"]])
+    prompt = torch.tensor([list(case["prompt"])])
     theirs().generate(prompt, custom_generate=keep, do_sample=False, pad_token_id=0, **case["parameters"])
     return found
+
+
+SHAPING = (
+    *("repetition_penalty", "no_repeat_ngram_size", "sequence_bias", "exponential_decay_length_penalty", "bad_words_ids"),
+    *("forced_bos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens", "min_new_tokens", "min_length"),
+)
+"""What transformers makes processors of that come after those of an algorithm."""
+
+
+def shaping(
+    parameters: Mapping[str, Any], prompt: Sequence[int], eos: Sequence[int] = (), adjusts: bool = False
+) -> dict[str, Any]:
+    """The settings of a request by those of transformers' settings that a case has."""
+    given = {name: parameters.get(name) for name in SHAPING if parameters.get(name) is not None}
+    if not given:
+        return {}
+    ends = {"eos_token_id": list(eos)} if eos else {}
+    made = prepared({"parameters": {"max_new_tokens": parameters["max_new_tokens"], **given, **ends}, "prompt": prompt})
+    return {k: v for k, v in settings(made, prompt, greedy=True, eos=eos, adjusts=adjusts).items() if k != "temperature"}
 
 
 def relative(scores: Mapping[int, float], to: int) -> dict[int, float]:
@@ -105,7 +140,6 @@ def penalties(case: Case, backend: str) -> Outcome:
     p, n = case["parameters"], len(case["prompt"])
     new, made = case["output"][n:], prepared(case)
     eos = [p["eos_token_id"]] if "eos_token_id" in p else []
-    greedy = settings(made, case["prompt"], greedy=True, eos=eos)
     done = run(
         "autoregressive",
         case["prompt"],
@@ -113,18 +147,19 @@ def penalties(case: Case, backend: str) -> Outcome:
         backend,
         limit=p["max_new_tokens"],
         eos=eos,
-        settings={k: v for k, v in greedy.items() if k != "temperature"},
+        settings=shaping(p, case["prompt"], eos),
     )
     drawn = laws(case["prompt"], new, models.causal("target"), backend, **settings(made, case["prompt"], eos=eos))
     best = [sorted(law, key=lambda v, law=law: -law[v])[:3] for law in drawn]
-    scores = [relative(dict(s["top"]), s["top"][0][0]) for s in case["steps"]]
+    top = [[(v, w) for v, w in s["top"] if v not in s["forbidden"]] for s in case["steps"]]  # forced tokens leave one
+    scores = [relative(dict(t), t[0][0]) for t in top]
     ours = [relative({v: w for v, w in logs(law).items() if v in b}, b[0]) for law, b in zip(drawn, best, strict=True)]
     return Outcome(
         {
             "tokens": tuple(case["output"]),
             "target calls": case["target_forwards"],
             "forbidden": [s["forbidden"] for s in case["steps"]],
-            "likeliest three": [[v for v, _ in s["top"]] for s in case["steps"]],
+            "likeliest three": [[v for v, _ in t] for t in top],
             "their scores": scores,
         },
         {
@@ -138,20 +173,16 @@ def penalties(case: Case, backend: str) -> Outcome:
 
 
 def penalties_llama_cpp(case: Case, backend: str) -> Outcome:
-    """llama.cpp counts the tokens of the prompt as well: here all but the first are text that was drawn."""
-    p, text = case["parameters"], case["output"]
-    assert p["penalty_last_n"] >= len(text) and text[0] in text[1 : len(case["prompt"])]
-    given = {
-        "repetition_penalty": p["penalty_repeat"],
-        "frequency_penalty": p["penalty_freq"],
-        "presence_penalty": p["penalty_present"],
-    }
-    drawn = laws(text[:1], text[1:], models.causal("target"), backend, **given)[len(case["prompt"]) - 1 :]
+    """By the program with llama.cpp's window, in which the prompt counts as well."""
+    p, n = case["parameters"], len(case["prompt"])
+    theirs = ("penalty_last_n", "penalty_repeat", "penalty_freq", "penalty_present")
+    params = {ours: p[name] for ours, name in zip(("window", "factor", "frequency", "presence"), theirs, strict=True)}
+    text, new = stdlib.text("windowed_penalties"), case["output"][n:]
+    drawn = laws(case["prompt"], new, models.causal("target"), backend, text=text, params=params)
     best = [max(law, key=lambda v, law=law: law[v]) for law in drawn]
     scores = [relative(dict(enumerate(s["after"])), s["token"]) for s in case["steps"]]
     ours = [relative(logs(law), b) for law, b in zip(drawn, best, strict=True)]
-    recorded = {"tokens": text[len(case["prompt"]) :], "after": scores}
-    return Outcome(recorded, {"tokens": best, "after": near(scores, ours, 1e-3)})
+    return Outcome({"tokens": new, "after": scores}, {"tokens": best, "after": near(scores, ours, 1e-3)})
 
 
 def allowed(case: Case) -> Automaton:
@@ -194,23 +225,24 @@ def grammar(case: Case, backend: str) -> Outcome:
     )
 
 
-def request(file: str, replay: Any, **more: Any) -> Entry:
-    """An entry whose program is autoregressive; its request is looked at."""
-    return Entry(file, "autoregressive", replay, kind="setting", **more)
+def request(file: str, replay: Any, *programs: str, **more: Any) -> Entry:
+    """An entry whose program is autoregressive; its request is looked at. programs: others, for what a request does not say."""
+    return Entry(file, ", ".join(("autoregressive", *programs)), replay, kind="setting", **more)
 
 
 ENTRIES = [
     request(
         "logits/filters",
         filters,
-        leaves_out=without("logits/filters", [*THEIRS, "chain"], "neither transformers nor a request has this filter"),
+        "top_n_sigma",
         note="the list of transformers' warpers is given to decgraph as `generate` gives it: temperature, top-k, top-p and "
         "min-p are a request's own, others are called by it",
     ),
     request(
         "logits/filters_llama_cpp",
         filters_llama_cpp,
-        leaves_out=without("logits/filters_llama_cpp", ["top_p", "min_p"], "a request has no such setting"),
+        *(name for name, *_ in PROGRAMS.values()),
+        note="top-p and min-p are a request's own",
     ),
     request(
         "logits/penalties",
@@ -218,12 +250,7 @@ ENTRIES = [
         note="repetition penalty and minimum length are a request's own, the other processors are called by it; scores are "
         "compared up to a common amount",
     ),
-    request(
-        "logits/penalties_llama_cpp",
-        penalties_llama_cpp,
-        leaves_out={"last5_rep1.2_freq0.4_pres0.6": "penalties over a window of the last tokens: a request has none"},
-        note="there the prompt counts for frequency and presence: here it is text that was drawn, but for its first token",
-    ),
+    Entry("logits/penalties_llama_cpp", "windowed_penalties", penalties_llama_cpp, kind="setting"),
     request(
         "logits/grammar_constrained",
         grammar,

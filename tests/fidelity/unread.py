@@ -38,6 +38,7 @@ ONLY: Mapping[str, Mapping[str, str | tuple[Any, ...]]] = {
     "ar2/hf_universal_assisted": {"target_lookbehind": "tokens of two tokenizers are lined up by their text"},
     "ar/lookahead": {"POOL_FROM_PROMPT": "texts are compared"},
     "ar2/sequoia_greedy": {"growmap": CALLS, "size": CALLS},
+    "logits/filters_llama_cpp": {"seed": "the only coin is certain: `p` is 1"},
     "logits/filters": dict.fromkeys(
         (
             *("top_k", "top_p", "min_p", "min_tokens_to_keep", "mass", "epsilon", "top_h", "temperature", "epsilon_cutoff"),
@@ -45,10 +46,7 @@ ONLY: Mapping[str, Mapping[str, str | tuple[Any, ...]]] = {
         ),
         "transformers' own filter is made with all of a case's parameters",
     ),
-    "logits/penalties": dict.fromkeys(
-        ("repetition_penalty", "no_repeat_ngram_size", "sequence_bias", "exponential_decay_length_penalty"),
-        "transformers' own processors are made with all of a case's parameters",
-    ),
+    "logits/penalties": {"renormalize_logits": "a softmax follows"},
     "logits/grammar_constrained": {"grammar": "the name of the recorded automaton"},
     "dllm/adablock_dream_*": {"steps": QUOTA, "delimiter_ids": "upstream reads a list of its own"},
     "dllm/dream_entropy": {"alg": ("entropy",)},
@@ -83,7 +81,7 @@ ONLY: Mapping[str, Mapping[str, str | tuple[Any, ...]]] = {
         **dict.fromkeys(("dropout", "window", "sigma", "scale", "preserved_tokens"), "the kept positions are handed over"),
     },
     "dllm/sdlm_*": {
-        "alg": ("prob_conf", "self_speculative"),
+        "alg": ("prob_conf",),
         "use_cache": "the file is of one cache",
         "eos_id": "no end stands in a recorded text",
     },

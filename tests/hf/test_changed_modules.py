@@ -171,7 +171,7 @@ def door_of(algorithm: str) -> Any:
     return decgraph.hf(algorithm)
 
 
-@pytest.mark.budget(45)
+@pytest.mark.budget(30)
 @pytest.mark.quick(("autoregressive",), ("prompt_lookup", "fused AdamW"), ("prompt_lookup", "hook of a layer"))
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("algorithm", ["autoregressive", "prompt_lookup", "speculative"])

@@ -14,6 +14,8 @@ from hf_models import llama
 
 import decgraph
 from decgraph.errors import DecError
+from decgraph.runtime.models.engine.forward_call import ForwardCall
+from decgraph.runtime.models.engine.hybrid import HybridEngine
 from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.engine.recurrent import RecurrentEngine
 from decgraph.runtime.models.hf_live import from_module
@@ -144,17 +146,43 @@ def test_folders_decode_like_their_modules(name: str, tmp_path: Path) -> None:
     assert result.error is None and list(result.tokens) == wanted
 
 
-def test_a_recurrent_state_is_computed_once(caplog: pytest.LogCaptureFixture) -> None:
-    model = from_module(module("mamba"), name="mamba")
+def computed(algorithm: str, model: Any, prompt: list[int], limit: int) -> Any:
+    session = decgraph.load(algorithm).session({"target": model})
+    return session.run(request_for(session, prompt, limit=limit))
+
+
+@pytest.mark.quick("mamba", "rwkv")
+@pytest.mark.parametrize("name", ["mamba", "lfm2", "rwkv"])
+def test_a_recurrent_state_is_computed_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    model = from_module(module(name), name=name)
     with caplog.at_level(logging.WARNING, "decgraph.engine"):
         engine = engine_of(model)
-    assert isinstance(engine, RecurrentEngine) and "cannot be rolled back" in caplog.text
-    session = decgraph.load("autoregressive").session({"target": model})
-    result = session.run(request_for(session, IDS[0].tolist(), limit=10))
+    assert isinstance(engine, RecurrentEngine if name == "rwkv" else HybridEngine)
+    assert ("cannot be rolled back" in caplog.text) is (name == "rwkv")
+    result = computed("autoregressive", model, IDS[0].tolist(), 10)
     assert result.error is None and engine.counted.computed == IDS.shape[1] + 9  # the last token is not read
     # Drafts that are rejected leave the text's state as it was
     drafted = decgraph.load("prompt_lookup").run(IDS[0].tolist(), {"target": model}, limit=10)
-    assert drafted.tokens == result.tokens and drafted.stats.drafted > 0
+    assert drafted.tokens == result.tokens and (drafted.stats.drafted > 0 or name == "rwkv")
+
+
+def test_a_conversation_goes_on_from_a_state_that_was_kept() -> None:
+    """The next prompt begins with the last one and its answer, or with the last one alone: only what is new is computed."""
+    engine: Any = engine_of(from_module(module("jamba"), name="jamba"))
+    fresh: Any = engine_of(from_module(module("jamba"), name="fresh"))
+    prompt = IDS[0].tolist()
+    answer = [4, 30, 8, 5]
+    engine.compute([ForwardCall("a", prompt)])
+    engine.compute([ForwardCall("a", prompt, (), answer, [-1, 0, 1, 2], [0, 1, 2, 3], [-1, 0, 1, 2, 3])])
+    text = [*prompt, *answer]
+    engine.compute([ForwardCall("a", [*text, 6], [-1] * len(prompt) + [0, 1, 2, 3, -1])])
+    for other in ([*text, 4, 9], [*prompt, 8, 3]):
+        engine.rewind("a", other)
+        before = engine.counted.computed
+        (row,) = engine.compute([ForwardCall("a", other)])
+        assert engine.counted.computed - before <= 7
+        (wanted,) = fresh.compute([ForwardCall(str(other), other)])
+        assert torch.allclose(row, wanted, atol=1e-4)
 
 
 def test_what_computes_whole_texts_says_so(caplog: pytest.LogCaptureFixture) -> None:

@@ -45,7 +45,7 @@ SETTINGS: dict[str, Callable[[], dict[str, Any]]] = {
 PROMPTS = [PROMPT, PROMPT[:, :4], PROMPT.flip(1)]
 
 
-@pytest.mark.budget(14)
+@pytest.mark.budget(12)
 @pytest.mark.quick("bias", "own")
 @pytest.mark.parametrize("name", SETTINGS)
 def test_guidance_is_that_of_transformers(name: str, target: Any, backend: str) -> None:
@@ -56,7 +56,7 @@ def test_guidance_is_that_of_transformers(name: str, target: Any, backend: str) 
         assert target.generate(ids, custom_generate=door, **fixed, **SETTINGS[name]()).tolist() == wanted.tolist()
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 @pytest.mark.quick("no pair twice", "at least six")
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("stops", [True, False], ids=["first k", "patient"])
@@ -126,7 +126,7 @@ PROCESSORS: dict[str, Callable[[], list[Any]]] = {
 }
 
 
-@pytest.mark.budget(14)
+@pytest.mark.budget(12)
 @pytest.mark.quick("own")
 @pytest.mark.parametrize("processors", PROCESSORS)
 @pytest.mark.parametrize("name", MIXES)

@@ -53,7 +53,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.budget(18)
+@pytest.mark.budget(13)
 @pytest.mark.quick("autoregressive")
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("algorithm", ["autoregressive", "prompt_lookup", "speculative"])

@@ -26,14 +26,14 @@ algorithm program(target: causal):
 """
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 def test_what_is_derived_after_an_edit_is_true() -> None:
     out = fuzz(7, 50, names=FEW[:3], each=0.15)
     assert out.wrong == []
     assert out.counts["edits"] == 50 and out.counts["derived"] >= 10 and out.counts["worlds"] >= 50
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 def test_what_the_kernel_says_of_values_is_so() -> None:
     out, found = fuzz_facts(3, 25, names=FEW)
     assert out.wrong == [] and out.counts["programs"] == 25

@@ -32,7 +32,7 @@ def test_every_step_on_a_cpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 def test_some_steps_and_no_time_for_the_others(tmp_path: Path) -> None:
     ran = first(tmp_path, "--device", "cpu", "--sizes", "tiny", "--only", "machine,steps", "--seconds", "0")
     items = json.loads((tmp_path / "first.json").read_text(encoding="utf-8"))["items"]
@@ -41,7 +41,7 @@ def test_some_steps_and_no_time_for_the_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     assert "--device cpu --sizes tiny" in first(tmp_path).stderr
     unknown = first(tmp_path, "--device", "cpu", "--only", "doors,speed")
@@ -49,7 +49,7 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 def test_another_process_goes_on(tmp_path: Path) -> None:
     """An item that ends its process or never ends costs that item."""
     script = tmp_path / "items.py"

@@ -31,7 +31,7 @@ print(os.path.getsize(FOLDER + "/model.safetensors"), first, used() - before - f
 """
 
 
-@pytest.mark.budget(15)
+@pytest.mark.budget(12)
 def test_memory_of_one_session_and_of_more(smollm2: Path) -> None:
     weights, first, more = map(int, python(MEASURED.replace("FOLDER", repr(str(smollm2)))).split())
     keys = 30 * 2 * 3 * 64 * 4 * 256  # layers, keys and values, heads, size, bytes, rows

@@ -10,7 +10,7 @@ from test_docs import run_slow_blocks, write_files
 import decgraph
 
 
-@pytest.mark.budget(30)
+@pytest.mark.budget(20)
 def test_the_tutorial_ends_on_a_chat_model(
     smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,8 +79,8 @@ def test_self_contrast(folder: Path) -> None:
         assert done.error is None, done.error
         return tuple(done.tokens)
 
-    got = tokens("torch", beta=2.0, alpha=0.01)
-    assert got == tokens("reference", beta=2.0, alpha=0.01)
+    got = tokens("torch", beta=2.0, alpha=0.01, rank=2)
+    assert got == tokens("reference", beta=2.0, alpha=0.01, rank=2)
     plain = (
         decgraph.load("autoregressive")
         .session(models, backend="torch")

@@ -59,6 +59,16 @@ def test_a_table() -> None:
     assert list(value("float[2]", "0.5, 1/3")) == [Fraction(1, 2), Fraction(1, 3)]
 
 
+def test_a_list_of_what_does_not_stack() -> None:
+    """Texts of several lengths, and sets; an entry that is too long is refused, and said."""
+    found = value("list[token[<= 3]]", "[[1, 2], [3], []]")
+    assert [x.tolist() for x in found] == [[1, 2], [3], []]
+    assert value("list[set]", "[[1, 3], []]") == [{1, 3}, set()]
+    for given in ("[[1, 2, 3, 4]]", "[1, 2]", "x"):
+        with pytest.raises(DecError, match="`v` must be a list, each entry a list of at most 3 token ids"):
+            value("list[token[<= 3]]", given)
+
+
 def test_a_topology() -> None:
     assert len(value("topology", "[[0],[1],[0,0]]")) == len(value("topology", [[0], [1], [0, 0]]))
 

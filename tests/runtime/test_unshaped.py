@@ -53,7 +53,7 @@ def test_what_is_read_changes_the_text(name: str, field: str) -> None:
     assert name == "constrained_beam" or set(biased) == {5}  # its words occur, whatever the scores
 
 
-@pytest.mark.budget(15)
+@pytest.mark.budget(12)
 @pytest.mark.parametrize("field", ASKED)
 @pytest.mark.parametrize("name", ["best_first_beam", "mirostat", "entropy_renoise", "pc_sampler", "saber", *BEAMS])
 def test_what_is_not_read_is_refused(name: str, field: str) -> None:

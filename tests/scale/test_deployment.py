@@ -82,7 +82,7 @@ def running(port: int) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.budget(40)
+@pytest.mark.budget(26)
 def test_a_replica_answers_as_the_command_line_does(port: int) -> None:
     """The server in a replica of its own; two requests, the answers of `decgraph.run`."""
     pytest.importorskip("decgraph.serve", reason="there is no server here")
@@ -109,7 +109,7 @@ def test_a_replica_answers_as_the_command_line_does(port: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.budget(40)
+@pytest.mark.budget(26)
 def test_an_application_of_ones_own(port: int) -> None:
     from ray import serve
 

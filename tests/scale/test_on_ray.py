@@ -39,7 +39,7 @@ def told(folder: Path) -> list[list[str]]:
     return [file.read_text(encoding="utf-8").split() for file in sorted(folder.iterdir()) if file.suffix == ".task"]
 
 
-@pytest.mark.budget(40)
+@pytest.mark.budget(26)
 def test_a_killed_worker_loses_nothing_and_doubles_nothing(ray: Any, tmp_path: Path) -> None:
     """The worker that gets the row r13 kills itself, the first time, when it has decoded half of the rows that it was given."""
 

@@ -38,7 +38,7 @@ def command(folder: Path, rank: int) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 @pytest.mark.parametrize("how", SETTINGS)
 def test_two_ranks_commit_what_one_does(how: str, tmp_path: Path) -> None:
     """Five algorithms, greedy and sampled: tokens of the cut model and of the whole one, on both ranks."""

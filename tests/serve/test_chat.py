@@ -89,7 +89,7 @@ def test_without_a_limit_an_answer_ends_at_the_context(chatting: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.budget(60)
+@pytest.mark.budget(36)
 def test_a_real_chat_model() -> None:
     try:
         folder = decgraph.zoo.path("smollm2")

@@ -20,7 +20,7 @@ from decgraph.serve.server import listen
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 def test_serves_until_a_signal() -> None:
     command = [sys.executable, "-m", "decgraph", "serve", "--port", "0", "--json", "--name", "mine", "-a", "speculative",
                "-a", "prompt_lookup", "--set", "gamma=2", "--api-key", "k"]  # fmt: skip

@@ -25,7 +25,7 @@ def app(catalogue: Any) -> Iterator[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.budget(40)
+@pytest.mark.budget(26)
 def test_requests_of_every_shape(app: Any) -> None:
     from schemathesis import GenerationMode
     from schemathesis.checks import not_a_server_error

@@ -45,7 +45,7 @@ def test_every_program_claims_something() -> None:
     assert {n for n in stdlib.names() if not stdlib.entry(n).claim} == set(WITHOUT)
 
 
-@pytest.mark.budget(60)
+@pytest.mark.budget(36)
 def test_whole_greedy_runs_at_a_setting_are_the_specifications() -> None:
     """On the reference backend, in floating point: temperature 0 has one text."""
     compared = 0

@@ -52,7 +52,7 @@ def settings(algorithm: Algorithm) -> Iterator[dict[str, Any]]:
             yield {**base, p.name: value}
 
 
-@pytest.mark.budget(25)
+@pytest.mark.budget(18)
 @pytest.mark.quick(*QUICK)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", stdlib.names())

@@ -48,16 +48,6 @@ def test_without_a_budget_the_safe_model_decodes() -> None:
     assert texts("anchored", budget=0) == texts("autoregressive", {"target": tables()["drafter"]})
 
 
-@pytest.mark.parametrize("items", [[2, 0, 3], [1], [3, 2, 1, 0]])
-def test_a_ranking_has_every_candidate_once(items: list[int]) -> None:
-    target = tables()["target"]
-    for prompt in PROMPTS:
-        done = run("iterative_elimination", None, {"items": items}, prompt=prompt, limit=8)
-        assert sorted(done.tokens) == sorted(items)
-        row = target.eval([(*prompt, *items)])[0].to_float().logits  # type: ignore[index]
-        assert done.tokens[-1] == max(items, key=lambda t: row[t])  # who is named first is ranked last
-
-
 class Letters:
     """A tokenizer whose tokens are letters."""
 
@@ -68,6 +58,28 @@ class Letters:
 
     def decode(self, tokens: Any) -> str:
         return "".join(self.detokenizer.text([t]) for t in tokens)
+
+
+@pytest.mark.parametrize("items", [[2, 0, 3], [1], [3, 2, 1, 0]])
+@pytest.mark.parametrize("place", [-5, 0, 1, 99])
+def test_a_ranking_has_every_candidate_once(items: list[int], place: int) -> None:
+    """Also where the caller's function names a place that is none: the nearest one goes."""
+    letters: Any = Letters()
+    bound = Session(
+        module("iterative_elimination"),
+        {"target": tables()["target"]},
+        {"items": items, "reach": 2},
+        machine=machine("reference"),
+        tokenizer=letters,
+        externs={"asked": lambda left: [3, *map(int, left)], "named": lambda reply, left: place},
+    )
+    for prompt in PROMPTS:
+        done = bound.run(Request(prompt=prompt, limit=8))
+        assert done.error is None, done.error
+        assert sorted(done.tokens) == sorted(items)
+        assert (
+            len(items) == 1 or done.tokens[-1] == items[min(max(place, 0), len(items) - 1)]
+        )  # who is named first is ranked last
 
 
 def scored(name: str, score: Any, temperature: float = 1, **params: Any) -> list[tuple[int, ...]]:
@@ -104,3 +116,19 @@ def test_a_reward_tilts_the_next_token() -> None:
         for n, token in enumerate(tokens):
             row = target.eval([(*prompt, *tokens[:n])])[0].to_float().logits
             assert row is not None and sum(x > row[token] for x in row) < 2
+
+
+def test_a_scorer_reads_the_text_from_its_beginning() -> None:
+    """Of every block after the first the prompt and what is committed, not the block alone."""
+    for name, more in (("controlled_decoding", {"block": 2}), ("transfer_q", {"horizon": 1})):
+        heard: list[str] = []
+
+        def score(text: str, heard: list[str] = heard) -> float:
+            heard.append(text)
+            return float(len(text))
+
+        done = scored(name, score, k=2, **more)
+        for prompt, tokens in zip(PROMPTS, done, strict=True):
+            whole = Letters().decode([*prompt, *tokens])
+            assert any(text.startswith(whole[: len(prompt) + 4]) for text in heard), name
+        assert all(any(text.startswith(Letters().decode(prompt)) for prompt in PROMPTS) for text in heard), name

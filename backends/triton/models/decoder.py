@@ -25,10 +25,10 @@ from decgraph.runtime.models.decoder.module import ModuleDecoder
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import Layer
+from decgraph.runtime.models.decoder.states import is_recurrent
 from decgraph.runtime.models.derive import Applied, Headed, Upto
 from decgraph.runtime.models.engine.exits import adapted_head, normed
 from decgraph.runtime.models.engine.nets import net_of
-from decgraph.runtime.models.engine.recurrent import is_recurrent
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_heads import HFAdapter
 from decgraph.runtime.models.hf_live import Live
@@ -261,11 +261,13 @@ def weights_of(model: Any) -> Weights:
             raise NotSteppable(f"{model.name!r} has recurrent layers, whose states are no slots")
         case Live() if model.boundary is not None:
             raise NotSteppable(f"{model.name!r} has rotary frequencies that change where a text grows past a length")
+        case HFCausal() if hasattr(model.net.decoder, "mixers"):
+            raise NotSteppable(f"{model.name!r} has recurrent layers, whose states are no slots")
         case HFCausal() | Live():
             made = of_net(net_of(model), model.name)
             heads = getattr(model, "attached", None)
             return made if heads is None else replace(made, guesses=heads.module)
-        case Headed(target=HFCausal() as target, inner=inner):
+        case Headed(target=HFCausal() as target, inner=inner) if not hasattr(target.net.decoder, "mixers"):
             return _headed(model, target, inner)
     raise NotSteppable(f"{model.name!r} is a {type(model).__name__}, which has no step")
 

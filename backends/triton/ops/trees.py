@@ -268,6 +268,9 @@ def get(s: Any, op: Any, t: Tree) -> Any:
         out = t.columns[c]
         if op.result.type.elem == "dist":
             return dist_of(s, out)
+    elif op.result.type.elem in ("int", "real", "bool"):  # no path of this step sets it
+        out = column(s, t, c)
+        out = out if op.result.type.elem == "real" else out.to(torch.bool if op.result.type.elem == "bool" else torch.int64)
     else:
         raise NotSteppable(f"the column {c}", op)
     return made(s.lanes(out), None if t.live is None else s.lanes(t.live))

@@ -15,6 +15,7 @@ from decgraph.runtime.models.decoder.llama import Entry
 from decgraph.runtime.models.decoder.settings import Settings
 from decgraph.runtime.models.decoder.shape import Unknown
 
+STATES = "recurrent layers keep states"
 WITHOUT = {
     "gemma4_text": "embeddings for each layer, and heads of several sizes",
     "doge": "a mask that depends on the states",
@@ -27,8 +28,13 @@ WITHOUT = {
     "mpt": "ALiBi",
     "llama4_text": "attention in chunks",
     "deepseek_v32": "attention to chosen tokens",
-    "mamba": "no attention",
-}
+    **dict.fromkeys(
+        ("mamba", "mamba2", "falcon_mamba", "jamba", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "kimi_linear",
+         "bailing_hybrid", "nemotron_h", "lfm2", "lfm2_moe", "lfm3", "granitemoehybrid", "falcon_h1", "bamba", "zamba2",
+         "olmo_hybrid"),
+        STATES,
+    ),
+}  # fmt: skip
 """Families that have no entry, and why: they run as transformers' own modules."""
 
 

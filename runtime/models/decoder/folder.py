@@ -89,14 +89,17 @@ class FolderSource:
         return parts if len(parts) == 1 or self._device == "cpu" else [torch.cat(parts)]
 
 
-def net_of_folder(folder: Path, config: Mapping[str, Any], dtype: torch.dtype, device: str) -> Net:
-    """The net of a folder. Raises Unknown where it has something that the decoder does not know."""
+def net_of_folder(
+    folder: Path, config: Mapping[str, Any], dtype: torch.dtype, device: str, source: FolderSource | None = None
+) -> Net:
+    """The net of a folder. source: of its tensors, if they are not read as they are. Raises Unknown where it has something that
+    the decoder does not know."""
     if (folder / "adapter_config.json").is_file():
         raise Unknown("an adapter of PEFT lies beside its weights")
     if config.get("quantization_config"):
         raise Unknown("its weights are quantised")
     shape, names = shape_of({key: value for key, value in config.items() if key != "auto_map"})
-    source = FolderSource(folder, dtype, device)
+    source = source or FolderSource(folder, dtype, device)
     source.begin(names["embed"])
     names = dict(names)
     output = next((name for name in OUTPUTS if source.take(f"/{name}.weight") is not None), None)

@@ -27,6 +27,9 @@ def decoder_of_layers(module: Any) -> Decoder | None:
     base.layers, base.rotary = nn.ModuleList(module.layers), module.rotary
     try:
         config = module.config.to_dict()
+        made_of = type(module.layers[0]).__module__
+        if config["model_type"] not in FAMILIES and made_of.startswith("transformers.") and ".llama." not in made_of:
+            raise Unknown(f"there is no entry for {config['model_type']}")
         if config["model_type"] not in FAMILIES:  # of a class of its own, whose layers read Llama's settings
             config = {key: value for key, value in config.items() if key in LayerConfig.SETTINGS} | {"model_type": "llama"}
         shape, names = shape_of(config)

@@ -13,13 +13,15 @@ from torch import Tensor, nn
 from decgraph.errors import DecError
 from decgraph.runtime.collecting import uncollected
 from decgraph.runtime.models.decoder.decoder import Decoder
-from decgraph.runtime.models.decoder.families import shape_of
+from decgraph.runtime.models.decoder.families import STATES, shape_of
+from decgraph.runtime.models.decoder.hybrid import HybridDecoder
 from decgraph.runtime.models.decoder.layers import frequencies
 from decgraph.runtime.models.decoder.module import ATTENTION, ModuleDecoder, attending
 from decgraph.runtime.models.decoder.module_parts import layer_list
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.decoder.products import Product
 from decgraph.runtime.models.decoder.shape import FULL, SLIDING, Unknown
+from decgraph.runtime.models.decoder.states import is_recurrent
 from decgraph.runtime.models.decoder.weights import ModuleSource, canonical
 from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.rotary import boundary_of
@@ -39,7 +41,7 @@ def net_of_module(module: Any, name: str = "", *, entry: bool = True) -> Net:
     entry (and `entry`), else of the module itself.
 
     Raises DecError for a module that has neither: one whose layers are in no list or do not use the attention of transformers'
-    registry, that changes its logits, or whose rotary positions change all rows of a cache.
+    registry, whose logits are more than scaled or capped, or whose rotary positions change all rows of a cache.
     """
     boundary, kind = boundary_of(module.config), type(module).__name__
     if boundary is not None and boundary.recomputed:
@@ -53,24 +55,29 @@ def net_of_module(module: Any, name: str = "", *, entry: bool = True) -> Net:
     if encoder:
         _number(base)
         _start_at_zero(module)
-    whole = ModuleDecoder(base, name or kind, encoder=encoder)
+    recurrent = is_recurrent(module)
+    whole = (HybridDecoder if recurrent else ModuleDecoder)(base, name or kind, encoder=encoder)
     read = _readout(module) if encoder else None
     head = getattr(module, "head", None)  # ModernBERT's, between the last state and the output matrix
     plain = whole.causally if encoder else partial(own_states, base)
-    found = decoder_of(base, plain) if entry else None
-    changed = [n for n in ("final_logit_softcapping", "logit_scale", "logits_scaling") if config.get(n) not in (None, 0, 1.0)]
+    found = decoder_of(base, plain) if entry and not recurrent else None
+    changed = [
+        n
+        for n in ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
+        if config.get(n) not in (None, 0, 1.0)
+    ]
     if found is not None and type(out) is nn.Linear and read is None and head is None and not runs_others(out):
         product = Product(out.weight.detach(), biases=(None if out.bias is None else out.bias.detach(),))
         made = Net(found.copied(products={**found.products, "out": product}), config, base=base)
     else:
         if found is None:
             whole.check_taped()
+        if recurrent:
+            note(base, Forward("module", reason=STATES))
         if out is None or (whole.norm is None and not encoder):
             raise DecError(f"{kind} is not supported: no final norm or no output matrix was found")
-        if changed:
-            raise DecError(f"{kind} is not supported: it caps or scales its logits")
         if read is None:
-            read = out if head is None else nn.Sequential(head, out)
+            read = read_out(module, name or kind) if changed else out if head is None else nn.Sequential(head, out)
         whole._plain = None if encoder else whole.causally
         made = Net(whole if found is None else found, config, base=base, read=read)
     if wanted is not None:
@@ -82,9 +89,12 @@ def net_of_live(module: Any, name: str) -> Net:
     """The net of a causal module of which nothing is wanted but its distributions. Raises DecError, by name, for one that
     cannot be run on masks, positions and caches from outside."""
     base = module.base_model
-    whole = ModuleDecoder(base, name).probed()
+    recurrent = is_recurrent(module)
+    whole = (HybridDecoder if recurrent else ModuleDecoder)(base, name).probed()
     head = read_out(module, name)
-    found = decoder_of(base, whole.plain)
+    if recurrent:
+        note(base, Forward("module", reason=STATES))
+    found = None if recurrent else decoder_of(base, whole.plain)
     used = whole if found is None or found.caches != whole.caches else found
     return Net(used, base.config.get_text_config().to_dict(), base=base, read=head)
 
@@ -99,6 +109,7 @@ def read_out(module: Any, name: str) -> Callable[[Tensor], Tensor]:
         raise DecError(f"{name!r} is not supported: {type(module).__name__} has no output matrix")
     output = output_of(matrix)
     scale = float(getattr(config, "logit_scale", None) or 1.0) / float(getattr(config, "logits_scaling", None) or 1.0)
+    scale *= float(getattr(config, "lm_head_multiplier", None) or 1.0)
     cap = getattr(config, "final_logit_softcapping", None)
 
     def head(states: Tensor) -> Tensor:
@@ -118,6 +129,7 @@ def read_out(module: Any, name: str) -> Callable[[Tensor], Tensor]:
             f"{name!r} is not supported: {type(module).__name__}'s logits are more than its output matrix makes of its "
             "last states"
         )
+    head.weight = matrix.weight  # type: ignore[attr-defined]
     return head
 
 

@@ -32,6 +32,7 @@ from decgraph.runtime.models.tape import Tape
 ATTENTION = "decgraph"
 _CALL: ContextVar[Any] = ContextVar("call")  # Any: what the attention of the module that runs writes to and reads
 _NO_POSITIONS = {"bloom", "mpt"}  # attention biases by distance, computed from a mask of the library's
+_NORMS = ("norm", "final_norm", "norm_f", "final_layernorm", "embedding_norm")  # LFM2's last one norms no embeddings
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}  # of two forwards, over the largest entry; else 1e-1
 
 
@@ -55,6 +56,8 @@ def _attention(
         return made[None].contiguous(), None
     if call is None:
         raise DecError(f"{type(module).__name__} has decgraph's attention, and is called from outside of it")
+    if layer < 0:  # an attention that several layers share (Zamba 2): it has just written to the cache of one of them
+        layer = call.last
     key, value, mask = call.rows(layer, key, value, attention_mask, sliding_window)
     return attended(query, key, value, mask, scaling, softcap, s_aux).transpose(1, 2).contiguous(), None
 
@@ -115,7 +118,8 @@ def attending(config: Any, call: Any = None, attention: str = ATTENTION) -> Iter
 
 class Written(Cache):
     """Keys and values [B, H, S, D] per layer, which the caller owns; `write` int64[B, T] is the row of each new token. at: the
-    place of each layer's number. masks: of numbers to add to scores, by layer or by kind of layer. kinds: of layers."""
+    place of each layer's number. masks: of numbers to add to scores, by layer or by kind of layer. kinds: of layers. reuses:
+    layers that write nothing attend to another layer's rows (Gemma 4); those of an encoder have their own written here."""
 
     def __init__(
         self,
@@ -125,9 +129,13 @@ class Written(Cache):
         at: Mapping[int, int],
         masks: Mapping[Any, Tensor] | None = None,
         kinds: Sequence[str] = (),
+        *,
+        reuses: bool = False,
     ) -> None:
+        self.reuses = reuses
         self.layers: list[Any] = []  # the library's own per-layer objects: none
         self._keys, self._values, self._at, self._masks, self._kinds = keys, values, at, masks or {}, kinds
+        self.works: Any = None  # of recurrent layers (hybrid.py)
         self._one = len(write) == 1
         self._there: set[int] = set()
         # One index for all layers: rows of a single sequence; else broadcast over heads and dimensions.
@@ -136,6 +144,7 @@ class Written(Cache):
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Writes new keys and values [B, H, T, D] of a layer in place; returns all of that layer's."""
         self._there.add(layer_idx)
+        self.last = layer_idx
         keys, values = self._keys[self._at[layer_idx]], self._values[self._at[layer_idx]]
         if self._one:
             keys.index_copy_(2, self._write, key_states)
@@ -150,10 +159,10 @@ class Written(Cache):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """What a layer attends to: keys and values [B, H, S, D], which an encoder does not write itself, and the mask.
         Raises DecError for a module that hands its attention no mask."""
-        if layer not in self._there:
+        if layer not in self._there and not self.reuses:
             key, value = self.update(key, value, layer)
         own = self._masks.get(layer, mask)
-        if own is None and self._kinds:
+        if own is None and self._kinds and layer in self._at:
             own = self._masks[self._kinds[self._at[layer]]]
         if own is None:
             raise DecError("a module does not hand the mask it is given on to its attention")
@@ -170,8 +179,8 @@ class Written(Cache):
 class Probe(Written):
     """A cache that stores nothing: attention sees the new tokens only. Notes each layer's shapes, window and mask."""
 
-    def __init__(self) -> None:
-        self.layers = []
+    def __init__(self, *, reuses: bool = False) -> None:
+        self.layers, self.reuses = [], reuses
         self.order: list[int] = []
         self.shapes: dict[int, tuple[int, int, int]] = {}
         self.masks: dict[int, Tensor] = {}
@@ -181,13 +190,14 @@ class Probe(Written):
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         self.order.append(layer_idx)
+        self.last = layer_idx
         self.shapes[layer_idx] = (key_states.shape[1], key_states.shape[-1], value_states.shape[-1])
         return key_states, value_states
 
     def rows(
         self, layer: int, key: Tensor, value: Tensor, mask: Tensor | None, window: int | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        if layer not in self.shapes:  # an encoder's
+        if layer not in self.shapes and not self.reuses:  # an encoder's
             self.update(key, value, layer)
             self.windows[layer] = window
         if mask is None:
@@ -292,7 +302,7 @@ class ModuleDecoder:
     @property
     def norm(self) -> Any:
         """The final norm; None for a module without one."""
-        return next((getattr(self.whole, n) for n in ("norm", "final_norm") if hasattr(self.whole, n)), None)
+        return next((getattr(self.whole, n) for n in _NORMS if hasattr(self.whole, n)), None)
 
     def final(self, states: Tensor) -> Tensor:
         """The final norm of states [n, width]. Raises DecError for a module without one."""
@@ -359,7 +369,7 @@ class ModuleDecoder:
         return made
 
     def _like(self, part: Part) -> ModuleDecoder:
-        made = ModuleDecoder(self.whole, self.name, encoder=self.encoder)
+        made = type(self)(self.whole, self.name, encoder=self.encoder)
         made.part, made.listed = part, self.listed
         uses = made.uses
         groups = {use.reads: Entering() for use in uses if use.reads is not None}
@@ -419,7 +429,7 @@ class ModuleDecoder:
             for kind, mask in masks.items()
             if kind in found.kinds or isinstance(kind, int)
         }
-        cache = Written(keys, values, write, found.at, given, found.kinds)
+        cache = Written(keys, values, write, found.at, given, found.kinds, reuses=not self.encoder)
         inputs: dict[str, Any] = {"inputs_embeds" if ids.is_floating_point() else "input_ids": ids}
         if not self.encoder:
             wanted = {kind: given[kind] for kind in dict.fromkeys(found.kinds)}
@@ -498,15 +508,11 @@ class ModuleDecoder:
         """Runs two tokens without a cache and notes the arguments of every layer's attention."""
         dtype, device, kind = next(self.base.parameters()).dtype, self.device, type(self.base).__name__
         masks = {kind: torch.zeros(1, 1, 2, 2, dtype=dtype, device=device) for kind in self._types}
-        seen, given = Probe(), {}
-        if not self.encoder:
-            mask = masks if len(masks) > 1 else next(iter(masks.values()))
-            given = {"attention_mask": mask, "past_key_values": seen, "use_cache": True}
+        seen = Probe(reuses=not self.encoder)
         hooks = _listen(self.base, seen)
-        ids = torch.zeros(1, 2, dtype=torch.long, device=device)
         try:
             with attending(self.config, seen):
-                out = self.base(input_ids=ids, position_ids=torch.arange(2, device=device)[None], **given)
+                out = self._probe(torch.zeros(1, 2, dtype=torch.long, device=device), masks, seen)
         except DecError as error:
             raise DecError(f"{self.name!r} is not supported: {error.diagnostics[0]}") from error
         except Exception as error:  # the module's own code, called in a way that it may not support
@@ -533,6 +539,14 @@ class ModuleDecoder:
             last.shape[-1],
         )
 
+    def _probe(self, ids: Tensor, masks: Mapping[str, Tensor], seen: Probe) -> Any:
+        """The module's output of tokens int64[1, n], with masks and a cache that notes."""
+        given: dict[str, Any] = {}
+        if not self.encoder:
+            mask = masks if len(masks) > 1 else next(iter(masks.values()))
+            given = {"attention_mask": mask, "past_key_values": seen, "use_cache": True}
+        return self.base(input_ids=ids, position_ids=torch.arange(ids.shape[1], device=self.device)[None], **given)
+
     def _kind(self, layer: int, masks: Mapping[str, Tensor], seen: Probe) -> tuple[str, int | None]:
         """The kind of a layer, and its window. Raises DecError where its mask or window is not what the config says."""
         window, mask, name = seen.windows.get(layer), seen.masks.get(layer), type(self.base).__name__
@@ -541,7 +555,7 @@ class ModuleDecoder:
         types = getattr(self.config, "layer_types", None)
         stated = getattr(self.config, "sliding_window", None)
         # Layers of a derived model keep their numbers, while masks go by the place in the list.
-        kind = next((kind for kind, given in masks.items() if mask is given), None)
+        kind = next((kind for kind, given in masks.items() if mask is not None and _same_rows(mask, given)), None)
         if mask is not None and kind is None:
             raise DecError(f"{self.name!r} is not supported: {name} changes the mask it is given")
         kind = kind or (types[layer] if types else self._types[0])
@@ -584,6 +598,11 @@ class ModuleDecoder:
                     f"without one by {gap:.1e}; it seems to use the order of tokens beside their positions",
                     hint="attn_implementation='eager', if its own attention leaves out the soft caps" if capped else "",
                 )
+
+
+def _same_rows(mask: Tensor, given: Tensor) -> bool:
+    """Whether a mask is the given one, or all of it."""
+    return mask is given or (mask.data_ptr() == given.data_ptr() and mask.shape == given.shape)
 
 
 def _listen(base: nn.Module, seen: Probe) -> list[Any]:  # Any: handles of hooks

@@ -70,6 +70,8 @@ class CausalEngine:
         self._waste = _WASTE.get(layout.device.type, _FREE)
         self._of_tokens = type(self) is CausalEngine  # a forward takes tokens and nothing else
 
+    slot = Slot  # what is known of a sequence's rows
+
     # The public interface.
 
     @torch.no_grad()
@@ -219,7 +221,7 @@ class CausalEngine:
         slot = self._slots.get(sequence)
         if slot is None:
             taken = {s.number for s in self._slots.values()}
-            slot = self._slots[sequence] = Slot(next(n for n in range(len(taken) + 1) if n not in taken))
+            slot = self._slots[sequence] = self.slot(next(n for n in range(len(taken) + 1) if n not in taken))
         self._clock += 1
         slot.stamp = self._clock
         return slot
@@ -414,11 +416,18 @@ class CausalEngine:
     def _run(self, batch: Batch, part: Part, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         """The forward itself: new last states [B, T, width]."""
         if self.below is None and any(p.soft for p in plans):
-            return self._softly(batch, part, plans)
+            return self._softly(batch, part, plans, takes)
         given = batch.ids if self.below is None else self.inputs(batch, plans, takes)
-        return self.step(given, batch.positions, batch.write, part.keys, part.values, batch.masks)
+        return self._stepped(self.step, given, batch, part, plans, takes)
 
-    def _softly(self, batch: Batch, part: Part, plans: Sequence[SlotPlan]) -> Tensor:
+    def _stepped(
+        self, step: Any, given: Tensor, batch: Batch, part: Part, plans: Sequence[SlotPlan], takes: Sequence[int]
+    ) -> Tensor:  # Any: a step
+        """A step's last states [B, T, width] of tokens or entering states."""
+        made: Tensor = step(given, batch.positions, batch.write, part.keys, part.values, batch.masks)
+        return made
+
+    def _softly(self, batch: Batch, part: Part, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         """The forward of tokens some of which are mixtures of embeddings, by the module itself. Raises DecError for an engine
         without one."""
         whole: Any = self.step  # a decoder, or one with taps
@@ -431,8 +440,7 @@ class CausalEngine:
             for ids, p in zip(batch.ids, plans, strict=True)
         ]
         entering = step.placed(torch.cat(rows), batch.positions).view(*batch.ids.shape, -1)
-        made: Tensor = whole.above()(entering, batch.positions, batch.write, part.keys, part.values, batch.masks)
-        return made
+        return self._stepped(whole.above(), entering, batch, part, plans, takes)
 
     def inputs(self, batch: Batch, plans: Sequence[SlotPlan], takes: Sequence[int]) -> Tensor:
         """The states of the engine below for the tokens of a forward: [B, T, width], zeros for padding."""

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from decgraph.runtime.models.decoder.states import is_recurrent
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.forward_call import Engine
 from decgraph.runtime.models.engine.given import Memories
 from decgraph.runtime.models.engine.layout import SLIDING, Step
 from decgraph.runtime.models.engine.lengths import LengthsEngine
 from decgraph.runtime.models.engine.nets import fresh_engine
-from decgraph.runtime.models.engine.recurrent import is_recurrent, recurrent_engine
+from decgraph.runtime.models.engine.recurrent import recurrent_engine
 from decgraph.runtime.models.forwards import forward_of, note
 from decgraph.runtime.models.hf_live import Live
 from decgraph.runtime.models.hf_soft_prompts import SoftPrompted

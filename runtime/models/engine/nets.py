@@ -8,6 +8,7 @@ from decgraph.ir.memo import memo_of
 from decgraph.runtime.models.decoder.net import Net
 from decgraph.runtime.models.engine.causal import CausalEngine
 from decgraph.runtime.models.engine.given import Memories, copying
+from decgraph.runtime.models.engine.hybrid import HybridEngine
 from decgraph.runtime.models.engine.layout import Layout
 from decgraph.runtime.models.hf_causal import HFCausal
 from decgraph.runtime.models.hf_live import Live
@@ -20,7 +21,8 @@ def net_engine(model: HFCausal) -> CausalEngine:
     if made is None:
         made = memo.once("engine", lambda: fresh_engine(model))
         root = model.root  # may be a model of the same net
-        made.memories = Memories(model, copying(model, net_engine(root), lambda: made) if root is not model else None)
+        alone = root is model or isinstance(made, HybridEngine)  # whose states no rows tell
+        made.memories = Memories(model, None if alone else copying(model, net_engine(root), lambda: made))
     return made
 
 
@@ -29,7 +31,8 @@ def fresh_engine(model: HFCausal | Live) -> CausalEngine:
     positions and a cache from outside."""
     net = net_of(model)
     named: dict[str, Any] = {"name": model.name, "size": model.vocab.size, "context": model.context}
-    return CausalEngine(net.decoder, layout_of(net.decoder), net.head, **named)
+    kind = HybridEngine if hasattr(net.decoder, "mixers") else CausalEngine
+    return kind(net.decoder, layout_of(net.decoder), net.head, **named)
 
 
 def net_of(model: HFCausal | Live) -> Net:

@@ -1,8 +1,9 @@
-"""The engine of models with recurrent layers (Mamba, RWKV, and hybrids with attention): a state per text, one token at a time.
+"""The engine of models with recurrent layers (Mamba, RWKV, and hybrids with attention).
 
-Such a layer's state is a sum over all that was read. It cannot be rolled back to an earlier token, and most implementations
-continue it by single tokens only. So a prompt is computed in one forward and every later token, a draft like any other, in one
-of its own, on a copy of the state before it: rejected drafts cost what accepted ones cost, and nothing is gained by drafting.
+Such a layer's state is a sum over all that was read, and cannot be rolled back to an earlier token. Where the layers keep their
+states in transformers' cache, `HybridEngine` verifies a draft in one call: see decoder/hybrid.py. Other modules (RWKV) are run
+as a whole by `RecurrentEngine`: a prompt in one forward and every later token, a draft like any other, in one of its own, on a
+copy of the state before it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import torch
 from torch import Tensor
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.engine.forward_call import Counted, ForwardCall, Output
+from decgraph.runtime.models.engine.forward_call import Counted, Engine, ForwardCall, Output
+from decgraph.runtime.models.engine.given import Memories
+from decgraph.runtime.models.engine.nets import fresh_engine
 from decgraph.runtime.models.engine.plain import PlainEngine, stacked
 from decgraph.runtime.models.forwards import Forward, note
 from decgraph.runtime.models.hf_live import Live
@@ -25,20 +28,19 @@ from decgraph.runtime.models.interface import Path, check_path, check_size
 
 _log = logging.getLogger("decgraph.engine")
 _CACHES = ("past_key_values", "cache_params", "state")  # what transformers calls them
-_RECURRENT = {"conv", "linear_attention", "mamba", "mamba2", "recurrent", "rwkv"}
 _KEPT = 40  # states of one sequence: its text and a round of drafts
 _SAMPLE = 6
 
 
-def is_recurrent(module: Any) -> bool:
-    """Whether a module has layers whose state cannot be rolled back."""
-    kinds = getattr(module.config.get_text_config(), "layer_types", None) or ()
-    return bool(getattr(module, "_is_stateful", False)) or bool(_RECURRENT & set(kinds))
-
-
-def recurrent_engine(model: Live) -> PlainEngine:
-    """The engine of a model with recurrent layers; of one whose state does not continue a text as a whole forward does, one
-    that computes whole texts. Either is said to the log."""
+def recurrent_engine(model: Live) -> Engine:
+    """The engine of a model with recurrent layers. What cannot be verified in one call, or not even continued, is said to the
+    log."""
+    try:
+        made = fresh_engine(model)
+        made.memories = Memories(model)
+        return made
+    except DecError as error:
+        refused = str(error.diagnostics[0])
     try:
         gap = _gap(model)
     except Exception as error:  # the library's own code: without a state that can be copied, whole texts are computed
@@ -46,8 +48,9 @@ def recurrent_engine(model: Live) -> PlainEngine:
     else:
         if gap <= 1e-3:
             _log.warning(
-                "%r has recurrent layers, whose state cannot be rolled back: tokens are computed one at a time, drafts too",
+                "%r has recurrent layers, whose state cannot be rolled back: %s. Tokens are computed one at a time, drafts too",
                 model.name,
+                refused,
             )
             note(model.module.base_model, Forward("module", reason="its recurrent layers compute tokens one at a time"))
             return RecurrentEngine(model)

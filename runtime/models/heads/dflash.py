@@ -22,9 +22,10 @@ from decgraph.runtime.native.linear import Linear
 
 
 class DFlash(Rooted):
-    """Options: `reads` (which of the target's states, as EAGLE-3's), `block` (the root and the masks), `mask_token_id`,
-    `embedding` and `output` (of its own; otherwise the target's), `draft_vocab_size`, `mapped`, `windows` (of each layer,
-    None: all positions; a place sees those at most so far away), and those of its layers."""
+    """Options: `reads` (which of the target's states, as EAGLE-3's), `block` (the root and the masks), `anchor` (the root's
+    slot guesses the token after it, and slot j the one after the j-th draft, as in DSpark), `mask_token_id`, `embedding` and
+    `output` (of its own; otherwise the target's), `draft_vocab_size`, `mapped`, `windows` (of each layer, None: all positions;
+    a place sees those at most so far away), and those of its layers."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__(config)
@@ -46,8 +47,8 @@ class DFlash(Rooted):
 
     @property
     def depth(self) -> int:  # type: ignore[override]  # it follows the block's size
-        """How many tokens it drafts at most: a slot of the block each, but the root's."""
-        return self.block - 1
+        """How many tokens it drafts at most: a slot of the block each, but the root's where that guesses nothing (`anchor`)."""
+        return self.block - (not self.options.get("anchor"))
 
     def attach(self, embedding: Tensor, output: Callable[[Tensor], Tensor], layers: int) -> None:
         super().attach(embedding, output, layers)
@@ -82,12 +83,16 @@ class DFlash(Rooted):
         rows = []
         for root in tokens[:, 0].tolist():
             if root not in before.memo:
-                before.memo[root] = self._block(before, root, position)
+                before.memo[root] = self.logits(self._block(before, root, position))
             rows.append(before.memo[root][drafted])
         return torch.stack(rows)
 
+    def states(self, before: Before, tokens: Tensor, position: int) -> Tensor:
+        drafted = tokens.shape[1] - 1
+        return torch.stack([self._block(before, root, position)[drafted] for root in tokens[:, 0].tolist()])
+
     def _block(self, before: Before, root: int, position: int) -> Tensor:
-        """Logits [block - 1, V] of the tokens after a root at `position`."""
+        """The states [depth, width] of the places after a root at `position`."""
         at = next(self.parameters()).device
         tokens = torch.full((1, self.block), self.mask, device=at)
         tokens[0, 0] = root
@@ -98,7 +103,8 @@ class DFlash(Rooted):
         for layer, window in zip(self.layers, self.windows, strict=True):  # without a mask: in both directions
             mask = None if window is None else self._near(position, length, window)
             states = layer(states, position_embeddings=rotary, attention_mask=mask, past_key_values=cache)
-        return self.logits(self.norm(states[0, 1:]))
+        made: Tensor = self.norm(states[0, self.block - self.depth :])
+        return made
 
     def _near(self, position: int, length: int, window: int) -> Tensor:
         """An additive mask [1, 1, block, length + block] of what is within a window. Raises DecError where positions before the
@@ -113,9 +119,16 @@ class DFlash(Rooted):
         ]
 
 
-def dflash_like(source: Source, of: Config, reads: Any, mask: Any, layout: str) -> ReadHead:
-    """A DFlash head. of: the configuration of its layers; reads: the layers whose inputs it reads; mask: the token. Raises
-    DecError for a configuration that says neither, or that the tensors contradict."""
+OTHERS = ("markov_head.", "confidence_head.")
+"""Tensors of DSpark's other parts: a causal model (runtime/models/markov.py), and what says how sure a draft is."""
+
+
+def dflash_like(
+    source: Source, of: Config, reads: Any, mask: Any, layout: str, *, anchor: bool = False, drop: Collection[str] = ()
+) -> ReadHead:
+    """A DFlash head. of: the configuration of its layers; reads: the layers whose inputs it reads; mask: the token; anchor: see
+    `DFlash`, where the configuration does not say it; drop: tensors of other parts. Raises DecError for a configuration that
+    says neither reads nor mask, or that the tensors contradict."""
     shape, options = layer_settings(source, "layers.0.", of)
     if not isinstance(reads, list) or not reads or not all(isinstance(n, int) and not isinstance(n, bool) for n in reads):
         raise DecError(
@@ -128,13 +141,10 @@ def dflash_like(source: Source, of: Config, reads: Any, mask: Any, layout: str) 
     has = lambda name: name in source.tensors
     vocab = source.shape("embed_tokens.weight")[0] if has("embed_tokens.weight") else source.number("vocab_size", of=of)
     rows = source.shape("lm_head.weight")[0] if has("lm_head.weight") else vocab
-    found, stored = renamed(source, {"lm_head.": "output.matrix."}, drop=("d2t", "t2d"))
+    found, stored = renamed(source, {"lm_head.": "output.matrix."}, drop=("d2t", "t2d", *drop))
     tokens = draft_tokens(source, rows, vocab) if has("lm_head.weight") else None
     if tokens is not None:
         found["output.tokens"] = tokens
-    if source.config.get("sample_from_anchor"):
-        raise DecError(f"{source.folder} samples from the anchor's slot too, which decgraph's DFlash does not",
-                       hint="a head trained with sample_from_anchor false")  # fmt: skip
     config: Config = {
         **shape,
         **options,
@@ -144,6 +154,7 @@ def dflash_like(source: Source, of: Config, reads: Any, mask: Any, layout: str) 
         "reads": reads,
         "target_width": source.shape("fc.weight")[1] // len(reads),
         "block": source.number("block_size"),
+        "anchor": bool(source.config.get("sample_from_anchor", anchor)),
         "mask_token_id": mask,
         "embedding": has("embed_tokens.weight"),
         "output": has("lm_head.weight"),
@@ -192,13 +203,15 @@ def _is_dflash(config: Config, names: Collection[str]) -> bool:
 
 
 def _dflash(source: Source) -> ReadHead:
-    said = source.config.get("dflash_config") or {}
+    spark = bool(source.config.get("markov_rank"))  # DSpark's, of DeepSpec and SpecForge
+    said = source.config.get("dflash_config") or source.config.get("dspark_config") or {}
     said = said if isinstance(said, dict) else {}
     outputs = said.get("target_layer_ids", source.config.get("target_layer_ids"))
     # z-lab counts the layers whose outputs are read: the inputs of the next ones.
     reads = [n + 1 if isinstance(n, int) else n for n in outputs] if isinstance(outputs, list) else outputs
     mask = said.get("mask_token_id", source.config.get("mask_token_id"))
-    return dflash_like(source, source.config, reads, mask, "DFlash")
+    others = [name for name in source.tensors if spark and name.startswith(OTHERS)]
+    return dflash_like(source, source.config, reads, mask, "DSpark" if spark else "DFlash", anchor=spark, drop=others)
 
 
 LAYOUTS = (

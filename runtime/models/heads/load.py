@@ -12,7 +12,19 @@ from torch import Tensor, nn
 
 from decgraph.errors import DecError
 from decgraph.runtime.models.folders import configuration
-from decgraph.runtime.models.heads import chained, dflash, eagle, kangaroo, medusa, mtp, rooted, sequential, speculators, staged
+from decgraph.runtime.models.heads import (
+    assistant,
+    chained,
+    dflash,
+    eagle,
+    kangaroo,
+    medusa,
+    mtp,
+    rooted,
+    sequential,
+    speculators,
+    staged,
+)
 from decgraph.runtime.models.heads.files import tensors
 from decgraph.runtime.models.heads.layout import Config, Layout, Part, ReadHead, Source, some
 from decgraph.runtime.models.hf_heads import Mlp
@@ -25,6 +37,7 @@ LAYOUTS: tuple[Layout, ...] = (
     *sequential.LAYOUTS,
     *kangaroo.LAYOUTS,
     *mtp.LAYOUTS,
+    *assistant.LAYOUTS,
 )
 
 # Our own kinds of heads: what each can be bound to, and its class.
@@ -32,6 +45,7 @@ MODULES: dict[str, tuple[Part, Callable[[Config], nn.Module]]] = {
     "decgraph_eagle2": ("features", chained.Eagle),
     "decgraph_eagle3": ("features", chained.Eagle3),
     "decgraph_mtp": ("features", mtp.Mtp),
+    "decgraph_assistant": ("features", assistant.Assistant),
     "decgraph_staged": ("features", staged.Staged),
     "decgraph_medusa": ("heads", medusa.Residual),
     "decgraph_medusa_output": ("heads", medusa.Medusa),
@@ -148,7 +162,7 @@ def _more(names: list[str]) -> str:
 def _rotary(made: nn.Module) -> None:
     """Computes the rotary frequencies, which no file holds; always in float32."""
     for name, part in list(made.named_modules()):
-        if "inv_freq" in part._buffers:
+        if any(buffer.endswith("inv_freq") for buffer in part._buffers):
             holder, _, last = name.rpartition(".")
             setattr(made.get_submodule(holder), last, type(part)(part.config))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,6 +25,12 @@ from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Sourc
 _DEEPSEEK = {"enorm.": "embedding_norm.", "hnorm.": "feature_norm.", "eh_proj.": "fc.", "shared_head.norm.": "norm."}
 _QWEN = {"pre_fc_norm_embedding.": "embedding_norm.", "pre_fc_norm_hidden.": "feature_norm.", "fc.": "fc.", "norm.": "norm."}
 _MIMO = {
+    "token_layernorm.": "embedding_norm.",
+    "hidden_layernorm.": "feature_norm.",
+    "input_proj.": "fc.",
+    "final_layernorm.": "norm.",
+}
+_SPECULATORS = {
     "token_layernorm.": "embedding_norm.",
     "hidden_layernorm.": "feature_norm.",
     "input_proj.": "fc.",
@@ -86,7 +93,10 @@ def _is_mtp(config: Config, names: Collection[str]) -> bool:
 
 
 def _mtp(source: Source) -> ReadHead:
-    """The MTP layer of a checkpoint, or its layers as the stages of one head (staged.py)."""
+    """The MTP layer of a checkpoint, or its layers as the stages of one head (staged.py). Of a model of images and text it is
+    the text model's."""
+    if isinstance(source.config.get("text_config"), dict):
+        source = replace(source, config=dict(source.config["text_config"]))
     found = _begin(source.config, source.tensors)
     assert found is not None, "`looks` comes before `read`"
     begin, block, parts = found
@@ -110,6 +120,21 @@ def _mtp(source: Source) -> ReadHead:
         {f"stages.{n}.{name}": tensor for n, stage in enumerate(stages) for name, tensor in stage.tensors.items()},
         {f"stages.{n}.{ours}": published for n, stage in enumerate(stages) for ours, published in stage.stored.items()},
     )
+
+
+def speculators_mtp(source: Source, of: Config) -> ReadHead:
+    """vLLM's own folder of one MTP layer. of: the target's family and its sizes, without those that are defaults. Raises
+    DecError for an output in two levels."""
+    import transformers
+
+    if source.config.get("num_centroids") is not None:
+        raise DecError(f"{source.folder} has an output matrix in groups (num_centroids)", hint="one whole matrix can be run")
+    try:
+        whole = type(transformers.AutoConfig.for_model(str(of.get("model_type")))).from_dict(dict(of)).to_dict()
+    except Exception as error:  # an unknown family, or values that its class does not take
+        raise DecError(f"{source.folder / 'config.json'} has no target that transformers knows: {error}") from error
+    read = _stage(replace(source, config=whole), "mtp_layers.0.", "mtp_layers.0.", _SPECULATORS)
+    return replace(read, layout="speculators MTP")
 
 
 def _stage(source: Source, begin: str, block: str, parts: dict[str, str]) -> ReadHead:

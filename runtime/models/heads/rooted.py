@@ -53,6 +53,12 @@ class Rooted(Head):
         `position`."""
         raise NotImplementedError
 
+    def states(self, before: Before, tokens: Tensor, position: int) -> Tensor:
+        """The states [m, width] of which `logits` makes what `read` gives. Raises DecError for a head without such states."""
+        raise DecError(
+            f"a {type(self).__name__} head makes its scores of no state that it could give", hint="EAGLE's and DFlash's"
+        )
+
     def check_depth(self, drafted: int, name: str) -> None:
         """Raises DecError for more drafted tokens than it has heads or places for."""
         if self.depth is not None and drafted >= self.depth:

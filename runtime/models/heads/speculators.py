@@ -1,13 +1,16 @@
-"""vLLM's `speculators` folders: EAGLE-3, P-EAGLE and DFlash, with `speculators_model_type` in config.json."""
+"""vLLM's `speculators` folders: EAGLE-3, P-EAGLE, DFlash, DSpark and MTP, with `speculators_model_type` in config.json."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from decgraph.errors import DecError
-from decgraph.runtime.models.heads.dflash import dflash_like
+from decgraph.runtime.models.heads.dflash import OTHERS, dflash_like
 from decgraph.runtime.models.heads.eagle import eagle3_like
 from decgraph.runtime.models.heads.layout import Config, Layout, ReadHead, Source
+from decgraph.runtime.models.heads.mtp import speculators_mtp
+
+_KNOWN = "eagle3, peagle, dflash, dspark and mtp"
 
 
 def _is_speculators(config: Config, names: Collection[str]) -> bool:
@@ -26,7 +29,13 @@ def _speculators(source: Source) -> ReadHead:
         case "dflash":
             reads = source.config.get("aux_hidden_state_layer_ids")
             return dflash_like(source, of, reads, source.config.get("mask_token_id"), "speculators DFlash")
-    raise DecError(f"{source.folder} is a speculators folder of the kind {kind!r}", hint="known are eagle3, peagle and dflash")
+        case "dspark":
+            reads, mask = source.config.get("aux_hidden_state_layer_ids"), source.config.get("mask_token_id")
+            others = [name for name in source.tensors if name.startswith(OTHERS)]
+            return dflash_like(source, of, reads, mask, "speculators DSpark", anchor=True, drop=others)
+        case "mtp":
+            return speculators_mtp(source, of)
+    raise DecError(f"{source.folder} is a speculators folder of the kind {kind!r}", hint=f"known are {_KNOWN}")
 
 
 def _peagle(source: Source, of: Config) -> ReadHead:
@@ -44,5 +53,10 @@ def _peagle(source: Source, of: Config) -> ReadHead:
 
 
 LAYOUTS = (
-    Layout("speculators", "`speculators_model_type` eagle3, peagle or dflash in config.json", _is_speculators, _speculators),
+    Layout(
+        "speculators",
+        "`speculators_model_type` eagle3, peagle, dflash, dspark or mtp in config.json",
+        _is_speculators,
+        _speculators,
+    ),
 )

@@ -74,6 +74,7 @@ def models() -> dict[str, Any]:
         "foreign": FreeModel(5, 4, 2, vocab="W", name="foreign"),
         "head": FreeFeatures(target, 1),
         "judge": Confidence(target, "prob"),
+        "scorer": Confidence(target, "dist"),
         "masked": FreeModel(4, 3, 2, visibility="full", name="masked"),
         "trunk": derive(FreeAdapter(target), "on", derive(target, "upto", 1)),
     }

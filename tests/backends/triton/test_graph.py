@@ -170,7 +170,7 @@ def stepping(name: str) -> tuple[Step, list[Request], list[Any]]:
     return running(steps, requests), requests, [reference.run(r, keep_events=False).tokens for r in requests]
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 @pytest.mark.parametrize("form", ["graph", "regions", "text"])
 @pytest.mark.parametrize("name", ["autoregressive", "speculative", "sequoia"])
 def test_a_recorded_step_commits_what_the_program_commits(name: str, form: str, tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_steps_go_on_where_nothing_can_be_compiled(monkeypatch: pytest.MonkeyPat
     assert x.tolist() == [4.0] * 3 and near.mode == "eager"
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 def test_kernels_by_hand_in_a_recorded_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the CPU, where their torch forms run; the tokens of the model without them."""
     from decgraph.backends.triton.models import decoder
@@ -301,7 +301,7 @@ def test_kernels_by_hand_in_a_recorded_step(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.budget(60)
+@pytest.mark.budget(36)
 def test_inductor_compiles_the_regions_of_a_step() -> None:
     """For the CPU, without running them: in place on the buffers, as the graph itself."""
     step, requests, want = stepping("autoregressive")

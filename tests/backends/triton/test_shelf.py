@@ -75,7 +75,7 @@ def shares(name: str) -> bool:
     return any(state.scope != "sequence" for state in load(name).function.states)
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 @pytest.mark.quick(*FEW)
 @pytest.mark.parametrize("name", NAMES)
 def test_steps_commit_the_reference_s_tokens(name: str) -> None:

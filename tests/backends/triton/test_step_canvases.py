@@ -84,7 +84,7 @@ def same(reference: Session, steps: Session, requests: list[Request], mode: str 
             assert [getattr(got.stats, name) for name in TOLD] == [getattr(want.stats, name) for name in TOLD]
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 @pytest.mark.quick("llada", "fast_dllm", "freedave", "specdiff")
 @pytest.mark.parametrize("name", [n for n in masked() if n not in DRIVEN])
 def test_an_algorithm_decides_what_the_reference_decides(name: str) -> None:

@@ -160,7 +160,7 @@ def derived() -> list[tuple[str, Module, Claim]]:
     return [case for case in found if not isinstance(prove(*case[1:]), Open)]
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 def test_numbers_of_derivations_are_those_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     ran, seen, wrong = set[str](), list[str](), list[str]()
     for name, module, claim in derived():

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from fidelity.transcribed.compared import Columns, Compared, Text, after, best, verified
 from fidelity.transcribed.copied import columns
+from fidelity.transcribed.masks import Entries
 from fidelity.watched import run
 
+from decgraph.runtime.models.interface import Scores
+from decgraph.runtime.models.reading import Reading
 from decgraph.runtime.models.table import TableFeatures, TableModel
 
 SIZE = 6
@@ -97,19 +100,58 @@ def ours(program: str, *names: str) -> Callable[[Mapping[str, Any], str], Column
     return replay
 
 
+def confident(place: int, token: int) -> float:
+    """A stand-in for the trained head, of a place and the token before it."""
+    return (place * 5 + token * 3) % 7 / 6
+
+
+class Sure(Reading):
+    """The same, of the states of a table's places: a state knows the tokens from the root on."""
+
+    def of_states(self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None) -> list[Any]:
+        assert tokens is not None
+        return [confident(len(row[0][3]) - 1, t) for row, t in zip(states, tokens, strict=True)]
+
+
+def markov_table(case: Mapping[str, Any]) -> TableModel:
+    """By the last token, or by a place and the last token; then without equal sums, which rounding would decide."""
+    made = TableModel(SIZE, case["seed"] + 9, window=2 if "eta" in case else 1, vocab="t", name="markov")
+    if "eta" in case:
+        made._table = Entries(case["seed"] + 9, SIZE)  # type: ignore[assignment]
+    return made
+
+
+class Gated(Reading):
+    """What a table adds of the token before, another one at every place: gated by the state there."""
+
+    def __init__(self, head: Any, table: TableModel) -> None:
+        super().__init__(head, "dist", "markov")
+        self.table = table
+
+    def scores_of(
+        self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None, joint: bool = False
+    ) -> list[Scores]:
+        assert tokens is not None
+        return self.table.eval([((len(row[0][3]) - 1) % SIZE, t) for row, t in zip(states, tokens, strict=True)])
+
+
 def dspark(case: Mapping[str, Any]) -> Columns:
     """A block that begins with the last token gives scores for as many places; each draft is the best of the place's scores and
-    those of the token before it."""
+    those of the token before it, which the state of the place gates. What is verified ends before the first place that is not
+    sure enough."""
     both, text, end = models(case), list(case["prompt"]), len(case["prompt"]) + case["limit"]
-    markov = TableModel(SIZE, case["seed"] + 9, window=1, vocab="t", name="markov")
+    gated = "eta" in case
+    markov = markov_table(case)
     drafted: list[list[Text]] = [[]]
     accepted = [0]
     text.append(int(np.argmax(after(both["target"], text))))
     while len(text) < end:
         rows, chain = marginals(both["head"], text, case["block"] + 1), [text[-1]]
-        for row in rows:
-            chain.append(int(np.argmax(np.log(row) + np.log(after(markov, chain[-1:])))))
-        paths = [tuple(chain[1 : i + 1]) for i in range(1, len(chain))]
+        for i, row in enumerate(rows):
+            before = [i % SIZE, chain[-1]] if gated else chain[-1:]
+            chain.append(int(np.argmax(np.log(row) + np.log(after(markov, before)))))
+        unsure = [i for i in range(len(rows)) if case.get("eta", 0) > 0 and confident(i, chain[i]) < case["eta"]]
+        paths = [tuple(chain[1 : i + 1]) for i in range(1, (unsure or [len(rows)])[0] + 1)]
         kept, n = verified(both["target"], text, paths)
         text += kept
         drafted.append(paths)
@@ -118,9 +160,14 @@ def dspark(case: Mapping[str, Any]) -> Columns:
 
 
 def ours_dspark(case: Mapping[str, Any], backend: str) -> Columns:
-    given = {**models(case), "markov": TableModel(SIZE, case["seed"] + 9, window=1, vocab="t", name="markov")}
-    done = run("dspark", case["prompt"], given, backend, limit=case["limit"], block=case["block"])
-    return columns(done)
+    given: dict[str, Any] = models(case)
+    table = markov_table(case)
+    if "eta" not in case:
+        given["markov"] = table
+        return columns(run("dspark", case["prompt"], given, backend, limit=case["limit"], block=case["block"]))
+    given |= {"markov": Gated(given["head"], table), "sure": Sure(given["head"], "prob", "sure")}
+    asked = {"block": case["block"], "eta": case["eta"]}
+    return columns(run("dspark_confident", case["prompt"], given, backend, limit=case["limit"], **asked))
 
 
 COMPARED = [
@@ -142,6 +189,17 @@ COMPARED = [
         ours_dspark,
         {f"block {k}": {"seed": s, "prompt": (1, 2, 3), "limit": 14, "block": k} for s, k in ((1, 7), (2, 4), (3, 3), (4, 1))},
         "greedy, the vanilla Markov head, a confidence threshold of 0, as it is by default",
+    ),
+    Compared(
+        "dspark_confident",
+        "deepseek-ai/DeepSpec afdfa7c9, eval/dspark/draft_ops.py, build_dspark_proposal, and markov_head.py, GatedMarkovHead",
+        dspark,
+        ours_dspark,
+        {
+            f"block {k} confidence {eta}": {"seed": s, "prompt": (1, 2, 3), "limit": 14, "block": k, "eta": eta}
+            for s, k, eta in ((4, 3, 0.0), (1, 7, 0.2), (2, 4, 0.5), (3, 6, 0.9))
+        },
+        "greedy; both heads are functions of the place and the token before it",
     ),
     Compared(
         "jetspec",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from hypothesis import strategies as st
 from meanings.registry import Draw, Sample, V, says
-from meanings.values import REALS, TOKENS, exactly, lists, reals
+from meanings.values import REALS, TOKENS, exactly, lists, reals, tokens
 
 from decgraph.ir.data.dist import Path
 from decgraph.runtime.models.free import FreeModel
+from decgraph.runtime.models.interface import Scores
 from decgraph.runtime.models.reading import Reading
 
 
@@ -40,6 +42,33 @@ def said(draw: Draw) -> Sample:
         path = ("path<V>", Path(xs))
         return Sample("%z = head.read(%judge, %p)", {"judge": judge, "p": path}, (share([1, 0, 2, *xs]),))
     return Sample("%c = context()\n%z = head.read(%judge, %c)", {"judge": judge}, (share([1, 0, 2]),))
+
+
+class Turned(Reading):
+    """Gives a state's three numbers as scores, begun as many places further as the token beside it says."""
+
+    def __init__(self) -> None:
+        super().__init__(FreeModel(3, V, 2, name="target"), "dist", "turned")
+
+    def scores_of(
+        self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None, joint: bool = False
+    ) -> list[Scores]:
+        by = [0] * len(states) if tokens is None else tokens
+        return [Scores(logits=np.roll(row, -t)) for row, t in zip(states, by, strict=True)]
+
+
+@says("head.score")
+def scored(draw: Draw) -> Sample:
+    """Of hidden states, with a token beside each or without."""
+    rows = draw(lists(exactly(REALS, V), 1, 3))
+    ts = draw(exactly(TOKENS, len(rows)))
+    given = {"scorer": ("model<head,V,target,dist>", Turned()), "h": ("hidden<target>[k<=3]", np.array(rows))}
+    bare = draw(st.booleans())
+    turned = [r if bare else r[t:] + r[:t] for r, t in zip(rows, ts, strict=True)]
+    want = [[math.exp(x - max(r)) / sum(math.exp(y - max(r)) for y in r) for x in r] for r in turned]
+    if bare:
+        return Sample("%z = head.score(%scorer, %h)", given, (want,))
+    return Sample('%z = head.score(%scorer, %h, %x, named = ("token",))', {**given, "x": tokens(ts)}, (want,))
 
 
 @says("maxpool")

@@ -148,7 +148,7 @@ def test_an_error_outside_of_the_magic_has_no_traceback_either(shell: Interactiv
     assert "did you mean" in captured.outputs[0].data["text/plain"]
 
 
-@pytest.mark.budget(15)
+@pytest.mark.budget(12)
 def test_a_checked_cell_shows_the_verdict_and_the_counterexample(shell: InteractiveShell) -> None:
     (shown,) = cell(shell, "--check", BAD).outputs
     page = Wellformed(shown.data["text/html"])
@@ -200,7 +200,7 @@ def test_options_are_read_like_a_command_line() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 def test_a_notebook_runs_in_a_kernel() -> None:
     import nbformat
     from nbclient import NotebookClient

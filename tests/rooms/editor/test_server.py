@@ -143,7 +143,7 @@ async def checked() -> None:
     await editor.close()
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 def test_a_check_says_what_it_found_above_the_algorithm() -> None:
     asyncio.run(asyncio.wait_for(checked(), SECONDS))
 

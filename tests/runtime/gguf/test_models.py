@@ -35,7 +35,7 @@ def agree(path: Path, theirs: Any) -> None:
         assert session.run(Request(IDS, limit=12, temperature=0)).tokens == tuple(made.tolist())
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 @pytest.mark.parametrize("library", [True, False], ids=["native", "torch"])
 @pytest.mark.parametrize("form", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"])
 def test_blocks_are_the_dequantised_model(form: str, library: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,14 +47,17 @@ class Family:
 
 DEEPSEEK = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
 QWEN = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
+LINEAR = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+          "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"]}  # fmt: skip
 LAST = f"model.layers.{COUNT}."
 FAMILIES = {
     "deepseek_v3": Family("deepseek_v3", LATENT, LAST, LAST, DEEPSEEK),
     "glm4_moe": Family("glm4_moe", {**H, **SHARED}, LAST, LAST, DEEPSEEK),
     "glm4_moe_lite": Family("glm4_moe_lite", LATENT, LAST, LAST, DEEPSEEK),
     "qwen3_next": Family(
-        "qwen3_next", {**H, **E, "layer_types": ["full_attention"] * (COUNT + 1)}, "mtp.", "mtp.layers.0.", QWEN
+        "qwen3_next", {**H, **E, **LINEAR, "shared_expert_intermediate_size": 16}, "mtp.", "mtp.layers.0.", QWEN
     ),
+    "qwen3_5": Family("qwen3_5_text", {**H, **LINEAR}, "mtp.", "mtp.layers.0.", QWEN),
     "mimo": Family(
         "qwen2",
         T,
@@ -192,9 +195,9 @@ def test_steps_on_the_device(name: str, built: Any) -> None:
     """The same over buffers of a fixed size."""
     target = target_of(built(name).at)
     head: Any = hf.load_features(built(name).at, target)
-    if name == "qwen3_next":  # its grouped products have no shapes in float32; where they have, its head has no step
-        with pytest.raises(NotSteppable, match="cannot be tried without values|layers that the decoder does not know"):
-            step_model(head, 3, 60, target=step_model(target, 3, 60))
+    if name.startswith("qwen3"):
+        with pytest.raises(NotSteppable, match="has recurrent layers, whose states are no slots"):
+            step_model(target, 3, 60)
         return
     whole = step_model(target, 3, 60)
     made = step_model(head, 3, 60, target=whole)
@@ -221,6 +224,45 @@ def test_decoding(name: str, built: Any) -> None:
     )
     assert list(result.tokens)[:16] == want[0, len(IDS) :].tolist()
     assert result.stats.target_calls <= 16
+
+
+@pytest.mark.parametrize("name", ["qwen3_5", pytest.param("qwen3_next", marks=pytest.mark.slow)])
+def test_speculators_folder(name: str, built: Any, tmp_path: Path) -> None:
+    """vLLM's folder of an MTP layer: other names around the same computation."""
+    one = built(name)
+    names = dict(zip(("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm"),
+                     ("token_layernorm", "hidden_layernorm", "input_proj", "final_layernorm"), strict=True))  # fmt: skip
+    weights = {}
+    for key, tensor in one.own.items():
+        short = key.removeprefix("mtp.layers.0.").removeprefix("mtp.")
+        part = names.get(short.partition(".")[0]) if "layers" not in key else None
+        weights[f"mtp_layers.0.{f'{part}.weight' if part else short}"] = tensor
+    at = tmp_path / "head"
+    one.write(at, weights)
+    config = {"speculators_model_type": "mtp", "num_nextn_predict_layers": 1, "transformer_layer_config": one.config}
+    (at / "config.json").write_text(json.dumps(config))
+    target = target_of(one.at)
+    head, own = hf.load_features(at, target), hf.load_features(one.at, target)
+    given = target.memory(IDS[:5])
+    for path in (IDS[:6], IDS[:8]):
+        np.testing.assert_array_equal(head.eval([path], given)[0].logits, own.eval([path], given)[0].logits)
+
+
+def test_an_mtp_layer_of_a_model_of_images_and_text(built: Any, tmp_path: Path) -> None:
+    """Qwen3.5 as it is published: the text model under `text_config` and `model.language_model.*`."""
+    one = built("qwen3_5")
+    module = transformers.AutoModelForCausalLM.from_pretrained(one.at).eval()
+    want = module.generate(torch.tensor([IDS]), max_new_tokens=8, do_sample=False, eos_token_id=None, pad_token_id=0)
+    at = tmp_path / "whole"
+    weights = {
+        name.replace("model.", "model.language_model.", 1) if name.startswith("model.") else name: tensor
+        for name, tensor in {**one.rest, **one.own}.items()
+    }
+    one.write(at, weights)
+    whole = {"model_type": "qwen3_5", "architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": one.config}
+    (at / "config.json").write_text(json.dumps(whole))
+    result = decgraph.load("eagle2").run(list(IDS), models={"target": at, "head": at}, temperature=0, limit=8)
+    assert list(result.tokens)[:8] == want[0, len(IDS) :].tolist() and result.stats.drafted > 0
 
 
 @pytest.mark.parametrize("name", some("glm4_moe"))

@@ -25,12 +25,15 @@ from decgraph.runtime.models.engine.of import engine_of
 from decgraph.runtime.models.hf_masked import CalledMasked, HFMasked
 from decgraph.runtime.models.interface import MASK as MASKED
 from decgraph.runtime.models.interface import Model, Soft, Visibility, sees
+from decgraph.runtime.prompts import request_for
 
 VISIBILITIES: list[Visibility] = ["full", "causal", ("block", 4), ("prompt+block", 4), ("window", 3)]
 CLASSES: dict[str, Callable[[], Any]] = {
     "llada": masked_modules.llada,
     "llada, fused": lambda: masked_modules.llada("sequential"),
     "dream": masked_modules.dream,
+    "llada 2": masked_modules.mixture,
+    "llada moe": lambda: masked_modules.mixture(masked_modules.LLaDAMoEModelLM),
 }
 
 
@@ -134,6 +137,15 @@ def test_folders_of_published_classes_need_no_code_of_theirs(tmp_path: Path) -> 
             masked_modules.llada(),
         ),
         ("dream", masked_modules.dream_settings(), masked_modules.dream().state_dict(), masked_modules.dream()),
+        *(
+            (
+                kind.__name__,
+                masked_modules.mixture_settings(kind),
+                masked_modules.mixture(kind).state_dict(),
+                masked_modules.mixture(kind),
+            )
+            for kind in (masked_modules.LLaDA2MoeModelLM, masked_modules.LLaDAMoEModelLM)
+        ),
     ):
         folder = tmp_path / name
         folder.mkdir()
@@ -141,8 +153,10 @@ def test_folders_of_published_classes_need_no_code_of_theirs(tmp_path: Path) -> 
         save_file({key: value.clone() for key, value in weights.items()}, folder / "model.safetensors")
         model = decgraph.masked(folder)
         assert isinstance(model, HFMasked) and model.shift == (name == "dream") and model.home == folder.resolve()
+        assert model.visibility == (("block", 32) if name == "LLaDA2MoeModelLM" else "full")
         for ids, prompt in canvases(5):
-            assert all(close(found, expected(module, ids, "full", prompt, model.shift)) for found in both(model, ids, prompt))
+            wanted = expected(module, ids, model.visibility, prompt, model.shift)
+            assert all(close(found, wanted) for found in both(model, ids, prompt))
 
 
 @pytest.mark.parametrize(
@@ -256,3 +270,28 @@ def test_half_precision_is_as_near_to_float32_as_the_module_s_own(name: str) -> 
             seen = np.isfinite(found)
             ours.append(np.square(found[seen] - wanted[seen]).mean())
     assert np.sqrt(np.mean(ours)) <= 1.5 * np.sqrt(np.mean(theirs))
+
+
+PROGRAMS: dict[str, dict[str, Any]] = {
+    "llada": {"length": 8, "block": 4, "steps": 8},
+    "fast_dllm": {"length": 8, "block": 4, "tau": 0.02},
+    "joint_threshold": {"block": 8, "tau": 0.02},
+    "klass": {"length": 8, "block": 4},
+}
+
+
+@pytest.mark.quick("LLaDA2MoeModelLM-joint_threshold")
+@pytest.mark.parametrize("algorithm", PROGRAMS)
+@pytest.mark.parametrize("kind", [masked_modules.LLaDA2MoeModelLM, masked_modules.LLaDAMoEModelLM], ids=lambda k: k.__name__)
+def test_mixtures_decode_alone_and_in_a_batch(kind: Any, algorithm: str) -> None:
+    """What the reference decodes by whole forwards; canvases of a batch share calls, and a call decides several positions."""
+    module, program = masked_modules.mixture(kind), decgraph.load(algorithm)
+    params = {name: value for name, value in PROGRAMS[algorithm].items() if name in program.params}
+    settings: dict[str, Any] = {"limit": 8, "temperature": 0, "eos": frozenset()}
+    prompts = [[3, 5, 8], [20, 1], [7, 7, 9, 30]]
+    alone = [program.run(p, {"model": module}, backend="reference", params=params, **settings) for p in prompts]
+    session = program.session({"model": module}, **params)
+    together = session.generate([request_for(session, p, **settings) for p in prompts], batch=3)
+    assert [r.tokens for r in together] == [r.tokens for r in alone] and all(r.error is None and r.tokens for r in alone)
+    if algorithm in ("fast_dllm", "joint_threshold"):  # which decide all positions above a low threshold
+        assert all(r.stats.target_calls < len(r.tokens) for r in together), [r.stats.target_calls for r in together]

@@ -11,7 +11,7 @@ import pytest
 from decgraph import zoo
 
 
-@pytest.mark.budget(20)
+@pytest.mark.budget(14)
 @pytest.mark.quick("eagle2", "fast_dllm")
 @pytest.mark.parametrize("name", ["speculative", "eagle2", "medusa", "kangaroo", "hydra", "eagle3", "fast_dllm"])
 def test_shipped_models_start_without_transformers(name: str) -> None:

@@ -1,0 +1,84 @@
+"""The engine of models with recurrent layers whose states the decoder is given (decoder/hybrid.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from decgraph.runtime.models.decoder.states import Drafted, State, Work
+from decgraph.runtime.models.engine.batch import Batch
+from decgraph.runtime.models.engine.cache import Part
+from decgraph.runtime.models.engine.causal import CausalEngine
+from decgraph.runtime.models.engine.slots import Move, Slot, SlotPlan
+
+_EARLIER = 3  # states after beginnings of a text, for requests that begin alike
+
+
+class HybridSlot(Slot):
+    """A sequence's rows, and the states of recurrent layers after the chain without its last `pending` tokens. drafted: of the
+    tail's tokens. earlier: states after shorter beginnings of the chain, by their length."""
+
+    def forget(self) -> None:
+        super().forget()
+        self.state: State | None = None
+        self.pending: list[Drafted] = []
+        self.earlier: dict[int, State] = {}
+
+    def drop_tail(self) -> None:
+        super().drop_tail()
+        self.drafted: list[Drafted] = []
+
+    def rewind(self, context: Sequence[int]) -> None:
+        at = len(self.chain) - len(self.pending)
+        super().rewind(context)
+        left = len(self.chain)
+        self.earlier = {n: state for n, state in self.earlier.items() if n <= left}
+        if left >= at:
+            self.pending = self.pending[: left - at]
+        elif not self.earlier:
+            self.forget()
+        else:
+            at = max(self.earlier)
+            self.state, self.pending = self.earlier[at], []
+            del self.chain[at:]
+
+    def _keep(self, accepted: list[int], kept: dict[int, int], context: Sequence[int], move: Move) -> int:
+        state, pending, earlier, drafted = self.state, self.pending, self.earlier, self.drafted
+        for n in accepted:
+            state, pending = (drafted[n].state, []) if drafted[n].state else (state, [*pending, drafted[n]])
+        moved = super()._keep(accepted, kept, context, move)
+        self.state, self.pending, self.earlier, self.drafted = state, pending, earlier, [drafted[n] for n in kept]
+        return moved
+
+
+class HybridEngine(CausalEngine):
+    """The engine of a `HybridDecoder`: as any other, with the states of recurrent layers in its slots."""
+
+    slot = HybridSlot
+
+    def _stepped(
+        self, step: Any, given: Tensor, batch: Batch, part: Part, plans: Sequence[SlotPlan], takes: Sequence[int]
+    ) -> Tensor:  # Any: a step
+        works = []
+        for plan, take in zip(plans, takes, strict=True):
+            slot, split = _slot(plan), len(plan.fresh)
+            chain = min(max(split - plan.done, 0), take)
+            begin = max(plan.done - split, 0)
+            new = plan.parents[begin : begin + take - chain]
+            works.append(Work(slot.state, slot.pending, chain, slot.drafted, slot.parents, new))
+        rows = (batch.positions, batch.write, part.keys, part.values, batch.masks)
+        made: Tensor = step(given, *rows, works)
+        for plan, work in zip(plans, works, strict=True):
+            slot = _slot(plan)
+            slot.state, slot.pending = (work.after if next(iter(work.after.values())) is not None else None), []
+            slot.drafted.extend(work.drafted)
+            if work.chain > 1 and slot.state is not None:  # most likely a prompt's end, where the next request's goes on
+                slot.earlier = dict([*slot.earlier.items(), (plan.start + plan.done + work.chain, slot.state)][-_EARLIER:])
+        return made
+
+
+def _slot(plan: SlotPlan) -> HybridSlot:
+    assert isinstance(plan.slot, HybridSlot)
+    return plan.slot

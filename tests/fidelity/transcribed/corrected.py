@@ -1,0 +1,189 @@
+"""What came after DFlash: trees that are as large as they pay for, and drafts that know the ones before them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from fidelity.handed import Uniforms
+from fidelity.transcribed.block_trees import ours, verified_trees
+from fidelity.transcribed.compared import Columns, Compared, Text, after, best
+from fidelity.transcribed.copied import columns
+from fidelity.transcribed.eagle_trees import Near, cases, one_head, row
+from fidelity.transcribed.engine_heads import ours as chained
+from fidelity.transcribed.engine_heads import rejection
+from fidelity.watched import run
+
+
+def costs(case: Mapping[str, Any]) -> list[float]:
+    """A table of what a call takes by its nodes, flat at first, as the authors fit one to what they measured."""
+    return [1.0 + case["each"] * max(0, n - case["free"]) for n in range(case["most"] + 1)]
+
+
+def paying(rows: list[np.ndarray], case: Mapping[str, Any]) -> list[Text]:
+    """The likeliest path left joins the tree, and opens its next sibling and its first child, until one does not make
+    the expected tokens per time more."""
+    ranked = [best(r, min(case["most"], len(r))) for r in rows]
+    logs = [np.log(r[k]) for r, k in zip(rows, ranked, strict=True)]
+    takes, expected = costs(case), 1.0
+    found: list[Text] = []
+    rate = expected / (case["drafting"] + takes[0])
+    open_: list[tuple[float, Text]] = [(-logs[0][0], (0,))]
+    while open_ and len(found) < case["most"]:
+        cost, ranks = heapq.heappop(open_)
+        expected += np.exp(-cost)
+        new = expected / (case["drafting"] + takes[len(found) + 1])
+        if new <= rate:
+            break
+        rate, depth = new, len(ranks)
+        found.append(tuple(ranked[i][r] for i, r in enumerate(ranks)))
+        if ranks[-1] + 1 < len(ranked[depth - 1]):
+            here, beside = logs[depth - 1][ranks[-1]], logs[depth - 1][ranks[-1] + 1]
+            heapq.heappush(open_, (cost + here - beside, (*ranks[:-1], ranks[-1] + 1)))
+        if depth < len(rows):
+            heapq.heappush(open_, (cost - logs[depth][0], (*ranks, 0)))
+    return found
+
+
+def caddtree(case: Mapping[str, Any]) -> Columns:
+    """As DDTree, with other trees."""
+    return verified_trees(case, lambda rows: paying(rows, case))
+
+
+def heads(part: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """A head, and another in the place of a trained network that knows the state of a place and the drafts before it."""
+
+    def made(case: Mapping[str, Any]) -> dict[str, Any]:
+        both = one_head(case)
+        return {**both, part: Near(both["target"], case["seed"] + 40)}
+
+    return made
+
+
+def domino(case: Mapping[str, Any]) -> Columns:
+    """The first drafts are of their places' scores; the others of the sums of these and the correction. They are kept as
+    long as the target, in whose place a draw stands as well, says the same."""
+    m, u = heads("correction")(case), Uniforms(case["seed"])
+    text, end = list(case["prompt"]), len(case["prompt"]) + case["limit"]
+
+    def pick(p: np.ndarray) -> int:
+        return u.token(p) if case["temperature"] else int(np.argmax(p))
+
+    text.append(pick(after(m["target"], text)))
+    drafted: list[list[Text]] = [[]]
+    accepted = [0]
+    while len(text) < end:
+        chain: Text = ()
+        for i in range(case["block"]):
+            p = row(m["head"], text, (0,) * i)
+            chain = (*chain, pick(p if i < case["pure"] else p * row(m["correction"], text, chain)))
+        kept = 0
+        while True:
+            token = pick(after(m["target"], (*text, *chain[:kept])))
+            if kept == len(chain) or token != chain[kept]:
+                break
+            kept += 1
+        text += [*chain[:kept], token]
+        drafted.append([chain[: i + 1] for i in range(len(chain))])
+        accepted.append(kept)
+    return {"tokens": tuple(text[:end]), "drafted": drafted, "accepted": accepted}
+
+
+def dflash2(case: Mapping[str, Any]) -> Columns:
+    """The k best of every place; of these a draw, or the best, by the sum of the place's score and how it follows the draft
+    before. Rejection decides. A block is no longer than the text may still become, where a case looks at its end."""
+    m, end = heads("selector")(case), len(case["prompt"]) + case["limit"]
+
+    def draft(text: list[int], u: Uniforms) -> list[tuple[int, np.ndarray | None]]:
+        chain: list[tuple[int, np.ndarray | None]] = []
+        for i in range(min(case["block"] - 1, end - len(text)) if case.get("ends") else case["block"] - 1):
+            p = row(m["head"], text, (0,) * i)
+            q = np.zeros(len(p))
+            few = best(p, case["k"])
+            q[few] = p[few] * row(m["selector"], text, tuple(t for t, _ in chain))[few]
+            q /= q.sum()
+            chain.append((u.token(q), q) if case["temperature"] else (int(np.argmax(q)), None))
+        return chain
+
+    return rejection(case, draft)
+
+
+def to_the_end(case: Mapping[str, Any], backend: str) -> Columns:
+    """Ours, in a request that ends where the case does."""
+    asked = {name: case[name] for name in ("limit", "block", "k")}
+    return columns(run("dflash2", case["prompt"], heads("selector")(case), backend, **asked))
+
+
+COMPARED = [
+    Compared(
+        "caddtree",
+        "ZhangShuai1230/CaDDTree 227dbcfc, caddtree.py, build_caddtree_tree and caddtree_generate",
+        caddtree,
+        ours("caddtree", "block", "most", "drafting", "each", "free"),
+        {
+            f"block {k} draft {d} node {e} after {f}": {
+                "seed": s,
+                "prompt": (1, 2, 3),
+                "limit": 12,
+                "block": k,
+                "most": m,
+                "drafting": d,
+                "each": e,
+                "free": f,
+            }
+            for s, k, m, d, e, f in (
+                (1, 5, 64, 0.19, 0.02, 4),
+                (2, 4, 20, 0.5, 0.05, 0),
+                (3, 3, 8, 0.19, 0.0018, 192),
+                (4, 6, 40, 2.0, 0.1, 1),
+                (5, 2, 30, 0.0, 0.3, 0),
+            )
+        },
+        "greedy; a line in the place of the table of measured times",
+    ),
+    Compared(
+        "domino",
+        "jianuo-huang/Domino 1e0fbf87, code/dflash.py, DFlashDraftModel.spec_generate",
+        domino,
+        chained("domino", "block", "pure", models=heads("correction")),
+        cases(
+            {"block": 6, "pure": 1, "temperature": 0},
+            {"block": 4, "pure": 0, "temperature": 1},
+            {"block": 5, "pure": 3, "temperature": 1},
+        ),
+        "as trained with a shifted label; a head on features of its own in the place of the recurrent network; of the target's "
+        "draws those behind the first that differs, which nobody reads, are left out",
+    ),
+    Compared(
+        "dflash2",
+        "z-lab/dflash 10129599, dflash/model.py, CandidateSelector.select and dflash_generate",
+        dflash2,
+        chained("dflash2", "block", "k", models=heads("selector")),
+        cases(
+            {"block": 6, "k": 3, "temperature": 0},
+            {"block": 5, "k": 4, "temperature": 1},
+            {"block": 8, "k": 16, "temperature": 1},
+        ),
+        "a head on features of its own in the place of the low-rank product",
+    ),
+    Compared(
+        "dflash2",
+        "z-lab/dflash 10129599, dflash/model.py, dflash_generate",
+        dflash2,
+        lambda case, backend: columns(
+            run(
+                "dflash2",
+                case["prompt"],
+                heads("selector")(case),
+                backend,
+                limit=case["limit"],
+                block=case["block"],
+                k=case["k"],
+            )
+        ),
+        cases({"block": 6, "k": 3, "temperature": 0, "ends": True}),
+        "the blocks at the end of a text",
+    ),
+]
