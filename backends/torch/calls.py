@@ -213,7 +213,7 @@ class Calls(SecondContexts):
 
     @calls
     def score_states(self, op: Op, head: Any, states: np.ndarray, layer: Any = None, token: Any = None) -> TorchDist:
-        """The meaning of `head.score`."""
+        """The meaning of `head.score` of hidden states [..., width]."""
         import torch
 
         rows, length = states.reshape(-1, states.shape[-1]), len(self.tokens)

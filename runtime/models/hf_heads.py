@@ -402,7 +402,8 @@ class HFReading(Reading):
     def scores_of(
         self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None, joint: bool = False
     ) -> list[Scores]:
-        """The module's outputs are logits [n, V]. It gets all the states of a call: of cells, for each of them."""
+        """The module's outputs are logits [n, V]. It gets all the states of a call: of cells, for each of them. Raises DecError
+        for outputs of another shape, and for numbers that are none."""
         out = outputs_of(self.module if layer is None else self.module[layer], torch.from_numpy(states).float(), _ids(tokens))
         size = self.vocab.size
         if out.ndim != 2 or out.shape[0] != len(states) or out.shape[1] < size or bool(out[:, :size].isnan().any()):

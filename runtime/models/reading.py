@@ -115,7 +115,7 @@ class Confidence(Reading):
     def scores_of(
         self, states: np.ndarray, layer: int | None, tokens: Sequence[int] | None = None, joint: bool = False
     ) -> list[Scores]:
-        """What the model itself says of these states, whatever tokens are beside."""
+        """What the model itself says of these states [n, width], whatever tokens are beside."""
         return [self.target.read_state(row) for row in states]
 
     def _of(self, weights: list[float]) -> Any:

@@ -24,14 +24,17 @@ WITHOUT = {
     "d3llm_cache": "cached keys and values are those of earlier calls, exact for block-causal models alone",
     "dingo": "its best path may need tokens without mass; what an automaton reads is no claim of the language",
     "dpad": "its calls do not see masks that every specification shows",
+    "dynamic_temperature": "no derivation follows a temperature that depends on the scores, and comparing worlds takes minutes",
     "entropy_renoise": "its canvas begins as random tokens, which no other decoding does",
     "fast_dllm_v2": "its models predict the next cell, which no specification reads so",
     "iterative_agent": "later rounds are written after answers that are not committed, the first one up to `reach` tokens",
+    "iterative_elimination": "the caller's functions write the question and find the name in the answer",
     "joint_threshold_indel": "insertion and deletion move cells: what stands where was decided elsewhere",
     "learn2pd_eot": "its calls do not see what was cut, which every specification shows",
     "sdar": "cached keys and values are exact for block-causal models alone",
     "skeleton_graph": "what it commits was written in contexts with the skeleton, which is not committed",
     "superposed": "what continues a draft was said after a mixture of all drafts",
+    "windowed_penalties": "penalties over a window are not those of any request",
 }
 
 

@@ -124,7 +124,7 @@ class Mixer(nn.Module):
 
 
 def close(one: Tensor, other: Tensor) -> bool:
-    """Whether two forwards' states are the same but for rounding."""
+    """Whether two forwards' states [B, T, width] are the same but for rounding."""
     return _gap(one, other) <= _TOLERANCE.get(one.dtype, 0.1)
 
 
@@ -180,7 +180,8 @@ class HybridDecoder(ModuleDecoder):
 
     @torch.no_grad()
     def run(self, cells: Tensor, tape: Tape) -> Tensor:
-        """See `ModuleDecoder`. Raises DecError for a tape with rows of earlier calls, which say nothing of states."""
+        """States [n, width] of cells int64[n], as `ModuleDecoder.run`. Raises DecError for a tape with rows of earlier
+        calls, which say nothing of states."""
         before = tape.visible.tril(-1).cpu()
         parents = [int(row.nonzero()[-1]) if bool(row.any()) else -1 for row in before]
         if tape.held or any(int(at) for at, parent in zip(tape.positions, parents, strict=True) if parent < 0):
