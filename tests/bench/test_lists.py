@@ -91,6 +91,7 @@ def test_the_command_prints_rows(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--lists brings its own model" in capsys.readouterr().err
 
 
+@pytest.mark.budget(5)
 def test_the_page_is_that_of_the_results_and_these_are_computed_again() -> None:
     document = json.loads(lab.RESULTS.read_text("utf-8"))
     assert lab.PAGE.read_text("utf-8") == lab.page(document), "python -m lab.lists --page"
