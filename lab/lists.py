@@ -31,9 +31,11 @@ How much does it cost to decide several cells in one call? On a trained model th
 right answers given the cells decided so far. One cell a call is always right, so that what is lost is what the cells say of
 one another. Every run of the program is enumerated in fractions; nothing is sampled or timed.
 
-The tasks are of the kinds of ParallelBench (Kang et al., 2025): {tasks}. All right answers are equally likely, the temperature
-is 1, and the canvas is as long as the answer, in one block, with one cell a call where a program has such parameters. Where
-what is decided contradicts every right answer, the model follows those that agree with most cells; so editing can mend one.
+The tasks are of the kinds of ParallelBench (Kang et al., 2025): {tasks}.
+
+All right answers are equally likely, the temperature is 1, and the canvas is as long as the answer, in one block, with one
+cell a call where a program has such parameters. Where what is decided contradicts every right answer, the model follows those
+that agree with most cells; so editing can mend one.
 
 {caption} A row with a knob's value is there where it differs from the defaults'.
 

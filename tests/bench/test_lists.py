@@ -13,6 +13,7 @@ from decgraph.bench import lists
 from decgraph.cli.main import main
 from decgraph.errors import DecError
 from decgraph.runtime.request import Request
+from lab import lists as lab
 
 TASKS = {task.name: task for task in lists.TASKS}
 
@@ -88,3 +89,14 @@ def test_the_command_prints_rows(capsys: pytest.CaptureFixture[str]) -> None:
     assert shuffle == {"right": "2/9", "calls": "1", "cells": 3}
     assert main(["bench", "--lists", "llada", "--model", "target"]) == 1
     assert "--lists brings its own model" in capsys.readouterr().err
+
+
+@pytest.mark.budget(5)
+def test_the_page_is_that_of_the_results_and_these_are_computed_again() -> None:
+    document = json.loads(lab.RESULTS.read_text("utf-8"))
+    assert lab.PAGE.read_text("utf-8") == lab.page(document), "python -m lab.lists --page"
+    assert {label.partition(":")[0] for label in document["rows"]} == set(lists.alone())
+    again = lab.measured(["eb_sampler", "zipar"])
+    assert document["tasks"] == json.loads(json.dumps(again["tasks"]))
+    for label, row in again["rows"].items():
+        assert document["rows"][label] == row, label
