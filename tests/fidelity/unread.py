@@ -22,6 +22,7 @@ ONLY: Mapping[str, Mapping[str, str | tuple[Any, ...]]] = {
     },
     "logits/beam_search": {"num_return_sequences": "all beams are compared"},
     "ar/hf_assisted_eos": {"eos_is_output_index": "where the end stands in the recorded text"},
+    "ar/specdecpp": {"num_assistant_tokens": "the schedule `ada` asks the head, and drafts `bound`; read where it is constant"},
     "ar/mcsd_greedy": {"tree_attn": "a tree in one row or in a row a path: the same drafts and the same tokens"},
     "ar2/cs_drafting": {"drafts": "`k_matrix` has a row for each"},
     "logits/context_aware_decoding": {"projection_top_p": (0.0,)},

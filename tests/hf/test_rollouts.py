@@ -16,6 +16,7 @@ from decgraph import zoo
 from decgraph.errors import DecError
 from decgraph.hf.rollouts import Rollouts
 
+SECONDS = 300
 PROMPTS = ["def main():", "class Queue:"]
 
 
@@ -133,7 +134,7 @@ def test_verl_asks_one_by_one_and_brings_weights(policy: Any, tokenizer: Any) ->
         return ids, before, await server.generate(ids[0], {**asked, "logprobs": False, "temperature": 0})
 
     old = copy.deepcopy(policy)
-    ids, before, after = asyncio.run(session())
+    ids, before, after = asyncio.run(asyncio.wait_for(session(), SECONDS))
     for prompt, answer in zip(ids, before, strict=True):
         assert answer.log_probs == pytest.approx(scored(old, prompt, answer.token_ids, 0.5), abs=1e-4)
     greedy = decgraph.run("autoregressive", ids[0], {"target": policy}, limit=8, temperature=0, eos=())
@@ -148,12 +149,12 @@ def test_verl_asks_one_by_one_and_brings_weights(policy: Any, tokenizer: Any) ->
 def test_verls_other_parameters_are_refused(wrong: dict[str, Any], message: str, policy: Any) -> None:
     server = Rollouts("autoregressive", model=policy)
     with pytest.raises(DecError, match=message):
-        asyncio.run(server.generate([1, 2], {"max_tokens": 2, **wrong}))
+        asyncio.run(asyncio.wait_for(server.generate([1, 2], {"max_tokens": 2, **wrong}), SECONDS))
     with pytest.raises(DecError, match="`image_data` is not supported"):
-        asyncio.run(server.generate([1, 2], {"max_tokens": 2}, image_data=["x.png"]))
+        asyncio.run(asyncio.wait_for(server.generate([1, 2], {"max_tokens": 2}, image_data=["x.png"]), SECONDS))
     with pytest.raises(DecError, match="no policy"):
-        asyncio.run(Rollouts("autoregressive").generate([1, 2], {}))
+        asyncio.run(asyncio.wait_for(Rollouts("autoregressive").generate([1, 2], {}), SECONDS))
     with pytest.raises(DecError, match="delta_flush"):
-        asyncio.run(server.update_weights([], wire_format="delta_flush"))
+        asyncio.run(asyncio.wait_for(server.update_weights([], wire_format="delta_flush"), SECONDS))
     with pytest.raises(DecError, match="no weight 'x'"):
-        asyncio.run(server.update_weights([("x", torch.zeros(1))]))
+        asyncio.run(asyncio.wait_for(server.update_weights([("x", torch.zeros(1))]), SECONDS))
