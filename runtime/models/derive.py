@@ -67,7 +67,8 @@ def _layers(numbers: Any) -> frozenset[int]:  # Any: whole numbers of any kind
 
 
 def _with(model: Model, method: str, how: str) -> Any:  # Any: a model that has `method`
-    if not hasattr(model, method):
+    own = getattr(type(model), method, None)
+    if own is None or own is getattr(Model, method, None):  # the interface's own only says that there is none
         raise DecError(f"{model.kind} model {model.name!r} cannot be used in {how}(...)")
     return model
 

@@ -91,7 +91,7 @@ def _text_half(folder: Folder, vocab: Vocab, placed: Placement, reuse: bool) -> 
         if (inner := getattr(module.base_model, "language_model", None)) is not None:
             text, output = inner.config, module.get_output_embeddings()
             with torch.device("meta"):
-                module = transformers.AutoModelForCausalLM.from_config(text)
+                module = transformers.AutoModelForCausalLM.from_config(text, trust_remote_code=False)
             module.model, module.lm_head = inner, output
         net = net_of_module(module, folder.name)
     except (DecError, TypeError) as refused:
