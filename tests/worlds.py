@@ -69,6 +69,11 @@ def heard(function: Function, request: Request) -> Request:
     return replace(request, **{name: FIELDS[name] for name in unread(function)})
 
 
+MORE_CALLS = {"dpad"}
+"""Programs that call a model more often on torch: DPad makes the last call of a block on a memory once more, which the reference
+finds."""
+
+
 class World:
     """One algorithm with small models and parameters, and what the reference does with the requests."""
 
@@ -105,6 +110,9 @@ class World:
                 continue
             assert done(have) == done(want), where
             calls, asked = Counter(models(have)), Counter(models(want))
+            if self.algorithm.name in MORE_CALLS:
+                assert calls > asked, f"{where}: as many calls as on the reference"
+                continue
             assert calls == asked if not passes else calls <= asked, f"{where}: {calls} calls, not {asked}"
 
 

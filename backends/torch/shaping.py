@@ -43,11 +43,11 @@ def working(t: Tensor) -> Tensor:
 
 
 def onehot(tokens: np.ndarray, size: int, like: Tensor) -> Tensor:
-    """One-hot rows [R, size] of `tokens` int64[R]."""
+    """One-hot rows [R, size] of `tokens` int64[R]; zeros for what is no token, such as a cell that is masked (-1)."""
     out = torch.zeros(len(tokens), size, dtype=like.dtype, device=like.device)
     if len(tokens):
-        at = torch.from_numpy(np.ascontiguousarray(tokens)).to(like.device)
-        out.scatter_(1, at[:, None], 1.0)
+        at = torch.from_numpy(np.ascontiguousarray(tokens)).to(like.device)[:, None]
+        out.scatter_(1, at.clamp(min=0), (at >= 0).to(like.dtype))
     return out
 
 

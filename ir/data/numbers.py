@@ -185,7 +185,8 @@ class Float:
 
     def onehot(self, token: int, size: int) -> Any:
         out = np.zeros(size)
-        out[token] = 1.0
+        if token >= 0:  # a masked cell has no token
+            out[token] = 1.0
         return out
 
     def zeros(self, shape: tuple[int, ...], elem: str) -> Any:

@@ -56,7 +56,7 @@ def test_the_catalogue_says_recorded_of_what_was_recorded() -> None:
     assert {row.name for row in stdlib.catalogue().values() if row.status == "recorded"} == words & set(stdlib.names())
 
 
-@pytest.mark.budget(45)
+@pytest.mark.budget(25)
 @pytest.mark.parametrize(
     "pair, case, backend",
     [

@@ -171,7 +171,7 @@ def door_of(algorithm: str) -> Any:
     return decgraph.hf(algorithm)
 
 
-@pytest.mark.budget(30)
+@pytest.mark.budget(15)
 @pytest.mark.quick(("autoregressive",), ("prompt_lookup", "fused AdamW"), ("prompt_lookup", "hook of a layer"))
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("algorithm", ["autoregressive", "prompt_lookup", "speculative"])
@@ -205,7 +205,7 @@ SESSIONS = (
 )
 
 
-@pytest.mark.budget(12)
+@pytest.mark.budget(6)
 @pytest.mark.quick("hook of a layer", "fused AdamW")
 @pytest.mark.parametrize("change", SESSIONS)
 @pytest.mark.parametrize("backend", ["torch", "reference"])

@@ -53,7 +53,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.budget(13)
+@pytest.mark.budget(6)
 @pytest.mark.quick("autoregressive")
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("algorithm", ["autoregressive", "prompt_lookup", "speculative"])
@@ -91,7 +91,7 @@ def soft(kind: str) -> Any:
     return made
 
 
-@pytest.mark.budget(12)
+@pytest.mark.budget(6)
 @pytest.mark.quick("autoregressive")
 @pytest.mark.parametrize("kind", SOFT)
 @pytest.mark.parametrize("algorithm", ["autoregressive", "prompt_lookup", "speculative", "token_recycling"])

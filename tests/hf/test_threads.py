@@ -87,7 +87,7 @@ def request_of(kind: str, n: int) -> decgraph.Request:
     return decgraph.Request(prompt, limit=8, temperature=float(kind == "sampled"), eos=(), seed=n, request_id=n)
 
 
-@pytest.mark.budget(24)
+@pytest.mark.budget(16)
 @pytest.mark.quick(("4",))
 @pytest.mark.parametrize("prompts", [4, 40])
 @pytest.mark.parametrize("sessions", ["one session", "four sessions"])

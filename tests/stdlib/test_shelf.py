@@ -28,7 +28,7 @@ WITHOUT_MODELS: dict[str, str] = {
 """What no shipped model fits, and what it needs."""
 
 
-@pytest.mark.budget()
+@pytest.mark.budget(28)
 @pytest.mark.quick(first=SAMPLE)
 @pytest.mark.parametrize("name", OTHERS)
 def test_torch_commits_what_the_reference_commits(name: str) -> None:
@@ -51,7 +51,7 @@ def compare(name: str, *, free: bool) -> None:
     w.compare(together, "without passes, in a batch", passes=False, together=True)
 
 
-@pytest.mark.budget()
+@pytest.mark.budget(16)
 @pytest.mark.parametrize("name", PART)
 def test_on_shipped_models(name: str) -> None:
     if name in WITHOUT_MODELS:
@@ -66,7 +66,7 @@ def test_on_shipped_models(name: str) -> None:
     assert got["torch"].tokens
 
 
-@pytest.mark.budget()
+@pytest.mark.budget(20)
 @pytest.mark.parametrize("name", PART)
 def test_no_claim_is_refuted(name: str) -> None:
     """One world, no mutants: a claim that is plainly wrong shows. `decgraph check --all` proves."""

@@ -44,7 +44,7 @@ def worlds(name: str) -> list[tuple[str, dict[str, Any]]]:
     return out
 
 
-@pytest.mark.budget(36)
+@pytest.mark.budget(18)
 @pytest.mark.quick("cfg", "contrastive_decoding", "instructive_decoding", "apd", "anchored", "dola", "uscd", "transfer_q")
 @pytest.mark.parametrize("name", [n for n in SHELF if not reads_a_grammar(n)])
 def test_rows_with_zeros_are_decoded(name: str) -> None:

@@ -271,9 +271,9 @@ def source_vectors(s: Any, x: Draws) -> Tensor:
         if isinstance(x.row, np.ndarray) and not isinstance(x.point, Tensor) and not (x.row < 0).any():
             return out.reshape(b, *x.shape, size)
     kind = out.dtype if out is not None else torch.float64 if s.exact else torch.float32
-    s.flag(tokens >= size)  # an undecided cell is no token
+    is_token = s.lanes(tokens < size)  # an undecided cell has none, and zeros
     hot = torch.zeros((b, n, size), dtype=kind, device=s.device)
-    hot = hot.scatter(2, s.lanes(tokens).clamp(0, size - 1)[..., None], 1.0)
+    hot = hot.scatter(2, s.lanes(tokens).clamp(0, size - 1)[..., None], is_token.to(kind)[..., None])
     if out is not None:
         certain = row < 0
         if isinstance(x.point, Tensor):

@@ -36,8 +36,12 @@ REQUESTS = [
 TOLD = ("target_calls", "draft_calls", "drafted", "unmasked", "remasked", "tested", "accepted")
 DRIVEN = {
     "dingo": "its automaton is searched on the host",
+    "dpad": "a function of the caller's",
+    "joint_sampler": "a head over the states of a canvas",
+    "joint_threshold_indel": "a list of texts of different lengths",
     "latent_refinement": "cells that hold mixtures",
     "learn2pd": "a function of the caller's",
+    "learn2pd_eot": "a function of the caller's",
     "pc_sampler": "a function of the caller's",
     "soft_value": "a function of the caller's",
     "sparse_dllm": "rows of single layers",

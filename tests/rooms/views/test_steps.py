@@ -35,7 +35,7 @@ FAMILIES = [
 OTHER_MODELS = {
     *("amphista", "arbitrage", "autodeco", "discriminator_guided", "falcon", "first_router", "graph_constrained"),
     *("hydra", "judge_decoding", "knn_ssd", "medusa", "medusa_match", "reward_guided_sd", "sam_decoding", "specdec_pp"),
-    "token_recycling",
+    *("dspark_confident", "joint_sampler", "token_recycling"),
 }
 """They need another vocabulary, or heads, that the table models of `traced` do not have."""
 

@@ -31,7 +31,7 @@ MASKED = ("fast_dllm", "fast_dllm_uncached", "dkv_cache", "llada", "dream", "rem
 QUICK = ("speculative", "eagle2", "block_verification", "dola", "arbitrage", "fast_dllm")
 
 
-@pytest.mark.budget(12)
+@pytest.mark.budget(4)
 @pytest.mark.quick(*QUICK)
 @pytest.mark.parametrize("name", [*CAUSAL, *TREES, *HEADS, *MASKED])
 def test_sessions(name: str) -> None:
@@ -49,7 +49,7 @@ def test_sessions(name: str) -> None:
         assert tokens("auto") == plain
 
 
-@pytest.mark.budget(12)
+@pytest.mark.budget(4)
 @pytest.mark.quick("eagle2", "fast_dllm")
 @pytest.mark.parametrize("name", ["speculative", "eagle2", "medusa", "kangaroo", "fast_dllm", "specdiff", "dola"])
 def test_the_reference(name: str) -> None:
@@ -63,7 +63,7 @@ def test_the_reference(name: str) -> None:
         assert tokens("cuda") == plain
 
 
-@pytest.mark.budget(12)
+@pytest.mark.budget(4)
 @pytest.mark.quick("speculative")
 @pytest.mark.parametrize("name", ["speculative", "eagle2", "medusa", "fast_dllm"])
 def test_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +104,7 @@ def test_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert "another device, another dtype" in capsys.readouterr().err
 
 
-@pytest.mark.budget(12)
+@pytest.mark.budget(4)
 @pytest.mark.quick("speculative")
 @pytest.mark.parametrize("name", ["speculative", "eagle2", "medusa", "fast_dllm"])
 def test_serve(name: str) -> None:
@@ -126,7 +126,7 @@ def test_serve(name: str) -> None:
         assert answered("auto") == (plain, {("cuda:0", "float32")})
 
 
-@pytest.mark.budget(12)
+@pytest.mark.budget(4)
 @pytest.mark.quick("speculative")
 @pytest.mark.parametrize("name", ["autoregressive", "speculative", "sequoia", "eagle2", "medusa", "prompt_lookup"])
 def test_hf(name: str) -> None:
