@@ -70,8 +70,7 @@ def heard(function: Function, request: Request) -> Request:
 
 
 MORE_CALLS = {"dpad"}
-"""Programs that call a model more often on torch: DPad makes the last call of a block on a memory once more, which the reference
-finds."""
+"""Programs that call a model more often on torch: DPad makes the last call of a block on a memory once more."""
 
 
 class World:

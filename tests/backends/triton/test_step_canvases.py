@@ -42,6 +42,7 @@ DRIVEN = {
     "latent_refinement": "cells that hold mixtures",
     "learn2pd": "a function of the caller's",
     "learn2pd_eot": "a function of the caller's",
+    "llada_guided": "a canvas after other tokens",
     "pc_sampler": "a function of the caller's",
     "soft_value": "a function of the caller's",
     "sparse_dllm": "rows of single layers",
