@@ -18,7 +18,6 @@ from decgraph.cli.clock import brief, told
 from decgraph.cli.options import option
 from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.progress import Bar
-from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.session import check_externs, check_params
 from decgraph.runtime.unshaped import refuse_unread, unread
 
@@ -56,11 +55,11 @@ def command(
     model: options.Model = None,
     set_: options.Set = None,
     max_new: Annotated[int, option("--max-new", "-n", help="Most new tokens of a prompt.")] = 64,
-    temperature: options.Temperature = DEFAULT_TEMPERATURE,
+    temperature: options.Temperature = None,
     top_k: options.TopK = None,
     top_p: options.TopP = None,
     min_p: options.MinP = None,
-    repetition_penalty: options.RepetitionPenalty = 1.0,
+    repetition_penalty: options.RepetitionPenalty = None,
     seed: Annotated[int, option("--seed", help="Seed of all noise; a row's noise also depends on its id.")] = 0,
     strict: options.Strict = False,
     stop: Annotated[list[str] | None, option("--stop", help="Text that ends a run.")] = None,
@@ -104,6 +103,7 @@ def command(
         "strict": strict,
         "stop": tuple(stop or ()),
     }
+    fields = {name: value for name, value in fields.items() if value is not None}
     plain = decgraph.Request((0,), **fields)  # what is out of range is said before models are read
     refuse_unread(chosen.function, plain, unread(chosen.function))
     allow = given.grammar(regex, json_schema, grammar)

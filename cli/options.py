@@ -40,11 +40,11 @@ Dtype = Annotated[
 
 # How.
 MaxNew = Annotated[int, option("--max-new", "-n", help="Most new tokens.")]
-Temperature = Annotated[float, option("--temperature", "-t", help="0 is greedy.")]
+Temperature = Annotated[float | None, option("--temperature", "-t", help="0 is greedy. Default: the model's own, else 0.")]
 TopK = Annotated[int | None, option("--top-k", help="Keep the k likeliest tokens.")]
 TopP = Annotated[float | None, option("--top-p", help="Keep the likeliest tokens whose probabilities add up to p.")]
 MinP = Annotated[float | None, option("--min-p", help="Keep tokens above p times the likeliest's.")]
-RepetitionPenalty = Annotated[float, option("--repetition-penalty", help="1 is off.")]
+RepetitionPenalty = Annotated[float | None, option("--repetition-penalty", help="1 is off.")]
 Strict = Annotated[bool, option("--strict", help="An error in a draft ends the run; else it ends that draft.")]
 Seed = Annotated[int, option("--seed", help="Seed of all noise: the same seed commits the same tokens.")]
 Stop = Annotated[list[str] | None, option("--stop", help="Text that ends the run.")]

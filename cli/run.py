@@ -22,9 +22,10 @@ from decgraph.models import request_for
 from decgraph.passes.plan import Plan
 from decgraph.runtime import prompt_files
 from decgraph.runtime.collecting import uncollected
+from decgraph.runtime.defaults import defaults
 from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.prompt_files import Text
-from decgraph.runtime.request import DEFAULT_TEMPERATURE, Request
+from decgraph.runtime.request import Request
 from decgraph.runtime.session import Result, Session, check_params
 from decgraph.runtime.trace import Commits
 from decgraph.runtime.unshaped import refuse_unread, unread
@@ -49,11 +50,11 @@ def command(
     model: options.Model = None,
     set_: options.Set = None,
     max_new: options.MaxNew = 64,
-    temperature: options.Temperature = DEFAULT_TEMPERATURE,
+    temperature: options.Temperature = None,
     top_k: options.TopK = None,
     top_p: options.TopP = None,
     min_p: options.MinP = None,
-    repetition_penalty: options.RepetitionPenalty = 1.0,
+    repetition_penalty: options.RepetitionPenalty = None,
     logprobs: Annotated[int | None, option("--logprobs", help="With --json: of the tokens, and of the n likeliest.")] = None,
     seed: options.Seed = 0,
     strict: options.Strict = False,
@@ -126,6 +127,7 @@ def command(
         "logprobs": logprobs,
         "stop": tuple(stop or ()),
     }
+    fields = {name: value for name, value in fields.items() if value is not None}
     plain = decgraph.Request((0,), **fields)  # what is out of range is said before models are read
     refuse_unread(chosen.function, plain, unread(chosen.function))
     if (allow := given.grammar(regex, json_schema, grammar)) is not None:
@@ -134,7 +136,8 @@ def command(
     session.load_seconds = time.perf_counter() - context.obj  # since the command began
     fields["bans"] = given.tokens(ban or (), "--ban", session.tokenizer)
     if applied is not None:
-        applied.warn(chosen, session, folders, temperature, batch if prompts is not None else 1)
+        heat = {**defaults(session), **fields}["temperature"]
+        applied.warn(chosen, session, folders, heat, batch if prompts is not None else 1)
     if eos:
         fields["eos"] = given.tokens(eos, "--eos", session.tokenizer)
     for one in texts:

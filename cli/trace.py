@@ -17,7 +17,6 @@ from decgraph.models import request_for
 from decgraph.runtime.placement import AUTO, Placement
 from decgraph.runtime.prompt_files import Text
 from decgraph.runtime.recording import Recorder
-from decgraph.runtime.request import DEFAULT_TEMPERATURE
 from decgraph.runtime.session import Session, check_params
 from decgraph.views.document import Trace, document
 
@@ -48,7 +47,7 @@ def command(
     model: options.Model = None,
     set_: options.Set = None,
     max_new: options.MaxNew = 64,
-    temperature: options.Temperature = DEFAULT_TEMPERATURE,
+    temperature: options.Temperature = None,
     top_k: options.TopK = None,
     top_p: options.TopP = None,
     seed: options.Seed = 0,
@@ -86,7 +85,7 @@ def command(
 
         plots.check(plot)
     externs = given.functions(extern or ())
-    fields = {
+    fields: dict[str, Any] = {
         "limit": max_new,
         "temperature": temperature,
         "top_k": top_k,
@@ -95,6 +94,7 @@ def command(
         "strict": strict,
         "stop": tuple(stop or ()),
     }
+    fields = {name: value for name, value in fields.items() if value is not None}
     traces: list[Trace] = []
     read: dict[str, Any] = {}
     tokenizer: Any = None

@@ -17,7 +17,8 @@ from decgraph.serve.logs import LOG
 from decgraph.serve.metrics import Metrics
 from decgraph.serve.refusals import Refusal
 
-ROUTES = ("/v1/models", "/v1/completions", "/v1/chat/completions", "/health", "/ready", "/metrics", "/openapi.json", "/docs")
+ROUTES = ("/v1/models", "/v1/completions", "/v1/chat/completions", "/v1/responses", "/tokenize", "/detokenize", "/version",
+          "/health", "/ready", "/metrics", "/openapi.json", "/docs")  # fmt: skip
 
 
 class Guard:
