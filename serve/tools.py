@@ -46,15 +46,15 @@ class Format:
     @property
     def starts(self) -> tuple[str, ...]:
         """What the text of a call may begin with; where there is nothing, it is the text's own beginning."""
-        return tuple(
-            dict.fromkeys(one for one in (self.open + self.begin.rstrip("\n"), self.begin.rstrip("\n"), *self.more) if one)
-        )
+        found = ((self.open + self.begin).strip(), self.begin.strip(), *self.more)
+        return tuple(dict.fromkeys(one for one in found if one))
 
 
 HERMES = Format("hermes", ("<tool_call>",), begin="<tool_call>\n", end="\n</tool_call>", between="\n")
 FORMATS = (
     Format("harmony", ("<|channel|>", "to=functions."), "named", begin="<|channel|>commentary to=functions.",
-           middle=" <|constrain|>json<|message|>", end="<|call|>", more=("<|start|>assistant to=functions.", "to=functions.")),
+           middle=" <|constrain|>json<|message|>", end="<|call|>",
+           between="<|start|>assistant", more=("<|start|>assistant to=functions.", "to=functions.")),
     Format("deepseek 3.1", ("<｜tool▁calls▁begin｜>", "<｜tool▁sep｜>'+tool['function']['arguments']"), "named",
            "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
     Format("deepseek", ("<｜tool▁calls▁begin｜>",), "named", "<｜tool▁calls▁begin｜>",
@@ -63,15 +63,15 @@ FORMATS = (
     Format("kimi", ("<|tool_call_begin|>",), "named", "<|tool_calls_section_begin|>", "<|tool_call_begin|>functions.",
            ":0<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>"),
     Format("mistral 11", ("[TOOL_CALLS]", "[ARGS]"), "named", begin="[TOOL_CALLS]", middle="[ARGS]"),
-    Format("mistral", ("[TOOL_CALLS]",), "list", open="[TOOL_CALLS]"),
+    Format("mistral", ("[TOOL_CALLS]",), "list", open="[TOOL_CALLS] "),
     Format("command", ("<|START_ACTION|>",), "list", open="<|START_ACTION|>", close="<|END_ACTION|>",
            keys=("tool_name", "parameters")),
-    Format("granite", ("<|tool_call|>",), "list", open="<|tool_call|>", close="<|/tool_call|>"),
+    Format("granite", ("<|tool_call|>",), "list", open="<|tool_call|>"),
     Format("glm", ("<arg_key>",), "tags", begin="<tool_call>", end="</tool_call>",
            tags=(r"\s*([\w.:-]+)\s*", r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", "</tool_call>")),
     Format("qwen coder", ("<function=", "<parameter="), "tags", begin="<tool_call>", end="</tool_call>", more=("<function=",),
            tags=(r"(?:\s*<function=)?([\w.:-]+)>\s*", r"<parameter=([^>]+)>\n?(.*?)\n?</parameter>", "</function>")),
-    Format("functionary", ("<function=",), "named", begin="<function=", middle=">", end="</function>"),
+    Format("functionary", ("<function=",), "named", begin="<function=", middle=">", end="</function>", between="\n"),
     HERMES,
     Format("xlam", ("tool_call_argument", "tool_calls"), "list"),
     Format("llama", ('"parameters":',), keys=("name", "parameters"), between="; ", more=("<|python_tag|>",)),
@@ -250,6 +250,10 @@ def _python(text: str, format: Format) -> list[Call]:
         return []
 
 
+SPACED = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}}
+"""JSON as templates write it, for llguidance: a small model might write blanks for ever."""
+
+
 def grammar_of(format: Format, tools: Sequence[Tool], *, parallel: bool, special: Mapping[str, int]) -> str:
     """A Lark grammar, in llguidance's dialect, of one call of one of the tools or more. special: spellings of special tokens
     and their ids. Raises DecError for a format whose arguments are not JSON."""
@@ -261,7 +265,7 @@ def grammar_of(format: Format, tools: Sequence[Tool], *, parallel: bool, special
     write = lambda text: _written(text, special)
     if format.style == "named":
         one = " | ".join(
-            f"{write(format.begin + name + format.middle)} %json {json.dumps(schema)} {write(format.end)}"
+            f"{write(format.begin + name + format.middle)} %json {json.dumps({**schema, **SPACED})} {write(format.end)}"
             for name, schema in schemas
         )
     else:
@@ -274,7 +278,7 @@ def grammar_of(format: Format, tools: Sequence[Tool], *, parallel: bool, special
         shape: dict[str, Any] = {"anyOf": shapes} if len(shapes) > 1 else shapes[0]
         if format.style == "list":
             shape = {"type": "array", "items": shape, "minItems": 1, **({} if parallel else {"maxItems": 1})}
-        one = f"{write(format.begin)} %json {json.dumps({**shape, **_definitions(schemas)})} {write(format.end)}"
+        one = f"{write(format.begin)} %json {json.dumps({**shape, **_definitions(schemas), **SPACED})} {write(format.end)}"
     many = parallel and format.style != "list"
     rest = f" ({write(format.between)} call)*" if many else ""
     return f"start: {write(format.open)} call{rest} {write(format.close)}\ncall: {one}\n"

@@ -180,7 +180,7 @@ class Common(_Strict):
         """The fields under one name each."""
         if not isinstance(given, dict):
             return given
-        out = {name: value for name, value in given.items() if name not in ALIASES}
+        out = {name: value for name, value in given.items() if name not in ALIASES and value is not None}
         for alias in ALIASES.keys() & given.keys():
             value = given[alias]
             if value is None or value == "" or value == {}:  # llama.cpp's clients send empty grammars
