@@ -17,7 +17,7 @@ import decgraph
 from decgraph.cli import given, options, output
 from decgraph.cli.clock import brief
 from decgraph.runtime.placement import AUTO, Placement
-from decgraph.runtime.request import DEFAULT_TEMPERATURE
+from decgraph.runtime.request import RequestFields
 from decgraph.runtime.session import check_params
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def command(
     model: options.Model = None,
     set_: options.Set = None,
     max_new: options.MaxNew = 64,
-    temperature: options.Temperature = DEFAULT_TEMPERATURE,
+    temperature: options.Temperature = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of all noise.")] = 0,
     extern: options.Extern = None,
     device: options.Device = AUTO,
@@ -152,7 +152,10 @@ def command(
     folders, externs = given.folders(model or (), chosen.models), given.functions(extern or ())
     session = open_session(chosen, folders, params, externs, "torch", placed=placed)
     text.check_ids(next(iter(session.models.values())).vocab.size)
-    request = request_for(session, text.prompt(), limit=max_new, temperature=temperature, seed=seed)
+    fields: RequestFields = {"limit": max_new, "seed": seed}
+    if temperature is not None:
+        fields["temperature"] = temperature
+    request = request_for(session, text.prompt(), **fields)
     session.load_seconds = time.perf_counter() - context.obj
     first = once(session, request)[0] / 1e9
     profile, clock = measured(session, request, repeat, traced=chrome is not None)

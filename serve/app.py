@@ -20,9 +20,11 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Receive, Scope, Send
 
 import decgraph
+from decgraph.serve.answers import Writer
 from decgraph.serve.guard import Guard
 from decgraph.serve.logs import LOG
 from decgraph.serve.refusals import Refusal, body_of
+from decgraph.serve.responses import ResponsesRequest, ResponseWriter, chat_of
 from decgraph.serve.service import Exchange, Service
 from decgraph.serve.wire import (
     ALIASES,
@@ -99,6 +101,12 @@ async def chat_completions(body: ChatRequest, request: Request) -> Response:
     return await _answered(body, request)
 
 
+@router.post("/v1/responses", responses={**ERRORS, 200: STREAM})
+async def responses(body: ResponsesRequest, request: Request) -> Response:
+    """Answer a conversation, as the Responses API has it."""
+    return await _answered(body, request)
+
+
 ASKED: dict[int | str, dict[str, Any]] = {status: ERRORS[status] for status in (400, 401, 404, 408, 413, 503)}
 
 
@@ -148,10 +156,11 @@ async def metrics(request: Request) -> Response:
     return Response(data, headers={"content-type": kind})
 
 
-async def _answered(body: CompletionRequest | ChatRequest, request: Request) -> Response:
+async def _answered(body: CompletionRequest | ChatRequest | ResponsesRequest, request: Request) -> Response:
     service = service_of(request)
-    generation = await service.read(body)
-    exchange = Exchange(service, generation)
+    generation = await service.read(chat_of(body) if isinstance(body, ResponsesRequest) else body)
+    writer = ResponseWriter(generation, body) if isinstance(body, ResponsesRequest) else Writer(generation)
+    exchange = Exchange(service, generation, writer)
     if generation.stream:
         await exchange.__aenter__()  # a full queue is a status, not an event
         return _Stream(exchange, request.state.told)
@@ -276,7 +285,7 @@ def _unknown(place: Sequence[str], body: Mapping[str, Any]) -> dict[str, Any]:
         values, why = REFUSED[last]
         but = f", except as {json.dumps(values[0])}" if values else ""
         return body_of(400, f"`{name}` is not supported{but}: {why}", name, "unsupported_field")
-    known = {field for one in (CompletionRequest, ChatRequest) for field in one.model_fields} | ALIASES.keys()
+    known = {field for one in (CompletionRequest, ChatRequest, ResponsesRequest) for field in one.model_fields} | ALIASES.keys()
     near = difflib.get_close_matches(last, known, 1)
     hint = f" (try: did you mean {near[0]}?)" if near else ""
     return body_of(400, f"unrecognised field: {name}{hint}", name, "unknown_field")

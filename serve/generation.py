@@ -74,11 +74,12 @@ class Shown:
 
 @dataclass(frozen=True)
 class Tools:
-    """Tools that an answer may call. forced: it is bound to."""
+    """Tools that an answer may call. forced: it is bound to. several: more than once."""
 
     format: Format
     tools: Sequence[Tool]
     forced: bool
+    several: bool
 
 
 @dataclass(frozen=True)
@@ -299,9 +300,11 @@ def _tools(body: ChatRequest, session: Session) -> Tools | None:
     if not tools:
         raise Refusal(400, "`tool_choice` is required, and there are no `tools`", param="tool_choice")
     try:
-        return Tools(format_of(chat.template_of(session.tokenizer)) or HERMES, tools, choice != "auto")
+        format = format_of(chat.template_of(session.tokenizer)) or HERMES
     except DecError as error:
         raise Refusal(400, words_of(error), param="messages") from None
+    several = body.parallel_tool_calls is not False and not isinstance(choice, ToolChoice)
+    return Tools(format, tools, choice != "auto", several)
 
 
 def _shown(body: CompletionRequest | ChatRequest, session: Session, prompts: Sequence[Sequence[int]]) -> Shown:
@@ -428,8 +431,7 @@ def _grammars(body: Common, session: Session, tools: Tools | None) -> list[tuple
             made.append((f"structured_outputs.{name.rstrip('_')}", partial(make, value)))
     if tools is not None and tools.forced:
         special = {text: token for token, text in session.tokenizer.detokenizer.special.items()}  # type: ignore[union-attr]
-        parallel = getattr(body, "parallel_tool_calls", None) is not False
-        text = partial(grammar_of, tools.format, tools.tools, parallel=parallel, special=special)
+        text = partial(grammar_of, tools.format, tools.tools, parallel=tools.several, special=special)
         made.append(("tool_choice", lambda: Grammar.lark(text())))
     return made
 

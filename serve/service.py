@@ -24,9 +24,9 @@ class Exchange:
     """The answers to one client's request. Leaving the `async with` cancels what has not ended. writer: how they are written.
     disconnected: the client went away before the end."""
 
-    def __init__(self, service: Service, generation: Generation, writer: Writer | None = None) -> None:
+    def __init__(self, service: Service, generation: Generation, writer: Writer) -> None:
         self.service, self.generation = service, generation
-        self.writer = writer or Writer(generation)
+        self.writer = writer
         self.jobs = [
             Job(generation.session, request, owner=self, place=place, priority=generation.priority)
             for place, request in enumerate(generation.requests)

@@ -194,7 +194,7 @@ def _objects(text: str, format: Format) -> list[Call]:
 def _made(one: dict[str, Any], format: Format) -> Call | None:
     one = one["function"] if isinstance(one.get("function"), dict) else one
     name = next((one[key] for key in (format.keys[0], "name", "function") if isinstance(one.get(key), str)), None)
-    given = next((one[key] for key in (format.keys[1], "arguments", "parameters") if key in one), {})
+    given: Any = next((one[key] for key in (format.keys[1], "arguments", "parameters") if key in one), {})
     if name is None or not isinstance(given, dict | str):
         return None
     return name, given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
@@ -218,11 +218,11 @@ def _named(text: str, format: Format) -> list[Call]:
 
 def _tags(text: str, format: Format, schemas: Mapping[str, Any]) -> list[Call]:
     name, argument, end = format.tags
-    out = []
+    out: list[Call] = []
     for part in re.split("|".join(map(re.escape, (format.begin, *format.more))), text)[1:]:
         if end in part and (found := re.match(name, part)) is not None:
             kinds = schemas.get(found[1], {}).get("properties") or {}
-            given = {
+            given: dict[str, Any] = {
                 key.strip(): value if (kinds.get(key.strip()) or {}).get("type") == "string" else _value(value)
                 for key, value in re.findall(argument, part[: part.index(end)], re.S)
             }

@@ -34,6 +34,7 @@ Param = Annotated[bool | int | float, Field(description="A number or a truth val
 ALIASES: dict[str, tuple[str, ...]] = {
     "max_completion_tokens": ("max_tokens",),
     "max_new_tokens": ("max_tokens",),
+    "max_output_tokens": ("max_tokens",),
     "n_predict": ("max_tokens",),
     "repeat_penalty": ("repetition_penalty",),
     "guided_json": ("structured_outputs", "json"),
@@ -50,7 +51,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
 IGNORED = frozenset(
     ("user", "metadata", "store", "prediction", "service_tier", "safety_identifier", "prompt_cache_key", "verbosity",
      "prompt_cache_retention", "cache_prompt", "request_id", "guided_decoding_backend", "id_slot", "slot_id", "detokenize",
-     "timings_per_token", "return_progress", "stream_interval", "reasoning_format", "thinking_forced_open", "keep_alive")
+     "timings_per_token", "return_progress", "stream_interval", "reasoning_format", "thinking_forced_open", "keep_alive",
+     "include", "max_tool_calls")
 )  # fmt: skip
 """Fields that cannot change the tokens of an answer here, whatever they hold."""
 
@@ -61,6 +63,9 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     **dict.fromkeys(("mirostat", "dynatemp_range", "xtc_probability", "dry_multiplier", "top_n_sigma", "t_max_predict_ms",
                      "n_keep", "n_indent", "n_probs", "frequency_penalty_decay"), ((0, -1), "no algorithm has it")),
     "repeat_last_n": ((-1, 64), "penalties count the whole text"),
+    **dict.fromkeys(("previous_response_id", "conversation"), ((), "nothing is stored: send the conversation as `input`")),
+    "background": ((False,), "nothing is stored: wait for the answer, or stream it"),
+    "truncation": (("disabled",), "a prompt is read whole, or refused"),
     "samplers": ((), "shaping has one order (docs/language.md)"),
     "suffix": (("",), "the models continue a text, and do not fill in"),
     "best_of": ((), "ask for `n` answers, and choose among them"),

@@ -100,7 +100,7 @@ def _ends(module: Module) -> frozenset[int]:
 
 def _generation(module: Module) -> dict[str, Any]:
     """A module's generation settings, as a folder's file has them."""
-    found = getattr(module, "generation_config", None)
+    found: Any = getattr(module, "generation_config", None)
     return dict(found.to_dict()) if hasattr(found, "to_dict") else {}
 
 
