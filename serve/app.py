@@ -26,6 +26,7 @@ from decgraph.serve.logs import LOG
 from decgraph.serve.refusals import Refusal, body_of
 from decgraph.serve.responses import ResponsesRequest, ResponseWriter, chat_of
 from decgraph.serve.service import Exchange, Service
+from decgraph.serve.traces import Traces
 from decgraph.serve.wire import (
     ALIASES,
     REFUSED,
@@ -343,9 +344,9 @@ class _Cors(CORSMiddleware):
         return answer
 
 
-def app_of(service: Service, *, key: str | None = None, origins: Sequence[str] = ()) -> FastAPI:
-    """The application of a service. key: the API key, None where none is needed. origins: of pages that may call it, besides
-    those of this machine; "*": of all."""
+def app_of(service: Service, *, keys: Sequence[str] = (), origins: Sequence[str] = (), traces: Traces | None = None) -> FastAPI:
+    """The application of a service. keys: API keys, none where none is needed. origins: of pages that may call it, besides
+    those of this machine; "*": of all. traces: where spans of requests go."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -365,7 +366,7 @@ def app_of(service: Service, *, key: str | None = None, origins: Sequence[str] =
     for kind, handler in handlers.items():
         app.add_exception_handler(kind, handler)
     limits = service.limits
-    app.add_middleware(Guard, service.metrics, key, limits.body, limits.seconds, lambda: service.draining)
+    app.add_middleware(Guard, service.metrics, keys, limits.body, limits.seconds, lambda: service.draining, traces)
     app.add_middleware(
         _Cors, allow_origins=origins, allow_origin_regex=LOCAL, allow_methods=["GET", "POST"], allow_headers=["*"],
         allow_private_network=True, expose_headers=["x-request-id", "retry-after"],

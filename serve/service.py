@@ -77,17 +77,29 @@ class Exchange:
 
     def told(self) -> dict[str, Any]:
         """What the log says of it."""
-        new = sum(len(a.result.tokens) for a in self.answers if a.result is not None)
+        ended = [a.result for a in self.answers if a.result is not None]
         first = [job.first - job.received for job in self.jobs if job.first]
-        reasons = sorted({a.result.reason for a in self.answers if a.result is not None})
+        reasons = sorted({result.reason for result in ended})
+        seconds = sum(job.last - job.first for job in self.jobs if job.first)
+        request = self.jobs[0].request
         return {
+            "response_id": self.writer.id,
             "model": self.generation.model,
             "algorithm": self.generation.algorithm,
             "answers": len(self.answers),
+            "max_tokens": request.limit,
+            "temperature": float(request.temperature),
+            "seed": request.seed,
             "ended": "disconnected" if self.disconnected else ", ".join(reasons),
+            "finish_reasons": [answer.finish_reason or "" for answer in self.answers],
             "prompt_tokens": self.generation.prompt_tokens,
-            "completion_tokens": new,
+            "completion_tokens": sum(len(result.tokens) for result in ended),
+            "target_calls": sum(result.stats.target_calls for result in ended),
+            "drafted": sum(result.stats.drafted for result in ended),
+            "accepted": sum(sum(result.stats.accepted) for result in ended),
+            "queued_seconds": round(max(max(0.0, job.started - job.received) for job in self.jobs), 4),
             "first_token_seconds": round(min(first), 4) if first else None,
+            "tokens_per_second": round(sum(j.sent - j.opened for j in self.jobs) / seconds, 2) if seconds > 0 else None,
         }
 
 
