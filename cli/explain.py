@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import decgraph
-from decgraph.cli import given, output
+from decgraph.cli import completion, given, options, output
 
 COST = "Each model call of a step: why it is there, what it computes, fused or reused or why not, what a change would save."
 CODE = re.compile(r"[EW]\d{3}")
@@ -22,12 +22,12 @@ def command(
     algorithm: Annotated[
         str,
         typer.Argument(
-            help="A name that `decgraph list` prints, a .dec file, or an error's code.", autocompletion=given.algorithms
+            help="A name that `decgraph list` prints, a .dec file, or an error's code.", autocompletion=completion.algorithms
         ),
     ],
     cost: Annotated[bool, typer.Option("--cost", help=COST)] = False,
     set_: Annotated[list[str] | None, typer.Option("--set", help="With --cost: a parameter's value: gamma=4.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Say what an algorithm does, in words and as a drawing of its step; or what an error's code means."""
     if set_ and not cost:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from decgraph import stdlib
-from decgraph.cli import output
+from decgraph.cli import options, output
 from decgraph.errors import DecError
 
 
@@ -21,7 +21,7 @@ def command(
         typer.Option("--status", help=f"Only those that are: {', '.join(k for k in stdlib.STATUSES if k != 'none')}."),
     ] = None,
     owed: Annotated[bool, typer.Option("--owed", help="The published algorithms without a program here, and why.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: options.Json = False,
 ) -> None:
     """The published algorithms, how far they were compared with their authors' code, what they claim and who published them."""
     if status is not None and status not in stdlib.STATUSES:

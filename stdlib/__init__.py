@@ -12,10 +12,12 @@ import re
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from decgraph.dsl import syntax as S
-from decgraph.dsl.parse import parse_text
 from decgraph.errors import DecError
+
+if TYPE_CHECKING:
+    from decgraph.dsl import syntax as S
 
 __all__ = ["STATUSES", "Entry", "Row", "catalogue", "entry", "names", "owed", "path", "text"]
 
@@ -106,6 +108,9 @@ def text(name: str) -> str:
 
 def entry(name: str) -> Entry:
     """What `decgraph list` shows of an algorithm, read from its text. Raises DecError if that does not parse."""
+    from decgraph.dsl import syntax as S
+    from decgraph.dsl.parse import parse_text
+
     source = text(name)
     item = parse_text(source, f"stdlib/{name}.dec").named(name)
     assert isinstance(item, S.Algorithm)
@@ -155,6 +160,8 @@ def family(item: S.Algorithm) -> str:
     A canvas makes it diffusion; several draws below a node make it a tree; what drafts without a model, heads or a store
     iterates (Jacobi).
     """
+    from decgraph.dsl import syntax as S
+
     inside = list(S.walk(item))
     types = [p.type for p in item.params if p.type is not None]
     kinds = [t.name for t in types if t.name in ("causal", "masked", "features", "layers")]

@@ -85,7 +85,7 @@ def test_check_proves(capsys: Capture) -> None:
     assert got["seconds"] >= 0
     assert set(got["mutants"]) >= {"planted", "killed"}
     assert got["counterexample"] is None
-    assert main(["check", "speculative", "--param", "gamma=1", "--models", "2", "--no-mutants"]) == 0
+    assert main(["check", "speculative", "--set", "gamma=1", "--models", "2", "--no-mutants"]) == 0
     assert capsys.readouterr().out.startswith("proved    speculative: refines")
 
 
@@ -225,7 +225,7 @@ def test_verdicts_break_no_word(width: int, monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert main(["check", "hyperschedule", "--models", "1", "--no-mutants", "--time", "0.2"]) == 3
+    assert main(["check", "hyperschedule", "--models", "1", "--no-mutants", "--seconds", "0.2"]) == 3
     lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
     assert max(map(len, map(str.rstrip, lines))) <= width
     assert all(line.startswith(" " * 10) for line in lines[1:])
