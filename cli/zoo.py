@@ -26,10 +26,8 @@ def list_models(json: options.Json = False) -> None:
     if json:
         output.emit_json([{"name": name, "about": said, "path": path, "fetchable": one} for name, said, path, one in rows])
         return
-    shown = [
-        (name, said, path or there(name, one))
-        for name, said, path, one in rows
-    ]
+    elsewhere = lambda name, fetched: f"(decgraph zoo fetch {name})" if fetched else "(not on this machine)"
+    shown = [(name, said, path or elsewhere(name, fetched)) for name, said, path, fetched in rows]
     output.print_table(("model", "what it is", "folder"), shown)
 
 
