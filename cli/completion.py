@@ -245,6 +245,24 @@ def externs(args: list[str], incomplete: str) -> list[str]:
     return [f"demo:{name}" for text in texts for name in re.findall(r"^extern[ \t]+(\w+)", text, re.M)]
 
 
+def kinds(args: list[str], incomplete: str) -> list[str]:
+    from decgraph import stdlib
+
+    return list(stdlib.KINDS)
+
+
+def claims(args: list[str], incomplete: str) -> list[str]:
+    from decgraph import stdlib
+
+    return [*stdlib.PROMISES, "none"]
+
+
+def statuses(args: list[str], incomplete: str) -> list[str]:
+    from decgraph import stdlib
+
+    return [status for status in stdlib.STATUSES if status != "none"]
+
+
 def devices(args: list[str], incomplete: str) -> list[str]:
     return ["auto", "cpu", "cuda"]
 

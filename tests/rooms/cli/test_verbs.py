@@ -49,14 +49,36 @@ def test_list(capsys: Capture) -> None:
     entries = {e["name"]: e for e in as_json(capsys, "list")}
     assert set(entries) == set(stdlib.names())
     one = entries["speculative"]
-    assert list(one) == ["name", "family", "claim", "source", "file", "title", "wave", "status", "code", "note"]
+    known = ["name", "family", "claim", "source", "file", "title", "wave", "status", "code", "note"]
+    assert list(one) == [*known, "about", "kinds", "externs", "promises"]
     assert one["claim"] == "refines autoregressive(target) in distribution"
     assert "Leviathan" in one["source"]
     assert Path(one["file"]).read_text().startswith("algorithm speculative")
     assert main(["list"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("name\tfamily\tstatus\tclaim\tsource\n")
-    assert "speculative\tmodel drafter\trecorded\trefines" in out
+    assert out.startswith("name\tfamily\twhat it does\tclaims\n")
+    assert "speculative\tmodel drafter\ta small model drafts, the target verifies\tdistribution\n" in out
+    assert "mcts *\tsearch\t" in out  # it calls a function of its user's
+    assert main(["list", "--long"]) == 0
+    assert "speculative\tmodel drafter\trecorded\ta small model drafts" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("filters", "found", "lacks"),
+    [
+        (["--kind", "masked"], "fast_dllm", "speculative"),
+        (["--claim", "distribution"], "speculative", "eagle2"),
+        (["--claim", "none"], "autoregressive", "speculative"),
+        (["TREE", "heads"], "eagle2", "recursive_sd"),
+        (["leviathan"], "speculative", "eagle2"),
+    ],
+)
+def test_list_filters(filters: list[str], found: str, lacks: str, capsys: Capture) -> None:
+    assert main(["list", *filters, "--quiet"]) == 0
+    names = capsys.readouterr().out.splitlines()
+    assert found in names and lacks not in names and set(names) < set(stdlib.names())
+    assert main(["list", "--kind", "maksed"]) == 1
+    assert "one of causal" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
