@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json as json_
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ import decgraph
 from decgraph.cli import given, options, output, planning, threads
 from decgraph.cli.options import option
 from decgraph.cli.output import check_writable
+from decgraph.errors import DecError
 from decgraph.models import request_for
 from decgraph.passes.plan import Plan
 from decgraph.runtime import prompt_files
@@ -118,7 +120,7 @@ def command(
     if result.reason == "interrupted":
         raise typer.Exit(output.INTERRUPTED)
     if result.error is not None:
-        raise typer.Exit(output.USER_ERROR) if shown.json else result.error
+        raise typer.Exit(output.USER_ERROR) if shown.json else unnumbered(result.error)
 
 
 def open_session(
@@ -151,10 +153,11 @@ def open_session(
 
 
 def show(
-    session: Session, request: Request, text: str, *, quiet: bool, drafts: bool = False, keep_events: bool = False
-) -> Result:
-    """Run, with the text appearing as it is committed, and the summary after it. Backend triton decodes in graph mode, where
-    nothing is known of drafts, unless they are to be shown (`drafts`) or written down (`keep_events`)."""
+    session: Session, request: Request, text: str, *, quiet: bool, drafts: bool = False, keep_events: bool = False,
+    brief: bool = False,
+) -> Result:  # fmt: skip
+    """Run, with the text appearing as it is committed, and the summary after it; `brief`: the text alone. Backend triton decodes
+    in graph mode, where nothing is known of drafts, unless they are to be shown (`drafts`) or written (`keep_events`)."""
     from decgraph.cli.stream import Stream
     from decgraph.cli.summary import show as show_summary
     from decgraph.runtime.text import detokenizer_of
@@ -165,7 +168,7 @@ def show(
     colour = colour and (session.machine.name != "triton" or drafts or keep_events)
     canvas = any(model.kind == "masked" for model in session.models.values())
     stream = Stream(console, detokenizer, colour=colour, canvas=canvas, drafts=drafts)
-    if not quiet:
+    if not (quiet or brief):
         stream.legend()
         stream.prompt(text)
         console.file.flush()
@@ -174,9 +177,19 @@ def show(
         raise result.error.__cause__  # nobody reads what is said: no fault of the run's
     stream.finish()
     print()
-    if not quiet:
+    if not (quiet or brief):
         show_summary(console, session, result)
     return result
+
+
+def unnumbered(error: DecError) -> DecError:
+    """The error of the only request there was: nobody gave it a number."""
+    named = re.compile(rf"\b{re.escape(error.request)}: |, in {re.escape(error.request)}\b") if error.request else None
+    if named is None:
+        return error
+    made = DecError([named.sub("", one) if isinstance(one, str) else one for one in error.diagnostics], hint=error.hint)
+    made.__cause__ = error.__cause__
+    return made
 
 
 def text_of(session: Session, prompt: Text) -> str:
