@@ -28,7 +28,7 @@ def brief(value: float) -> str:
 
 
 def told(load: float | None, first: float | None, tokens: int, seconds: float) -> str:
-    """Load, first call and decoding apart. load: seconds from the process' beginning on; None where the models were there. first:
+    """Load, first call and decoding apart. load: seconds from the process' beginning on; None where models were there. first:
     seconds of the first call; None where it is in what follows. tokens, seconds: of decoding after it."""
     parts = [] if load is None else [f"load {brief(load)} s"]
     if first is not None:

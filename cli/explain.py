@@ -34,7 +34,7 @@ def command(
         raise decgraph.DecError("--set is for --cost", hint="decgraph explain speculative --cost --set gamma=4")
     if CODE.fullmatch(algorithm):
         text = page(algorithm)
-        output.emit_json({"code": algorithm, "text": text}) if json else print(text)
+        output.emit_json({"code": algorithm, "text": text}) if json else output.print_markdown(text)
         return
     chosen = decgraph.load(algorithm)
     if cost:
@@ -74,4 +74,4 @@ def page(code: str) -> str:
     path = files("decgraph") / "error_pages" / f"{code}.md"
     if not path.is_file():
         raise decgraph.DecError(f"there is no page about {code}", hint="codes look like E031; docs/errors lists them")
-    return path.read_text(encoding="utf-8").rstrip()
+    return re.sub(r"(?m)^(```\w+) .*$", r"\1", path.read_text(encoding="utf-8").rstrip())  # without what the tests read

@@ -156,8 +156,8 @@ def show(
     session: Session, request: Request, text: str, *, quiet: bool, drafts: bool = False, keep_events: bool = False,
     brief: bool = False,
 ) -> Result:  # fmt: skip
-    """Run, with the text appearing as it is committed, and the summary after it; `brief`: the text alone. Backend triton decodes
-    in graph mode, where nothing is known of drafts, unless they are to be shown (`drafts`) or written (`keep_events`)."""
+    """Run, with the text appearing as it is committed, and the summary after it; `brief`: the text alone. Backend triton
+    decodes in graph mode, where nothing is known of drafts, unless they are to be shown (`drafts`) or kept (`keep_events`)."""
     from decgraph.cli.stream import Stream
     from decgraph.cli.summary import show as show_summary
     from decgraph.runtime.text import detokenizer_of

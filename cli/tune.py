@@ -54,6 +54,7 @@ def command(
     if algorithm is None:
         raise decgraph.DecError("tune needs an algorithm", hint="decgraph tune speculative --prompts FILE")
     chosen = decgraph.load(algorithm)
+    words = models.params(context, chosen.params)
     if prompts is None:
         raise decgraph.DecError(
             "tune needs prompts like those to come", hint="--prompts FILE.txt, a prompt a line, or FILE.jsonl"
@@ -70,7 +71,6 @@ def command(
     from decgraph.cli.tuning import Job
 
     lines = [text.prompt() for text in prompt_files.read(prompts).texts]
-    words = models.params(context, chosen.params)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads or max(1, (os.cpu_count() or 2) // 2)))
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     job = Job(

@@ -19,6 +19,7 @@ KINDS = {
     "masked": "a masked model, which sees the whole canvas",
     "features": "a head that reads another model's features",
     "layers": "an adapter between another model's layers",
+    "head": "a head that scores another model's states",
 }
 TYPES = {"int": "a whole number", "prob": "a probability", "float": "a number", "bool": "yes or no", "text": "a text",
          "topology": "a tree's shape"}  # fmt: skip

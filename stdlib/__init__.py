@@ -134,7 +134,7 @@ def entry(name: str) -> Entry:
     return made if row is None else replace(made, **{k: v for k, v in asdict(row).items() if k != "name"})
 
 
-KINDS = ("causal", "masked", "features", "layers")
+KINDS = ("causal", "masked", "features", "layers", "head")
 """The kinds of models that algorithms take."""
 PROMISES = ("tokens", "distribution", "support", "ensures")
 """What algorithms claim: the tokens of another with the same seed, its distribution, no token that it never gives, a bound."""
