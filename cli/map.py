@@ -94,14 +94,14 @@ def command(
             for row in todo:
                 if row.prompt is None:
                     done.tell(rows.failed(row.id, row.error))
-            asked = [row for row in todo if row.prompt is not None]
-            if asked and ray:
+            rest = [row for row in todo if row.prompt is not None]
+            if rest and ray:
                 with contextlib.redirect_stdout(sys.stderr):  # Ray tells of lost workers on standard output
-                    on_ray.run(decoder, asked, done.tell, on_ray.Pool(workers or 2, address, cpus, gpus))
-            elif asked:
+                    on_ray.run(decoder, rest, done.tell, on_ray.Pool(workers or 2, address, cpus, gpus))
+            elif rest:
                 session = decoder.session
                 session.load_seconds = time.perf_counter() - done.started
-                local.run(decoder, asked, done.tell)
+                local.run(decoder, rest, done.tell)
         except KeyboardInterrupt:
             done.interrupted = True
     code = done.report(
