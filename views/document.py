@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from decgraph.runtime import trace
 from decgraph.runtime.recording import Recording, Stamped
 from decgraph.runtime.session import Result, Session
 from decgraph.runtime.text import Detokenizer, detokenizer_of
-from decgraph.views.steps import DraftTree, Step, steps_of
+from decgraph.views.steps import DraftTree, Node, Step, steps_of
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,9 @@ def document(run: Trace) -> dict[str, Any]:
     """A run as JSON: the data of the page (`views/trace.js` reads it)."""
     steps = run.steps
     pieces = {t for s in run.recording.events for t in tokens_in(s.event)}
+    trees = list({id(tree): tree for step in steps for tree in step.trees}.values())
+    own = any("logprob" in line for line in run.source.splitlines())
+    columns = {name for tree in trees for node in tree.nodes for name in node.columns if own or name != "logprob"}
     called = {s.event.model: s.event.role for s in run.recording.events if isinstance(s.event, trace.ModelCall)}
     return {
         "name": run.name,
@@ -116,7 +119,8 @@ def document(run: Trace) -> dict[str, Any]:
         "origins": [o for step in steps for o in (["canvas"] * step.count if run.stats.unmasked else step.origins)],
         "roles": called,
         "spans": [[s.model, rounded(s.start), rounded(s.seconds), s.calls] for s in run.recording.spans],
-        "steps": [step_data(step, run) for step in steps],
+        "trees": [[node_data(node, columns) for node in tree.nodes] for tree in trees],
+        "steps": [step_data(step, trees) for step in steps],
     }
 
 
@@ -131,7 +135,7 @@ def texts(run: Trace, tokens: tuple[int, ...]) -> list[str]:
     return out
 
 
-def step_data(step: Step, run: Trace) -> dict[str, Any]:
+def step_data(step: Step, trees: Sequence[DraftTree]) -> dict[str, Any]:
     """A step as the page's script reads it; what is empty is left out."""
     data: dict[str, Any] = {
         "i": step.iteration,
@@ -140,16 +144,30 @@ def step_data(step: Step, run: Trace) -> dict[str, Any]:
         "t": [rounded(step.began), rounded(step.ended)],
         "ran": step.ran,
         "log": [entry(s) for s in step.events],
-        "trees": [tree_data(tree) for tree in step.trees],
+        "trees": [i for tree in step.trees for i, each in enumerate(trees) if each is tree],
         "edits": [[e.position, e.token, rounded(e.confidence)] for e in step.edits],
         "cells": step.cells,
     }
     return {key: value for key, value in data.items() if value or key in ("first", "n", "i")}
 
 
-def tree_data(tree: DraftTree) -> list[list[Any]]:
-    """[token, parent, state, p, q, score, source, why] for each node."""
-    return [[n.token, n.parent, n.state, rounded(n.p), rounded(n.q), rounded(n.score), n.source, n.why] for n in tree.nodes]
+def node_data(node: Node, columns: Collection[str]) -> list[Any]:
+    """[token, parent, state, p, q, score, source, why, raw p, the step it was grown in, the step of its state, columns]: of a
+    column its [step, value] pairs, by its name. columns: the names of those that are shown."""
+    kept = {name: [[step, rounded(x)] for step, x in values] for name, values in node.columns.items() if name in columns}
+    numbers = [rounded(node.p), rounded(node.q), rounded(node.score)]
+    return [
+        node.token,
+        node.parent,
+        node.state,
+        *numbers,
+        node.source,
+        node.why,
+        rounded(node.raw),
+        node.born,
+        node.settled,
+        kept,
+    ]
 
 
 def entry(s: Stamped) -> list[Any]:
