@@ -135,7 +135,15 @@ def traced(chosen: decgraph.Algorithm, session: Session, warm: Session, text: Te
     result = session.run(request, listener=recorder, keep_events=False)
     if result.reason == "interrupted":
         raise KeyboardInterrupt
-    return Trace.of(session, request.prompt, result, recorder.recording(), source=chosen.text, path=chosen.path)
+    return Trace.of(
+        session,
+        request.prompt,
+        result,
+        recorder.recording(),
+        source=chosen.text,
+        path=chosen.path,
+        temperature=request.temperature,
+    )
 
 
 def tell(traces: list[Trace], written: list[Path], *, show: bool, step: int | None) -> None:

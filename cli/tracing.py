@@ -10,7 +10,7 @@ from rich.tree import Tree
 
 from decgraph.views.document import Trace, texts
 from decgraph.views.plot import confidences
-from decgraph.views.steps import DraftTree, Node, Step
+from decgraph.views.steps import DraftTree, Node, Step, instructive
 
 STYLES = {"accepted": "green", "bonus": "bold cyan", "residual": "yellow", "plain": "", "canvas": "green"}
 NODES = {
@@ -19,7 +19,7 @@ NODES = {
     "emitted": "bold cyan",
     "pruned": "dim strike",
     "drafted": "dim",
-    "omitted": "dim",
+    "committed": "bold",
 }
 SHADES = "░▒▓█"
 AGAIN = "×"
@@ -27,7 +27,7 @@ MOST = 40  # nodes of a tree, and rows of a canvas, that are shown
 
 
 def show(console: Console, run: Trace, number: int | None) -> None:
-    """A run on a screen or two. number: the step whose tree is shown, from 1; None: the first with the longest path."""
+    """A run on a screen or two. number: the step whose tree is shown, from 1; None: the one that tells most."""
     steps = run.steps
     console.print(Text.assemble((run.name, "bold"), f"  {sizes(run)}, {several(run.stats.target_calls, 'target call')}"))
     console.print(Text("").join(text_of(run, steps)))
@@ -60,8 +60,7 @@ def step_of(steps: list[Step], number: int | None) -> int | None:
     """The step to show, from 0; None where no step has a tree."""
     if number is not None:
         return min(number, len(steps)) - 1 if steps else None
-    with_trees = [i for i, step in enumerate(steps) if step.trees]
-    return max(with_trees, key=lambda i: (steps[i].origins.count("accepted"), -i), default=None)
+    return instructive(steps) if any(step.trees for step in steps) else None
 
 
 def text_of(run: Trace, steps: list[Step]) -> Iterable[Text]:
@@ -89,9 +88,7 @@ def drawn(run: Trace, tree: DraftTree) -> Tree:
 
 def labelled(run: Trace, node: Node) -> Text:
     """A node in a line: its token, and the probabilities that are known."""
-    sign = {"accepted": "✓ ", "rejected": "✗ ", "emitted": "+ "}.get(node.state, "  ")
-    if node.state == "omitted":
-        return Text("  …", "dim")
+    sign = {"accepted": "✓ ", "rejected": "✗ ", "emitted": "+ ", "committed": "● "}.get(node.state, "  ")
     token = repr(run.piece(node.token))
     known = [f"{name} {x:.3g}" for name, x in (("p", node.p), ("q", node.q), ("chosen, score", node.score)) if x is not None]
     if node.state != "emitted" and node.q is None and node.score is None:

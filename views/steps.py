@@ -286,6 +286,22 @@ def fill(step: Step, prompt: int, whole: DraftTree | None, number: int, heard: i
     return whole
 
 
+def instructive(steps: Sequence[Step]) -> int:
+    """The step that tells most, from 0: the first with the most accepted drafts among those that rejected one too, else among
+    all; of a search, which tests nothing, the last, where its tree is whole; of a canvas the first that decided the most."""
+
+    def tests(step: Step) -> tuple[bool, int]:
+        events = [type(stamped.event) for stamped in step.events]
+        taken = events.count(trace.Accepted)
+        return (trace.Rejected in events and taken > 0, taken)
+
+    if any(step.edits for step in steps):
+        return max(range(len(steps)), key=lambda i: (len(steps[i].edits), -i))
+    if any(trace.Emitted in map(type, (s.event for s in step.events)) or any(tests(step)) for step in steps):
+        return max(range(len(steps)), key=lambda i: (*tests(steps[i]), -i))
+    return max((i for i, step in enumerate(steps) if step.trees), default=0)
+
+
 def origin(i: int, token: int, path: list[int], emitted: trace.Emitted | None, *, tested: bool) -> Origin:
     """Where token i of a commit came from."""
     if i < len(path) and path[i] == token:

@@ -119,7 +119,7 @@ class Walk(Effects):
             if c == child:
                 self.emit_event(trace.Accepted(c, edge.token, depth + 1))
                 break
-            self.emit_event(trace.Rejected(c, edge.token, depth + 1, "the rule went on without it"))
+            self.emit_event(trace.Rejected(c, edge.token, depth + 1, "the rule did not take it"))
         if child is not None and isinstance(t.base, Canvas):
             made = t.nodes[child].edge
             self.unmasked(t.base, [made.position], [made.value])

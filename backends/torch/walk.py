@@ -126,7 +126,7 @@ def report_step(m: Any, t: TorchTree, children: Any, child: int | None, depth: i
         if c == child:
             m.emit_event(trace.Accepted(int(c), int(t.token[c]), depth + 1))
             return
-        m.emit_event(trace.Rejected(int(c), int(t.token[c]), depth + 1, "the rule went on without it"))
+        m.emit_event(trace.Rejected(int(c), int(t.token[c]), depth + 1, "the rule did not take it"))
 
 
 def report_tree(m: Any, t: TorchTree, end: int) -> None:
